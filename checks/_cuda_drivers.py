@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-# Driver that runs a toolkit of this CUDA major at all (minor-version compatibility):
+# Oldest driver that runs any toolkit of this CUDA major version (minor-version compatibility):
 # docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 DRIVER_FLOOR: dict[int, tuple[int, ...]] = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
 
-# Driver packaged with each toolkit, its full support: CUDA Toolkit release notes, table 3 (11.8 to 13.2).
+# Driver packaged with each toolkit, which supports it fully: CUDA Toolkit release notes, table 3 (11.8 to 13.2).
 DRIVER_PACKAGED: dict[tuple[int, int], tuple[int, ...]] = {
     (11, 8): (520, 61, 5),
     (12, 0): (525, 60, 13),

@@ -1,4 +1,4 @@
-"""Which GPUs does a run use, and what is said and done about some of them?"""
+"""Helpers for checks of GPUs: which ones a run uses, the problems about them, and the commands that fix them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgpu.snapshot import Driver, Gpu, Visible
 
 from ._wording import gpu_list
 
-# A driver that answers sooner was not started for the question, which takes 1-3 s (driver persistence guide).
+# A driver that answers sooner was already running: starting it takes 1-3 s (driver persistence guide).
 _WAS_RUNNING_S = 0.5
 
 
@@ -23,7 +23,7 @@ class _OfAGpu(Protocol):
 
 
 def names_of(gpus: Iterable[_OfAGpu]) -> tuple[str, ...]:
-    """GPUs as subjects of a problem."""
+    """Return the GPUs as subjects of a problem: "GPU 0", "GPU 2"."""
     return tuple(f"GPU {gpu.index}" for gpu in gpus)
 
 
@@ -35,31 +35,31 @@ def gpu_problem(
     *,
     cause: str = "",
 ) -> Problem:
-    """A problem of these GPUs, which are its subjects: "GPU 0 and 2: <title>".
+    """Return a problem with these GPUs as its subjects: "GPU 0 and 2: <title>".
 
-    `evidence`: what is shown of each, a field or what a function says of it; {"serial": "serial"} makes gpu_0_serial.
+    `evidence` maps a label to a field of the GPU or to a function of it: {"serial": "serial"} becomes gpu_0_serial.
     """
-    told = {
+    values = {
         f"gpu_{gpu.index}_{name}" if name else f"gpu_{gpu.index}": what(gpu) if callable(what) else getattr(gpu, what)
         for name, what in evidence.items()
         for gpu in gpus
     }
-    return Problem(f"{gpu_list(gpu.index for gpu in gpus)}: {title}", cause, fix, told, names_of(gpus))
+    return Problem(f"{gpu_list(gpu.index for gpu in gpus)}: {title}", cause, fix, values, names_of(gpus))
 
 
 def usable_count(visible: Visible) -> int:
-    """How many devices CUDA shows: the visible GPUs, and the MIG instances that are named."""
+    """Return the number of devices CUDA shows: the visible GPUs plus the listed MIG instances."""
     return len(visible.gpus) + (1 + len(visible.more_mig) if visible.mig else 0)
 
 
 def cuda_numbers(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> str:
-    """NVML's indices as CUDA_VISIBLE_DEVICES takes them: CUDA numbers only the GPUs this process may open."""
+    """Convert NVML indices for CUDA_VISIBLE_DEVICES: CUDA counts only the GPUs that this process may open."""
     places = {gpu.index: place for place, gpu in enumerate(gpu for gpu in gpus if gpu.permitted)}
     return ",".join(str(places[index]) for index in indices if index in places)
 
 
 def use_only(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
-    """The commands that leave these GPUs visible; in the order of the bus, or the numbers mean other cards."""
+    """Return commands that leave only these GPUs visible, in PCI bus order so that the numbers match NVML's."""
     return (
         "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
         shell("export CUDA_VISIBLE_DEVICES={:ids}", cuda_numbers(indices, gpus)),
@@ -67,18 +67,20 @@ def use_only(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
 
 
 def reset(gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    """The commands that reset these GPUs."""
+    """Return the commands that reset these GPUs."""
     return tuple(shell("sudo nvidia-smi --gpu-reset -i {:id}", gpu.uuid or gpu.index) for gpu in gpus)
 
 
 def was_running(gpu: Gpu, driver: Driver) -> bool:
-    """Whether the driver was up on this GPU before it was asked: while it starts, scrubbing memory shows as
-    utilisation (nvidia-smi(1))."""
+    """Return whether the driver already ran on this GPU before the probe.
+
+    While the driver starts, it scrubs memory, which shows as utilization (nvidia-smi(1)).
+    """
     return bool(gpu.persistence_mode) or (driver.init_s is not None and driver.init_s < _WAS_RUNNING_S)
 
 
 def same_models(gpus: tuple[Gpu, ...], visible: Visible) -> dict[str, list[Gpu]]:
-    """The visible GPUs that answer, by model."""
+    """Return the visible GPUs that respond, grouped by model."""
     models: dict[str, list[Gpu]] = {}
     for gpu in gpus:
         if gpu.index in visible.gpus and gpu.name and not gpu.lost:

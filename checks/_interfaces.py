@@ -1,4 +1,4 @@
-"""Which interfaces would NCCL and gloo use, by their own rules?
+"""Which network interfaces would NCCL and gloo use, according to their own rules?
 
 NCCL: src/misc/socket.cc ncclFindInterfaces, src/os/linux.cc, src/misc/utils.cc (2.30). gloo: torch splits the variable
 at commas and takes each part as an exact name (torch/csrc/distributed/c10d/init.cpp, gloo transport/tcp/device.cc).
@@ -14,26 +14,26 @@ from mgpu.snapshot import Interface, Nccl, Network, Plan
 
 from ._nccl_settings import of_environment, settings
 
-ONE_MACHINE = Skip("the run stays on one machine")
+ONE_MACHINE = Skip("single-node run")
 NCCL_NAME, GLOO_NAME = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
-# Without the variable: the first of these that finds any (`virbr` is told apart since NCCL 2.28).
+# Without the variable, the first of these that matches any interface (`virbr` is separate since NCCL 2.28).
 _AUTOMATIC = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
 
 
 def several_nodes(plan: Plan) -> Skip | None:
-    """What a check of the network between machines is asked for only."""
+    """Skip a check of the network between nodes if the run has only one."""
     return ONE_MACHINE if plan.nodes < 2 else None
 
 
 def prescribed(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]:
-    """The interface variables that have an effect: value, and where it is set. A value of one letter is ignored."""
+    """Return the effective interface variables with value and origin. One-letter values are ignored."""
     every = {**settings(env, nccl), **of_environment({name: env[name] for name in (GLOO_NAME,) if name in env})}
     found = (every[name] for name in (NCCL_NAME, GLOO_NAME) if name in every)
     return {setting.name: (setting.value, setting.origin) for setting in found if len(setting.value) > 1}
 
 
 def matches(value: str, name: str) -> bool:
-    """Whether NCCL takes an interface of this name: a comma list of prefixes; `=` makes them exact, `^` excludes."""
+    """Return whether NCCL's setting matches this name: comma-separated prefixes, `=` for exact, `^` to exclude."""
     excludes = value.startswith("^")
     value = value.removeprefix("^")
     exact = value.startswith("=")
@@ -43,19 +43,19 @@ def matches(value: str, name: str) -> bool:
 
 
 def has_link(interface: Interface) -> bool:
-    """Whether it is up, and has a link as far as that is known."""
+    """Return whether the interface is up and not known to lack a link."""
     return interface.up and interface.running is not False
 
 
 def by_nccl(network: Network, value: str | None, family: str | None = None) -> list[Interface]:
-    """The interfaces NCCL would use, its bootstrap the first; `value` is that of NCCL_SOCKET_IFNAME."""
+    """Return the interfaces NCCL would use, the one for its bootstrap first. `value` is NCCL_SOCKET_IFNAME."""
     usable = [i for i in network.interfaces if has_link(i) and i.addresses]
     if family == "AF_INET":
         usable = [i for i in usable if i.ipv4 is not False]
     elif family == "AF_INET6":
         usable = [i for i in usable if i.ipv6 is not False and not i.loopback]
     else:
-        usable.sort(key=lambda i: i.ipv4 is False)  # getifaddrs tells all IPv4 addresses before the others
+        usable.sort(key=lambda i: i.ipv4 is False)  # getifaddrs lists all IPv4 addresses first
     for rule in (value,) if value else _AUTOMATIC:
         if found := [i for i in usable if matches(rule, i.name)]:
             return found
@@ -63,24 +63,24 @@ def by_nccl(network: Network, value: str | None, family: str | None = None) -> l
 
 
 def nccl_takes(interfaces: Iterable[Interface], value: str | None) -> list[str]:
-    """Their names, of the interfaces of a node of which nothing else is known."""
+    """Return the names NCCL would use if nothing but a node's interfaces is known."""
     network = Network("", (), None, True, tuple(interfaces), 0, False, None)
     return [interface.name for interface in by_nccl(network, value)]
 
 
 def by_gloo(value: str) -> list[str]:
-    """The names gloo takes from GLOO_SOCKET_IFNAME; blanks count."""
+    """Return the names gloo reads from GLOO_SOCKET_IFNAME. Spaces are part of a name."""
     parts = value.split(",")
     return parts[:-1] if parts[-1] == "" else parts
 
 
 def dead_end(interface: Interface) -> bool:
-    """Whether no other machine can be behind it: loopback, a bridge for containers, a link-local address only."""
+    """Return whether the interface cannot reach another machine: loopback, container bridge or only link-local."""
     return interface.loopback or interface.virtual or interface.routable is False
 
 
 def leading_out(network: Network) -> list[Interface]:
-    """The interfaces over which other machines may be reached, the one to the master or the default route first."""
+    """Return the interfaces that may reach other machines, the one to the master or the default route first."""
     found = [i for i in network.interfaces if has_link(i) and i.addresses and not dead_end(i)]
     route = network.master.interface if network.master else None
     order = [*filter(None, [route]), *(network.default_routes or ())]
@@ -88,20 +88,20 @@ def leading_out(network: Network) -> list[Interface]:
 
 
 def best(network: Network) -> str:
-    """A name for a command."""
+    """Return the interface name to suggest in a command."""
     return next((interface.name for interface in leading_out(network)), "eth0")
 
 
 def names_of(interfaces: Iterable[Interface]) -> str:
-    """Their names, for a sentence."""
+    """Return the interface names, comma-separated."""
     return ", ".join(interface.name for interface in interfaces)
 
 
 def export(*variables: str, name: str) -> tuple[str, ...]:
-    """The commands that name an interface."""
+    """Return the commands that set these variables to an interface name."""
     return tuple(shell("export {:name}={:interface}", variable, name) for variable in variables)
 
 
 def is_loopback(address: str) -> bool:
-    """127.0.0.1, 127.0.1.1, ::1."""
+    """Return whether this is a loopback address: 127.0.0.1, 127.0.1.1, ::1."""
     return address.startswith("127.") or address == "::1"

@@ -1,4 +1,4 @@
-"""How the families that read the kernel's log speak of it: how old a line is, and how far back the log reaches."""
+"""How do checks of the kernel log word the age of a line and the period that the log covers?"""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from mgpu.check import Ok
 from mgpu.snapshot import KernelEvent, KernelLog
 
 HOUR_S = 3600.0
-# A line older than this is told, not held against the run: the log does not say what was mended since. A day is the
+# An older line is shown but does not count as a problem: the log does not record what was fixed since. A day is the
 # window in which Azure's node health checks count events (azurehpc-health-checks, azure_ib_link_flapping.nhc).
 RECENT_S = 24 * HOUR_S
 
 
 def recent(event: KernelEvent) -> bool:
-    """Of the last day; a line whose age is not known counts."""
+    """Return whether the event is from the last day. An event of unknown age counts."""
     return event.seconds_ago is None or event.seconds_ago <= RECENT_S
 
 
 def ago(seconds: float | None) -> str:
-    """120 -> "2 min ago"."""
+    """Format an age: 120 -> "2 min ago"."""
     if seconds is None:
-        return "at a time not known"
+        return "at an unknown time"
     return f"{span(seconds)} ago"
 
 
 def span(seconds: float) -> str:
-    """5 -> "5 s", 120 -> "2 min", 7300 -> "2 h", 300000 -> "3 days"."""
+    """Format a duration: 5 -> "5 s", 120 -> "2 min", 7300 -> "2 h", 300000 -> "3 days"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < HOUR_S:
@@ -33,6 +33,6 @@ def span(seconds: float) -> str:
 
 
 def none_of(what: str, log: KernelLog, more: str = "") -> Ok:
-    """Nothing found, and in how much log."""
-    reach = "" if log.since_s is None else f" in {span(min(log.since_s, RECENT_S))} of it"
-    return Ok(f"no {what} in the kernel's log{reach}{more}")
+    """Return the Ok for a log without such lines, with the period it covers."""
+    reach = "" if log.since_s is None else f" (last {span(min(log.since_s, RECENT_S))})"
+    return Ok(f"no {what} in the kernel log{reach}{more}")

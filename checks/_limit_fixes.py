@@ -1,4 +1,4 @@
-"""How is a limit of memory lifted, where the process that has it was started?"""
+"""How is a memory limit raised in the service, login or container that started the process?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mgpu.check import Fix
 from mgpu.snapshot import Container, Slurm
 
 _LIFT_FOR_SERVICE = Fix(
-    "The service that starts the jobs hands its own limit on: lift it there.",
+    "Jobs inherit the limit of the service that starts them. Raise it there.",
     (
         "sudo mkdir -p /etc/systemd/system/slurmd.service.d && cd /etc/systemd/system/slurmd.service.d",
         "printf '[Service]\\nLimitMEMLOCK=infinity\\n' | sudo tee memlock.conf",
@@ -15,28 +15,28 @@ _LIFT_FOR_SERVICE = Fix(
     who="admin",
 )
 _LIFT_FOR_LOGIN = Fix(
-    "Lift it, then log in again.",
+    "Raise the limit, then log in again.",
     ("echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",),
     who="admin",
 )
 
 
-def lifted(hard: int | None, container: Container, slurm: Slurm) -> Fix:
-    """How the limit is lifted where this process was started."""
+def raise_locked_memory(hard: int | None, container: Container, slurm: Slurm) -> Fix:
+    """Return the fix that raises the limit on locked memory where this process was started."""
     if container.kind == "kubernetes":
         return Fix(
-            "Give the container the capability IPC_LOCK.",
+            "Grant the container the IPC_LOCK capability.",
             ("kubectl explain pod.spec.containers.securityContext.capabilities",),
         )
     if container.kind and container.kind not in ("enroot", "apptainer"):
         return Fix("Start the container without the limit.", ("docker run --ulimit memlock=-1 --cap-add IPC_LOCK ...",))
     if hard is None:
-        return Fix("Lift it before the launch.", ("ulimit -l unlimited",))
+        return Fix("Raise it before the launch.", ("ulimit -l unlimited",))
     return _LIFT_FOR_SERVICE if slurm.job_id else _LIFT_FOR_LOGIN
 
 
-def asking_for_memory(container: Container, slurm: Slurm) -> tuple[str, ...]:
-    """The commands that give the job or the container more memory."""
+def request_memory(container: Container, slurm: Slurm) -> tuple[str, ...]:
+    """Return the commands that give the job or the container more memory."""
     of_slurm, of_docker = "sbatch --mem=0 ...", "docker run --memory=64g ..."
     if slurm.job_id:
         return (of_slurm,)

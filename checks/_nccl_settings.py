@@ -1,7 +1,7 @@
-"""Which NCCL variables are set, to what, and where? And how are they taken away?
+"""Which NCCL variables are set, to which values and where, and how are they unset?
 
-The only place that reads the lines of NCCL's files, by its own rule (src/misc/param.cc, setEnvFile): the name is
-everything before the first `=`, the value everything behind it, blanks included; what is set already is not set again.
+The only module that parses NCCL's config files, with NCCL's own rule (src/misc/param.cc, setEnvFile): the name is
+everything before the first `=`, the value everything after it, spaces included. Variables already set are kept.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Setting:
 
 
 def of_environment(env: Mapping[str, str]) -> dict[str, Setting]:
-    """The variables of the environment."""
+    """Return the variables of the environment as settings."""
     return {name: Setting(name, value) for name, value in env.items()}
 
 
 def of_files(nccl: Nccl) -> dict[str, Setting]:
-    """What NCCL's files set; the first line that names a variable wins."""
+    """Return the settings from NCCL's config files. The first line that sets a variable wins."""
     found: dict[str, Setting] = {}
     for path, lines in nccl.config_files.items():
         for line in lines:
@@ -48,19 +48,19 @@ def of_files(nccl: Nccl) -> dict[str, Setting]:
 
 
 def settings(env: Mapping[str, str], nccl: Nccl) -> dict[str, Setting]:
-    """Every NCCL variable in effect: the environment wins over the files."""
+    """Return every NCCL variable in effect. The environment takes precedence over the files."""
     every = of_files(nccl) | of_environment(env)
     return {name: setting for name, setting in every.items() if name.startswith("NCCL_")}
 
 
 def value_of(name: str, env: Mapping[str, str], nccl: Nccl) -> str | None:
-    """The value in effect; None where the variable is not set, or empty, which NCCL takes for not set."""
+    """Return the effective value, or None if the variable is unset or empty, which NCCL treats as unset."""
     setting = settings(env, nccl).get(name)
     return setting.value if setting and setting.value else None
 
 
 def unset(found: Iterable[Setting]) -> tuple[str, ...]:
-    """What takes settings away, where each of them stands."""
+    """Return the commands that remove the settings where they are set."""
     found = list(found)
     names = [setting.name for setting in found if setting.origin == HERE]
     files = sorted({setting.origin for setting in found} - {HERE})
@@ -69,23 +69,23 @@ def unset(found: Iterable[Setting]) -> tuple[str, ...]:
 
 
 def origins(found: Iterable[Setting]) -> dict[str, Value]:
-    """For the evidence: each variable, its value and where it is set."""
+    """Return evidence: each variable with its value and where it is set."""
     return {setting.name: f"{setting.value} ({setting.origin})" for setting in found}
 
 
 def setting_problem(
     bad: Sequence[Setting], title: str, cause: str = "", *, fix: Fix | None = None, more: Evidence | None = None
 ) -> Problem:
-    """A problem of settings, which are its subjects. To unset them mends it, where no other fix is given."""
+    """Return a problem with these settings as its subjects. The default fix is to unset them."""
     evidence = origins(bad) | dict(more or {})
     return Problem(title, cause, fix or Fix(commands=unset(bad)), evidence, tuple(setting.name for setting in bad))
 
 
 def loaded(nccl: Nccl) -> Version:
-    """The version of the NCCL a process would load; () where it is not known."""
+    """Return the NCCL version that a process would load, or () if unknown."""
     return numbers(nccl.libraries[0].version) if nccl.libraries else ()
 
 
 def nodes_of(plan: Plan, slurm: Slurm) -> int:
-    """How many machines the run spans, as far as anybody said."""
+    """Return the number of nodes of the run, from the plan or from Slurm."""
     return max(plan.nodes, slurm.nodes or 1)

@@ -1,7 +1,7 @@
 """Which environment variables does NCCL read, and since when?
 
-The names, and the versions that read them, are those of the tags v2.3.5 to v2.30.7 of github.com/NVIDIA/nccl
-(NCCL_PARAM, ncclGetEnv), grouped as the user guide (env.html) groups them; what it allows is in `_grammars`.
+Names and versions are from the tags v2.3.5 to v2.30.7 of github.com/NVIDIA/nccl (NCCL_PARAM, ncclGetEnv), grouped as in
+the user guide (env.html). The allowed values are in `_grammars`.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from ._grammars import (
     Version,
     WordList,
     Words,
-    a_level,
-    a_path,
     adapter_list,
     address_range,
+    any_text,
     boolean,
     cta_policy,
     device_policy,
+    file_path,
     host_and_port,
     interface_list,
-    text,
+    path_type,
     thread_count,
 )
 
-NEWEST_NCCL: Version = (2, 30, 7)  # the names below are those of this version; newer ones may know more
+NEWEST_NCCL: Version = (2, 30, 7)  # the last version whose names are listed below; newer ones may read more
 
-# As the guide groups them: settings of a system may stay, settings for debugging should not.
+# The guide's groups: system settings may stay set, debugging settings should not.
 Group = Literal["system", "debugging", "internal"]
 
 
 class Variable(NamedTuple):
-    """A name that NCCL reads, or once read."""
+    """A variable that NCCL reads or used to read."""
 
     name: str
     grammar: Grammar
-    since: Version = ()  # the first version that reads it; () for those that always did
+    since: Version = ()  # the first version that reads it; () for all versions
     until: Version | None = None  # the first version that no longer reads it
     group: Group = "internal"
-    instead: str | None = None  # what took its place
+    instead: str | None = None  # its replacement
 
     def read_by(self, version: Version) -> bool:
-        """Whether this NCCL looks at it; unknown versions are taken for new ones."""
+        """Return whether this NCCL version reads the variable. An unknown version counts as new."""
         if not version:
             return self.until is None
         return version >= self.since and (self.until is None or version < self.until)
@@ -65,11 +65,11 @@ _SUBSYSTEMS = (
     "BOOTSTRAP", "REG", "PROFILE", "RAS", "DESTROY", "ALL",
 )
 # fmt: on
-_FAMILY = Words(("AF_INET", "AF_INET6"), "AF_INET and AF_INET6 are known: NCCL ignores it", any_case=False)
-_NO_LOG = "VERSION, WARN, INFO and TRACE are known: nothing is logged"
-_NEVER_ENDS = "0 and 32 or more mean no timeout: a lost packet then hangs the run for ever"
+_FAMILY = Words(("AF_INET", "AF_INET6"), "NCCL ignores it (allowed: AF_INET, AF_INET6)", any_case=False)
+_NO_LOG = "nothing is logged (allowed: VERSION, WARN, INFO, TRACE)"
+_NEVER_ENDS = "0 and 32 or more mean no timeout: one lost packet hangs the run forever"
 
-# name after NCCL_, grammar, since: "System configuration" of the guide.
+# Name after NCCL_, grammar, since: "System configuration" in the guide.
 _SYSTEM: tuple[tuple[str, Grammar, Version], ...] = (
     ("SOCKET_IFNAME", interface_list, ()),
     ("SOCKET_FAMILY", _FAMILY, ()),
@@ -77,7 +77,7 @@ _SYSTEM: tuple[tuple[str, Grammar, Version], ...] = (
     ("SOCKET_RETRY_CNT", Number(1), (2, 24)),
     ("SOCKET_RETRY_SLEEP_MSEC", Number(1), (2, 24)),
     ("SOCKET_POLL_TIMEOUT_MSEC", Number(0), (2, 28)),
-    ("SOCKET_NTHREADS", Number(1, 16, "1 to 16 are allowed: NCCL takes 16 for more"), (2, 4, 8)),
+    ("SOCKET_NTHREADS", Number(1, 16, "the guide allows 1 to 16, and NCCL uses 16 for more"), (2, 4, 8)),
     ("NSOCKS_PERTHREAD", Number(1, 64), (2, 4, 8)),
     ("CROSS_NIC", THREE_WAY, (2, 5, 6)),
     ("IB_HCA", adapter_list, ()),
@@ -87,39 +87,39 @@ _SYSTEM: tuple[tuple[str, Grammar, Version], ...] = (
     ("IB_ADDR_FAMILY", _FAMILY, (2, 21)),
     ("IB_ADDR_RANGE", address_range, (2, 21)),
     ("IB_ROCE_VERSION_NUM", Number(1, 2), (2, 21)),
-    ("IB_SL", Number(0, 15, "the field has 4 bits"), ()),
-    ("IB_TC", Number(0, 255, "the field has 8 bits"), ()),
-    ("IB_FIFO_TC", Number(0, 255, "the field has 8 bits"), (2, 22, 3)),
+    ("IB_SL", Number(0, 15, "it must fit in 4 bits"), ()),
+    ("IB_TC", Number(0, 255, "it must fit in 8 bits"), ()),
+    ("IB_FIFO_TC", Number(0, 255, "it must fit in 8 bits"), (2, 22, 3)),
     ("IB_RETURN_ASYNC_EVENTS", SWITCH, (2, 23)),
     ("OOB_NET_ENABLE", SWITCH, (2, 23)),
-    ("OOB_NET_IFNAME", text, (2, 23)),
+    ("OOB_NET_IFNAME", any_text, (2, 23)),
     ("UID_STAGGER_THRESHOLD", Number(1), (2, 23)),
     ("UID_STAGGER_RATE", Number(1), (2, 23)),
-    ("NET", text, (2, 10)),
-    ("NET_PLUGIN", text, (2, 11)),
-    ("TUNER_PLUGIN", text, (2, 19)),
-    ("PROFILER_PLUGIN", text, (2, 23)),
-    ("ENV_PLUGIN", text, (2, 28)),
+    ("NET", any_text, (2, 10)),
+    ("NET_PLUGIN", any_text, (2, 11)),
+    ("TUNER_PLUGIN", any_text, (2, 19)),
+    ("PROFILER_PLUGIN", any_text, (2, 23)),
+    ("ENV_PLUGIN", any_text, (2, 28)),
     ("IGNORE_CPU_AFFINITY", SWITCH, (2, 4, 6)),
-    ("CONF_FILE", a_path, (2, 23)),
+    ("CONF_FILE", file_path, (2, 23)),
     ("DEBUG", Words(_LOG_LEVELS, _NO_LOG, trimmed_since=(2, 30, 7)), ()),
-    ("DEBUG_FILE", a_path, ()),
+    ("DEBUG_FILE", file_path, ()),
     ("DEBUG_SUBSYS", WordList(_SUBSYSTEMS, (2, 30, 7)), ()),
-    ("DEBUG_TIMESTAMP_FORMAT", text, (2, 26)),
+    ("DEBUG_TIMESTAMP_FORMAT", any_text, (2, 26)),
     ("DEBUG_TIMESTAMP_LEVELS", WordList((*_LOG_LEVELS, "ALL"), (2, 30, 7)), (2, 26)),
     ("COLLNET_ENABLE", SWITCH, (2, 6)),
     ("COLLNET_NODE_THRESHOLD", Number(0), (2, 9, 9)),
     ("CTA_POLICY", cta_policy, (2, 27)),
     ("NETDEVS_POLICY", device_policy, (2, 28)),
     ("MULTI_RANK_GPU_ENABLE", SWITCH, (2, 30)),
-    ("TOPO_FILE", a_path, (2, 6)),
-    ("TOPO_DUMP_FILE", a_path, (2, 6)),
+    ("TOPO_FILE", file_path, (2, 6)),
+    ("TOPO_DUMP_FILE", file_path, (2, 6)),
     ("SET_THREAD_NAME", boolean, (2, 12)),
 )
-# "Debugging": not for production, says the guide.
+# "Debugging": not for production, according to the guide.
 _DEBUGGING: tuple[tuple[str, Grammar, Version], ...] = (
     ("P2P_DISABLE", OFF_AT_ONE, ()),
-    ("P2P_LEVEL", a_level, ()),
+    ("P2P_LEVEL", path_type, ()),
     ("P2P_DIRECT_DISABLE", SWITCH, (2, 12, 12)),
     ("SHM_DISABLE", OFF_AT_ONE, ()),
     ("BUFFSIZE", SIZE, ()),
@@ -127,8 +127,8 @@ _DEBUGGING: tuple[tuple[str, Grammar, Version], ...] = (
     ("MAX_NCHANNELS", Number(1), (2, 5)),
     ("MIN_NCHANNELS", Number(1), (2, 5)),
     ("CHECK_POINTERS", SWITCH, ()),
-    ("CHECK_MODE", Words(("DEFAULT", "DEBUG_LOCAL", "DEBUG_GLOBAL"), "NCCL takes DEFAULT"), (2, 29, 7)),
-    ("LAUNCH_MODE", Words(("PARALLEL", "GROUP"), "NCCL takes PARALLEL"), ()),
+    ("CHECK_MODE", Words(("DEFAULT", "DEBUG_LOCAL", "DEBUG_GLOBAL"), "NCCL uses DEFAULT"), (2, 29, 7)),
+    ("LAUNCH_MODE", Words(("PARALLEL", "GROUP"), "NCCL uses PARALLEL"), ()),
     ("IB_DISABLE", SWITCH, ()),
     ("IB_AR_THRESHOLD", Number(0), (2, 6)),
     ("IB_OOO_RQ", SWITCH, (2, 30)),
@@ -140,7 +140,7 @@ _DEBUGGING: tuple[tuple[str, Grammar, Version], ...] = (
     ("MEM_SYNC_DOMAIN", SWITCH, (2, 16)),
     ("CUMEM_ENABLE", SWITCH, (2, 18)),
     ("CUMEM_HOST_ENABLE", SWITCH, (2, 23)),
-    ("NET_GDR_LEVEL", a_level, (2, 4)),
+    ("NET_GDR_LEVEL", path_type, (2, 4)),
     ("NET_GDR_C2C", SWITCH, (2, 26)),
     ("NET_GDR_READ", SWITCH, ()),
     ("NET_SHARED_BUFFERS", SWITCH, (2, 8)),
@@ -171,7 +171,7 @@ _DEBUGGING: tuple[tuple[str, Grammar, Version], ...] = (
     ("MIN_CTAS", Number(1, 64, before=((2, 25), 32)), (2, 17)),
     ("NVLS_ENABLE", THREE_WAY, (2, 17)),
     ("IB_MERGE_NICS", SWITCH, (2, 20)),
-    ("NET_MERGE_POLICY", Words(("ALL", "RAIL"), "NCCL takes ALL"), (2, 30, 5)),
+    ("NET_MERGE_POLICY", Words(("ALL", "RAIL"), "NCCL uses ALL"), (2, 30, 5)),
     ("MNNVL_ENABLE", THREE_WAY, (2, 21)),
     ("MNNVL_UUID", ANY_NUMBER, (2, 25)),
     ("MNNVL_CLIQUE_ID", ANY_NUMBER, (2, 23)),
@@ -183,7 +183,7 @@ _DEBUGGING: tuple[tuple[str, Grammar, Version], ...] = (
     ("IPC_USE_ABSTRACT_SOCKET", SWITCH, (2, 29)),
     ("SYM_GIN_KERNELS_ENABLE", SWITCH, (2, 29)),
 )
-# Read by the sources, not in the guide. All are numbers but those after the bar.
+# Read in the sources, not in the guide. All are numbers except those after the bar.
 _INTERNAL: Mapping[Version, str] = {
     (): "GDR_FLUSH_DISABLE GROUP_CUDA_STREAM MAX_NRINGS MIN_NRINGS | COMM_ID",
     (2, 5, 6): "LL128_NTHREADS | HOSTID THREAD_THRESHOLDS",
@@ -233,7 +233,7 @@ _INTERNAL: Mapping[Version, str] = {
     "MLOPART_RDMA_ENABLE NET_GDR_MLOPART RMA_DISABLE RMA_PLUGIN_REF_COUNT SHADOW_MEMPOOL_MAX_SIZE "
     "SYM_RS_GIN_CHUNK_SIZE TOPO_SPLIT_MLOPART | RMA_PLUGIN",
 }
-# Gone: name, since, until, what took its place.
+# Removed variables: name, since, until, replacement.
 _GONE: tuple[tuple[str, Version, Version, str | None], ...] = (
     ("CHECKS_DISABLE", (), (2, 3), None),
     ("SINGLE_RING_THRESHOLD", (), (2, 3), None),
@@ -273,7 +273,7 @@ def _internal() -> Iterable[Variable]:
         for name in numbers.split():
             yield Variable(f"NCCL_{name}", ANY_NUMBER, since, instead=_nccl(_INSTEAD.get(name)))
         for name in texts.split():
-            yield Variable(f"NCCL_{name}", a_path if name.endswith("_FILE") else text, since)
+            yield Variable(f"NCCL_{name}", file_path if name.endswith("_FILE") else any_text, since)
 
 
 def _nccl(name: str | None) -> str | None:
@@ -289,14 +289,14 @@ VARIABLES: tuple[Variable, ...] = (
     *_documented(_SYSTEM, "system"),
     *_documented(_DEBUGGING, "debugging"),
     *_internal(),
-    *(Variable(f"NCCL_{name}", text, since, until, instead=_nccl(new)) for name, since, until, new in _GONE),
+    *(Variable(f"NCCL_{name}", any_text, since, until, instead=_nccl(new)) for name, since, until, new in _GONE),
 )
 NCCL: Mapping[str, Variable] = {variable.name: variable for variable in VARIABLES}
 
-# In many launch scripts, and read by nobody.
+# Set in many launch scripts but read by nothing.
 NEVER_READ = ("NCCL_TIMEOUT",)
 
-# Names with NCCL's prefix that others read: PyTorch (older names), image and build systems, tests, plugins of clouds.
+# Names with NCCL's prefix that other software reads: PyTorch (older names), images, builds, tests, cloud plugins.
 # fmt: off
 FOREIGN = frozenset({
     "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_DESYNC_DEBUG", "NCCL_ENABLE_TIMING",
@@ -315,12 +315,12 @@ FOREIGN_PREFIXES = (
 
 
 def foreign(name: str) -> bool:
-    """Whether somebody else than NCCL reads this name."""
+    """Return whether software other than NCCL reads this name."""
     return name in FOREIGN or name.startswith(FOREIGN_PREFIXES)
 
 
 def distance(a: str, b: str, limit: int) -> int:
-    """How many letters must be changed, added, dropped or swapped with a neighbour; beyond `limit` it is limit + 1."""
+    """Return the edit distance (change, add, drop, or swap neighbors), or limit + 1 if it is above `limit`."""
     if abs(len(a) - len(b)) > limit:
         return limit + 1
     before: list[int] = []
@@ -338,14 +338,14 @@ def distance(a: str, b: str, limit: int) -> int:
 
 
 def nearest(name: str, known: Iterable[str], most: int = 2) -> str | None:
-    """The name that was meant: `most` letters differ (1 in short names), or its words stand in another order."""
+    """Return the closest known name: up to `most` edits (1 in short names), or the same words in another order."""
     best: tuple[int, str] | None = None
     words, letters = sorted(name.split("_")), set(name)
     for candidate in known:
         if len(candidate) == len(name) and sorted(candidate.split("_")) == words:
             return candidate
         limit = min(most, 2 if len(candidate) >= 14 else 1)
-        # Cheap bounds first: a slip changes the length by 1 and the set of letters by 2 at most.
+        # Cheap bounds first: one edit changes the length by at most 1 and the set of letters by at most 2.
         if abs(len(candidate) - len(name)) > limit or len(letters.symmetric_difference(candidate)) > 2 * limit:
             continue
         if (far := distance(name, candidate, limit)) <= limit and (best is None or far < best[0]):

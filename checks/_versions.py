@@ -1,4 +1,4 @@
-"""How versions compare (PEP 440), and which are known to fail together, each with its source."""
+"""Compare versions (PEP 440), and list the combinations known to fail, each with its source."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _NO_DEV = 1 << 62  # a development release comes before the one it leads to
 
 @dataclass(frozen=True, order=True)
 class Version:
-    """A version in the order of PEP 440. The local part (+cu130) does not count: builds of one version are equal."""
+    """A version, ordered as in PEP 440. The local part (+cu130) is ignored: builds of one version are equal."""
 
     epoch: int
-    release: tuple[int, ...]  # without zeros at its end
+    release: tuple[int, ...]  # without trailing zeros
     pre: tuple[int, int]
     post: int
     dev: int
 
     @property
     def final(self) -> bool:
-        """Whether it is no pre-release and no development version."""
+        """Whether it is neither a pre-release nor a development version."""
         return self.pre[0] == _FINAL and self.dev == _NO_DEV
 
 
 @lru_cache(maxsize=512)
 def version(text: str | None) -> Version | None:
-    """The version a text tells; None when it tells none."""
+    """Parse a version, or return None if the text is not one."""
     found = _VERSION.fullmatch((text or "").strip())
     if found is None:
         return None
@@ -55,23 +55,23 @@ def version(text: str | None) -> Version | None:
 
 
 def satisfies(installed: str | None, specifier: str) -> bool | None:
-    """Whether a version meets a specifier (">=4.41,<5", "==2.9.*"); None when either cannot be read.
+    """Return whether a version satisfies a specifier (">=4.41,<5", "==2.9.*"), or None if either is unreadable.
 
-    A pre-release counts as the version it leads to: NVIDIA's containers have torch 2.9.0a0+..., and a source checkout
-    is 4.57.0.dev0; pip would call both too old for what they are.
+    A pre-release counts as its final version: NVIDIA's containers have torch 2.9.0a0+..., and a source checkout is
+    4.57.0.dev0. pip would reject both as too old.
     """
     have = version(installed)
     if have is None:
         return None
     if not have.final:
         have = Version(have.epoch, have.release, (_FINAL, 0), have.post, _NO_DEV)
-    answers = [_meets(have, installed or "", part.strip()) for part in specifier.split(",") if part.strip()]
+    answers = [_satisfies_part(have, installed or "", part.strip()) for part in specifier.split(",") if part.strip()]
     if None in answers:
         return None
     return all(answers)
 
 
-def _meets(have: Version, installed: str, part: str) -> bool | None:
+def _satisfies_part(have: Version, installed: str, part: str) -> bool | None:
     found = re.fullmatch(r"(===|==|!=|<=|>=|~=|<|>)\s*(\S+)", part)
     if found is None:
         return None
@@ -83,15 +83,15 @@ def _meets(have: Version, installed: str, part: str) -> bool | None:
         if want is None or operator not in ("==", "!="):
             return None
         digits = [int(part) for part in text[:-2].split(".") if part.isdecimal()]
-        return (_padded(have.release, len(digits)) == tuple(digits)) == (operator == "==")
+        return (_pad(have.release, len(digits)) == tuple(digits)) == (operator == "==")
     want = version(text)
     if want is None:
         return None
-    if not want.final:  # torch==2.9.0a0+145a3a7bda.nv25.10: the same build is meant, or its version
+    if not want.final:  # torch==2.9.0a0+145a3a7bda.nv25.10 means that build, or its version
         want = Version(want.epoch, want.release, (_FINAL, 0), want.post, _NO_DEV)
     if operator == "~=":
         digits = [int(part) for part in re.match(r"[\d.]*\d", text).group().split(".")]  # type: ignore[union-attr]
-        return have >= want and _padded(have.release, len(digits) - 1) == tuple(digits[:-1])
+        return have >= want and _pad(have.release, len(digits) - 1) == tuple(digits[:-1])
     return {
         "==": have == want,
         "!=": have != want,
@@ -102,39 +102,39 @@ def _meets(have: Version, installed: str, part: str) -> bool | None:
     }[operator]
 
 
-def _padded(release: tuple[int, ...], length: int) -> tuple[int, ...]:
+def _pad(release: tuple[int, ...], length: int) -> tuple[int, ...]:
     return (release + (0,) * length)[:length]
 
 
 def requirement(line: str) -> tuple[str, str]:
-    """ "torch>=2.0,<3" -> ("torch", ">=2.0,<3"); extras in brackets are left out."""
+    """Split a requirement: "torch>=2.0,<3" -> ("torch", ">=2.0,<3"). Extras in brackets are dropped."""
     found = re.match(r"([a-z0-9][a-z0-9-]*)(?:\[[^\]]*\])?(.*)", line)
     return (found.group(1), found.group(2)) if found else (line, "")
 
 
 class Together(NamedTuple):
-    """Packages whose versions fail together, and what the user would see."""
+    """Package versions that fail together, and what the user would see."""
 
-    packages: Mapping[str, str]  # name -> specifier; all of them must be met
+    packages: Mapping[str, str]  # name -> specifier; the entry applies if all match
     effect: str
-    command: str  # what mends it
+    command: str  # fixes it
     url: str
     when: Literal["zero_1_or_2", "zero_2", "fsdp2_mixed"] | None = None  # only with a config of this kind
 
 
-# What the packages' own requirements do not say. Read in the code of the releases named, or confirmed by maintainers in
-# the thread.
+# Not covered by the packages' own requirements. Read in the code of these releases, or confirmed by maintainers in the
+# linked thread.
 # fmt: off
 TOGETHER: tuple[Together, ...] = (
     Together(
         {"numpy": ">=2", "torch": "<2.3"},
-        "torch was compiled for NumPy 1: no tensor from an array (\"Numpy is not available\"), so loaders fail.",
+        "torch was compiled for NumPy 1 and cannot convert arrays (\"Numpy is not available\"), so data loaders fail.",
         "pip install 'numpy<2'",
         "https://github.com/pytorch/pytorch/issues/107302",
     ),
     Together(
         {"deepspeed": "<0.14.4", "torch": ">=2.4"},
-        "`import deepspeed` fails: it imports _get_socket_with_port, which torch 2.4 no longer has.",
+        "`import deepspeed` fails: it imports _get_socket_with_port, which torch 2.4 removed.",
         "pip install --upgrade deepspeed",
         "https://github.com/deepspeedai/DeepSpeed/issues/5603",
     ),
@@ -152,14 +152,14 @@ TOGETHER: tuple[Together, ...] = (
     ),
     Together(
         {"transformers": ">=4.52", "torch": "<2.6"},
-        "Trainer cannot resume from a checkpoint, and .bin weights do not load: transformers refuses torch.load before "
-        "torch 2.6 (CVE-2025-32434).",
+        "Trainer cannot resume from a checkpoint, and .bin weights do not load: transformers disables torch.load "
+        "before torch 2.6 (CVE-2025-32434).",
         "pip install --upgrade torch",
         "https://github.com/huggingface/transformers/pull/37785",
     ),
     Together(
         {"deepspeed": ">=0.17.6,<0.18.3"},
-        "ZeRO stage 2 computes wrong gradients without a word; their norm is a fraction of what it should be.",
+        "ZeRO stage 2 silently computes wrong gradients. Their norm is a fraction of the correct one.",
         "pip install --upgrade deepspeed",
         "https://github.com/deepspeedai/DeepSpeed/issues/7718",
         "zero_2",
@@ -173,8 +173,8 @@ TOGETHER: tuple[Together, ...] = (
     ),
     Together(
         {"accelerate": ">=1.13,<1.14"},
-        "FSDP2 no longer keeps the weights in fp32 under mixed precision: a model that was loaded in bf16 trains with "
-        "bf16 master weights, and small updates are lost.",
+        "FSDP2 no longer keeps the weights in fp32 under mixed precision: a model loaded in bf16 trains with bf16 "
+        "master weights and loses small updates.",
         "pip install --upgrade accelerate",
         "https://github.com/huggingface/accelerate/issues/3979",
         "fsdp2_mixed",
@@ -184,14 +184,14 @@ TOGETHER: tuple[Together, ...] = (
 
 
 class NcclDefect(NamedTuple):
-    """Releases of NCCL that fail in a situation."""
+    """NCCL releases that fail in a known situation."""
 
     versions: str
     when: Literal["sm_120", "h100_pair", "several_nodes", "always"]
     effect: str
     fixed_in: str
     url: str
-    stopgap: str | None = None  # a variable that avoids it meanwhile
+    stopgap: str | None = None  # a workaround until the upgrade
 
 
 # fmt: off
@@ -199,21 +199,21 @@ NCCL_DEFECTS: tuple[NcclDefect, ...] = (
     NcclDefect(
         ">=2.25,<2.26",
         "sm_120",
-        "The kernels ask for more shared memory than this GPU has: the first collective fails.",
+        "The kernels need more shared memory than this GPU has: the first collective fails.",
         "2.26.2",
         "https://github.com/NVIDIA/nccl/issues/1637",
     ),
     NcclDefect(
         ">=2.25,<2.26",
         "always",
-        "ncclCommAbort hangs: when a rank fails, the others do not end, and the job stands still.",
+        "ncclCommAbort hangs: when a rank fails, the others do not exit, and the job hangs.",
         "2.26.2",
         "https://github.com/pytorch/pytorch/issues/149153",
     ),
     NcclDefect(
         "<2.15.5",
         "h100_pair",
-        "All-reduce between two H100 hangs (Ring with LL128).",
+        "All-reduce between two H100 GPUs hangs (Ring with LL128).",
         "2.15.5",
         "https://github.com/NVIDIA/nccl/commit/cb111f764a6d46370f24f75101d6b219bb2dda54",
         "export NCCL_PROTO=^LL128",
@@ -221,7 +221,7 @@ NCCL_DEFECTS: tuple[NcclDefect, ...] = (
     NcclDefect(
         ">=2.18,<2.18.3",
         "several_nodes",
-        "Tree with LL128 corrupts data where each GPU has a network card of its own.",
+        "Tree with LL128 corrupts data if each GPU has its own network adapter.",
         "2.18.3",
         "https://github.com/NVIDIA/nccl/commit/ea38312273e5b9a19a224c9ff4c10b7fcf441eaf",
         "export NCCL_PROTO=^LL128",
@@ -229,8 +229,8 @@ NCCL_DEFECTS: tuple[NcclDefect, ...] = (
 )
 # fmt: on
 
-# CUDA minors DeepSpeed lets nvcc and torch differ in (op_builder/builder.py, cuda_minor_mismatch_ok), by the release
-# that first had the list. No list for CUDA 13 up to 0.19.8: there they must be equal.
+# CUDA minor versions in which DeepSpeed lets nvcc and torch differ (op_builder/builder.py, cuda_minor_mismatch_ok), by
+# the first release with the list. There is no list for CUDA 13 up to 0.19.8: the versions must be equal.
 DEEPSPEED_MINORS: tuple[tuple[str, frozenset[str]], ...] = (
     ("0.17.2", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8", "12.9"})),
     ("0.16.4", frozenset({"12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8"})),

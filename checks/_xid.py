@@ -1,8 +1,8 @@
-"""What does an Xid mean, and what does NVIDIA say to do about it?
+"""What does an Xid mean, and what does NVIDIA recommend?
 
-From NVIDIA's Xid catalogue (Ampere and newer; the codes it shares with older GPUs mean the same there):
+From NVIDIA's Xid catalog (Ampere and newer; codes shared with older GPUs mean the same there):
 https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, as of 2025-10-29. `action` is its column
-"Resolution Bucket (Immediate Action)" in plain words. Codes it marks "Unused" are left out: they are not classified.
+"Resolution Bucket (Immediate Action)" in plain words. Codes marked "Unused" are omitted: they are not classified.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Literal, NamedTuple
 CATALOG = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 Kind = Literal[
-    "program",  # the program did something wrong; the GPU is well
+    "program",  # a program error; the GPU is healthy
     "note",  # nothing to do
-    "repaired",  # memory trouble that was contained or put away
+    "repaired",  # a memory error that was contained or remapped
     "memory",  # memory that cannot be trusted before a reset
     "link",  # NVLink
     "firmware",  # GSP
-    "reset",  # the GPU wants a reset
+    "reset",  # the GPU needs a reset
     "bus",  # it fell off the PCI bus
     "board",  # power, PCIe, retirement: hardware
-    "other",  # NVIDIA names no action a user could take
+    "other",  # NVIDIA recommends no action that a user could take
 ]
 
 
 class Xid(NamedTuple):
-    """One row of the catalogue."""
+    """One row of the catalog."""
 
     code: int
     kind: Kind
@@ -66,22 +66,22 @@ XIDS: dict[int, Xid] = {
         _rows("program", "ignore", {
             37: "driver firmware error",
             38: "driver firmware error",
-            43: "GPU stopped processing a channel after a fault of the program",
+            43: "GPU stopped processing a channel after a program error",
             44: "fault during a context switch",
             66: "illegal access by the driver",
             67: "illegal access by the driver",
-            137: "NVLink privilege error, mostly the echo of a fault on a peer",
+            137: "NVLink privilege error, usually caused by a fault on a peer GPU",
             141: "CUDA fast path error",
         }),
         _rows("note", "ignore", {
-            45: "clean-up after an earlier error, or after the process was killed",
+            45: "cleanup after an earlier error, or after the process was killed",
             93: "InfoROM wear limit",
             106: "test message",
             107: "test message",
             121: "C2C link error",
             154: "recovery action changed",
-            162: "power smoothing engaged again",
-            163: "power smoothing disengaged",
+            162: "power smoothing enabled again",
+            163: "power smoothing disabled",
             164: "power smoothing lifetime low",
         }),
         _rows("repaired", "ignore", {
@@ -89,11 +89,11 @@ XIDS: dict[int, Xid] = {
             92: "many corrected memory errors",
             160: "memory channel retired",
         }),
-        _rows("repaired", "restart the application", {94: "contained memory error: only one program was hit"}),
+        _rows("repaired", "restart the application", {94: "contained memory error: only one program was affected"}),
         _rows("memory", "follow NVIDIA's workflow for Xid 48", {
             48: "uncorrectable memory error (double bit)",
-            171: "uncorrectable DRAM error, detail of Xid 48",
-            172: "uncorrectable SRAM error, detail of Xid 48",
+            171: "uncorrectable DRAM error, details of Xid 48",
+            172: "uncorrectable SRAM error, details of Xid 48",
         }),
         _rows("memory", "reset the GPU", {
             64: "a memory row could not be remapped",
@@ -105,17 +105,17 @@ XIDS: dict[int, Xid] = {
             **{code: f"NVLink error ({unit})" for code, unit in zip(
                 range(144, 151), ("SAW", "RLW", "TLW", "TREX", "NVLPW", "NETIR", "MSE"), strict=True)},
         }),
-        _rows("link", "reset the GPU", {136: "NVLink training failed", 155: "NVLink error defined by software"}),
+        _rows("link", "reset the GPU", {136: "NVLink training failed", 155: "software-defined NVLink error"}),
         _rows("firmware", "reset the GPU", {
-            119: "the GPU's firmware (GSP) did not answer the driver",
+            119: "the GPU's firmware (GSP) did not respond to the driver",
             120: "the GPU's firmware (GSP) stopped with an error",
         }),
         _rows("reset", "reset the GPU", {
             46: "GPU stopped processing (timeout)",
-            62: "internal micro-controller halted",
+            62: "internal microcontroller halted",
             109: "context switch timed out",
             110: "security fault",
-            143: "GPU could not be initialised",
+            143: "GPU could not be initialized",
             156: "resource retirement",
             158: "fatal GPU timeout",
         }),
@@ -123,11 +123,11 @@ XIDS: dict[int, Xid] = {
         _rows("board", "check power cables and seating", {54: "auxiliary power is not connected"}),
         _rows("board", "contact the vendor", {
             157: "a resource could not be retired",
-            165: "power smoothing lifetime used up",
+            165: "power smoothing lifetime exhausted",
             167: "fatal PCIe timeout",
             168: "errors in the protected memory region",
         }),
-        _rows("other", "see the catalogue", {
+        _rows("other", "see the catalog", {
             78: "vGPU start error",
             142: "video encoder error",
             151: "key rotation error",
@@ -136,7 +136,7 @@ XIDS: dict[int, Xid] = {
             159: "CHI error",
             161: "memory channel could not be retired",
             166: "traffic before encryption was set up",
-            169: "internal micro-controller halted",
+            169: "internal microcontroller halted",
             170: "interrupt in confidential mode",
         }),
     )

@@ -1,4 +1,4 @@
-"""May every GPU run at its full speed?"""
+"""Can every GPU run at full speed?"""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _NVML = "https://docs.nvidia.com/deploy/nvml-api/"
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h): a mask, to be tested bit by bit.
 _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _HW_POWER_BRAKE = 0x08, 0x20, 0x40, 0x80
-# A power limit this share below another was set by somebody, and slows every rank to the slowest GPU.
+# A power limit below this share of another one was set on purpose, and slows every rank to the slowest GPU.
 _CAPPED = 0.95
-# Application clocks are set in steps of 15 MHz (nvidia-smi -q -d SUPPORTED_CLOCKS); gcm warns from 30 MHz on.
+# Application clocks are set in steps of 15 MHz (nvidia-smi -q -d SUPPORTED_CLOCKS); gcm warns from 30 MHz.
 _CLOCK_DRIFT_MHZ = 30
-# P8 is the idle state; a GPU that computes is at P0 to P2 (nvmlPstates_t: 0 is the fastest).
+# P8 is the idle state; a computing GPU is in P0 to P2 (nvmlPstates_t: 0 is the fastest).
 _IDLE_STATE = 8
 _COMPUTING_PERCENT = 80
 
 
 @check(Severity.WARNING, source=_NVML)
 def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU slows down because of its temperature, or is at the limit of it.
+    """A GPU slows down because of its temperature, or has reached its temperature limit.
 
-    Why: the GPU protects itself by lowering its clocks; every step then takes as long as on the hottest GPU.
+    Why: a hot GPU lowers its clocks to protect itself, and every training step takes as long as on the slowest GPU.
 
-    Fix: check fans, air flow and inlet temperature.
+    Fix: check fans, airflow and inlet temperature.
     """
     known = [gpu for gpu in gpus if gpu.clock_event_reasons is not None]
-    bad = [gpu for gpu in gpus if (gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) or _at_its_limit(gpu)]
+    bad = [gpu for gpu in gpus if (gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) or _is_at_limit(gpu)]
     if bad:
         hot = "" if bad[0].temperature_c is None else f" ({bad[0].temperature_c} C)"
         slowed = any((gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) for gpu in bad)
@@ -46,15 +46,19 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
             | {f"gpu_{gpu.index}_temperature_c": gpu.temperature_c for gpu in bad},
             subjects=names_of(bad),
         )
-    return Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML)
 def gpu_power_braked(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU is held down by the power-brake signal from outside.
+    """An external power-brake signal slows a GPU down.
 
-    Why: power supply or rack tells the GPU to slow down.
-    More: The GPU runs at a fraction of its clocks, all ranks with it.
+    Why: the power supply or the rack signals the GPU to slow down.
+    More: The GPU runs at a fraction of its clocks, and all ranks wait for it.
 
     Fix: check power supplies and cables.
     """
@@ -67,11 +71,11 @@ def gpu_power_braked(gpus: tuple[Gpu, ...]) -> Answer:
             {"reasons": "clock_event_reasons"},
             Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
         )
-    return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return Ok(f"no power brake on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
 
 
-def _at_its_limit(gpu: Gpu) -> bool:
-    """Whether its temperature has reached what the board slows down at, or is above what it should operate at."""
+def _is_at_limit(gpu: Gpu) -> bool:
+    """Return whether the temperature has reached the slowdown threshold or exceeds the maximum operating value."""
     if gpu.temperature_margin_c is not None and gpu.temperature_margin_c <= 0:
         return True
     if gpu.temperature_c is None:
@@ -82,12 +86,12 @@ def _at_its_limit(gpu: Gpu) -> bool:
 
 @check(Severity.WARNING, source=_NVML, because_of=("gpu_too_hot",))
 def gpu_memory_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
-    """The memory of a GPU is hotter than it may be.
+    """The memory of a GPU is above its temperature limit.
 
-    Why: above this temperature the GPU slows down and its memory errs more often.
-    More: In data-parallel training all ranks wait for the slowest.
+    Why: above this temperature the GPU slows down and memory errors become more frequent.
+    More: In data-parallel training all ranks wait for the slowest one.
 
-    Fix: check fans, air flow and inlet temperature.
+    Fix: check fans, airflow and inlet temperature.
     """
     known = [gpu for gpu in gpus if gpu.memory_temperature_c is not None and gpu.memory_temperature_max_c]
     bad = [gpu for gpu in known if (gpu.memory_temperature_c or 0) > (gpu.memory_temperature_max_c or 0)]
@@ -95,21 +99,25 @@ def gpu_memory_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
         gpu = bad[0]
         return gpu_problem(
             bad,
-            f"memory at {gpu.memory_temperature_c} C, {gpu.memory_temperature_max_c} C is the limit",
+            f"memory at {gpu.memory_temperature_c} C (limit {gpu.memory_temperature_max_c} C)",
             {"memory_c": "memory_temperature_c"},
             Fix(commands=("nvidia-smi -q -d TEMPERATURE",), who="hardware"),
         )
-    return Ok(f"memory is cool on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"memory temperature normal on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML, because_of=("gpu_too_hot", "gpu_power_braked"))
 def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
-    """The hardware of a GPU holds its clocks down, and names neither heat nor the power brake.
+    """A GPU's hardware lowers its clocks for a reason other than heat or the power brake.
 
-    Why: the board holds its clocks down, most often because of its power supply.
-    More: A power draw beyond what the board may take, or a supply that sags, halves the clocks or worse. In
-    data-parallel training every step takes as long as on this GPU. Two readings in a row had it: the flag also flashes
-    up when clocks change.
+    Why: the board lowers its clocks, usually because of its power supply.
+    More: Power draw above the board's limit, or a supply whose voltage drops, halves the clocks or worse. In
+    data-parallel training every step takes as long as on this GPU. Two readings in a row showed the flag, because it
+    also appears briefly when clocks change.
 
     Fix: check power cables and supplies.
     """
@@ -126,11 +134,15 @@ def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
             evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
             subjects=names_of(bad),
         )
-    return Ok(f"no hardware slowdown on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"no hardware slowdown on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
-def _share(gpu: Gpu) -> float:
-    """How much of the board's default power limit it may take."""
+def _power_share(gpu: Gpu) -> float:
+    """Return the power limit as a share of the board's default."""
     return (gpu.power_limit_w or 0) / (gpu.power_limit_default_w or 1)
 
 
@@ -145,34 +157,36 @@ def _restore_power(gpus: Iterable[Gpu]) -> Fix:
     )
 
 
-def _limited(gpus: tuple[Gpu, ...]) -> list[Gpu]:
+def _with_power_limit(gpus: tuple[Gpu, ...]) -> list[Gpu]:
     return [gpu for gpu in gpus if gpu.power_limit_w and gpu.power_limit_default_w and not gpu.lost]
 
 
 @check(Severity.WARNING, source=_NVML)
 def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU has a lower power limit than its siblings of the same model.
+    """A GPU has a lower power limit than other GPUs of the same model.
 
     Why: a lower power limit means lower clocks under load, for all ranks.
-    More: Somebody set it, and it was left.
+    More: The limit was set manually and never reset.
 
-    Fix: restore the default, or give all the same limit.
+    Fix: restore the default, or set the same limit on all GPUs.
     """
-    known = _limited(gpus)
+    known = _with_power_limit(gpus)
     best: dict[str | None, float] = {}
     for gpu in known:
-        best[gpu.name] = max(best.get(gpu.name, 0.0), min(_share(gpu), 1.0))
-    bad = [gpu for gpu in known if _share(gpu) < _CAPPED * best[gpu.name]]
+        best[gpu.name] = max(best.get(gpu.name, 0.0), min(_power_share(gpu), 1.0))
+    bad = [gpu for gpu in known if _power_share(gpu) < _CAPPED * best[gpu.name]]
     if bad:
         gpu = bad[0]
         return Problem(
             f"{gpu_list(g.index for g in bad)} capped at {gpu.power_limit_w:.0f} W of {gpu.power_limit_default_w:.0f} "
-            "W, unlike the others",
+            "W, the others are not",
             fix=_restore_power(bad),
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in known},
             subjects=names_of(bad),
         )
-    return Ok(f"equal power limits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"equal power limits on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.INFO, source=_NVML)
@@ -180,14 +194,14 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
     """All GPUs of a model have a power limit below the board's default.
 
     Why: a lower power limit means lower clocks under load.
-    More: Somebody chose to save power or heat: training is slower than the data sheet's numbers, evenly on all ranks.
+    More: Usually set to save power or limit heat. Training is slower than the data sheet says, equally on all ranks.
 
-    Fix: nothing, unless nobody wants the cap.
+    Fix: nothing, if the cap is intended.
     """
-    known = _limited(gpus)
+    known = _with_power_limit(gpus)
     highest: dict[str | None, float] = {}
     for gpu in known:
-        highest[gpu.name] = max(highest.get(gpu.name, 0.0), _share(gpu))
+        highest[gpu.name] = max(highest.get(gpu.name, 0.0), _power_share(gpu))
     bad = [gpu for gpu in known if highest[gpu.name] < _CAPPED]
     if bad:
         gpu = bad[0]
@@ -198,15 +212,19 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in bad},
             subjects=names_of(bad),
         )
-    return Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML)
 def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
-    """Somebody set the application clocks of a GPU below the board's default.
+    """A GPU's application clocks are set below the board's default.
 
-    Why: the GPU keeps to this clock under load, however cool it is.
-    More: Left over from a measurement, most often.
+    Why: the GPU stays at this clock under load, regardless of its temperature.
+    More: Usually left over from a benchmark.
 
     Fix: reset them.
     """
@@ -224,17 +242,21 @@ def gpu_application_clocks_lowered(gpus: tuple[Gpu, ...]) -> Answer:
             {"mhz": "application_clock_mhz"},
             Fix(commands=tuple(shell("sudo nvidia-smi -i {:number} -rac", g.index) for g in bad), who="admin"),
         )
-    return Ok(f"default application clocks on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"default application clocks on {len(known)} of {len(gpus)} GPUs")
+        if known
+        else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.WARNING, source=_NVML, because_of=("gpu_too_hot", "gpu_power_braked", "gpu_slowed_by_hardware"))
 def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
-    """A GPU computes, and stays in the performance state of an idle one.
+    """A GPU is busy but stays in an idle performance state.
 
     Why: its clocks do not rise under load.
-    More: A GPU that does not follow runs at a fraction of its speed, and every rank with it, until it is reset.
+    More: Until it is reset, the GPU runs at a fraction of its speed, and all ranks wait for it.
 
-    Fix: reset it when nothing runs there; then the driver's version.
+    Fix: reset it when nothing runs on it. If it recurs, check the driver version.
     """
     known = [gpu for gpu in gpus if gpu.performance_state is not None and gpu.utilization_percent is not None]
     busy = [gpu for gpu in known if (gpu.utilization_percent or 0) >= _COMPUTING_PERCENT and was_running(gpu, driver)]
@@ -243,10 +265,10 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
         gpu = bad[0]
         return gpu_problem(
             bad,
-            f"{gpu.utilization_percent} % busy in state P{gpu.performance_state}",
+            f"{gpu.utilization_percent} % busy in idle state P{gpu.performance_state}",
             {"sm_clock_mhz": "sm_clock_mhz"},
             Fix(commands=reset(bad), who="admin"),
         )
     if not busy:
-        return Skip("no GPU computes just now" if known else "no GPU here tells")
-    return Ok(f"{len(busy)} busy of {len(gpus)} GPUs run at full state")
+        return Skip("no GPU is busy right now" if known else "not reported by any GPU here")
+    return Ok(f"performance state normal on {len(busy)} busy of {len(gpus)} GPUs")

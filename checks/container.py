@@ -1,4 +1,4 @@
-"""Does the container get in the way?"""
+"""Does the container limit what a training run needs?"""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mgpu.text import counted, listed
 from ._wording import whole
 
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
-# NVIDIA_VISIBLE_DEVICES: words that name no GPU one by one (the toolkit's documentation).
+# Values of NVIDIA_VISIBLE_DEVICES that do not list individual GPUs (container toolkit documentation).
 _NOT_COUNTED = ("", "all", "none", "void")
 
 
 def in_container(container: Container) -> Skip | None:
-    """What a check of a container is asked for only."""
+    """Skip a check of a container if this is not one."""
     return None if container.kind else Skip("not a container")
 
 
@@ -27,66 +27,66 @@ def in_container(container: Container) -> Skip | None:
     given=in_container,
 )
 def container_lost_gpus(container: Container, driver: Driver) -> Answer:
-    """The container has device nodes for GPUs, and may not use them.
+    """The container has GPU device nodes but is no longer allowed to use them.
 
-    Why: the container's cgroup no longer allows the devices, as happens when the host reloads systemd.
-    More: NVML then says "Unknown Error", and running jobs lose their GPUs.
+    Why: the container's cgroup no longer permits the devices, which happens when the host reloads systemd.
+    More: NVML then reports "Unknown Error", and running jobs lose their GPUs.
 
     Fix: restart the container.
-    More: CDI or the cgroupfs driver keep it from happening again.
+    More: CDI or the cgroupfs driver prevents this.
     """
-    numbered = _numbered(driver)
+    numbered = _gpu_nodes(driver)
     if not numbered:
         return Skip("no /dev/nvidiaN in this container")
     if driver.nvml_error is None:
-        return Ok(f"{len(numbered)} GPU device nodes, and NVML may use them")
+        return Ok(f"{len(numbered)} GPU device nodes, usable by NVML")
     if driver.nvml_error not in ("UNKNOWN", "NO_PERMISSION"):
         return Skip(f"NVML: {driver.nvml_error}")
     return Problem(
-        f"{len(numbered)} GPU device nodes, and NVML says {driver.nvml_error}",
+        f"{len(numbered)} GPU device nodes, but NVML reports {driver.nvml_error}",
         fix=Fix(commands=("docker restart CONTAINER",)),
         evidence={"nvml": driver.nvml_error, "nodes": len(numbered)},
     )
 
 
-def _numbered(driver: Driver) -> list[str]:
-    """The device nodes that stand for a GPU each."""
+def _gpu_nodes(driver: Driver) -> list[str]:
+    """Return the device nodes of individual GPUs."""
     return [node for node in driver.device_nodes if node.removeprefix("/dev/nvidia").isdecimal()]
 
 
 @check(Severity.ERROR, source=_TOOLKIT, given=in_container)
 def container_given_no_gpus(container: Container, driver: Driver, env: Mapping[str, str], plan: Plan) -> Answer:
-    """The host runs NVIDIA's driver, and this container was started without GPUs.
+    """The host runs the NVIDIA driver, but this container has no GPUs.
 
-    Why: the container was started without GPUs, or the host lacks NVIDIA's container toolkit.
-    More: Without it there is no driver library and no device node inside, and PyTorch trains on the CPU.
+    Why: the container was started without GPUs, or the host lacks the NVIDIA Container Toolkit.
+    More: There is no driver library and no device node inside, so PyTorch trains on the CPU.
 
     Fix: start it with the GPUs.
     """
     if plan.expect_gpus == 0:
-        return Skip("0 GPUs are wanted")
-    numbered = _numbered(driver)
+        return Skip("no GPUs expected (--expect-gpus 0)")
+    numbered = _gpu_nodes(driver)
     if numbered or "/dev/dxg" in driver.device_nodes:
         return Ok(f"device nodes {listed(numbered or ['/dev/dxg'])}")
     if driver.module_version is None:
-        return Skip("the host shows no NVIDIA driver")
-    asked = env.get("NVIDIA_VISIBLE_DEVICES")
-    said = "" if asked is None else f" (NVIDIA_VISIBLE_DEVICES={asked or 'empty'})"
+        return Skip("no NVIDIA driver found on the host")
+    requested = env.get("NVIDIA_VISIBLE_DEVICES")
+    setting = "" if requested is None else f" (NVIDIA_VISIBLE_DEVICES={requested or 'empty'})"
     return Problem(
-        f"the host runs NVIDIA driver {driver.module_version}, no GPU was given to this container{said}",
-        fix=_with_gpus(container),
+        f"the host runs NVIDIA driver {driver.module_version}, but this container has no GPU{setting}",
+        fix=_start_with_gpus(container),
         evidence={
             "module_version": driver.module_version,
-            "NVIDIA_VISIBLE_DEVICES": asked,
+            "NVIDIA_VISIBLE_DEVICES": requested,
             "container": container.kind,
         },
     )
 
 
-def _with_gpus(container: Container) -> tuple[Fix, ...]:
-    """How a container of this kind is started with GPUs."""
+def _start_with_gpus(container: Container) -> tuple[Fix, ...]:
+    """Return the fixes that start a container of this kind with GPUs."""
     toolkit = Fix(
-        'If that says "could not select device driver", set the toolkit up on the host.',
+        'If that fails with "could not select device driver", set up the container toolkit on the host.',
         ("sudo nvidia-ctk runtime configure --runtime=docker", "sudo systemctl restart docker"),
         who="admin",
     )
@@ -95,11 +95,11 @@ def _with_gpus(container: Container) -> tuple[Fix, ...]:
             return (Fix("Start it with the GPUs.", ("podman run --device nvidia.com/gpu=all ...",)),)
         case "kubernetes":
             ask = "kubectl explain pod.spec.containers.resources.limits"
-            return (Fix("Ask for them in the pod: resources.limits with nvidia.com/gpu.", (ask,)),)
+            return (Fix("Request them in the pod: resources.limits with nvidia.com/gpu.", (ask,)),)
         case "apptainer":
             return (Fix("Start it with --nv.", ("apptainer exec --nv image.sif ...",)),)
         case "enroot":
-            return (Fix("Let the hook see which GPUs are wanted.", ("export NVIDIA_VISIBLE_DEVICES=all",)),)
+            return (Fix("Set the GPUs for Enroot's NVIDIA hook.", ("export NVIDIA_VISIBLE_DEVICES=all",)),)
         case "lxc" | "nspawn" | "other":
             return (Fix("Give the container the /dev/nvidia* nodes and the driver's libraries.", who="admin"),)
         case _:
@@ -113,34 +113,37 @@ def _with_gpus(container: Container) -> tuple[Fix, ...]:
     given=in_container,
 )
 def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus: tuple[Gpu, ...]) -> Answer:
-    """The container was promised GPUs that are not in it.
+    """NVIDIA_VISIBLE_DEVICES lists GPUs that are not in the container.
 
-    Why: the container does not have the GPUs it was started for.
-    More: When one of them is not there, it fell off the bus since, or the variable was set by hand after the start,
-    where nobody reads it.
+    Why: the container lacks GPUs that it was started with.
+    More: A missing GPU fell off the bus since, or the variable was set manually after the start, when nothing reads it
+    anymore.
 
-    Fix: see on the host whether all GPUs are there, then restart the container.
+    Fix: check on the host that all GPUs are there, then restart the container.
     """
     value = env.get("NVIDIA_VISIBLE_DEVICES", "").strip()
     if value in _NOT_COUNTED:
-        return Skip(f"NVIDIA_VISIBLE_DEVICES={value} counts no GPUs" if value else "NVIDIA_VISIBLE_DEVICES is not set")
+        return Skip(f"NVIDIA_VISIBLE_DEVICES={value} lists no GPUs" if value else "NVIDIA_VISIBLE_DEVICES is not set")
     asked = [entry.strip().partition("::")[0] for entry in value.split(",")]  # "::" numbers shares of one GPU
     if any(entry.startswith("MIG-") or ":" in entry for entry in asked):
-        return Skip("NVIDIA_VISIBLE_DEVICES names MIG instances")
+        return Skip("NVIDIA_VISIBLE_DEVICES lists MIG instances")
     named = [entry for entry in asked if entry.startswith("GPU-")]
     missing = [entry for entry in named if not any((gpu.uuid or "").startswith(entry) for gpu in gpus)]
     short = 0
     if not named and all(whole(entry) is not None for entry in asked):
         short = len(set(asked)) - len(gpus)
     elif len(named) < len(asked):
-        return Skip(f"NVIDIA_VISIBLE_DEVICES={value} cannot be understood")
+        return Skip(f"NVIDIA_VISIBLE_DEVICES={value} cannot be parsed")
     if not missing and short <= 0:
         return Ok(f"{counted(len(set(asked)), 'GPU')} in NVIDIA_VISIBLE_DEVICES, all here")
     return Problem(
-        f"NVIDIA_VISIBLE_DEVICES names {counted(len(set(asked)), 'GPU')}, {len(missing) or short} of them not here",
+        f"NVIDIA_VISIBLE_DEVICES lists {counted(len(set(asked)), 'GPU')}, {len(missing) or short} of them missing",
         fix=(
             Fix(commands=("nvidia-smi -L",)),
-            Fix("If the variable was set inside, it has no effect: CUDA_VISIBLE_DEVICES chooses among those here."),
+            Fix(
+                "If the variable was set inside the container, it has no effect. Use CUDA_VISIBLE_DEVICES to choose "
+                "among these GPUs."
+            ),
         ),
         evidence={"NVIDIA_VISIBLE_DEVICES": value, "here": len(gpus)},
         subjects=tuple(missing),
@@ -149,27 +152,27 @@ def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus:
 
 @check(Severity.ERROR, source="https://github.com/pytorch/pytorch/issues/29482", tags=("network_guess",))
 def container_network_private(container: Container, network: Network, plan: Plan, slurm: Slurm) -> Answer:
-    """In a run over several machines, this container's only network is a private bridge of its host.
+    """In a multi-node run, this container's only network is a private bridge on its host.
 
-    Why: the other machines would be told to connect to an address that exists on this host only.
-    More: Docker gives a container an address that means something on its own host only. The rendezvous may work through
-    a published port; then NCCL and gloo tell the others this address and a random port, and the run hangs in its first
+    Why: the other nodes would try to connect to an address that exists only on this host.
+    More: Docker assigns container addresses that are valid only on that host. The rendezvous may work through a
+    published port, but NCCL and gloo then announce this address with a random port, and the run hangs in its first
     collective.
 
-    Fix: start it in the host's network.
+    Fix: start it with the host's network.
     """
     if max(plan.nodes, slurm.nodes or 1) < 2:
-        return Skip("a run on one machine does not leave it")
+        return Skip("single-node run")
     if container.kind not in ("docker", "podman", "containerd"):
         return Skip("not a Docker or Podman container")  # in Kubernetes, pods of different nodes reach each other
     out = [interface for interface in network.interfaces if interface.up and not interface.loopback]
     if not out or any(interface.kind is None for interface in out):
-        return Skip("what kind of interfaces these are is not known")
+        return Skip("the kinds of the network interfaces are unknown")
     if len(out) > 1 or out[0].kind != "veth":  # an overlay network brings a second one
-        return Ok(f"{listed(interface.name for interface in out)}, not just a bridge of the host")
+        return Ok(f"{listed(interface.name for interface in out)}, not only a private bridge")
     address = next(iter(out[0].addresses), "no address")
     return Problem(
-        f"the container has only {out[0].name} ({address}), a private bridge of its host",
+        f"the container has only {out[0].name} ({address}), a private bridge on its host",
         fix=Fix(commands=(shell("{:id} run --network host --ipc host ...", _command(container)),)),
         evidence={"interface": out[0].name, "container": container.kind},
     )
@@ -184,13 +187,13 @@ def _command(container: Container) -> str:
 
 @check(Severity.INFO, source="https://docs.nvidia.com/cuda/wsl-user-guide/")
 def wsl_limits_nccl(container: Container, gpus: tuple[Gpu, ...]) -> Answer:
-    """This is WSL2: NCCL and NVML are limited here.
+    """This is WSL2, which limits NCCL and NVML.
 
-    Why: NVML shows no processes and little utilisation, GPUs reach each other through host memory, and the virtual
-    machine has half of the memory unless .wslconfig says otherwise.
+    Why: NVML shows no processes and little utilization, GPUs exchange data through host memory, and the virtual machine
+    has half of the memory unless .wslconfig sets another size.
 
-    Fix: fine for development.
-    More: Train on Linux itself.
+    Fix: nothing for development.
+    More: Train on native Linux.
     """
     if not container.wsl:
         return Ok("not WSL")
@@ -204,23 +207,23 @@ def wsl_limits_nccl(container: Container, gpus: tuple[Gpu, ...]) -> Answer:
 def wsl_has_linux_driver(container: Container, libraries: Libraries) -> Answer:
     """A Linux driver is installed inside WSL2.
 
-    Why: WSL2 needs the one in /usr/lib/wsl/lib; a Linux driver has no kernel module here.
-    More: In WSL2 the Windows driver serves Linux as well, through the libcuda.so in /usr/lib/wsl/lib. A driver package
-    for Linux puts another libcuda on the loader's path, one without a kernel module: "GPU access blocked by the
-    operating system", or no CUDA device.
+    Why: WSL2 needs the libcuda in /usr/lib/wsl/lib. A Linux driver has no kernel module here.
+    More: In WSL2 the Windows driver also serves Linux, through the libcuda.so in /usr/lib/wsl/lib. A Linux driver
+    package adds another libcuda without a kernel module to the loader's path: "GPU access blocked by the operating
+    system", or no CUDA device.
 
-    Fix: remove the driver packages; for the toolkit use cuda-toolkit, not cuda.
+    Fix: remove the driver packages. For the toolkit, install cuda-toolkit, not cuda.
     """
     if not container.wsl or container.kind:
-        return Skip("not WSL2" if not container.wsl else "in a container the toolkit puts the library elsewhere")
+        return Skip("not WSL2" if not container.wsl else "in a container the library is elsewhere")
     found = [library.path for library in libraries.found if library.name == "cuda" and library.origin == "system"]
     if not found:
-        return Skip("no libcuda is where the loader looks")
+        return Skip("no libcuda on the loader's path")
     foreign = [path for path in found if not path.startswith("/usr/lib/wsl/")]
     if not foreign:
-        return Ok(f"libcuda is Windows' own: {found[0]}")
+        return Ok(f"libcuda is the Windows driver's: {found[0]}")
     return Problem(
-        f"libcuda of a Linux driver: {foreign[0]}",
+        f"libcuda belongs to a Linux driver: {foreign[0]}",
         fix=Fix(
             commands=("sudo apt-get remove 'nvidia-driver-*' 'libnvidia-compute-*' cuda-drivers", "sudo ldconfig"),
             who="admin",

@@ -1,4 +1,4 @@
-"""Is the memory of every GPU sound?"""
+"""Is the memory of every GPU healthy?"""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _MEMORY = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
 _RETIREMENT = "https://docs.nvidia.com/deploy/dynamic-page-retirement/"
 _QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 
-# Data-centre models, which NVIDIA ships with ECC switched on (their data sheets), as whole words of the name.
+# Data center models that NVIDIA ships with ECC enabled (their data sheets), as whole words of the name.
 # fmt: off
 _ECC_MODELS = frozenset({
     "V100", "T4", "A10", "A10G", "A30", "A40", "A100", "A800", "L4", "L40", "L40S", "H20", "H100", "H200", "H800",
     "GH200", "B200", "B300", "GB200", "GB300",
 })
 # fmt: on
-_VGPU = 2  # nvmlGpuVirtualizationMode_t: there ECC is the host's to switch
-# DCGM's limit for the pages a board may retire (DcgmGPUHardwareLimits.h): its InfoROM keeps no more.
+_VGPU = 2  # nvmlGpuVirtualizationMode_t: only the host can change ECC there
+# DCGM's limit for retired pages per board (DcgmGPUHardwareLimits.h): its InfoROM stores no more.
 _RETIRED_LIMIT = 63
 
 
 @check(Severity.ERROR, source=_DEBUG)
 def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU has met memory errors that its ECC could not correct, since the driver was loaded.
+    """A GPU has had uncorrectable memory errors since the driver was loaded.
 
-    Why: the memory of this GPU gave wrong bits that ECC could not repair; a rank that touches them is killed.
-    More: The damaged page may hold weights or gradients; the process that touches it is killed (Xid 48, 94, 95), and
-    every other rank then waits in a collective.
+    Why: the GPU's memory returned wrong bits that ECC could not correct. A rank that reads them is killed.
+    More: The damaged page may contain weights or gradients. The process that accesses it is killed (Xid 48, 94, 95),
+    and every other rank then hangs in a collective.
 
-    Fix: stop the jobs on it, then reset it. If it comes back: the vendor.
+    Fix: stop the jobs on it, then reset it. If errors recur, contact the vendor.
     """
     known = [gpu for gpu in gpus if gpu.ecc_uncorrected_volatile is not None]
     bad = [gpu for gpu in known if gpu.ecc_uncorrected_volatile]
@@ -61,8 +61,8 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU has run out of spare memory rows.
 
-    Why: no spare row was left for a bad one. NVIDIA's rule for this flag is to return the board.
-    More: A bad row could not be replaced, so it will be hit again: the board is at its end.
+    Why: no spare row was left to replace a bad one. NVIDIA's policy for this flag is to return the board.
+    More: The bad row stays in use and will fail again.
 
     Fix: run NVIDIA's field diagnostic and return the board.
     """
@@ -75,58 +75,61 @@ def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
             evidence={f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
             subjects=names_of(bad),
         )
-    return Ok(f"none failed on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
+    if not known:
+        return Skip("no GPU here remaps rows")
+    return Ok(f"no failed row remapping on {len(known)} of {len(gpus)} GPUs")
 
 
 @check(Severity.WARNING, source=_MEMORY, because_of=("gpu_wants_recovery",))
 def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU waits for a reset to replace a bad memory row.
+    """A GPU needs a reset to replace a bad memory row.
 
-    Why: a bad memory row was taken out of use; its spare comes into use at the next reset.
-    More: Not a fault of the board.
+    Why: a bad memory row was marked for replacement. Its spare row is used after the next reset.
+    More: The board is not defective.
 
-    Fix: reset it when nothing runs there.
+    Fix: reset it when nothing runs on it.
     """
     known = [gpu for gpu in gpus if gpu.rows_remap_pending is not None]
     bad = [gpu for gpu in known if gpu.rows_remap_pending]
     if bad:
         return gpu_problem(
             bad,
-            "a row remap waits for a reset",
+            "row remapping pending until a reset",
             {"remapped": "rows_remapped_uncorrectable"},
             Fix(commands=reset(bad), who="admin"),
         )
-    return Ok(f"no remap waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
+    return Ok(f"no pending remap on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
 
 @check(Severity.WARNING, source=_RETIREMENT)
 def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU waits for a reset to retire a bad memory page.
+    """A GPU needs a reset to retire a bad memory page.
 
-    Why: a bad page is still in use until the GPU is reset.
-    More: Until the reset the page may be handed out again, and a process that gets it fails.
+    Why: a bad page stays in use until the GPU is reset.
+    More: Until then the page may be allocated again, and a process that uses it fails.
 
-    Fix: reset it when nothing runs there.
+    Fix: reset it when nothing runs on it.
     """
     known = [gpu for gpu in gpus if gpu.retired_pages_pending is not None]
     bad = [gpu for gpu in known if gpu.retired_pages_pending]
     if bad:
         return gpu_problem(
             bad,
-            "page retirement waits for a reset",
+            "page retirement pending until a reset",
             {"pending": lambda gpu: True},
             Fix(commands=reset(bad), who="admin"),
         )
-    return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here retires pages")
+    if not known:
+        return Skip("no GPU here retires pages")
+    return Ok(f"no pending retirement on {len(known)} of {len(gpus)} GPUs")
 
 
 @check(Severity.ERROR, source=_QUERIES, because_of=("gpu_row_remap_failed",), condemns_node=True)
 def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
-    """The driver holds a GPU's memory for damaged beyond repair.
+    """The driver reports a GPU's memory as unrepairable.
 
-    Why: the driver has nothing left to replace the damaged memory with.
-    More: The damage will be hit again, and the process that hits it is killed; every other rank then waits in a
-    collective.
+    Why: the driver has no spare memory left to replace the damaged part.
+    More: A process that accesses the damaged memory again is killed, and every other rank then hangs in a collective.
 
     Fix: run NVIDIA's field diagnostic and return the board.
     """
@@ -135,22 +138,22 @@ def gpu_memory_unrepairable(gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         return gpu_problem(
             bad,
-            "memory damaged beyond repair",
+            "unrepairable memory",
             {"serial": "serial"},
             Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",), who="hardware"),
         )
     if not known:
-        return Skip("no GPU or driver here tells (it takes driver 590)")
-    return Ok(f"nothing beyond repair on {len(known)} of {len(gpus)} GPUs")
+        return Skip("not reported by any GPU or driver here (requires driver 590)")
+    return Ok(f"no unrepairable memory on {len(known)} of {len(gpus)} GPUs")
 
 
 @check(Severity.ERROR, source=_QUERIES)
 def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU's caches and registers have had more uncorrected errors than NVIDIA lets pass.
+    """A GPU's SRAM (caches and registers) has had more uncorrected errors than NVIDIA's threshold.
 
-    Why: the driver's own threshold for uncorrected errors in caches and registers is passed.
-    More: SRAM has no spare rows. The driver counts its errors and raises this flag when the board is due to be
-    returned; until then processes on it are killed now and then, and the other ranks hang.
+    Why: uncorrected errors in caches and registers exceed the driver's threshold.
+    More: SRAM has no spare rows. The driver counts errors and sets this flag when the board should be returned. Until
+    it is replaced, processes on it are occasionally killed, and the other ranks hang.
 
     Fix: run NVIDIA's field diagnostic and return the board.
     """
@@ -159,27 +162,26 @@ def gpu_sram_errors_exceeded(gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         return gpu_problem(
             bad,
-            "too many SRAM errors",
+            "uncorrected SRAM errors above the threshold",
             {"uncorrected": "ecc_uncorrected_aggregate"},
             Fix(commands=("sudo nvidia-smi -q -d ECC",), who="hardware"),
         )
     if known:
         return Ok(f"below the threshold on {len(known)} of {len(gpus)} GPUs")
     if any(gpu.ecc_enabled and gpu.rows_remap_failed is not None for gpu in gpus):
-        return Skip("only root is told: sudo nvidia-smi -q -d ECC")
+        return Skip("reported to root only: sudo nvidia-smi -q -d ECC")
     return Skip("no GPU here counts these errors")
 
 
 @check(Severity.WARNING, source=_MEMORY, because_of=("gpu_row_remap_failed", "gpu_memory_unrepairable"))
 def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
-    """A memory bank of a GPU has no spare row left.
+    """A memory bank of a GPU has no spare rows left.
 
-    Why: the next bad row in such a bank cannot be replaced.
-    More: The rows that went bad so far were replaced. The next one in the same bank cannot be: remapping then fails,
-    and the board has to be returned.
+    Why: the next bad row in this bank cannot be replaced.
+    More: All bad rows so far were replaced. When the next one fails, remapping fails and the board has to be returned.
 
-    Fix: tell who looks after the hardware.
-    More: Nothing to do yet; plan for the replacement of the board.
+    Fix: report it to the hardware administrator.
+    More: Nothing to do yet, but plan to replace the board.
     """
     known = [gpu for gpu in gpus if gpu.rows_banks_without_spare is not None]
     bad = [gpu for gpu in known if gpu.rows_banks_without_spare]
@@ -187,22 +189,22 @@ def gpu_spare_rows_used_up(gpus: tuple[Gpu, ...]) -> Answer:
         banks = sum(gpu.rows_banks_without_spare or 0 for gpu in bad)
         return gpu_problem(
             bad,
-            f"{counted(banks, 'memory bank')} without a spare row",
+            f"{counted(banks, 'memory bank')} without spare rows",
             {"banks": "rows_banks_without_spare"},
             Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
         )
     if not known:
-        return Skip("no GPU here tells its spare rows")
-    return Ok(f"each bank has spare rows on {len(known)} of {len(gpus)} GPUs")
+        return Skip("no GPU here reports its spare rows")
+    return Ok(f"all banks have spare rows on {len(known)} of {len(gpus)} GPUs")
 
 
 @check(Severity.WARNING, source="https://github.com/NVIDIA/DCGM (DcgmGPUHardwareLimits.h)")
 def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU has retired as many memory pages as it can keep a list of.
+    """A GPU has retired the maximum number of memory pages.
 
-    Why: there is no room to retire another bad page.
-    More: Boards before Ampere take bad pages out of use, and their InfoROM has room for a fixed number of them. A page
-    that goes bad after that stays in use: processes that get it are killed.
+    Why: no more bad pages can be retired.
+    More: Boards before Ampere retire bad pages, and their InfoROM can record a fixed number. A page that fails after
+    that stays in use, and processes that use it are killed.
 
     Fix: run NVIDIA's field diagnostic and return the board.
     """
@@ -211,7 +213,7 @@ def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
     if bad:
         return gpu_problem(
             bad,
-            f"{bad[0].retired_pages} memory pages retired, the limit is {_RETIRED_LIMIT}",
+            f"{bad[0].retired_pages} memory pages retired (limit {_RETIRED_LIMIT})",
             {"retired": "retired_pages"},
             Fix(commands=("nvidia-smi -q -d PAGE_RETIREMENT",), who="hardware"),
         )
@@ -223,27 +225,29 @@ def gpu_pages_retired_to_the_limit(gpus: tuple[Gpu, ...]) -> Answer:
 
 @check(Severity.INFO, source=_QUERIES)
 def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU waits for a reset to repair a memory channel or a processing cluster.
+    """A GPU needs a reset to repair a memory channel or a processing cluster.
 
-    Why: a spare memory channel or processing cluster comes into use at the next reset.
+    Why: a spare memory channel or processing cluster is used only after the next reset.
 
-    Fix: reset it when nothing runs there.
+    Fix: reset it when nothing runs on it.
     """
     known = [gpu for gpu in gpus if gpu.repair_pending is not None]
     bad = [gpu for gpu in known if gpu.repair_pending]
     if bad:
         return gpu_problem(
-            bad, "a repair waits for a reset", {"pending": lambda gpu: True}, Fix(commands=reset(bad), who="admin")
+            bad, "repair pending until a reset", {"pending": lambda gpu: True}, Fix(commands=reset(bad), who="admin")
         )
-    return Ok(f"none waits on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return (
+        Ok(f"no pending repair on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
+    )
 
 
 @check(Severity.INFO, source=_DEBUG)
 def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
-    """A GPU has met uncorrected memory errors in its life, none since the driver was loaded.
+    """A GPU has had uncorrected memory errors in the past, but none since the driver was loaded.
 
-    Why: they were dealt with, and none has come since the driver was loaded.
-    More: When its ranks fail again and again, this is the board to look at first.
+    Why: the errors were handled, and no new ones have occurred since the driver was loaded.
+    More: If its ranks fail repeatedly, check this board first.
 
     Fix: nothing to do now.
     """
@@ -253,21 +257,21 @@ def gpu_memory_errors_before(gpus: tuple[Gpu, ...]) -> Answer:
         errors = sum(gpu.ecc_uncorrected_aggregate or 0 for gpu in bad)
         return gpu_problem(
             bad,
-            f"{counted(errors, 'uncorrected memory error')} in earlier runs",
+            f"{counted(errors, 'uncorrected memory error')} in the past",
             {"uncorrected": "ecc_uncorrected_aggregate", "rows_remapped": "rows_remapped_uncorrectable"},
             Fix(commands=("nvidia-smi -q -d ECC,ROW_REMAPPER",)),
         )
-    return Ok(f"no earlier errors on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here counts them")
+    return Ok(f"no earlier errors on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here counts errors")
 
 
 @check(Severity.WARNING, source=_QUERIES)
 def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
-    """ECC is switched off on a data-centre GPU.
+    """ECC is disabled on a data center GPU.
 
-    Why: a flipped bit in the memory of this GPU goes unnoticed, into the results.
-    More: Somebody switched it off for the few percent of memory it takes.
+    Why: a flipped bit in this GPU's memory goes undetected into the results.
+    More: ECC is sometimes disabled to save the few percent of memory it uses.
 
-    Fix: switch it on, then reset the GPU when it is idle.
+    Fix: enable it, then reset the GPU when it is idle.
     """
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None and gpu.virtualization != _VGPU and _has_ecc(gpu)]
     bad = [gpu for gpu in known if not gpu.ecc_enabled and not gpu.ecc_pending]
@@ -283,9 +287,9 @@ def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
         )
     if not known:
         return Skip("no GPU here has ECC by default")
-    return Ok(f"ECC is on, or waits for a reset, on {len(known)} of {len(gpus)} GPUs")
+    return Ok(f"ECC is on, or pending until a reset, on {len(known)} of {len(gpus)} GPUs")
 
 
 def _has_ecc(gpu: Gpu) -> bool:
-    """Whether this model comes with ECC on: "NVIDIA L40S" does, "NVIDIA GeForce RTX 4090" does not."""
+    """Return whether this model ships with ECC on: "NVIDIA L40S" does, "NVIDIA GeForce RTX 4090" does not."""
     return not _ECC_MODELS.isdisjoint(re.split(r"[\s-]+", gpu.name or ""))

@@ -1,4 +1,4 @@
-"""What has the kernel written of memory, PCIe, network cards, disks and hanging processes into its log?"""
+"""What did the kernel log about memory, PCIe, network adapters, disks and hung processes?"""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ._kernel_log_lines import ago, none_of, recent
 
 _NFS = "https://man7.org/linux/man-pages/man5/nfs.5.html"
 _ADMIN = "https://docs.kernel.org/admin-guide"
-# Azure's node health checks call a link that went down this often in a day flapping (azure_ib_link_flapping.nhc).
+# Azure's node health checks call a link flapping if it went down this often in a day (azure_ib_link_flapping.nhc).
 _FLAPS = 5
-# Of a soft mount the kernel says "timed out" each time somebody asks, and never "OK" (net/sunrpc/clnt.c): past this, it
-# says nothing of now.
+# For a soft mount the kernel logs "timed out" on every access but never "OK" (net/sunrpc/clnt.c). After this time the
+# line no longer shows the current state.
 _SOFT_TIMEOUT_S = 600.0
 _LIMITED = re.compile(
     r"([\d.]+) Gb/s available PCIe bandwidth, limited by ([\d.]+) GT/s PCIe x(\d+) link at (\S+) "
@@ -25,16 +25,16 @@ _LIMITED = re.compile(
 )
 
 
-def _of(log: KernelLog, kind: str, *words: str) -> list[KernelEvent]:
-    """Events of this kind of the last day, with one of the words in them."""
+def _recent_events(log: KernelLog, kind: str, *words: str) -> list[KernelEvent]:
+    """Return the last day's events of this kind that contain one of the words."""
     return [
         e for e in log.events if e.kind == kind and recent(e) and (not words or any(word in e.text for word in words))
     ]
 
 
 def several_nodes(plan: Plan) -> Skip | None:
-    """What a check of network cards is asked for only."""
-    return Skip("the run stays on one machine (--nodes)") if plan.nodes < 2 else None
+    """Skip a check of network adapters if the run has only one node."""
+    return Skip("single-node run (--nodes)") if plan.nodes < 2 else None
 
 
 @check(
@@ -45,25 +45,25 @@ def several_nodes(plan: Plan) -> Skip | None:
 def oom_killer_struck(kernel_log: KernelLog) -> Answer:
     """The kernel killed a process because memory ran out.
 
-    Why: the machine, or the cgroup of the job (Slurm's --mem, a container's limit), had none left. A rank that is
-    killed so shows exit code -9 or 137 and no traceback; Slurm says "Detected 1 oom_kill event".
+    Why: the machine, or the job's cgroup (Slurm's --mem, a container's limit), ran out of memory. A killed rank shows
+    exit code -9 or 137 and no traceback, and Slurm reports "Detected 1 oom_kill event".
 
-    Fix: if it was yours, ask for more, or start fewer workers.
+    Fix: if it was your process, request more memory or start fewer workers.
     """
-    events = _of(kernel_log, "oom")
+    events = _recent_events(kernel_log, "oom")
     if not events:
         return none_of("OOM kill", kernel_log)
     newest = events[-1]
     group = "cgroup" in newest.text
     more = f" ({len(events)} kills in a day)" if len(events) > 1 else ""
     return Problem(
-        f"{newest.process} was killed for want of memory {ago(newest.seconds_ago)}{more}",
+        f"{newest.process} was killed by the OOM killer {ago(newest.seconds_ago)}{more}",
         (
-            "The cgroup of that process (job, container) was at its limit."
+            "The process's cgroup (job, container) was at its memory limit."
             if group
-            else "The machine had no memory left."
+            else "The machine ran out of memory."
         )
-        + " A training that is killed so ends with exit code -9 or 137 and no traceback.",
+        + " A rank killed this way exits with code -9 or 137 and no traceback.",
         Fix(commands=("sbatch --mem=0 ...", "docker run --memory=64g ...")),
         {"log": newest.text, "origin": kernel_log.origin, "kills": len(events), "cgroup": group},
     )
@@ -75,12 +75,12 @@ def oom_killer_struck(kernel_log: KernelLog) -> Answer:
 def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
     """A process hung in the kernel for minutes.
 
-    Why: it waited for minutes for a disk, a file server or a driver, out of reach of signals.
-    More: A rank in that state makes all others wait, until NCCL's watchdog ends the run.
+    Why: it waited for minutes for a disk, a file server or a driver, and could not be killed.
+    More: All other ranks wait for a rank in this state, until NCCL's watchdog stops the run.
 
-    Fix: the stack follows the line in the log.
+    Fix: read the stack that follows the line in the log.
     """
-    events = _of(kernel_log, "hung_task")
+    events = _recent_events(kernel_log, "hung_task")
     if not events:
         return none_of("hung process", kernel_log)
     newest = events[-1]
@@ -98,31 +98,31 @@ def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
     because_of=("pcie_width_reduced", "pcie_switch_uplink_narrow"),
 )
 def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
-    """A GPU hangs behind a narrower PCIe link than it could use.
+    """A GPU or network adapter is connected through a narrower PCIe link than it supports.
 
-    Why: the link at this address came up with fewer lanes than the device has; everything behind it shares them.
-    More: The card, or a bridge above it, came up with fewer lanes: a x4 or x8 slot, a riser, a bad contact. Copies to
-    the host, and collectives without NVLink, run at that speed, and the slowest GPU sets the pace. NVML shows the link
-    of the card only; the kernel names the one that limits.
+    Why: the link at this address came up with fewer lanes than the device has, and everything below it shares them.
+    More: Causes are an x4 or x8 slot, a riser or a bad contact. Copies to the host, and collectives without NVLink, run
+    at that speed, and the slowest GPU sets the pace. NVML shows only the link of the card, while the kernel names the
+    limiting link.
 
-    Fix: compare what the link can do with what it does; then reseat, or use another slot.
-    More: Move or reseat the card; check the lanes of the slot in the manual and the BIOS.
+    Fix: compare the link's capability with its status, then reseat the card or use another slot.
+    More: Check the lanes of the slot in the manual and the BIOS.
     """
     if host.virtual:
-        return Skip(f"this is a virtual machine ({host.virtual}): its bridges are made up, and so are their lanes")
+        return Skip(f"in a virtual machine ({host.virtual}) bridges and lanes are emulated")
     named = [e for e in kernel_log.events if e.kind == "pcie" and (e.gpu is not None or "mlx5_core" in e.text)]
     newest = {event.pci: event for event in named}
     narrow = [
         (event, match)
         for event in newest.values()
-        if (match := _LIMITED.search(event.text)) and _int(match[3]) < _int(match[7])
+        if (match := _LIMITED.search(event.text)) and _to_int(match[3]) < _to_int(match[7])
     ]
     if not narrow:
         return none_of("PCIe link with too few lanes", kernel_log)
     event, match = narrow[0]
-    who = f"GPU {event.gpu} ({event.pci})" if event.gpu is not None else f"the network card at {event.pci}"
+    who = f"GPU {event.gpu} ({event.pci})" if event.gpu is not None else f"the network adapter at {event.pci}"
     return Problem(
-        f"{who}: {match[1]} of {match[5]} Gb/s, a x{match[3]} link at {match[4]} instead of x{match[7]}"
+        f"{who}: {match[1]} of {match[5]} Gb/s, an x{match[3]} link at {match[4]} instead of x{match[7]}"
         + (f" (and {counted(len(narrow) - 1, 'more device')})" if len(narrow) > 1 else ""),
         fix=Fix(commands=(shell("sudo lspci -vv -s {:id} | grep -E 'LnkCap|LnkSta'", match[4]),), who="admin"),
         evidence={"log": event.text, "origin": kernel_log.origin},
@@ -136,16 +136,16 @@ def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
     because_of=("gpu_lost", "gpu_off_the_bus", "pcie_fatal_errors", "xid_gpu_fell_off_bus"),
 )
 def pcie_error_logged(kernel_log: KernelLog) -> Answer:
-    """A PCIe device met an error that was not corrected.
+    """A PCIe device had an uncorrected error.
 
-    Why: transfers were lost, or the link was reset under the device.
-    More: On the way to a GPU or a network card the rank there gets CUDA or NCCL errors; it comes from contacts, risers,
-    power or the board.
+    Why: transfers were lost, or the link was reset during use.
+    More: If a GPU or network adapter is affected, its rank gets CUDA or NCCL errors. Causes are contacts, risers, power
+    or the board.
 
-    Fix: see what stands at this address.
-    More: Find the device; reseat it, check the riser, then the vendor.
+    Fix: identify the device at this address.
+    More: Reseat it, check the riser, then contact the vendor.
     """
-    events = _of(kernel_log, "aer")
+    events = _recent_events(kernel_log, "aer")
     if not events:
         return none_of("uncorrected PCIe error", kernel_log)
     newest = events[-1]
@@ -160,25 +160,25 @@ def pcie_error_logged(kernel_log: KernelLog) -> Answer:
 
 @check(Severity.WARNING, source="https://docs.kernel.org/driver-api/edac.html")
 def host_memory_faulty(kernel_log: KernelLog) -> Answer:
-    """The host's memory or CPU reported an error that could not be corrected.
+    """The host's memory or CPU reported an uncorrected error.
 
-    Why: a page was lost; the process that held it is killed by SIGBUS.
+    Why: a memory page was lost, and the process that used it is killed by SIGBUS.
 
-    Fix: find the module, and have it replaced.
+    Fix: find the memory module and have it replaced.
     More: Drain the machine.
     """
-    events = _of(kernel_log, "mce")
+    events = _recent_events(kernel_log, "mce")
     if not events:
-        return none_of("uncorrected error of the host's memory", kernel_log)
+        return none_of("uncorrected host memory error", kernel_log)
     newest = events[-1]
     return Problem(
-        f"uncorrected error of the host's memory or CPU {ago(newest.seconds_ago)}",
+        f"uncorrected error in the host's memory or CPU {ago(newest.seconds_ago)}",
         fix=Fix(commands=("sudo ras-mc-ctl --errors", "sudo dmesg -T | grep -iE 'mce|edac'"), who="hardware"),
         evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
 
 
-def _cards(events: Iterable[KernelEvent]) -> dict[str, list[KernelEvent]]:
+def _events_by_card(events: Iterable[KernelEvent]) -> dict[str, list[KernelEvent]]:
     found: dict[str, list[KernelEvent]] = {}
     for event in events:
         found.setdefault(event.pci or "an unknown address", []).append(event)
@@ -187,17 +187,17 @@ def _cards(events: Iterable[KernelEvent]) -> dict[str, list[KernelEvent]]:
 
 @check(Severity.WARNING, source="https://github.com/Azure/azurehpc-health-checks", given=several_nodes)
 def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
-    """A network link goes down again and again.
+    """A network link goes down repeatedly.
 
-    Why: connections over it break each time; NCCL ends the run when its retries are used up.
-    More: Each time the connections of NCCL over it break; InfiniBand retries for seconds, then the collective ends with
-    "NCCL WARN ... retry exceeded", hours into a run over several machines.
+    Why: connections over it break each time, and NCCL stops the run when its retries are exhausted.
+    More: InfiniBand retries for seconds, then the collective fails with "NCCL WARN ... retry exceeded", possibly hours
+    into a multi-node run.
 
-    Fix: clean or replace cable and transceiver.
+    Fix: clean or replace the cable and transceiver.
     """
     flapping = {
         card: events
-        for card, events in _cards(_of(kernel_log, "nic", "Link ", "link ")).items()
+        for card, events in _events_by_card(_recent_events(kernel_log, "nic", "Link ", "link ")).items()
         if len(events) >= _FLAPS
     }
     if not flapping:
@@ -205,7 +205,7 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     card, events = next(iter(flapping.items()))
     last = ago(events[-1].seconds_ago)
     return Problem(
-        f"the link of the network card at {card} went down {len(events)} times in a day, last {last}",
+        f"the link of the network adapter at {card} went down {len(events)} times in a day, last {last}",
         fix=Fix(commands=(shell("sudo mlxlink -d {:id} -m -e", card),), who="hardware"),
         evidence={"log": events[-1].text, "origin": kernel_log.origin, "downs": len(events)},
         subjects=tuple(flapping),
@@ -216,22 +216,22 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
     Severity.WARNING, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting", given=several_nodes
 )
 def nic_faulty(kernel_log: KernelLog, plan: Plan) -> Answer:
-    """A network card reports a fault: hot or broken transceiver, firmware in trouble.
+    """A network adapter reports a fault of its transceiver or firmware.
 
-    Why: the port goes down or loses packets under load; collectives between machines slow down or end with errors.
+    Why: the port goes down or loses packets under load. Collectives between nodes slow down or fail.
 
-    Fix: look at cable, transceiver and cooling.
-    More: After that look at the firmware.
+    Fix: check cable, transceiver and cooling.
+    More: Then check the firmware.
     """
-    events = _of(kernel_log, "nic", "Port module event", "health compromised", "atal error")
+    events = _recent_events(kernel_log, "nic", "Port module event", "health compromised", "atal error")
     if not events:
-        return none_of("fault of a network card", kernel_log)
+        return none_of("network adapter fault", kernel_log)
     newest = events[-1]
-    what = "a transceiver that is too hot" if "High Temperature" in newest.text else "a fault"
+    what = "an overheated transceiver" if "High Temperature" in newest.text else "a fault"
     where = f" at {newest.pci}" if newest.pci else ""
     return Problem(
-        f"the network card{where} reports {what} {ago(newest.seconds_ago)}",
-        f"The kernel's log says: {newest.text}",
+        f"the network adapter{where} reported {what} {ago(newest.seconds_ago)}",
+        f"Kernel log: {newest.text}",
         Fix(commands=("sudo mlxlink -d mlx5_0 -m",), who="hardware"),
         {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
@@ -239,35 +239,35 @@ def nic_faulty(kernel_log: KernelLog, plan: Plan) -> Answer:
 
 @check(Severity.INFO, source="https://docs.nvidia.com/networking/display/cx5vpisd/troubleshooting", given=several_nodes)
 def nic_slot_power_low(kernel_log: KernelLog, plan: Plan) -> Answer:
-    """A network card finds too little power promised by its slot.
+    """A network adapter's slot advertises too little power.
 
-    Why: many boards announce less than they give, so this is mostly harmless; where it is true, the transceiver is
-    switched off under load and the port goes down.
+    Why: this is mostly harmless, because many boards advertise less power than they supply. If power really is too low,
+    the transceiver is switched off under load and the port goes down.
 
     Fix: nothing, unless the port fails.
-    More: After that look at the slot's power setting in the BIOS.
+    More: In that case, check the slot's power setting in the BIOS.
     """
     events = [e for e in kernel_log.events if e.kind == "nic" and "insufficient power" in e.text]
     if not events:
-        return Ok("no network card complains of its slot's power")
+        return Ok("no network adapter reports too little slot power")
     newest = events[-1]
     return Problem(
-        f"the network card at {newest.pci} finds too little power promised by its slot",
-        f"The kernel's log says: {newest.text}",
+        f"the slot of the network adapter at {newest.pci} advertises too little power",
+        f"Kernel log: {newest.text}",
         Fix(commands=("ibstat",)),
-        {"log": newest.text, "cards": len(_cards(events))},
+        {"log": newest.text, "cards": len(_events_by_card(events))},
     )
 
 
 @check(Severity.WARNING, source="https://github.com/leptonai/gpud/tree/main/components/disk")
 def disk_error_logged(kernel_log: KernelLog) -> Answer:
-    """A disk or file system met an error.
+    """A disk or file system had an error.
 
-    Why: the kernel could not read or write; what lies there may be lost.
-    More: Checkpoints on it are lost, data sets on it end the run with "Input/output error".
+    Why: the kernel could not read or write. Data on the disk may be lost.
+    More: Checkpoints on it may be lost, and a run that reads data from it fails with "Input/output error".
 
-    Fix: see which disk it is, and have it looked at.
-    More: Do not write there.
+    Fix: identify the disk and have it checked.
+    More: Do not write to it.
     """
     events = [e for e in kernel_log.events if e.kind == "disk" and "nfs: server" not in e.text and recent(e)]
     if not events:
@@ -282,13 +282,12 @@ def disk_error_logged(kernel_log: KernelLog) -> Answer:
 
 @check(Severity.WARNING, source=_NFS, because_of=("folder_does_not_answer",))
 def nfs_server_silent(kernel_log: KernelLog) -> Answer:
-    """The kernel waits for an NFS server.
+    """The kernel is waiting for an NFS server.
 
-    Why: processes that touch its files hang, out of reach of signals.
-    More: The last it wrote of this server is "not responding", and no "OK" since. Every process that touches a file
-    there hangs, and cannot be killed.
+    Why: processes that access its files hang and cannot be killed.
+    More: The latest log line about this server is "not responding", with no "OK" since.
 
-    Fix: find the mounts; have server and network looked at.
+    Fix: find the mounts, and have server and network checked.
     """
     last: dict[str, str] = {}
     when: dict[str, float | None] = {}
@@ -301,16 +300,16 @@ def nfs_server_silent(kernel_log: KernelLog) -> Answer:
     silent = [server for server in silent if server not in past]
     if past and not silent:
         first = past[0]
-        return Skip(f"the kernel does not say whether {listed(past)} is back, that timed out {ago(when[first])}")
+        return Skip(f"{listed(past)} timed out {ago(when[first])}, and the log does not show whether it is back")
     if not silent:
-        return none_of("NFS server that is silent", kernel_log, f", {len(last)} came back" if last else "")
+        return none_of("unresponsive NFS server", kernel_log, f", {len(last)} recovered" if last else "")
     return Problem(
-        f"NFS server {listed(silent)} does not respond, last {ago(when[silent[0]])}",
+        f"NFS server {listed(silent)} does not respond (last logged {ago(when[silent[0]])})",
         fix=Fix(commands=("findmnt -t nfs,nfs4",), who="admin"),
         evidence={"log": last[silent[0]], "origin": kernel_log.origin},
         subjects=tuple(silent),
     )
 
 
-def _int(text: str) -> int:
+def _to_int(text: str) -> int:
     return int(text) if len(text) < 6 else 0

@@ -10,92 +10,93 @@ from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System,
 from mgpu.text import counted, listed
 
 from ._gpus import usable_count
-from ._limit_fixes import asking_for_memory, lifted
+from ._limit_fixes import raise_locked_memory, request_memory
 from ._wording import GIB, MIB, gib
 
 _LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"
-# What NCCL takes from /dev/shm: segments of about 4 MiB for each channel and peer ("failed to extend ... to 4194660
-# bytes", NCCL troubleshooting guide), some tens of MiB a rank. Docker's default of 64 MiB fails with two ranks.
+# NCCL's use of /dev/shm: segments of about 4 MiB per channel and peer ("failed to extend ... to 4194660 bytes", NCCL
+# troubleshooting guide), some tens of MiB per rank. Docker's default of 64 MiB fails with two ranks.
 _SHM_PER_RANK_BYTES = 64 * MIB
-# What the NCCL guide asks for (--shm-size=1g); loader workers hand their batches over in the same place.
+# The NCCL guide's value (--shm-size=1g); loader workers pass their batches through /dev/shm too.
 _SHM_COMFORT_BYTES = GIB
-# NCCL and data loaders keep hundreds of files open per rank; 1024 is the soft limit that breaks loaders.
+# NCCL and data loaders keep hundreds of files open per rank; the common soft limit of 1024 breaks loaders.
 _OPEN_FILES = 4096
-# The NCCL guide asks for "unlimited". Distributions set 64 KiB or 8 MiB, and with less than this NCCL cannot register
-# the buffers of its channels (4 MiB each, for every channel and peer); whoever set more has thought of it.
+# The NCCL guide recommends "unlimited". Distributions set 64 KiB or 8 MiB, and with less than this NCCL cannot register
+# its channel buffers (4 MiB per channel and peer). A higher limit was set on purpose.
 _LOCKED_BYTES = GIB
-# Measured: a rank with 8 loader workers and OMP_NUM_THREADS=1 has 9 processes with 36 threads (torch 2.13, gloo); CUDA,
-# NCCL and a compiler's workers add some dozens.
+# Measured: a rank with 8 loader workers and OMP_NUM_THREADS=1 has 9 processes with 36 threads (torch 2.13, gloo). CUDA,
+# NCCL and compiler workers add a few dozen.
 _TASKS_PER_RANK = 128
 
 
-def _larger(container: Container) -> Fix:
-    """How /dev/shm is made larger, by who made this container."""
+def _enlarge_shm(container: Container) -> Fix:
+    """Return the fix that makes /dev/shm larger in this kind of container."""
     match container.kind:
         case "kubernetes":
             how = "kubectl explain pod.spec.volumes.emptyDir.medium"
             return Fix("Mount a memory-backed emptyDir on /dev/shm in the pod.", (how,))
         case "apptainer":
-            return Fix("Start it without --contain: it then has the host's.", ("apptainer exec --nv image.sif ...",))
+            return Fix("Start it without --contain to use the host's /dev/shm.", ("apptainer exec --nv image.sif ...",))
         case None | "enroot" | "lxc" | "nspawn":
-            return Fix("Mount it larger.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
+            return Fix("Remount it with a larger size.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
         case _:
-            return Fix("Start the container with more.", ("docker run --shm-size=8g ...", "docker run --ipc=host ..."))
+            commands = ("docker run --shm-size=8g ...", "docker run --ipc=host ...")
+            return Fix("Start the container with a larger /dev/shm.", commands)
 
 
-def _ranks(visible: Visible, plan: Plan) -> int:
-    """Ranks this machine would run: one a visible GPU, else the two of a CPU rehearsal."""
+def _rank_count(visible: Visible, plan: Plan) -> int:
+    """Return the number of ranks on this machine: one per visible GPU, or else those of a CPU smoke test."""
     return usable_count(visible) or plan.cpu_ranks or 2
 
 
 @check(Severity.ERROR, source=_NCCL)
 def shm_too_small(system: System, container: Container, visible: Visible, plan: Plan) -> Answer:
-    """/dev/shm is too small for the ranks of this machine.
+    """/dev/shm is too small for the ranks on this machine.
 
-    Why: NCCL and data loaders pass data through it. Later this shows as "Error while creating shared memory segment" or
-    a worker killed by a bus error.
-    More: Docker and Kubernetes give 64 MiB.
+    Why: NCCL and data loaders pass data through it. A run then fails with "Error while creating shared memory segment",
+    or a worker is killed by a bus error.
+    More: Docker and Kubernetes set 64 MiB by default.
 
-    Fix: start the container with a larger one.
+    Fix: start the container with a larger /dev/shm.
     """
     total, free = system.shm_total_bytes, system.shm_free_bytes
     if total is None or free is None:
         return Skip("/dev/shm cannot be read")
-    ranks = _ranks(visible, plan)
+    ranks = _rank_count(visible, plan)
     need = _SHM_PER_RANK_BYTES * max(ranks, 2)
     if free >= need:
         return Ok(f"/dev/shm has {gib(free)} free for {counted(ranks, 'rank')}")
     evidence: Evidence = {"path": "/dev/shm", "total_bytes": total, "free_bytes": free, "need_bytes": need}
     stopgap = Fix(
-        "Without shared memory NCCL goes over the network stack.",
+        "Let NCCL use the network stack instead of shared memory.",
         ("export NCCL_SHM_DISABLE=1",),
         kind="stopgap",
         caveat="slower, hides the cause, and does not help data loaders",
     )
     if total >= need:
         return Problem(
-            f"/dev/shm: {gib(free)} free of {gib(total)}, {counted(ranks, 'rank')} want {gib(need)}",
-            "Something fills it, often segments of runs that were killed.",
-            (Fix("See what is in it; remove what belongs to no running process.", ("ls -la /dev/shm",)), stopgap),
+            f"/dev/shm: {gib(free)} free of {gib(total)}, but {counted(ranks, 'rank')} need {gib(need)}",
+            "It is filled, often by segments of killed runs.",
+            (Fix("List its files, and remove those of processes that no longer run.", ("ls -la /dev/shm",)), stopgap),
             evidence,
         )
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
-        fix=(_larger(container), stopgap),
+        fix=(_enlarge_shm(container), stopgap),
         evidence=evidence,
     )
 
 
 @check(Severity.WARNING, source=_NCCL, because_of=("shm_too_small",))
 def shm_tight_for_loaders(system: System, container: Container) -> Answer:
-    """/dev/shm is enough for NCCL, and little for data-loader workers.
+    """/dev/shm is large enough for NCCL but small for data loader workers.
 
-    Why: loader workers share it with NCCL; large batches fill it.
-    More: Each worker hands its batches over in /dev/shm, several at a time; the NCCL guide asks for 1 GiB. With large
-    batches a worker dies of a bus error, hours into the run.
+    Why: loader workers share it with NCCL, and large batches fill it.
+    More: Each worker passes its batches through /dev/shm, several at a time. The NCCL guide recommends 1 GiB. With
+    large batches a worker dies of a bus error, possibly hours into the run.
 
-    Fix: give it more.
+    Fix: make it larger.
     """
     total = system.shm_total_bytes
     if total is None:
@@ -103,17 +104,17 @@ def shm_tight_for_loaders(system: System, container: Container) -> Answer:
     if total >= _SHM_COMFORT_BYTES:
         return Ok(f"/dev/shm is {gib(total)}")
     return Problem(
-        f"/dev/shm is {gib(total)}, 1 GiB or more is advised",
-        fix=_larger(container),
+        f"/dev/shm is {gib(total)}, 1 GiB or more recommended",
+        fix=_enlarge_shm(container),
         evidence={"path": "/dev/shm", "total_bytes": total},
     )
 
 
 @check(Severity.ERROR, source=_NCCL)
 def shm_not_writable(system: System) -> Answer:
-    """/dev/shm cannot be written.
+    """/dev/shm is not writable.
 
-    Why: NCCL, data loaders and multiprocessing have no shared memory.
+    Why: NCCL, data loaders and multiprocessing need shared memory.
 
     Fix: mount it.
     """
@@ -122,23 +123,23 @@ def shm_not_writable(system: System) -> Answer:
             "there is no /dev/shm", fix=Fix(commands=("sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm",), who="admin")
         )
     if system.shm_writable:
-        return Ok("/dev/shm can be written")
+        return Ok("/dev/shm is writable")
     return Problem(
-        "/dev/shm is read-only or belongs to somebody else",
-        "NCCL, data loaders and multiprocessing cannot make shared memory.",
-        Fix("Mount it writable for all.", ("sudo mount -o remount,rw,mode=1777 /dev/shm",), who="admin"),
+        "/dev/shm is read-only or belongs to another user",
+        "NCCL, data loaders and multiprocessing cannot create shared memory.",
+        Fix("Remount it writable for all users.", ("sudo mount -o remount,rw,mode=1777 /dev/shm",), who="admin"),
         {"path": "/dev/shm"},
     )
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
 def open_files_limit_low(system: System, container: Container) -> Answer:
-    """A process may open few files.
+    """The limit on open files is low.
 
-    Why: sockets, loader pipes and dataset shards add up; a rank then stops with "Too many open files".
+    Why: sockets, loader pipes and dataset shards add up, and a rank fails with "Too many open files".
 
     Fix: raise the hard limit, then log in again.
-    More: Raise the soft limit in the shell that launches.
+    More: Or raise the soft limit in the shell that launches.
     """
     limit, hard = system.limit_open_files, system.hard_open_files
     if limit is None or limit >= _OPEN_FILES:
@@ -146,18 +147,18 @@ def open_files_limit_low(system: System, container: Container) -> Answer:
     wanted = _OPEN_FILES * 16
     if hard is None or hard >= _OPEN_FILES:
         fix = Fix(
-            "Raise it before the launch.",
+            "Raise the limit before the launch.",
             (shell("ulimit -n {:number}", wanted if hard is None else min(hard, wanted)),),
         )
     elif container.kind:
-        fix = Fix("Start the container with more.", (shell("docker run --ulimit nofile={:number} ...", wanted),))
+        fix = Fix("Raise the container's limit.", (shell("docker run --ulimit nofile={:number} ...", wanted),))
     else:
         fix = Fix(
             commands=(shell("echo '* - nofile {:number}' | sudo tee /etc/security/limits.d/nofile.conf", wanted),),
             who="admin",
         )
     return Problem(
-        f"ulimit -n is {limit}, {_OPEN_FILES} or more is advised",
+        f"ulimit -n is {limit}, {_OPEN_FILES} or more recommended",
         fix=fix,
         evidence={"soft_limit": limit, "hard_limit": hard},
     )
@@ -167,32 +168,32 @@ def open_files_limit_low(system: System, container: Container) -> Answer:
 def locked_memory_limited(
     system: System, container: Container, infiniband: InfiniBand, env: Mapping[str, str], plan: Plan, slurm: Slurm
 ) -> Answer:
-    """A process may lock too little memory for RDMA.
+    """The limit on locked memory is too low for RDMA.
 
-    Why: NCCL registers its buffers with the adapter, which locks them in memory; at the limit that fails.
-    More: InfiniBand, RoCE and EFA adapters read and write memory that must not be moved: NCCL registers its buffers,
-    which counts against `ulimit -l`. limits.conf does not reach services such as slurmd or Docker, so the limit in a
-    job is often 64 KiB or 8 MiB. NCCL then fails with "Call to ibv_reg_mr failed" or "ibv_create_qp failed".
+    Why: NCCL registers its buffers with the adapter, which locks them in memory. At the limit this fails.
+    More: InfiniBand, RoCE and EFA adapters access memory that cannot be moved, so registered buffers count against
+    `ulimit -l`. limits.conf does not apply to services such as slurmd or Docker, so a job's limit is often 64 KiB or
+    8 MiB. NCCL then fails with "Call to ibv_reg_mr failed" or "ibv_create_qp failed".
 
-    Fix: no limit, in the job: for the service that starts it.
+    Fix: remove the limit for the service that starts the job.
     """
     if max(plan.nodes, slurm.nodes or 1) < 2:
-        return Skip("a run on one machine needs no RDMA")
+        return Skip("single-node run needs no RDMA")
     ports = [p.name for p in infiniband.ports if p.active and p.device not in infiniband.verbs_unusable]
     if not ports:
-        return Skip("no InfiniBand, RoCE or EFA port is active and may be used")
+        return Skip("no usable InfiniBand, RoCE or EFA port is active")
     if env.get("NCCL_IB_DISABLE", "").strip() == "1":
         return Skip("NCCL_IB_DISABLE=1: NCCL will not use the adapters")
     limit = system.limit_locked_memory_bytes
     if limit is None:
-        return Ok("memory may be locked without limit")
+        return Ok("ulimit -l is unlimited")
     if "ipc_lock" in (container.capabilities or ()):
-        return Ok(f"ulimit -l is {_small(limit)}, and CAP_IPC_LOCK lifts it")
+        return Ok(f"ulimit -l is {_format_limit(limit)}, but CAP_IPC_LOCK overrides it")
     if limit >= _LOCKED_BYTES:
-        return Ok(f"{_small(limit)} may be locked (the NCCL guide asks for no limit)")
+        return Ok(f"ulimit -l is {_format_limit(limit)} (the NCCL guide recommends no limit)")
     return Problem(
-        f"ulimit -l is {_small(limit)}, RDMA over {listed(ports)} needs more",
-        fix=lifted(system.hard_locked_memory_bytes, container, slurm),
+        f"ulimit -l is {_format_limit(limit)}, RDMA over {listed(ports)} needs more",
+        fix=raise_locked_memory(system.hard_locked_memory_bytes, container, slurm),
         evidence={
             "soft_limit_bytes": limit,
             "hard_limit_bytes": system.hard_locked_memory_bytes,
@@ -201,23 +202,23 @@ def locked_memory_limited(
     )
 
 
-def _small(size: int) -> str:
-    """Limits are often written in KiB."""
+def _format_limit(size: int) -> str:
+    """Format a limit, in KiB if it is below 1 MiB, as limits often are."""
     return f"{size // 1024} KiB" if size < MIB else gib(size)
 
 
 @check(Severity.WARNING, source="https://kubernetes.io/docs/concepts/policy/pid-limiting/")
 def processes_limit_low(system: System, host: Host, container: Container, visible: Visible, plan: Plan) -> Answer:
-    """There is little room for the processes and threads of the ranks.
+    """The limit on processes and threads is low for the number of ranks.
 
-    Why: threads count as well; at the limit a rank cannot start a loader worker, or a thread of NCCL.
-    More: Threads count as processes, against `ulimit -u` (all of this user's) and against the cgroup's pids.max. A rank
-    has dozens, and each loader worker is a process: at the limit they fail with "can't start new thread" or "Resource
+    Why: threads count too. At the limit a rank cannot start a loader worker or an NCCL thread.
+    More: Threads count as processes, both for `ulimit -u` (of this user) and for the cgroup's pids.max. A rank has
+    dozens, and each loader worker is a process. At the limit they fail with "can't start new thread" or "Resource
     temporarily unavailable".
 
-    Fix: raise TasksMax of the service or the session.
+    Fix: raise TasksMax of the service or session.
     """
-    ranks = _ranks(visible, plan)
+    ranks = _rank_count(visible, plan)
     need = ranks * _TASKS_PER_RANK
     rooms: dict[str, int] = {}
     if system.tasks_max is not None and system.tasks_used is not None:
@@ -230,19 +231,20 @@ def processes_limit_low(system: System, host: Host, container: Container, visibl
     which = min(rooms, key=lambda name: rooms[name])
     room = rooms[which]
     if room >= need:
-        return Ok(f"room for {room} processes and threads, by {which}")
+        return Ok(f"room for {room} more processes and threads ({which})")
     if which == "ulimit":
         fix = Fix(
-            "Raise it before the launch; above the hard limit only root can.", (shell("ulimit -u {:number}", need * 8),)
+            "Raise the limit before the launch. Only root can go above the hard limit.",
+            (shell("ulimit -u {:number}", need * 8),),
         )
     elif container.kind == "kubernetes":
         fix = Fix("Raise the kubelet's podPidsLimit.", ("kubectl get --raw /api/v1/nodes/NODE/proxy/configz",), "admin")
     elif container.kind:
-        fix = Fix("Start the container with more.", ("docker run --pids-limit=-1 ...",))
+        fix = Fix("Remove the container's limit.", ("docker run --pids-limit=-1 ...",))
     else:
         fix = Fix(commands=("systemctl status --no-pager $$",), who="admin")
     return Problem(
-        f"room for {room} processes and threads, {counted(ranks, 'rank')} with loader workers want {need}",
+        f"room for {room} more processes and threads, but {counted(ranks, 'rank')} with loader workers need {need}",
         fix=fix,
         evidence={f"room_by_{name}": number for name, number in rooms.items()} | {"need": need},
     )
@@ -256,10 +258,10 @@ def processes_limit_low(system: System, host: Host, container: Container, visibl
 def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """There are fewer usable CPUs than GPUs.
 
-    Why: affinity or a cgroup quota leaves this process few cores; the GPUs will wait for them.
-    More: Each rank keeps at least one core busy launching kernels, and its loader workers want more.
+    Why: CPU affinity or a cgroup quota limits this process to few cores, and the GPUs wait for them.
+    More: Each rank keeps at least one core busy launching kernels, and its loader workers need more.
 
-    Fix: ask for more.
+    Fix: request more CPUs.
     """
     ranks = len(visible.gpus)
     if not gpus or not ranks:
@@ -276,26 +278,26 @@ def cpus_fewer_than_ranks(system: System, gpus: tuple[Gpu, ...], visible: Visibl
 
 @check(Severity.INFO, source="https://pytorch.org/docs/stable/data.html")
 def cpus_leave_no_loader(system: System, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
-    """There is a CPU for every rank, and not one more for each rank's data loader.
+    """There are fewer than two CPUs per rank, which leaves none for data loader workers.
 
-    Why: workers would take the CPU from the thread that feeds the GPU.
-    More: num_workers counts per rank. With fewer than two CPUs a rank, loader workers and the thread that feeds the GPU
-    take turns on the same core, and more workers make it slower. PyTorch warns "This DataLoader will create N worker
-    processes in total".
+    Why: workers would take CPU time from the thread that feeds the GPU.
+    More: num_workers is per rank. With fewer than two CPUs per rank, loader workers and the thread that feeds the GPU
+    share a core, and more workers make it slower. PyTorch warns "This DataLoader will create N worker processes in
+    total".
 
-    Fix: ask for more.
-    More: Load in the rank itself.
+    Fix: request more CPUs.
+    More: Or load data in the rank itself.
     """
     ranks = len(visible.gpus)
     if not gpus or not ranks:
         return Skip("no visible GPU")
     usable = system.cpus_usable
     if usable >= 2 * ranks:
-        return Ok(f"{counted(usable // ranks - 1, 'loader worker')} a rank have a CPU of their own")
+        return Ok(f"CPUs for {counted(usable // ranks - 1, 'loader worker')} per rank")
     if usable < ranks:
-        return Ok(f"{counted(usable, 'CPU')}: too few for the ranks already")
+        return Ok(f"{counted(usable, 'CPU')}: too few even for the ranks")
     return Problem(
-        f"{counted(usable, 'CPU')} for {counted(ranks, 'rank')}: none is left for loader workers of each",
+        f"{counted(usable, 'CPU')} for {counted(ranks, 'rank')}: not enough for loader workers",
         fix=(
             Fix(commands=("srun --cpus-per-task=16 ...", "docker run --cpus=16 ...")),
             Fix("Or set num_workers=0 in the DataLoader."),
@@ -304,7 +306,7 @@ def cpus_leave_no_loader(system: System, gpus: tuple[Gpu, ...], visible: Visible
     )
 
 
-# Below this a rank's Python, torch and CUDA context alone are tight (import torch with CUDA maps about 2 GiB a rank).
+# Below this, even a rank's Python, torch and CUDA context barely fit (import torch with CUDA maps about 2 GiB).
 _MEMORY_PER_RANK_BYTES = 4 * GIB
 
 
@@ -312,13 +314,13 @@ _MEMORY_PER_RANK_BYTES = 4 * GIB
 def memory_small_for_ranks(
     system: System, gpus: tuple[Gpu, ...], visible: Visible, container: Container, slurm: Slurm
 ) -> Answer:
-    """There is little host memory for the ranks of this machine.
+    """There is little host memory for the ranks on this machine.
 
-    Why: the kernel ends a rank that goes over it with SIGKILL: exit code -9 and no traceback.
-    More: Each rank loads torch, its copy of the model and its loader workers. What counts is the limit of the cgroup
-    and Slurm's --mem, not what the machine has.
+    Why: when memory runs out, the kernel kills a rank with SIGKILL: exit code -9 and no traceback.
+    More: Each rank needs memory for torch, its copy of the model and its loader workers. The limits of the cgroup and
+    of Slurm's --mem count, not the machine's total.
 
-    Fix: ask for more.
+    Fix: request more memory.
     More: Or start fewer loader workers.
     """
     ranks = len(visible.gpus)
@@ -332,13 +334,19 @@ def memory_small_for_ranks(
     if slurm.memory_bytes is not None and slurm.on_allocated_node is not False:
         rooms["Slurm's --mem"] = slurm.memory_bytes
     which = min(rooms, key=lambda name: rooms[name])
+    room = f"{gib(rooms[which])} of free host memory for {counted(ranks, 'rank')}"
+    if which != "the machine":
+        room += f" (limited by {which})"
     if rooms[which] >= ranks * _MEMORY_PER_RANK_BYTES:
-        return Ok(f"{gib(rooms[which])} for {counted(ranks, 'rank')}, by {which}")
+        return Ok(room)
     return Problem(
-        f"{gib(rooms[which])} of host memory for {counted(ranks, 'rank')}, by {which}",
-        fix=Fix(commands=asking_for_memory(container, slurm))
+        room,
+        fix=Fix(commands=request_memory(container, slurm))
         if which != "the machine"
-        else Fix("See who holds the memory, or start fewer ranks.", ("ps -eo rss,pid,user,comm --sort=-rss | head",)),
+        else Fix(
+            "Find out which processes use the memory, or start fewer ranks.",
+            ("ps -eo rss,pid,user,comm --sort=-rss | head",),
+        ),
         evidence={
             "available_bytes": system.memory_available_bytes,
             "limit_bytes": system.memory_limit_bytes,
@@ -350,21 +358,19 @@ def memory_small_for_ranks(
 
 @check(Severity.INFO, source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files")
 def processes_killed_for_memory(system: System) -> Answer:
-    """The kernel has killed processes of this session for lack of memory.
+    """The OOM killer has killed processes in this session.
 
-    Why: a rank or loader worker that ended with exit code -9 was most likely one of them.
-    More: The cgroup counts each process that was killed at its memory limit. If a run ended with exit code -9 and no
-    traceback, this is why.
+    Why: a rank or loader worker that exited with code -9 was most likely one of them.
+    More: The cgroup counts each process killed at its memory limit. If a run ended with exit code -9 and no traceback,
+    this is why.
 
-    Fix: ask for more memory, or let ranks load the model one after the other.
+    Fix: request more memory, or let the ranks load the model one after the other.
     """
     if system.oom_kills is None:
-        return Skip(
-            "the cgroup of this shell does not count them; an administrator may: dmesg | grep -i 'killed process'"
-        )
+        return Skip("this shell's cgroup does not count them. As an administrator: dmesg | grep -i 'killed process'")
     if not system.oom_kills:
-        return Ok("none since this session or container began")
+        return Ok("none since this session or container started")
     return Problem(
-        f"{counted(system.oom_kills, 'process', 'processes')} killed for lack of memory in this session",
+        f"{counted(system.oom_kills, 'process', 'processes')} killed by the OOM killer in this session",
         evidence={"oom_kills": system.oom_kills, "limit_bytes": system.memory_limit_bytes},
     )

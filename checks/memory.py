@@ -1,4 +1,4 @@
-"""Is the memory of the GPUs there for a run, as much on one as on another?"""
+"""Is the GPUs' memory free for a run, and equally on all of them?"""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ FAMILY = Family(gpu_only=True)
 
 _QUERIES = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 
-# GPUs of one model whose memory differs by more than this are set up differently (ECC, another board).
+# GPUs of one model whose memory differs by more than this are configured differently (ECC, another board).
 _SAME_SIZE = 0.99
-# A difference in free memory that decides about a batch size.
+# A difference in free memory large enough to affect the batch size.
 _UNEVEN_BYTES = GIB
-# Used memory that no visible process accounts for: as in processes.py, above what driver and display take.
+# Used memory that no visible process accounts for, above what driver and display use (as in processes.py).
 _FOREIGN_BYTES = 2 * GIB
-# Utilisation of an idle GPU is 0; a desktop's few percent belong to a process that is listed.
+# Utilization of an idle GPU is 0; a desktop's few percent belong to a listed process.
 _IDLE_PERCENT = 20
 # NCCL and GPUDirect map buffers of a few MiB per channel and peer into BAR1.
 _BAR1_FULL = 0.95
 
 
-@check(Severity.ERROR, source="mgpu: what --expect-free asks", because_of=("gpu_busy",))
+@check(Severity.ERROR, source="mgpu: the --expect-free option", because_of=("gpu_busy",))
 def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
     """A visible GPU has less free memory than the plan expects.
 
-    Why: a rank on it would stop with out-of-memory.
+    Why: a rank on it would run out of memory.
 
-    Fix: see who holds the memory.
-    More: Free the GPU, or leave it out.
+    Fix: find out which processes use the memory.
+    More: Free the GPU, or exclude it.
     """
     if plan.expect_free_bytes is None:
-        return Skip("no amount was asked for (--expect-free)")
+        return Skip("no expected amount (--expect-free)")
     used = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.memory_free_bytes is not None]
     short = [gpu for gpu in used if (gpu.memory_free_bytes or 0) < plan.expect_free_bytes]
     if short:
@@ -46,23 +46,27 @@ def gpu_memory_below_plan(gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -
             {"free_bytes": "memory_free_bytes"},
             Fix(commands=("nvidia-smi",)),
         )
-    return Ok(f"{len(used)} GPUs have {gib(plan.expect_free_bytes)} free") if used else Skip("no visible GPU tells")
+    return (
+        Ok(f"{len(used)} GPUs have {gib(plan.expect_free_bytes)} free")
+        if used
+        else Skip("not reported by any visible GPU")
+    )
 
 
 @check(Severity.WARNING, source="https://pytorch.org/docs/stable/notes/ddp.html")
 def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """Visible GPUs of one model have different amounts of memory.
 
-    Why: all ranks get the same micro-batch, so the one with the least memory stops with out-of-memory first. Equal
-    boards differ where ECC takes its share on one of them only, or where one is another edition.
+    Why: all ranks use the same micro-batch size, so the GPU with the least memory runs out first. Boards of one model
+    differ if ECC is on for only some of them, or if one is another edition.
 
-    Fix: set ECC alike; it takes effect at the next reset.
+    Fix: set ECC the same on all of them. It takes effect at the next reset.
     """
-    told = [
+    known = [
         (name, [gpu for gpu in members if gpu.memory_total_bytes and not gpu.mig_mode])
         for name, members in same_models(gpus, visible).items()
     ]
-    for name, members in told:
+    for name, members in known:
         sizes = [gpu.memory_total_bytes or 0 for gpu in members]
         if not sizes or min(sizes) >= _SAME_SIZE * max(sizes):
             continue
@@ -71,16 +75,16 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
         return Problem(
             f"{gpu_list(g.index for g in small)}: {gib(min(sizes))} of memory, the others have {gib(max(sizes))}",
             f"They are all {name}. "
-            + ("ECC is on for some of them only." if ecc else "One of them is another edition, or set up differently."),
+            + ("ECC is on for only some of them." if ecc else "One is another edition or configured differently."),
             Fix(commands=("nvidia-smi -q -d ECC,MEMORY",), who="admin")
             if ecc
-            else Fix("Plan the batch for the smallest.", ("mgpu configure",)),
+            else Fix("Choose the batch size for the smallest.", ("mgpu configure",)),
             {f"gpu_{gpu.index}_total_bytes": gpu.memory_total_bytes for gpu in members},
             names_of(small),
         )
-    number = sum(len(members) for _, members in told)
+    number = sum(len(members) for _, members in known)
     if not number:
-        return Skip("no visible GPU tells its memory")
+        return Skip("no visible GPU reports its memory size")
     return Ok(f"equal memory on {number} of {len(visible.gpus)} visible GPUs")
 
 
@@ -90,12 +94,12 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     because_of=("gpu_busy", "gpu_memory_without_process", "gpu_memory_used_from_outside", "gpu_memory_sizes_differ"),
 )
 def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
-    """A visible GPU has clearly less free memory than its siblings.
+    """A visible GPU has much less free memory than others of the same model.
 
-    Why: all ranks get the same micro-batch: what fits on the fullest GPU is what fits. A screen, a notebook or another
-    user takes the difference.
+    Why: all ranks use the same micro-batch size, so the GPU with the least free memory limits it. A display, a notebook
+    or another user uses the difference.
 
-    Fix: see who holds it, or plan for the smallest.
+    Fix: find out which processes use it, or choose the batch size for this GPU.
     """
     number = 0
     for members in same_models(gpus, visible).values():
@@ -107,15 +111,15 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             gpu = min(low, key=lambda gpu: gpu.memory_free_bytes or 0)
             screen = gpu.display_active or any(p.kind == "graphics" for p in gpu.processes or ())
             return Problem(
-                f"{gpu_list(g.index for g in low)}: {gib(gpu.memory_free_bytes or 0)} free, elsewhere {gib(most)}",
-                f"GPU {gpu.index} drives a screen." if screen else "Something else holds memory there.",
+                f"{gpu_list(g.index for g in low)}: {gib(gpu.memory_free_bytes or 0)} free, others up to {gib(most)}",
+                f"GPU {gpu.index} drives a display." if screen else "Another process uses memory on it.",
                 Fix(commands=("nvidia-smi",)),
                 {f"gpu_{g.index}_free_bytes": g.memory_free_bytes for g in known},
                 names_of(low),
             )
     if not number:
-        return Skip("no visible GPU tells its free memory")
-    return Ok(f"free memory is even on {number} of {len(visible.gpus)} visible GPUs")
+        return Skip("no visible GPU reports its free memory")
+    return Ok(f"free memory is similar on {number} of {len(visible.gpus)} visible GPUs")
 
 
 @check(
@@ -124,23 +128,23 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     because_of=("gpu_busy",),
 )
 def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
-    """In a container: GPU memory is in use, and no process that shows here holds it.
+    """GPU memory is used by a process that is not visible in this container.
 
-    Why: another container, the host, or a process in here that NVML does not list has the GPU.
-    More: Processes of the host and of other containers do not show in one, and often not even its own. Whoever it is, a
-    rank gets what is left and stops with out-of-memory.
+    Why: another container, the host, or a process in this container that NVML does not list uses the GPU.
+    More: A container does not show processes of the host or of other containers, and often not even its own. A rank on
+    this GPU gets what is left and runs out of memory.
 
-    Fix: ask on the host who has the GPU, or take a free one.
+    Fix: find out on the host which process uses the GPU, or use a free one.
     """
     if not container.kind or container.wsl:
-        return Skip("not a container" if not container.kind else "Windows uses the GPU, too")
+        return Skip("not a container" if not container.kind else "Windows uses the GPU too")
     foreign: dict[int, int] = {}
     known = 0
     for gpu in gpus:
         if gpu.index not in visible.gpus or gpu.processes is None or gpu.memory_used_bytes is None:
             continue
         if gpu.c2c_enabled or gpu.mig_mode:
-            continue  # the kernel keeps pages on a coherent GPU; the memory of instances is counted together
+            continue  # the kernel keeps pages on a coherent GPU; MIG instances' memory is counted together
         if any(process.memory_bytes is None for process in gpu.processes):
             continue
         known += 1
@@ -151,29 +155,30 @@ def gpu_memory_used_from_outside(gpus: tuple[Gpu, ...], visible: Visible, contai
     if foreign:
         free = [index for index in visible.gpus if index not in foreign]
         return Problem(
-            f"{gpu_list(foreign)}: {gib(next(iter(foreign.values())))} in use, and no process is listed",
+            f"{gpu_list(foreign)}: {gib(next(iter(foreign.values())))} in use, but no process is listed",
             fix=(
-                *([Fix("Use the others.", use_only(free, gpus))] if free else []),
-                Fix("Ask on the host who has it.", ("nvidia-smi",), "admin"),
+                *([Fix("Use the other GPUs.", use_only(free, gpus))] if free else []),
+                Fix("Find out on the host which process uses it.", ("nvidia-smi",), "admin"),
             ),
             evidence={f"gpu_{index}_foreign_bytes": rest for index, rest in foreign.items()},
             subjects=tuple(f"GPU {index}" for index in foreign),
         )
-    return Ok(f"memory of {counted(known, 'GPU')} is accounted for") if known else Skip("no visible GPU tells")
+    return (
+        Ok(f"memory of {counted(known, 'GPU')} is accounted for") if known else Skip("not reported by any visible GPU")
+    )
 
 
 @check(Severity.WARNING, source=_QUERIES, because_of=("gpu_busy", "gpu_memory_used_from_outside"))
 def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver, container: Container) -> Answer:
-    """A GPU is at work, and no process is listed there.
+    """A GPU is busy, but no process is listed on it.
 
-    Why: somebody computes there whom this process cannot see.
-    More: Somebody computes from where this process cannot look (another container, a virtual machine beside this one).
-    A rank there shares the GPU, and every step waits for it.
+    Why: a process that is not visible from here uses the GPU.
+    More: It runs in another container or virtual machine. A rank on this GPU shares it, and every step waits for it.
 
-    Fix: find out who it is, or take a free GPU.
+    Fix: find out which process it is, or use a free GPU.
     """
     if container.wsl:
-        return Skip("Windows uses the GPU, too, and lists no process")
+        return Skip("Windows uses the GPU too and lists no processes")
     known = [
         gpu
         for gpu in gpus
@@ -187,36 +192,36 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
         free = [index for index in visible.gpus if index not in {gpu.index for gpu in bad}]
         return gpu_problem(
             bad,
-            f"{bad[0].utilization_percent} % busy, and no process is listed",
+            f"{bad[0].utilization_percent} % busy, but no process is listed",
             {"percent": "utilization_percent"},
             (
-                *([Fix("Use the others.", use_only(free, gpus))] if free else []),
+                *([Fix("Use the other GPUs.", use_only(free, gpus))] if free else []),
                 Fix(
-                    "See who has the device open.",
-                    tuple(shell("sudo fuser -v {:path}", _node(gpu)) for gpu in bad),
+                    "Find out which process has the device open.",
+                    tuple(shell("sudo fuser -v {:path}", _device_node(gpu)) for gpu in bad),
                     "admin",
                 ),
             ),
         )
     if not known:
-        return Skip("no visible GPU tells, or the driver had to be started for the question")
-    return Ok(f"nobody unseen computes on {len(known)} of {len(visible.gpus)} visible GPUs")
+        return Skip("not reported by any visible GPU, or the driver was only just started")
+    return Ok(f"no hidden process on {len(known)} of {len(visible.gpus)} visible GPUs")
 
 
-def _node(gpu: Gpu) -> str:
+def _device_node(gpu: Gpu) -> str:
     return f"/dev/nvidia{gpu.index if gpu.minor is None else gpu.minor}"
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/cuda/gpudirect-rdma/")
 def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
-    """The window through which other devices reach a GPU's memory (BAR1) is full.
+    """A GPU's BAR1, the window through which other devices access its memory, is full.
 
-    Why: there is no room left for peers and network cards to map this GPU's memory.
-    More: Peer-to-peer over PCIe and GPUDirect RDMA map their buffers into it. Without room NCCL fails to register
+    Why: peers and network adapters have no space left to map this GPU's memory.
+    More: Peer-to-peer over PCIe and GPUDirect RDMA map their buffers into BAR1. Without space NCCL fails to register
     memory, or falls back to copies through the host.
 
-    Fix: see who holds the GPU.
-    More: End the processes that hold it, or switch the large window (resizable BAR, Above 4G) on in the BIOS.
+    Fix: find out which processes use the GPU.
+    More: Stop them, or enable the large window (Resizable BAR, Above 4G Decoding) in the BIOS.
     """
     known = [
         gpu for gpu in gpus if gpu.index in visible.gpus and gpu.bar1_total_bytes and gpu.bar1_used_bytes is not None
@@ -231,5 +236,5 @@ def gpu_bar1_exhausted(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             Fix(commands=(shell("nvidia-smi -q -d MEMORY,PIDS -i {:number}", gpu.index),)),
         )
     if not known:
-        return Skip("no visible GPU tells")
-    return Ok(f"room in BAR1 on {len(known)} of {len(visible.gpus)} visible GPUs")
+        return Skip("not reported by any visible GPU")
+    return Ok(f"free space in BAR1 on {len(known)} of {len(visible.gpus)} visible GPUs")

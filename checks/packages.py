@@ -1,4 +1,4 @@
-"""Do the Python packages of the training fit together, and are they the ones that PATH would start?"""
+"""Are the installed Python packages compatible, and does PATH start the same ones?"""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ FAMILY = Family(stops_start="always")
 _ACCELERATE = "https://huggingface.co/docs/accelerate/basic_tutorials/install"
 _OLDEST = (1, 0)  # the oldest accelerate mgpu supports
 _METADATA = "https://packaging.python.org/en/latest/specifications/core-metadata/"
-_REDIRECTS = (12,)  # the release of `pynvml` from which on it is nothing but a pointer to nvidia-ml-py
+_REDIRECTS = (12,)  # from this release on, `pynvml` only redirects to nvidia-ml-py
 _FSDP = "FSDP"
 
 
 @check(Severity.ERROR, source=_ACCELERATE)
 def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
-    """accelerate is not installed in the interpreter that would run the training.
+    """The accelerate package is not installed in the interpreter that would run the script.
 
-    Why: the launcher is not there.
-    More: It is the launcher mgpu hands off to, and most scripts import it.
+    Why: mgpu starts runs through accelerate's launcher.
+    More: Most scripts import accelerate too.
 
     Fix: install it.
     """
@@ -44,10 +44,10 @@ def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
 
 @check(Severity.WARNING, source=_ACCELERATE, because_of=("accelerate_missing",))
 def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
-    """accelerate is older than mgpu supports.
+    """The installed accelerate is older than mgpu supports.
 
-    Why: keys and options of the launcher have changed since.
-    More: Before 1.0 config keys and launcher options differ from what mgpu writes and checks.
+    Why: config keys and launcher options have changed since.
+    More: Before 1.0 they differ from those that mgpu writes and checks.
 
     Fix: update it.
     """
@@ -56,7 +56,7 @@ def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
         return Skip("accelerate is not installed")
     if version < _OLDEST:
         return Problem(
-            f"accelerate {packages['accelerate']}, 1.0 or newer wanted",
+            f"accelerate {packages['accelerate']}, 1.0 or newer required",
             fix=Fix(commands=("pip install --upgrade accelerate",)),
             evidence={"accelerate": packages["accelerate"]},
         )
@@ -67,40 +67,39 @@ def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
 def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) -> Answer:
     """The `accelerate` command on PATH belongs to another interpreter.
 
-    Why: typed by hand, `accelerate launch` would train in an environment with other versions than the one examined
-    here. mgpu starts the launcher of its own interpreter.
+    Why: `accelerate launch` in a shell would run in another environment, with other versions than those checked here.
+    mgpu uses the launcher of its own interpreter.
 
     Fix: start this interpreter's launcher.
-    More: Activate the environment, or start it as `python -m accelerate.commands.launch`.
+    More: Activate the environment, or use `python -m accelerate.commands.launch`.
     """
     if python.accelerate_on_path is None:
         return Skip("no accelerate command on PATH")
     if "accelerate" not in packages:
         return Skip("accelerate is not installed here")
-    if _same(python.accelerate_on_path, python):
+    if _is_same_interpreter(python.accelerate_on_path, python):
         return Ok("the accelerate on PATH is this interpreter's")
     return Problem(
         f"accelerate on PATH runs {python.accelerate_on_path}",
-        f"mgpu examined {python.executable}; a hand-typed `accelerate launch` would use the other one.",
+        f"mgpu checked {python.executable}, but `accelerate launch` in a shell would use the other interpreter.",
         Fix(commands=(shell("{:path} -m accelerate.commands.launch ...", python.executable),)),
         {"examined": python.executable, "on_path": python.accelerate_on_path},
     )
 
 
-def _same(other: str, python: Python) -> bool:
-    """Whether another name stands for this interpreter: python3.11 beside python."""
+def _is_same_interpreter(other: str, python: Python) -> bool:
+    """Return whether both names are the same interpreter: python3.11 and python in one directory."""
     return other.rpartition("/")[0] == python.executable.rpartition("/")[0]
 
 
 @check(Severity.INFO, source="https://huggingface.co/docs/accelerate/package_reference/cli")
 def accelerate_default_config_left(python: Python) -> Answer:
-    """A default accelerate config lies in the Hugging Face cache.
+    """There is a default accelerate config in the Hugging Face cache.
 
-    Why: a hand-typed `accelerate launch` would silently use it.
-    More: `accelerate launch` without --config_file reads it, whatever it says and however old it is. mgpu always names
-    its own file, so it does no harm here.
+    Why: `accelerate launch` without --config_file silently uses it.
+    More: It is read even if it is old. mgpu always passes its own config, so it is not affected.
 
-    Fix: look at it; move it away if it is a leftover.
+    Fix: check its content, and move it away if it is a leftover.
     """
     if python.accelerate_default_config is None:
         return Ok("no leftover default config")
@@ -114,13 +113,13 @@ def accelerate_default_config_left(python: Python) -> Answer:
 
 @check(Severity.INFO, source="https://huggingface.co/docs/accelerate/package_reference/cli")
 def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answer:
-    """The default accelerate config starts another number of ranks than there are GPUs.
+    """The default accelerate config starts a different number of ranks than there are GPUs.
 
-    Why: `accelerate launch` without --config_file reads it. mgpu never does.
-    More: It was answered on another machine, or with Enter: accelerate's wizard proposes 1 process. A hand-typed
-    `accelerate launch` leaves GPUs idle, or starts ranks that have none.
+    Why: `accelerate launch` without --config_file uses it. mgpu never does.
+    More: It was written on another machine, or by confirming the defaults: accelerate's wizard proposes 1 process. Such
+    a run leaves GPUs idle, or starts ranks without a GPU.
 
-    Fix: name the config, or move that one away.
+    Fix: pass your config explicitly, or move the default config away.
     """
     settings, number = python.accelerate_default_settings, usable_count(visible)
     ranks, machines = whole(settings.get("num_processes", "")), whole(settings.get("num_machines", "1"))
@@ -143,14 +142,14 @@ def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answe
 
 @check(Severity.INFO, source=_ACCELERATE, because_of=("accelerate_missing",))
 def accelerate_command_missing(python: Python, packages: Mapping[str, str]) -> Answer:
-    """accelerate is installed, and no `accelerate` command is on PATH.
+    """The accelerate package is installed, but no `accelerate` command is on PATH.
 
-    Why: `accelerate launch` in a shell like this one: command not found.
-    More: The environment is not active, or its scripts went to ~/.local/bin. A job script that says `accelerate launch`
-    ends with "accelerate: command not found" (127). mgpu does not need the command.
+    Why: `accelerate launch` in this shell fails with "command not found".
+    More: The environment is not active, or its scripts are in ~/.local/bin. A job script with `accelerate launch` fails
+    with "accelerate: command not found" (127). mgpu does not need the command.
 
-    Fix: start this interpreter's launcher by its module.
-    More: Activate the environment in the job script, or start it as `python -m accelerate.commands.launch`.
+    Fix: start this interpreter's launcher as a module.
+    More: Activate the environment in the job script, or use `python -m accelerate.commands.launch`.
     """
     if "accelerate" not in packages:
         return Skip("accelerate is not installed here")
@@ -165,24 +164,24 @@ def accelerate_command_missing(python: Python, packages: Mapping[str, str]) -> A
 
 @check(Severity.INFO, source="https://pytorch.org/docs/stable/elastic/run.html")
 def python_on_path_is_another(python: Python) -> Answer:
-    """`python` or `torchrun` on PATH is another interpreter than the one examined.
+    """`python` or `torchrun` on PATH is a different interpreter than the one checked.
 
-    Why: a script typed by hand, or a job script without activation, runs with other packages: "No module named torch",
-    or other versions without a word. mgpu starts everything with the interpreter it examined.
+    Why: a script started in a shell, or a job script without activation, runs with other packages: "No module named
+    torch", or silently other versions. mgpu starts everything with the interpreter that it checked.
 
-    Fix: activate the environment in every shell and job script, or name the interpreter.
+    Fix: activate the environment in every shell and job script, or use the interpreter's full path.
     """
     known = {"python": python.on_path, "torchrun": python.torchrun_on_path}
     found = {name: path for name, path in known.items() if path is not None}
     if not found:
         return Skip("neither python nor torchrun is on PATH, or they are wrappers")
-    other = {name: path for name, path in found.items() if not _same(path, python)}
+    other = {name: path for name, path in found.items() if not _is_same_interpreter(path, python)}
     if not other:
-        return Ok(f"{listed(found)} on PATH {'is' if len(found) == 1 else 'are'} of this interpreter")
+        return Ok(f"{listed(found)} on PATH {'is' if len(found) == 1 else 'are'} this interpreter's")
     evidence: Evidence = {"examined": python.executable, **other}
     return Problem(
         "; ".join(f"{name} on PATH is {path}" for name, path in other.items()),
-        f"mgpu examined {python.executable}; what is typed by hand would run with the other one.",
+        f"mgpu checked {python.executable}, but commands in a shell would use the other interpreter.",
         Fix(commands=(shell("{:path} -m torch.distributed.run ...", python.executable),)),
         evidence,
     )
@@ -194,16 +193,16 @@ def python_on_path_is_another(python: Python) -> Answer:
     because_of=("torch_built_for_another_python",),
 )
 def environment_package_hidden(libraries: Libraries, python: Python) -> Answer:
-    """A package of the environment is hidden by another version from outside it.
+    """A package from outside the environment hides another version in the environment.
 
-    Why: PYTHONPATH, and in conda environments the user's own ~/.local, come before the environment's packages. The
-    version that pip shows is not the one that runs; compiled parts of two versions in one process crash.
+    Why: PYTHONPATH, and in conda environments the user's ~/.local, take precedence over the environment's packages. The
+    version that pip shows is not the one that runs, and mixing compiled parts of two versions in one process crashes.
 
-    Fix: keep it out, in the job script too.
-    More: Keep the outside out: unset PYTHONPATH, PYTHONNOUSERSITE=1, or uninstall the other copy.
+    Fix: exclude it, in the job script too.
+    More: Unset PYTHONPATH, set PYTHONNOUSERSITE=1, or uninstall the other copy.
     """
     if python.environment is None or python.prefix is None:
-        return Skip("what kind of environment this is, is not known")
+        return Skip("unknown kind of environment")
     if python.environment == "system":
         return Skip("no virtual environment")
     inside = f"{python.prefix.rstrip('/')}/"
@@ -213,17 +212,17 @@ def environment_package_hidden(libraries: Libraries, python: Python) -> Answer:
         if (
             not first.startswith(inside)
             and own
-            and (_told_version(first) is None or _told_version(first) != _told_version(own))
+            and (_recorded_version(first) is None or _recorded_version(first) != _recorded_version(own))
         ):
             hidden[name] = (first, own)
     if not hidden:
-        return Ok(f"{counted(len(libraries.twice), 'package')} in several places, none of the environment's hidden")
+        return Ok(f"{counted(len(libraries.twice), 'package')} in several places, none hides the environment's")
     user = python.user_site is not None and any(copy.startswith(python.user_site) for copy, _ in hidden.values())
-    used = [f"{name} {_told_version(copy) or '?'} from {_parent(copy)}" for name, (copy, _) in hidden.items()]
-    missed = [f"{name} {_told_version(own) or '?'}" for name, (_, own) in hidden.items()]
+    used = [f"{name} {_recorded_version(copy) or '?'} from {_parent(copy)}" for name, (copy, _) in hidden.items()]
+    missed = [f"{name} {_recorded_version(own) or '?'}" for name, (_, own) in hidden.items()]
     return Problem(
         "; ".join(used),
-        f"It comes before the environment's {listed(missed)}.",
+        f"It takes precedence over the environment's {listed(missed)}.",
         Fix(commands=("export PYTHONNOUSERSITE=1",) if user else ("echo $PYTHONPATH", "unset PYTHONPATH")),
         {name: f"{copy} before {own}" for name, (copy, own) in hidden.items()},
         tuple(hidden),
@@ -232,24 +231,24 @@ def environment_package_hidden(libraries: Libraries, python: Python) -> Answer:
 
 @check(Severity.WARNING, source="https://packaging.python.org/en/latest/specifications/recording-installed-packages/")
 def package_installed_over_another(libraries: Libraries) -> Answer:
-    """Two versions of one package are recorded in the same folder.
+    """Two versions of one package are recorded in the same directory.
 
-    Why: they share one folder: files of both versions are mixed.
-    More: Conda and pip, or an upgrade that was interrupted, wrote over each other. Files of both are there; which
-    version Python reports depends on the order of the folder, and compiled parts crash when they do not fit each other.
+    Why: files of both versions are mixed in one directory.
+    More: Conda and pip, or an interrupted upgrade, overwrote each other's files. Which version Python reports depends
+    on the order of the directory, and mismatched compiled parts crash.
 
-    Fix: uninstall until pip says that it is not installed, then install it once.
+    Fix: uninstall until pip reports that it is not installed, then install it once.
     """
     double: dict[str, list[str]] = {}
     for name, copies in libraries.twice.items():
         for folder in dict.fromkeys(_parent(copy) for copy in copies):
-            versions = {v for copy in copies if _parent(copy) == folder and (v := _told_version(copy)) is not None}
+            versions = {v for copy in copies if _parent(copy) == folder and (v := _recorded_version(copy)) is not None}
             if len(versions) > 1:
                 double[name] = sorted(versions, key=numbers)
     if not double:
-        return Ok("no package is recorded twice in one folder")
+        return Ok("no package is recorded twice in one directory")
     return Problem(
-        "; ".join(f"{name} {listed(versions)} in one folder" for name, versions in double.items()),
+        "; ".join(f"{name} {listed(versions)} in one directory" for name, versions in double.items()),
         fix=Fix(
             commands=(
                 shell("pip uninstall -y {:package}", list(double)),
@@ -265,31 +264,31 @@ def _parent(copy: str) -> str:
     return copy.rpartition("/")[0]
 
 
-def _told_version(copy: str) -> str | None:
-    """/x/site-packages/torch-2.9.1.dist-info -> 2.9.1; None for a folder without metadata."""
+def _recorded_version(copy: str) -> str | None:
+    """Return the version in a path: /x/site-packages/torch-2.9.1.dist-info -> 2.9.1; None without metadata."""
     found = re.search(r"/[^/-]+-([^/-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info$", copy)
     return found.group(1) if found else None
 
 
 @check(Severity.INFO, source="https://docs.python.org/3/library/site.html", because_of=("environment_package_hidden",))
 def user_site_mixed_in(python: Python) -> Answer:
-    """Packages from the user's own ~/.local are used inside an environment.
+    """Packages from the user's ~/.local are used inside an environment.
 
-    Why: they were installed for another environment or Python build, and come before the environment's own. They work
-    until one of both sides is updated; on another machine, with another home folder, they are missing.
+    Why: they were installed for another environment or Python build and take precedence over the environment's. They
+    work until one side is updated, and are missing on a machine with another home directory.
 
-    Fix: keep it out, and install into the environment what is then missing.
+    Fix: exclude ~/.local, then install missing packages into the environment.
     """
     if python.environment is None:
-        return Skip("what kind of environment this is, is not known")
+        return Skip("unknown kind of environment")
     if python.environment == "system" or python.user_site is None:
-        return Ok("the user's own packages are not mixed into an environment")
+        return Ok("the user's packages are not mixed into an environment")
     if not python.user_packages:
-        return Ok(f"nothing of the training's in {python.user_site}")
+        return Ok(f"no training packages in {python.user_site}")
     names = [f"{name} {version}" for name, version in sorted(python.user_packages.items())]
     return Problem(
         f"{listed(names)} from {python.user_site}",
-        f"The {python.environment} environment {python.prefix} looks there first.",
+        f"The {python.environment} environment {python.prefix} searches this directory first.",
         Fix(commands=("export PYTHONNOUSERSITE=1",)),
         dict(python.user_packages),
     )
@@ -299,36 +298,36 @@ def user_site_mixed_in(python: Python) -> Answer:
 def module_shadowed_here(libraries: Libraries) -> Answer:
     """A file or package in the current directory has the name of a module that training imports.
 
-    Why: the folder of a script comes first on its sys.path, under `python -m` the current directory. `random.py` or
-    `torch/` of yours is then imported instead of the real one: "partially initialized module", "has no attribute", in
-    every rank, from the middle of torch.
+    Why: a script's directory is first on its sys.path; with `python -m` it is the current directory. Your `random.py`
+    or `torch/` is then imported instead of the real module: "partially initialized module" or "has no attribute" errors
+    from inside torch, in every rank.
 
-    Fix: give it another name.
+    Fix: rename it.
     """
     if not libraries.shadowed:
-        return Ok("no file or folder here hides a module")
+        return Ok("no file or directory here shadows a module")
     return shadowing.problem(
         libraries.shadowed,
-        "A script in this folder, and whatever `python -m` starts here, imports that instead of the module; so does "
-        "everything that torch imports.",
+        "Scripts in this directory, modules started here with `python -m`, and even torch import it instead of the "
+        "real module.",
     )
 
 
 @check(Severity.WARNING, source=_METADATA, because_of=("torch_missing", "accelerate_missing"))
 def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], python: Python) -> Answer:
-    """An installed package asks for another version of a package than the one installed.
+    """An installed package requires a different version of another package.
 
-    Why: the packages were not made for each other: imports fail, or functions behave otherwise.
-    More: pip checks this when it installs, and not when another command changes the other package. torchvision with
-    another torch ends in "operator torchvision::nms does not exist", transformers in "huggingface-hub is required",
-    torch with another triton in a compiler error.
+    Why: the versions are not compatible: imports fail, or functions behave differently.
+    More: pip checks this when it installs a package, but not when a later command changes the other one. torchvision
+    with the wrong torch fails with "operator torchvision::nms does not exist", transformers with "huggingface-hub is
+    required", torch with the wrong triton with a compiler error.
 
-    Fix: install versions that suit each other, in one command.
+    Fix: install compatible versions in one command.
     """
     if not libraries.requires:
-        return Skip("no package's requirements are known")
-    broken: list[tuple[str, str, str]] = []  # who asks, for what, what is there
-    asked = 0
+        return Skip("no package requirements known")
+    broken: list[tuple[str, str, str]] = []  # package, requirement, installed version
+    checked = 0
     for name, lines in libraries.requires.items():
         if name == "cuda-toolkit":
             continue
@@ -336,19 +335,23 @@ def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], pytho
             target, specifier = requirement(line)
             if target.startswith(("nvidia-", "cuda-")) and target != "nvidia-ml-py":
                 continue  # torch's own libraries: cuda_wheels_not_as_required
-            asked += 1
+            checked += 1
             have = python.version if target == "python" else packages.get(target)
             if have is None:
                 broken.append((name, line, "missing"))
             elif satisfies(have, specifier) is False:
                 broken.append((name, line, have))
     if not broken:
-        return Ok(f"{counted(asked, 'requirement')} of {counted(len(libraries.requires), 'package')} met")
-    # Asked for together, so that pip finds versions that suit all.
+        return Ok(f"{counted(checked, 'requirement')} of {counted(len(libraries.requires), 'package')} met")
+    # In one command, so that pip finds versions that are compatible with all.
     wanted = [line for _, line, _ in broken if not line.startswith("python")] + [name for name, _, _ in broken]
     command = shell("pip install {:package}", list(dict.fromkeys(wanted)))
     return Problem(
-        "; ".join(f"{name} {packages.get(name, '')} asks for {line}, {have} is there" for name, line, have in broken),
+        "; ".join(
+            f"{name} {packages.get(name, '')} requires {line}, "
+            + ("which is missing" if have == "missing" else f"but {have} is installed")
+            for name, line, have in broken
+        ),
         fix=Fix(commands=(command, "pip check")),
         evidence={f"{name}: {line}": have for name, line, have in broken},
     )
@@ -356,32 +359,33 @@ def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], pytho
 
 @check(Severity.WARNING, source=_METADATA, because_of=("requirement_not_met",))
 def versions_known_bad_together(packages: Mapping[str, str]) -> Answer:
-    """Installed versions are known to fail together, though their requirements allow them.
+    """Installed versions are known to fail together although their requirements allow them.
 
-    Why: what broke was noticed after the releases. Each pair has its own end: an import that fails, an argument that
-    the other does not know.
+    Why: the incompatibility was found after the releases. Depending on the pair, an import fails or an argument is
+    rejected.
 
-    Fix: update the one that mends it.
+    Fix: update the package that fixes it.
     """
-    return _known_bad(packages, [row for row in TOGETHER if row.when is None], "no known pair")
+    return _check_rules(packages, [row for row in TOGETHER if row.when is None], "no known bad combination")
 
 
 @check(Severity.WARNING, source=_METADATA)
 def versions_known_bad_for_config(packages: Mapping[str, str], config: Config) -> Answer:
-    """An installed version is known to compute wrongly or slowly with what this config asks for.
+    """An installed version is known to compute wrong results, or slowly, with the features in this config.
 
-    Why: releases of DeepSpeed and accelerate had faults in one strategy only. Nothing fails: gradients are wrong,
-    weights lose precision, or a step takes several times as long.
+    Why: some releases of DeepSpeed and accelerate have bugs in one strategy only. Nothing fails, but gradients are
+    wrong, weights lose precision, or a step takes several times as long.
 
     Fix: update the package.
     """
-    return _known_bad(packages, [row for row in TOGETHER if row.when and _asks_for(config, row.when)], "nothing known")
+    rows = [row for row in TOGETHER if row.when and _uses(config, row.when)]
+    return _check_rules(packages, rows, "no known bad version")
 
 
-def _known_bad(packages: Mapping[str, str], rows: list[Together], well: str) -> Answer:
+def _check_rules(packages: Mapping[str, str], rows: list[Together], well: str) -> Answer:
     hits = [row for row in rows if all(satisfies(packages.get(n), spec) for n, spec in row.packages.items())]
     if not hits:
-        return Ok(f"{well} among {counted(len(rows), 'sourced rule')}")
+        return Ok(f"{well} ({counted(len(rows), 'rule')} checked)")
     names = [" with ".join(f"{name} {packages[name]}" for name in row.packages) for row in hits]
     evidence: dict[str, str] = {
         f"{' with '.join(row.packages)} ({spec})": row.url
@@ -396,12 +400,12 @@ def _known_bad(packages: Mapping[str, str], rows: list[Together], well: str) -> 
     )
 
 
-def _asks_for(config: Config, what: str) -> bool:
-    """Whether the config is of the kind a rule is about."""
+def _uses(config: Config, what: str) -> bool:
+    """Return whether the config uses the feature that a rule is about."""
     deepspeed, fsdp = config.values.get("deepspeed_config"), config.values.get("fsdp_config")
     if what in ("zero_2", "zero_1_or_2"):
         stage = str(deepspeed.get("zero_stage", 2)) if isinstance(deepspeed, Mapping) else None
-        own_file = isinstance(deepspeed, Mapping) and "deepspeed_config_file" in deepspeed  # its stage is not known
+        own_file = isinstance(deepspeed, Mapping) and "deepspeed_config_file" in deepspeed  # its stage is unknown
         stages = ("2",) if what == "zero_2" else ("1", "2")
         return config.distributed_type == "DEEPSPEED" and stage in stages and not own_file
     version = str(fsdp.get("fsdp_version", 1)) if isinstance(fsdp, Mapping) else None
@@ -415,17 +419,17 @@ def _asks_for(config: Config, what: str) -> bool:
     because_of=("torch_missing", "torch_is_cpu_build"),
 )
 def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """A compiled extension came in a wheel for another torch or CUDA.
+    """A compiled extension was built for another torch or CUDA version.
 
-    Why: its compiled part looks for functions that this torch does not have.
-    More: flash-attn, mamba and their like are compiled for one torch and one CUDA, and the wheel's name says which.
-    After an update of torch they end with "undefined symbol: _ZN3c10..." when they are imported.
+    Why: its compiled part needs functions that this torch does not have.
+    More: flash-attn, mamba and similar extensions are compiled for one torch and one CUDA version, as shown in the
+    wheel's name. After an update of torch, importing them fails with "undefined symbol: _ZN3c10...".
 
-    Fix: install it again for this torch.
+    Fix: reinstall it for this torch.
     """
     torch, cuda = numbers(pytorch.version)[:2], numbers(pytorch.cuda)
     if not libraries.built_with or not torch:
-        return Skip("no extension tells what it was built for" if torch else "torch's version is not known")
+        return Skip("no extension reports what it was built for" if torch else "unknown torch version")
     bad: dict[str, str] = {}
     for name, tag in libraries.built_with.items():
         wanted = re.search(r"torch(\d+)\.(\d+)|(?<![a-z])pt(\d)(\d+)", tag)
@@ -455,22 +459,20 @@ def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) ->
 
 @check(Severity.INFO, source="https://pypi.org/project/pynvml/")
 def pynvml_redirector_installed(packages: Mapping[str, str]) -> Answer:
-    """The package `pynvml` is installed, which is only a pointer to nvidia-ml-py, or an old copy of it.
+    """The deprecated package `pynvml` is installed, which only redirects to nvidia-ml-py or is an old copy of it.
 
-    Why: torch.cuda imports the module; every rank prints "FutureWarning: The pynvml package is deprecated". A release
-    before 12 brings its own, older module under the same name, which misses functions of today's driver.
+    Why: torch.cuda imports it, and every rank prints "FutureWarning: The pynvml package is deprecated". Releases before
+    12 contain an older module of the same name that lacks functions of current drivers.
 
-    Fix: remove it; put nvidia-ml-py back, which shares the file.
+    Fix: remove it, and reinstall nvidia-ml-py, which shares the file.
     """
     installed = packages.get("pynvml")
     if installed is None:
         return Ok("not installed")
     old = numbers(installed) < _REDIRECTS
     return Problem(
-        f"pynvml {installed} {'beside' if 'nvidia-ml-py' in packages else 'instead of'} nvidia-ml-py",
-        "It brings an old module of the same name."
-        if old
-        else "Every rank prints a deprecation warning because of it.",
+        f"pynvml {installed} is installed {'alongside' if 'nvidia-ml-py' in packages else 'instead of'} nvidia-ml-py",
+        "It contains an old module of the same name." if old else "It makes every rank print a deprecation warning.",
         Fix(commands=("pip uninstall -y pynvml", "pip install --force-reinstall nvidia-ml-py")),
         {"pynvml": installed, "nvidia-ml-py": packages.get("nvidia-ml-py")},
     )

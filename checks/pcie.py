@@ -1,4 +1,4 @@
-"""Do the GPUs sit well on the PCI bus, and does it let them talk to each other?"""
+"""Are the GPUs' PCIe links healthy, and do they allow peer-to-peer transfers?"""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ FAMILY = Family(gpu_only=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _P2P_OK = 0  # nvmlGpuP2PStatus_t
-# Where NCCL takes peer access over PCIe by default: below one switch or several, not across the CPU …
+# Paths on which NCCL uses peer access over PCIe by default: through one or more switches, not through the CPU.
 _NCCL_TAKES = ("PIX", "PXB")
-# … but across the CPU, too, where it is AMD's and there are at most two GPUs (src/graph/paths.cc, ncclTopoCheckP2p).
+# With an AMD CPU and at most this many GPUs, NCCL also uses it through the CPU (src/graph/paths.cc, ncclTopoCheckP2p).
 _NCCL_TAKES_ON_AMD = 2
-# A GPU that computes this much, in one of its fastest states, has no reason to have its link slowed.
+# A GPU this busy in one of its fastest states has no reason to slow its link down.
 _BUSY_PERCENT, _FAST_STATE = 50, 2
 
 
-def _over_pcie(links: tuple[Link, ...], visible: Visible) -> list[Link]:
-    """Pairs the run would use that reach each other's memory, and not by NVLink."""
+def _pcie_peer_links(links: tuple[Link, ...], visible: Visible) -> list[Link]:
+    """Return the pairs of the run that can access each other's memory, but not over NVLink."""
     return [
         link
         for link in links
@@ -53,29 +53,29 @@ def _over_pcie(links: tuple[Link, ...], visible: Visible) -> list[Link]:
 
 @check(Severity.ERROR, source="https://docs.nvidia.com/deploy/xid-errors/", condemns_node=True)
 def gpu_off_the_bus(pci: Pci) -> Answer:
-    """A GPU stands on the PCI bus and does not answer: its configuration reads as ones.
+    """A GPU on the PCI bus does not respond: its configuration space reads as all ones.
 
-    Why: its configuration space reads as ones: the GPU fell off the bus (power, riser, heat, or the board).
-    More: The GPU or its slot lost power or its link (Xid 79, "GPU has fallen off the bus"). The driver counts it until
-    the next start, and whoever touches it waits or dies.
+    Why: the GPU fell off the bus because of power, riser, heat or the board itself.
+    More: The GPU or its slot lost power or its link (Xid 79, "GPU has fallen off the bus"). The driver lists it until
+    the next reboot, but processes that access it hang or die.
 
-    Fix: power the machine off and on again; a reboot alone is often not enough.
-    More: A cold start of the machine; when it comes back, check power cables, riser and temperature.
+    Fix: power the machine off and on again. A reboot alone is often not enough.
+    More: If it recurs, check power cables, riser and temperature.
     """
-    told = [device for device in pci.of("gpu") if device.answers is not None]
-    bad = [device for device in told if not device.answers]
-    if not told:
-        return Skip("no GPU on the bus that could be asked")
+    known = [device for device in pci.of("gpu") if device.answers is not None]
+    bad = [device for device in known if not device.answers]
+    if not known:
+        return Skip("no GPU on the bus could be queried")
     if not bad:
-        return Ok(f"{counted(len(told), 'GPU')} on the bus answer")
+        return Ok(f"{counted(len(known), 'GPU')} on the bus {'responds' if len(known) == 1 else 'respond'}")
     first = bad[0].address
     return Problem(
-        f"{counted(len(bad), 'GPU')} on the bus {'does' if len(bad) == 1 else 'do'} not answer "
+        f"{counted(len(bad), 'GPU')} on the bus {'does' if len(bad) == 1 else 'do'} not respond "
         f"({listed(device.address for device in bad)})",
         fix=(
             Fix(who="admin"),
             Fix(
-                "If it comes back: power cables, riser, slot, board.",
+                "If it recurs, check power cables, riser, slot and board.",
                 (shell("sudo lspci -vvs {:id}", first),),
                 "hardware",
             ),
@@ -87,15 +87,15 @@ def gpu_off_the_bus(pci: Pci) -> Answer:
 
 @check(Severity.WARNING, source=_NVML, because_of=("gpu_lost", "gpu_off_the_bus"))
 def pcie_width_reduced(gpus: tuple[Gpu, ...], host: Host) -> Answer:
-    """A GPU's PCIe link is narrower than the GPU can.
+    """A GPU's PCIe link is narrower than the GPU supports.
 
-    Why: half the lanes are half the bandwidth to the host and, without NVLink, to the other GPUs.
-    More: Width does not drop when idle: the card sits in a narrow slot, on a riser, or has a bad contact. Loading data
-    and, without NVLink, every gradient goes through it. A virtual machine is judged by its other GPUs only: how many
-    lanes it gets is its provider's choice.
+    Why: half the lanes mean half the bandwidth to the host and, without NVLink, to the other GPUs.
+    More: The width does not drop when idle, so the card is in a narrow slot, on a riser, or has a bad contact. Data
+    and, without NVLink, every gradient go through this link. In a virtual machine, GPUs are compared only with each
+    other, because the provider chooses the number of lanes.
 
     Fix: check slot, riser and BIOS lane settings.
-    More: Of a virtual machine: ask for another instance.
+    More: In a virtual machine, request another instance.
     """
     known = [gpu for gpu in gpus if gpu.pcie_width and gpu.pcie_width_max and "Laptop" not in (gpu.name or "")]
     wanted: dict[str | None, int] = {}
@@ -109,22 +109,22 @@ def pcie_width_reduced(gpus: tuple[Gpu, ...], host: Host) -> Answer:
             bad,
             f"PCIe x{gpu.pcie_width} of x{wanted[gpu.name]}",
             {"width": "pcie_width"},
-            Fix("Ask for another instance: one GPU has fewer lanes than its siblings.", who="admin")
+            Fix("Request another instance: this GPU has fewer lanes than the others.", who="admin")
             if host.virtual
             else Fix(commands=(shell("nvidia-smi -q -d PCI -i {:number}", gpu.index),), who="hardware"),
         )
     if not known:
-        return Skip("no GPU here tells its width")
-    what = f"the same width, x{known[0].pcie_width}," if host.virtual else "full width"
+        return Skip("no GPU here reports its PCIe width")
+    what = f"the same width (x{known[0].pcie_width})" if host.virtual else "full width"
     return Ok(f"{what} on {len(known)} of {len(gpus)} GPUs")
 
 
 @check(Severity.WARNING, source="https://docs.kernel.org/PCI/index.html")
 def pcie_switch_uplink_narrow(pci: Pci) -> Answer:
-    """The link above a PCIe switch is narrower than that of the machine's other switches.
+    """The uplink of a PCIe switch is narrower than that of the machine's other switches.
 
-    Why: every GPU below the switch shares this link to the host. nvidia-smi shows the full width for each of them, and
-    loading data is still slow on these GPUs only.
+    Why: all GPUs below the switch share this link to the host. nvidia-smi shows the full width for each of them, but
+    loading data is slow on these GPUs.
 
     Fix: check the switch's slot, cable or riser.
     """
@@ -141,7 +141,7 @@ def pcie_switch_uplink_narrow(pci: Pci) -> Answer:
         return Ok(f"x{widest} above {counted(len(below), 'PCIe switch', 'PCIe switches')}")
     switch, width = next(iter(bad.items()))
     return Problem(
-        f"PCIe switch {switch}: x{width} to the host, x{widest} on the machine's other switches",
+        f"PCIe switch {switch}: x{width} to the host, other switches x{widest}",
         f"{counted(len(below[switch]), 'GPU')} ({listed(d.address for d in below[switch])}) share this link.",
         Fix(commands=(shell("sudo lspci -vvs {:id} | grep LnkSta:", switch),), who="hardware"),
         {f"{switch}_width": width for switch, width in bad.items()} | {"widest": widest},
@@ -151,13 +151,13 @@ def pcie_switch_uplink_narrow(pci: Pci) -> Answer:
 
 @check(Severity.INFO, source=_NVML)
 def pcie_generation_limited(gpus: tuple[Gpu, ...]) -> Answer:
-    """The slot is of an older PCIe generation than the GPU.
+    """The slot supports only an older PCIe generation than the GPU.
 
-    Why: the slot or the BIOS holds the link to an older generation.
-    More: Each generation halves the bandwidth. Judged by what slot and GPU can do together, never by the current speed,
-    which falls when the GPU is idle.
+    Why: the slot or the BIOS limits the link to an older generation.
+    More: Each older generation halves the bandwidth. This compares what slot and GPU support, not the current speed,
+    which drops when the GPU is idle.
 
-    Fix: another slot, or the BIOS setting of this one.
+    Fix: use another slot, or change this slot's BIOS setting.
     """
     known = [gpu for gpu in gpus if gpu.pcie_generation_max and gpu.pcie_generation_max_gpu]
     bad = [gpu for gpu in known if (gpu.pcie_generation_max or 0) < (gpu.pcie_generation_max_gpu or 0)]
@@ -165,23 +165,22 @@ def pcie_generation_limited(gpus: tuple[Gpu, ...]) -> Answer:
         gpu = bad[0]
         return gpu_problem(
             bad,
-            f"PCIe gen {gpu.pcie_generation_max}, the GPU can gen {gpu.pcie_generation_max_gpu}",
+            f"PCIe gen {gpu.pcie_generation_max}, the GPU supports gen {gpu.pcie_generation_max_gpu}",
             {"generation": "pcie_generation_max"},
             Fix(who="hardware"),
         )
-    return Ok(f"full generation on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here tells")
+    return Ok(f"full generation on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
 
 
 @check(Severity.WARNING, source=_NVML)
 def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
-    """A GPU that works hard has its PCIe link at an older generation than it and its slot can do.
+    """A busy GPU's PCIe link runs at an older generation than the GPU and the slot support.
 
-    Why: idle GPUs slow their link down, busy ones do not: this one trained badly or is held down.
-    More: A link that stays slow under load trained badly, or power management holds it down: copies take twice the time
-    a generation.
+    Why: only idle GPUs slow their link down. This link is degraded by a bad contact or by power management.
+    More: Copies take twice as long per generation.
 
-    Fix: reseat card or riser; look at the BIOS's ASPM setting.
-    More: Switch PCIe power management (ASPM) off.
+    Fix: reseat the card or riser, and check the ASPM setting in the BIOS.
+    More: Disable PCIe power management (ASPM).
     """
     busy = [
         gpu
@@ -195,7 +194,7 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
     ]
     bad = [gpu for gpu in busy if (gpu.pcie_generation or 0) < (gpu.pcie_generation_max or 0)]
     if not busy:
-        return Skip("no GPU is at work; the link of an idle one may be slow")
+        return Skip("no GPU is busy (an idle GPU slows its link down)")
     if not bad:
         return Ok(f"full generation on {counted(len(busy), 'busy GPU')}")
     gpu = bad[0]
@@ -219,19 +218,19 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
     because_of=("gpu_lost", "gpu_off_the_bus"),
 )
 def pcie_fatal_errors(pci: Pci) -> Answer:
-    """The link of a GPU or network card has had fatal PCIe errors since the machine started.
+    """The link of a GPU or network adapter has had fatal PCIe errors since the machine booted.
 
-    Why: the link was lost and reset. A card, riser or cable that does this once does it again under load.
+    Why: the link was lost and reset. It is likely to happen again under load.
 
-    Fix: look at the errors, then reseat card and riser.
+    Fix: check the errors, then reseat card and riser.
     More: Move the job to another machine if it recurs.
     """
-    told = [device for device in pci.devices if device.aer_fatal is not None]
-    bad = [device for device in told if device.aer_fatal]
-    if not told:
+    known = [device for device in pci.devices if device.aer_fatal is not None]
+    bad = [device for device in known if device.aer_fatal]
+    if not known:
         return Skip("the kernel counts no PCIe errors here")
     if not bad:
-        return Ok(f"no fatal PCIe errors on {counted(len(told), 'device')}")
+        return Ok(f"no fatal PCIe errors on {counted(len(known), 'device')}")
     return Problem(
         f"{counted(sum(d.aer_fatal or 0 for d in bad), 'fatal PCIe error')} since boot "
         f"({listed(d.address for d in bad)})",
@@ -244,16 +243,16 @@ def pcie_fatal_errors(pci: Pci) -> Answer:
 # --- peer traffic ------------------------------------------------------------------------------------------------
 
 
-_NCCL_ELSEWHERE = "NCCL goes through host memory here, but copies between GPUs (device_map, pipelines) take this way"
+_NCCL_ELSEWHERE = "NCCL uses host memory here, but copies between GPUs (device_map, pipelines) take this path"
 _PASS_THROUGH = (
     "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub",
     "sudo update-grub && sudo reboot",
 )
-_OFF_THIS_WAY = Fix(
-    "Keep NCCL off this way until then.",
+_NCCL_P2P_OFF = Fix(
+    "Disable peer-to-peer transfers in NCCL until then.",
     ("export NCCL_P2P_DISABLE=1",),
     kind="stopgap",
-    caveat="gradients then go through host memory",
+    caveat="gradients go through host memory",
 )
 
 
@@ -261,47 +260,47 @@ _OFF_THIS_WAY = Fix(
 def iommu_translates_peer_traffic(
     kernel: Kernel, host: Host, links: tuple[Link, ...], visible: Visible, pci: Pci
 ) -> Answer:
-    """GPUs reach each other over PCIe while the IOMMU translates addresses.
+    """GPUs use peer-to-peer transfers over PCIe while the IOMMU translates addresses.
 
-    Why: on a machine that is not virtual, NVIDIA does not support peer transfers through a translating IOMMU: writes
-    can be dropped though CUDA reports success. NCCL then hangs in its first collective with the GPUs at 100 %, or a
-    model spread over GPUs gives garbage.
+    Why: on bare metal, NVIDIA does not support peer transfers through a translating IOMMU: writes can be lost although
+    CUDA reports success. NCCL then hangs in its first collective with the GPUs at 100 %, or a model spread over several
+    GPUs returns garbage.
 
-    Fix: start Linux with iommu=pt, or switch the IOMMU off in the BIOS; NCCL_P2P_DISABLE=1 helps until then.
+    Fix: boot Linux with iommu=pt, or turn the IOMMU off in the BIOS. Until then, set NCCL_P2P_DISABLE=1.
     """
     if host.virtual:
         return Skip("a virtual machine needs its host's IOMMU")
     if host.machine != "x86_64":
-        return Skip("known of x86 machines only")
-    pairs = _over_pcie(links, visible)
+        return Skip("known only for x86 machines")
+    pairs = _pcie_peer_links(links, visible)
     if not pairs:
-        return Skip("no visible GPUs that reach each other over PCIe")
+        return Skip("no peer access over PCIe between visible GPUs")
     if kernel.iommu is None:
-        return Skip("how the IOMMU is set cannot be read: sudo dmesg | grep -i -e DMAR -e IOMMU")
+        return Skip("the IOMMU mode cannot be read here. As root: dmesg | grep -i -e DMAR -e IOMMU")
     if kernel.iommu != "translating":
-        return Ok(f"IOMMU {'off' if kernel.iommu == 'off' else 'passes through'}")
+        return Ok(f"IOMMU {'off' if kernel.iommu == 'off' else 'in passthrough mode'}")
     near = [pair for pair in pairs if pair.topology in _NCCL_TAKES]
     amd = pci.cpu_vendor == "amd" and len(visible.gpus) <= _NCCL_TAKES_ON_AMD
-    nccl = "NCCL takes this way" if near or amd else _NCCL_ELSEWHERE
+    nccl = "NCCL uses this path" if near or amd else _NCCL_ELSEWHERE
     option = "amd_iommu" if pci.cpu_vendor == "amd" else "intel_iommu"
     return Problem(
-        f"the IOMMU translates, and {counted(len(pairs), 'GPU pair')} would talk over PCIe "
-        f"(GPU {pairs[0].a} and {pairs[0].b})",
-        f"Peer transfers through a translating IOMMU hang or lose data, without an error. {nccl}.",
+        f"the IOMMU translates, but {counted(len(pairs), 'GPU pair')} would use peer access over PCIe "
+        f"(GPUs {pairs[0].a} and {pairs[0].b})",
+        f"Peer transfers through a translating IOMMU hang or lose data without an error. {nccl}.",
         (
-            Fix(f"Add iommu=pt (or {option}=off) to the kernel's command line and reboot.", _PASS_THROUGH, who="admin"),
-            replace(_OFF_THIS_WAY, caveat=f"{_OFF_THIS_WAY.caveat}; copies that PyTorch makes itself are not helped"),
+            Fix(f"Add iommu=pt (or {option}=off) to the kernel command line and reboot.", _PASS_THROUGH, who="admin"),
+            replace(_NCCL_P2P_OFF, caveat=f"{_NCCL_P2P_OFF.caveat}; does not affect copies that PyTorch makes itself"),
         ),
         {"iommu": kernel.iommu, "command_line": kernel.command_line, "nccl_takes_it": bool(near or amd)},
     )
 
 
-def _redirected(a: PciDevice, b: PciDevice) -> bool | None:
-    """Whether a switch both hang on sends their traffic up; False where they share none."""
+def _is_redirected(a: PciDevice, b: PciDevice) -> bool | None:
+    """Return whether the switch above both devices redirects their traffic upstream; False if they share none."""
     if path_between(a, b) not in _NCCL_TAKES:
         return False
-    told = (a.acs_redirect, b.acs_redirect)
-    return True if True in told else None if None in told else False
+    flags = (a.acs_redirect, b.acs_redirect)
+    return True if True in flags else None if None in flags else False
 
 
 @check(
@@ -312,43 +311,43 @@ def _redirected(a: PciDevice, b: PciDevice) -> bool | None:
 def pcie_acs_redirects(
     pci: Pci, gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: Visible, host: Host, plan: Plan
 ) -> Answer:
-    """PCIe switches send what their devices tell each other up to the CPU and back (ACS).
+    """PCIe switches redirect peer-to-peer traffic through the CPU (ACS).
 
-    Why: what they tell each other goes up to the CPU and back instead of through the switch: slow, or it hangs.
-    More: On a machine that is not virtual, Access Control Services defeat GPUDirect: traffic between neighbours below
-    one switch crosses the CPU's root. That is slow, and on many boards hangs NCCL's first collective.
+    Why: traffic between devices below one switch goes up to the CPU and back, which is slow or hangs.
+    More: On bare metal, Access Control Services (ACS) defeat GPUDirect: traffic between devices below one switch
+    crosses the CPU's root complex. On many boards this hangs NCCL's first collective.
 
-    Fix: switch it off (until the next boot), or disable VT-d/IOMMU in the BIOS for good.
+    Fix: disable ACS (until the next boot), or permanently disable VT-d/IOMMU in the BIOS.
     """
     if host.virtual:
         return Skip("virtual machines need ACS")
     place = {gpu.index: found for gpu in gpus if gpu.index in visible.gpus and (found := pci.at(gpu.pci))}
-    pairs = [(place[p.a], place[p.b]) for p in _over_pcie(links, visible) if p.a in place and p.b in place]
+    pairs = [(place[p.a], place[p.b]) for p in _pcie_peer_links(links, visible) if p.a in place and p.b in place]
     if plan.nodes > 1:
         pairs += [(gpu, nic) for gpu in place.values() for nic in pci.of("nic") if nic.names]
     pairs = [pair for pair in pairs if path_between(*pair) in _NCCL_TAKES]
     if not pairs:
-        return Skip("no two devices of the run talk to each other below one PCIe switch")
-    states = [_redirected(*pair) for pair in pairs]
+        return Skip("no peer traffic below one PCIe switch in this run")
+    states = [_is_redirected(*pair) for pair in pairs]
     bad = [pair for pair, state in zip(pairs, states, strict=True) if state]
     if bad:
         ports = sorted({port for pair in bad for device in pair if device.acs_redirect for port in device.path[2:]})
         return Problem(
-            f"ACS redirects the traffic of {counted(len(bad), 'pair')} of neighbours "
+            f"ACS redirects traffic through the CPU for {counted(len(bad), 'device pair')} "
             f"({bad[0][0].address} and {bad[0][1].address})",
             fix=(
                 Fix(
                     commands=(shell("for port in {:id}; do sudo setpci -s $port ECAP_ACS+0x6.w=0000; done", ports),),
                     who="admin",
                 ),
-                _OFF_THIS_WAY,
+                _NCCL_P2P_OFF,
             ),
             evidence={"pairs": len(bad), "ports": ", ".join(ports)},
             subjects=tuple(sorted({device.address for pair in bad for device in pair})),
         )
     if None in states:
         return Skip("only root can read the switches' ACS registers: sudo lspci -vvv | grep ACSCtl")
-    return Ok(f"no ACS redirection between {counted(len(pairs), 'pair')} of neighbours")
+    return Ok(f"no ACS redirection for {counted(len(pairs), 'device pair')}")
 
 
 # --- what NCCL sees ----------------------------------------------------------------------------------------------
@@ -358,17 +357,17 @@ def pcie_acs_redirects(
 def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container: Container) -> Answer:
     """The GPUs cannot be found in /sys.
 
-    Why: NCCL cannot see which devices are neighbours, and takes them all for equally far apart.
-    More: In a container whose /sys is masked or belongs to another machine it takes all of them for equally far apart:
-    wrong rings, no GPUDirect RDMA, a fraction of the speed.
+    Why: NCCL cannot detect which devices are close to each other, and treats all as equally distant.
+    More: This happens in a container whose /sys is masked or belongs to another machine. The result is wrong rings, no
+    GPUDirect RDMA, and a fraction of the speed.
 
-    Fix: give the container the host's /sys.
+    Fix: give the container access to the host's /sys.
     """
     known = [gpu for gpu in gpus if gpu.index in visible.gpus and gpu.pci]
     if container.wsl:
         return Skip("WSL has no PCI bus to show")
     if len(known) < 2:
-        return Skip("not several GPUs whose place on the bus is known")
+        return Skip("fewer than two GPUs with a known PCI address")
     gone = [gpu for gpu in known if pci.at(gpu.pci) is None]
     if not gone:
         return Ok(f"{counted(len(known), 'GPU')} found in /sys")
@@ -385,35 +384,35 @@ def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-topo-file")
 def topology_file_misfit(pci: Pci, gpus: tuple[Gpu, ...], env: Mapping[str, str]) -> Answer:
-    """The topology file given to NCCL does not describe this machine.
+    """NCCL's topology file does not describe this machine.
 
-    Why: the file belongs to another machine type: NCCL would build its rings for that one.
-    More: NCCL_TOPO_FILE tells NCCL which GPUs and network cards are neighbours, and is believed. Wrong rings, or none
-    of the help it was meant to give, let bandwidth fall to a tenth.
+    Why: the file is for another machine type, and NCCL would build its rings for that one.
+    More: NCCL_TOPO_FILE defines which GPUs and network adapters are close to each other, and NCCL trusts it. With wrong
+    rings the bandwidth can drop to a tenth.
 
-    Fix: use the file of this machine type, or none.
+    Fix: use the file for this machine type, or none.
     """
     path = pci.topology_file
     if path is None:
-        return Skip("NCCL is given no topology file")
+        return Skip("no NCCL topology file is set")
     named = env.get("NCCL_TOPO_FILE")
     undo = Fix(commands=("unset NCCL_TOPO_FILE",) if named else (), who="you")
     if pci.topology_error is not None:
         return Problem(
             f"NCCL_TOPO_FILE {path} cannot be read: {pci.topology_error}",
-            "NCCL goes on without it, and takes the machine for what /sys shows.",
+            "NCCL continues without it and uses the topology that /sys shows.",
             undo,
             {"file": path, "error": pci.topology_error},
         )
     here = {bus_address(gpu.pci) for gpu in gpus if gpu.pci}
     described = {bus_address(address) for address in pci.topology_gpus or ()}
     if not here or not described:
-        return Skip("the file names no GPU" if here else "the GPUs' places on the bus are not known")
+        return Skip("the file lists no GPU" if here else "the GPUs' PCI addresses are unknown")
     missing = sorted(here - described)
     if not missing:
         return Ok(f"{path} describes {counted(len(here), 'GPU')} of this machine")
     return Problem(
-        f"{path} does not describe {len(missing)} of {len(here)} GPUs of this machine",
+        f"{path} lacks {len(missing)} of this machine's {len(here)} GPUs",
         fix=undo,
         evidence={"file": path, "missing": listed(missing[:8]), "described": len(described)},
     )
@@ -423,24 +422,24 @@ def topology_file_misfit(pci: Pci, gpus: tuple[Gpu, ...], env: Mapping[str, str]
 def vm_topology_flat(
     host: Host, pci: Pci, gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: Visible, container: Container
 ) -> Answer:
-    """This virtual machine shows its GPUs without the PCIe switches above them.
+    """This virtual machine hides the PCIe switches above its GPUs.
 
-    Why: NCCL cannot tell neighbours here and goes through host memory. It works, at a part of the speed.
-    More: Direct transfer additionally needs ATS, which few providers switch on; where it is half on, the first
-    collective hangs.
+    Why: NCCL cannot detect which GPUs are close to each other and uses host memory, which works but is slower.
+    More: Direct transfers also need ATS, which few providers enable. If it is enabled only partly, the first collective
+    hangs.
 
     Fix: ask the provider for a topology file, and set NCCL_TOPO_FILE to it.
-    More: NCCL_P2P_DISABLE=1 if a run hangs.
+    More: If a run hangs, set NCCL_P2P_DISABLE=1.
     """
     if not host.virtual or container.wsl:
         return Skip("not a virtual machine" if not host.virtual else "WSL has no PCI bus to show")
     devices = [found for gpu in gpus if gpu.index in visible.gpus and (found := pci.at(gpu.pci)) and found.path]
     if len(devices) < 2:
-        return Skip("not several GPUs whose place on the bus is known")
+        return Skip("fewer than two GPUs with a known PCI address")
     if any(link.nvlinks for link in links):
-        return Ok("the GPUs are joined by NVLink")
+        return Ok("the GPUs are connected by NVLink")
     if any(len(device.path) > 1 for device in devices):
-        return Ok("the bus shows what is above the GPUs")
+        return Ok("the bus shows the switches above the GPUs")
     if pci.topology_gpus:
         return Ok(f"flat, and {pci.topology_file} describes it")
     return Problem(
@@ -448,7 +447,7 @@ def vm_topology_flat(
         fix=(
             Fix(),
             Fix(
-                "If the run hangs in its first collective:",
+                "If the run hangs in its first collective, disable peer-to-peer transfers.",
                 ("export NCCL_P2P_DISABLE=1",),
                 kind="stopgap",
                 caveat="transfers go through host memory, as they mostly do here anyway",

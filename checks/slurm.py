@@ -1,4 +1,4 @@
-"""Does the Slurm allocation fit the launcher?"""
+"""Does the Slurm allocation match the launcher and the config?"""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from ._wording import gpu_list, whole
 
 _GRES = "https://slurm.schedmd.com/gres.html"
 _SRUN = "https://slurm.schedmd.com/srun.html"
-# What a smoke test takes, with a cold start of torch on a network file system, and some training after it.
+# Enough for a smoke test with a cold start of torch on a network file system, and some training after it.
 _MINUTES = 10
 
 
 @check(Severity.ERROR, source="https://slurm.schedmd.com/salloc.html")
 def slurm_shell_outside_allocation(slurm: Slurm, host: Host) -> Answer:
-    """This shell belongs to a Slurm job, and does not run on one of its nodes.
+    """This shell belongs to a Slurm job but does not run on one of its nodes.
 
-    Why: the shell of salloc runs where it was typed. All findings here are about that machine.
-    More: What is examined here, and what a launcher would start here, is that machine: not the one with the GPUs that
-    were granted.
+    Why: salloc's shell runs on the machine where salloc was started. All findings here are about that machine.
+    More: A launcher would also start its ranks on that machine, not on the nodes with the granted GPUs.
 
     Fix: run it on the node.
     """
     if slurm.job_id is None:
         return Skip("not in a Slurm allocation")
     if slurm.on_allocated_node is None:
-        return Skip("whether this node belongs to the job is not known")
+        return Skip("could not determine whether this node belongs to the job")
     if slurm.on_allocated_node:
         return Ok(f"{host.name} belongs to job {slurm.job_id}")
     return Problem(
@@ -41,12 +40,12 @@ def slurm_shell_outside_allocation(slurm: Slurm, host: Host) -> Answer:
 
 @check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/basic_tutorials/launch")
 def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
-    """The allocation runs several tasks on a node, and the launcher wants one.
+    """The allocation has several tasks per node, but the launcher needs one.
 
     Why: accelerate and torchrun start one rank per GPU themselves. With --ntasks-per-node above 1 every task starts its
-    own launcher, and they fight for the GPUs and the port.
+    own launcher, and they compete for the GPUs and the port.
 
-    Fix: one task per node; the launcher starts the ranks.
+    Fix: use one task per node. The launcher starts the ranks.
     """
     if slurm.job_id is None:
         return Skip("not in a Slurm allocation")
@@ -55,14 +54,14 @@ def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
         return Ok("one task per node")
     return Problem(
         f"{tasks} tasks per node in job {slurm.job_id}",
-        f"srun would start {tasks} launchers on a node, each of which starts a rank per GPU.",
+        f"srun would start {tasks} launchers per node, and each starts one rank per GPU.",
         Fix(commands=("#SBATCH --ntasks-per-node=1",)),
         {"tasks_per_node": slurm.tasks_per_node, "job": slurm.job_id},
     )
 
 
 def _most_tasks(slurm: Slurm) -> int:
-    """Tasks on the node that has most; one number stands for each group of nodes: "1,4(x3)"."""
+    """Return the highest number of tasks on a node; "1,4(x3)" has one number per group of nodes."""
     return max(whole(part.partition("(")[0]) or 1 for part in (slurm.tasks_per_node or "1").split(","))
 
 
@@ -70,13 +69,12 @@ def _most_tasks(slurm: Slurm) -> int:
     Severity.WARNING, source=_GRES, because_of=("gpu_lost", "visible_devices_cut_short", "slurm_task_sees_part_of_gpus")
 )
 def slurm_granted_other_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...]) -> Answer:
-    """Slurm granted other GPUs than are visible here.
+    """The visible GPUs are not the ones that Slurm granted.
 
-    Why: the job sees other GPUs than it was given.
-    More: CUDA_VISIBLE_DEVICES was changed inside the job, or the allocation has no GPU on this node: the run uses fewer
-    GPUs than it pays for, or somebody else's.
+    Why: the run uses fewer GPUs than were granted, or another job's GPUs.
+    More: CUDA_VISIBLE_DEVICES was changed inside the job, or the allocation has no GPU on this node.
 
-    Fix: leave CUDA_VISIBLE_DEVICES as Slurm sets it.
+    Fix: do not change CUDA_VISIBLE_DEVICES inside the job.
     """
     if slurm.job_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm allocation with GPUs")
@@ -90,21 +88,21 @@ def slurm_granted_other_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ..
             fix=keep,
             evidence={"granted": slurm.gpus_on_node, "visible": seen},
         )
-    chosen, granted = _numbered(visible.value), _numbered(slurm.job_gpus)
-    # Where Slurm shuts the other GPUs away, CUDA counts those that are left from 0.
+    chosen, granted = _parse_indices(visible.value), _parse_indices(slurm.job_gpus)
+    # If Slurm restricts access to the other GPUs, CUDA numbers the remaining ones from 0.
     open_to_all = sum(gpu.permitted for gpu in gpus) > slurm.gpus_on_node
     if open_to_all and chosen is not None and granted is not None and chosen != granted:
         return Problem(
             f"Slurm granted {gpu_list(sorted(granted))}, CUDA_VISIBLE_DEVICES={visible.value}",
-            "The job uses GPUs that may belong to somebody else's job.",
+            "The run would use GPUs that may belong to another job.",
             keep,
             {"granted": slurm.job_gpus, "visible": visible.value},
         )
     return Ok(f"{counted(seen, 'GPU')} granted and visible")
 
 
-def _numbered(listing: str | None) -> set[int] | None:
-    """The numbers of a list such as "0,2"; None when there is something else in it."""
+def _parse_indices(listing: str | None) -> set[int] | None:
+    """Return the numbers in a list such as "0,2", or None if it contains anything else."""
     numbers = [whole(part) for part in (listing or "").split(",")]
     return {number for number in numbers if number is not None} if None not in numbers else None
 
@@ -115,14 +113,14 @@ def _numbered(listing: str | None) -> set[int] | None:
     because_of=("slurm_starts_several_launchers",),
 )
 def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
-    """Each task of this step sees only some of the GPUs that were granted on the node.
+    """Each task of this step sees only some of the GPUs granted on the node.
 
-    Why: Slurm binds each task to its own GPUs; ranks of different tasks cannot open each other's.
-    More: --gpus-per-task and --gpu-bind shut the other GPUs away from a task. A launcher in it starts too few ranks;
-    code that takes cuda:LOCAL_RANK fails with "invalid device ordinal", and NCCL cannot reach the GPUs of the other
-    tasks directly.
+    Why: Slurm binds each task to its own GPUs, and ranks of different tasks cannot open each other's.
+    More: --gpus-per-task and --gpu-bind hide the other GPUs from a task. A launcher in it starts too few ranks, code
+    that uses cuda:LOCAL_RANK fails with "invalid device ordinal", and NCCL cannot access the other tasks' GPUs
+    directly.
 
-    Fix: ask for GPUs per node, one task, no binding; the launcher starts the ranks.
+    Fix: request GPUs per node, with one task and no binding. The launcher starts the ranks.
     """
     if slurm.job_id is None or slurm.step_id is None or slurm.gpus_on_node is None:
         return Skip("not in a Slurm step with GPUs")
@@ -133,7 +131,7 @@ def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
     if seen >= slurm.gpus_on_node or not seen:
         return Ok(f"the task sees {seen} of {counted(slurm.gpus_on_node, 'GPU')}")
     return Problem(
-        f"this task sees {seen} of the {slurm.gpus_on_node} GPUs of the step",
+        f"this task sees {seen} of the step's {slurm.gpus_on_node} GPUs",
         fix=Fix(
             commands=(
                 "#SBATCH --ntasks-per-node=1",
@@ -152,13 +150,13 @@ def slurm_task_sees_part_of_gpus(slurm: Slurm, visible: Visible) -> Answer:
 
 @check(Severity.ERROR, source=_GRES)
 def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
-    """The job asked for no GPU, and may use none of those on this node.
+    """The job requested no GPUs, so it may not use the ones on this node.
 
-    Why: the job did not ask for GPUs, so Slurm keeps them from it.
-    More: Without --gpus or --gres a job gets CPUs and memory only, also in a GPU partition. Slurm then shuts the GPUs
-    away: PyTorch sees none and trains on the CPU.
+    Why: without a request for GPUs, Slurm denies the job access to them.
+    More: Without --gpus or --gres a job gets only CPUs and memory, even in a GPU partition. PyTorch sees no GPU and
+    trains on the CPU.
 
-    Fix: ask for them.
+    Fix: request them.
     """
     if slurm.job_id is None or slurm.on_allocated_node is False:
         return Skip("not on a node of a Slurm allocation")
@@ -168,7 +166,7 @@ def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...],
         return Skip("no GPU on this node")
     shut_away = not any(gpu.permitted for gpu in gpus) or visible.value == "NoDevFiles"
     if not shut_away or usable_count(visible):
-        return Skip("the job has no grant of GPUs; this cluster may not manage them")
+        return Skip("no GPUs granted to the job (this cluster may not manage GPUs)")
     return Problem(
         f"job {slurm.job_id} was granted none of the {counted(len(gpus), 'GPU')} on this node",
         fix=Fix(
@@ -186,21 +184,21 @@ def slurm_granted_no_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ...],
     source="https://github.com/stas00/ml-engineering/blob/master/orchestration/slurm/performance.md (srun)",
 )
 def slurm_cpus_not_passed_on(slurm: Slurm, system: System) -> Answer:
-    """srun did not hand the job's --cpus-per-task on to this step.
+    """The step lacks the job's --cpus-per-task because srun did not apply it.
 
-    Why: this srun does not take the number from sbatch.
-    More: From Slurm 22.05 to 23.02 srun ignores what sbatch was told, unless it is repeated. The variable still says
-    the wanted number, and the task is pinned to one or two cores: all ranks and loader workers share them, and the GPUs
+    Why: this srun does not inherit the option from sbatch.
+    More: From Slurm 22.05 to 23.02 srun ignores sbatch's value unless it is repeated. SLURM_CPUS_PER_TASK still has the
+    requested number, but the task is pinned to one or two cores. All ranks and loader workers share them, and the GPUs
     wait.
 
-    Fix: repeat it.
+    Fix: repeat it for srun.
     """
     if slurm.job_id is None or slurm.step_id is None or not slurm.cpus_per_task:
         return Skip("not in a Slurm step with --cpus-per-task")
     if system.cpus_allowed >= slurm.cpus_per_task:
         return Ok(f"{system.cpus_allowed} of {counted(slurm.cpus_per_task, 'CPU')} per task")
     return Problem(
-        f"{counted(system.cpus_allowed, 'CPU')} in this step, the job asked for {slurm.cpus_per_task} per task",
+        f"{counted(system.cpus_allowed, 'CPU')} in this step, the job requested {slurm.cpus_per_task} per task",
         fix=Fix(
             commands=("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", "srun --cpus-per-task=$SLURM_CPUS_PER_TASK ...")
         ),
@@ -210,16 +208,16 @@ def slurm_cpus_not_passed_on(slurm: Slurm, system: System) -> Answer:
 
 @check(Severity.ERROR, source=_SRUN)
 def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
-    """The config is for more machines than the Slurm job has nodes.
+    """The config uses more nodes than the Slurm job has.
 
-    Why: the rendezvous waits for machines that are not in the job.
+    Why: the rendezvous waits for nodes that are not in the job.
 
-    Fix: ask for as many nodes.
+    Fix: request as many nodes as the config uses.
     """
     if slurm.job_id is None or slurm.nodes is None:
         return Skip("not in a Slurm allocation")
     if config.num_machines <= slurm.nodes:
-        return Ok(f"{counted(slurm.nodes, 'node')} for {counted(config.num_machines, 'machine')} of the config")
+        return Ok(f"{counted(slurm.nodes, 'node')} in the job, num_machines: {config.num_machines}")
     return Problem(
         f"num_machines is {config.num_machines}, job {slurm.job_id} has {counted(slurm.nodes, 'node')}",
         fix=Fix(commands=(shell("#SBATCH --nodes={:number}", config.num_machines),)),
@@ -231,20 +229,20 @@ def slurm_has_fewer_nodes_than_config(slurm: Slurm, config: Config) -> Answer:
 def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
     """The Slurm job has more nodes than the config uses.
 
-    Why: some nodes stay idle, or each of them trains a model of its own.
-    More: The launcher starts ranks on num_machines machines.
+    Why: the extra nodes stay idle, or each trains its own model.
+    More: The launcher starts ranks on num_machines nodes.
 
-    Fix: ask for as many nodes as the config uses.
+    Fix: request as many nodes as the config uses.
     """
     if slurm.job_id is None or slurm.nodes is None:
         return Skip("not in a Slurm allocation")
     if config.num_machines >= slurm.nodes:
-        return Ok(f"{counted(config.num_machines, 'machine')} in the config, {slurm.nodes} in the job")
+        return Ok(f"num_machines: {config.num_machines}, {counted(slurm.nodes, 'node')} in the job")
     return Problem(
         f"job {slurm.job_id} has {slurm.nodes} nodes, num_machines is {config.num_machines}",
         fix=(
             Fix(commands=(shell("#SBATCH --nodes={:number}", config.num_machines),)),
-            Fix(f"Or write num_machines: {slurm.nodes} into the config, and num_processes for all of them."),
+            Fix(f"Or set num_machines: {slurm.nodes} in the config, and num_processes for all nodes."),
         ),
         evidence={"num_machines": config.num_machines, "nodes": slurm.nodes},
     )
@@ -252,16 +250,15 @@ def slurm_nodes_left_idle(slurm: Slurm, config: Config) -> Answer:
 
 @check(Severity.INFO, source="https://slurm.schedmd.com/sbatch.html")
 def slurm_time_almost_up(slurm: Slurm) -> Answer:
-    """The Slurm job is about to end.
+    """The Slurm job is about to reach its time limit.
 
-    Why: Slurm ends all processes of the job at its time limit.
-    More: A smoke test or a launch that begins now is cut off, and the other ranks' last words are about a lost
-    connection.
+    Why: Slurm kills all processes of the job at its time limit.
+    More: A smoke test or launch started now is cut off, and the remaining ranks report a lost connection.
 
-    Fix: ask for more time.
+    Fix: request more time.
     """
     if slurm.job_id is None or slurm.seconds_left is None:
-        return Skip("not in a Slurm allocation, or it does not say when it ends")
+        return Skip("not in a Slurm allocation, or its end time is unknown")
     minutes = max(0, int(slurm.seconds_left // 60))
     if slurm.seconds_left >= _MINUTES * 60:
         return Ok(f"{minutes} minutes left")

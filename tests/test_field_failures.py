@@ -69,47 +69,47 @@ FAILURES: dict[str, Failure] = {
         "driver_not_loaded nouveau_holds_gpus secure_boot_may_refuse_driver",
         "test_probe_nvml.py::test_a_planted_fault_is_named_and_nothing_else",
         "test_field_failures.py::test_a_kernel_that_keeps_the_driver_out",
-        cause="The free driver took the GPUs at boot", fix="blacklist nouveau"),
+        cause="Nouveau took the GPUs at boot", fix="blacklist nouveau"),
     "nvml-driver-library-mismatch": by(
         "driver_library_mismatch", "test_probe_nvml.py::test_a_planted_fault_is_named_and_nothing_else",
-        cause="upgraded and its kernel module not reloaded", fix="sudo reboot"),
+        cause="upgraded but its kernel module was not reloaded", fix="sudo reboot"),
     "driver-too-old": by(
         "driver_too_old_for_torch", "test_probe_nvml.py::test_an_old_driver_under_a_new_torch",
         cause="insufficient for CUDA runtime version (error 35)", fix="--index-url https://download.pytorch.org/whl/"),
     "dev-nvidia-permission": by(
         "device_nodes_denied", "test_probe_nvml.py::test_files_in_dev_that_are_not_for_this_user",
-        cause="this user may not", fix="sudo usermod -aG video $USER"),
+        cause="Without permission, PyTorch finds no GPU", fix="sudo usermod -aG video $USER"),
     "gpu-count-mismatch": by(
         "gpus_on_bus_not_in_driver gpu_count_unexpected", "test_probe_nvml.py::test_seven_of_eight",
-        cause="The driver did not start it", fix="dmesg"),
+        cause="The driver failed to initialize it", fix="dmesg"),
     "gpu-order-mismatch": by(
         "visible_devices_order_differs torch_numbers_gpus_otherwise",
         "test_field_failures.py::test_cards_of_two_models",
         "test_field_failures.py::test_a_torch_that_numbers_the_fast_card_first",
-        cause="number 0 is not the same card for both", fix="export CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+        cause="index 0 is not the same GPU for both", fix="export CUDA_DEVICE_ORDER=PCI_BUS_ID"),
     "cuda-oom": by(
         "gpu_memory_below_plan gpu_busy", "test_probe_nvml.py::test_a_gpu_that_is_full_already",
-        cause="would stop with out-of-memory", fix="export CUDA_VISIBLE_DEVICES="),
+        cause="would run out of memory", fix="export CUDA_VISIBLE_DEVICES="),
     "gpu-already-occupied": by(
         "gpu_busy gpu_memory_without_process rank_orphaned",
         "test_probe_nvml.py::test_a_gpu_that_is_full_already",
         "test_field_failures.py::test_memory_that_no_process_holds",
         "test_probe_leftovers.py::test_ranks_that_are_really_left",
-        cause="GPU memory and port stay taken until they end", fix="kill 4711"),
+        cause="GPU memory and port stay in use until they exit", fix="kill 4711"),
     "pid-namespace-hidden": by(
         "gpu_memory_used_from_outside", "test_probe_nvml.py::test_processes_that_a_container_does_not_show",
-        cause="Another container, the host, or a process in here that NVML does not list", fix="Ask on the host"),
+        cause="or a process in this container that NVML does not list", fix="Find out on the host"),
     "xid-31-13-43-app": by(
         "xid_program_crashed", "test_probe_kernel_log.py::test_the_users_own_crash_is_told_and_no_fault",
         cause="CUDA error 700 or 719", fix="compute-sanitizer"),
     "xid-63-remap-pending": by(
         "gpu_row_remap_pending gpu_row_remap_failed",
         "test_probe_nvml.py::test_a_planted_fault_is_named_and_nothing_else",
-        cause="comes into use at the next reset", fix="nvidia-smi --gpu-reset"),
+        cause="is used after the next reset", fix="nvidia-smi --gpu-reset"),
     "thermal-power-throttle": by(
         "gpu_too_hot gpu_power_braked gpu_power_limits_differ",
         "test_probe_nvml.py::test_a_planted_fault_is_named_and_nothing_else",
-        cause="as long as on the hottest GPU", fix="Check fans, air flow"),
+        cause="as long as on the slowest GPU", fix="Check fans, airflow"),
     # ---- between the GPUs
     "cuda-802-fabric-manager": by(
         "nvlink_fabric_not_ready fabric_manager_missing fabric_manager_version_differs cuda_does_not_start",
@@ -136,7 +136,7 @@ FAILURES: dict[str, Failure] = {
         "test_doctor.py::test_a_sick_machine_names_exactly_the_planted_fault",
         "test_probe_pci.py::test_a_narrow_link_above_a_switch",
         "test_probe_kernel_log.py::test_a_link_with_too_few_lanes",
-        cause="Half the lanes are half the bandwidth", fix="Check slot, riser"),
+        cause="Half the lanes mean half the bandwidth", fix="Check slot, riser"),
     "vm-no-p2p": by(
         "vm_topology_flat", "test_probe_pci.py::test_a_virtual_machine_without_peer_access",
         cause="directly on the root bus", fix="NCCL_TOPO_FILE"),
@@ -145,25 +145,25 @@ FAILURES: dict[str, Failure] = {
         cause="NCCL finds no PCI bus here", fix="export NCCL_IB_DISABLE=1"),
     "nccl-heartbeat-monitor": by(
         "xid_firmware_crashed", "test_probe_kernel_log.py::test_what_stands_behind_a_stuck_watchdog",
-        cause="ranks hang until a watchdog or heartbeat monitor ends them", fix="nvidia-smi --gpu-reset"),
+        cause="Ranks hang until a watchdog or heartbeat monitor stops them", fix="nvidia-smi --gpu-reset"),
     # ---- containers
     "docker-no-gpu-runtime": by(
         "container_given_no_gpus nvml_library_missing",
         "test_field_failures.py::test_a_container_beside_a_driver_and_without_its_gpus",
         "test_probe_nvml.py::test_a_container_that_was_started_without_its_gpus",
-        cause="the host lacks NVIDIA's container toolkit", fix="nvidia-ctk runtime configure --runtime=docker"),
+        cause="the host lacks the NVIDIA Container Toolkit", fix="nvidia-ctk runtime configure --runtime=docker"),
     "nvidia-driver-capabilities": by(
         "driver_lacks_compute libcuda_missing", "test_field_failures.py::test_a_container_with_gpus_to_look_at_only",
-        cause="given the GPUs for monitoring only", fix="NVIDIA_DRIVER_CAPABILITIES=compute,utility"),
+        cause="has the GPUs for monitoring only", fix="NVIDIA_DRIVER_CAPABILITIES=compute,utility"),
     "container-gpu-lost-daemon-reload": by(
         "container_lost_gpus", "test_probe_nvml.py::test_a_container_whose_devices_were_taken_away",
-        cause="as happens when the host reloads systemd", fix="docker restart"),
+        cause="which happens when the host reloads systemd", fix="docker restart"),
     "nccl-cumem-host-docker": by(
         "nccl_host_buffers_fail", "test_field_failures.py::test_a_container_that_forbids_numa_calls",
         cause="in a docker container that blocks NUMA calls", fix="--cap-add SYS_NICE"),
     "docker-bridge-multinode": by(
         "container_network_private", "test_field_failures.py::test_a_container_behind_a_bridge",
-        cause="an address that exists on this host only", fix="--network host"),
+        cause="an address that exists only on this host", fix="--network host"),
     # ---- limits of the host
     "shm-too-small-nccl": by(
         "shm_too_small", "test_probe_system.py::test_a_small_dev_shm",
@@ -175,7 +175,7 @@ FAILURES: dict[str, Failure] = {
         "shm_holds_leftovers shared_memory_removed_at_logout",
         "test_probe_leftovers.py::test_segments_that_fill_a_small_shm",
         "test_field_failures.py::test_a_logind_that_clears_shared_memory",
-        cause="that killed runs left", fix="RemoveIPC=no"),
+        cause="left over from killed runs", fix="RemoveIPC=no"),
     "nofile-too-low": by(
         "open_files_limit_low", "test_probe_system.py::test_few_open_files",
         cause="Too many open files", fix="ulimit -n 65536"),
@@ -188,7 +188,7 @@ FAILURES: dict[str, Failure] = {
         cause="exit code -9", fix="start fewer ranks"),
     "dataloader-workers-oversubscribed": by(
         "cpus_fewer_than_ranks", "test_probe_system.py::test_one_cpu",
-        cause="leaves this process few cores", fix="srun --cpus-per-task=8"),
+        cause="limits this process to few cores", fix="srun --cpus-per-task=8"),
     "omp-threads-one": by(
         "omp_threads_too_few omp_threads_exceed_cpus",
         "test_field_failures.py::test_an_offloaded_optimizer_on_one_thread",
@@ -200,7 +200,7 @@ FAILURES: dict[str, Failure] = {
     # ---- storage, and what earlier runs left
     "torch-extensions-stale-lock": by(
         "extension_lock_stale", "test_probe_leftovers.py::test_a_lock_that_hangs_every_rank",
-        cause="waits until the file is gone, for ever", fix="rm /home/ada/.cache/torch_extensions/"),
+        cause="waits forever for the lock", fix="rm /home/ada/.cache/torch_extensions/"),
     "triton-cache-nfs": by(
         "compile_cache_on_network", "test_probe_storage.py::test_compile_caches_on_nfs",
         cause="compiled kernels on a file server", fix="export TRITON_CACHE_DIR="),
@@ -228,7 +228,7 @@ FAILURES: dict[str, Failure] = {
         "test_probe_stack.py::test_torch_that_dies_of_a_signal_is_named",
         "test_probe_stack.py::test_an_extension_that_crashes_costs_nothing_else",
         "test_field_failures.py::test_a_stack_without_a_limit",
-        cause="can crash at start under an unlimited stack", fix="ulimit -s 8192"),
+        cause="can crash at start with an unlimited stack", fix="ulimit -s 8192"),
     "extension-abi-undefined-symbol": by(
         "extension_does_not_load extension_built_for_another_torch bitsandbytes_lacks_cuda",
         "test_probe_stack.py::test_an_extension_of_another_torch",
@@ -240,7 +240,7 @@ FAILURES: dict[str, Failure] = {
         "test_probe_stack.py::test_an_nccl_wheel_that_was_overwritten",
         "test_probe_stack.py::test_a_preloaded_nccl_is_asked_itself",
         "test_probe_stack.py::test_the_nccl_torch_really_loads",
-        cause="They share one folder and one file name", fix="pip uninstall -y nvidia-nccl-cu12"),
+        cause="They share one directory and one file name", fix="pip uninstall -y nvidia-nccl-cu12"),
     "nvjitlink-symbol": by(
         "library_path_shadows_wheels", "test_probe_stack.py::test_an_older_library_on_library_path",
         cause="lacks symbols that torch's libraries need", fix="unset LD_LIBRARY_PATH"),
@@ -264,7 +264,7 @@ FAILURES: dict[str, Failure] = {
         "test_probe_stack.py::test_launchers_of_another_interpreter",
         "test_probe_stack.py::test_the_users_own_site_in_an_environment",
         "test_probe_stack.py::test_a_package_hidden_by_another_copy",
-        cause="would run with the other one", fix="export PYTHONNOUSERSITE=1"),
+        cause="would use the other interpreter", fix="export PYTHONNOUSERSITE=1"),
     # ---- the network
     "port-29500-in-use": by(
         "port_busy", "test_probe_network.py::test_a_busy_port_and_who_has_it",
@@ -311,7 +311,7 @@ FAILURES: dict[str, Failure] = {
         cause="1 rank on 4 visible GPUs: 3 idle", fix="Set num_processes to 4"),
     "gpu-ids-vs-cvd": by(
         "visible_devices_replaced_by_config", "test_field_failures.py::test_gpu_ids_against_visible_devices",
-        cause="whatever the variable says", fix="unset CUDA_VISIBLE_DEVICES"),
+        cause="regardless of the variable", fix="unset CUDA_VISIBLE_DEVICES"),
     "deepspeed-hostfile-ssh": by(
         "deepspeed_pdsh_missing", "test_field_failures.py::test_deepspeed_on_two_machines_without_pdsh",
         cause="DeepSpeed's launcher stops at once", fix="deepspeed_multinode_launcher: standard"),
@@ -321,16 +321,16 @@ FAILURES: dict[str, Failure] = {
     # ---- Slurm
     "slurm-ntasks-vs-accelerate": by(
         "slurm_starts_several_launchers", "test_probe_system.py::test_a_real_step_with_a_task_for_each_gpu",
-        cause="each of which starts a rank per GPU", fix="--ntasks-per-node=1"),
+        cause="each starts one rank per GPU", fix="--ntasks-per-node=1"),
     "slurm-gpu-bind-subset": by(
         "slurm_task_sees_part_of_gpus", "test_probe_system.py::test_a_real_step_with_a_task_for_each_gpu",
         cause="ranks of different tasks cannot open each other's", fix="--gpu-bind=none"),
     "slurm-srun-cpus-per-task": by(
         "slurm_cpus_not_passed_on", "test_probe_system.py::test_cpus_that_a_real_srun_does_not_pass_on",
-        cause="does not take the number from sbatch", fix="export SRUN_CPUS_PER_TASK="),
+        cause="does not inherit the option from sbatch", fix="export SRUN_CPUS_PER_TASK="),
     "slurm-oom-kill": by(
         "memory_small_for_ranks processes_killed_for_memory", "test_probe_system.py::test_a_process_the_kernel_kills",
-        cause="by Slurm's --mem", fix="sbatch --mem=0"),
+        cause="limited by Slurm's --mem", fix="sbatch --mem=0"),
     "slurm-invalid-gres": not_by_doctor("sbatch", "it refuses the job before there is a machine to look at"),
     "slurm-invalid-qos-account": not_by_doctor("sbatch", "it refuses the job before there is a machine to look at"),
     # ---- while it runs, and other machines
@@ -484,7 +484,7 @@ def test_rtx_40_cards_under_an_old_driver(named: Named) -> None:
 @fake_driver
 def test_cards_of_two_models(named: Named) -> None:
     found = named("visible_devices_order_differs", "rtx4090_x2", "1.name = NVIDIA RTX A2000")
-    says(found, "2 GPU models", "CUDA puts the fastest GPU first", "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
+    says(found, "2 GPU models", "CUDA numbers the fastest GPU first", "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
 
 
 @fake_driver
@@ -539,7 +539,7 @@ def test_a_default_config_that_lies_in_the_cache(mgpu: Run, tmp_path: Path) -> N
     left.write_text(config_of(num_processes=1))
     arguments = ("doctor", "--quick", "--json", "--only", "accelerate_default_config_left")
     found = only_check(mgpu(*arguments, env={"HF_HOME": str(tmp_path / "hub")}))
-    says(found, "default_config.yaml is in the cache", "silently use it", f"cat {left}")
+    says(found, "default_config.yaml is in the cache", "silently uses it", f"cat {left}")
 
 
 @fake_driver
@@ -547,7 +547,7 @@ def test_gpu_ids_against_visible_devices(named: Named) -> None:
     config = config_of(num_processes=2, gpu_ids="0,1")
     found = named("visible_devices_replaced_by_config", "h100_sxm_x8", config=config, CUDA_VISIBLE_DEVICES="2,3")
     says(
-        found, "gpu_ids: 0,1 replaces CUDA_VISIBLE_DEVICES=2,3", "takes GPU 0 and 1", "unset CUDA_VISIBLE_DEVICES"
+        found, "gpu_ids: 0,1 overrides CUDA_VISIBLE_DEVICES=2,3", "uses GPU 0 and 1", "unset CUDA_VISIBLE_DEVICES"
     )  # fmt: skip
     assert (found["file"], found["key"]) == ("run.yaml", "gpu_ids")
 
@@ -646,14 +646,14 @@ def seen(snapshot: Snapshot, *names: str) -> dict[str, Any]:
 def test_memory_that_no_process_holds(library: Path, tmp_path: Path) -> None:
     here = seen(described(tmp_path, {}, library, "h100_sxm_x8", "2.memory_used = 40000MiB"), "container", "gpus")
     found = problem("gpu_memory_without_process", **here)
-    says(found, "GPU 2: 39 GiB in use by no process", "died without giving it back", "sudo fuser -v /dev/nvidia2")
+    says(found, "GPU 2: 39 GiB in use without a process", "died without freeing it", "sudo fuser -v /dev/nvidia2")
 
 
 def test_two_cards_under_wsl(library: Path, tmp_path: Path) -> None:
     files = {"proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}
     snapshot = described(tmp_path, files, library, "rtx4090_x2", "*.compute_processes = !3")
     here = seen(snapshot, "container", "gpus", "links")
-    says(problem("wsl_limits_nccl", **here), "WSL2", "no direct transfer between GPUs", "Fine for development")
+    says(problem("wsl_limits_nccl", **here), "WSL2", "no direct transfer between GPUs", "Nothing for development")
     found = problem("wsl_several_gpus", **here)
     says(found, "2 GPUs under WSL2", "everything through host memory", "export NCCL_P2P_DISABLE=1")
     assert any(".wslconfig" in text for text in offered(found))
@@ -668,7 +668,7 @@ def test_a_container_beside_a_driver_and_without_its_gpus(tmp_path: Path) -> Non
     files = {".dockerenv": "", "sys/module/nvidia/version": "580.65.06\n"}
     here = seen(described(tmp_path, files, tmp_path, "h100_sxm_x8"), "container", "driver")
     found = problem("container_given_no_gpus", **here, **NO_GPU)
-    says(found, "the host runs NVIDIA driver 580.65.06, no GPU was given", "started without GPUs", "--gpus all")
+    says(found, "580.65.06, but this container has no GPU", "started without GPUs", "--gpus all")
     assert "sudo nvidia-ctk runtime configure --runtime=docker" in offered(found)
 
 
@@ -681,7 +681,7 @@ def test_a_container_with_gpus_to_look_at_only(library: Path, tmp_path: Path) ->
     with mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": str(tmp_path / "lib")}):
         here = seen(snapshot, "container", "driver", "gpus") | seen(gather([PACKAGES]), "libraries")
     found = problem("driver_lacks_compute", **here)
-    says(found, "NVML answers, libcuda does not", "for monitoring only", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+    says(found, "NVML works, libcuda does not", "for monitoring only", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
     says(problem("libcuda_missing", **here), "libcuda.so.1 cannot be loaded", "cannot start", "ldconfig -p")
 
 
@@ -693,12 +693,12 @@ def test_an_imex_channel_that_cannot_be_opened(library: Path, tmp_path: Path) ->
     rack = ("*.fabric_cluster = 5f6ab0e80f1d4c2b9c0e6d1a2b3c4d5e", "*.fabric_clique = 32766")
     here = seen(described(tmp_path, {}, library, "h100_sxm_x8", *rack), "driver", "gpus")
     found = problem("imex_channel_unusable", **here, plan=Plan(nodes=2))
-    says(found, "none of 1 IMEX channel may be opened", "CUDA error 800", "sudo chmod 666")
+    says(found, "no permission to open 1 IMEX channel", "CUDA error 800", "sudo chmod 666")
     assert "export NCCL_MNNVL_ENABLE=0" in offered(found)
 
 
 def test_a_kernel_that_keeps_the_driver_out(library: Path, tmp_path: Path) -> None:
-    """nouveau sits on the GPU; where it does not, secure boot refuses an unsigned module."""
+    """nouveau sits on the GPU; where it does not, Secure Boot rejects an unsigned module."""
     card = "sys/bus/pci/devices/0000:01:00.0"
     files = {
         "proc/modules": "nouveau 3096576 1 - Live 0x0\nib_core 1 0 - Live 0x0\n",
@@ -709,12 +709,12 @@ def test_a_kernel_that_keeps_the_driver_out(library: Path, tmp_path: Path) -> No
     here = seen(described(tmp_path / "nouveau", files, library, *unloaded), "driver", "kernel")
     found = problem("nouveau_holds_gpus", **here, **NO_GPU)
     says(found, "nouveau is loaded, NVIDIA's module is not", "took the GPUs at boot", "blacklist nouveau")
-    says(problem("driver_not_loaded", **here, **NO_GPU), "driver not loaded", "not running", "sudo modprobe nvidia")
+    says(problem("driver_not_loaded", **here, **NO_GPU), "driver not loaded", "is not loaded", "sudo modprobe nvidia")
     boot = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     files |= {"proc/modules": "ib_core 1 0 - Live 0x0\n", boot: "\x06\0\0\0\x01"}
     here = seen(described(tmp_path / "secure", files, library, *unloaded), "driver", "kernel")
     found = problem("secure_boot_may_refuse_driver", **here, **NO_GPU)
-    says(found, "secure boot is on", "without an enrolled signature is refused", "mokutil --import")
+    says(found, "Secure Boot is on", "rejects modules not signed with an enrolled key", "mokutil --import")
 
 
 def test_a_logind_that_clears_shared_memory(tmp_path: Path) -> None:
@@ -737,7 +737,7 @@ def test_an_iommu_that_translates(kind: str, hangs: bool, tmp_path: Path) -> Non
     here = machine_facts(machine.pci(), "NVIDIA RTX 5880 Ada Generation") | {"kernel": kernel}
     if hangs:
         found = problem("iommu_translates_peer_traffic", **here)
-        says(found, "the IOMMU translates, and 1 GPU pair", "hang or lose data", "Add iommu=pt (or amd_iommu=off)")
+        says(found, "the IOMMU translates, but 1 GPU pair", "hang or lose data", "Add iommu=pt (or amd_iommu=off)")
         assert "export NCCL_P2P_DISABLE=1" in offered(found)
     else:
         assert quiet("iommu_translates_peer_traffic", **here)
@@ -769,7 +769,7 @@ def test_a_torch_that_numbers_the_fast_card_first(library: Path, tmp_path: Path)
         runtime = gather([PYTORCH]).torch_runtime
     here = {"torch_runtime": runtime, "gpus": gpus, "visible": visible(None, gpus)}
     found = problem("torch_numbers_gpus_otherwise", **here)
-    says(found, "cuda:0 is GPU 1 of nvidia-smi, not GPU 0", "PyTorch was asked", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+    says(found, "cuda:0 is GPU 1 in nvidia-smi, not GPU 0", "not the PCI bus order", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
 
 
 # ---- for real: namespaces, limits, filters
@@ -827,4 +827,4 @@ def test_a_container_behind_a_bridge(tmp_path: Path) -> None:
     assert container is not None and container.kind == "docker"
     here = {"network": network, "container": container, "slurm": slurm(nodes=2)}
     found = problem("container_network_private", **here, plan=Plan(nodes=2))
-    says(found, "only eth0 (172.17.0.2), a private bridge", "exists on this host only", "docker run --network host")
+    says(found, "only eth0 (172.17.0.2), a private bridge", "exists only on this host", "docker run --network host")

@@ -164,7 +164,7 @@ def test_the_fix_fits_the_code(code: int, fix: str, used: Used) -> None:
 
 def test_a_code_of_a_newer_cuda_is_an_error_with_its_own_name(used: Used) -> None:
     snapshot = used(1, "cuInit=4242")
-    assert said(snapshot)["cuda_does_not_start"] == "GPU 0: CUDA does not start, CUDA error 4242 (CUDA_ERROR_BRAND_NEW)"
+    assert said(snapshot)["cuda_does_not_start"] == "GPU 0: CUDA does not start: CUDA error 4242 (CUDA_ERROR_BRAND_NEW)"
 
 
 def test_one_gpu_fails_and_the_others_work(used: Used) -> None:
@@ -172,7 +172,7 @@ def test_one_gpu_fails_and_the_others_work(used: Used) -> None:
     assert [run.ended for run in runs(snapshot)] == ["done", "failed", "done"]
     assert [[peer.to for peer in run.peers] for run in runs(snapshot)] == [[2], [], [0]]
     assert said(snapshot) == {
-        "cuda_context_fails": "GPU 1: no context can be made, CUDA error 46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"
+        "cuda_context_fails": "GPU 1: cannot create a CUDA context: CUDA error 46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"
     }
 
 
@@ -202,7 +202,7 @@ def test_every_call_may_be_the_one_that_fails(plan: str, stage: str, code: int, 
 def test_memory_that_does_not_keep_what_is_written(used: Used) -> None:
     snapshot = used(2, "cuMemcpyDtoH_v2@GPU-1=corrupt")
     assert [run.memory_intact for run in runs(snapshot)] == [True, False]
-    assert said(snapshot)["gpu_memory_corrupts"] == "GPU 1: memory does not keep what is written"
+    assert said(snapshot)["gpu_memory_corrupts"] == "GPU 1: data written to memory reads back changed"
 
 
 def test_no_libcuda(tmp_path: Path) -> None:
@@ -322,18 +322,18 @@ def test_without_a_torch_that_can_the_rest_is_still_known(torch: str, why: str, 
         (
             "kernel@GPU-1=no kernel image is available for execution on the device",
             None,
-            "GPU 1: a computation failed, CUDA error 209 (CUDA_ERROR_NO_BINARY_FOR_GPU)",
+            "GPU 1: a computation failed: CUDA error 209 (CUDA_ERROR_NO_BINARY_FOR_GPU)",
         ),
         (
             "kernel@GPU-1=unspecified launch failure",
             None,
-            "GPU 1: a computation failed, CUDA error 719 (CUDA_ERROR_LAUNCH_FAILED)",
+            "GPU 1: a computation failed: CUDA error 719 (CUDA_ERROR_LAUNCH_FAILED)",
         ),
-        ("oom@GPU-1", 2, "GPU 1: a computation failed, CUDA error 2 (CUDA_ERROR_OUT_OF_MEMORY)"),
+        ("oom@GPU-1", 2, "GPU 1: a computation failed: CUDA error 2 (CUDA_ERROR_OUT_OF_MEMORY)"),
         (
             "init@GPU-1=Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver",
             803,
-            "GPU 1: a computation failed, CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)",
+            "GPU 1: a computation failed: CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)",
         ),
     ],
 )
@@ -351,7 +351,8 @@ def test_a_gpu_that_computes_nan(used: Used) -> None:
 
 
 def test_a_gpu_that_computes_other_bits_than_its_siblings(used: Used) -> None:
-    assert said(used(3, torch="wrong@GPU-2")) == {"gpu_results_differ": "GPU 2: other bits in fp32 than 2 equal GPUs"}
+    title = "GPU 2: different bits in fp32 than 2 GPUs of the same model"
+    assert said(used(3, torch="wrong@GPU-2")) == {"gpu_results_differ": title}
 
 
 def test_another_model_may_compute_other_bits(used: Used) -> None:
@@ -362,7 +363,7 @@ def test_another_model_may_compute_other_bits(used: Used) -> None:
 def test_a_gpu_that_computes_other_bits_each_time(used: Used) -> None:
     snapshot = used(2, torch="unsteady@GPU-0")
     assert runs(snapshot)[0].unsteady == ("fp32", "bf16", "fp16")
-    assert said(snapshot)["gpu_results_differ"].startswith("GPU 0: another result the second time")
+    assert said(snapshot)["gpu_results_differ"].startswith("GPU 0: different result the second time")
 
 
 # --- between GPUs ------------------------------------------------------------------------------------------------
@@ -371,17 +372,17 @@ def test_a_gpu_that_computes_other_bits_each_time(used: Used) -> None:
 def test_a_copy_that_arrives_changed(used: Used) -> None:
     snapshot = used(3, "cuMemcpyPeer@0>2=corrupt")
     assert [peer for run in runs(snapshot) for peer in run.peers if not peer.intact] == [PeerCopy(2, True, False)]
-    assert said(snapshot) == {"peer_copy_fails": "from GPU 0 to GPU 2: what arrives is not what was sent"}
+    assert said(snapshot) == {"peer_copy_fails": "copy from GPU 0 to GPU 2: data arrives changed"}
 
 
 def test_a_copy_that_hangs(used: Used, impatient: None) -> None:
     snapshot = used(3, "cuMemcpyPeer@1>0=hang")
     assert [run.ended for run in runs(snapshot)] == ["done"] * 3
-    assert said(snapshot) == {"peer_copy_fails": "from GPU 1 to GPU 0: no answer"}
+    assert said(snapshot) == {"peer_copy_fails": "copy from GPU 1 to GPU 0: no answer"}
 
 
 def test_a_copy_that_kills_the_process(used: Used) -> None:
-    assert said(used(2, "cuMemcpyPeer@1>0=segv")) == {"peer_copy_fails": "from GPU 1 to GPU 0: the process died"}
+    assert said(used(2, "cuMemcpyPeer@1>0=segv")) == {"peer_copy_fails": "copy from GPU 1 to GPU 0: the process died"}
 
 
 def test_a_copy_that_fails(used: Used) -> None:
@@ -420,7 +421,7 @@ def test_a_gpu_somebody_uses_is_left_alone(used: Used) -> None:
     ]
     assert said(snapshot) == {}
     (outcome,) = engine.ask(CHECKS["cuda_does_not_start"], snapshot)
-    assert "GPU 1 left alone" in str(outcome.answer)
+    assert "GPU 1 not tested" in str(outcome.answer)
     assert [run.ended for run in runs(used(machine, even_if_busy=True))] == ["done"] * 3
 
 
@@ -495,7 +496,7 @@ def test_when_nvml_does_not_start_cuda_may_say_why(used: Used) -> None:
     snapshot = used(replace(machine_of(1), driver=broken, gpus=None, visible=None), "cuInit=803")
     (run,) = runs(snapshot)
     assert (run.index, run.uuid, run.code) == (0, None, 803)
-    assert said(snapshot)["cuda_does_not_start"].startswith("the first GPU: CUDA does not start, CUDA error 803")
+    assert said(snapshot)["cuda_does_not_start"].startswith("the first GPU: CUDA does not start: CUDA error 803")
 
 
 # --- the computation itself, with the real torch on the CPU --------------------------------------------------------

@@ -141,7 +141,7 @@ def test_an_idle_gpu_is_named_with_why_that_usually_is(going: Going) -> None:
     said = going.go(90, *training()[:3], IDLE)
     assert said == [
         "after 1 min 1 of 4 GPUs is not training: GPU 3 (rank 3)",
-        "Compare num_processes in the config with the GPUs; in the script look for cuda:0, .cuda(), "
+        "Compare num_processes in the config with the number of GPUs. In the script, look for cuda:0, .cuda(), "
         'device_map="auto" and CUDA_VISIBLE_DEVICES.  nvidia-smi',
     ]
     assert going.go(900, *training()[:3], IDLE) == []
@@ -149,7 +149,7 @@ def test_an_idle_gpu_is_named_with_why_that_usually_is(going: Going) -> None:
 
 def test_all_ranks_on_the_first_gpu(going: Going) -> None:
     said = going.go(90, reading(99, 70, PIDS), IDLE, IDLE, IDLE)
-    assert said[0] == "after 1 min 4 ranks sit on GPU 0: rank 0, 1, 2 and 3"
+    assert said[0] == "after 1 min 4 ranks share GPU 0: ranks 0, 1, 2 and 3"
     assert "not training" not in " ".join(said)  # it follows from the first
 
 
@@ -205,7 +205,7 @@ def test_one_that_falls_idle_later_is_told_once(going: Going) -> None:
     assert going.go(290, *stuck) == []  # an evaluation may take this long
     said = going.go(120, *stuck)
     assert said[0].endswith("GPU 2 (rank 2) has been idle for 5 min while the others are busy")
-    assert said[1] == f"See where its rank is.  py-spy dump --pid {PIDS[2]}"
+    assert said[1] == f"Check where its rank is.  py-spy dump --pid {PIDS[2]}"
     assert going.go(1800, *stuck) == []
 
 
@@ -214,7 +214,7 @@ def test_a_hang_is_full_load_at_little_power_in_silence(going: Going) -> None:
     spins = [replace(one, busy_percent=100, power_w=120.0) for one in training()]
     assert going.go(590, *spins, silent=True) == []
     said = going.go(120, *spins, silent=True)
-    assert said[0].endswith("printed for 10 min: a hang, it seems") and "py-spy dump --pid 4000" in said[1]
+    assert said[0].endswith("output for 10 min: probably a hang") and "py-spy dump --pid 4000" in said[1]
     assert going.go(1800, *spins, silent=True) == []
 
 

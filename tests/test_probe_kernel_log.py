@@ -326,7 +326,7 @@ def test_a_killed_rank(tmp_path: Path) -> None:
     line = "Memory cgroup out of memory: Killed process 4711 (python) total-vm:99000000kB, anon-rss:64000000kB"
     found = verdict(tmp_path, [line])
     assert set(found) == {"oom_killer_struck"}
-    assert "exit code -9" in found["oom_killer_struck"].cause
+    assert "exits with code -9" in found["oom_killer_struck"].cause
     assert found["oom_killer_struck"].title.startswith("python (pid 4711)")
     assert "sbatch --mem=0 ..." in found["oom_killer_struck"].fixes[0].commands
 

@@ -449,7 +449,7 @@ def test_ranks_that_are_really_left(started: Callable[..., subprocess.Popen[str]
         assert idle not in found
         told = firing(replace(ask(mgpu=somebody.pid), processes=(found[orphan], found[live])))
         assert f"kill {orphan}" in told["rank_orphaned"].fixes[0].commands
-        assert "GPU memory and port stay taken" in told["rank_orphaned"].cause
+        assert "GPU memory and port stay in use" in told["rank_orphaned"].cause
         assert str(live) in told["rank_of_another_run"].cause
         own = {process.pid for process in ask(mgpu=os.getpid()).processes}
         assert live not in own, "a child of mgpu is no leftover"
@@ -465,7 +465,7 @@ def test_a_zombie_that_is_really_here(started: Callable[..., subprocess.Popen[st
             break
         time.sleep(0.05)
     assert [process.kind for process in dead] == ["zombie"]
-    assert "1 zombie of yours" in firing(Leftovers((), (replace(dead[0], age_s=60.0),), True))["rank_zombie"].title
+    assert "1 zombie process" in firing(Leftovers((), (replace(dead[0], age_s=60.0),), True))["rank_zombie"].title
     assert ended.pid not in {process.pid for process in ask(mgpu=os.getpid()).processes}, "mgpu's own, about to be read"
 
 
@@ -480,7 +480,7 @@ def test_a_lock_that_hangs_every_rank(mgpu: Run, tmp_path: Path) -> None:
         return  # this user really compiles something here at the moment
     assert found["status"] == "warn", found
     assert found["fix"][0]["commands"] == [f"rm {lock}"]
-    assert "for ever" in found["cause"]
+    assert "forever" in found["cause"]
 
 
 def test_segments_that_fill_a_small_shm(tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ def test_segments_that_fill_a_small_shm(tmp_path: Path) -> None:
         assert found["status"] == "skip", found
         return
     assert found["status"] == "warn", found
-    assert found["title"].startswith("/dev/shm holds 10 MiB of 64 MiB that killed runs left")
+    assert found["title"].startswith("10 MiB of 64 MiB in /dev/shm left over from killed runs")
     assert "rm /dev/shm/nccl-d5rTd0" in found["fix"][0]["commands"]
 
 

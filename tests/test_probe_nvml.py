@@ -991,42 +991,42 @@ def judge(snapshot: Snapshot, **changes: Any) -> dict[str, tuple[str, str]]:
 
 NAMED: dict[str, tuple[str, str, str]] = {
     "driver_not_loaded": ("driver_not_loaded", "fail", "driver not loaded"),
-    "library_mismatch": ("driver_library_mismatch", "fail", "is not the installed driver's"),
+    "library_mismatch": ("driver_library_mismatch", "fail", "does not match the installed driver"),
     "gpu_lost": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
     "gpu_lost_at_handle": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
     "gpu_lost_half_way": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
     "gpu_lost_in_details": ("gpu_lost", "fail", "GPU 3: GPU_IS_LOST"),
     "gpu_forbidden": ("gpu_not_permitted", "info", "GPU 2 of 8"),
     "ecc": ("gpu_ecc_uncorrected", "fail", "7 uncorrected ECC errors on GPU 2"),
-    "remap_pending": ("gpu_row_remap_pending", "warn", "GPU 1: a row remap waits"),
+    "remap_pending": ("gpu_row_remap_pending", "warn", "GPU 1: row remapping pending"),
     "remap_failed": ("gpu_row_remap_failed", "fail", "row remapping failed on GPU 1"),
-    "ecc_before": ("gpu_memory_errors_before", "info", "GPU 2: 3 uncorrected memory errors in earlier runs"),
+    "ecc_before": ("gpu_memory_errors_before", "info", "GPU 2: 3 uncorrected memory errors in the past"),
     "ecc_off": ("gpu_ecc_off", "warn", "ECC is off on GPU 2"),
-    "sram_exceeded": ("gpu_sram_errors_exceeded", "fail", "GPU 2: too many SRAM errors"),
-    "memory_unrepairable": ("gpu_memory_unrepairable", "fail", "GPU 2: memory damaged beyond repair"),
-    "spare_rows_used_up": ("gpu_spare_rows_used_up", "warn", "GPU 1: 2 memory banks without a spare row"),
-    "repair_pending": ("gpu_repair_pending", "info", "GPU 1: a repair waits"),
+    "sram_exceeded": ("gpu_sram_errors_exceeded", "fail", "GPU 2: uncorrected SRAM errors above the threshold"),
+    "memory_unrepairable": ("gpu_memory_unrepairable", "fail", "GPU 2: unrepairable memory"),
+    "spare_rows_used_up": ("gpu_spare_rows_used_up", "warn", "GPU 1: 2 memory banks without spare rows"),
+    "repair_pending": ("gpu_repair_pending", "info", "GPU 1: repair pending"),
     "inforom_corrupt": ("gpu_inforom_corrupt", "warn", "GPU 0: the InfoROM is corrupted"),
-    "memory_hot": ("gpu_memory_too_hot", "warn", "GPU 1: memory at 101 C, 95 C is the limit"),
+    "memory_hot": ("gpu_memory_too_hot", "warn", "GPU 1: memory at 101 C (limit 95 C)"),
     "thermal": ("gpu_too_hot", "warn", "GPU 1 slowed by temperature (93 C)"),
     "hot_without_reason": ("gpu_too_hot", "warn", "GPU 1 at the limit of its temperature (90 C)"),
     "power_brake": ("gpu_power_braked", "warn", "GPU 1: hardware power brake"),
     "hardware_slowdown": ("gpu_slowed_by_hardware", "warn", "GPU 1 slowed down by its hardware"),
-    "power_limit_low": ("gpu_power_limits_differ", "warn", "GPU 3 capped at 500 W of 700 W, unlike the others"),
+    "power_limit_low": ("gpu_power_limits_differ", "warn", "GPU 3 capped at 500 W of 700 W, the others are not"),
     "application_clocks": ("gpu_application_clocks_lowered", "warn", "GPU 3: application clock 1200 MHz"),
     "busy": ("gpu_busy", "warn", "GPU 0 in use"),
-    "busy_unseen": ("gpu_busy_without_process", "warn", "GPU 2: 88 % busy, and no process is listed"),
+    "busy_unseen": ("gpu_busy_without_process", "warn", "GPU 2: 88 % busy, but no process is listed"),
     "bar1_full": ("gpu_bar1_exhausted", "warn", "GPU 2: BAR1 is full (127 GiB of 128 GiB)"),
     "vbios_differs": ("gpu_vbios_differs", "info", "96.00.30.00.01 on GPU 3"),
     "memory_smaller": ("gpu_memory_sizes_differ", "warn", "GPU 3: 74 GiB of memory, the others have 80 GiB"),
     "compute_prohibited": ("gpu_compute_prohibited", "fail", "GPU 0: compute mode prohibited"),
-    "exclusive_taken": ("gpu_exclusive_taken", "fail", "GPU 1: one process at a time"),
-    "stuck_in_low_power": ("gpu_stuck_in_low_power", "warn", "GPU 0: 99 % busy in state P8"),
+    "exclusive_taken": ("gpu_exclusive_taken", "fail", "GPU 1: allows one process at a time"),
+    "stuck_in_low_power": ("gpu_stuck_in_low_power", "warn", "GPU 0: 99 % busy in idle state P8"),
     "mig_on": ("gpu_split_by_mig", "warn", "GPU 0 split by MIG"),
-    "mig_empty": ("mig_without_instance", "warn", "GPU 0: MIG is on, without an instance"),
-    "mig_pending": ("gpu_mode_change_pending", "info", "GPU 0: a mode change waits"),
-    "ecc_pending": ("gpu_mode_change_pending", "info", "GPU 2: a mode change waits"),
-    "recovery_reset": ("gpu_wants_recovery", "fail", "GPU 2: the driver asks to reset the GPU"),
+    "mig_empty": ("mig_without_instance", "warn", "GPU 0: MIG is enabled, but there is no instance"),
+    "mig_pending": ("gpu_mode_change_pending", "info", "GPU 0: mode change pending"),
+    "ecc_pending": ("gpu_mode_change_pending", "info", "GPU 2: mode change pending"),
+    "recovery_reset": ("gpu_wants_recovery", "fail", 'GPU 2: the driver requests "reset the GPU"'),
 }
 # What else is true of such a machine.
 ALSO: dict[str, set[str]] = {
@@ -1172,7 +1172,7 @@ def test_processes_that_a_container_does_not_show(library: Path, tmp_path: Path)
     hidden = "2.memory_used = 40000MiB\n2.utilization = 100 60"
     found = judge(read(library, machine(tmp_path, "h100_sxm_x8", hidden)), container=DOCKER)
     assert {"gpu_memory_used_from_outside", "gpu_busy_without_process"} <= set(found)
-    assert found["gpu_memory_used_from_outside"][1] == "GPU 2: 39 GiB in use, and no process is listed"
+    assert found["gpu_memory_used_from_outside"][1] == "GPU 2: 39 GiB in use, but no process is listed"
 
 
 def test_nodes_of_one_nvlink_rack_without_a_channel(library: Path, tmp_path: Path) -> None:
@@ -1211,6 +1211,6 @@ def test_ranks_on_the_instances_of_a_split_gpu(library: Path, tmp_path: Path) ->
     old = ("driver.version = 550.127.05", FAULTS["mig_on"].replace("0.mig", "*.mig"))
     snapshot = read(library, machine(tmp_path, "a100_sxm_x4", *old))
     found = judge(snapshot, config=config())
-    assert found["mig_with_several_ranks"][1] == "4 ranks, and CUDA shows each of them one MIG instance"
+    assert found["mig_with_several_ranks"][1] == "4 ranks, but CUDA shows each of them the same MIG instance"
     assert found["gpus_all_split_by_mig"][0] == "info"
     assert "gpu_split_by_mig" not in found

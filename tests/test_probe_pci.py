@@ -262,7 +262,7 @@ def test_the_topology_file_of_another_machine(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "topo.xml").write_text(TOPOLOGY)
     monkeypatch.setenv("NCCL_TOPO_FILE", str(tmp_path / "topo.xml"))
     found = problem("topology_file_misfit", **machine_facts(machine.pci(), env={"NCCL_TOPO_FILE": "x"}))
-    assert "does not describe 2 of 4 GPUs" in found.title
+    assert "lacks 2 of this machine's 4 GPUs" in found.title
     assert found.fixes[0].commands == ("unset NCCL_TOPO_FILE",)
 
 
@@ -342,7 +342,7 @@ def test_p2p_through_a_translating_iommu(tmp_path: Path) -> None:
     """Two cards of an AMD workstation, as in NVIDIA/nccl#2079; the standard cause of hangs of two GPUs."""
     known = machine_facts(sysfs.workstation(tmp_path).pci(), "NVIDIA RTX 5880 Ada Generation")
     found = problem("iommu_translates_peer_traffic", **known | {"kernel": kernel(iommu="translating")})
-    assert "NCCL takes this way" in found.cause, "on AMD with two GPUs it does"
+    assert "NCCL uses this path" in found.cause, "on AMD with two GPUs it does"
     assert any("iommu=pt" in command for command in found.fixes[0].commands)
     assert found.fixes[1].commands == ("export NCCL_P2P_DISABLE=1",)
     assert isinstance(answer("iommu_translates_peer_traffic", known | {"kernel": kernel(iommu="passthrough")}), Ok)
@@ -351,7 +351,7 @@ def test_p2p_through_a_translating_iommu(tmp_path: Path) -> None:
 def test_acs_on_a_plx_switch(tmp_path: Path) -> None:
     known = machine_facts(sysfs.plx_box(tmp_path / "a", acs=sysfs.ACS_REDIRECTS).pci())
     found = problem("pcie_acs_redirects", **known)
-    assert "6 pairs" in found.title
+    assert "6 device pairs" in found.title
     assert "0000:3b:00.0 0000:3c:00.0 0000:3c:04.0 0000:3c:08.0 0000:3c:0c.0" in found.fixes[0].commands[0]
     assert isinstance(answer("pcie_acs_redirects", machine_facts(sysfs.plx_box(tmp_path / "b").pci())), Ok)
     unread = machine_facts(sysfs.without_root(sysfs.plx_box(tmp_path / "c").pci()))
@@ -363,14 +363,14 @@ def test_acs_between_gpus_and_network_cards(tmp_path: Path) -> None:
     machine = sysfs.roce_box(tmp_path)
     machine.put("0000:02:01.0", "config", sysfs.config_space(0x1000, 0xC030, acs=sysfs.ACS_REDIRECTS))
     known = machine_facts(machine.pci())
-    assert "1 pair of neighbours" in problem("pcie_acs_redirects", **known | {"plan": Plan(nodes=2)}).title
+    assert "1 device pair" in problem("pcie_acs_redirects", **known | {"plan": Plan(nodes=2)}).title
     assert isinstance(answer("pcie_acs_redirects", known), Skip), "one machine does not use the card"
 
 
 def test_a_narrow_link_above_a_switch(dgx: sysfs.Machine) -> None:
     dgx.put("0000:3b:00.0", "current_link_width", "4\n")
     found = problem("pcie_switch_uplink_narrow", **machine_facts(dgx.pci()))
-    assert "PCIe switch 0000:3b:00.0: x4 to the host, x16" in found.title
+    assert "PCIe switch 0000:3b:00.0: x4 to the host, other switches x16" in found.title
 
 
 def test_fatal_errors(dgx: sysfs.Machine) -> None:

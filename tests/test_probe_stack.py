@@ -214,9 +214,7 @@ def test_requirements_come_from_the_packages_themselves(tmp_path: Path) -> None:
     assert requires["torch"] == ["python>=3.10", "nvidia-cublas-cu12==12.8.4.1", "triton==3.5.1"]
     assert requires["torchvision"] == ["torch==2.9.0"]
     assert requires["trl"] == ["transformers>=4.56"]
-    fires(
-        "requirement_not_met", found, r"torch 2.9.1 asks for triton==3.5.1, missing is there; torchvision 0.24.0 asks"
-    )
+    fires("requirement_not_met", found, r"torch 2.9.1 requires triton==3.5.1, which is missing; torchvision 0.24.0 req")
     fires("cuda_wheels_not_as_required", found, r"nvidia-cublas-cu12 missing \(torch requires ==12.8.4.1\)")
 
 
@@ -331,7 +329,7 @@ def test_two_versions_recorded_in_one_folder(tmp_path: Path) -> None:
     install_torch(tmp_path, "2.9.1")
     (tmp_path / "torch-2.5.1-py3.11.egg-info").mkdir()
     found = asked(PACKAGES, {"PYTHONPATH": tmp_path})
-    fires("package_installed_over_another", found, "torch 2.5.1 and 2.9.1 in one folder")
+    fires("package_installed_over_another", found, "torch 2.5.1 and 2.9.1 in one directory")
 
 
 def test_a_checkout_without_metadata_is_a_copy(tmp_path: Path) -> None:
@@ -499,7 +497,7 @@ def test_a_file_that_hides_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "random": str(tmp_path / "random.py"), "torch": str(tmp_path / "torch.py"),
         "accelerate": str(tmp_path / "accelerate"),  # there is no xformers here that could be hidden
     }  # fmt: skip
-    fires("module_shadowed_here", found, "random.py, torch.py and accelerate/ hide")
+    fires("module_shadowed_here", found, "random.py, torch.py and accelerate/ shadow")
 
 
 def test_a_packages_own_checkout_hides_nothing(tmp_path: Path) -> None:
@@ -537,7 +535,7 @@ def test_a_preloaded_nccl_is_asked_itself(compiled: Compile, tmp_path: Path) -> 
     quiet("nccl_not_the_wheels", found)
     old = compiled(tmp_path / "old" / "libnccl.so.2", NCCL_C, "-DVERSION=22105")
     found = asked(PACKAGES, {"PYTHONPATH": site, "LD_PRELOAD": old})
-    fires("nccl_not_the_wheels", found, "NCCL 2.21.5 is preloaded over the wheel's 2.29.7")
+    fires("nccl_not_the_wheels", found, "LD_PRELOAD loads NCCL 2.21.5 instead of the wheel's 2.29.7")
     assert found["libraries"]["found"][0]["origin"] == "preload"
     quiet("preload_hooks_ranks", found)
 

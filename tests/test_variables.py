@@ -126,12 +126,12 @@ GOOD: dict[str, tuple[str, ...]] = {
 # Nonsense, and mistakes seen in issues; the second is what is said of it.
 BAD: dict[str, tuple[tuple[str, str], ...]] = {
     "NCCL_SOCKET_IFNAME": (
-        ("eth0, eth1", "blanks"), ("eth0;eth1", "semicolons"), ("eth*", "literally"), ("eth0,^lo", "before the whole"),
-        ("!lo", "before the whole"), ("e", "too short"),
+        ("eth0, eth1", "spaces"), ("eth0;eth1", "semicolons"), ("eth*", "literally"), ("eth0,^lo", "start of the list"),
+        ("!lo", "start of the list"), ("e", "too short"),
     ),
     "NCCL_SOCKET_FAMILY": (("af_inet", "AF_INET"), ("IPv4", "AF_INET"), ("4", "AF_INET")),
     "NCCL_SOCKET_NTHREADS": (("0", "1 to 16"), ("17", "1 to 16")),
-    "NCCL_IB_HCA": (("mlx5_0:a", "port number"), ("mlx5_0 mlx5_1", "blanks"), ("mlx5_0:1:2:3:4", "dropped")),
+    "NCCL_IB_HCA": (("mlx5_0:a", "port number"), ("mlx5_0 mlx5_1", "spaces"), ("mlx5_0:1:2:3:4", "is ignored")),
     "NCCL_IB_TIMEOUT": (("0", "no timeout"), ("32", "no timeout"), ("22s", "reads 22")),
     "NCCL_IB_RETRY_CNT": (("8", "0 to 7"), ("seven", "reads 0")),
     "NCCL_IB_ADDR_RANGE": (("10.0.0.0", "CIDR"), ("10.0.0.0/33", "more than 32"), ("fd00::/129", "more than 128")),
@@ -140,7 +140,7 @@ BAD: dict[str, tuple[tuple[str, str], ...]] = {
     "NCCL_DEBUG": (("1", "nothing is logged"), ("DEBUG", "nothing"), ("ERROR", "nothing")),
     "NCCL_DEBUG_FILE": (("~/nccl.log", "~"),),
     "NCCL_DEBUG_SUBSYS": (("NETWORK", "default"), ("INIT,NETWORK", "default"), ("INIT;ENV", "default")),
-    "NCCL_CTA_POLICY": (("7", "DEFAULT"), ("FAST", "no policy")),
+    "NCCL_CTA_POLICY": (("7", "DEFAULT"), ("FAST", "not a policy")),
     "NCCL_NETDEVS_POLICY": (("MAX", "AUTO"), ("MAX:0", "AUTO"), ("2", "AUTO")),
     "NCCL_TOPO_FILE": (("~/topo.xml", "~"),),
     "NCCL_P2P_DISABLE": (("true", "reads 0"), ("yes", "reads 0"), ("2", "only 1")),
@@ -153,9 +153,9 @@ BAD: dict[str, tuple[tuple[str, str], ...]] = {
     "NCCL_LL128_NTHREADS": (("9" * 40, "too large"),),
     "NCCL_CHECK_MODE": (("1", "DEFAULT"),),
     "NCCL_ALGO": (
-        ("Rings", "stops with an error"), ("Ring, Tree", "blank included"),
-        ("allgather:ring;tree", "names no function"),
-        ("allsum:ring", "no function of NCCL"), ("allreduce:", "is unknown"), ("Collnet", "is unknown"),
+        ("Rings", "stops with an error"), ("Ring, Tree", "with a space"),
+        ("allgather:ring;tree", "has no function name"),
+        ("allsum:ring", "not an NCCL function"), ("allreduce:", "is unknown"), ("Collnet", "is unknown"),
     ),
     "NCCL_PROTO": (("LL64", "stops"), ("Ring", "stops")),
     "NCCL_NVLS_ENABLE": (("3", "0 to 2"), ("true", "reads 0")),

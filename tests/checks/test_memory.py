@@ -39,7 +39,7 @@ CASES = (
         gpus=gpus(4, gpu(1, memory_free_bytes=0)), plan=Plan(expect_free_bytes=70 * GIB),
         visible=seen(0, 2, 3, value="0,2,3")),
     skips("gpu_memory_below_plan", "--expect-free"),
-    skips("gpu_memory_below_plan", "no visible GPU tells",
+    skips("gpu_memory_below_plan", "not reported by any visible GPU",
         gpus=gpus(memory_free_bytes=None), plan=Plan(expect_free_bytes=1)),
     # gpu_memory_sizes_differ: by more than 1 %
     warns("gpu_memory_sizes_differ", "GPU 1: 75 GiB of memory, the others have 80 GiB", "nvidia-smi -q -d ECC",
@@ -51,17 +51,17 @@ CASES = (
     well("gpu_memory_sizes_differ", "4 of 4", gpus=gpus(4, gpu(1, name="NVIDIA L4", memory_total_bytes=23 * GIB))),
     well("gpu_memory_sizes_differ", "3 of 4", gpus=gpus(4, gpu(1, mig_mode=True, memory_total_bytes=40 * GIB))),
     well("gpu_memory_sizes_differ", "2 of 2", gpus=gpus(3, gpu(1, memory_total_bytes=40 * GIB)), visible=seen(0, 2)),
-    skips("gpu_memory_sizes_differ", "no visible GPU tells", gpus=gpus(memory_total_bytes=None)),
-    skips("gpu_memory_sizes_differ", "no visible GPU tells", gpus=(lost(0),)),
+    skips("gpu_memory_sizes_differ", "no visible GPU reports its memory size", gpus=gpus(memory_total_bytes=None)),
+    skips("gpu_memory_sizes_differ", "no visible GPU reports its memory size", gpus=(lost(0),)),
     # gpu_free_memory_uneven: by 1 GiB
-    informs("gpu_free_memory_uneven", "GPU 0: 78 GiB free, elsewhere 79 GiB", "nvidia-smi",
+    informs("gpu_free_memory_uneven", "GPU 0: 78 GiB free, others up to 79 GiB", "nvidia-smi",
         gpus=gpus(2, gpu(0, memory_free_bytes=78 * GIB), memory_free_bytes=79 * GIB)),
-    well("gpu_free_memory_uneven", "even on 2 of 2",
+    well("gpu_free_memory_uneven", "free memory is similar on 2 of 2 visible GPUs",
         gpus=gpus(2, gpu(0, memory_free_bytes=78 * GIB + 1), memory_free_bytes=79 * GIB)),
     well("gpu_free_memory_uneven", "4 of 4", gpus=gpus(4, gpu(3, name="NVIDIA L4", memory_free_bytes=22 * GIB))),
-    skips("gpu_free_memory_uneven", "no visible GPU tells", gpus=gpus(memory_free_bytes=None)),
+    skips("gpu_free_memory_uneven", "no visible GPU reports its free memory", gpus=gpus(memory_free_bytes=None)),
     # gpu_memory_used_from_outside: more than 2 GiB beyond what the driver reserves, in a container
-    warns("gpu_memory_used_from_outside", "GPU 1: 31 GiB in use, and no process is listed",
+    warns("gpu_memory_used_from_outside", "GPU 1: 31 GiB in use, but no process is listed",
         "export CUDA_VISIBLE_DEVICES=0,2,3", container=DOCKER,
         gpus=gpus(4, gpu(1, memory_used_bytes=31 * GIB + RESERVED))),
     warns("gpu_memory_used_from_outside", "GPU 0: 2.0 GiB", "nvidia-smi", container=DOCKER,
@@ -73,12 +73,12 @@ CASES = (
     skips("gpu_memory_used_from_outside", "not a container", gpus=gpus(memory_used_bytes=31 * GIB)),
     skips("gpu_memory_used_from_outside", "not a container", container=WSL, gpus=gpus(memory_used_bytes=31 * GIB)),
     # on a Grace machine the kernel keeps pages in the GPU's memory
-    skips("gpu_memory_used_from_outside", "tells", container=DOCKER,
+    skips("gpu_memory_used_from_outside", "not reported by any visible GPU", container=DOCKER,
         gpus=gpus(c2c_enabled=True, memory_used_bytes=31 * GIB)),
-    skips("gpu_memory_used_from_outside", "tells", container=DOCKER,
+    skips("gpu_memory_used_from_outside", "not reported by any visible GPU", container=DOCKER,
         gpus=gpus(memory_used_bytes=31 * GIB, processes=(process(memory_bytes=None),))),
     # gpu_busy_without_process: above 20 %
-    warns("gpu_busy_without_process", "GPU 2: 21 % busy, and no process is listed", "sudo fuser -v /dev/nvidia6",
+    warns("gpu_busy_without_process", "GPU 2: 21 % busy, but no process is listed", "sudo fuser -v /dev/nvidia6",
         gpus=gpus(4, gpu(2, utilization_percent=21, minor=6))),
     warns("gpu_busy_without_process", "GPU 2", "export CUDA_VISIBLE_DEVICES=0,1,3", container=DOCKER,
         gpus=gpus(4, gpu(2, utilization_percent=97))),
@@ -87,18 +87,20 @@ CASES = (
     well("gpu_busy_without_process", "4 of 4", gpus=gpus(utilization_percent=20)),
     well("gpu_busy_without_process", "4 of 4", gpus=gpus(utilization_percent=97, processes=(process(),))),
     # while a driver starts, it scrubs the memory
-    skips("gpu_busy_without_process", "had to be started", driver=driver(init_s=0.5),
+    skips("gpu_busy_without_process", "not reported by any visible GPU, or the driver was only just started",
+        driver=driver(init_s=0.5),
         gpus=gpus(utilization_percent=97, persistence_mode=False)),
     warns("gpu_busy_without_process", "GPU 0", "/dev/nvidia0", driver=driver(init_s=0.49),
         gpus=gpus(1, utilization_percent=97, persistence_mode=False)),
     skips("gpu_busy_without_process", "Windows", container=WSL, gpus=gpus(utilization_percent=97)),
-    skips("gpu_busy_without_process", "tells", gpus=gpus(processes=None)),
+    skips("gpu_busy_without_process", "not reported by any visible GPU, or the driver was only just started",
+        gpus=gpus(processes=None)),
     # gpu_bar1_exhausted: at 95 %
     warns("gpu_bar1_exhausted", "GPU 0: BAR1 is full (243 MiB of 256 MiB)", "nvidia-smi -q -d MEMORY",
         gpus=gpus(1, bar1_total_bytes=256 * MIB, bar1_used_bytes=256 * MIB * 95 // 100 + 1)),
-    well("gpu_bar1_exhausted", "room in BAR1 on 1 of 1",
+    well("gpu_bar1_exhausted", "free space in BAR1 on 1 of 1 visible GPUs",
         gpus=gpus(1, bar1_total_bytes=256 * MIB, bar1_used_bytes=256 * MIB * 95 // 100)),
-    skips("gpu_bar1_exhausted", "tells", gpus=gpus(bar1_total_bytes=None)),
+    skips("gpu_bar1_exhausted", "not reported by any visible GPU", gpus=gpus(bar1_total_bytes=None)),
 )  # fmt: skip
 
 
@@ -109,9 +111,9 @@ def test_answer(case: Case) -> None:
 
 def test_a_screen_is_named_as_what_takes_the_memory() -> None:
     shown = problem("gpu_free_memory_uneven", gpus=gpus(2, gpu(0, memory_free_bytes=70 * GIB, display_active=True)))
-    assert shown.cause == "GPU 0 drives a screen."
+    assert shown.cause == "GPU 0 drives a display."
     desktop = process(kind="graphics", name="Xorg")
     listed = problem("gpu_free_memory_uneven", gpus=gpus(2, gpu(0, memory_free_bytes=70 * GIB, processes=(desktop,))))
-    assert listed.cause == "GPU 0 drives a screen."
+    assert listed.cause == "GPU 0 drives a display."
     other = problem("gpu_free_memory_uneven", gpus=gpus(2, gpu(0, memory_free_bytes=70 * GIB)))
     assert "screen" not in other.cause

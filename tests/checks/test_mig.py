@@ -20,27 +20,29 @@ CASES = (
     warns("gpu_split_by_mig", "GPU 3 split by MIG", "export CUDA_VISIBLE_DEVICES=0,1,2", gpus=MIXED, driver=OLD),
     well("gpu_split_by_mig", "MIG is off on 4 of 4"),
     well("gpu_split_by_mig", "MIG is off on 3 of 3", gpus=MIXED, visible=seen(0, 1, 2, value="0,1,2")),
-    well("gpu_split_by_mig", "all visible GPUs are split alike", gpus=gpus(**SPLIT)),
-    skips("gpu_split_by_mig", "knows MIG", gpus=gpus(mig_mode=None)),
+    well("gpu_split_by_mig", "all visible GPUs are split", gpus=gpus(**SPLIT)),
+    skips("gpu_split_by_mig", "no visible GPU supports MIG", gpus=gpus(mig_mode=None)),
     # gpus_all_split_by_mig
     informs("gpus_all_split_by_mig", "GPU 0 and 1 split by MIG into 4 instances", "export CUDA_VISIBLE_DEVICES=MIG-1",
         gpus=gpus(2, **SPLIT)),
     informs("gpus_all_split_by_mig", "GPU 0 split by MIG into 2 instances", "-mig 0",
         gpus=gpus(1, **SPLIT), driver=OLD),
     well("gpus_all_split_by_mig", "there are whole GPUs", gpus=MIXED),
-    well("gpus_all_split_by_mig", "names the instance MIG-2", gpus=gpus(1, **SPLIT), visible=seen(mig="MIG-2")),
-    well("gpus_all_split_by_mig", "names the instance MIG-2 and 1 more", gpus=gpus(1, **SPLIT),
+    well("gpus_all_split_by_mig", "CUDA_VISIBLE_DEVICES selects the instance MIG-2",
+        gpus=gpus(1, **SPLIT), visible=seen(mig="MIG-2")),
+    well("gpus_all_split_by_mig", "CUDA_VISIBLE_DEVICES selects the instance MIG-2 and 1 more", gpus=gpus(1, **SPLIT),
         visible=seen(mig="MIG-2", more_mig=("MIG-1",))),
-    skips("gpus_all_split_by_mig", "knows MIG", gpus=gpus(mig_mode=None)),
+    skips("gpus_all_split_by_mig", "no visible GPU supports MIG", gpus=gpus(mig_mode=None)),
     # mig_without_instance
-    warns("mig_without_instance", "GPU 1: MIG is on, without an instance", "sudo nvidia-smi mig -i 1 -cgi 0 -C",
+    warns("mig_without_instance", "GPU 1: MIG is enabled, but there is no instance to use",
+        "sudo nvidia-smi mig -i 1 -cgi 0 -C",
         gpus=gpus(4, gpu(1, **EMPTY))),
     well("mig_without_instance", "instances on 1 of 4", gpus=MIXED),
     skips("mig_without_instance", "no visible GPU is split"),
     skips("mig_without_instance", "no visible GPU is split",
         gpus=gpus(4, gpu(1, trouble=("mig_uuids: NVML: UNKNOWN",), **EMPTY))),
     # mig_with_several_ranks: where CUDA shows one instance
-    fails("mig_with_several_ranks", "4 ranks, and CUDA shows each of them one MIG instance", "mgpu configure",
+    fails("mig_with_several_ranks", "4 ranks, but CUDA shows each of them the same MIG instance", "mgpu configure",
         gpus=gpus(**SPLIT), driver=OLD),
     fails("mig_with_several_ranks", "4 ranks", "export CUDA_VISIBLE_DEVICES=0,1,2", gpus=MIXED, driver=OLD),
     fails("mig_with_several_ranks", "4 ranks", "mgpu configure", gpus=gpus(**SPLIT), driver=OLD,
@@ -48,7 +50,8 @@ CASES = (
     well("mig_with_several_ranks", "one process, one instance", gpus=gpus(**SPLIT), driver=OLD, config=ONE),
     skips("mig_with_several_ranks", "driver 580.65.06 lists", gpus=gpus(**SPLIT)),
     skips("mig_with_several_ranks", "driver 570.26 lists", gpus=gpus(**SPLIT), driver=driver(version="570.26")),
-    skips("mig_with_several_ranks", "does not tell", gpus=gpus(**SPLIT), driver=driver(version=None)),
+    skips("mig_with_several_ranks", "the driver does not report its version",
+        gpus=gpus(**SPLIT), driver=driver(version=None)),
     skips("mig_with_several_ranks", "no visible GPU is split", driver=OLD),
     skips("mig_with_several_ranks", "on the CPU", gpus=gpus(**SPLIT), driver=OLD, config=CPU),
     skips("mig_with_several_ranks", "number of processes", gpus=gpus(**SPLIT), driver=OLD,
@@ -62,5 +65,5 @@ def test_answer(case: Case) -> None:
 
 
 def test_what_cuda_shows_depends_on_the_driver() -> None:
-    assert "no whole GPU beside it" in problem("gpu_split_by_mig", gpus=MIXED, driver=OLD).cause
-    assert "beside the whole GPUs" in problem("gpu_split_by_mig", gpus=MIXED).cause
+    assert "no whole GPU." in problem("gpu_split_by_mig", gpus=MIXED, driver=OLD).cause
+    assert "alongside whole GPUs" in problem("gpu_split_by_mig", gpus=MIXED).cause

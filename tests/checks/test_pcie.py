@@ -83,11 +83,12 @@ def file_of(*buses: int, **changes: Any) -> Any:
 
 CASES = (
     # gpu_off_the_bus
-    fails("gpu_off_the_bus", "1 GPU on the bus does not answer (0000:1b:00.0)", "Power the machine off",
+    fails("gpu_off_the_bus", "1 GPU on the bus does not respond (0000:1b:00.0)", "Power the machine off",
         pci=pci(pci_device(0), pci_device(1, answers=False), nic(0))),
-    fails("gpu_off_the_bus", "2 GPUs on the bus do not answer", "sudo lspci -vvs 0000:1a:00.0",
+    fails("gpu_off_the_bus", "2 GPUs on the bus do not respond (0000:1a:00.0 and 0000:1b:00.0)",
+        "sudo lspci -vvs 0000:1a:00.0",
         pci=pci(pci_device(0, answers=False), pci_device(1, answers=False))),
-    well("gpu_off_the_bus", "4 GPUs on the bus answer"),
+    well("gpu_off_the_bus", "4 GPUs on the bus respond"),
     well("gpu_off_the_bus", "1 GPU", pci=pci(pci_device(0), pci_device(1, answers=None))),  # one is asleep
     well("gpu_off_the_bus", "1 GPU", pci=pci(pci_device(0), nic(0, answers=False))),
     skips("gpu_off_the_bus", "no GPU", pci=pci(pci_device(0, answers=None))),
@@ -105,12 +106,13 @@ CASES = (
     well("pcie_width_reduced", "full width on 3 of 4", gpus=gpus(4, gpu(0, pcie_width=None))),
     well("pcie_width_reduced", "full width on 2 of 2",
         gpus=gpus(2, gpu(1, name="NVIDIA GeForce RTX 4060", pcie_width=8, pcie_width_max=8))),
-    well("pcie_width_reduced", "the same width, x8, on 4 of 4", host=VM, gpus=gpus(pcie_width=8)),
-    skips("pcie_width_reduced", "tells its width", gpus=gpus(pcie_width_max=None)),
-    skips("pcie_width_reduced", "tells its width",
+    well("pcie_width_reduced", "the same width (x8) on 4 of 4 GPUs", host=VM, gpus=gpus(pcie_width=8)),
+    skips("pcie_width_reduced", "no GPU here reports its PCIe width", gpus=gpus(pcie_width_max=None)),
+    skips("pcie_width_reduced", "no GPU here reports its PCIe width",
         gpus=gpus(1, name="NVIDIA GeForce RTX 4070 Laptop GPU", pcie_width=8)),
     # pcie_switch_uplink_narrow
-    warns("pcie_switch_uplink_narrow", "PCIe switch 0000:11:00.0: x8 to the host, x16 on", "lspci -vvs 0000:11:00.0",
+    warns("pcie_switch_uplink_narrow", "PCIe switch 0000:11:00.0: x8 to the host, other switches x16",
+        "lspci -vvs 0000:11:00.0",
         pci=switches(16, 8)),
     well("pcie_switch_uplink_narrow", "x16 above 2 PCIe switches", pci=switches(16, 16)),
     well("pcie_switch_uplink_narrow", "x8 above 2 PCIe switches", pci=switches(8, 8)),  # built so
@@ -118,53 +120,71 @@ CASES = (
     well("pcie_switch_uplink_narrow", "x16 above 1 PCIe switch", pci=switches(16, None)),
     skips("pcie_switch_uplink_narrow", "no PCIe switch"),
     # pcie_generation_limited
-    informs("pcie_generation_limited", "GPU 0: PCIe gen 4, the GPU can gen 5", "Another slot",
+    informs("pcie_generation_limited", "GPU 0: PCIe gen 4, the GPU supports gen 5",
+        "Use another slot, or change this slot's BIOS setting.",
         gpus=gpus(4, gpu(0, pcie_generation_max=4))),
     well("pcie_generation_limited", "full generation on 4 of 4"),
-    skips("pcie_generation_limited", "tells", gpus=gpus(pcie_generation_max_gpu=None)),
+    skips("pcie_generation_limited", "not reported by any GPU here", gpus=gpus(pcie_generation_max_gpu=None)),
     # pcie_generation_low_under_load
     warns("pcie_generation_low_under_load", "GPU 1: PCIe gen 1 of 5 while 97% busy", "pcie_aspm",
         gpus=gpus(4, busy(pcie_generation=1))),
     warns("pcie_generation_low_under_load", "GPU 1: PCIe gen 4 of 5 while 50% busy", "Reseat",
         gpus=gpus(4, busy(utilization_percent=50, performance_state=2))),
     well("pcie_generation_low_under_load", "full generation on 1 busy GPU", gpus=gpus(4, busy(pcie_generation=5))),
-    skips("pcie_generation_low_under_load", "at work", gpus=gpus(4, busy(utilization_percent=49))),
-    skips("pcie_generation_low_under_load", "at work", gpus=gpus(4, busy(performance_state=3))),
-    skips("pcie_generation_low_under_load", "at work", gpus=gpus(4, busy(performance_state=None))),
-    skips("pcie_generation_low_under_load", "at work",  # the driver starts, and scrubs memory
+    skips("pcie_generation_low_under_load", "no GPU is busy (an idle GPU slows its link down)",
+        gpus=gpus(4, busy(utilization_percent=49))),
+    skips("pcie_generation_low_under_load", "no GPU is busy (an idle GPU slows its link down)",
+        gpus=gpus(4, busy(performance_state=3))),
+    skips("pcie_generation_low_under_load", "no GPU is busy (an idle GPU slows its link down)",
+        gpus=gpus(4, busy(performance_state=None))),
+    skips("pcie_generation_low_under_load", "no GPU is busy (an idle GPU slows its link down)",
+         # the driver starts, and scrubs memory
         gpus=gpus(4, busy(persistence_mode=False)), driver=driver(init_s=2.5)),
-    skips("pcie_generation_low_under_load", "at work", gpus=gpus(pcie_generation=1, performance_state=8)),  # idle
+    skips("pcie_generation_low_under_load", "no GPU is busy (an idle GPU slows its link down)",
+        gpus=gpus(pcie_generation=1, performance_state=8)),  # idle
     # pcie_fatal_errors
     warns("pcie_fatal_errors", "3 fatal PCIe errors since boot (0000:1b:00.0 and 0000:5a:00.0)", "lspci -vvs 0000:1b",
         pci=pci(pci_device(0), pci_device(1, aer_fatal=1), nic(0, aer_fatal=2))),
     well("pcie_fatal_errors", "no fatal PCIe errors on 8 devices"),
     skips("pcie_fatal_errors", "counts no", pci=pci(pci_device(0, aer_fatal=None))),
     # iommu_translates_peer_traffic
-    warns("iommu_translates_peer_traffic", "the IOMMU translates, and 6 GPU pairs would talk over PCIe (GPU 0 and 1)",
+    warns("iommu_translates_peer_traffic",
+        "the IOMMU translates, but 6 GPU pairs would use peer access over PCIe (GPUs 0 and 1)",
         "iommu=pt", **translating()),
     warns("iommu_translates_peer_traffic", "1 GPU pair", "export NCCL_P2P_DISABLE=1",
         **translating(visible=seen(0, 1), pci=pci(cpu_vendor="amd"))),
     well("iommu_translates_peer_traffic", "IOMMU off", links=PCIE),
-    well("iommu_translates_peer_traffic", "IOMMU passes through", links=PCIE, kernel=kernel(iommu="passthrough")),
-    skips("iommu_translates_peer_traffic", "no visible GPUs that reach", **translating(links=links())),  # NVLink
-    skips("iommu_translates_peer_traffic", "no visible GPUs that reach", **translating(visible=seen(0))),
-    skips("iommu_translates_peer_traffic", "no visible GPUs that reach",
+    well("iommu_translates_peer_traffic", "IOMMU in passthrough mode", links=PCIE, kernel=kernel(iommu="passthrough")),
+    skips("iommu_translates_peer_traffic", "no peer access over PCIe between visible GPUs",
+        **translating(links=links())),  # NVLink
+    skips("iommu_translates_peer_traffic", "no peer access over PCIe between visible GPUs",
+        **translating(visible=seen(0))),
+    skips("iommu_translates_peer_traffic", "no peer access over PCIe between visible GPUs",
         **translating(links=links(nvlinks=0, p2p_read=2, p2p_write=2))),  # consumer cards
     skips("iommu_translates_peer_traffic", "a virtual machine", **translating(host=VM)),
     skips("iommu_translates_peer_traffic", "x86", **translating(host=host(machine="aarch64"))),
-    skips("iommu_translates_peer_traffic", "sudo dmesg", **translating(kernel=kernel(iommu=None))),
+    skips("iommu_translates_peer_traffic",
+        "the IOMMU mode cannot be read here. As root: dmesg | grep -i -e DMAR -e IOMMU",
+        **translating(kernel=kernel(iommu=None))),
     # pcie_acs_redirects
-    warns("pcie_acs_redirects", "ACS redirects the traffic of 6 pairs of neighbours (0000:1a:00.0 and 0000:1b:00.0)",
+    warns("pcie_acs_redirects",
+        "ACS redirects traffic through the CPU for 6 device pairs (0000:1a:00.0 and 0000:1b:00.0)",
         "sudo setpci -s $port ECAP_ACS+0x6.w=0000", links=PCIE, pci=below(True, True, True, True)),
-    warns("pcie_acs_redirects", "3 pairs", "for port in 0000:3b:00.0 0000:3c:01.0; do", links=PCIE,
+    warns("pcie_acs_redirects",
+        "ACS redirects traffic through the CPU for 3 device pairs (0000:1a:00.0 and 0000:1b:00.0)",
+        "for port in 0000:3b:00.0 0000:3c:01.0; do", links=PCIE,
         pci=below(False, True, False, False)),
     # GPUs that NVLink joins, but neighbours of network cards, and several machines
-    warns("pcie_acs_redirects", "16 pairs", "NCCL_P2P_DISABLE=1", plan=TWO, pci=below(*(True,) * 4, nics=True)),
-    well("pcie_acs_redirects", "no ACS redirection between 6 pairs", links=PCIE, pci=below()),
-    well("pcie_acs_redirects", "between 16 pairs", plan=TWO, pci=below(nics=True)),
+    warns("pcie_acs_redirects",
+        "ACS redirects traffic through the CPU for 16 device pairs (0000:1a:00.0 and 0000:5a:00.0)",
+        "NCCL_P2P_DISABLE=1", plan=TWO, pci=below(*(True,) * 4, nics=True)),
+    well("pcie_acs_redirects", "no ACS redirection for 6 device pairs", links=PCIE, pci=below()),
+    well("pcie_acs_redirects", "no ACS redirection for 16 device pairs", plan=TWO, pci=below(nics=True)),
     skips("pcie_acs_redirects", "sudo lspci -vvv | grep ACSCtl", links=PCIE, pci=below(*(None,) * 4)),
-    skips("pcie_acs_redirects", "no two devices", pci=below(*(True,) * 4, nics=True)),  # NVLink, one machine
-    skips("pcie_acs_redirects", "no two devices", links=PCIE),  # each below a root port of its own
+    skips("pcie_acs_redirects", "no peer traffic below one PCIe switch in this run",
+        pci=below(*(True,) * 4, nics=True)),  # NVLink, one machine
+    skips("pcie_acs_redirects", "no peer traffic below one PCIe switch in this run",
+        links=PCIE),  # each below a root port of its own
     skips("pcie_acs_redirects", "virtual machines need", links=PCIE, pci=below(*(True,) * 4), host=VM),
     # pci_tree_hidden
     warns("pci_tree_hidden", "/sys shows 0 of 4 visible GPUs", "docker run -v /sys:/sys:ro",
@@ -173,29 +193,32 @@ CASES = (
         pci=pci(pci_device(0), pci_device(3))),
     well("pci_tree_hidden", "4 GPUs found in /sys"),
     skips("pci_tree_hidden", "WSL", pci=pci(devices=(), readable=False), container=WSL),
-    skips("pci_tree_hidden", "not several", pci=pci(devices=(), readable=False), visible=seen(0)),
-    skips("pci_tree_hidden", "not several", pci=pci(devices=(), readable=False), gpus=gpus(pci=None)),
+    skips("pci_tree_hidden", "fewer than two GPUs with a known PCI address",
+        pci=pci(devices=(), readable=False), visible=seen(0)),
+    skips("pci_tree_hidden", "fewer than two GPUs with a known PCI address",
+        pci=pci(devices=(), readable=False), gpus=gpus(pci=None)),
     # topology_file_misfit
-    warns("topology_file_misfit", "/opt/topo.xml does not describe 4 of 4 GPUs", "unset NCCL_TOPO_FILE",
+    warns("topology_file_misfit", "/opt/topo.xml lacks 4 of this machine's 4 GPUs", "unset NCCL_TOPO_FILE",
         pci=file_of(1, 2, 3, 4), env={"NCCL_TOPO_FILE": "/opt/topo.xml"}),
-    warns("topology_file_misfit", "does not describe 1 of 4", "Use the file of this machine type",
+    warns("topology_file_misfit", "/opt/topo.xml lacks 1 of this machine's 4 GPUs",
+        "Use the file for this machine type, or none.",
         pci=file_of(0x1A, 0x1B, 0x1C)),
     warns("topology_file_misfit", "NCCL_TOPO_FILE /x cannot be read: No such file", "unset NCCL_TOPO_FILE",
         pci=pci(topology_file="/x", topology_error="No such file or directory"), env={"NCCL_TOPO_FILE": "/x"}),
     well("topology_file_misfit", "describes 4 GPUs", pci=file_of(0x1A, 0x1B, 0x1C, 0x1D)),
     # a container that was given 4 of the 8 GPUs of the file
     well("topology_file_misfit", "describes 4 GPUs", pci=file_of(*range(0x1A, 0x22))),
-    skips("topology_file_misfit", "no topology file"),
-    skips("topology_file_misfit", "names no GPU", pci=file_of()),
-    skips("topology_file_misfit", "not known", pci=file_of(1), gpus=gpus(pci=None)),
+    skips("topology_file_misfit", "no NCCL topology file is set"),
+    skips("topology_file_misfit", "the file lists no GPU", pci=file_of()),
+    skips("topology_file_misfit", "the GPUs' PCI addresses are unknown", pci=file_of(1), gpus=gpus(pci=None)),
     # vm_topology_flat
     informs("vm_topology_flat", "KVM: 4 GPUs directly on the root bus", "export NCCL_P2P_DISABLE=1", **flat()),
     informs("vm_topology_flat", "KVM: 2 GPUs", "topology file", **flat(2)),
-    well("vm_topology_flat", "joined by NVLink", **flat() | {"links": links()}),
-    well("vm_topology_flat", "what is above the GPUs", host=VM, links=PCIE),
+    well("vm_topology_flat", "the GPUs are connected by NVLink", **flat() | {"links": links()}),
+    well("vm_topology_flat", "the bus shows the switches above the GPUs", host=VM, links=PCIE),
     well("vm_topology_flat", "/opt/topo.xml describes it", **flat(topology_file="/opt/topo.xml", topology_gpus=("x",))),
     skips("vm_topology_flat", "not a virtual machine", **flat() | {"host": host()}),
-    skips("vm_topology_flat", "not several", **flat() | {"visible": seen(0)}),
+    skips("vm_topology_flat", "fewer than two GPUs with a known PCI address", **flat() | {"visible": seen(0)}),
     skips("vm_topology_flat", "WSL", **flat(), container=WSL),
 )  # fmt: skip
 
@@ -208,13 +231,13 @@ def test_answer(case: Case) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "NCCL goes through host memory here, but copies"),
-        ({"links": links(nvlinks=0, topology="PXB")}, "NCCL takes this way"),
+        ({}, "NCCL uses host memory here, but copies"),
+        ({"links": links(nvlinks=0, topology="PXB")}, "NCCL uses this path"),
         (
             {"links": (link(0, 1, nvlinks=0),), "visible": seen(0, 1), "pci": pci(cpu_vendor="amd")},
-            "NCCL takes this way",
+            "NCCL uses this path",
         ),
-        ({"visible": seen(0, 1, 2), "pci": pci(cpu_vendor="amd")}, "NCCL goes through host memory"),
+        ({"visible": seen(0, 1, 2), "pci": pci(cpu_vendor="amd")}, "NCCL uses host memory"),
     ],
 )
 def test_the_cause_says_whether_nccl_takes_this_way(changes: dict[str, Any], words: str) -> None:

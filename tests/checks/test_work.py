@@ -29,31 +29,31 @@ NOW = {"idle_s": 1.0}
 SPINNING = {"now_percent": 100.0, "power_percent": 18.0, "usual_power_percent": 74.0, "idle_s": 0.0}
 
 CASES = (
-    informs("gpus_not_watched", "the GPUs were not watched", "nvidia-smi", run=run(gpus=None, gpus_gap="NVML hangs")),
-    informs("gpus_not_watched", "not watched to the end", "nvidia-smi", run=run(gpus_gap="NVML ended")),
-    well("gpus_not_watched", "4 GPUs watched"),
-    skips("gpus_not_watched", "no GPU was to be watched", run=run(gpus=None)),
+    informs("gpus_not_watched", "the GPUs were not monitored", "nvidia-smi", run=run(gpus=None, gpus_gap="NVML hangs")),
+    informs("gpus_not_watched", "the GPUs were not monitored to the end", "nvidia-smi", run=run(gpus_gap="NVML ended")),
+    well("gpus_not_watched", "4 GPUs monitored"),
+    skips("gpus_not_watched", "no GPU to monitor", run=run(gpus=None)),
 
-    warns("ranks_on_one_gpu", "4 ranks sit on GPU 0: rank 0, 1, 2 and 3", "LOCAL_RANK",
+    warns("ranks_on_one_gpu", "4 ranks share GPU 0: ranks 0, 1, 2 and 3", "LOCAL_RANK",
         run=of({"processes": (4000, 4001, 4002, 4003)}, GONE, GONE, GONE)),
-    warns("ranks_on_one_gpu", "2 ranks sit on GPU 1: rank 1 and 3", "set_device",
+    warns("ranks_on_one_gpu", "2 ranks share GPU 1: ranks 1 and 3", "set_device",
         run=of({}, {"processes": (4001, 4003)}, {}, GONE)),
     well("ranks_on_one_gpu", "more than one of 4 ranks"),
     well("ranks_on_one_gpu", "more than one of 4 ranks",
         run=of({"processes": (4000, 9001, 9002)})),  # a rank's own children
-    skips("ranks_on_one_gpu", "not told", run=of(**UNTOLD)),
+    skips("ranks_on_one_gpu", "unknown which rank was on which GPU", run=of(**UNTOLD)),
     skips("ranks_on_one_gpu", "8 ranks share 4 GPUs", run=replace(of({"processes": (4000, 4001)}), expected=8)),
 
-    warns("gpu_context_of_other_ranks", "rank 1, 2 and 3 also hold memory on GPU 0", "set_device",
+    warns("gpu_context_of_other_ranks", "ranks 1, 2 and 3 also use memory on GPU 0", "set_device",
         run=of({"processes": (4000, 4001, 4002, 4003)})),
-    warns("gpu_context_of_other_ranks", "rank 2 also holds memory on GPU 0", "map_location",
+    warns("gpu_context_of_other_ranks", "rank 2 also uses memory on GPU 0", "map_location",
         run=of({"processes": (4000, 4002)})),
     well("gpu_context_of_other_ranks", "every rank is on one GPU only"),
     well("gpu_context_of_other_ranks", "no GPU has two ranks",  # one process that spreads a model over all
         run=of(processes=(4000,))),
     well("gpu_context_of_other_ranks", "every rank is on one GPU only",  # it has no other: ranks_on_one_gpu tells it
         run=of({}, {"processes": (4001, 4003)}, {}, GONE)),
-    skips("gpu_context_of_other_ranks", "not told", run=of(**UNTOLD)),
+    skips("gpu_context_of_other_ranks", "unknown which rank was on which GPU", run=of(**UNTOLD)),
 
     warns("gpu_idle_in_run", "1 of 4 GPUs is not training: GPU 3 (rank 3)", "num_processes", run=of({}, {}, {}, GONE)),
     warns("gpu_idle_in_run", "3 of 4 GPUs are not training: GPU 1, 2 and 3", "cuda:0", run=of({}, GONE, GONE, GONE)),
@@ -66,11 +66,11 @@ CASES = (
     well("gpu_idle_in_run", "4 of 4 GPUs used"),
     well("gpu_idle_in_run", "4 of 4 GPUs used",  # no pids, but a context: it waits
         run=of({}, {}, {}, GONE | UNTOLD | {"peak_bytes": 1100 * MIB})),
-    well("gpu_idle_in_run", "3 of 4 GPUs used, 1 not told",
+    well("gpu_idle_in_run", "3 of 4 GPUs used, 1 unknown",
         run=of({}, {}, {}, {"processes": None, "busy_share": None})),
     well("gpu_idle_in_run", "3 of 4 GPUs used", run=of({}, {}, {}, GONE, samples=4)),
     skips("gpu_idle_in_run", "failed before", run=replace(of(GONE, GONE, GONE, GONE, samples=60), exit_code=1)),
-    skips("gpu_idle_in_run", "not told", run=run(gpus=None)),
+    skips("gpu_idle_in_run", "no data on GPU activity", run=run(gpus=None)),
 
     warns("gpu_starved", "the GPUs were busy 31 % of the time", "num_workers", run=of(busy_percent=31.0)),
     warns("gpu_starved", "the GPUs are busy 31 % of the time", "num_workers",
@@ -78,45 +78,51 @@ CASES = (
     well("gpu_starved", "93 % busy on average"),
     well("gpu_starved", "93 % busy", run=of({}, {}, {}, GONE)),
     skips("gpu_starved", "too short", run=replace(of(busy_percent=31.0), seconds=40.0)),
-    skips("gpu_starved", "not told", run=of(busy_percent=None)),
+    skips("gpu_starved", "no data on GPU utilization", run=of(busy_percent=None)),
 
     informs("gpu_memory_nearly_full", "GPU 2 (rank 2): memory nearly full, 78 GiB of 80 GiB", "accumulation",
         run=of({}, {}, {"peak_bytes": 78 * GIB})),
     well("gpu_memory_nearly_full", "at most 60 GiB of 80 GiB"),
-    skips("gpu_memory_nearly_full", "not told", run=of(peak_bytes=None)),
+    skips("gpu_memory_nearly_full", "no data on GPU memory", run=of(peak_bytes=None)),
 
     warns("gpus_uneven", "GPU 0 (rank 0) differed from the others: 78 GiB of memory, the others 52 GiB", "map_location",
         run=of({"peak_bytes": 78 * GIB}, *({"peak_bytes": 52 * GIB},) * 3)),
-    warns("gpus_uneven", "GPU 2 (rank 2) differed from the others: busy 20 % of the time, the others 93 %", "alone",
+    warns("gpus_uneven", "GPU 2 (rank 2) differed from the others: busy 20 % of the time, the others 93 %",
+        "mgpu doctor --deep",
         run=of({}, {}, {"busy_percent": 20.0})),
-    well("gpus_uneven", "4 GPUs did alike"),
-    well("gpus_uneven", "4 GPUs did alike", run=of({"peak_bytes": 66 * GIB})),
+    well("gpus_uneven", "4 GPUs evenly loaded"),
+    well("gpus_uneven", "4 GPUs evenly loaded", run=of({"peak_bytes": 66 * GIB})),
     skips("gpus_uneven", "fewer than two", run=run(gpus=gpus()[:1])),
-    skips("gpus_uneven", "not told", run=of(busy_percent=None, peak_bytes=None)),
+    skips("gpus_uneven", "no data on GPU activity", run=of(busy_percent=None, peak_bytes=None)),
 
     warns("gpu_fell_idle", "GPU 2 (rank 2) has been idle for 7 min while the others are busy", "py-spy dump --pid 4002",
         run=replace(of(NOW, NOW, IDLE, NOW), going=True)),
     warns("gpu_fell_idle", "all 4 GPUs have been idle for 7 min", "py-spy dump --pid 4000",
         run=replace(of(**IDLE), going=True)),
-    warns("gpu_fell_idle", "all 4 GPUs had been idle for 7 min", "See where",
+    warns("gpu_fell_idle", "all 4 GPUs had been idle for 7 min", "Check where its rank is.",
         run=replace(of(**IDLE), exit_code=130, signalled="SIGINT")),
-    well("gpu_fell_idle", "4 of 4 GPUs at work at last", run=of(**NOW)),
+    well("gpu_fell_idle", "4 of 4 GPUs busy at the last reading", run=of(**NOW)),
     well("gpu_fell_idle", "0 of 4 GPUs", run=of(**IDLE)),  # it ended well: the last minutes went into saving
     well("gpu_fell_idle", "2 of 4 GPUs", run=replace(of(NOW, NOW, IDLE | {"idle_s": 200.0}, NOW | {"idle_s": 90.0}),
         going=True)),
-    skips("gpu_fell_idle", "no GPU was seen at work", run=of(idle_s=None)),
+    skips("gpu_fell_idle", "no GPU was busy", run=of(idle_s=None)),
 
-    warns("gpus_spin_in_silence", "4 GPUs are 100 % busy at 18 % of their power, and nothing was printed for 12 min",
+    warns("gpus_spin_in_silence",
+        "all 4 GPUs are 100 % busy at 18 % of their power limit, without output for 12 min: probably a hang",
         "py-spy", run=replace(of(**SPINNING), going=True, quiet_s=720.0)),
-    well("gpus_spin_in_silence", "last output 12 min before; power at most 88 %",  # a long silence at full power
+    well("gpus_spin_in_silence", "last output 12 min ago, power at most 88 % of the limit",
+         # a long silence at full power
         run=replace(of(**SPINNING | {"power_percent": 88.0}), quiet_s=720.0)),
-    well("gpus_spin_in_silence", "last output 12 min before",  # a small model: its steps draw no more
+    well("gpus_spin_in_silence", "last output 12 min ago, power at most 18 % of the limit",
+         # a small model: its steps draw no more
         run=replace(of(**SPINNING | {"usual_power_percent": 20.0}), quiet_s=720.0)),
-    well("gpus_spin_in_silence", "last output 20 s before", run=replace(of(**SPINNING), quiet_s=20.0)),
-    skips("gpus_spin_in_silence", "not told", run=replace(of(**SPINNING | {"power_percent": None}), quiet_s=720.0)),
-    skips("gpus_spin_in_silence", "not told",  # what its steps drew is not known
+    well("gpus_spin_in_silence", "last output 20 s ago, power at most 18 % of the limit",
+        run=replace(of(**SPINNING), quiet_s=20.0)),
+    skips("gpus_spin_in_silence", "no data on GPU load, power or the run's output",
+        run=replace(of(**SPINNING | {"power_percent": None}), quiet_s=720.0)),
+    skips("gpus_spin_in_silence", "no data on GPU load, power or the run's output",  # what its steps drew is not known
         run=replace(of(**SPINNING | {"usual_power_percent": None}), quiet_s=720.0)),
-    skips("gpus_spin_in_silence", "not told",
+    skips("gpus_spin_in_silence", "no data on GPU load, power or the run's output",
         run=replace(of(SPINNING | {"usual_power_percent": None}, SPINNING, SPINNING, SPINNING), quiet_s=720.0)),
 )  # fmt: skip
 
@@ -129,4 +135,4 @@ def test_answer(case: Case) -> None:
 def test_what_ranks_do_not_touch_is_told_with_the_memory_of_all() -> None:
     found = problem("gpu_idle_in_run", run=of({}, {}, {}, GONE))
     assert found.evidence["gpu_3_peak_bytes"] == 600 * MIB and found.subjects == ("GPU 3",)
-    assert found.cause == "No process and no memory of the run was there, while GPU 0, 1 and 2 worked."
+    assert found.cause == "The run had no process and no memory there, while it used GPU 0, 1 and 2."

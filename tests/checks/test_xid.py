@@ -50,10 +50,12 @@ CASES = (
     warns("xid_gpu_fell_off_bus", "the GPU at 0000:1a:00: Xid 79", "power cables", kernel_log=kernel_log(event())),
     warns("xid_gpu_fell_off_bus", "a GPU: Xid 79", "reboot", kernel_log=kernel_log(event(pci=None))),
     warns("xid_gpu_fell_off_bus", "Xid 79", "reboot", kernel_log=kernel_log(xid(79, seconds_ago=DAY))),
-    warns("xid_gpu_fell_off_bus", "at a time not known", "reboot", kernel_log=kernel_log(xid(79, seconds_ago=None))),
-    warns("xid_gpu_fell_off_bus", "(2 such lines)", "reboot", kernel_log=kernel_log(xid(79), xid(79)), gpus=None),
-    well("xid_gpu_fell_off_bus", "no Xid 79 in the kernel's log in 24 h of it"),
-    well("xid_gpu_fell_off_bus", "in 5 min of it", kernel_log=kernel_log(since_s=300.0)),
+    warns("xid_gpu_fell_off_bus", "GPU 2 (0000:1a:00): Xid 79, GPU has fallen off the bus, at an unknown time",
+        "reboot", kernel_log=kernel_log(xid(79, seconds_ago=None))),
+    warns("xid_gpu_fell_off_bus", "GPU 2 (0000:1a:00): Xid 79, GPU has fallen off the bus, 2 min ago (2 log lines)",
+        "reboot", kernel_log=kernel_log(xid(79), xid(79)), gpus=None),
+    well("xid_gpu_fell_off_bus", "no Xid 79 in the kernel log (last 24 h)"),
+    well("xid_gpu_fell_off_bus", "no Xid 79 in the kernel log (last 5 min)", kernel_log=kernel_log(since_s=300.0)),
     well("xid_gpu_fell_off_bus", "no Xid 79", kernel_log=kernel_log(xid(79, seconds_ago=DAY + 1))),
     well("xid_gpu_fell_off_bus", "no Xid 79", kernel_log=kernel_log(xid(79, seconds_ago=7200), driver(LOADED, 3600))),
     skips("xid_gpu_fell_off_bus", "kernel log was not looked at", kernel_log=None),
@@ -64,21 +66,25 @@ CASES = (
     warns("xid_memory_damaged", "Xid 95", "gpu-reset",
         kernel_log=kernel_log(xid(95), xid(154, text=RECOVERED, pci="0000:1b:00"))),
     well("xid_memory_damaged", "no Xid", kernel_log=kernel_log(xid(95), xid(154, text=RECOVERED))),
-    well("xid_memory_damaged", "no Xid of damaged memory", kernel_log=kernel_log(xid(63), xid(94), xid(31))),
+    well("xid_memory_damaged", "no Xid for damaged memory in the kernel log (last 24 h)",
+        kernel_log=kernel_log(xid(63), xid(94), xid(31))),
     # xid_memory_repaired
-    *(informs("xid_memory_repaired", f"Xid {code}", "Reset it when nothing runs there",
+    *(informs("xid_memory_repaired", f"Xid {code}", "Reset it when nothing runs on it.",
         kernel_log=kernel_log(xid(code))) for code in (63, 92, 94, 160)),
     well("xid_memory_repaired", "no Xid", kernel_log=kernel_log(xid(48))),
     # xid_nvlink_failed: NVLink 5 writes whether it was fatal
     *(warns("xid_nvlink_failed", f"Xid {code}", "nvidia-smi nvlink --status", kernel_log=kernel_log(xid(code)))
       for code in (74, 136, *range(144, 151), 155)),
-    well("xid_nvlink_failed", "no Xid of failed NVLink"),
+    well("xid_nvlink_failed", "no Xid for a failed NVLink in the kernel log (last 24 h)"),
     well("xid_nvlink_failed", ", 1 nonfatal", kernel_log=kernel_log(xid(145, text=NONFATAL))),
     # xid_firmware_crashed: what stands behind most "watchdog got stuck" reports with a GPU at 100 %
-    warns("xid_firmware_crashed", "Xid 119, the GPU's firmware (GSP) did not answer", "update the driver",
+    warns("xid_firmware_crashed",
+        "GPU 2 (0000:1a:00): Xid 119, the GPU's firmware (GSP) did not respond to the driver, 2 min ago",
+        "update the driver",
         kernel_log=kernel_log(xid(119))),
     warns("xid_firmware_crashed", "Xid 120", "gpu-reset", kernel_log=kernel_log(xid(120))),
-    well("xid_firmware_crashed", "no Xid of the GSP firmware", kernel_log=kernel_log(xid(62))),
+    well("xid_firmware_crashed", "no Xid for the GSP firmware in the kernel log (last 24 h)",
+        kernel_log=kernel_log(xid(62))),
     # xid_gpu_wants_reset
     *(warns("xid_gpu_wants_reset", f"Xid {code}", "gpu-reset", kernel_log=kernel_log(xid(code)))
       for code in (46, 62, 109, 110, 143, 156, 158)),
@@ -86,11 +92,12 @@ CASES = (
     # xid_board_faulty
     *(warns("xid_board_faulty", f"Xid {code}", "nvidia-smi -L", kernel_log=kernel_log(xid(code)))
       for code in (54, 157, 165, 167, 168)),
-    well("xid_board_faulty", "no Xid of the board"),
+    well("xid_board_faulty", "no Xid for a board fault in the kernel log (last 24 h)"),
     # xid_program_crashed: the user's own crash is no fault of the machine
     *(informs("xid_program_crashed", f"Xid {code}", "compute-sanitizer", kernel_log=kernel_log(xid(code)))
       for code in (13, 31, 43, 69, 137)),
-    well("xid_program_crashed", "no Xid of a crashed program", kernel_log=kernel_log(xid(45))),
+    well("xid_program_crashed", "no Xid for a crashed program in the kernel log (last 24 h)",
+        kernel_log=kernel_log(xid(45))),
     # xid_keeps_to_one_gpu: three programs, and no other GPU
     informs("xid_keeps_to_one_gpu", "3 programs crashed on GPU 2 (0000:1a:00), none on another", "CUDA_VISIBLE_DEVICES",
         kernel_log=kernel_log(*(xid(31, process=f"python (pid {pid})", seconds_ago=9 * DAY) for pid in (1, 2, 3)))),
@@ -104,7 +111,8 @@ CASES = (
     informs("xid_not_classified", "Xid 9999, not classified", "xid-catalog", kernel_log=kernel_log(xid(9999))),
     informs("xid_not_classified", "Xid 173", "Look it up", kernel_log=kernel_log(xid(173))),
     informs("xid_not_classified", "Xid 159, CHI error", "Look it up", kernel_log=kernel_log(xid(159))),
-    well("xid_not_classified", "no Xid", kernel_log=kernel_log(xid(79), xid(45), xid(154))),
+    well("xid_not_classified", "no unclassified Xid in the kernel log (last 24 h)",
+        kernel_log=kernel_log(xid(79), xid(45), xid(154))),
     # xid_of_earlier_days
     informs("xid_of_earlier_days", "Xid 79, GPU has fallen off the bus, 4 days ago", "Nothing now",
         kernel_log=kernel_log(xid(79, seconds_ago=4 * DAY))),
@@ -116,24 +124,31 @@ CASES = (
     warns("nvswitch_failed", "the NVSwitch at 0000:a9:00.0: fatal SXid 20034, 2 min ago", "nvidia-fabricmanager",
         kernel_log=kernel_log(event("sxid", 20034, pci="0000:a9:00.0", process=None, text=FATAL))),
     well("nvswitch_failed", "no fatal SXid"),
-    well("nvswitch_failed", ", 1 not fatal", kernel_log=kernel_log(event("sxid", 12028, text=HARMLESS))),
+    well("nvswitch_failed", "no fatal SXid in the kernel log (last 24 h), 1 nonfatal or old",
+        kernel_log=kernel_log(event("sxid", 12028, text=HARMLESS))),
     well("nvswitch_failed", "no fatal", kernel_log=kernel_log(event("sxid", 20034, text=FATAL, seconds_ago=DAY + 1))),
     # gpu_start_failed
-    warns("gpu_start_failed", "the driver could not start GPU at 0000:1a:00.0, 2 min ago", "grep NVRM",
+    warns("gpu_start_failed", "the driver could not initialize the GPU at 0000:1a:00.0, 2 min ago", "grep NVRM",
         kernel_log=kernel_log(driver(FAILED, pci="0000:1a:00.0"))),
-    warns("gpu_start_failed", "the driver could not start a GPU", "grep NVRM",
+    warns("gpu_start_failed", "the driver could not initialize a GPU, 2 min ago", "grep NVRM",
         kernel_log=kernel_log(driver("NVRM: rm_init_adapter failed, device minor number 0"))),
-    warns("gpu_start_failed", "the driver could not start a GPU", "grep NVRM",
+    warns("gpu_start_failed", "the driver could not initialize a GPU, 2 min ago", "grep NVRM",
         kernel_log=kernel_log(driver(LOADED), driver("NVRM: The NVIDIA probe routine was not called."))),
-    warns("gpu_start_failed", "the driver's module was refused", "mokutil", kernel_log=kernel_log(driver(REFUSED))),
-    well("gpu_start_failed", "no failed start"),
-    well("gpu_start_failed", "no failed start", kernel_log=kernel_log(driver(LOADED), driver(MISMATCH))),
-    well("gpu_start_failed", "no failed start", kernel_log=kernel_log(driver(REFUSED, 7200), driver(LOADED, 3600))),
-    well("gpu_start_failed", "no failed start", kernel_log=kernel_log(driver(FAILED, DAY + 1))),
+    warns("gpu_start_failed", "the driver's kernel module was rejected, 2 min ago",
+        "mokutil", kernel_log=kernel_log(driver(REFUSED))),
+    well("gpu_start_failed", "no failed GPU initialization in the kernel log (last 24 h)"),
+    well("gpu_start_failed", "no failed GPU initialization in the kernel log (last 24 h)",
+        kernel_log=kernel_log(driver(LOADED), driver(MISMATCH))),
+    well("gpu_start_failed", "no failed GPU initialization in the kernel log (last 24 h)",
+        kernel_log=kernel_log(driver(REFUSED, 7200), driver(LOADED, 3600))),
+    well("gpu_start_failed", "no failed GPU initialization in the kernel log (last 24 h)",
+        kernel_log=kernel_log(driver(FAILED, DAY + 1))),
     # driver_mismatch_logged
-    informs("driver_mismatch_logged", "another driver version than the module's", "ldconfig -p | grep libcuda",
+    informs("driver_mismatch_logged", "a program's driver library did not match the kernel module, 2 min ago",
+        "ldconfig -p | grep libcuda",
         kernel_log=kernel_log(driver(MISMATCH))),
-    well("driver_mismatch_logged", "no version mismatch", kernel_log=kernel_log(driver(FAILED))),
+    well("driver_mismatch_logged", "no driver version mismatch in the kernel log (last 24 h)",
+        kernel_log=kernel_log(driver(FAILED))),
 )  # fmt: skip
 
 
@@ -162,5 +177,5 @@ def test_the_evidence_is_the_line_and_the_process() -> None:
     found = problem("xid_program_crashed", kernel_log=kernel_log(xid(31)))
     assert found.evidence["log"] == "NVRM: Xid (PCI:0000:1a:00): 31"
     assert found.evidence["process"] == "python (pid 4711)"
-    assert found.cause.startswith("python (pid 4711) made")
+    assert found.cause.startswith("python (pid 4711) caused")
     assert found.subjects == ("GPU 2 (0000:1a:00)",)
