@@ -128,7 +128,7 @@ def test_on_a_machine_that_nvml_describes(library: Path, libcuda: Path, tmp_path
     with mock.patch.dict(os.environ, fake_cuda.environment(libcuda)):
         found = runs(gpu_stress.run(snapshot))
     assert [run.ended for run in found] == ["skipped", "done", "done", "done"]
-    assert found[0].detail == f"a process (pid {fake_nvml.NOBODY}) computes on it"
+    assert found[0].detail == f"a process (pid {fake_nvml.NOBODY}) is using it"
     assert [len(run.peers) for run in found] == [0, 2, 2, 2]
 
 
@@ -415,7 +415,7 @@ def test_a_gpu_somebody_uses_is_left_alone(used: Used) -> None:
     snapshot = used(machine, "cuInit@GPU-1=abort")  # it would die if it were touched
     assert [(run.ended, run.detail) for run in runs(snapshot)] == [
         ("done", None),
-        ("skipped", "ada's process (pid 4711) computes on it"),
+        ("skipped", "ada's process (pid 4711) is using it"),
         ("done", None),
     ]
     assert said(snapshot) == {}
@@ -427,7 +427,7 @@ def test_a_gpu_somebody_uses_is_left_alone(used: Used) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"processes": (process(user=None, mine=None),)}, "a process (pid 4711) computes on it"),
+        ({"processes": (process(user=None, mine=None),)}, "a process (pid 4711) is using it"),
         ({"processes": (process(mine=True),)}, None),
         ({"processes": (process(kind="graphics", user="root"),)}, None),
         ({"processes": None}, None),

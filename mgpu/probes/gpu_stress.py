@@ -121,7 +121,7 @@ def _why_not(gpu: Gpu, even_if_busy: bool) -> str | None:
         return "NVML does not tell its UUID"
     if even_if_busy:
         return None
-    if taken := gpu_in_use.why(gpu):
+    if taken := gpu_in_use.busy_reason(gpu):
         return taken
     if gpu.memory_free_bytes is not None and gpu.memory_free_bytes < NEEDED_BYTES:
         return f"only {gpu.memory_free_bytes >> 20} MiB of its memory are free"

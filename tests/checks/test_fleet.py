@@ -51,7 +51,7 @@ DEAD = fleet(
         NodeClass(
             ROLE, ("n2",),
             (
-                Difference("driver.nvml_error", "NVML", "DRIVER_NOT_LOADED", "it answers"),
+                Difference("driver.nvml_error", "NVML", "DRIVER_NOT_LOADED", "responding"),
                 Difference("driver.version", "driver", None, "580.65"),
                 Difference("gpus", "gpus", None, "known"),
             ),
@@ -191,8 +191,8 @@ CASES = (
     warns("fleet_shm_differs", "/dev/shm 64 MiB on n3, 512 GiB on the other 3 nodes", "df -h /dev/shm",
         fleet=differing("system.shm_total_bytes", "/dev/shm", "64 MiB", "512 GiB")),
     well("fleet_shm_differs", "the same /dev/shm"),
-    warns("fleet_limits_differ", "limit of open files 1024 on n3, 65536 on the other 3 nodes", "ulimit -a",
-        fleet=differing("system.limit_open_files", "limit of open files", "1024", "65536")),
+    warns("fleet_limits_differ", "open file limit 1024 on n3, 65536 on the other 3 nodes", "ulimit -a",
+        fleet=differing("system.limit_open_files", "open file limit", "1024", "65536")),
     well("fleet_limits_differ", "the same limits"),
     warns("fleet_storage_differs", "home folder filesystem ext4 on n3, nfs4 on the other 3 nodes", "df -hT",
         fleet=differing("storage.folders.home.filesystem", "home folder filesystem", "ext4", "nfs4")),

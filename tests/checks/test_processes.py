@@ -105,7 +105,7 @@ CASES = (
     well("rank_orphaned", "0 ranks of yours"),
     well("rank_orphaned", "2 ranks of yours, none without a launcher",
         leftovers=leftovers(processes=(old_rank(4711, False), old_rank(4712, None)))),
-    skips("rank_orphaned", "leftovers was not looked at", leftovers=None),
+    skips("rank_orphaned", "leftovers was not checked", leftovers=None),
     # rank_of_another_run
     informs("rank_of_another_run", "2 ranks of another run of yours on this machine, started 2 h ago", "launcher",
         leftovers=leftovers(processes=(old_rank(4711, False), old_rank(4712, None)))),
