@@ -116,11 +116,11 @@ def test_json_stays_json() -> None:
     ("text", "edit", "why"),
     [
         ("a: 1\na: 2\n", Edit("drop_line", "a", line=2), "something else"),  # the last one counts
-        ("a: 1\n", Edit("drop_line", "a", line=7), "no key begins in line 7"),
-        ("a: 1\n", Edit("delete", "b"), "there is no b"),
+        ("a: 1\n", Edit("drop_line", "a", line=7), "no key begins on line 7"),
+        ("a: 1\n", Edit("delete", "b"), "b does not exist"),
         ("a: 1\n", Edit("delete", "a"), "nothing would be left"),
-        ("a: 1\nb: 2\n", Edit("rename", "a", to="b"), "b is there already"),
-        ("a: 1\n", Edit("set", "a.b", 1), "a is no section"),
+        ("a: 1\nb: 2\n", Edit("rename", "a", to="b"), "b already exists"),
+        ("a: 1\n", Edit("set", "a.b", 1), "a is not a section"),
         ("- a\n", Edit("set", "a", 1), "no mapping"),
         ("a: [\n", Edit("set", "a", 1), "cannot be read"),
         ("a: &x 1\nb: *x\n", Edit("set", "b", 2), "alias"),

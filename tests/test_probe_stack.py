@@ -690,7 +690,7 @@ def test_an_extension_that_crashes_costs_nothing_else(compiled: Compile, tmp_pat
     compiled(tmp_path / EXTENSION, crash)
     found = asked(PYTORCH, {"PYTHONPATH": tmp_path})
     assert found["torch_runtime"]["gloo_available"] is True
-    fires("extension_does_not_load", found, "flash_attn cannot be loaded: the process died while it was loaded")
+    fires("extension_does_not_load", found, "flash_attn cannot be loaded: the process died while loading it")
 
 
 # ---- the driver's libraries
@@ -732,7 +732,7 @@ def test_a_libcuda_that_crashes_costs_itself_only(compiled: Compile, tmp_path: P
     compiled(tmp_path / "libcuda.so.1", crash)
     found = asked(PACKAGES, {"LD_LIBRARY_PATH": tmp_path})
     cuda = next(one for one in found["libraries"]["found"] if one["name"] == "cuda")
-    assert (cuda["loads"], cuda["error"]) == (False, "the process ended while it was loaded")
+    assert (cuda["loads"], cuda["error"]) == (False, "the process died while loading it")
     assert found["packages"] and found["libraries"]["requires"]
 
 

@@ -190,7 +190,7 @@ def _address(found: re.Match[str]) -> str:
 
 
 def _redact_value(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:
-    """Return the redacted JSON of one field, by its type hint; `where` is Class.field or, in a mapping, Class.field.key."""
+    """Return the redacted JSON of one field, by its type hint; `where` is Class.field or Class.field.key."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if data is None or origin is Literal:
         return data

@@ -49,7 +49,8 @@ def reading(gpus: Sequence[Gpu], table: Sequence[Sequence[str]]) -> str:
     if len(groups) == 1:  # connected in a ring or a mesh
         best = [f"{a}+{b}" for (a, b), kind in pairs.items() if kind == kinds[0]]
         few = ", ".join(best[:8]) + (" and more" if len(best) > 8 else "")
-        return f"links differ ({', '.join(kinds)}). To use two GPUs, choose one of the closest pairs ({kinds[0]}): {few}."
+        text = f"links differ ({', '.join(kinds)}). To use two GPUs, choose one of the closest pairs"
+        return f"{text} ({kinds[0]}): {few}."
     together = [group for group in groups if len(group) > 1]
     alone = [group[0] for group in groups if len(group) == 1]
     between = "NVLinks" if worst.startswith("NV") else _CROSSES.get(worst, worst)
@@ -57,7 +58,7 @@ def reading(gpus: Sequence[Gpu], table: Sequence[Sequence[str]]) -> str:
     text = " and ".join(f"GPUs {spans(group)}" for group in together) if len(together) < 5 else _group_list(together)
     text += f" form {'a close group' if len(together) == 1 else 'close groups'} ({', '.join(inside)})"
     if alone:
-        text += f". {'GPU' if len(alone) == 1 else 'GPUs'} {spans(alone)} {'is' if len(alone) == 1 else 'are'} in no group"
+        text += f". {f'GPU {spans(alone)} is' if len(alone) == 1 else f'GPUs {spans(alone)} are'} in no group"
     text += f". All other traffic crosses {between} ({worst})"
     return f"{text}. A run on fewer GPUs is fastest within one group."
 

@@ -211,8 +211,8 @@ CASES = (
     # extension_does_not_load
     warns("extension_does_not_load", "flash_attn cannot be loaded: flash_attn_2_cuda.so: undefined symbol: _ZN3c10",
         "pip uninstall -y flash-attn", torch_runtime=torch_runtime(extensions={"flash_attn": OLD_SYMBOL, "apex": ""})),
-    warns("extension_does_not_load", "apex cannot be loaded: the process died while it was loaded", "apex",
-        torch_runtime=torch_runtime(extensions={"apex": "the process died while it was loaded"})),
+    warns("extension_does_not_load", "apex cannot be loaded: the process died while loading it", "apex",
+        torch_runtime=torch_runtime(extensions={"apex": "the process died while loading it"})),
     warns("extension_does_not_load", "apex cannot be loaded", "git+https://github.com/NVIDIA/apex",
         torch_runtime=torch_runtime(extensions={"apex": OLD_SYMBOL})),
     warns("extension_does_not_load", "torchvision cannot be loaded",
