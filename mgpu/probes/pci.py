@@ -144,7 +144,7 @@ class _Bus:
         return above if above and above[0].startswith("pci") else []
 
     def _uplink(self, path: list[str]) -> dict[str, int | None]:
-        """Return the narrowest link above the switches, which are pairs of upstream and downstream ports in the path."""
+        """Return the narrowest link above the switches. Each switch has an upstream and a downstream port."""
         links = []
         for port in path[2::2]:
             now, most = (_lanes(f"{self.folder}/{port}/{which}_link_width") for which in ("current", "max"))
@@ -215,7 +215,10 @@ def _topology(named: str | None, root: str) -> dict[str, Any]:
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            if stat.S_IFMT(os.fstat(file).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):  # reading a folder raises an error
+            if stat.S_IFMT(os.fstat(file).st_mode) not in (
+                stat.S_IFREG,
+                stat.S_IFDIR,
+            ):  # reading a folder raises an error
                 return {"topology_file": path, "topology_error": "it is not a regular file"}
             text = os.read(file, _TOPOLOGY_BYTES).decode("utf-8", "replace")
         finally:

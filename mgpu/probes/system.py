@@ -78,7 +78,9 @@ def _container(proc: str, sys_root: str, root: str) -> dict[str, Any]:
     return {
         "kind": _kind(proc, root),
         "wsl": "microsoft" in (_read(f"{proc}/sys/kernel/osrelease") or "").lower()
-        or os.path.exists(f"{proc}/sys/fs/binfmt_misc/WSLInterop"),  # a user-built WSL kernel does not contain "microsoft"
+        or os.path.exists(
+            f"{proc}/sys/fs/binfmt_misc/WSLInterop"
+        ),  # a user-built WSL kernel does not contain "microsoft"
         "cgroup_version": version,
         "capabilities": _capabilities(status.get("CapEff")),
         "syscalls_filtered": filtered,
