@@ -544,9 +544,9 @@ def test_what_is_mapped_is_read_with_care(tmp_path: Path) -> None:
     maps.write_bytes(
         b"7f00-7f01 r-xp 00000000 00:00 0\n7f01-7f02 r-xp 00000000 08:01 12  /opt/a b/libcuda.so.580 \xff\ngarbage"
     )
-    assert gpu_run._mapped("/libcuda.so", str(maps)) == "/opt/a b/libcuda.so.580 \ufffd"
-    assert gpu_run._mapped("/libnccl.so", str(maps)) is None
-    assert gpu_run._mapped("/libcuda.so", str(tmp_path / "nowhere")) is None
+    assert gpu_run._mapped_path("/libcuda.so", str(maps)) == "/opt/a b/libcuda.so.580 \ufffd"
+    assert gpu_run._mapped_path("/libnccl.so", str(maps)) is None
+    assert gpu_run._mapped_path("/libcuda.so", str(tmp_path / "nowhere")) is None
 
 
 class AcceleratorError(RuntimeError):

@@ -302,7 +302,7 @@ def test_nothing_of_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(MgpuError, match="No such file"):
         job_script_read.read(tmp_path / "none.sh")
-    for content, words in ((b"", "it is empty"), (b"#!/bin/sh\n\0", "no text"), (b"#" * 300_000, "larger than")):
+    for content, words in ((b"", "it is empty"), (b"#!/bin/sh\n\0", "not a text"), (b"#" * 300_000, "larger than")):
         (tmp_path / "x.sh").write_bytes(content)
         assert words in (job_script_read.read(tmp_path / "x.sh").error or "")
     assert job_script_read.read(tmp_path).error == "it is a folder"

@@ -477,10 +477,10 @@ def test_the_interpreter_of_env_is_the_one_on_path(tmp_path: Path) -> None:
 
 def test_other_names_of_this_interpreter_are_not_others(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(os.path.dirname(sys.executable))
-    assert packages._own(str(tmp_path / "link" / os.path.basename(sys.executable))) == sys.executable
-    assert packages._own(str(script(tmp_path / "shim", "#!/bin/sh"))) is None
-    assert packages._own("/gone/python") == "/gone/python"
-    assert packages._own(None) is None
+    assert packages._canonical_interpreter(str(tmp_path / "link" / os.path.basename(sys.executable))) == sys.executable
+    assert packages._canonical_interpreter(str(script(tmp_path / "shim", "#!/bin/sh"))) is None
+    assert packages._canonical_interpreter("/gone/python") == "/gone/python"
+    assert packages._canonical_interpreter(None) is None
 
 
 # ---- files of one's own in the current directory

@@ -190,10 +190,10 @@ def test_modules_beside_the_script_are_read_and_no_others(tmp_path: Path) -> Non
         ("a.py", b"x = " + b"(" * 5000 + b")" * 5000, "nested"),
         ("a.py", b"x = 1\n" * 200_000, "larger than 1 MiB"),
         ("a.py", b"if x:\n" + b"".join(b" " * n + b"if x:\n" for n in range(1, 90)) + b" " * 90 + b"pass\n", ""),
-        ("job.sbatch", b"#!/bin/bash\nsrun x\n", "begins with #!/bin/bash"),
+        ("job.sbatch", b"#!/bin/bash\nsrun x\n", "starts with #!/bin/bash"),
         ("job.sh", b"srun x\n", "it is not a Python script"),
         ("a.ipynb", b"{}", "it is not a Python script"),
-        ("program", b"\x7fELF\x02", "no text"),
+        ("program", b"\x7fELF\x02", "not a text file"),
     ],
 )
 def test_what_is_no_python_is_told_in_words(tmp_path: Path, name: str, content: bytes, words: str) -> None:

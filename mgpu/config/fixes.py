@@ -45,16 +45,16 @@ def _apply_edit(text: str, edit: Edit, json_only: bool) -> str:
     before = _values(text, json_only)
     document = Document(text, json_only)
     if edit.kind == "drop_line":
-        new, expected = document.without_line(edit.line or 0), before
+        new, expected = document.delete_line(edit.line or 0), before
     else:
         path = tuple(edit.key.split("."))
         expected = _expected(before, path, edit)
         if edit.kind == "set":
-            new = document.with_value(path, edit.value)
+            new = document.set_value(path, edit.value)
         elif edit.kind == "delete":
-            new = document.without(path)
+            new = document.delete(path)
         else:
-            new = document.renamed(path, tuple(edit.to.split(".")))
+            new = document.rename(path, tuple(edit.to.split(".")))
     if _canonical(_values(new, json_only)) != _canonical(expected):
         raise CannotMend("other values in the file would change")
     lost = Counter(comments(text)) - Counter(comments(new)) - Counter(document.removed_comments)

@@ -84,7 +84,7 @@ class Document:
 
     # Changing
 
-    def with_value(self, path: tuple[str, ...], value: Any, raw: str = "", comment: str = "") -> str:
+    def set_value(self, path: tuple[str, ...], value: Any, raw: str = "", comment: str = "") -> str:
         """Return the text with a value replaced, or with the key added if it is missing."""
         found = self.find(path)
         if found is None:
@@ -102,14 +102,14 @@ class Document:
             return f"{self.text[:start]} {self._render(value, flow)}{self.text[end:]}"
         return self._replace(start, end, self._render(value, flow), end)
 
-    def without(self, path: tuple[str, ...]) -> str:
+    def delete(self, path: tuple[str, ...]) -> str:
         """Return the text without a key, its value and the comment on its line."""
         found = self.find(path)
         if found is None:
             raise CannotMend(f"{'.'.join(path)} does not exist")
         return self._remove(*found, parent=self.find(path[:-1]) if path[1:] else None)
 
-    def without_line(self, line: int) -> str:
+    def delete_line(self, line: int) -> str:
         """Return the text without the key that begins on this line."""
         for holder, parent in _mappings(self.root, None):
             for key, value in holder.value:
@@ -117,7 +117,7 @@ class Document:
                     return self._remove(holder, key, value, parent)
         raise CannotMend(f"no key begins on line {line}")
 
-    def renamed(self, path: tuple[str, ...], to: tuple[str, ...]) -> str:
+    def rename(self, path: tuple[str, ...], to: tuple[str, ...]) -> str:
         """Return the text with a key renamed, in place if it stays in the same section."""
         found = self.find(path)
         if found is None:
@@ -135,10 +135,10 @@ class Document:
         if not (isinstance(node, yaml.ScalarNode) or node.flow_style) or "\n" in raw:
             raise CannotMend("a value of several lines must be moved manually")
         behind = re.compile(r"[ \t]+#[^\r\n]*").match(self.text, end)
-        self.text, removed = self.without(path), self.removed_comments
+        self.text, removed = self.delete(path), self.removed_comments
         moved = Document(self.text, self.json)
         self.removed_comments = [] if behind else removed
-        return moved.with_value(to, None, raw, behind.group() if behind else "")
+        return moved.set_value(to, None, raw, behind.group() if behind else "")
 
     # The ways of changing
 
@@ -180,7 +180,7 @@ class Document:
         if not isinstance(holder, yaml.MappingNode):
             if not found or holder.tag != "tag:yaml.org,2002:null":
                 raise CannotMend(f"{path[depth - 1] if depth else 'the file'} is not a section")
-            return self.with_value(path[:depth], {name: value})
+            return self.set_value(path[:depth], {name: value})
         if holder.flow_style:
             return self._add_in_flow(holder, name, raw or self._render(value, True))
         last = max(self.end(v, k.end_mark.index) for k, v in holder.value)

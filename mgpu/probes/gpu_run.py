@@ -26,7 +26,7 @@ _COPIED_BYTES = 16 << 20  # from GPU to GPU
 _SIZE, _ROUNDS, _SEED = 2048, 8, 2026  # of the matrices
 
 
-class _Refused(Exception):
+class _CudaError(Exception):
     """A call of libcuda that did not return CUDA_SUCCESS."""
 
     def __init__(self, call: str, code: int, name: str | None) -> None:
@@ -34,7 +34,7 @@ class _Refused(Exception):
 
 
 class _Cuda:
-    """libcuda.so.1. Every call raises _Refused unless it succeeds."""
+    """libcuda.so.1. Every call raises _CudaError unless it succeeds."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
@@ -43,10 +43,10 @@ class _Cuda:
         try:
             function = getattr(self.library, call)
         except AttributeError:  # an older driver
-            raise _Refused(call, -1, "not in this driver") from None
+            raise _CudaError(call, -1, "not in this driver") from None
         code = int(function(*arguments))
         if code and code not in fine:
-            raise _Refused(call, code, self._name(code))
+            raise _CudaError(call, code, self._name(code))
 
     def _name(self, code: int) -> str | None:
         """Return CUDA's name for the code. A newer driver can return codes that are not known here."""
@@ -86,7 +86,7 @@ def _test_gpu() -> Iterator[dict[str, Any]]:
         for asking in _steps(found):
             yield {"so_far": dict(found), "asking": asking}
         found["ended"] = "done"
-    except _Refused as refused:
+    except _CudaError as refused:
         words = f"{refused.call} returned {refused.code}" if refused.code >= 0 else f"{refused.call}: {refused.name}"
         found |= {"code": refused.code if refused.code >= 0 else None, "name": refused.name, "detail": words}
     except Exception as error:
@@ -99,13 +99,13 @@ def _steps(found: dict[str, Any]) -> Iterator[str]:
     """Yield the name of each step before it runs; results are written to `found`."""
     yield "loading libcuda.so.1"
     cuda = _Cuda()
-    found |= {"stage": "init", "libcuda": _mapped("/libcuda.so")}
+    found |= {"stage": "init", "libcuda": _mapped_path("/libcuda.so")}
     yield "cuInit"
     cuda("cuInit", 0)
     version = cuda.number("cuDriverGetVersion")
     found["cuda_version"] = [version // 1000, version % 1000 // 10]
     if cuda.number("cuDeviceGetCount") == 0:
-        raise _Refused("cuDeviceGetCount", _NO_DEVICE, "CUDA_ERROR_NO_DEVICE")
+        raise _CudaError("cuDeviceGetCount", _NO_DEVICE, "CUDA_ERROR_NO_DEVICE")
     found["stage"] = "context"
     yield "cuDevicePrimaryCtxRetain"
     device = cuda.number("cuDeviceGet", 0)
@@ -188,7 +188,7 @@ def _compute(torch: Any, device: str, kind: Any) -> tuple[str, bool]:
 
 def _nccl() -> dict[str, Any]:
     """Return the libnccl that torch loaded into this process, and the version it reports."""
-    path = _mapped("/libnccl.so")
+    path = _mapped_path("/libnccl.so")
     if path is None:
         return {}
     number = ctypes.c_int()
@@ -201,7 +201,7 @@ def _nccl() -> dict[str, Any]:
     return {"nccl_path": path, "nccl_version": f"{major}.{rest // 100}.{rest % 100}"}
 
 
-def _mapped(part: str, maps: str = "/proc/self/maps") -> str | None:
+def _mapped_path(part: str, maps: str = "/proc/self/maps") -> str | None:
     """Return the path of a library that this process has mapped."""
     try:
         with open(maps, encoding="utf-8", errors="replace") as file:
@@ -255,9 +255,9 @@ def _test_copies(count: int) -> Iterator[dict[str, Any]]:
                         pair[2] = bool(cuda.number("cuDeviceCanAccessPeer", devices[a], devices[b]))
                         source, target = (contexts[a], buffers[a]), (contexts[b], buffers[b])
                         pair[3] = _copy_intact(cuda, sent, source, target, pair[2])
-                    except _Refused as refused:
+                    except _CudaError as refused:
                         pair[4] = f"{refused.call} returned {refused.code} ({refused.name})"
-    except _Refused as refused:
+    except _CudaError as refused:
         found["error"] = f"{refused.call} returned {refused.code} ({refused.name})"
     except OSError as error:
         found["error"] = str(error)

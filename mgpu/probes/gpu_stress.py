@@ -61,14 +61,14 @@ def run(
     if not snapshot.driver.any_gpu:
         return replace(snapshot, gaps={**gaps, "gpu_runs": _NO_GPU})
     targets = _targets(snapshot, even_if_busy=even_if_busy)
-    runs = {target.index: _skipped(target) for target in targets if target.skip}
+    runs = {target.index: _skipped_run(target) for target in targets if target.skip}
     wanted = [target for target in targets if not target.skip]
     while wanted:
         some, wanted = wanted[:_PARALLEL], wanted[_PARALLEL:]
         for target, child in zip(some, _children(some, python, progress), strict=True):
             runs[target.index] = _read(target, child)
         if all(_hung_at_start(runs[target.index]) for target in some):  # a hung driver affects all GPUs
-            runs |= {t.index: _skipped(replace(t, skip="CUDA hung on the GPUs tested before")) for t in wanted}
+            runs |= {t.index: _skipped_run(replace(t, skip="CUDA hung on the GPUs tested before")) for t in wanted}
             break
     passed = [target for target in targets if runs[target.index]["ended"] == "done" and _is_whole_gpu(target)]
     if len(passed) > 1:
@@ -154,7 +154,7 @@ def _visible_only(*uuids: str) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
 
 
-def _skipped(target: _Target) -> dict[str, Any]:
+def _skipped_run(target: _Target) -> dict[str, Any]:
     return _blank(target) | {"ended": "skipped", "stage": "library", "detail": target.skip}
 
 

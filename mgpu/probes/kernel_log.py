@@ -90,7 +90,7 @@ def probe(
             found.take(seconds, text)
         if found.first is not None:
             since = max(0.0, now - found.first)
-            yield {"kernel_log": {"origin": origin, "events": found.kept(), "since_s": round(since, 1)}}
+            yield {"kernel_log": {"origin": origin, "events": found.newest(), "since_s": round(since, 1)}}
             return
     yield {"gap": {"kernel_log": ["no_permission", UNREADABLE]}}
 
@@ -217,7 +217,7 @@ class _Events:
             kept.append((seconds, event))
             del kept[:-_SAME_KEPT]
 
-    def kept(self) -> list[dict[str, Any]]:
+    def newest(self) -> list[dict[str, Any]]:
         """Return the events in chronological order."""
         every = sorted((pair for kept in self.same.values() for pair in kept), key=lambda pair: pair[0])
         return [event for _, event in every[-_ALL_KEPT:]]

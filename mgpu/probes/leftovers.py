@@ -132,7 +132,7 @@ class _Machine:
             return None
         return namespace == _FIRST_PID_NAMESPACE and os.path.exists(f"{self.proc}/1/comm")
 
-    def named(self) -> Iterator[tuple[int, str]]:
+    def names(self) -> Iterator[tuple[int, str]]:
         """Yield every process with its name. Opens files relative to one open folder, which is fastest."""
         try:
             folder = os.open(self.proc, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -159,7 +159,7 @@ class _Machine:
         found: list[dict[str, Any]] = []
         python: list[int] = []
         compiling = False
-        for pid, name in self.named():
+        for pid, name in self.names():
             if kind := _SERVICES.get(name):
                 found.append(self.describe(pid, name, kind, self.is_mine(pid)))
             elif name in _COMPILERS:

@@ -177,7 +177,7 @@ class _Caller:
         except UnicodeDecodeError as error:  # pynvml decodes text strictly
             self.gaps[fact] = ["crashed", f"NVML returned bytes that are not text: {error.object[:40]!r}"]
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
-            self.refused(fact, getattr(error, "value", _FUNCTION_NOT_FOUND))
+            self.record_failure(fact, getattr(error, "value", _FUNCTION_NOT_FOUND))
         except (ValueError, TypeError, ArithmeticError, MemoryError, LookupError) as error:
             # Impossible lengths and counts, from which pynvml creates buffers.
             self.gaps[fact] = ["crashed", f"NVML returned invalid data: {type(error).__name__}: {error}"]
@@ -189,7 +189,7 @@ class _Caller:
             return value
         return None
 
-    def refused(self, fact: str, code: int) -> None:
+    def record_failure(self, fact: str, code: int) -> None:
         """Record why a call failed."""
         if code in _ABSENT:
             self.gaps[fact] = ["not_supported", "NVML does not support this here"]
@@ -241,7 +241,7 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
         call.gaps[f"{at}.details"] = ["not_asked", f"NVML took more than {_PATIENCE_S:g} s for the essential values"]
     elif call.gone is None:
         gpu |= _details(pynvml, call, at, handle, gpu["nvlinks"] or [])
-    return gpu | _trouble(call, at, essential), handle
+    return gpu | _errors(call, at, essential), handle
 
 
 def _place(pynvml: Any, ask: Callable[..., Any], handle: Any, sys_root: str) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def _modes(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
     return gpu
 
 
-def _trouble(call: _Caller, at: str, essential: set[str]) -> dict[str, Any]:
+def _errors(call: _Caller, at: str, essential: set[str]) -> dict[str, Any]:
     """Return whether a GPU is lost, and which of the essential calls failed."""
     gpu: dict[str, Any] = {}
     gpu["lost"] = call.gone

@@ -99,12 +99,12 @@ def _python(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
     return {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
-        "on_path": _own(shutil.which("python") or shutil.which("python3")),
-        "accelerate_on_path": _own(_interpreter_of(accelerate)),
+        "on_path": _canonical_interpreter(shutil.which("python") or shutil.which("python3")),
+        "accelerate_on_path": _canonical_interpreter(_interpreter_of(accelerate)),
         "accelerate_default_config": _default_config(),
         "accelerate_default_settings": _default_settings(),
         "accelerate_command": accelerate,
-        "torchrun_on_path": _own(_interpreter_of(torchrun)),
+        "torchrun_on_path": _canonical_interpreter(_interpreter_of(torchrun)),
         "environment": _environment(),
         "prefix": sys.prefix,
         "suffixes": _suffixes(),
@@ -155,7 +155,7 @@ def _interpreter_of(script: str | None) -> str | None:
     return words
 
 
-def _own(python: str | None) -> str | None:
+def _canonical_interpreter(python: str | None) -> str | None:
     """Return sys.executable for another path of this interpreter (python3.11 next to python, a linked folder)."""
     if python is None or not sys.executable:
         return python

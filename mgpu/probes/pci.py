@@ -123,7 +123,7 @@ class _Bus:
             "speed_gt_per_s": _speed(f"{place}/current_link_speed") if network else None,
             "speed_max_gt_per_s": _speed(f"{place}/max_link_speed") if network else None,
             "path": path,
-            "acs_redirect": self._redirected(path),
+            "acs_redirect": self._redirects_acs(path),
             "aer_fatal": int(fatal[1]) if fatal else None,
             "names": self._names(name) if kind == "nic" else [],
             "cpus_near_usable": len(cpus & self.cpus) if cpus else None,
@@ -153,7 +153,7 @@ class _Bus:
         _, now, most = min(links, default=(0, None, None))
         return {"uplink_width": now, "uplink_width_max": most}
 
-    def _redirected(self, path: list[str]) -> bool | None:
+    def _redirects_acs(self, path: list[str]) -> bool | None:
         """Whether a switch port redirects peer traffic up to the root. The root port's own setting does not matter."""
         answers = []
         for port in path[2:]:

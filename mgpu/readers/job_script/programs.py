@@ -123,13 +123,13 @@ def shell_text(words: Sequence[str]) -> int | None:
         if word.startswith("--"):
             continue
         if not word.startswith(("-", "+")):
-            return None if words[place - 1] not in ("-o", "+o", "-O", "+O") else _continued(words, place)
+            return None if words[place - 1] not in ("-o", "+o", "-O", "+O") else _shell_text_after(words, place)
         if "c" in word[1:] and word[0] == "-":
             return place + 1 if place + 1 < len(words) else None
     return None
 
 
-def _continued(words: Sequence[str], place: int) -> int | None:
+def _shell_text_after(words: Sequence[str], place: int) -> int | None:
     found = shell_text(["bash", *words[place + 1 :]])
     return None if found is None else found + place
 
@@ -140,7 +140,7 @@ def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
     if found := _find(_COMMANDS, [name, *words[1:2]]):
         return found
     if _PYTHON.fullmatch(name) or words[0] in ("$PYTHON", "${PYTHON}"):
-        return _of_python(words)
+        return _launcher_of_python(words)
     if name.endswith(".py") and "/" in words[0]:
         return "python", -1
     return None
@@ -160,16 +160,16 @@ def _matches(pattern: str, words: Sequence[str]) -> bool:
     )
 
 
-def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
+def _launcher_of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
     place = 1
     while place < len(words):
         word = words[place]
         if word == "-m" and place + 1 < len(words):
-            return _of_module(words, place)
+            return _launcher_of_module(words, place)
         if word in ("-X", "-W"):
             place += 2
         elif word == "-c":
-            return _of_text(words, place + 1)
+            return _launcher_of_text(words, place + 1)
         elif word == "-":
             return None
         elif word.startswith("-"):
@@ -182,7 +182,7 @@ def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
     return None
 
 
-def _of_module(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
+def _launcher_of_module(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
     """Return the launcher that `python -m MODULE` starts, with -m at index `place`."""
     module = words[place + 1]
     if found := _find(_MODULES, words[place + 1 : place + 3]):
@@ -192,7 +192,7 @@ def _of_module(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
     return None if module.partition(".")[0] in _TOOLS or module in _TOOLS else ("python", place)
 
 
-def _of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
+def _launcher_of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
     """Return the launcher in the text of `python -c`, as `mgpu launch --print-command` prints it for Python 3.10."""
     for name, pattern in _MODULES:
         if f"from {pattern.partition(' ')[0]} import main; main()" in "".join(words[place : place + 1]):

@@ -18,7 +18,7 @@ _LAUNCHERS = frozenset({"ChildFailedError", "ProcessRaisedException", "ProcessEx
 _CONSEQUENCE = re.compile(r"[Cc]onnection (?:closed|reset)|[Bb]roken pipe|NCCL|gloo|Timed out|TCPStore|^Dist\w*Error")
 
 
-def marked(raised: tuple[Raised, ...], fallen: Sequence[Fallen], ranks: Sequence[int]) -> tuple[Raised, ...]:
+def mark_caught(raised: tuple[Raised, ...], fallen: Sequence[Fallen], ranks: Sequence[int]) -> tuple[Raised, ...]:
     """Return the exceptions, with `caught` set for those after which their rank continued."""
     own = [one for one in raised if one.type.rpartition(".")[2] not in _LAUNCHERS and not one.of_launcher]
     first = {rank.rank for rank in fallen if rank.first}

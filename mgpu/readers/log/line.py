@@ -54,7 +54,7 @@ class Line:
     at: str | None = None
 
 
-def without_colours(text: str) -> str:
+def strip_colors(text: str) -> str:
     """Return the text without escape sequences and control bytes."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
@@ -63,7 +63,7 @@ def without_colours(text: str) -> str:
 
 def taken_apart(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
     """Parse a raw log line. `year`: for prefixes that contain only month and day."""
-    whole = without_colours(raw)
+    whole = strip_colors(raw)
     text, rank, at = whole, None, None
     if labelled and (label := _LABEL.match(text)):
         rank, text = int(label["rank"]), text[label.end() :]

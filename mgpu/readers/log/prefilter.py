@@ -28,17 +28,17 @@ def shape(text: bytes) -> bytes:
     return text.translate(_TABLE, _DELETED)
 
 
-def of(pattern: str) -> tuple[str, ...]:
+def required_texts(pattern: str) -> tuple[str, ...]:
     """Return texts of which the shape of every matching line contains at least one; empty if none is known."""
-    return tuple(text.replace(_BETWEEN, "") for text in _of(pattern))
+    return tuple(text.replace(_BETWEEN, "") for text in _texts(pattern))
 
 
-def words_of(pattern: str) -> tuple[str, ...]:
+def required_words(pattern: str) -> tuple[str, ...]:
     """Return the longest word of each of these texts; it is part of a word of every matching line."""
-    return tuple(max(text.split(_BETWEEN), key=len) for text in _of(pattern))
+    return tuple(max(text.split(_BETWEEN), key=len) for text in _texts(pattern))
 
 
-def _of(pattern: str) -> list[str]:
+def _texts(pattern: str) -> list[str]:
     best = _best(_candidates(_sre.parse(pattern)))
     return sorted(best) if best and min(map(_size, best)) >= _SHORTEST else []
 

@@ -91,19 +91,19 @@ class Signatures:
         self._of_shape: dict[bytes, tuple[str, ...]] = {}
         self._always: tuple[str, ...] = ()
         for row in rows:
-            texts = prefilter.of(row.pattern)
+            texts = prefilter.required_texts(row.pattern)
             if not texts:
                 self._always += (row.id,)
             for text in texts:
                 self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
         for text in _STRUCTURE:
             self._of_text.setdefault(prefilter.shape(text.encode()), ())
-        words = {word for row in rows for word in prefilter.words_of(row.pattern)} | set(_STRUCTURE_WORDS)
+        words = {word for row in rows for word in prefilter.required_words(row.pattern)} | set(_STRUCTURE_WORDS)
         self._words = [word.encode() for word in words]
         self._dull: set[bytes] = set()
         self._bright: set[bytes] = set()
 
-    def with_words(self, lines: Mapping[bytes, bytes]) -> set[bytes]:
+    def with_known_words(self, lines: Mapping[bytes, bytes]) -> set[bytes]:
         """Return the shapes whose lines contain a word of any row; `lines` has one line per shape.
 
         Faster than comparing shapes if all lines differ, as in generated text, because their words repeat.
@@ -122,7 +122,7 @@ class Signatures:
         self._bright |= bright
         return {shape for shape, words in split.items() if not self._bright.isdisjoint(words)}
 
-    def among(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
+    def match_shapes(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
         """Return the shapes whose lines must be searched, with the rows that can match them."""
         shapes = tuple(shapes)
         together = b"\n".join(shapes)
@@ -137,7 +137,7 @@ class Signatures:
                 found[shape] = (*rows, *self._always)
         return found
 
-    def in_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
+    def match_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
         """Return the rows that match a line. If noise rows match, only these."""
         hits = []
         for name in rows:
@@ -150,15 +150,15 @@ class Signatures:
         noise = [hit for hit in hits if hit[0] in self.noise]
         return noise or hits
 
-    def of_text(self, text: str) -> tuple[str, ...]:
+    def match_text(self, text: str) -> tuple[str, ...]:
         """Return the ids of the rows that match a text."""
         line = Line(text[:_LONGEST_LINE], text[:_LONGEST_LINE])
         shape = prefilter.shape(line.text.encode("utf-8", "replace"))
         if (rows := self._of_shape.get(shape)) is None:
             if len(self._of_shape) > _SHAPES_OF_TEXTS:
                 self._of_shape.clear()
-            rows = self._of_shape[shape] = self.among([shape]).get(shape, ())
-        return tuple(name for name, _ in self.in_line(line, rows))
+            rows = self._of_shape[shape] = self.match_shapes([shape]).get(shape, ())
+        return tuple(name for name, _ in self.match_line(line, rows))
 
 
 def known() -> Sequence[Row]:
@@ -184,7 +184,9 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
     fallen: dict[int, Fallen] = {}
     for path in paths:
         with _open_log(path) as (stream, year):
-            one = _File(str(path), wanted, found, year, _rank_of(path) if len(paths) > 1 and not one_stream else None)
+            one = _File(
+                str(path), wanted, found, year, _rank_in_name(path) if len(paths) > 1 and not one_stream else None
+            )
             for piece in _pieces(stream, str(path), one.skip):
                 one.take(piece)
             one.end()
@@ -199,7 +201,7 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
         size,
         lines,
         tuple(found.seen.values()),
-        handled_exceptions.marked(tuple(found.raised.values()), tuple(fallen.values()), ranks),
+        handled_exceptions.mark_caught(tuple(found.raised.values()), tuple(fallen.values()), ranks),
         tuple(fallen.values()),
         tuple(found.stalled.values()),
         ranks,
@@ -315,7 +317,7 @@ class _File:
         if rank is not None:
             found.ranks.add(rank)
         self.tables = Tables()
-        self.tracebacks = Tracebacks(name, signatures.of_text)
+        self.tracebacks = Tracebacks(name, signatures.match_text)
         self.labelled: bool | None = None
         self._boring: set[bytes] = set()
         self._boring_bytes = 0
@@ -355,7 +357,7 @@ class _File:
             if place >= len(shapes):
                 break
             lines = lines or _lines(piece)
-            self._line(lines[place], shapes[place], self.lines + numbers.of(place))
+            self._line(lines[place], shapes[place], self.lines + numbers.line_number(place))
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
 
@@ -371,7 +373,7 @@ class _File:
         if len(fresh) > _MANY:
             lines = _lines(piece)
             examples = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in fresh}
-            candidates = self.signatures.with_words(examples)
+            candidates = self.signatures.with_known_words(examples)
             self._remember(fresh - candidates)
             fresh = candidates
         if fresh:
@@ -380,7 +382,7 @@ class _File:
 
     def _look_at(self, fresh: set[bytes]) -> None:
         """Add the shapes that must be searched, and remember the others as irrelevant."""
-        worth = self.signatures.among(fresh)
+        worth = self.signatures.match_shapes(fresh)
         self._worth.update(worth)
         self._remember(fresh - worth.keys())
         if len(self._worth) > 100_000:
@@ -411,12 +413,12 @@ class _File:
             self._worth.pop(shape)
             self._boring.add(shape)
             return
-        for name, match in self.signatures.in_line(line, rows):
-            self._saw(name, match, line, number)
+        for name, match in self.signatures.match_line(line, rows):
+            self._record_match(name, match, line, number)
         if "Watchdog caught" in line.text:
-            self._stalled(line)
+            self._record_stall(line)
 
-    def _saw(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
+    def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
         groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
         new = Seen(name, _clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups)
@@ -428,7 +430,7 @@ class _File:
         together = tuple(sorted({*old.ranks, *ranks}))
         self.found.seen[name] = replace(first, times=old.times + 1, ranks=together)
 
-    def _stalled(self, line: Line) -> None:
+    def _record_stall(self, line: Line) -> None:
         if found := _WATCHDOG.search(line.text):
             done = _COMPLETED.search(line.text)
             one = Stalled(
@@ -470,7 +472,7 @@ class _Numbers:
         self._plain = b"\r" not in piece
         self._starts: list[int] | None = None
 
-    def of(self, place: int) -> int:
+    def line_number(self, place: int) -> int:
         """Return the line number, from 1 within the piece."""
         if self._plain:
             return place + 1
@@ -491,7 +493,7 @@ def _lines(piece: bytes) -> list[bytes]:
     return piece.replace(b"\r", b"\n").split(b"\n")
 
 
-def _rank_of(path: Path) -> int | None:
+def _rank_in_name(path: Path) -> int | None:
     """Return the rank in a file's name, if there is one file per rank."""
     if found := _RANK_IN_PATH.search(str(path)):
         return int(found[1])

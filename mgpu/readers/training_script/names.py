@@ -139,10 +139,10 @@ class Walk(Protocol):
     def mask(self) -> Callable[[str, str], str]:
         """Masks secrets in a text (the second argument), also by the name it is assigned to (the first)."""
 
-    def own(self, name: str) -> Function | None:
+    def own_function(self, name: str) -> Function | None:
         """Return the script's own function with a resolved name."""
 
-    def called(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
+    def record_call(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
         """Record a call of the script's own function, and read the function if it has not been read."""
 
 
@@ -185,7 +185,7 @@ class Frame:
                 self._call(node, here, targets if node is tree else ())
             elif isinstance(node, ast.Name) and id(node) not in heads:
                 if (name := self.scope.find(node.id)) is not None and name in self.walk.by_name:
-                    self.walk.called(name, None, self, here)  # passed as a value: its caller is not known
+                    self.walk.record_call(name, None, self, here)  # passed as a value: its caller is not known
             elif isinstance(node, ast.NamedExpr):
                 self.bind(node.target, node.value)
 
@@ -212,7 +212,7 @@ class Frame:
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
         name = self.resolve(node.func) or words(node.func, _LONGEST_NAME)
-        walk.called(name, node, self, around)
+        walk.record_call(name, node, self, around)
         if len(walk.calls) >= MOST:
             walk.cut = True
             return
@@ -261,7 +261,7 @@ class Frame:
         if isinstance(node, ast.Attribute):
             return self._attribute(self.resolve(node.value), node.attr)
         if isinstance(node, ast.Call):
-            return self._made(node)
+            return self._call_result(node)
         if isinstance(node, ast.Subscript):
             above = self.resolve(node.value)
             key = node.slice
@@ -282,12 +282,12 @@ class Frame:
         whole = canonical(f"{above}.{name}")
         return self.walk.attributes.get(whole, whole)
 
-    def _made(self, node: ast.Call) -> str | None:
+    def _call_result(self, node: ast.Call) -> str | None:
         """Return the name of a call's result."""
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in _SAME:
             above = self.resolve(function.value)  # once: a chain of these would double the work at each link
-            if above is not None and above != "torch" and self.walk.own(f"{above}.{function.attr}") is None:
+            if above is not None and above != "torch" and self.walk.own_function(f"{above}.{function.attr}") is None:
                 return above
             name = self._attribute(above, function.attr)
         else:
@@ -300,26 +300,26 @@ class Frame:
             key = node.args[0] if node.args else None
             if isinstance(key, ast.Constant):
                 return f"os.environ[{key.value!r}]"
-        own = self.walk.own(name)
+        own = self.walk.own_function(name)
         if own is not None and own.node.name != "__init__" and isinstance(own.returns, str) and "." in own.returns:
             return own.returns
         return f"{name}()"[:_LONGEST_NAME]
 
     def split(self, test: ast.expr) -> Split:
         """Return the ranks for which a condition is true, and those for which it is false."""
-        return classify(test, self._both, self.known)
+        return classify(test, self._both, self.known_split)
 
     def _both(self, node: ast.expr) -> str:
         return f"{self.source.words(node)}\n{self.resolve(node) or ''}"
 
-    def known(self, node: ast.expr) -> Split | None:
+    def known_split(self, node: ast.expr) -> Split | None:
         """Return the rank condition that a variable, attribute or the script's own function holds."""
         if isinstance(node, ast.Name):
             return self.scope.find_split(node.id)
         if isinstance(node, ast.Attribute):
             return self.walk.splits.get(self.resolve(node) or "")
         if isinstance(node, ast.Call):
-            own = self.walk.own(self.resolve(node.func) or "")
+            own = self.walk.own_function(self.resolve(node.func) or "")
             return own.split if own is not None else None
         return None
 
@@ -332,14 +332,14 @@ class Frame:
             return
         split = self.split(value) if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) else NOTHING
         if split == NOTHING and isinstance(value, ast.Name | ast.Attribute):
-            split = self.known(value) or NOTHING
+            split = self.known_split(value) or NOTHING
         self._bind(target, self.resolve(value), split)
 
     def _several(self, value: ast.expr, number: int) -> list[str | None]:
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == number:
             return [self.resolve(item) for item in value.elts]
         if isinstance(value, ast.Call):
-            own = self.walk.own(self.resolve(value.func) or "")
+            own = self.walk.own_function(self.resolve(value.func) or "")
             if own is not None and isinstance(own.returns, list) and len(own.returns) == number:
                 return own.returns
             return [self.resolve(value)] * number
@@ -383,7 +383,7 @@ def bind_arguments(function: Function, node: ast.Call, frame: Frame) -> tuple[di
     values = {name: found for name, value in pairs if (found := frame.resolve(value)) is not None}
     splits = {}
     for name, value in pairs:
-        test = frame.split(value) if isinstance(value, ast.Compare | ast.BoolOp) else frame.known(value)
+        test = frame.split(value) if isinstance(value, ast.Compare | ast.BoolOp) else frame.known_split(value)
         if test is not None and test != NOTHING:
             splits[name] = test
     return values, splits

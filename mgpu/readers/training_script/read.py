@@ -76,11 +76,11 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         return Script(shown, given, error="its expressions are nested too deeply to be read")
     try:
         walk.module(tree, source)
-        walk.rest()
+        walk.read_uncalled()
         results = walk.results()
     except RecursionError:
         return Script(shown, given, error="its statements are nested too deeply to be read")
-    unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not _known(module)}))
+    unread = tuple(sorted({module.partition(".")[0] for module in walk.elsewhere if not _is_harmless(module)}))
     return Script(
         shown,
         given,
@@ -202,7 +202,7 @@ class _ScriptFolder:
         return scope
 
 
-def _known(module: str) -> bool:
+def _is_harmless(module: str) -> bool:
     top = module.partition(".")[0]
     return top in _HARMLESS or top in sys.stdlib_module_names
 

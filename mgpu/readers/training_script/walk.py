@@ -71,7 +71,7 @@ class Walk:
         self._body(tree.body, Frame(self, source, scope, -1, ""), OUTSIDE)
         return scope
 
-    def rest(self) -> None:
+    def read_uncalled(self) -> None:
         """Read the functions that are never called."""
         for function in self.functions:  # grows during the loop
             if not function.read:
@@ -226,13 +226,13 @@ class Walk:
             self._set(target, node.value, frame, around)
             frame.bind(target, node.value)
 
-    def _annotated(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
+    def _annotated_assign(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
         if node.value is not None:
             frame.look(node.value, around, [node.target])
             self._set(node.target, node.value, frame, around)
             frame.bind(node.target, node.value)
 
-    def _augmented(self, node: ast.AugAssign, frame: Frame, around: Around) -> None:
+    def _augmented_assign(self, node: ast.AugAssign, frame: Frame, around: Around) -> None:
         frame.look(node.value, around)
         self._set(node.target, node.value, frame, around)
 
@@ -297,9 +297,9 @@ class Walk:
         self._body(function.node.body, frame, OUTSIDE)
         self.depth -= 1
 
-    def called(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
+    def record_call(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
         """Return the script's own function of this name, read now if it has not been; None if there is none."""
-        function = self.own(name)
+        function = self.own_function(name)
         if function is None:
             return None
         function.sites.append((frame.number, around))
@@ -308,7 +308,7 @@ class Walk:
             self.enter(function, values, splits)
         return function
 
-    def own(self, name: str) -> Function | None:
+    def own_function(self, name: str) -> Function | None:
         """Return the script's function with a resolved name: a function, a method, or the __init__ of a class."""
         found = self.by_name.get(name)
         if found is not None:
@@ -372,16 +372,16 @@ class Walk:
                 "within": above[3] + own[3],
             }
 
-        def made(kind: Callable[..., Any], found: list[tuple[Spot, dict[str, Any]]]) -> tuple[Any, ...]:
+        def build(kind: Callable[..., Any], found: list[tuple[Spot, dict[str, Any]]]) -> tuple[Any, ...]:
             return tuple(kind(**where(spot), **what) for spot, what in sorted(found, key=lambda pair: pair[0][:3]))
 
         return {
-            "calls": made(ScriptCall, self.calls),
-            "sets": made(ScriptSet, self.sets),
-            "loops": made(ScriptLoop, self.loops),
-            "jumps": made(ScriptJump, self.jumps),
-            "options": made(ScriptOption, self.options),
-            "texts": made(ScriptText, self.texts),
+            "calls": build(ScriptCall, self.calls),
+            "sets": build(ScriptSet, self.sets),
+            "loops": build(ScriptLoop, self.loops),
+            "jumps": build(ScriptJump, self.jumps),
+            "options": build(ScriptOption, self.options),
+            "texts": build(ScriptText, self.texts),
             "functions": tuple(f.name for f in self.functions if not f.source.file),
             "imports": tuple(sorted(self.imports)),
             "main_guard": self.main_guard,
@@ -411,8 +411,8 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.If: Walk._if, ast.For: Walk._for, ast.AsyncFor: Walk._for, ast.While: Walk._while, ast.With: Walk._with,
     ast.AsyncWith: Walk._with, ast.Try: Walk._try, ast.Match: Walk._match, ast.FunctionDef: Walk._function,
     ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: Walk._import,
-    ast.ImportFrom: Walk._import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated,
-    ast.AugAssign: Walk._augmented, ast.Expr: Walk._expression, ast.Return: Walk._return,
+    ast.ImportFrom: Walk._import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated_assign,
+    ast.AugAssign: Walk._augmented_assign, ast.Expr: Walk._expression, ast.Return: Walk._return,
     ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump,
 }
 # fmt: on
