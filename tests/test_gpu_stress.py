@@ -116,7 +116,7 @@ def test_what_it_costs_is_said_before() -> None:
     assert gpu_stress.cost(machine_of(4)) == (
         "Testing 4 GPUs for a few seconds: CUDA context (about 500 MiB each), short computation."
     )
-    assert "Using GPU 0 for" in str(gpu_stress.cost(machine_of(1)))
+    assert "Testing GPU 0 for" in str(gpu_stress.cost(machine_of(1)))
     assert gpu_stress.cost(machine_of(0)) is None
 
 

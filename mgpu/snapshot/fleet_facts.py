@@ -117,4 +117,4 @@ class Fleet:
     scattered: tuple[Label, ...] = ()  # facts with a different value on almost every node: not compared
     together: bool = False  # the nodes will run one job
     unread: Mapping[str, Label] = field(default_factory=dict)  # facts not read on any node of a role -> why
-    strangers: tuple[Text, ...] = ()  # files among the nodes' files that do not match any node: n1.json
+    strangers: tuple[Text, ...] = ()  # files that are not the Snapshot of a node: n1.json
