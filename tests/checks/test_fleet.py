@@ -111,7 +111,7 @@ CASES = (
         "or name the files that are nodes", fleet=replace(ALONE, strangers=("n1.json",))),
     skips("fleet_facts_unread", "nothing to compare", fleet=ALONE),
     # software
-    fails("fleet_driver_silent", "NVML DRIVER_NOT_LOADED on n2, it answers on the other 3 nodes", "nvidia-smi -L",
+    fails("fleet_driver_silent", "NVML DRIVER_NOT_LOADED on n2, responding on the other 3 nodes", "nvidia-smi -L",
         fleet=DEAD),
     well("fleet_driver_silent", "NVML answers alike", fleet=TORCH),
     fails("fleet_torch_differs", "torch 2.12.1 on n3, 2.13.0 on the other 3 nodes", "srun -N1 -w n3", fleet=TORCH),
