@@ -1,8 +1,7 @@
 """Does this machine resolve its own name, which interfaces does it have, and is the rendezvous port free?
 
 Runs in a child process, because name resolution can hang. Standard library only. Links and addresses come from the
-kernel (rtnetlink), because /sys can show a different network namespace. Speed, duplex and wireless come from /sys if it
-shows this namespace.
+kernel (rtnetlink), because /sys can show a different network namespace; speed and duplex come from /sys if it does not.
 """
 
 from __future__ import annotations

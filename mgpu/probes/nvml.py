@@ -383,11 +383,8 @@ def _sram_exceeded(pynvml: Any, handle: Any) -> bool:
 
 
 def _unrepairable(pynvml: Any, handle: Any) -> bool:
-    """Whether memory is damaged beyond repair.
-
-    In nvml.h the result is the struct's only member, but pynvml 13 has a version member first, so its own function
-    always returns False. This function reads the member that NVML wrote.
-    """
+    """Whether memory is damaged beyond repair."""
+    # NVML writes the struct's only member; pynvml 13 has a version member first, so its own function always gets False.
     make = getattr(pynvml, "c_nvmlUnrepairableMemory_v1_t", None)
     find = getattr(pynvml, "_nvmlGetFunctionPointer", None)
     if make is None or find is None:
@@ -530,11 +527,7 @@ def _field(pynvml: Any, handle: Any, number: int) -> Any:
 
 
 def _nvlinks(pynvml: Any, ask: Callable[..., Any], handle: Any) -> list[dict[str, Any]] | None:
-    """Return all NVLinks of a GPU; None, with a gap, if one cannot be read.
-
-    The list ends at the first number that NVML reports as invalid. Any other error makes the links unknown, because a
-    shorter list would be wrong.
-    """
+    """Return all NVLinks of a GPU, up to the first invalid number; None, with a gap, if one cannot be read."""
     links = []
     ended = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _FUNCTION_NOT_FOUND)
 

@@ -28,8 +28,7 @@ _HOLE = re.compile(f"[{chr(_FIRST)}-{chr(_FIRST + _MOST_HOLES)}]")
 _INNER = re.compile(r"([!#]?)([A-Za-z_]\w*|[0-9@*#?$!_-]+)(\[[^\]]*\])?(.*)", re.DOTALL)
 # Variables already in the job's environment: a new value is passed on without `export`.
 _INHERITED = re.compile(r"(?:SLURM_\w+|CUDA_VISIBLE_DEVICES|PATH|LD_LIBRARY_PATH|HOME|USER|LOGNAME|TMPDIR|SHELL|PWD)$")
-# env A=1; srun --export=ALL,A=1; docker -e A=1; --env A=1,B=2
-_PASSED_VARIABLE = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")
+_PASSED_VARIABLE = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; --env A=1,B=2
 _ARITHMETIC_NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b\}?")
 
 _SHORTEST_SECRET = 8
@@ -350,8 +349,8 @@ class Walk:
             inner = programs.after_wrapper(words)
             if inner is None:
                 break
-            given = {**given, **_passed_variables(fields[1:inner])}
-            env = env.child(base, on_node=base in programs.SPREADS, given=given)
+            passed = {**given, **_passed_variables(fields[1:inner])}
+            env = env.child(base, on_node=base in programs.SPREADS, given=passed)
             given = {}
             if base in ("ssh", "pdsh", "clush") and not env.through[:-1]:
                 env.values, env.exported = {}, set()  # this shell's variables are not passed on

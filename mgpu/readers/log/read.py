@@ -184,9 +184,8 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
     fallen: dict[int, Fallen] = {}
     for path in paths:
         with _open_log(path) as (stream, year):
-            one = _File(
-                str(path), wanted, found, year, _rank_in_name(path) if len(paths) > 1 and not one_stream else None
-            )
+            rank_in_name = _rank_in_name(path) if len(paths) > 1 and not one_stream else None
+            one = _File(str(path), wanted, found, year, rank_in_name)
             for piece in _pieces(stream, str(path), one.skip):
                 one.take(piece)
             one.end()

@@ -41,7 +41,7 @@ class Walk:
     """Everything found in a script and in the modules it imports from its folder."""
 
     def __init__(self, find: Callable[[Walk, str], Scope | None], mask: Callable[[str, str], str]) -> None:
-        """Start with empty results.
+        """Set the callbacks.
 
         `find` reads the module with a dotted name, if it is in the script's folder, and returns its names. `mask` masks
         secrets in a text (the second argument), also by the name it is assigned to (the first).
