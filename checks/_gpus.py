@@ -35,7 +35,7 @@ def gpu_problem(
     *,
     cause: str = "",
 ) -> Problem:
-    """Return a problem with these GPUs as its subjects: "GPU 0 and 2: <title>".
+    """Return a problem with these GPUs as its subjects: "GPUs 0 and 2: <title>".
 
     `evidence` maps a label to a field of the GPU or to a function of it: {"serial": "serial"} becomes gpu_0_serial.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mgpu.planning.requirements import numbers
 from mgpu.quantities import gib as _gib
-from mgpu.text import listed
+from mgpu.text import listed, plural
 
 GIB = 1024**3
 MIB = 1024**2
@@ -34,5 +34,6 @@ def whole(text: str) -> int | None:
 
 
 def gpu_list(indices: Iterable[object]) -> str:
-    """Format GPU indices: [0] -> "GPU 0", [0, 2] -> "GPU 0 and 2", [0, 1, 3] -> "GPU 0, 1 and 3"."""
-    return f"GPU {listed(indices)}"
+    """Format GPU indices: [0] -> "GPU 0", [0, 2] -> "GPUs 0 and 2", [0, 1, 3] -> "GPUs 0, 1 and 3"."""
+    indices = list(indices)
+    return f"{plural(len(indices), 'GPU')} {listed(indices)}"

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, Value, check
 from mgpu.command_line import shell
-<<<<<<< HEAD
 from mgpu.snapshot import Container, Driver, Gpu, Host, Kernel, NvmlWait, Pci, Plan, bus_address
-from mgpu.text import counted, listed
-=======
-from mgpu.snapshot import Container, Driver, Gpu, Host, Pci, Plan, bus_address
 from mgpu.text import counted, listed, plural
->>>>>>> w1
 
 from ._gpus import use_only
 from ._wording import gpu_list

@@ -53,7 +53,7 @@ def _is_free(gpu: GpuWork) -> bool | None:
 
 
 def _gpu_names(gpus: list[GpuWork]) -> str:
-    """Return "GPU 3 (rank 3)" or "GPU 1, 2 and 3"."""
+    """Return "GPU 3 (rank 3)" or "GPUs 1, 2 and 3"."""
     ranks = [gpu.rank for gpu in gpus if gpu.rank is not None]
     who = f" (rank {ranks[0]})" if len(gpus) == 1 and ranks else ""
     return f"{gpu_list(gpu.index for gpu in gpus)}{who}"

@@ -582,10 +582,11 @@ TARGETS: dict[str, Target] = {
     "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
     "log": Target(
         "a.log", lambda: [*texts("logs/healthy/*.log"), *texts("logs/*.txt")], log_of,
-        ("readers.log.read._opened", "readers.log.read._last_words"), share=0.2,
+        ("readers.log.read._open_log", "readers.log.read._last_words"), share=0.2,
     ),
-    "packed log": Target("a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("readers.log.read._opened",),
-                         share=0.1),
+    "packed log": Target(
+        "a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("readers.log.read._open_log",), share=0.1
+    ),
     "script": Target(
         "train.py", lambda: texts("bad_scripts/*.py"), script_of, ("readers.training_script.read._bytes",), share=0.3
     ),

@@ -63,14 +63,14 @@ def test_a_machine_is_as_it_was() -> None:
     ("before", "after", "expected"),
     [
         ({}, {"driver": driver(version="580.99.01")}, {"driver": "580.65.06 -> 580.99.01"}),
-        ({}, {"driver": driver(cuda_version=(13, 1))}, {"CUDA of the driver": "13.0 -> 13.1"}),
+        ({}, {"driver": driver(cuda_version=(13, 1))}, {"driver CUDA": "13.0 -> 13.1"}),
         ({}, {"env": {"NCCL_DEBUG": "INFO"}}, {"NCCL_DEBUG": "new: INFO"}),
         ({"env": {"NCCL_DEBUG": "INFO"}}, {"env": {}}, {"NCCL_DEBUG": "gone (was INFO)"}),
         ({}, {"pytorch": pytorch(version="2.10.0+cu130")}, {"torch": "2.9.0+cu130 -> 2.10.0+cu130"}),
-        ({}, {"pytorch": pytorch(cuda=None)}, {"CUDA of torch": "13.0 -> a CPU build"}),
+        ({}, {"pytorch": pytorch(cuda=None)}, {"torch CUDA": "13.0 -> a CPU build"}),
         ({"packages": {"a": "1"}}, {"packages": {"a": "2", "b": "1"}}, {"a": "1 -> 2", "b": "new: 1"}),
         ({}, {"nccl": nccl(wheels={"nvidia-nccl-cu13": "2.30.1"})}, {"nvidia-nccl-cu13": "2.29.7 -> 2.30.1"}),
-        ({}, {"system": system(limit_locked_memory_bytes=65536)}, {"limit of locked memory": "unlimited -> 64 KiB"}),
+        ({}, {"system": system(limit_locked_memory_bytes=65536)}, {"locked memory limit": "unlimited -> 64 KiB"}),
         ({}, {"system": system(shm_total_bytes=64 << 20)}, {"/dev/shm": "512 GiB -> 64 MiB"}),
         (
             {"python": python(accelerate_default_config=None)},
@@ -130,15 +130,15 @@ MODEL = "NVIDIA H100 80GB HBM3"
         (gpus(3), {"GPU 3": f"gone (was {MODEL})"}),
         (gpus(5), {"GPU 4": f"new: {MODEL}"}),
         (gpus(4, gpu(2, power_limit_w=500.0)), {"GPU 2 power limit": "700 W -> 500 W"}),
-        (gpus(4, gpu(2, ecc_uncorrected_aggregate=7)), {"GPU 2 uncorrected ECC errors ever": "0 -> 7"}),
+        (gpus(4, gpu(2, ecc_uncorrected_aggregate=7)), {"GPU 2 uncorrected ECC errors (lifetime)": "0 -> 7"}),
         (gpus(4, gpu(1, nvlinks=known.nvlinks(17, 1))), {"GPU 1 active NVLinks": "18 -> 17"}),
-        (gpus(4, lost(2)), {"GPU 2": "it answers -> GPU_IS_LOST"}),
+        (gpus(4, lost(2)), {"GPU 2": "responding -> GPU_IS_LOST"}),
         # another board in the same place; 1 of the old ones has moved up into the gap of the first
         (gpus(4, gpu(2, uuid=uuid(9))), {"GPU 2": f"gone (was {MODEL})", "GPU 2 ": f"new: {MODEL}"}),
         (gpus(4, gpu(0, mig_mode=True)), {"GPU 0 MIG": "no -> yes"}),
         # known before, not any more: that is not "gone"
         (gpus(4, gpu(0, ecc_uncorrected_aggregate=None)),
-         {"GPU 0 uncorrected ECC errors ever": "not known now: it could not be read"}),
+         {"GPU 0 uncorrected ECC errors (lifetime)": "now unknown: it could not be read"}),
     ],
 )  # fmt: skip
 def test_gpus_are_known_by_their_uuids(after: Any, expected: dict[str, str]) -> None:
@@ -174,7 +174,7 @@ def test_what_always_moves_is_left_out() -> None:
 
 def test_what_is_not_known_now_is_not_called_gone() -> None:
     gaps = {"gpus": Gap("timed_out", "NVML did not answer in 10 s")}
-    assert told({}, {"gpus": None}, gaps=gaps)["gpus"] == "not known now: NVML did not answer in 10 s"
+    assert told({}, {"gpus": None}, gaps=gaps)["gpus"] == "now unknown: NVML did not answer in 10 s"
     assert told({}, {"torch_runtime": None}, gaps={"torch_runtime": Gap("not_asked", "--quick")}) == {}
     assert changes(Snapshot(), Snapshot(**facts())) == ()  # nothing to compare with
 

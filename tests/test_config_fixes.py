@@ -115,18 +115,18 @@ def test_json_stays_json() -> None:
 @pytest.mark.parametrize(
     ("text", "edit", "why"),
     [
-        ("a: 1\na: 2\n", Edit("drop_line", "a", line=2), "something else"),  # the last one counts
-        ("a: 1\n", Edit("drop_line", "a", line=7), "no key begins in line 7"),
-        ("a: 1\n", Edit("delete", "b"), "there is no b"),
-        ("a: 1\n", Edit("delete", "a"), "nothing would be left"),
-        ("a: 1\nb: 2\n", Edit("rename", "a", to="b"), "b is there already"),
-        ("a: 1\n", Edit("set", "a.b", 1), "a is no section"),
-        ("- a\n", Edit("set", "a", 1), "no mapping"),
+        ("a: 1\na: 2\n", Edit("drop_line", "a", line=2), "other values"),  # the last one counts
+        ("a: 1\n", Edit("drop_line", "a", line=7), "no key begins on line 7"),
+        ("a: 1\n", Edit("delete", "b"), "b does not exist"),
+        ("a: 1\n", Edit("delete", "a"), "would be empty"),
+        ("a: 1\nb: 2\n", Edit("rename", "a", to="b"), "b already exists"),
+        ("a: 1\n", Edit("set", "a.b", 1), "a is not a section"),
+        ("- a\n", Edit("set", "a", 1), "not a mapping"),
         ("a: [\n", Edit("set", "a", 1), "cannot be read"),
         ("a: &x 1\nb: *x\n", Edit("set", "b", 2), "alias"),
         ("a: &x 1\nb: *x\n", Edit("set", "a", 2), "cannot be read"),
         ("a:\n- 1 # one\n- 2\n", Edit("set", "a", 2), "a comment would be lost"),
-        ("a:\n  x: 1 # one\nb: 2\n", Edit("rename", "a", to="c.a"), "by hand"),
+        ("a:\n  x: 1 # one\nb: 2\n", Edit("rename", "a", to="c.a"), "manually"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_safely_is_not_done(text: str, edit: Edit, why: str) -> None:

@@ -352,10 +352,10 @@ def dead(
 @pytest.mark.parametrize(
     ("fault", "told", "code"),
     [
-        ("nvml_hangs", "NVML did not answer in 10 s (asked for nvmlInit)", 3),
-        ("nvml_hangs_later", "NVML did not answer in 10 s (asked for GPU 2)", None),
-        ("nvml_aborts", "the nvml probe was killed by SIGABRT (asked for nvmlInit)", 3),
-        ("nvml_aborts_later", "the nvml probe was killed by SIGABRT (asked for GPU 1)", None),
+        ("nvml_hangs", "NVML did not answer in 10 s (last step: nvmlInit)", 3),
+        ("nvml_hangs_later", "NVML did not answer in 10 s (last step: GPU 2)", None),
+        ("nvml_aborts", "the nvml probe was killed by SIGABRT (last step: nvmlInit)", 3),
+        ("nvml_aborts_later", "the nvml probe was killed by SIGABRT (last step: GPU 1)", None),
     ],
 )
 def test_an_nvml_that_hangs_or_aborts_is_told_in_time(fault: str, told: str, code: int | None, dead: Any) -> None:
@@ -638,7 +638,7 @@ SICK_FACTS: dict[str, Any] = {
 
 def machines(saved: Any) -> dict[str, Callable[[], tuple[str, list[str]]]]:
     """Every golden screen: the saved machine and the options."""
-    unknown = {fact: Gap("timed_out", "NVML did not answer in 10 s (asked for nvmlInit)") for fact in _NVML_FACTS}
+    unknown = {fact: Gap("timed_out", "NVML did not answer in 10 s (last step: nvmlInit)") for fact in _NVML_FACTS}
     empty = dict.fromkeys(_NVML_FACTS) | {"nvml_wait": NvmlWait("nvmlInit", True, 10.0, "D", "os_acquire_mutex")}
     runtime = TorchRuntime(None, True, None, 2, (), True, "2.27.7", True, 2.1)
     return {
@@ -663,7 +663,7 @@ def saved_without_driver(saved: Any) -> str:
 
     words = "Failed to initialize NVML: Driver/library version mismatch"
     driver = Driver("LIB_RM_VERSION_MISMATCH", words, None, None, None, "580.82.07", 4, ("/dev/nvidia0",), True)
-    gap = Gap("no_driver", "NVML does not answer: LIB_RM_VERSION_MISMATCH")
+    gap = Gap("no_driver", "NVML does not respond: LIB_RM_VERSION_MISMATCH")
     runtime = TorchRuntime(None, False, "Unexpected error from cudaGetDeviceCount()", 0, (), True, "2.27.7", True, 2.1)
     name: str = saved(
         "", driver=driver, gpus=None, links=None, visible=None, torch_runtime=runtime,
@@ -760,7 +760,7 @@ def test_no_gpu_tells_what_can_be_done_here(saved: Any, ask_here: Any) -> None:
 
 
 def test_unknown_facts_are_counted_in_the_last_block(saved: Any, ask_here: Any) -> None:
-    gap = Gap("timed_out", "NVML did not answer in 10 s (asked for nvmlInit)")
+    gap = Gap("timed_out", "NVML did not answer in 10 s (last step: nvmlInit)")
     file = saved("a100_sxm_x4", **dict.fromkeys(_NVML_FACTS), gaps=dict.fromkeys(_NVML_FACTS, gap))
     code, out, _ = ask_here("doctor", "--from", file)
     assert code == 3

@@ -160,7 +160,7 @@ def test_of_several_missing_facts_the_gravest_is_told() -> None:
 
 def test_a_fact_nobody_asked_for_is_skipped_and_settles() -> None:
     (outcome,) = ask(made("one", Ok("well")), Snapshot())
-    assert outcome.answer == Skip("host was not looked at")
+    assert outcome.answer == Skip("host was not checked")
     assert (outcome.unknown, outcome.unsettling) == (True, False)
 
 
@@ -263,7 +263,7 @@ def outcome(status: str, severity: Severity = Severity.ERROR) -> Outcome:
         "ok": Ok("well"),
         "skip": Skip("not here"),
         "timed_out": Skip("no answer in 5 s"),
-        "not_asked": Skip("was not looked at"),
+        "not_asked": Skip("was not checked"),
         "crash": Crash("ValueError", "trace"),
     }
     answer = answers.get(status, PROBLEM)

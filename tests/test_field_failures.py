@@ -547,7 +547,7 @@ def test_gpu_ids_against_visible_devices(named: Named) -> None:
     config = config_of(num_processes=2, gpu_ids="0,1")
     found = named("visible_devices_replaced_by_config", "h100_sxm_x8", config=config, CUDA_VISIBLE_DEVICES="2,3")
     says(
-        found, "gpu_ids: 0,1 overrides CUDA_VISIBLE_DEVICES=2,3", "uses GPU 0 and 1", "unset CUDA_VISIBLE_DEVICES"
+        found, "gpu_ids: 0,1 overrides CUDA_VISIBLE_DEVICES=2,3", "uses GPUs 0 and 1", "unset CUDA_VISIBLE_DEVICES"
     )  # fmt: skip
     assert (found["file"], found["key"]) == ("run.yaml", "gpu_ids")
 

@@ -112,7 +112,7 @@ def test_the_types_without_marks_are_the_types() -> None:
 def test_what_is_declared_is_read() -> None:
     assert marks("Gpu.temperature_c").compared == Compared("moment", moves=True)
     assert marks("Gpu.temperature_c").measure == Measure("high", least=15, what="hottest GPU")
-    assert marks("Gpu.lost").wording == Wording("state", none="it answers")
+    assert marks("Gpu.lost").wording == Wording("state", none="responding")
     assert marks("Config.values.num_processes") == marks("Config.values")
     assert marks("Config.values").redaction.name_at == "main_process_ip" and marks("Config.values").secret_by_key
     assert marks("no field") == marks("") == marks("Gpu.") == marks("Snapshot.host")

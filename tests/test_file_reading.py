@@ -269,7 +269,7 @@ def test_a_packed_log_that_unpacks_to_gigabytes(mgpu: Mgpu, tmp_path: Path) -> N
     hostile_files.bomb(tmp_path / "run.log.gz", b"epoch 1 loss 0.5\n")
     done = mgpu("doctor", "--log", "run.log.gz")
     calm(done)
-    assert "run.log.gz unpacks to more than 128 MiB" in done.stderr
+    assert "run.log.gz decompresses to more than 128 MiB" in done.stderr
     assert "zcat run.log.gz | tail -c 100M | mgpu doctor --log -" in done.stderr
 
 

@@ -114,9 +114,9 @@ def test_an_older_gpu_is_not_asked_for_bfloat16(used: Used) -> None:
 
 def test_what_it_costs_is_said_before() -> None:
     assert gpu_stress.cost(machine_of(4)) == (
-        "Using 4 GPUs for a few seconds: a CUDA context (about 500 MiB each), some computation."
+        "Testing 4 GPUs for a few seconds: CUDA context (about 500 MiB each), short computation."
     )
-    assert "Using GPU 0 for" in str(gpu_stress.cost(machine_of(1)))
+    assert "Testing GPU 0 for" in str(gpu_stress.cost(machine_of(1)))
     assert gpu_stress.cost(machine_of(0)) is None
 
 
@@ -128,7 +128,7 @@ def test_on_a_machine_that_nvml_describes(library: Path, libcuda: Path, tmp_path
     with mock.patch.dict(os.environ, fake_cuda.environment(libcuda)):
         found = runs(gpu_stress.run(snapshot))
     assert [run.ended for run in found] == ["skipped", "done", "done", "done"]
-    assert found[0].detail == f"a process (pid {fake_nvml.NOBODY}) computes on it"
+    assert found[0].detail == f"a process (pid {fake_nvml.NOBODY}) is using it"
     assert [len(run.peers) for run in found] == [0, 2, 2, 2]
 
 
@@ -232,7 +232,7 @@ def test_an_old_libcuda_without_a_function(used: Used, libcuda: Path, tmp_path: 
     with mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": str(tmp_path)}):
         (run,) = runs(gpu_stress.run(machine_of(1)))
     assert (run.ended, run.stage, run.code) == ("failed", "init", None)
-    assert run.detail == "cuDriverGetVersion: it has no such function"
+    assert run.detail == "cuDriverGetVersion: not in this driver"
 
 
 # --- it hangs, it dies -------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_a_driver_that_hangs_on_all_is_not_waited_for_again_and_again(used: Used
     snapshot = used(9, "cuInit=hang")
     assert time.monotonic() - start < 2 * HUNG_S
     assert [run.ended for run in runs(snapshot)] == ["hung"] * 4 + ["skipped"] * 5
-    assert runs(snapshot)[8].detail == "CUDA does not start on the GPUs before"
+    assert runs(snapshot)[8].detail == "CUDA hung on the GPUs tested before"
     assert said(snapshot).keys() == {"cuda_hangs"}
 
 
@@ -292,7 +292,7 @@ def test_a_gpu_whose_process_dies_costs_its_own_answer(
 def test_a_process_that_leaves_in_the_middle(used: Used) -> None:
     (run,) = runs(used(1, "cuMemAlloc_v2=exit"))
     assert (run.ended, run.stage) == ("died", "memory")
-    assert run.detail and "ended with exit code 7" in run.detail
+    assert run.detail and "exited with code 7" in run.detail
 
 
 # --- torch (synthetic) -------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def test_a_gpu_somebody_uses_is_left_alone(used: Used) -> None:
     snapshot = used(machine, "cuInit@GPU-1=abort")  # it would die if it were touched
     assert [(run.ended, run.detail) for run in runs(snapshot)] == [
         ("done", None),
-        ("skipped", "ada's process (pid 4711) computes on it"),
+        ("skipped", "ada's process (pid 4711) is using it"),
         ("done", None),
     ]
     assert said(snapshot) == {}
@@ -428,16 +428,16 @@ def test_a_gpu_somebody_uses_is_left_alone(used: Used) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"processes": (process(user=None, mine=None),)}, "a process (pid 4711) computes on it"),
+        ({"processes": (process(user=None, mine=None),)}, "a process (pid 4711) is using it"),
         ({"processes": (process(mine=True),)}, None),
         ({"processes": (process(kind="graphics", user="root"),)}, None),
         ({"processes": None}, None),
         ({"processes": None, "memory_used_bytes": 2048 * MIB}, "its processes are not listed, and 2048 MiB"),
         ({"processes": None, "memory_used_bytes": None}, "its processes are not listed, and an unknown amount"),
-        ({"memory_free_bytes": 1024 * MIB - 1}, "only 1023 MiB of its memory are free"),
+        ({"memory_free_bytes": 1024 * MIB - 1}, "only 1023 MiB of its memory is free"),
         ({"memory_free_bytes": 1024 * MIB}, None),
         ({"memory_free_bytes": None}, None),
-        ({"uuid": None}, "NVML does not tell its UUID"),
+        ({"uuid": None}, "NVML does not report its UUID"),
     ],
 )
 def test_when_a_gpu_is_left_alone(changes: dict[str, Any], why: str | None, used: Used) -> None:
@@ -449,7 +449,7 @@ def test_when_a_gpu_is_left_alone(changes: dict[str, Any], why: str | None, used
 
 def test_a_lost_gpu_is_left_alone(used: Used) -> None:
     machine = replace(machine_of(2), gpus=gpus(2, lost(1)))
-    assert runs(used(machine, torch="missing"))[1].detail == "it does not answer the driver: GPU_IS_LOST"
+    assert runs(used(machine, torch="missing"))[1].detail == "it does not respond to the driver: GPU_IS_LOST"
 
 
 def test_only_visible_gpus_are_used(used: Used) -> None:
@@ -506,12 +506,12 @@ def test_the_same_computation_gives_the_same_bits(monkeypatch: pytest.MonkeyPatc
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(gpu_run, "_SIZE", 96)
     for kind in (torch.float32, torch.bfloat16, torch.float16):
-        digest, finite = gpu_run._computed(torch, "cpu", kind)
+        digest, finite = gpu_run._compute(torch, "cpu", kind)
         assert finite
-        assert gpu_run._computed(torch, "cpu", kind) == (digest, True)
-    assert len({gpu_run._computed(torch, "cpu", kind)[0] for kind in (torch.float32, torch.float16)}) == 2
+        assert gpu_run._compute(torch, "cpu", kind) == (digest, True)
+    assert len({gpu_run._compute(torch, "cpu", kind)[0] for kind in (torch.float32, torch.float16)}) == 2
     monkeypatch.setattr(gpu_run, "_SEED", 7)
-    assert gpu_run._computed(torch, "cpu", torch.float32)[0] != digest
+    assert gpu_run._compute(torch, "cpu", torch.float32)[0] != digest
 
 
 def test_a_computation_that_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,7 +525,7 @@ def test_a_computation_that_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> No
         return made
 
     with mock.patch.object(torch, "randn", poisoned):
-        assert gpu_run._computed(torch, "cpu", torch.float32)[1] is False
+        assert gpu_run._compute(torch, "cpu", torch.float32)[1] is False
 
 
 def test_the_libnccl_that_is_mapped(tmp_path: Path) -> None:
@@ -545,9 +545,9 @@ def test_what_is_mapped_is_read_with_care(tmp_path: Path) -> None:
     maps.write_bytes(
         b"7f00-7f01 r-xp 00000000 00:00 0\n7f01-7f02 r-xp 00000000 08:01 12  /opt/a b/libcuda.so.580 \xff\ngarbage"
     )
-    assert gpu_run._mapped("/libcuda.so", str(maps)) == "/opt/a b/libcuda.so.580 \ufffd"
-    assert gpu_run._mapped("/libnccl.so", str(maps)) is None
-    assert gpu_run._mapped("/libcuda.so", str(tmp_path / "nowhere")) is None
+    assert gpu_run._mapped_path("/libcuda.so", str(maps)) == "/opt/a b/libcuda.so.580 \ufffd"
+    assert gpu_run._mapped_path("/libnccl.so", str(maps)) is None
+    assert gpu_run._mapped_path("/libcuda.so", str(tmp_path / "nowhere")) is None
 
 
 class AcceleratorError(RuntimeError):

@@ -535,6 +535,6 @@ def test_the_child_tells_who_computes_where(library: Path, tmp_path: Path, monke
         assert [reading.power_w for reading in found.read().values()][2] == 300.0
         fake_nvml.change(described, "0.memory = abort")
         wait_for(lambda: (found.read(), found.trouble)[1])
-        assert found.trouble == "the process that reads NVML was ended by signal 6"
+        assert found.trouble == "the process that reads NVML was killed by signal 6"
     finally:
         found.end()

@@ -302,13 +302,13 @@ def test_nothing_of_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(MgpuError, match="No such file"):
         job_script_read.read(tmp_path / "none.sh")
-    for content, words in ((b"", "it is empty"), (b"#!/bin/sh\n\0", "no text"), (b"#" * 300_000, "larger than")):
+    for content, words in ((b"", "it is empty"), (b"#!/bin/sh\n\0", "not a text"), (b"#" * 300_000, "larger than")):
         (tmp_path / "x.sh").write_bytes(content)
         assert words in (job_script_read.read(tmp_path / "x.sh").error or "")
     assert job_script_read.read(tmp_path).error == "it is a folder"
 
 
-@pytest.mark.parametrize(("does", "why"), [("exec sleep 60", "did not come to an end"), ("kill $$", "ends with -15")])
+@pytest.mark.parametrize(("does", "why"), [("exec sleep 60", "did not finish"), ("kill $$", "exited with code -15")])
 def test_a_shell_that_does_not_answer_has_not_said_yes(
     does: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,7 +447,7 @@ def test_a_shell_that_is_not_read_is_said(told: Told) -> None:
 
 def test_what_is_no_script_is_one_message(told: Told) -> None:
     done = told("#!/bin/sh\n\0")
-    assert (done.returncode, done.stdout) == (2, "") and "it is no text" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "it is not a text file" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -354,7 +354,7 @@ def test_the_search_is_bounded(proc: Proc, tmp_path: Path) -> None:
 def test_processes_are_told_before_a_folder_that_hangs_is_asked(proc: Proc) -> None:
     proc.add(4711, "python", 1, RANK)
     answers = leftovers_probe.probe(proc=str(proc.folder), shm="/nonexistent", extensions="/home/x/ext", mgpu=50)
-    assert "one stuck in the kernel" in next(answers)["asking"]
+    assert "blocked if one is stuck in the kernel" in next(answers)["asking"]
     first = decode(Leftovers, next(answers)["leftovers"], "")
     assert ranks(first) == {4711: True} and first.locks_searched is False
     assert next(answers) == {"asking": "lock files under /home/x/ext"}

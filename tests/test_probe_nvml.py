@@ -356,7 +356,7 @@ def test_an_nvml_that_refuses_is_a_fact_of_the_driver(init: str, name: str, libr
     assert snapshot.driver.nvml_detail
     for fact in ("gpus", "links"):
         assert getattr(snapshot, fact) is None
-        assert snapshot.gaps[fact] == Gap("no_driver", f"NVML does not answer: {name}")
+        assert snapshot.gaps[fact] == Gap("no_driver", f"NVML does not respond: {name}")
 
 
 @pytest.mark.parametrize(("fault", "asked"), [("nvml_hangs", "nvmlInit"), ("nvml_hangs_later", "GPU 2")])
@@ -367,7 +367,7 @@ def test_an_nvml_that_hangs_costs_its_deadline_and_leaves_no_process(
     began = time.monotonic()
     snapshot = read(library, described, deadline_s=HUNG_S)
     assert HUNG_S <= time.monotonic() - began < HUNG_S + 3
-    hung = Gap("timed_out", f"NVML did not answer in 1.5 s (asked for {asked})")
+    hung = Gap("timed_out", f"NVML did not answer in 1.5 s (last step: {asked})")
     assert snapshot.gpus is None and snapshot.links is None
     assert snapshot.gaps["gpus"] == snapshot.gaps["links"] == snapshot.gaps["visible"] == hung
     if fault == "nvml_hangs":
@@ -386,7 +386,7 @@ def test_the_doctor_as_it_runs_is_not_held_up_for_long() -> None:
 @pytest.mark.parametrize(("fault", "asked"), [("nvml_aborts", "nvmlInit"), ("nvml_aborts_later", "GPU 1")])
 def test_an_nvml_that_aborts_costs_its_own_facts_only(fault: str, asked: str, library: Path, tmp_path: Path) -> None:
     snapshot = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS[fault]))
-    killed = Gap("crashed", f"the nvml probe was killed by SIGABRT (asked for {asked})")
+    killed = Gap("crashed", f"the nvml probe was killed by SIGABRT (last step: {asked})")
     assert snapshot.gpus is None
     assert snapshot.gaps["gpus"] == snapshot.gaps["links"] == killed
     assert (snapshot.driver is None) == (fault == "nvml_aborts")
@@ -776,7 +776,7 @@ def test_a_count_that_cannot_be_is_no_count(count: str, library: Path, tmp_path:
     snapshot = read(library, machine(tmp_path, "h100_sxm_x8", f"count = {count}"))
     assert time.monotonic() - began < 10
     assert (snapshot.gpus, snapshot.links) == (None, None)
-    assert snapshot.gaps["gpus"].kind == "crashed" and "NVML counts" in snapshot.gaps["gpus"].reason
+    assert snapshot.gaps["gpus"].kind == "crashed" and "NVML reports" in snapshot.gaps["gpus"].reason
     assert snapshot.driver is not None and snapshot.driver.version == "580.65.06"
 
 

@@ -383,7 +383,7 @@ def test_fatal_errors(dgx: sysfs.Machine) -> None:
 def test_a_process_bound_to_the_other_socket(dgx: sysfs.Machine) -> None:
     known = machine_facts(dgx.pci(cpus=range(4)))
     found = problem("cpus_far_from_gpus", **known)
-    assert "no usable CPU near GPU 4, 5, 6 and 7" in found.title
+    assert "no usable CPU near GPUs 4, 5, 6 and 7" in found.title
 
 
 def test_a_container_whose_sys_is_masked(tmp_path: Path) -> None:

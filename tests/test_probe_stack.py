@@ -475,10 +475,10 @@ def test_the_interpreter_of_env_is_the_one_on_path(tmp_path: Path) -> None:
 
 def test_other_names_of_this_interpreter_are_not_others(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(os.path.dirname(sys.executable))
-    assert packages._own(str(tmp_path / "link" / os.path.basename(sys.executable))) == sys.executable
-    assert packages._own(str(script(tmp_path / "shim", "#!/bin/sh"))) is None
-    assert packages._own("/gone/python") == "/gone/python"
-    assert packages._own(None) is None
+    assert packages._canonical_interpreter(str(tmp_path / "link" / os.path.basename(sys.executable))) == sys.executable
+    assert packages._canonical_interpreter(str(script(tmp_path / "shim", "#!/bin/sh"))) is None
+    assert packages._canonical_interpreter("/gone/python") == "/gone/python"
+    assert packages._canonical_interpreter(None) is None
 
 
 # ---- files of one's own in the current directory
@@ -688,7 +688,7 @@ def test_an_extension_that_crashes_costs_nothing_else(compiled: Compile, tmp_pat
     compiled(tmp_path / EXTENSION, crash)
     found = asked(PYTORCH, {"PYTHONPATH": tmp_path})
     assert found["torch_runtime"]["gloo_available"] is True
-    fires("extension_does_not_load", found, "flash_attn cannot be loaded: the process died while it was loaded")
+    fires("extension_does_not_load", found, "flash_attn cannot be loaded: the process died while loading it")
 
 
 # ---- the driver's libraries
@@ -730,7 +730,7 @@ def test_a_libcuda_that_crashes_costs_itself_only(compiled: Compile, tmp_path: P
     compiled(tmp_path / "libcuda.so.1", crash)
     found = asked(PACKAGES, {"LD_LIBRARY_PATH": tmp_path})
     cuda = next(one for one in found["libraries"]["found"] if one["name"] == "cuda")
-    assert (cuda["loads"], cuda["error"]) == (False, "the process ended while it was loaded")
+    assert (cuda["loads"], cuda["error"]) == (False, "the process died while loading it")
     assert found["packages"] and found["libraries"]["requires"]
 
 

@@ -469,7 +469,7 @@ def test_the_shell_of_salloc(nodes: str, expected: bool | None) -> None:
     ],
 )
 def test_slurms_short_form_of_hosts(short: str, hosts: set[str]) -> None:
-    assert system._expanded(short) == hosts
+    assert system._expand_hosts(short) == hosts
 
 
 @pytest.mark.parametrize(

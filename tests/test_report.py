@@ -182,18 +182,18 @@ MACHINES: dict[str, Snapshot] = {
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nvswitch", "every pair is joined by NV18: any subset of these GPUs is equally fast to combine."),
-        ("pcie", "GPU 0-3 and GPU 4-7 are close groups (PIX, NODE); between them traffic crosses the CPUs (SYS). A run "
-                 "on fewer GPUs is best inside one group."),
-        ("bridged", "GPU 0-1 and GPU 2-3 are close groups (NV4); between them traffic crosses the CPUs (SYS). A run on "
-                    "fewer GPUs is best inside one group."),
-        ("cube", "pairs differ (NV2, NV1, SYS). The closest are 0+1, 0+3, 0+4, 1+2, 1+5, 2+3, 2+6, 3+7 and more (NV2): "
-                 "choose among them for two GPUs."),
-        ("odd", "GPU 0-1 is a close group (PIX); GPU 2 stands alone; between them traffic crosses the CPUs (SYS). A "
-                "run on fewer GPUs is best inside one group."),
-        ("many", "GPU 0-1, 2-3, 4-5, 6-7, 8-9 are close groups (PIX); between them traffic crosses the CPU's PCIe root "
-                 "(PHB). A run on fewer GPUs is best inside one group."),
-        ("unread", "not every pair could be read; nothing is said about which GPUs are close."),
+        ("nvswitch", "every pair is connected by NV18, so any subset of these GPUs is equally fast."),
+        ("pcie", "GPUs 0-3 and GPUs 4-7 form close groups (PIX, NODE). All other traffic crosses the CPUs (SYS). A run "
+                 "on fewer GPUs is fastest within one group."),
+        ("bridged", "GPUs 0-1 and GPUs 2-3 form close groups (NV4). All other traffic crosses the CPUs (SYS). A run on "
+                    "fewer GPUs is fastest within one group."),
+        ("cube", "links differ (NV2, NV1, SYS). To use two GPUs, choose one of the closest pairs (NV2): 0+1, 0+3, 0+4, "
+                 "1+2, 1+5, 2+3, 2+6, 3+7 and more."),
+        ("odd", "GPUs 0-1 form a close group (PIX). GPU 2 is in no group. All other traffic crosses the CPUs (SYS). A "
+                "run on fewer GPUs is fastest within one group."),
+        ("many", "GPUs 0-1, 2-3, 4-5, 6-7, 8-9 form close groups (PIX). All other traffic crosses the CPU's PCIe root "
+                 "(PHB). A run on fewer GPUs is fastest within one group."),
+        ("unread", "some links could not be read, so it is not known which GPUs are close."),
     ],
 )  # fmt: skip
 def test_the_matrix_is_read_aloud(name: str, sentence: str) -> None:

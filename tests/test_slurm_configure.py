@@ -85,7 +85,7 @@ ASSOCIATIONS = "lab1||normal,high|normal\nlab2|gpu|normal|\n"
 
 
 def known(nodes: str, partitions: str, accounts: str = "", **texts: str) -> Cluster:
-    return cluster.understood({"nodes": nodes, "partitions": partitions, "accounts": accounts, **texts})
+    return cluster.parse_cluster({"nodes": nodes, "partitions": partitions, "accounts": accounts, **texts})
 
 
 MIXED = known(NODES_MIXED, PARTITIONS_MIXED, ASSOCIATIONS, user="lab1\n", version="slurm 24.05.2")
@@ -139,13 +139,13 @@ def test_times_are_read_as_slurm_reads_them(text: str, length: int | None) -> No
 
 @pytest.mark.parametrize("text", ["tomorrow", "1:2:3:4", "-1", "1-", "1d", "٣"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="not a Slurm time"):
         cluster.seconds(text)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "|||", "gpu|many|2|3|idle|gpu", "slurm_load_partitions error", "a=b c"])
 def test_texts_that_mean_nothing_make_no_partition_and_no_trouble(text: str) -> None:
-    found = cluster.understood(dict.fromkeys(("version", "nodes", "partitions", "config", "accounts", "user"), text))
+    found = cluster.parse_cluster(dict.fromkeys(("version", "nodes", "partitions", "config", "accounts", "user"), text))
     assert found.partitions == () and found.associations == ()
 
 
@@ -171,10 +171,10 @@ def test_a_controller_that_is_down_is_a_reason(commands: Any, monkeypatch: pytes
     commands(sinfo="exec sleep 60", scontrol=down, sacctmgr=accounts)
     found = cluster.read()
     assert found is not None and found.partitions == ()
-    assert found.faults["nodes"] == "sinfo did not answer within 0.5 s: is the controller down?"
+    assert found.faults["nodes"] == "sinfo did not answer within 0.5 s (is slurmctld down?)"
     assert "Unable to contact slurm controller" in found.faults["partitions"]
     assert "accounts" not in found.faults  # a site without accounts lacks nothing
-    assert "is the controller down?" not in Site(found).silent and "Unable to contact" in Site(found).silent
+    assert "is slurmctld down?" not in Site(found).silent and "Unable to contact" in Site(found).silent
 
 
 def test_without_slurm_there_is_no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_nodes_that_nobody_can_use_are_not_taken_for_a_cluster_without_gpus() ->
 
 
 def test_partitions_whose_nodes_are_not_told_are_no_partitions_without_nodes() -> None:
-    found = replace(known("", ONE), faults={"nodes": "sinfo did not answer within 5 s: is the controller down?"})
+    found = replace(known("", ONE), faults={"nodes": "sinfo did not answer within 5 s (is slurmctld down?)"})
     proposal = made(found, nodes="2", gpus_per_node="8", gpu_model="H100")
     assert (job(proposal).partition, job(proposal).gpus_per_node) == ("gpu", 8)
     assert any("Slurm does not tell of its nodes (sinfo did not answer" in note for note in proposal.notes)

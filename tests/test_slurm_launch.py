@@ -239,8 +239,8 @@ def test_ctrl_c_in_an_allocation_ends_the_step(cluster: Cluster, tmp_path: Path)
 def test_what_slurm_would_refuse_is_explained(cluster: Cluster, tmp_path: Path) -> None:
     jobs = cluster.run("squeue", "-h", "-t", "all", "-o", "%i").stdout
     for options, said in {
-        ("--nodes", "9"): "no node of the partition has that",
-        ("--partition", "nope"): "there is no partition nope",
+        ("--nodes", "9"): "no node in the partition matches",
+        ("--partition", "nope"): "partition nope does not exist",
     }.items():
         code, _, err = Launched(cluster, tmp_path, "--no-preflight", *options, job(tmp_path, "srun true")).end()
         assert code == errors.LAUNCH_REFUSED and said in err

@@ -497,7 +497,7 @@ def test_markdown_can_be_shown_to_everybody() -> None:
 @pytest.mark.parametrize("format", ["human", "json", "junit", "github", "markdown"])
 def test_a_refusal_in_every_format(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = Snapshot(**known.facts(ranks=None))
-    busy = ["GPU 0: ada's process (pid 4711) computes on it"]
+    busy = ["GPU 0: ada's process (pid 4711) is using it"]
     output = tmp_path / "out"
     code = formats.refused((), machine, Request(format=format, output=str(output)), 0.5, busy)
     assert code == errors.REFUSED
@@ -679,7 +679,7 @@ def test_gpus_that_cannot_be_had(wanted: str, changes: dict[str, Any], words: st
 
 def test_a_gpu_that_somebody_works_on(tmp_path: Path) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    assert gpu_in_use.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) computes on it"]
+    assert gpu_in_use.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) is using it"]
     _, narrow = subjects.narrowed(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
     assert gpu_in_use.worked_on(subject(tmp_path).config, narrow) == []
     mine = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(mine=True),))))
@@ -695,7 +695,7 @@ def test_a_gpu_that_somebody_works_on_is_not_loaded(
     assert cli.run(["smoke-test", "--json"]) == errors.REFUSED
     told = json.loads(capsys.readouterr().out)
     SMOKE.validate(told)
-    assert told["verdict"] == "unknown" and "GPU 1: ada's process (pid 4711) computes on it" in told["error"]
+    assert told["verdict"] == "unknown" and "GPU 1: ada's process (pid 4711) is using it" in told["error"]
     assert [check["id"] for check in told["checks"]] == ["gpu_busy"]
     assert cli.run(["smoke-test"]) == errors.REFUSED
     out = capsys.readouterr().out

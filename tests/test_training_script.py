@@ -184,16 +184,16 @@ def test_modules_beside_the_script_are_read_and_no_others(tmp_path: Path) -> Non
     [
         ("a.py", b"def f(:\n", "invalid syntax"),
         ("a.py", b"print 'python 2'\n", "Missing parentheses"),
-        ("a.py", b"x = '\xff'\n", "neither UTF-8"),
+        ("a.py", b"x = '\xff'\n", "not UTF-8"),
         ("a.py", b"# coding: klingon\n", "klingon"),
         ("a.py", b"x = 1\0\n", "null byte"),
         ("a.py", b"x = " + b"(" * 5000 + b")" * 5000, "nested"),
         ("a.py", b"x = 1\n" * 200_000, "larger than 1 MiB"),
         ("a.py", b"if x:\n" + b"".join(b" " * n + b"if x:\n" for n in range(1, 90)) + b" " * 90 + b"pass\n", ""),
-        ("job.sbatch", b"#!/bin/bash\nsrun x\n", "begins with #!/bin/bash"),
-        ("job.sh", b"srun x\n", "it is no Python script"),
-        ("a.ipynb", b"{}", "it is no Python script"),
-        ("program", b"\x7fELF\x02", "no text"),
+        ("job.sbatch", b"#!/bin/bash\nsrun x\n", "starts with #!/bin/bash"),
+        ("job.sh", b"srun x\n", "it is not a Python script"),
+        ("a.ipynb", b"{}", "it is not a Python script"),
+        ("program", b"\x7fELF\x02", "not a text file"),
     ],
 )
 def test_what_is_no_python_is_told_in_words(tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -273,7 +273,7 @@ def test_the_doctor_and_a_file_that_cannot_be_read(mgpu: Run, tmp_path: Path) ->
     assert "broken.py:1" in done.stdout and "invalid syntax" in done.stdout
     assert "1 warning from 1 check." in done.stdout
     (tmp_path / "note.ipynb").write_text("{}", "utf-8")
-    for name, words in (("note.ipynb", "it is no Python script"), ("none.py", "No such file")):
+    for name, words in (("note.ipynb", "it is not a Python script"), ("none.py", "No such file")):
         done = mgpu("doctor", "--script", name, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert words in done.stderr

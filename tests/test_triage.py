@@ -118,17 +118,18 @@ def test_a_line_is_taken_apart(line: str, rank: int | None, at: str | None, text
 
 
 def test_a_pattern_tells_what_must_stand_in_its_lines() -> None:
-    assert prefilter.of(r"CUDA out of\s+memory: \d+ bytes") == ("cudaoutofmemory:bytes",)
-    assert prefilter.of(r"EADDRINUSE|errno: 98\b|[Aa]ddress already") == ("addressalready", "eaddrinuse", "errno:")
-    assert prefilter.of(r"(?:Port|Socket)? .*is taken by (\w+)") == ("istakenby",)
-    assert prefilter.of(r"\w+ \d+") == ()  # nothing is known: every line is searched
+    assert prefilter.required_texts(r"CUDA out of\s+memory: \d+ bytes") == ("cudaoutofmemory:bytes",)
+    several = prefilter.required_texts(r"EADDRINUSE|errno: 98\b|[Aa]ddress already")
+    assert several == ("addressalready", "eaddrinuse", "errno:")
+    assert prefilter.required_texts(r"(?:Port|Socket)? .*is taken by (\w+)") == ("istakenby",)
+    assert prefilter.required_texts(r"\w+ \d+") == ()  # nothing is known: every line is searched
 
 
 def test_every_row_can_be_left_out_quickly() -> None:
     rows = read.known()
     assert len(rows) > 150
     for one in rows:
-        texts = prefilter.of(one.pattern)
+        texts = prefilter.required_texts(one.pattern)
         assert texts, one.id
         for sample in one.samples:
             shape = prefilter.shape(sample.encode()).decode()
@@ -205,7 +206,7 @@ def test_a_file_a_rank(write: Write) -> None:
      ("train-2026.log", None)],
 )  # fmt: skip
 def test_the_rank_in_a_files_name(name: str, rank: int | None) -> None:
-    assert read._rank_of(Path("runs", name)) == rank
+    assert read._rank_in_name(Path("runs", name)) == rank
 
 
 def test_what_srun_labels(write: Write) -> None:

@@ -219,7 +219,7 @@ def test_the_nearest_name_is_told(mgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "folder" / "train.yaml").write_text(GOOD)
     told = {
         "trian.yaml": "No such file or directory. Did you mean folder/train.yaml?",
-        "": "it is a folder. It holds folder/train.yaml",
+        "": "it is a folder. It contains folder/train.yaml",
         "x": "No such file or directory",
     }
     for name, words in told.items():

@@ -247,7 +247,7 @@ def nccl_p2p_level_too_low(
     return setting_problem(
         [setting],
         f"{setting} disables direct transfers for {len(lost)} of {counted(len(links), 'GPU pair')}",
-        f"GPU {lost[0].a} and {lost[0].b} ({lost[0].name}) are farther apart than {cut} and go through host memory.",
+        f"GPUs {lost[0].a} and {lost[0].b} ({lost[0].name}) are farther apart than {cut} and go through host memory.",
         more={"pairs": len(lost)},
     )
 
@@ -290,7 +290,7 @@ def nccl_gdr_level_too_low(
     return setting_problem(
         [setting],
         f"{setting} disables GPUDirect RDMA for {counted(len({found[0] for found in lost}), 'GPU')}",
-        f"GPU {index} and {' '.join(card.names) or card.address} are {way} apart, farther than {cut}: data goes "
+        f"GPUs {index} and {' '.join(card.names) or card.address} are {way} apart, farther than {cut}: data goes "
         "through CPU memory.",
     )
 

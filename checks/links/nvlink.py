@@ -176,7 +176,7 @@ def nvlink_without_peer_access(links: tuple[Link, ...], visible: Visible) -> Ans
     bad = [link for link in joined if refusal_code(link)]
     if bad:
         return Problem(
-            f"{counted(len(bad), 'NVLink pair')} without peer access (GPU {bad[0].a} and {bad[0].b})",
+            f"{counted(len(bad), 'NVLink pair')} without peer access (GPUs {bad[0].a} and {bad[0].b})",
             fix=Fix(commands=("nvidia-smi topo -p2p r",), who="admin"),
             evidence={f"gpu_{link.a}_{link.b}": refusal_code(link) for link in bad[:8]},
         )
@@ -205,7 +205,7 @@ def nvlink_atomics_missing(links: tuple[Link, ...], visible: Visible) -> Answer:
     if not bad:
         return Ok(f"atomic operations on {counted(len(joined), 'NVLink pair')}")
     return Problem(
-        f"no atomic operations on {len(bad)} of {counted(len(joined), 'NVLink pair')} (GPU {bad[0].a} and {bad[0].b})",
+        f"no atomic operations on {len(bad)} of {counted(len(joined), 'NVLink pair')} (GPUs {bad[0].a} and {bad[0].b})",
         fix=Fix(commands=("nvidia-smi topo -p2p a",), who="admin"),
         evidence={f"gpu_{link.a}_{link.b}": link.p2p_atomics for link in bad[:8]},
     )
@@ -261,7 +261,7 @@ def nvlink_pairs_split(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
     if len(better) < len(visible.gpus):
         return Ok("not enough bridged GPUs for this run")
     return Problem(
-        f"no NVLink between {gpu_list(sorted(visible.gpus))}, but between GPU {joined[0][0]} and {joined[0][1]}",
+        f"no NVLink between {gpu_list(sorted(visible.gpus))}, but between GPUs {joined[0][0]} and {joined[0][1]}",
         fix=Fix(commands=use_only(sorted(better), gpus)),
         evidence={"visible": ",".join(map(str, visible.gpus)), "bridged": ", ".join(f"{a}+{b}" for a, b in joined)},
     )

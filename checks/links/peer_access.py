@@ -83,7 +83,7 @@ def peer_access_uneven(gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: 
         if 0 < len(bad) < len(group):
             why = _P2P_WHY.get(refusal_code(bad[0]) or 0, "the driver refuses it")
             return Problem(
-                f"{len(bad)} of {len(group)} equal GPU pairs without peer access (GPU {bad[0].a} and {bad[0].b})",
+                f"{len(bad)} of {len(group)} equal GPU pairs without peer access (GPUs {bad[0].a} and {bad[0].b})",
                 f"The driver reports: {why}. Other pairs of this model, at the same distance, have peer access.",
                 Fix(commands=("nvidia-smi topo -p2p r", "nvidia-smi topo -m"), who="admin"),
                 {f"gpu_{link.a}_{link.b}": refusal_code(link) for link in bad[:8]},

@@ -62,7 +62,7 @@ def nccl_way_between_gpus_weak(
         return Ok(f"{counted(len(ways), 'GPU pair')} connected as directly as the links allow")
     (a, b), found = next(iter(weak.items()))
     return Problem(
-        f"NCCL connects GPU {a} and {b} over {listed(sorted(found))}, although their link is {direct[a, b].name}"
+        f"NCCL connects GPUs {a} and {b} over {listed(sorted(found))}, although their link is {direct[a, b].name}"
         + (f"; {counted(len(weak) - 1, 'more pair')}" if len(weak) > 1 else ""),
         fix=commands(shell("grep -hE 'P2P|Could not' {:path}/nccl.*.txt", ranks.folder), "mgpu doctor --only links"),
         evidence={f"{one}-{other}": ", ".join(sorted(way)) for (one, other), way in weak.items()},

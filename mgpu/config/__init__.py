@@ -1,4 +1,4 @@
-"""What does an accelerate config file say, and does accelerate take it?"""
+"""What does an accelerate config file contain, and does accelerate accept it?"""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ __all__ = ["LOADER", "ask", "facts", "read"]
 LOADER = probes.Probe("loader", ("loader",), 60.0, in_training_python=True, file=Path(__file__).with_name("loader.py"))
 
 
-_MORE_S = 2.0  # for every further file: one takes 0.05 s
+_MORE_S = 2.0  # for each additional file, which takes 0.05 s
 
 
 def facts(path: Path, *, ask_loader: bool = True, python: str | None = None) -> Config:
-    """The fact `config` for a file. Raises MgpuError when the file is not there or not readable."""
+    """Return the fact `config` for a file. Raises MgpuError if the file does not exist or cannot be read."""
     config = read(path)
     return ask([config], python=python)[0] if ask_loader else config
 
 
 def _is_safe(config: Config) -> bool:
-    """Whether the DeepSpeed file that accelerate would read is a regular file that mgpu has read, if only to find that
-    it is not JSON: accelerate would read a device or a file of gigabytes to its end."""
+    """Whether mgpu could read the DeepSpeed file that accelerate would read, even if it is not JSON.
+
+    Otherwise it may be a device or a file of gigabytes, which accelerate would read to its end.
+    """
     file = config.deepspeed_file
     return file is None or not file.fault or file.fault.startswith("not JSON")
 
 
 def ask(configs: Sequence[Config], *, python: str | None = None) -> list[Config]:
-    """The configs with accelerate's verdict, where it could be asked; accelerate is imported once for all of them."""
-    asked = [config for config in configs if not any(fault.fatal for fault in config.faults) and _is_safe(config)]
-    if not asked:
+    """Return the configs with accelerate's verdict, if available; accelerate is imported once for all of them."""
+    readable = [config for config in configs if not any(fault.fatal for fault in config.faults) and _is_safe(config)]
+    if not readable:
         return list(configs)
-    paths = [str(Path(config.path).resolve()) for config in asked]
+    paths = [str(Path(config.path).resolve()) for config in readable]
     deadline = LOADER.deadline_s + _MORE_S * len(paths)
     child = probes.run([replace(LOADER, arguments={"paths": paths}, deadline_s=deadline)], python=python)[0]
-    said = dict(zip(paths, child.found.get("loader") or (), strict=False))
-    verdicts = {path: LoaderVerdict(**verdict) for path, verdict in said.items()}
+    results = dict(zip(paths, child.found.get("loader") or (), strict=False))
+    verdicts = {path: LoaderVerdict(**verdict) for path, verdict in results.items()}
     return [replace(config, loader=verdicts.get(str(Path(config.path).resolve()))) for config in configs]

@@ -1,9 +1,9 @@
-"""How is a config mended without losing anything that somebody wrote into it?
+"""How is a config fixed without losing anything that the user wrote?
 
-Every edit replaces, adds or takes away only the characters it is about: PyYAML's parser, the one accelerate reads with,
-says where keys and values begin and end, in YAML of any style and in JSON. So comments, order, quotes, indentation,
-blank lines and line ends stay as they were. Afterwards the text is read again: anything that differs beyond the edit,
-or a comment that is gone, means that the text is left alone.
+Every edit replaces, adds or removes only its own characters: PyYAML's parser, which accelerate also uses, returns where
+keys and values begin and end, in YAML of any style and in JSON. So comments, order, quotes, indentation, blank lines
+and line endings are preserved. The new text is then parsed again: if anything else differs, or a comment is missing,
+the edit is discarded.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ _BOM = "\ufeff"
 
 
 def apply(text: str, edits: Sequence[Edit], *, json_only: bool = False) -> str:
-    """The text with the edits made, everything else as it was. Raises CannotMend; then nothing of it is made."""
+    """Return the text with all edits applied and nothing else changed. Raises CannotMend if one cannot be applied."""
     bom, text = (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
     lines = sorted((edit for edit in edits if edit.kind == "drop_line"), key=lambda e: e.line or 0, reverse=True)
     for edit in [*lines, *(edit for edit in edits if edit.kind != "drop_line")]:
-        text = _make(text, edit, json_only)
+        text = _apply_edit(text, edit, json_only)
     return bom + text
 
 
 def diff(old: str, new: str, name: str) -> list[str]:
-    """The unified diff, a line each."""
+    """Return the unified diff, as lines."""
     return list(difflib.unified_diff(old.splitlines(), new.splitlines(), name, name, lineterm="", n=1))
 
 
 # ---- one edit
 
 
-def _make(text: str, edit: Edit, json_only: bool) -> str:
-    """One edit, and the proof that it did nothing else."""
+def _apply_edit(text: str, edit: Edit, json_only: bool) -> str:
+    """Apply one edit, and verify that nothing else changed."""
     before = _values(text, json_only)
     document = Document(text, json_only)
     if edit.kind == "drop_line":
-        new, expected = document.without_line(edit.line or 0), before
+        new, expected = document.delete_line(edit.line or 0), before
     else:
         path = tuple(edit.key.split("."))
         expected = _expected(before, path, edit)
         if edit.kind == "set":
-            new = document.with_value(path, edit.value)
+            new = document.set_value(path, edit.value)
         elif edit.kind == "delete":
-            new = document.without(path)
+            new = document.delete(path)
         else:
-            new = document.renamed(path, tuple(edit.to.split(".")))
+            new = document.rename(path, tuple(edit.to.split(".")))
     if _canonical(_values(new, json_only)) != _canonical(expected):
-        raise CannotMend("the file would say something else besides")
+        raise CannotMend("other values in the file would change")
     lost = Counter(comments(text)) - Counter(comments(new)) - Counter(document.removed_comments)
     if lost:
         raise CannotMend("a comment would be lost")
@@ -80,24 +80,24 @@ def _canonical(data: Any) -> str:
 
 
 def _expected(data: Any, path: tuple[str, ...], edit: Edit) -> Any:
-    """What the file has to say after the edit."""
+    """Return the values that the file must have after the edit."""
     data = copy.deepcopy(data) if data is not None else {}
     if not isinstance(data, dict):
-        raise CannotMend("the file is no mapping of keys")
+        raise CannotMend("the file is not a mapping of keys")
     if edit.kind == "set":
         _put(data, path, edit.value)
         return data
-    holder, name = _holder(data, path)
+    holder, name = _find_holder(data, path)
     value = holder.pop(name)
     if edit.kind == "rename":
         _put(data, tuple(edit.to.split(".")), value, fresh=True)
     return data
 
 
-def _holder(data: dict[Any, Any], path: tuple[str, ...]) -> tuple[dict[Any, Any], Any]:
-    """The mapping that holds the key of this path, and the key as YAML read it."""
+def _find_holder(data: dict[Any, Any], path: tuple[str, ...]) -> tuple[dict[Any, Any], Any]:
+    """Return the mapping that contains the key of this path, and the key as YAML parsed it."""
     for place, word in enumerate(path):
-        names = [key for key in data if _said(key, word)]
+        names = [key for key in data if _is_key(key, word)]
         if not names:
             break
         if place == len(path) - 1:
@@ -105,11 +105,11 @@ def _holder(data: dict[Any, Any], path: tuple[str, ...]) -> tuple[dict[Any, Any]
         if not isinstance(data[names[-1]], dict):
             break
         data = data[names[-1]]
-    raise CannotMend(f"there is no {'.'.join(path)}")
+    raise CannotMend(f"{'.'.join(path)} does not exist")
 
 
-def _said(key: Any, word: str) -> bool:
-    """Whether YAML reads this word as that key (`no` is False)."""
+def _is_key(key: Any, word: str) -> bool:
+    """Whether YAML parses this word as that key (`no` is False)."""
     if isinstance(key, str):
         return key == word
     try:
@@ -124,7 +124,7 @@ def _put(data: dict[Any, Any], path: tuple[str, ...], value: Any, *, fresh: bool
             data[word] = {}
         data = data[word]
         if not isinstance(data, dict):
-            raise CannotMend(f"{word} is no section")
+            raise CannotMend(f"{word} is not a section")
     if fresh and path[-1] in data:
-        raise CannotMend(f"{'.'.join(path)} is there already")
+        raise CannotMend(f"{'.'.join(path)} already exists")
     data[path[-1]] = value

@@ -1,9 +1,9 @@
-"""What does the real accelerate say of config files?
+"""Does accelerate itself accept a config file?
 
-Runs in a child process in the interpreter of the training: each file goes the whole way of `accelerate launch
---config_file FILE train.py`, through accelerate's own loader, launch parser, validation, and preparation of the launch,
-then through torchrun's reading of it, then through what each rank makes of its environment, short of starting anything.
-Nothing is written, and no GPU, free port or further library is needed.
+Runs in a child process in the training run's interpreter. Each file takes the path of `accelerate launch --config_file
+FILE train.py`: accelerate's loader, launch parser, validation and launch preparation, then torchrun's argument parsing,
+then a rank's parsing of its environment, without starting any process. Nothing is written, and no GPU, free port or
+other library is needed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from unittest import mock
 
 
 def probe(paths: list[str], launched: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the fact loader: for every file whether it is accepted, with accelerate's own words. With `launched` also
-    what the launch would be: the launcher's settings, and what it adds to the environment of the ranks."""
-    yield {"asking": "accelerate to load the config"}
+    """Yield the fact loader: for each file, whether accelerate accepts it, and accelerate's error.
+
+    With `launched`, also the launcher's settings and the variables that it adds to the ranks' environment.
+    """
+    yield {"asking": "loading the config with accelerate"}
     found: list[dict[str, Any]] = []
     for path in paths:
         verdict = verdicts([path], launched=launched)
         if not verdict:
-            return  # no accelerate, or a broken one: nobody could be asked, and another check says so
+            return  # accelerate is missing or broken, which another check reports
         found += verdict
         yield {"loader": found}
 
 
 def verdicts(paths: list[str], *, launched: bool = False) -> list[dict[str, Any]]:
-    """What accelerate says of each file; nothing at all where it, or what it is asked through, cannot be imported."""
+    """Return accelerate's verdict on each file; empty if accelerate or torch cannot be imported."""
     try:
         import accelerate
         import torch.distributed.run  # noqa: F401
@@ -51,21 +53,21 @@ def _verdict(path: str, launched: bool) -> dict[str, Any]:
         with _quiet(), _any_machine():
             _launch(path, launch)
     except SystemExit as stopped:
-        error = f"accelerate's argument parser refused it (exit {stopped.code})"
+        error = f"accelerate's argument parser rejected it (exit {stopped.code})"
     except BaseException as raised:
-        words = " ".join(str(raised).split())[:2000]  # it may quote a value of the file
+        words = " ".join(str(raised).split())[:2000]  # it can quote a value of the file
         error = f"{type(raised).__name__}: {words}" if words else type(raised).__name__
     finally:
         os.environ.clear()
         os.environ.update(before)
     own = {name: value for name, value in launch["environment"].items() if before.get(name) != value}
-    told = {"settings": launch["settings"], "environment": own}
-    return {"accepted": error is None, "error": error, **({"launched": told} if launched else {})}
+    result = {"settings": launch["settings"], "environment": own}
+    return {"accepted": error is None, "error": error, **({"launched": result} if launched else {})}
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """accelerate's and torchrun's output and warnings are not the verdict."""
+    """Suppress output and warnings of accelerate and torchrun."""
     import logging
 
     logging.disable(logging.CRITICAL)
@@ -78,9 +80,11 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _launch(path: str, told: dict[str, Any]) -> None:
-    """`accelerate launch` as far as the start of the first process (commands/launch.py: launch_command); `told` is
-    filled with the settings and the environment that come of it."""
+def _launch(path: str, result: dict[str, Any]) -> None:
+    """Run `accelerate launch` up to the start of the first process (commands/launch.py: launch_command).
+
+    Adds the resulting settings and environment to `result`.
+    """
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils import launch as prepare
 
@@ -91,7 +95,7 @@ def _launch(path: str, told: dict[str, Any]) -> None:
         args.deepspeed_fields_from_accelerate_config = ",".join(fields)
         command, env = prepare.prepare_deepspeed_cmd_env(args)
         env = _as_torchrun(env)
-        if not command:  # several machines by pdsh start something else than torchrun
+        if not command:  # on several nodes, pdsh starts a launcher other than torchrun
             _torchrun(args, env)
     elif args.use_fsdp or args.use_megatron_lm or args.multi_gpu:
         env = _as_torchrun(prepare.prepare_multi_gpu_env(args))
@@ -101,22 +105,24 @@ def _launch(path: str, told: dict[str, Any]) -> None:
     else:
         _, env = prepare.prepare_simple_launcher_cmd_env(args)
     plain = (str, int, float, bool, type(None))
-    told["settings"] = {name: value for name, value in vars(args).items() if isinstance(value, plain)}
-    told["environment"] = env
-    os.environ.update(env)  # a value that is no text stops the simple launcher as well
-    with contextlib.suppress(ImportError):  # a library that is missing is not the file's fault
+    result["settings"] = {name: value for name, value in vars(args).items() if isinstance(value, plain)}
+    result["environment"] = env
+    os.environ.update(env)  # a value that is not a string stops the simple launcher as well
+    with contextlib.suppress(ImportError):  # a missing library is not an error of the file
         _in_a_rank(args)
 
 
 def _as_torchrun(env: dict[str, Any]) -> dict[str, str]:
-    """The environment as the launcher hands it to torchrun (utils/environment.py: patch_environment)."""
+    """Return the environment as the launcher passes it to torchrun (utils/environment.py: patch_environment)."""
     return {name.upper(): str(value) for name, value in env.items()}
 
 
 @contextlib.contextmanager
 def _any_machine() -> Iterator[None]:
-    """What is not the file's fault stops nothing: a port in use, no GPU, no mpirun, no library for fp8. Other checks
-    look at those. What cannot be a port still raises."""
+    """Ignore errors that the file does not cause: a port in use, no GPU, no mpirun, no library for fp8.
+
+    Other checks cover those. An invalid port still raises.
+    """
     import torch
     from accelerate.utils import dataclasses as plugins
     from accelerate.utils import launch as prepare
@@ -145,21 +151,21 @@ def _any_machine() -> Iterator[None]:
 
 
 def _torchrun(args: Any, env: dict[str, str]) -> None:
-    """torchrun's reading of the options, and the first assertion of its agent."""
+    """Run torchrun's argument parsing, and the first assertion of its agent."""
     import torch.distributed.run as torchrun
     from accelerate.utils.launch import _filter_args
     from torch.distributed.elastic.agent.server.api import WorkerSpec
 
     options = ["--training_script", args.training_script, "--training_script_args", args.training_script_args]
     args = _filter_args(args, torchrun.get_args_parser(), options)
-    args.log_dir = os.devnull  # else it makes a folder
+    args.log_dir = os.devnull  # otherwise it creates a folder
     os.environ.update(env)
     config, *_ = torchrun.config_from_args(args)
     WorkerSpec("default", config.nproc_per_node, rdzv_handler=None, entrypoint="true")
 
 
 def _in_a_rank(args: Any) -> None:
-    """What Accelerator() of the script reads from the environment first (accelerator.py); no GPU is touched."""
+    """Parse the environment like Accelerator() in the script does first (accelerator.py), without using a GPU."""
     from accelerate.utils import dataclasses as plugins
     from accelerate.utils.imports import is_deepspeed_available
 
@@ -171,13 +177,13 @@ def _in_a_rank(args: Any) -> None:
     if on("ACCELERATE_USE_FSDP"):
         plugins.FullyShardedDataParallelPlugin()
     file = os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none")
-    there = file == "none" or os.path.exists(file)  # it is named from where the launch is; another check looks for it
+    there = file == "none" or os.path.exists(file)  # relative to the launch folder; another check looks for it
     if on("ACCELERATE_USE_DEEPSPEED") and is_deepspeed_available() and there:
         plugins.DeepSpeedPlugin().set_mixed_precision(precision)
     if on("ACCELERATE_USE_MEGATRON_LM"):
         plugins.MegatronLMPlugin()
     steps = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
-    if steps != "auto":  # the Trainer hands Accelerator its own number
+    if steps != "auto":  # the Trainer passes its own number to Accelerator
         int(steps)
     if on("ACCELERATE_USE_PARALLELISM_CONFIG"):
         _parallelism(args)
@@ -190,7 +196,7 @@ def _in_a_rank(args: Any) -> None:
 
 
 def _parallelism(args: Any) -> None:
-    """The sizes of the dimensions, and whether their product is the number of ranks."""
+    """Validate the sizes of the dimensions: their product must be the number of ranks."""
     from accelerate.parallelism_config import ParallelismConfig
     from accelerate.utils.dataclasses import DistributedType
 
@@ -209,4 +215,4 @@ def _parallelism(args: Any) -> None:
         config._validate_accelerator(stand_in)
     except AttributeError as error:
         if "SimpleNamespace" not in str(error) and "_validate_accelerator" not in str(error):
-            raise  # else this accelerate asks for something that only a real Accelerator has
+            raise  # otherwise this accelerate needs an attribute that only a real Accelerator has

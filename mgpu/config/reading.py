@@ -1,6 +1,6 @@
-"""What does a config file say: its values, mgpu's own comments in it, the DeepSpeed file it names?
+"""What does a config file contain: values, mgpu's own comments, and the DeepSpeed file it names?
 
-A file that cannot be made sense of becomes faults, never an exception.
+Errors in a file become faults, never exceptions.
 """
 
 from __future__ import annotations
@@ -30,65 +30,65 @@ __all__ = [
 ]
 # fmt: on
 
-LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is some other file
+LARGEST_BYTES = 1 << 20  # an accelerate config has a few dozen lines; a megabyte is a different file
 SUFFIXES = (".yaml", ".yml", ".json")
-_MOST_NAMES = 10_000  # of a folder that are looked at for the nearest
+_MOST_NAMES = 10_000  # of a folder, searched for similar names
 WRITTEN_BY = "# Written by mgpu"
 _MODEL = (
     r"^# model \S{1,20}: ([\d,]{1,21}) parameters, (full|lora|qlora), (adamw|adam8bit|sgd|adafactor)"
     r"(?:, ([\d,]{1,21}) trained)?$"
 )
 LAUNCH_ADDS = "# mgpu launch adds:"
-# A config without main_process_ip, main_process_port and machine_rank, because whoever starts it says them.
+# A config without main_process_ip, main_process_port and machine_rank, because the engine sets them.
 _FOR_ENGINE = rf"^# For ({'|'.join(TITLES.values())}): "
-# The ranks of the engine's job run on the CPU: no key of the file says that without changing what accelerate does.
+# The engine's job runs its ranks on the CPU. A key for this would change what accelerate does.
 CPU_JOB = "# No NVIDIA GPU: the job sets ACCELERATE_USE_CPU=true, and the ranks run on the CPU."
-# In place of LAUNCH_ADDS, where the job of an engine does the same by its environment.
+# Replaces LAUNCH_ADDS if the engine's job sets the same with environment variables.
 _JOB_SETS = "# The job written with it sets:"
 _THREADS, _PINNING = "--num_cpu_threads_per_process", "--enable_cpu_affinity"
 
 
 def for_engine(name: str) -> str:
-    """The comment that makes a config one for this engine."""
+    """Return the comment that marks a config as written for this engine."""
     one = FORMATS[name]
-    return f"# For {one.title}: {one.starter} gives each machine its rank, the address of the first, and the port."
+    return f"# For {one.title}: {one.starter} sets rank, main address and port on each node."
 
 
 def job_sets(flags: tuple[str, ...]) -> str:
-    """The comment that tells which variables the job of an engine has in place of the launcher's flags."""
+    """Return the comment with the variables that the engine's job sets instead of the launcher's flags."""
     threads = [f"OMP_NUM_THREADS={flags[flags.index(_THREADS) + 1]}"] if _THREADS in flags else []
     pinning = [f"{name}={value}" for name, value in pinned(flags).items()]
     return " ".join([_JOB_SETS, *threads, *pinning])
 
 
 def pinned(flags: tuple[str, ...]) -> dict[str, str]:
-    """What tells the ranks to stay near their GPUs where no launcher's flag does."""
+    """Return the variables that bind ranks to CPUs near their GPUs, without a launcher flag."""
     return {"ACCELERATE_CPU_AFFINITY": "1"} if _PINNING in flags else {}
 
 
 def seal(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
-    """The comment by which mgpu knows later that nobody has changed the values it wrote."""
+    """Return the comment from which mgpu can later detect changes to the values it wrote."""
     return f"# sealed {digest(values, flags)[:12]}"
 
 
 def read(path: Path) -> Config:
-    """The file as a Config without the loader's verdict. Raises MgpuError when there is nothing to read."""
+    """Return a file as Config, without the loader's verdict. Raises MgpuError if it cannot be read."""
     return understand(contents(path), str(path))
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a config file. Raises MgpuError."""
+    """Return the bytes of a config file. Raises MgpuError if it cannot be read."""
     try:
         return file_reading.read(path, most=LARGEST_BYTES)
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise MgpuError(f"{path} is not an accelerate config: it is larger than 1 MiB", USAGE) from None
         words = error.strerror or reason(error)
-        raise MgpuError(f"cannot read the config {path}: {words}{_instead(path, error)}", USAGE) from None
+        raise MgpuError(f"cannot read the config {path}: {words}{_file_hint(path, error)}", USAGE) from None
 
 
-def _instead(path: Path, error: OSError) -> str:
-    """What a message adds that a file is not there: the nearest name, or what a folder holds."""
+def _file_hint(path: Path, error: OSError) -> str:
+    """Return a hint for a file that does not exist: a similar name, or the files in a folder."""
     import difflib
 
     folder = path if error.errno == errno.EISDIR else path.parent
@@ -97,13 +97,13 @@ def _instead(path: Path, error: OSError) -> str:
     except (OSError, ValueError):
         return ""
     if folder is path:
-        return f". It holds {', '.join(str(path / name) for name in names[:3])}" if names else ""
+        return f". It contains {', '.join(str(path / name) for name in names[:3])}" if names else ""
     near = difflib.get_close_matches(path.name, names, n=1) if isinstance(error, FileNotFoundError) else ()
     return f". Did you mean {visible(path.with_name(near[0]))}?" if near else ""
 
 
 def understand(raw: bytes, name: str) -> Config:
-    """The bytes of a file of this name as a Config."""
+    """Return a Config parsed from the bytes of a file with this name."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -111,12 +111,12 @@ def understand(raw: bytes, name: str) -> Config:
     json_only = name.endswith(".json")
     begins = raw.startswith(codecs.BOM_UTF8)
     values, marks, scalars, faults = (
-        unreadable("not JSON: the file begins with a byte order mark", Mark(1, 1), "bom")
+        unreadable("not JSON: the file starts with a byte order mark", Mark(1, 1), "bom")
         if json_only and begins
         else parse(text, json_only=json_only)
     )
     if begins and not json_only:
-        faults = (ConfigFault("the file begins with a byte order mark", Mark(1, 1), kind="bom"), *faults)
+        faults = (ConfigFault("the file starts with a byte order mark", Mark(1, 1), kind="bom"), *faults)
     batch = re.search(r"^# batch per (?:GPU|rank) (\d{1,9}) x [^\n]*?(?:accumulate (\d{1,9}) )?=", text, re.MULTILINE)
     dataset = re.search(r"^# dataset ([\d,]{1,20}) samples", text, re.MULTILINE)
     flags = launch_flags(text)
@@ -140,13 +140,13 @@ def understand(raw: bytes, name: str) -> Config:
 
 
 def _engine(text: str) -> str:
-    """What the comment `# For Slurm: ...` says; "" without one."""
+    """Return the engine from the comment `# For Slurm: ...`; "" without one."""
     found = re.search(_FOR_ENGINE, text, re.MULTILINE)
     return next(name for name, title in TITLES.items() if title == found[1]) if found else ""
 
 
 def _model(text: str) -> Model | None:
-    """What the comment `# model 8.03B: 8,030,000,000 parameters, full, adamw` says."""
+    """Return the model from the comment `# model 8.03B: 8,030,000,000 parameters, full, adamw`."""
     found = re.search(_MODEL, text, re.MULTILINE)
     if found is None:
         return None
@@ -157,7 +157,7 @@ def _model(text: str) -> Model | None:
 
 
 def _not_utf8(raw: bytes, error: UnicodeDecodeError) -> ConfigFault:
-    """Which byte, and what the file is instead where its beginning tells."""
+    """Return a fault with the invalid byte, or with the file's encoding if its start shows it."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or raw[1:2] == b"\0":
         return ConfigFault("not UTF-8: the file is UTF-16", Mark(1, 1), fatal=True, kind="utf16")
     start = raw.rfind(b"\n", 0, error.start) + 1
@@ -166,17 +166,19 @@ def _not_utf8(raw: bytes, error: UnicodeDecodeError) -> ConfigFault:
 
 
 def digest(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
-    """SHA-256 of the parsed values and the launcher's flags, so that comments, order and quoting do not count."""
+    """Return the SHA-256 of parsed values and launcher flags; comments, order and quoting do not matter."""
     whole = [values, flags] if flags else values
     return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def launch_flags(text: str) -> tuple[str, ...]:
-    """What the comment `# mgpu launch adds: …` asks for, or `# The job written with it sets: …` in its place. Flags
-    that are not ours count for nothing: a comment in a file from somewhere must not steer the launcher."""
+    """Return the flags from the comment `# mgpu launch adds: …` or `# The job written with it sets: …`.
+
+    Ignores flags that mgpu does not write, because a comment in a foreign file must not control the launcher.
+    """
     found = re.search(rf"^(?:{re.escape(LAUNCH_ADDS)}|{re.escape(_JOB_SETS)}) (.*)$", text, re.MULTILINE)
-    told = found.group(1) if found else ""
-    words = told.replace("OMP_NUM_THREADS=", f"{_THREADS} ").replace("ACCELERATE_CPU_AFFINITY=1", _PINNING).split()
+    comment = found.group(1) if found else ""
+    words = comment.replace("OMP_NUM_THREADS=", f"{_THREADS} ").replace("ACCELERATE_CPU_AFFINITY=1", _PINNING).split()
     flags: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == _PINNING:
@@ -187,7 +189,7 @@ def launch_flags(text: str) -> tuple[str, ...]:
 
 
 def _deepspeed_file(values: Mapping[str, Any]) -> DeepSpeedFile | None:
-    """The DeepSpeed file a config names, looked up from the current folder, as accelerate does."""
+    """Return the DeepSpeed file that a config names, relative to the current folder, as in accelerate."""
     section = values.get("deepspeed_config")
     name = section.get("deepspeed_config_file") if isinstance(section, dict) else None
     if not isinstance(name, str) or name in ("", "none"):

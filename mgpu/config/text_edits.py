@@ -1,6 +1,6 @@
-"""Where in a text does a key stand, and which change of the text changes only it?
+"""Where is a key in a text, and which edit of the text changes only this key?
 
-The tree is PyYAML's, which knows for every key and value where it begins and ends, in YAML of any style and in JSON.
+Uses PyYAML's node tree, which has start and end of every key and value, in YAML of any style and in JSON.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from mgpu.structured_text import Malformed, composed, yaml_loader, yaml_of
 
 
 class CannotMend(Exception):
-    """The text is left alone; says why, as a clause."""
+    """The text cannot be edited safely. The message is a clause with the reason."""
 
 
 def comments(text: str) -> list[str]:
-    """Every comment of a YAML text, in order."""
+    """Return all comments of a YAML text, in order."""
     try:
         spans = [(t.start_mark.index, t.end_mark.index) for t in yaml.scan(text) if isinstance(t, yaml.ScalarToken)]
     except yaml.YAMLError:
         return []
     starts = [start for start, _ in spans]
-    found: dict[int, str] = {}  # by the end of its line: a comment reaches that far
+    found: dict[int, str] = {}  # keyed by the end of its line, where a comment ends
     for mark in re.finditer(r"^#|(?<=[\s\ufeff])#", text, re.MULTILINE):
         before = bisect.bisect_right(starts, mark.start()) - 1
         if before < 0 or mark.start() >= spans[before][1]:
@@ -37,7 +37,7 @@ def comments(text: str) -> list[str]:
 
 
 class Document:
-    """A text, the tree of its nodes, and the changes of the text that the tree allows."""
+    """A text, its node tree, and the edits that the tree makes possible."""
 
     def __init__(self, text: str, json_only: bool) -> None:
         self.text = text
@@ -45,7 +45,7 @@ class Document:
         self.newline = "\r\n" if "\r\n" in text else "\n"
         self.removed_comments: list[str] = []
         try:
-            # JSON may be indented by tabs, YAML may not; no string of JSON has one in it.
+            # JSON can be indented with tabs, YAML cannot. JSON strings never contain a tab.
             self.root = composed(yaml_loader(text.replace("\t", " ") if json_only else text))
         except (yaml.YAMLError, Malformed, RecursionError):
             raise CannotMend("the file cannot be read") from None
@@ -53,7 +53,7 @@ class Document:
     # Looking
 
     def find(self, path: tuple[str, ...]) -> tuple[Any, Any, Any] | None:
-        """The mapping node, the key's and the value's; of keys that stand twice the one that counts."""
+        """Return the nodes of mapping, key and value; of duplicate keys, the one that counts."""
         holder, found = self.root, None
         for word in path:
             found = _entry(holder, word)
@@ -63,9 +63,9 @@ class Document:
         return (parent, *found) if found else None
 
     def end(self, node: Any, after: int) -> int:
-        """Where the last character of a node stands, comments and blank lines behind it not counted."""
+        """Return the end of a node, without comments and blank lines after it."""
         if node.start_mark.index < after:
-            raise CannotMend("a YAML alias stands there")
+            raise CannotMend("it is a YAML alias")
         if isinstance(node, yaml.ScalarNode):
             end = int(node.end_mark.index)
             return len(self.text[:end].rstrip()) if node.style in ("|", ">") else end
@@ -74,20 +74,21 @@ class Document:
         return max(self.end(part, node.start_mark.index) for part in _parts(node))
 
     def line_start(self, index: int) -> int:
+        """Return the index of the line's first character."""
         return self.text.rfind("\n", 0, index) + 1
 
     def line_end(self, index: int) -> int:
-        """The place of the line's end; of "\\r\\n" the first of the two."""
+        r"""Return the index of the line's end; for "\r\n", of the "\r"."""
         found = re.compile(r"\r?\n|\Z").search(self.text, index)
         return found.start() if found else len(self.text)
 
     # Changing
 
-    def with_value(self, path: tuple[str, ...], value: Any, raw: str = "", comment: str = "") -> str:
-        """A value written in place of the old one, or the key added where it is missing."""
+    def set_value(self, path: tuple[str, ...], value: Any, raw: str = "", comment: str = "") -> str:
+        """Return the text with a value replaced, or with the key added if it is missing."""
         found = self.find(path)
         if found is None:
-            return self._added(path, value, raw, comment)
+            return self._add(path, value, raw, comment)
         holder, key, node = found
         start, end = node.start_mark.index, self.end(node, key.end_mark.index)
         if isinstance(value, Mapping) and value and not holder.flow_style:
@@ -95,54 +96,54 @@ class Document:
         flow = bool(holder.flow_style)
         if isinstance(node, yaml.ScalarNode) and start < end and node.style not in ("|", ">"):
             quote = self.text[start] if self.text[start] in "'\"" else ""
-            return self._spliced(start, end, self._rendered(value, flow, quote), end)
-        if start == end or not getattr(node, "flow_style", False):  # nothing after the colon, or a block below it
+            return self._replace(start, end, self._render(value, flow, quote), end)
+        if start == end or not getattr(node, "flow_style", False):  # empty, or a block on the next lines
             start = self.text.index(":", key.end_mark.index) + 1
-            return f"{self.text[:start]} {self._rendered(value, flow)}{self.text[end:]}"
-        return self._spliced(start, end, self._rendered(value, flow), end)
+            return f"{self.text[:start]} {self._render(value, flow)}{self.text[end:]}"
+        return self._replace(start, end, self._render(value, flow), end)
 
-    def without(self, path: tuple[str, ...]) -> str:
-        """A key taken away with its value and the comment in its line."""
+    def delete(self, path: tuple[str, ...]) -> str:
+        """Return the text without a key, its value and the comment on its line."""
         found = self.find(path)
         if found is None:
-            raise CannotMend(f"there is no {'.'.join(path)}")
-        return self._taken(*found, parent=self.find(path[:-1]) if path[1:] else None)
+            raise CannotMend(f"{'.'.join(path)} does not exist")
+        return self._remove(*found, parent=self.find(path[:-1]) if path[1:] else None)
 
-    def without_line(self, line: int) -> str:
-        """The key that begins in this line taken away."""
+    def delete_line(self, line: int) -> str:
+        """Return the text without the key that begins on this line."""
         for holder, parent in _mappings(self.root, None):
             for key, value in holder.value:
                 if key.start_mark.line + 1 == line:
-                    return self._taken(holder, key, value, parent)
-        raise CannotMend(f"no key begins in line {line}")
+                    return self._remove(holder, key, value, parent)
+        raise CannotMend(f"no key begins on line {line}")
 
-    def renamed(self, path: tuple[str, ...], to: tuple[str, ...]) -> str:
-        """A key with its value under another name, in place where the section stays the same."""
+    def rename(self, path: tuple[str, ...], to: tuple[str, ...]) -> str:
+        """Return the text with a key renamed, in place if it stays in the same section."""
         found = self.find(path)
         if found is None:
-            raise CannotMend(f"there is no {'.'.join(path)}")
+            raise CannotMend(f"{'.'.join(path)} does not exist")
         if self.find(to) is not None:
-            raise CannotMend(f"{'.'.join(to)} is there already")
+            raise CannotMend(f"{'.'.join(to)} already exists")
         _, key, node = found
         start, end = node.start_mark.index, self.end(node, key.end_mark.index)
         if path[:-1] == to[:-1]:
             quote = self.text[key.start_mark.index] if key.style else ""
-            name = self._rendered(to[-1], True, quote) if quote or self.json else to[-1]
+            name = self._render(to[-1], True, quote) if quote or self.json else to[-1]
             at = end if "\n" not in self.text[key.start_mark.index : end] else None
-            return self._spliced(key.start_mark.index, key.end_mark.index, name, at)
+            return self._replace(key.start_mark.index, key.end_mark.index, name, at)
         raw = self.text[start:end]
         if not (isinstance(node, yaml.ScalarNode) or node.flow_style) or "\n" in raw:
-            raise CannotMend("a value of several lines has to be moved by hand")
+            raise CannotMend("a value of several lines must be moved manually")
         behind = re.compile(r"[ \t]+#[^\r\n]*").match(self.text, end)
-        self.text, removed = self.without(path), self.removed_comments
+        self.text, removed = self.delete(path), self.removed_comments
         moved = Document(self.text, self.json)
         self.removed_comments = [] if behind else removed
-        return moved.with_value(to, None, raw, behind.group() if behind else "")
+        return moved.set_value(to, None, raw, behind.group() if behind else "")
 
     # The ways of changing
 
-    def _spliced(self, start: int, end: int, new: str, comment_at: int | None) -> str:
-        """New text in place of old, a comment behind it kept in its column where there is room."""
+    def _replace(self, start: int, end: int, new: str, comment_at: int | None) -> str:
+        """Replace text; keep a comment after it in its column if there is room."""
         tail = self.text[end:]
         blanks = re.compile(r"( +)#").match(self.text, comment_at) if comment_at is not None else None
         if blanks and comment_at is not None:
@@ -152,7 +153,7 @@ class Document:
         return self.text[:start] + new + tail
 
     def _section(self, key: Any, start: int, end: int, value: Mapping[str, Any]) -> str:
-        """A block of keys in place of a value."""
+        """Replace a value with a block of keys."""
         indent = " " * (key.start_mark.column + self._step())
         block = "".join(f"{self.newline}{line}" for line in self._lines(value, indent))
         colon = self.text.index(":", key.end_mark.index) + 1
@@ -161,8 +162,8 @@ class Document:
         stop = self.line_end(end)
         return self.text[:colon] + self.text[max(end, colon) : stop].rstrip() + block + self.text[stop:]
 
-    def _added(self, path: tuple[str, ...], value: Any, raw: str, comment: str) -> str:
-        """A key that is missing, at the end of its section; a section that is missing with it."""
+    def _add(self, path: tuple[str, ...], value: Any, raw: str, comment: str) -> str:
+        """Add a missing key at the end of its section, which is created if it is missing."""
         depth = len(path) - 1
         while depth and self.find(path[:depth]) is None:
             depth -= 1
@@ -170,7 +171,7 @@ class Document:
         holder = found[2] if found else self.root
         name, rest = path[depth], path[depth + 1 :]
         if raw and (rest or (found and not isinstance(holder, yaml.MappingNode)) or not holder):
-            value, raw = _plain(raw), ""  # the section is new: the value is written anew
+            value, raw = _plain(raw), ""  # the section is new, so the value is rendered again
         for word in reversed(rest):
             value = {word: value}
         if holder is None:
@@ -178,10 +179,10 @@ class Document:
             return self.text + gap + self.newline.join(self._lines({name: value}, "")) + self.newline
         if not isinstance(holder, yaml.MappingNode):
             if not found or holder.tag != "tag:yaml.org,2002:null":
-                raise CannotMend(f"{path[depth - 1] if depth else 'the file'} is no section")
-            return self.with_value(path[:depth], {name: value})
+                raise CannotMend(f"{path[depth - 1] if depth else 'the file'} is not a section")
+            return self.set_value(path[:depth], {name: value})
         if holder.flow_style:
-            return self._added_in_flow(holder, name, raw or self._rendered(value, True))
+            return self._add_in_flow(holder, name, raw or self._render(value, True))
         last = max(self.end(v, k.end_mark.index) for k, v in holder.value)
         indent = " " * holder.value[0][0].start_mark.column
         lines = [f"{indent}{name}: {raw}"] if raw else self._lines({name: value}, indent)
@@ -189,8 +190,8 @@ class Document:
         stop = self.line_end(last)
         return self.text[:stop] + "".join(f"{self.newline}{line}" for line in lines) + self.text[stop:]
 
-    def _added_in_flow(self, holder: Any, name: str, text: str) -> str:
-        new = f"{self._rendered(name, True)}: {text}"
+    def _add_in_flow(self, holder: Any, name: str, text: str) -> str:
+        new = f"{self._render(name, True)}: {text}"
         if not holder.value:
             start = holder.start_mark.index + 1
             return self.text[:start] + new + self.text[holder.end_mark.index - 1 :]
@@ -201,8 +202,8 @@ class Document:
         gap = f"{self.newline}{before}" if not before.strip() else " "
         return f"{self.text[:end]},{gap}{new}{self.text[end:]}"
 
-    def _taken(self, holder: Any, key: Any, node: Any, parent: Any) -> str:
-        """An entry taken out of its mapping."""
+    def _remove(self, holder: Any, key: Any, node: Any, parent: Any) -> str:
+        """Remove an entry from its mapping."""
         start, end = key.start_mark.index, self.end(node, key.end_mark.index)
         if holder.flow_style:
             place = next(n for n, (other, _) in enumerate(holder.value) if other is key)
@@ -214,52 +215,52 @@ class Document:
             return self._cut(start, end)
         start = self.line_start(start)
         if self.text[start : key.start_mark.index].strip():
-            raise CannotMend("the key does not stand at the start of its line")
+            raise CannotMend("the key is not at the start of its line")
         stop = self.line_end(end)
         behind = re.compile(r"\r?\n").match(self.text, stop)
         stop = behind.end() if behind else stop
         if len(holder.value) > 1:
             return self._cut(start, stop)
         if parent is None:
-            raise CannotMend("nothing would be left of the file")
+            raise CannotMend("the file would be empty")
         colon = self.text.index(":", parent[1].end_mark.index) + 1
         rest = self._cut(start, stop)
         return f"{rest[:colon]} {{}}{rest[colon:]}"
 
     def _cut(self, start: int, end: int) -> str:
-        """The text without a part of it; the comments in it go with it."""
+        """Remove a part of the text, including its comments."""
         self.removed_comments = [] if self.json else comments(self.text[start:end])
         return self.text[:start] + self.text[end:]
 
     # Writing
 
     def _step(self) -> int:
-        """By how much this file indents a section."""
+        """Return the indentation of sections in this file."""
         for key, value in getattr(self.root, "value", None) or ():
             if isinstance(value, yaml.MappingNode) and not value.flow_style:
                 return max(1, int(value.value[0][0].start_mark.column) - int(key.start_mark.column))
         return 2
 
     def _lines(self, values: Mapping[str, Any], indent: str) -> list[str]:
-        """Block lines of some keys."""
+        """Return the lines of some keys in block style."""
         lines = []
         for key, value in values.items():
             if isinstance(value, Mapping) and value:
                 lines += [f"{indent}{key}:", *self._lines(value, indent + " " * self._step())]
             else:
-                lines.append(f"{indent}{key}: {self._rendered(value, False)}")
+                lines.append(f"{indent}{key}: {self._render(value, False)}")
         return lines
 
-    def _rendered(self, value: Any, flow: bool, quote: str = "") -> str:
-        """A value that YAML (or JSON) reads back as itself."""
+    def _render(self, value: Any, flow: bool, quote: str = "") -> str:
+        """Return a value as YAML (or JSON) that parses back to itself."""
         if self.json:
             return json.dumps(value, ensure_ascii=False)
         if isinstance(value, Mapping):
-            return "{" + ", ".join(f"{k}: {self._rendered(v, True)}" for k, v in value.items()) + "}"
+            return "{" + ", ".join(f"{k}: {self._render(v, True)}" for k, v in value.items()) + "}"
         if isinstance(value, list | tuple):
-            return "[" + ", ".join(self._rendered(one, True) for one in value) + "]"
+            return "[" + ", ".join(self._render(one, True) for one in value) + "]"
         if isinstance(value, float):
-            return str(yaml.safe_dump(value)).split("\n")[0]  # 1e-05 would be text for YAML 1.1
+            return str(yaml.safe_dump(value)).split("\n")[0]  # YAML 1.1 parses 1e-05 as text
         if not isinstance(value, str):
             return json.dumps(value)
         if not quote and re.fullmatch(r"[A-Za-z_/][A-Za-z0-9_./-]*", value) and _plain(value) == value:
@@ -277,23 +278,23 @@ def _entry(holder: Any, word: str) -> tuple[Any, Any] | None:
 
 
 def _parts(node: Any) -> list[Any]:
-    """The nodes directly in a collection: the end of each pair, or of each item."""
+    """Return the nodes in a collection: the value of each pair, or each item."""
     if isinstance(node, yaml.MappingNode):
         return [value if value.start_mark.index >= key.start_mark.index else _alias() for key, value in node.value]
     return list(node.value)
 
 
 def _alias() -> Any:
-    raise CannotMend("a YAML alias stands there")
+    raise CannotMend("it is a YAML alias")
 
 
 def _mappings(node: Any, parent: Any) -> list[tuple[Any, Any]]:
-    """Every mapping of the tree, with the (mapping, key, value) that holds it."""
+    """Return every mapping of the tree, with the (mapping, key, value) that contains it."""
     if not isinstance(node, yaml.MappingNode):
         return []
     found = [(node, parent)]
     for key, value in node.value:
-        if value.start_mark.index >= key.start_mark.index:  # an alias would lead back
+        if value.start_mark.index >= key.start_mark.index:  # not an alias, which would lead back
             found += _mappings(value, (node, key, value))
     return found
 

@@ -1,6 +1,6 @@
-"""What is this machine? The probes' answers as a Snapshot.
+"""What is the state of this machine? The probes' results as a Snapshot.
 
-One file a probe; `runner.py` runs them.
+Each probe is one file; `runner.py` runs them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 
 _QUICK_LEAVES_OUT = {
     "torch_runtime": "torch was not imported (--quick)",
-    "kernel_log": "the kernel's log was not read (--quick)",
+    "kernel_log": "the kernel log was not read (--quick)",
 }
 
 
@@ -78,9 +78,9 @@ def gather(
     progress: Callable[[str], None] | None = None,
     started: list[Child] | None = None,
 ) -> Snapshot:
-    """The Snapshot of this machine by these probes. Facts of other probes are gaps "not looked at".
+    """Return a Snapshot of this machine collected by these probes. Facts of other probes are gaps "not checked".
 
-    `started`: the probes' children, when they were started ahead (`runner.start`).
+    `started`: the probes' children, if they were already started (`runner.start`).
     """
     if port is not None:
         probes = [replace(p, arguments={**p.arguments, "port": port}) if p.name == "network" else p for p in probes]
@@ -105,7 +105,7 @@ def gather(
 
 
 def with_torch(snapshot: Snapshot, progress: Callable[[str], None] | None = None) -> Snapshot:
-    """The Snapshot with what torch says in it, for one that was gathered without."""
+    """Return the Snapshot with the torch facts added, for one that was gathered without them."""
     child = run([PYTORCH], progress=progress)[0]
     seen = build(child.found, gaps_of(child))
     gaps = {name: gap for name, gap in snapshot.gaps.items() if name != "torch_runtime"} | dict(seen.gaps)
@@ -113,19 +113,19 @@ def with_torch(snapshot: Snapshot, progress: Callable[[str], None] | None = None
 
 
 def gaps_of(child: Child) -> dict[str, Gap]:
-    """Why facts of a child are missing."""
+    """Return the reasons why a child's facts are missing."""
     return {fact: Gap(kind, reason) for fact, (kind, reason) in child.gaps.items()}  # type: ignore[arg-type]
 
 
 def build(facts: Mapping[str, Any], gaps: Mapping[str, Gap]) -> Snapshot:
-    """Plain JSON values as a Snapshot; a fact that does not fit its type becomes a gap of kind crashed."""
+    """Return a Snapshot of plain JSON values. A fact that does not fit its type becomes a gap of kind crashed."""
     good: dict[str, Any] = {}
     bad: dict[str, Gap] = dict(gaps)
     for name, value in facts.items():
         try:
             from_json({name: value})
         except BadSnapshot as error:
-            bad[name] = Gap("crashed", f"its probe answered nonsense: {error}")
+            bad[name] = Gap("crashed", f"its probe returned invalid data: {error}")
         else:
             good[name] = value
     return replace(from_json(good), gaps=bad)

@@ -1,7 +1,7 @@
 """What does this Slurm cluster offer: partitions, GPUs, limits, accounts?
 
-Asked through Slurm's own commands, as any user of a login node may: nothing is changed. The texts are those that 22.05
-prints here, and those of 16.05 to 24.11 that people have published; a field that a version does not have stays unknown.
+Read with Slurm's own commands, which any user of a login node can run. Nothing is changed. The formats are those of
+Slurm 22.05 as tested, and published output of 16.05 to 24.11. A field that a version does not have stays unknown.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Final, NamedTuple
 from mgpu.process import child_process
 from mgpu.snapshot import Association, Cluster, Gres, NodeKind, Partition
 
-DEADLINE_S: Final = 5.0  # a client waits 9 s for a controller that is down (measured Slurm 22.05 2026-11)
-# Compact states of nodes on which no job will start; the rest is free, busy or comes back. Names and marks:
+DEADLINE_S: Final = 5.0  # a client waits 9 s for an unreachable controller (measured with Slurm 22.05, 2026-11)
+# Compact states of nodes on which no job will start; the others are free, busy or will return. Names and flags:
 # https://slurm.schedmd.com/sinfo.html#SECTION_NODE-STATE-CODES
 _OUT: Final = frozenset({"down", "drain", "drng", "fail", "failg", "unk", "inval", "futr", "err", "error", "npc"})
 _NOT_RESPONDING: Final = "*"
-_FLAGS: Final = "*~#!%$@^-"  # one of them may stand behind a state
+_FLAGS: Final = "*~#!%$@^-"  # flags that can follow a state
 _NO_LIMIT: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "", "ALL"})
 _NO_ACCOUNTING: Final = "not running a supported accounting_storage plugin"
 
 
-class _Said(NamedTuple):
+class _Output(NamedTuple):
     text: str
-    fault: str  # "" = it answered
+    fault: str  # "" = the command succeeded
 
 
 def read() -> Cluster | None:
-    """The cluster this machine belongs to; None where no Slurm is installed. What cannot be read is a fault."""
+    """Return this machine's cluster; None if Slurm is not installed. What cannot be read is a fault."""
     if shutil.which("sinfo") is None:
         return None
     try:
@@ -60,37 +60,37 @@ def read() -> Cluster | None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SINFO_", "SLURM_TIME"))}
     environment["LC_ALL"] = "C"
     with ThreadPoolExecutor(len(commands)) as pool:
-        asked = pool.map(lambda command: _ask(command, environment), commands.values())
+        results = pool.map(lambda command: _query(command, environment), commands.values())
         try:
-            said = dict(zip(commands, asked, strict=True))
-        except BaseException:  # a signal: the pool's end would wait for clients that hang
+            outputs = dict(zip(commands, results, strict=True))
+        except BaseException:  # a signal: closing the pool would wait for clients that hang
             child_process.end_all()
             raise
-    return understood(
-        {what: answer.text for what, answer in said.items()},
-        {what: answer.fault for what, answer in said.items() if answer.fault},
+    return parse_cluster(
+        {what: output.text for what, output in outputs.items()},
+        {what: output.fault for what, output in outputs.items() if output.fault},
     )
 
 
-def _ask(command: Sequence[str], environment: Mapping[str, str]) -> _Said:
-    """What a command prints, or in a clause why it prints nothing."""
+def _query(command: Sequence[str], environment: Mapping[str, str]) -> _Output:
+    """Return a command's output, or a clause with the reason it failed."""
     try:
         done = child_process.run(command, DEADLINE_S, env=environment)
     except subprocess.TimeoutExpired:
-        return _Said("", f"{command[0]} did not answer within {DEADLINE_S:g} s: is the controller down?")
+        return _Output("", f"{command[0]} did not answer within {DEADLINE_S:g} s (is slurmctld down?)")
     except OSError as error:
-        return _Said("", f"{command[0]}: {error.strerror}")
+        return _Output("", f"{command[0]}: {error.strerror}")
     if done.returncode == 0:
-        return _Said(done.stdout.decode("utf-8", "replace"), "")
+        return _Output(done.stdout.decode("utf-8", "replace"), "")
     words = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-    if _NO_ACCOUNTING in words:  # a site without accounts: there is nothing to know
-        return _Said("", "")
+    if _NO_ACCOUNTING in words:  # a site without accounting: nothing to read
+        return _Output("", "")
     last = words.splitlines()[-1] if words else f"exit code {done.returncode}"
-    return _Said("", re.sub(r"^(\w+): (?:(?:fatal|error): )?", r"\1: ", last))
+    return _Output("", re.sub(r"^(\w+): (?:(?:fatal|error): )?", r"\1: ", last))
 
 
-def understood(texts: Mapping[str, str], faults: Mapping[str, str] | None = None) -> Cluster:
-    """The cluster of what the commands print, by the names in `read`."""
+def parse_cluster(texts: Mapping[str, str], faults: Mapping[str, str] | None = None) -> Cluster:
+    """Return the cluster parsed from the commands' output; the keys are those in `read`."""
     kinds = _kinds(texts.get("nodes", ""))
     found = re.search(r"\d+\.\d+\S*", texts.get("version", ""))
     name = re.search(r"^ClusterName\s*=\s*(\S+)", texts.get("config", ""), re.MULTILINE)
@@ -107,15 +107,17 @@ def understood(texts: Mapping[str, str], faults: Mapping[str, str] | None = None
 
 
 def seconds(text: str) -> int | None:
-    """A time as Slurm writes and reads it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None without a limit. Raises
-    ValueError for anything else."""
+    """Return a Slurm time in seconds; None for no limit. Raises ValueError for an invalid time.
+
+    Formats: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S.
+    """
     text = text.strip()
     if text.upper() in _NO_LIMIT:
         return None
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if len(parts) > 3 or not all(part.isascii() and part.isdigit() for part in parts) or (dash and not days.isdigit()):
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a Slurm time")
     numbers = [int(part) for part in parts]
     if dash:
         hours, minutes, rest_s = (*numbers, 0, 0)[:3]
@@ -127,7 +129,7 @@ def seconds(text: str) -> int | None:
 
 
 def _records(text: str) -> Iterable[dict[str, str]]:
-    """One record a line: KEY=VALUE KEY=VALUE; a value may hold a = of its own, none of those read here a blank."""
+    """Parse one record per line: KEY=VALUE KEY=VALUE. A value can contain "="; the ones used here contain no blanks."""
     for line in text.splitlines():
         fields = dict(re.findall(r"(\w+)=(\S*)", line))
         if "PartitionName" in fields:
@@ -143,22 +145,22 @@ def _partition(fields: Mapping[str, str], kinds: Mapping[str, list[NodeKind]]) -
         kinds=tuple(sorted(kinds.get(name, ()), key=lambda kind: (-kind.gpus, -kind.nodes))),
         max_time_s=_seconds(fields.get("MaxTime")),
         default_time_s=_seconds(fields.get("DefaultTime")),
-        max_nodes=_whole(fields.get("MaxNodes")),
-        min_nodes=_whole(fields.get("MinNodes")) or None,
+        max_nodes=_integer(fields.get("MaxNodes")),
+        min_nodes=_integer(fields.get("MinNodes")) or None,
         accounts=_names(fields.get("AllowAccounts")),
         qos=_names(fields.get("AllowQos") or fields.get("AllowQOS")),
     )
 
 
 def _kinds(text: str) -> dict[str, list[NodeKind]]:
-    """The nodes of each partition, those that are built alike in one."""
+    """Return the nodes of each partition, grouped by hardware."""
     found: dict[str, dict[tuple[object, ...], NodeKind]] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        number = _whole(cells[1]) if len(cells) == 6 else None
+        number = _integer(cells[1]) if len(cells) == 6 else None
         if number is None:
             continue
-        cpus, memory, gres = _whole(cells[2].rstrip("+")) or 1, _whole(cells[3].rstrip("+")), tuple(_gres(cells[5]))
+        cpus, memory, gres = _integer(cells[2].rstrip("+")) or 1, _integer(cells[3].rstrip("+")), tuple(_gres(cells[5]))
         state = cells[4].lower()
         out = state.endswith(_NOT_RESPONDING) or state.rstrip(_FLAGS) in _OUT
         here = found.setdefault(cells[0].rstrip("*"), {})
@@ -171,7 +173,7 @@ def _kinds(text: str) -> dict[str, list[NodeKind]]:
 
 
 def _gres(text: str) -> Iterable[Gres]:
-    """gpu:a100:4(S:0-1),shard:8, gpu:4, gpu:nvidia_a100_3g.20gb:2, (null)."""
+    """Parse generic resources: gpu:a100:4(S:0-1),shard:8, gpu:4, gpu:nvidia_a100_3g.20gb:2, (null)."""
     for entry in re.sub(r"\([^)]*\)", "", text).split(","):
         name, *rest = entry.strip().split(":")
         if not name or not rest:  # a name without a number counts once: gpu
@@ -188,7 +190,7 @@ def _gres(text: str) -> Iterable[Gres]:
 
 
 def _associations(text: str) -> Iterable[Association]:
-    """Account|Partition|QOS|DefaultQOS, one a line."""
+    """Parse one association per line: Account|Partition|QOS|DefaultQOS."""
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 4 and cells[0]:
@@ -202,7 +204,7 @@ def _seconds(text: str | None) -> int | None:
         return None
 
 
-def _whole(text: str | None) -> int | None:
+def _integer(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 

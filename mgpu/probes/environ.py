@@ -1,6 +1,6 @@
-"""Which environment variables matter to a launch, and which GPUs does CUDA_VISIBLE_DEVICES leave?
+"""Which environment variables affect a launch, and which GPUs does CUDA_VISIBLE_DEVICES select?
 
-Reads the environment mgpu was started with: no child needed. Only allow-listed names are kept, and of those no secret.
+Reads mgpu's own environment, without a child. Keeps only allow-listed variables, and masks secrets.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ KEPT_NAMES = frozenset({
 # fmt: on
 _SECRET = re.compile(r"token|key|password|passwd|secret|credential|auth", re.IGNORECASE)
 _NO_SECRET = frozenset({"NCCL_IB_PKEY"})  # the number of an InfiniBand partition
-# From this driver on CUDA shows a process one compute instance of every GPU instance, and whole GPUs beside them:
+# Since this driver, CUDA exposes one compute instance of every GPU instance, and whole GPUs in addition:
 # docs.nvidia.com/datacenter/tesla/mig-user-guide/mig-device-names.html, CUDA device enumeration.
 _SEVERAL_MIG_SINCE = 570
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password in an address
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables a check may read; also those in small letters, as accelerate writes them in capitals for its ranks.
-    A secret's value never gets this far."""
+    """Return the variables that checks may read, with secrets masked.
+
+    Includes lower-case names, because accelerate sets them in upper case for its ranks.
+    """
     return {
         name: "***" if _SECRET.search(name) and name not in _NO_SECRET else _LOGIN.sub("***", value)
         for name, value in sorted(environ.items())
@@ -43,14 +45,14 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def visible(value: str | None, gpus: Sequence[Gpu], driver: str | None = None) -> Visible:
-    """The GPUs CUDA shows for a value of CUDA_VISIBLE_DEVICES; None means unset, which is not the same as empty.
+    """Return the GPUs that CUDA exposes for a value of CUDA_VISIBLE_DEVICES; None means unset, which is not empty.
 
-    The rules are the driver's (CUDA Programming Guide, environment variables; the tests compare with
-    torch's own parser): read from the left, stop at the first entry that names no GPU, keep those before it; a GPU
-    named twice shows none; numbers end at the first character that is no digit; UUIDs match by unique prefix, case and
-    blanks included. `driver`: its version, which decides how many MIG instances a process is shown.
+    Follows the driver's rules (CUDA Programming Guide, environment variables; the tests compare with torch's parser):
+    read from the left, stop at the first entry that is not a GPU, and keep the entries before it. A GPU listed twice
+    leaves none. Numbers end at the first non-digit. UUIDs match by unique prefix, with case and blanks. `driver`: its
+    version, which determines the number of MIG instances that a process sees.
     """
-    gpus = [gpu for gpu in gpus if gpu.permitted]  # CUDA counts only those this process may open
+    gpus = [gpu for gpu in gpus if gpu.permitted]  # CUDA counts only those this process can open
     if value is None:
         return Visible(None, tuple(gpu.index for gpu in gpus))
     entries = value.split(",")
@@ -66,15 +68,15 @@ def visible(value: str | None, gpus: Sequence[Gpu], driver: str | None = None) -
         number = _leading_integer(entry.strip())
         why = None
         if number is None or number < 0:
-            why = "the list is empty" if value.strip() == "" else "it is not the number of a GPU"
+            why = "the list is empty" if value.strip() == "" else "it is not a GPU index"
         elif number in chosen:
-            return Visible(value, (), None, entry, "it is named twice", tuple(entries), by_number=True)
+            return Visible(value, (), None, entry, "it is listed twice", tuple(entries), by_number=True)
         elif number >= len(gpus):
             why = f"only 0-{len(gpus) - 1} exist" if gpus else "there is no GPU"
         if why or number is None:
             rest = _duplicates_later(entries[place:], chosen)
             if rest:
-                return Visible(value, (), None, rest, "it is named twice", tuple(entries), by_number=True)
+                return Visible(value, (), None, rest, "it is listed twice", tuple(entries), by_number=True)
             shown = tuple(gpus[number].index for number in chosen)
             return Visible(value, shown, None, entry, why, tuple(entries[place:]), by_number=True)
         chosen.append(number)
@@ -82,8 +84,11 @@ def visible(value: str | None, gpus: Sequence[Gpu], driver: str | None = None) -
 
 
 def _duplicates_later(entries: Sequence[str], before: Iterable[int]) -> str | None:
-    """An entry that is repeated before the first one that is no number: CUDA then shows nothing at all, although an
-    out-of-range number stands in between (torch parses the whole list first, and cuts at the GPU count after)."""
+    """Return an entry that is repeated before the first non-number; None if there is none.
+
+    CUDA then exposes no GPU, even if an out-of-range number comes in between. (torch parses the whole list first and
+    applies the GPU count afterwards.)
+    """
     seen = set(before)
     for entry in entries:
         number = _leading_integer(entry.strip())
@@ -96,7 +101,7 @@ def _duplicates_later(entries: Sequence[str], before: Iterable[int]) -> str | No
 
 
 def _leading_integer(text: str) -> int | None:
-    """As strtol: "1gpu2" is 1, "+1" is 1, "abc" is none; more digits than a long has are as good as its largest."""
+    """Parse like strtol: "1gpu2" is 1, "+1" is 1, "abc" is None. Numbers longer than a long are cut."""
     found = re.match(r"([+-]?)0*([0-9]*)", text)
     if found is None or not found.group().strip("+-"):
         return None
@@ -107,34 +112,34 @@ def _by_uuid(value: str, entries: Sequence[str], gpus: Sequence[Gpu]) -> Visible
     listed = [entry for place, entry in enumerate(entries) if all(e.startswith("GPU-") for e in entries[: place + 1])]
     if len(set(listed)) < len(listed):
         return Visible(
-            value, (), None, next(e for e in listed if listed.count(e) > 1), "it is named twice", tuple(entries)
+            value, (), None, next(e for e in listed if listed.count(e) > 1), "it is listed twice", tuple(entries)
         )
     chosen: list[int] = []
     for place, entry in enumerate(entries):
         named = [gpu.index for gpu in gpus if gpu.uuid and gpu.uuid.startswith(entry)] if entry in listed else []
         if len(named) != 1:
             why = (
-                "it is not written as a GPU UUID (blanks count; numbers and UUIDs do not mix)"
+                "it is not a GPU UUID (blanks matter; numbers and UUIDs cannot be mixed)"
                 if entry not in listed
-                else "no GPU here has a UUID that begins so"
+                else "no GPU here has a UUID with this prefix"
                 if not named
-                else f"{len(named)} GPUs have UUIDs that begin so"
+                else f"{len(named)} GPUs have UUIDs with this prefix"
             )
             return Visible(value, tuple(chosen), None, entry, why, tuple(entries[place:]))
         if named[0] in chosen:
-            return Visible(value, (), None, entry, "it names a GPU a second time", tuple(entries))
+            return Visible(value, (), None, entry, "it matches the same GPU again", tuple(entries))
         chosen += named
     return Visible(value, tuple(chosen))
 
 
 def _shows_several(driver: str | None) -> bool:
-    """Whether the driver shows a process more than one MIG instance; one that does not tell its version may."""
+    """Whether the driver exposes several MIG instances to a process; True if its version is not known."""
     major = re.match(r"\d{1,9}", driver or "")
     return major is None or int(major[0]) >= _SEVERAL_MIG_SINCE
 
 
 def _mig(value: str, entries: Sequence[str], gpus: Sequence[Gpu], several: bool) -> Visible:
-    """MIG instances: older drivers enumerate the first that is named, newer ones each, and whole GPUs beside them."""
+    """Resolve MIG instances: older drivers expose the first one listed, newer ones all of them, and whole GPUs."""
     chosen: list[int] = []
     shown: list[str] = []
     for place, entry in enumerate(entries):
@@ -145,10 +150,10 @@ def _mig(value: str, entries: Sequence[str], gpus: Sequence[Gpu], several: bool)
             why = f"drivers before {_SEVERAL_MIG_SINCE} use one MIG instance per process"
         elif entry.startswith("GPU-"):
             named = [gpu.index for gpu in gpus if gpu.uuid and gpu.uuid.startswith(entry)]
-            why = None if len(named) == 1 else "no GPU here has a UUID that begins so"
+            why = None if len(named) == 1 else "no GPU here has a UUID with this prefix"
             chosen += [index for index in named if index not in chosen] if why is None else []
         elif not entry.startswith("MIG-"):
-            why = "it is not written as a UUID (blanks count; numbers and UUIDs do not mix)"
+            why = "it is not a UUID (blanks matter; numbers and UUIDs cannot be mixed)"
         elif _is_instance(entry, gpus):
             shown.append(entry)
         else:
@@ -161,7 +166,7 @@ def _mig(value: str, entries: Sequence[str], gpus: Sequence[Gpu], several: bool)
 
 
 def _is_instance(entry: str, gpus: Sequence[Gpu]) -> bool:
-    """Whether a MIG instance here has this name, in the form of today or in that of drivers before 470."""
+    """Whether a MIG instance here has this name, in the current notation or that of drivers before 470."""
     if any(uuid.startswith(entry) for gpu in gpus for uuid in gpu.mig_uuids):
         return True
     parent = entry.removeprefix("MIG-")

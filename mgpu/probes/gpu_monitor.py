@@ -1,6 +1,6 @@
-"""What do the GPUs do meanwhile? Their memory and load, read once a second by a child process.
+"""How do memory and load of the GPUs change during a run? A child process reads them once a second.
 
-The reader never waits: it takes what has come. A child that hangs or dies leaves the last reading, then none.
+The reader never blocks. If the child hangs or dies, the last reading stays for a short time, then there is none.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 from mgpu.probes import runner
 from mgpu.probes.runner import Probe
 
-_FOR_EVER, _FOR_EVER_S = "readings", 1e9  # what the child never finishes to bring
-_OLD = 3  # a reading that is this many intervals old tells nothing about now
+_ENDLESS, _ENDLESS_S = "readings", 1e9  # a fact that the child never completes
+_OUTDATED_INTERVALS = 3  # intervals after which a reading is outdated
 
 
 @dataclass(frozen=True)
 class Lister:
-    """A process that NVML lists on a GPU. NVML may count pids otherwise than this container does."""
+    """A process that NVML lists on a GPU. In a container, NVML's PIDs can differ from the container's."""
 
     pid: int
     bytes: int | None
-    ours: bool | None  # it bears the mark that was asked for; None: no process here has this pid
+    ours: bool | None  # it has the requested mark; None: no process here has this PID
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One GPU, a moment ago. None: NVML does not tell, or it was not asked for."""
+    """The latest values of one GPU. None: not reported by NVML, or not requested."""
 
     used_bytes: int | None
     total_bytes: int | None
@@ -40,10 +40,10 @@ class Reading:
 
 
 class Gauges:
-    """A child that reads the GPUs until `end`; it also ends by itself when this process is gone.
+    """A child that reads the GPUs until `end`. It also exits if this process disappears.
 
-    With a `mark` (NAME=value) it also reads the power, and which processes compute; those that have this in their
-    environment are ours. After `later_s` it reads only each `later_interval_s`.
+    With a `mark` (NAME=value) it also reads power and compute processes; processes with the mark in their environment
+    are ours. After `later_s` it reads every `later_interval_s`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Gauges:
             "later_s": later_s,
             "later_interval_s": later_interval_s,
         }
-        (self.child,) = runner.start([Probe("gauges", (_FOR_EVER,), _FOR_EVER_S, arguments=arguments)])
+        (self.child,) = runner.start([Probe("gauges", (_ENDLESS,), _ENDLESS_S, arguments=arguments)])
         for stream in (self.child.process.stdout, self.child.process.stderr):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
@@ -64,25 +64,25 @@ class Gauges:
 
     @property
     def number(self) -> int:
-        """How many readings the child has made, as far as we have read."""
+        """Number of the latest reading."""
         return int(self.child.found.get("number", 0))
 
     @property
     def silent_s(self) -> float:
-        """For how long nothing has come."""
+        """Seconds since the child last wrote something."""
         return time.monotonic() - self.came
 
     @property
     def trouble(self) -> str | None:
-        """Why the child reads no more; None as long as it lives."""
+        """Why the child stopped reading; None while it runs."""
         code = self.child.process.poll()
         if code is None:
             return None
-        _, words = self.child.gaps.get(_FOR_EVER, ("", ""))
-        return words or f"the process that reads NVML {f'was ended by signal {-code}' if code < 0 else 'ended'}"
+        _, words = self.child.gaps.get(_ENDLESS, ("", ""))
+        return words or f"the process that reads NVML {f'was killed by signal {-code}' if code < 0 else 'exited'}"
 
     def read(self) -> Mapping[str, Reading]:
-        """The latest reading of each GPU by its UUID; empty before the first, and when none came for a while."""
+        """Return the latest reading of each GPU by UUID; empty before the first one, and if it is outdated."""
         process = self.child.process
         assert process.stdout is not None and process.stderr is not None
         while data := process.stdout.read(65536):
@@ -90,16 +90,16 @@ class Gauges:
             self.came = time.monotonic()
         while process.stderr.read(65536):
             pass
-        if self.silent_s > _OLD * self.slowest_s:
+        if self.silent_s > _OUTDATED_INTERVALS * self.slowest_s:
             return {}
-        return {uuid: _reading(*found) for uuid, found in self.child.found.get("gauges", {}).items()}
+        return {uuid: _to_reading(*found) for uuid, found in self.child.found.get("gauges", {}).items()}
 
     def end(self) -> None:
-        """Leave no child behind."""
+        """Stop the child."""
         runner.end([self.child])
 
 
-def _reading(
+def _to_reading(
     used: int | None,
     total: int | None,
     busy: int | None,

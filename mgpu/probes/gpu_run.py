@@ -1,8 +1,8 @@
-"""What does one GPU do when it is really used? And what arrives when one copies to another?
+"""Does a GPU compute correctly, and do copies between GPUs arrive intact?
 
-Runs in a child process for each GPU, in the interpreter of the training, with CUDA_VISIBLE_DEVICES set to that GPU
-alone: a driver that hangs or a kernel that kills the process costs this GPU's answer only. Talks to libcuda.so.1
-through ctypes, so that CUDA's own error codes arrive; torch, where it is there, computes. Standard library and torch.
+Runs in one child process per GPU, in the training run's interpreter, with CUDA_VISIBLE_DEVICES set to that GPU: a
+hung driver or a crash affects only this GPU's result. Calls libcuda.so.1 through ctypes to get CUDA's own error codes.
+If torch is installed, it runs the kernels. Imports only the standard library and torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COPIED_BYTES = 16 << 20  # from GPU to GPU
 _SIZE, _ROUNDS, _SEED = 2048, 8, 2026  # of the matrices
 
 
-class _Refused(Exception):
+class _CudaError(Exception):
     """A call of libcuda that did not return CUDA_SUCCESS."""
 
     def __init__(self, call: str, code: int, name: str | None) -> None:
@@ -34,7 +34,7 @@ class _Refused(Exception):
 
 
 class _Cuda:
-    """libcuda.so.1. Every call raises _Refused unless it succeeds."""
+    """libcuda.so.1. Every call raises _CudaError unless it succeeds."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
@@ -43,50 +43,50 @@ class _Cuda:
         try:
             function = getattr(self.library, call)
         except AttributeError:  # an older driver
-            raise _Refused(call, -1, "it has no such function") from None
+            raise _CudaError(call, -1, "not in this driver") from None
         code = int(function(*arguments))
         if code and code not in fine:
-            raise _Refused(call, code, self._name(code))
+            raise _CudaError(call, code, self._name(code))
 
     def _name(self, code: int) -> str | None:
-        """CUDA's own name of the code: a newer driver may have codes that nobody here has heard of."""
+        """Return CUDA's name for the code. A newer driver can return codes that are not known here."""
         name = ctypes.c_char_p()
         with contextlib.suppress(AttributeError):
             self.library.cuGetErrorName(code, ctypes.byref(name))
         return name.value.decode("ascii", "replace") if name.value else None
 
     def number(self, call: str, *arguments: Any) -> int:
-        """A call that writes an int through its first argument."""
+        """Make a call that writes an int through its first argument, and return it."""
         value = ctypes.c_int()
         self(call, ctypes.byref(value), *arguments)
         return value.value
 
     def pointer(self, call: str, *arguments: Any) -> ctypes.c_void_p:
-        """A call that writes a handle through its first argument."""
+        """Make a call that writes a handle through its first argument, and return it."""
         value = ctypes.c_void_p()
         self(call, ctypes.byref(value), *arguments)
         return value
 
 
 def probe(peers: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield what the one visible GPU did; with `peers`, what copies between that many visible GPUs did.
+    """Yield the results of the one visible GPU; with `peers`, of copies between that many visible GPUs.
 
-    `so_far` grows, so that a death or a hang keeps the stage; `gpu_run` is the end.
+    `so_far` is updated at each step, so a crash or hang keeps the stage. `gpu_run` is the final result.
     """
-    yield from _copies(peers) if peers else _one()
+    yield from _test_copies(peers) if peers else _test_gpu()
 
 
 # ---- one GPU
 
 
-def _one() -> Iterator[dict[str, Any]]:
+def _test_gpu() -> Iterator[dict[str, Any]]:
     start = time.perf_counter()
     found: dict[str, Any] = {"ended": "failed", "stage": "library"}
     try:
         for asking in _steps(found):
             yield {"so_far": dict(found), "asking": asking}
         found["ended"] = "done"
-    except _Refused as refused:
+    except _CudaError as refused:
         words = f"{refused.call} returned {refused.code}" if refused.code >= 0 else f"{refused.call}: {refused.name}"
         found |= {"code": refused.code if refused.code >= 0 else None, "name": refused.name, "detail": words}
     except Exception as error:
@@ -96,16 +96,16 @@ def _one() -> Iterator[dict[str, Any]]:
 
 
 def _steps(found: dict[str, Any]) -> Iterator[str]:
-    """Every step says what it is about to ask; what it finds is in `found`."""
+    """Yield the name of each step before it runs; results are written to `found`."""
     yield "loading libcuda.so.1"
     cuda = _Cuda()
-    found |= {"stage": "init", "libcuda": _mapped("/libcuda.so")}
+    found |= {"stage": "init", "libcuda": _mapped_path("/libcuda.so")}
     yield "cuInit"
     cuda("cuInit", 0)
     version = cuda.number("cuDriverGetVersion")
     found["cuda_version"] = [version // 1000, version % 1000 // 10]
     if cuda.number("cuDeviceGetCount") == 0:
-        raise _Refused("cuDeviceGetCount", _NO_DEVICE, "CUDA_ERROR_NO_DEVICE")
+        raise _CudaError("cuDeviceGetCount", _NO_DEVICE, "CUDA_ERROR_NO_DEVICE")
     found["stage"] = "context"
     yield "cuDevicePrimaryCtxRetain"
     device = cuda.number("cuDeviceGet", 0)
@@ -126,7 +126,7 @@ def _free_memory(cuda: _Cuda) -> int:
 
 
 def _memory_intact(cuda: _Cuda) -> bool:
-    """Whether patterns come back from the GPU's memory as the GPU wrote them."""
+    """Whether test patterns that the GPU wrote to its memory are read back unchanged."""
     words = _CHECKED_BYTES // 4
     place = ctypes.c_void_p()
     cuda("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(_CHECKED_BYTES))
@@ -142,7 +142,7 @@ def _memory_intact(cuda: _Cuda) -> bool:
 
 
 def _torch_steps(found: dict[str, Any], capability: tuple[int, ...]) -> Iterator[str]:
-    """A kernel in each precision, twice; the same inputs on every GPU."""
+    """Run a kernel twice in each precision, with the same inputs on every GPU."""
     found["stage"] = "torch"
     yield "import torch"
     try:
@@ -166,20 +166,20 @@ def _torch_steps(found: dict[str, Any], capability: tuple[int, ...]) -> Iterator
         if name == "bf16" and capability < _BF16_SINCE:
             continue
         yield f"a matrix product in {name}"
-        digest, finite = _computed(torch, "cuda:0", kind)
-        again, _ = _computed(torch, "cuda:0", kind)
+        digest, finite = _compute(torch, "cuda:0", kind)
+        again, _ = _compute(torch, "cuda:0", kind)
         found["results"][name] = digest
         found["unsteady"] += [name] if again != digest else []
         found["not_finite"] += [] if finite else [name]
     found |= _nccl()
 
 
-def _computed(torch: Any, device: str, kind: Any) -> tuple[str, bool]:
-    """The digest of a chain of matrix products, and whether all of it is finite. The inputs are made on the CPU."""
+def _compute(torch: Any, device: str, kind: Any) -> tuple[str, bool]:
+    """Return the digest of a chain of matrix products, and whether it is finite. The inputs are made on the CPU."""
     source = torch.Generator().manual_seed(_SEED)
     left = torch.randn(_SIZE, _SIZE, generator=source).to(kind).to(device)
     right = (torch.randn(_SIZE, _SIZE, generator=source) / _SIZE**0.5).to(kind).to(device)
-    for _ in range(_ROUNDS):  # cuBLAS multiplies, a kernel of torch's own adds
+    for _ in range(_ROUNDS):  # cuBLAS multiplies, one of torch's own kernels adds
         left = torch.add(left @ right, left, alpha=0.5)
     result = left.cpu().contiguous()
     data = ctypes.string_at(result.data_ptr(), result.numel() * result.element_size())
@@ -187,8 +187,8 @@ def _computed(torch: Any, device: str, kind: Any) -> tuple[str, bool]:
 
 
 def _nccl() -> dict[str, Any]:
-    """The libnccl that torch brought into this process, and the version that very file answers."""
-    path = _mapped("/libnccl.so")
+    """Return the libnccl that torch loaded into this process, and the version it reports."""
+    path = _mapped_path("/libnccl.so")
     if path is None:
         return {}
     number = ctypes.c_int()
@@ -201,8 +201,8 @@ def _nccl() -> dict[str, Any]:
     return {"nccl_path": path, "nccl_version": f"{major}.{rest // 100}.{rest % 100}"}
 
 
-def _mapped(part: str, maps: str = "/proc/self/maps") -> str | None:
-    """The path of a library this process has mapped."""
+def _mapped_path(part: str, maps: str = "/proc/self/maps") -> str | None:
+    """Return the path of a library that this process has mapped."""
     try:
         with open(maps, encoding="utf-8", errors="replace") as file:
             paths = ["/" + line.partition("/")[2].rstrip("\n") for line in file if "/" in line]
@@ -212,7 +212,7 @@ def _mapped(part: str, maps: str = "/proc/self/maps") -> str | None:
 
 
 def _code(error: Exception) -> int | None:
-    """CUDA's number in an error of torch's: an attribute since 2.8, "Error 802: …" in the words of torch.cuda.init."""
+    """Return the CUDA error number of a torch error: an attribute since 2.8, "Error 802: …" in torch.cuda.init."""
     code = getattr(error, "error_code", None)
     if isinstance(code, int):
         return code
@@ -229,8 +229,8 @@ def _first_line(error: BaseException) -> str:
 # ---- between GPUs
 
 
-def _copies(count: int) -> Iterator[dict[str, Any]]:
-    """Copies between all pairs of the visible GPUs, each read back. A pair is [from, to, access, intact, error]."""
+def _test_copies(count: int) -> Iterator[dict[str, Any]]:
+    """Copy between all pairs of visible GPUs and read back. A pair is [from, to, access, intact, error]."""
     pairs: list[list[Any]] = []
     found: dict[str, Any] = {"pairs": pairs, "error": None}
     yield {"so_far": found, "asking": "cuInit"}
@@ -253,18 +253,19 @@ def _copies(count: int) -> Iterator[dict[str, Any]]:
                     yield {"so_far": found, "asking": f"a copy from {a} to {b}"}
                     try:
                         pair[2] = bool(cuda.number("cuDeviceCanAccessPeer", devices[a], devices[b]))
-                        pair[3] = _arrives(cuda, sent, (contexts[a], buffers[a]), (contexts[b], buffers[b]), pair[2])
-                    except _Refused as refused:
+                        source, target = (contexts[a], buffers[a]), (contexts[b], buffers[b])
+                        pair[3] = _copy_intact(cuda, sent, source, target, pair[2])
+                    except _CudaError as refused:
                         pair[4] = f"{refused.call} returned {refused.code} ({refused.name})"
-    except _Refused as refused:
+    except _CudaError as refused:
         found["error"] = f"{refused.call} returned {refused.code} ({refused.name})"
     except OSError as error:
         found["error"] = str(error)
     yield {"so_far": found, "asking": None, "gpu_run": found}
 
 
-def _arrives(cuda: _Cuda, sent: bytes, source: tuple[Any, Any], target: tuple[Any, Any], access: bool) -> bool:
-    """Whether a copy arrives as it was sent; over the direct way where CUDA says there is one."""
+def _copy_intact(cuda: _Cuda, sent: bytes, source: tuple[Any, Any], target: tuple[Any, Any], access: bool) -> bool:
+    """Copy and return whether the data arrived intact; with peer access if CUDA reports it."""
     size = ctypes.c_size_t(len(sent))
     cuda("cuCtxSetCurrent", source[0])
     cuda("cuMemcpyHtoD_v2", source[1], sent, size)

@@ -1,8 +1,8 @@
-"""Which adapters for fast networks are here, are their ports up, and may this process use them?
+"""Which adapters for fast networks are installed, are their ports up, and can this process use them?
 
-InfiniBand, RoCE and EFA alike: the kernel shows them all in /sys/class/infiniband. Shares a child with other cheap
-probes. A port's state, rate and counters are asked of the card's firmware at each reading, so only what a check uses is
-read. Roots are arguments, so that recorded trees can be replayed. Standard library only.
+Covers InfiniBand, RoCE and EFA: the kernel lists all of them in /sys/class/infiniband. Shares a child with other cheap
+probes. Each read of a port's state, rate or counters queries the card's firmware, so only values used by checks are
+read. The root folders are arguments, so recorded trees can be replayed. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-# NCCL's choice of a GID stands among the first: each address of the port has one of each RoCE version.
+# The GID that NCCL chooses is among the first: each address of the port has one per RoCE version.
 _GIDS = 16
-_MOST_CACHE = 64 << 20  # bytes of ld.so.cache; a large one has 0.5 MiB
+_MOST_CACHE = 64 << 20  # bytes of ld.so.cache to read; a large one has 0.5 MiB
 _LIBRARY = "libibverbs.so.1"
 # fmt: off
 _FOLDERS = (
@@ -28,8 +28,8 @@ _IPV4 = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 
 
 def probe(sys_root: str = "/sys", proc: str = "/proc", dev: str = "/dev", root: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the fact infiniband; without an adapter it is empty."""
-    adapters = sorted(_listed(f"{sys_root}/class/infiniband"))
+    """Yield the fact infiniband; it has no ports if there is no adapter."""
+    adapters = sorted(_list_folder(f"{sys_root}/class/infiniband"))
     if not adapters:
         yield {"infiniband": {"ports": []}}
         return
@@ -61,10 +61,10 @@ def _ports(base: str, adapter: str) -> list[dict[str, Any]]:
         "board": _read(f"{base}/board_id") or None,
         "pci": address if _ADDRESS.fullmatch(address) else None,
         "numa_node": node if node is not None and node >= 0 else None,
-        "interfaces": sorted(_listed(f"{base}/device/net")),
+        "interfaces": sorted(_list_folder(f"{base}/device/net")),
         "virtual_function": os.path.lexists(f"{base}/device/physfn"),
     }
-    numbers = sorted(int(port) for port in _listed(f"{base}/ports") if port.isascii() and port.isdecimal())
+    numbers = sorted(int(port) for port in _list_folder(f"{base}/ports") if port.isascii() and port.isdecimal())
     return [shared | _port(f"{base}/ports/{number}", number, driver) for number in numbers]
 
 
@@ -92,8 +92,8 @@ def _port(base: str, number: int, driver: str) -> dict[str, Any]:
 
 
 def _gids(base: str) -> tuple[list[str] | None, bool | None]:
-    """The RoCE versions of the GIDs that are set, and whether one is an IPv4 address. Stops once both are found."""
-    if not _listed(f"{base}/gid_attrs/types"):
+    """Return the RoCE versions of the GIDs, and whether one is an IPv4 address. Stops as soon as both are found."""
+    if not _list_folder(f"{base}/gid_attrs/types"):
         return None, None
     types: dict[str, None] = {}
     ipv4 = False
@@ -101,7 +101,7 @@ def _gids(base: str) -> tuple[list[str] | None, bool | None]:
         gid = _read(f"{base}/gids/{place}")
         if not gid or not gid.strip("0:"):
             continue
-        if kind := _read(f"{base}/gid_attrs/types/{place}"):  # an error where the GID belongs to another namespace
+        if kind := _read(f"{base}/gid_attrs/types/{place}"):  # reading fails if the GID belongs to another namespace
             types[kind] = None
             ipv4 = ipv4 or gid.startswith(_IPV4)
         if ipv4 and "RoCE v2" in types:
@@ -110,9 +110,9 @@ def _gids(base: str) -> tuple[list[str] | None, bool | None]:
 
 
 def _verbs(classes: str, folder: str) -> tuple[set[str], list[str]]:
-    """The adapters whose device node this process may open, and all nodes. Nothing is asked of them."""
+    """Return the adapters whose device node this process can open, and all nodes. Only opens them."""
     usable, nodes = set(), []
-    for name in sorted(name for name in _listed(folder) if name.startswith("uverbs")):
+    for name in sorted(name for name in _list_folder(folder) if name.startswith("uverbs")):
         nodes.append(f"{folder}/{name}")
         try:
             os.close(os.open(f"{folder}/{name}", os.O_RDWR | os.O_CLOEXEC))
@@ -123,7 +123,7 @@ def _verbs(classes: str, folder: str) -> tuple[set[str], list[str]]:
 
 
 def _library(root: str) -> bool:
-    """Whether the loader would find libibverbs: in LD_LIBRARY_PATH, its cache, its own folders, or conda's."""
+    """Whether the loader would find libibverbs: in LD_LIBRARY_PATH, its cache, its default folders or conda's."""
     named = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     own = [f"{root}{folder}" for folder in _FOLDERS] + [f"{sys.prefix}/lib"]
     if any(os.path.exists(f"{folder}/{_LIBRARY}") for folder in (*named, *own)):
@@ -136,7 +136,7 @@ def _library(root: str) -> bool:
 
 
 def _word(path: str) -> str | None:
-    """ "4: ACTIVE" -> "ACTIVE"; None where there is no such line."""
+    """Return the name of a state: "ACTIVE" for "4: ACTIVE"; None if there is no such line."""
     number, colon, word = (_read(path) or "").partition(":")
     return word.strip() or None if colon and number.strip().isdecimal() else None
 
@@ -148,7 +148,7 @@ def _number(text: str | None, base: int = 10) -> int | None:
         return None
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
@@ -156,7 +156,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _link(path: str) -> str:
-    """The last part of a link's target."""
+    """Return the last part of a link's target."""
     try:
         return os.path.basename(os.readlink(path))
     except OSError:

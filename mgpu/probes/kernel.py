@@ -1,7 +1,7 @@
-"""Which modules, settings and counters of the kernel matter to GPUs and ranks, and is a process stuck in the driver?
+"""Which kernel modules, settings and counters affect GPUs and ranks, and is a process stuck in the driver?
 
-Shares a child with the system probe. Roots of /proc and /sys are arguments, so that recorded trees can be replayed.
-Standard library only. Everything is read as this user: what only root may see stays None.
+Shares a child with the system probe. The roots of /proc and /sys are arguments, so recorded trees can be replayed.
+Standard library only. Everything is read as this user; values that only root can read stay None.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _MODULES = (
     "nvidia", "nouveau", "nova_", "ib_", "rdma_", "mlx4_", "mlx5_", "irdma", "efa", "bnxt_re", "hfi1", "gdrdrv",
     "nv_peer_mem", "vfio",
 )
-# The words of the kernel's command line about IOMMU, PCI and the driver; all others are nobody's business.
-_WORDS = (
+# The kernel command-line options about IOMMU, PCI and the driver; no others are recorded.
+_OPTIONS = (
     "iommu", "intel_iommu=", "amd_iommu=", "pci", "nvidia", "nouveau.", "vfio", "rd.driver.blacklist=",
     "modprobe.blacklist=", "module_blacklist=", "nomodeset", "nosmt", "isolcpus=", "maxcpus=", "numa_balancing=",
     "transparent_hugepage=",
 )
 # fmt: on
-# Programs that use GPUs. A name in /proc is cut at 15 characters.
+# Programs that use GPUs. /proc truncates names to 15 characters.
 _DRIVER_TOOLS = ("nvidia-", "nv-hostengine", "dcgm")
 _PYTHONS = ("python", "pt_main_thread", "torchrun", "accelerate")
 _LOOKS, _BETWEEN_LOOKS_S = 3, 0.05
-_ENOUGH_S = 0.1  # for reading the state of thousands of processes
+_ENOUGH_S = 0.1  # time limit for reading the state of thousands of processes
 _LOGIND = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
 
 
 def probe(
     proc: str = "/proc", sys_root: str = "/sys", root: str = "", stuck_age_s: float = 60.0
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact kernel. A process that has only just started is not called stuck."""
+    """Yield the fact kernel. A process younger than `stuck_age_s` is never reported as stuck."""
     command_line = _command_line(proc)
     memory = dict(re.findall(r"^(\w+):\s+(\d{1,15}) kB", _read(f"{proc}/meminfo") or "", re.MULTILINE))
     files_used, files_max = _files(proc)
@@ -78,7 +78,7 @@ def _modules(proc: str) -> list[str] | None:
 
 
 def _flavour(proc: str) -> str | None:
-    """NVRM's first line: "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06", or without the word Open."""
+    """Return the flavor from NVRM's first line: "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06"."""
     line = (_read(f"{proc}/driver/nvidia/version") or "").partition("\n")[0]
     if "Kernel Module" not in line:
         return None
@@ -87,11 +87,11 @@ def _flavour(proc: str) -> str | None:
 
 def _command_line(proc: str) -> str | None:
     text = _read(f"{proc}/cmdline")
-    return None if text is None else " ".join(word for word in text.split() if word.startswith(_WORDS))
+    return None if text is None else " ".join(word for word in text.split() if word.startswith(_OPTIONS))
 
 
 def _iommu(proc: str, sys_root: str, command_line: str | None) -> str | None:
-    """What the IOMMU does to the GPUs, or else to the first groups (ABI/testing/sysfs-kernel-iommu_groups)."""
+    """Return the IOMMU mode of the GPUs, or else of the first groups (ABI/testing/sysfs-kernel-iommu_groups)."""
     try:
         groups = os.listdir(f"{sys_root}/kernel/iommu_groups")
     except OSError:
@@ -106,17 +106,17 @@ def _iommu(proc: str, sys_root: str, command_line: str | None) -> str | None:
             return "translating"
         if kind == "identity":
             return "passthrough"
-    words = (command_line or "").split()  # Linux before 5.11 does not tell the type
+    words = (command_line or "").split()  # Linux before 5.11 does not report the type
     return "passthrough" if "iommu=pt" in words or "iommu.passthrough=1" in words else None
 
 
 def _secure_boot(sys_root: str) -> bool | None:
-    """The EFI variable: four bytes of attributes, then 1 or 0."""
+    """Return the EFI variable SecureBoot: four bytes of attributes, then 1 or 0."""
     folder = f"{sys_root}/firmware/efi/efivars"
     if not os.path.isdir(f"{sys_root}/firmware"):
         return None
     if not os.path.isdir(f"{sys_root}/firmware/efi"):
-        return False  # started by a BIOS, which has no such thing
+        return False  # booted by a BIOS, which has no Secure Boot
     try:
         with open(f"{folder}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "rb") as file:
             value = file.read(5)
@@ -139,7 +139,7 @@ def _port_range(proc: str) -> list[int] | None:
 
 
 def _cpus(sys_root: str, which: str) -> int | None:
-    """How many CPUs a list such as "0-63,128-191" names."""
+    """Return the number of CPUs in a list such as "0-63,128-191"."""
     text = _read(f"{sys_root}/devices/system/cpu/{which}")
     number = 0
     for part in (text or "").split(","):
@@ -157,7 +157,7 @@ def _load(proc: str) -> float | None:
 
 
 def _remove_ipc(root: str) -> bool | None:
-    """What logind's files say; None: nothing, and then it depends on how systemd was built."""
+    """Return RemoveIPC from logind's files; None if not set, in which case systemd's build default applies."""
     named = {name: f"{folder}/{name}" for folder in _LOGIND for name in sorted(_list(f"{root}{folder}"))}
     files = ["/etc/systemd/logind.conf", *(path for name, path in sorted(named.items()) if name.endswith(".conf"))]
     said = None
@@ -173,10 +173,10 @@ def _remove_ipc(root: str) -> bool | None:
 
 
 def _stuck(proc: str, age_s: float) -> list[str] | None:
-    """Processes that sleep in the driver and cannot be woken, not even by SIGKILL. None: there are too many to ask.
+    """Return processes that are blocked in the driver, where even SIGKILL has no effect. None: too many processes.
 
-    In uninterruptible sleep at every look, without having run in between. Only programs of the driver, and Pythons that
-    are known to hold a GPU: whoever waits for a slow disk looks the same for a moment.
+    These are in uninterruptible sleep at every look, without running in between. Considers only tools of the driver and
+    Python processes that have a GPU open, because a process that waits for a slow disk can look the same.
     """
     until, uptime = time.monotonic() + _ENOUGH_S, _uptime(proc)
     asleep: dict[str, tuple[str, float | None]] = {}
@@ -210,11 +210,11 @@ def _started(age_s: float | None) -> str:
 
 
 def _name(proc: str, pid: str) -> str:
-    """A process's name alone: the kernel tells it in half the time of the rest, and there are thousands."""
-    return _quickly(f"{proc}/{pid}/comm")
+    """Return a process's name only. Reading /proc/PID/stat takes twice as long, and there can be thousands."""
+    return _read_fast(f"{proc}/{pid}/comm")
 
 
-def _quickly(path: str) -> str:
+def _read_fast(path: str) -> str:
     try:
         file = os.open(path, os.O_RDONLY)  # open() would take twice as long
         try:
@@ -226,8 +226,8 @@ def _quickly(path: str) -> str:
 
 
 def _stat(proc: str, pid: str) -> tuple[str, str, float | None]:
-    """Name, state and seconds after the start of the machine at which it began. The name may hold anything."""
-    text = _quickly(f"{proc}/{pid}/stat")
+    """Return name, state and start time in seconds since boot. The name can contain any character."""
+    text = _read_fast(f"{proc}/{pid}/stat")
     name, _, rest = text.partition("(")[2].rpartition(") ")
     words = rest.split()
     ticks = _int(words[19]) if len(words) > 19 else None
@@ -239,7 +239,7 @@ def _switches(proc: str, pid: str) -> list[str]:
 
 
 def _uses_gpu(proc: str, pid: str, name: str) -> bool:
-    """Whether it is a tool of the driver, or a Python that has a GPU open: of other users' only root may know that."""
+    """Whether it is a driver tool, or a Python process with a GPU open, which only root sees for other users."""
     if name.startswith(_DRIVER_TOOLS):
         return True
     for number in _list(f"{proc}/{pid}/fd") if name.startswith(_PYTHONS) else ():
@@ -285,7 +285,7 @@ def _list(folder: str) -> list[str]:
 
 
 def _read(path: str, most: int = 4 << 20) -> str | None:
-    """The text of a regular file; None if there is none, or it has more than `most` bytes."""
+    """Return the text of a regular file; None if there is none, or it has more than `most` bytes."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""What has the kernel said of GPUs, memory, PCIe, network cards and disks since the machine started?
+"""What has the kernel logged about GPUs, memory, PCIe, network cards and disks since boot?
 
-/dev/kmsg where this user may read it, else the journal, else a gap: a log nobody may read is unknown, never clean.
-Lines that programs wrote into the log (facility other than the kernel's) do not count. Standard library only.
+Reads /dev/kmsg if permitted, else the journal. If neither is readable, the fact is a gap: unknown, never clean.
+Lines written by programs (facility other than the kernel's) are ignored. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-# Linux device numbers (Documentation/admin-guide/devices.txt): 1:11 is /dev/kmsg. Containers put other things there.
+# Linux device number of /dev/kmsg (Documentation/admin-guide/devices.txt). In a container it can be something else.
 _KMSG = (1, 11)
-_RECORD_BYTES = 8192  # a read() of /dev/kmsg gives one record, and fails when it does not fit (dmesg asks for 2048)
+_RECORD_BYTES = 8192  # read() of /dev/kmsg returns one record, and fails if it does not fit (dmesg uses 2048)
 _JOURNAL_LINES = 100_000
-# Xids come in storms: of the same event the newest are kept, so that a rare one is not lost among them.
+# Xids come in bursts. Only the newest of equal events are kept, so rare events are not lost.
 _SAME_KEPT = 20
 _ALL_KEPT = 400
 _TEXT = 240
 
 _PCI = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
-# One look decides for nearly every line that it does not matter.
+# A quick filter that rejects almost all lines.
 _WORTH = re.compile(
     r"NVRM|SXid|Killed process|PCIe bandwidth|PCIe Bus Error|Hardware Error|EDAC|blocked for more|soft lockup"
     r"|I/O |[Rr]emounting|access beyond end|md/raid|nvme|nfs: server|mlx5|Link |module.*reject|unsigned"
@@ -69,8 +69,8 @@ _ANY_PCI = re.compile(_PCI)
 _JOURNAL = re.compile(r"\[\s*(\d+\.\d+)\] \S+ kernel: (.*)")
 
 UNREADABLE = (
-    "this user may not read the kernel's log, so GPU errors (Xid) of the past are not known; "
-    'an administrator sees them with: sudo dmesg -T | grep -E "NVRM|Xid"'
+    "no permission to read the kernel log, so past GPU errors (Xid) are unknown; "
+    'an administrator can list them with: sudo dmesg -T | grep -E "NVRM|Xid"'
 )
 
 
@@ -80,23 +80,23 @@ def probe(
     gpus: str = "/proc/driver/nvidia/gpus",
     now_s: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact kernel_log, or why it is not known. `now_s`: seconds since the machine started."""
+    """Yield the fact kernel_log, or the gap with the reason. `now_s`: seconds since boot."""
     now = time.monotonic() if now_s is None else now_s
-    order = _order(gpus)
+    order = _pci_order(gpus)
     for origin, records in (("/dev/kmsg", _from_kmsg(kmsg)), ("journal", _from_journal(journalctl))):
-        yield {"asking": f"the kernel's log in {origin}"}
+        yield {"asking": f"kernel log in {origin}"}
         found = _Events(now, order)
         for seconds, text in records:
             found.take(seconds, text)
         if found.first is not None:
             since = max(0.0, now - found.first)
-            yield {"kernel_log": {"origin": origin, "events": found.kept(), "since_s": round(since, 1)}}
+            yield {"kernel_log": {"origin": origin, "events": found.newest(), "since_s": round(since, 1)}}
             return
     yield {"gap": {"kernel_log": ["no_permission", UNREADABLE]}}
 
 
-def _order(folder: str) -> dict[tuple[int, int, int], int]:
-    """PCI address -> place in PCI order, which is how NVML counts."""
+def _pci_order(folder: str) -> dict[tuple[int, int, int], int]:
+    """Return PCI address -> index in PCI order, which is NVML's order."""
     try:
         addresses = sorted(address for name in os.listdir(folder) if (address := _address(name)))
     except OSError:
@@ -105,7 +105,7 @@ def _order(folder: str) -> dict[tuple[int, int, int], int]:
 
 
 def _address(text: str) -> tuple[int, int, int] | None:
-    """ "0000:1a:00.0" as numbers; domains are written with four digits or eight."""
+    """Return "0000:1a:00.0" as numbers; the domain has four or eight digits."""
     parts = text.partition(".")[0].split(":")
     try:
         domain, bus, device = (int(part, 16) for part in parts)
@@ -115,7 +115,7 @@ def _address(text: str) -> tuple[int, int, int] | None:
 
 
 def _from_kmsg(path: str) -> Iterator[tuple[float, str]]:
-    """Seconds since start and text of every record of the kernel's own; nothing when it cannot be read."""
+    """Yield time (seconds since boot) and text of every kernel record; nothing if /dev/kmsg cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
@@ -132,7 +132,7 @@ def _from_kmsg(path: str) -> Iterator[tuple[float, str]]:
             except BlockingIOError:
                 break  # the end of the log
             except BrokenPipeError:
-                continue  # records were overwritten while we read: go on with the oldest that is left
+                continue  # records were overwritten meanwhile: continue with the oldest one left
             except OSError:
                 break
             if not data:
@@ -148,7 +148,7 @@ def _from_kmsg(path: str) -> Iterator[tuple[float, str]]:
 
 
 def _record(line: bytes) -> tuple[float, str] | None:
-    """ "4,1234,5678901,-;NVRM: …" -> (5.678901, "NVRM: …"); None for continuation lines and other facilities."""
+    """Parse "4,1234,5678901,-;NVRM: …" to (5.678901, "NVRM: …"); None for continuation lines and other facilities."""
     head, semicolon, text = line.partition(b";")
     if not semicolon or line[:1] == b" ":
         return None
@@ -163,8 +163,8 @@ def _record(line: bytes) -> tuple[float, str] | None:
 
 
 def _from_journal(journalctl: str) -> Iterator[tuple[float, str]]:
-    """The same from the journal of this boot. It shows a user without rights nothing, and no error."""
-    import subprocess  # only where /dev/kmsg is closed
+    """Yield the same from the journal of this boot, which is empty, without an error, for unprivileged users."""
+    import subprocess  # only needed if /dev/kmsg is not readable
 
     command = [journalctl, "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic", "-n", str(_JOURNAL_LINES)]
     try:
@@ -186,17 +186,17 @@ def _from_journal(journalctl: str) -> Iterator[tuple[float, str]]:
 
 
 class _Events:
-    """The events among the records, newest kept."""
+    """Collects the events among the records, keeping the newest."""
 
     def __init__(self, now: float, order: dict[tuple[int, int, int], int]) -> None:
         self.now, self.order = now, order
         self.first: float | None = None
         self.same: dict[tuple[Any, ...], list[tuple[float, dict[str, Any]]]] = {}
-        self.gpu_named: str | None = None  # "NVRM: The NVIDIA GPU 0000:b3:00.0", the rest follows in lines of their own
+        self.gpu_named: str | None = None  # from "NVRM: The NVIDIA GPU 0000:b3:00.0"; details follow on later lines
         self.mismatch: dict[str, Any] | None = None
 
     def take(self, seconds: float, text: str) -> None:
-        """One record."""
+        """Process one record."""
         if self.first is None or seconds < self.first:
             self.first = seconds
         if not _WORTH.search(text):
@@ -217,36 +217,36 @@ class _Events:
             kept.append((seconds, event))
             del kept[:-_SAME_KEPT]
 
-    def kept(self) -> list[dict[str, Any]]:
-        """In the order of time, the oldest first."""
+    def newest(self) -> list[dict[str, Any]]:
+        """Return the events in chronological order."""
         every = sorted((pair for kept in self.same.values() for pair in kept), key=lambda pair: pair[0])
         return [event for _, event in every[-_ALL_KEPT:]]
 
     def _event(self, text: str) -> dict[str, Any] | None:
         if match := _XID.search(text):
-            return _made("xid", match[1], int(match[2]), _process(_XID_NAME.search(text), _XID_PID.search(text)))
+            return _event("xid", match[1], int(match[2]), _process(_XID_NAME.search(text), _XID_PID.search(text)))
         if match := _NAMED_GPU.search(text):
             self.gpu_named = match[1]
-        if "NVRM" in text and "fallen off the bus" in text:  # the driver says it without an Xid, too
-            return _made("xid", self.gpu_named, 79)
+        if "NVRM" in text and "fallen off the bus" in text:  # the driver also logs it without an Xid
+            return _event("xid", self.gpu_named, 79)
         if match := _SXID.search(text):
-            return _made("sxid", match[1], int(match[2]))
+            return _event("sxid", match[1], int(match[2]))
         if match := _OOM.search(text):
-            return _made("oom", process=f"{match[2]} (pid {match[1]})")
+            return _event("oom", process=f"{match[2]} (pid {match[1]})")
         if match := _PCIE.search(text):
-            return _made("pcie", match[1])
+            return _event("pcie", match[1])
         if match := _AER.search(text):
-            return _made("aer", match[1])
+            return _event("aer", match[1])
         if match := _HUNG.search(text):
-            return _made("hung_task", process=f"{match[1] or match[3]} (pid {match[2] or match[4]})")
+            return _event("hung_task", process=f"{match[1] or match[3]} (pid {match[2] or match[4]})")
         for kind, pattern in (("driver", _DRIVER), ("mce", _MCE), ("disk", _DISK), ("nic", _NIC)):
             if pattern.search(text):
                 named = _ANY_PCI.search(text)
-                return _made(kind, named[0] if named else None)
+                return _event(kind, named[0] if named else None)
         return None
 
 
-def _made(kind: str, pci: str | None = None, code: int | None = None, process: str | None = None) -> dict[str, Any]:
+def _event(kind: str, pci: str | None = None, code: int | None = None, process: str | None = None) -> dict[str, Any]:
     return {"kind": kind, "code": code, "pci": pci, "process": process}
 
 

@@ -1,7 +1,7 @@
-"""What did earlier runs of this user leave, and which services share the GPUs?
+"""What did earlier runs of this user leave behind, and which services share the GPUs?
 
-One pass over /proc: names first, more only of the few that matter, the environment only of this user's own Python
-processes. Runs in every doctor, so whatever could be long is bounded. Standard library only; the roots are arguments.
+One pass over /proc: first the names, details only of relevant processes, and the environment only of this user's
+Python processes. It runs in every doctor, so all loops are bounded. Standard library only; the roots are arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-# As /proc/PID/comm has them, cut after 15 bytes.
+# Names in /proc/PID/comm, which are truncated to 15 bytes.
 _SERVICES = {
     "nvidia-cuda-mps": "mps",
     "nv-fabricmanage": "fabric_manager",
@@ -24,20 +24,20 @@ _SERVICES = {
     "ncu": "profiler",
     "nv-nsight-cu-cl": "profiler",
 }
-# torch names its processes pt_main_thread and pt_elastic, ray its workers after their task.
+# torch names its processes pt_main_thread and pt_elastic; ray names its workers after their task.
 _PYTHON = ("python", "pt_", "torchrun", "accelerate", "deepspeed", "ray::")
 _COMPILERS = frozenset({"ninja", "nvcc", "cicc", "ptxas", "cudafe++", "cc1plus"})
 # fmt: off
-# Who takes in processes whose parent is gone.
+# Processes that adopt orphans.
 _REAPERS = frozenset({
     "systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "runit", "containerd-shim",
     "conmon",
 })
 # fmt: on
-# include/linux/proc_ns.h, PROC_PID_INIT_INO: the namespace in which every process is seen.
+# include/linux/proc_ns.h, PROC_PID_INIT_INO: the namespace in which all processes are visible.
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
-# What NCCL, torch, CUDA, Python and Open MPI leave in /dev/shm when they are killed. Semaphores of other names may be
-# meant to outlive whoever made them.
+# Files that NCCL, torch, CUDA, Python and Open MPI leave in /dev/shm when they are killed. Semaphores with other names
+# may be intended to outlive the process that created them.
 _SHM = ("nccl-", "torch_", "cuda.shm.", "psm", "sem.mp-", "sem.loky-", "vader_segment")
 _SHM_LOOKED_AT = 4096
 _MAPS_BUDGET_S = 0.05
@@ -50,11 +50,11 @@ _FILES_KEPT = 1000  # killed runs leave hundreds, and their sizes are added up
 def probe(
     proc: str = "/proc", shm: str = "/dev/shm", extensions: str | None = None, mgpu: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact leftovers: first without the locks, whose folder may lie on a file server that hangs.
+    """Yield the fact leftovers: first without the locks, whose folder can be on a file server that hangs.
 
-    `mgpu`: the process whose children (this one among them) and ancestors are no leftovers.
+    `mgpu`: the process whose children (including this one) and ancestors are not leftovers.
     """
-    yield {"asking": "your processes for environment and memory maps: one stuck in the kernel lets nobody look"}
+    yield {"asking": "environment and memory maps of your processes, blocked if one is stuck in the kernel"}
     machine = _Machine(proc)
     mgpu = mgpu or os.getppid()
     services, python, compiling = machine.pick(mgpu)
@@ -79,30 +79,30 @@ class _Machine:
     def __init__(self, proc: str) -> None:
         self.proc, self.me = proc, os.getuid()
         self.ticks = os.sysconf("SC_CLK_TCK")
-        self.pids = [int(name) for name in _listed(proc) if name.isdigit()]
+        self.pids = [int(name) for name in _list_folder(proc) if name.isdigit()]
 
     def name(self, pid: int) -> str:
-        """As the process is called; "" when it is gone."""
+        """Return the process's name; "" if it has exited."""
         return _read(f"{self.proc}/{pid}/comm").decode("utf-8", "replace").rstrip("\n")
 
     def stat(self, pid: int) -> list[bytes]:
-        """The fields of proc_pid_stat(5) from the third (state, parent, …) on; empty when it is gone."""
+        """Return the fields of proc_pid_stat(5) from the third (state, parent, …) on; empty if it has exited."""
         return _read(f"{self.proc}/{pid}/stat").rpartition(b")")[2].split()
 
     def parent(self, pid: int) -> int:
-        """Its parent's number; 0 when there is none, or it is not known."""
+        """Return its parent's PID; 0 if it has none or it is not known."""
         fields = self.stat(pid)
         return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
 
     def ancestors(self, pid: int) -> list[int]:
-        """Its parent, and so on up."""
+        """Return its parent, the parent's parent and so on."""
         found: list[int] = []
         while (pid := self.parent(pid)) and pid not in found:
             found.append(pid)
         return found
 
     def age(self, pid: int) -> float | None:
-        """Seconds since it started."""
+        """Return the seconds since it started."""
         fields, uptime = self.stat(pid), _read(f"{self.proc}/uptime").split()
         try:
             return round(max(0.0, float(uptime[0]) - int(fields[19]) / self.ticks), 1)
@@ -110,27 +110,30 @@ class _Machine:
             return None
 
     def is_mine(self, pid: int) -> bool:
-        """Whether this user runs it."""
+        """Whether it belongs to this user."""
         try:
             return os.stat(f"{self.proc}/{pid}").st_uid == self.me
         except OSError:
             return False
 
     def shares_nothing(self, pid: int) -> bool:
-        """Whether it has no shared memory. Told also of those that even their own user may not look into: sshd,
-        ssh-agent and systemd's (sd-pam) are among the processes of every login."""
+        """Whether it has no shared memory.
+
+        Works also for processes whose maps even their own user cannot read: sshd, ssh-agent and systemd's (sd-pam),
+        which are part of every login.
+        """
         return re.search(rb"^RssShmem:\s+0 kB$", _read(f"{self.proc}/{pid}/status"), re.MULTILINE) is not None
 
     def sees_all(self) -> bool | None:
-        """Whether no process is hidden: neither by a pid namespace nor by the mount option hidepid."""
+        """Whether all processes are visible: none hidden by a PID namespace or the mount option hidepid."""
         try:
             namespace = os.readlink(f"{self.proc}/self/ns/pid")
         except OSError:
             return None
         return namespace == _FIRST_PID_NAMESPACE and os.path.exists(f"{self.proc}/1/comm")
 
-    def named(self) -> Iterator[tuple[int, str]]:
-        """Every process with its name. Of some hundreds, so by the shortest way: relative to one open folder."""
+    def names(self) -> Iterator[tuple[int, str]]:
+        """Yield every process with its name. Opens files relative to one open folder, which is fastest."""
         try:
             folder = os.open(self.proc, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
@@ -140,7 +143,7 @@ class _Machine:
                 try:
                     fd = os.open(f"{pid}/comm", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
                 except OSError:
-                    continue  # gone
+                    continue  # exited
                 try:
                     text = os.read(fd, 64)
                 except OSError:
@@ -152,28 +155,29 @@ class _Machine:
             os.close(folder)
 
     def pick(self, mgpu: int) -> tuple[list[dict[str, Any]], list[int], bool]:
-        """Services and zombies; this user's Python processes; whether a compiler of this user runs."""
+        """Return services and zombies, this user's Python processes, and whether a compiler of this user runs."""
         found: list[dict[str, Any]] = []
         python: list[int] = []
         compiling = False
-        for pid, name in self.named():
+        for pid, name in self.names():
             if kind := _SERVICES.get(name):
-                found.append(self.described(pid, name, kind, self.is_mine(pid)))
+                found.append(self.describe(pid, name, kind, self.is_mine(pid)))
             elif name in _COMPILERS:
                 compiling = compiling or self.is_mine(pid)
             elif name.startswith(_PYTHON) and self.is_mine(pid):
                 if self.stat(pid)[:1] == [b"Z"]:
-                    if self.parent(pid) != mgpu:  # whose probes end side by side
-                        found.append(self.described(pid, name, "zombie", True))
+                    if self.parent(pid) != mgpu:  # mgpu's own probes exit at different times
+                        found.append(self.describe(pid, name, "zombie", True))
                 else:
                     python.append(pid)
         return found, python, compiling
 
-    def described(self, pid: int, name: str, kind: str, mine: bool) -> dict[str, Any]:
+    def describe(self, pid: int, name: str, kind: str, mine: bool) -> dict[str, Any]:
+        """Return the fields of LeftProcess that every process has."""
         return {"pid": pid, "name": name, "kind": kind, "mine": mine, "age_s": self.age(pid)}
 
     def ranks(self, python: list[int], mgpu: int) -> list[dict[str, Any]]:
-        """Those that a launcher started as ranks, mgpu's own family apart."""
+        """Return the processes that a launcher started as ranks, without mgpu's own relatives."""
         family = {mgpu, *self.ancestors(mgpu)}
         run = os.environ.get("TORCHELASTIC_RUN_ID")
         environments: dict[int, dict[str, str]] = {}
@@ -182,15 +186,15 @@ class _Machine:
                 continue
             env = _environment(_read(f"{self.proc}/{pid}/environ"))
             if not _is_rank(env) or (run and run == env.get("TORCHELASTIC_RUN_ID")):
-                continue  # no rank, or one of the job that mgpu itself is a rank of
+                continue  # not a rank, or a rank of the job that mgpu itself runs in
             environments[pid] = env
         found = []
         for pid, env in environments.items():
             ancestors = self.ancestors(pid)
-            # Loader workers inherit their rank's environment: the eldest of a line is the rank.
+            # Loader workers inherit their rank's environment: the topmost such process is the rank.
             if mgpu not in ancestors and not environments.keys() & ancestors:
                 found.append(
-                    self.described(pid, self.name(pid), "rank", True)
+                    self.describe(pid, self.name(pid), "rank", True)
                     | {
                         "rank": _int(env.get("RANK") or env.get("LOCAL_RANK")),
                         "port": _int(env.get("MASTER_PORT")),
@@ -200,7 +204,7 @@ class _Machine:
         return found
 
     def orphan(self, pid: int, env: dict[str, str]) -> bool | None:
-        """Whether its launcher is gone. One that was started by hand has none to lose: None where that may be."""
+        """Whether its launcher has exited. None if it may have been started without a launcher."""
         parent = self.parent(pid)
         name = self.name(parent) if parent else ""
         if not name:
@@ -218,7 +222,7 @@ def _is_rank(env: dict[str, str]) -> bool:
 
 
 def _environment(block: bytes) -> dict[str, str]:
-    """The few variables that tell a rank."""
+    """Return the variables that identify a rank."""
     found = {}
     for pair in block.split(b"\0"):
         name, _, value = pair.partition(b"=")
@@ -228,7 +232,7 @@ def _environment(block: bytes) -> dict[str, str]:
 
 
 def _shared_memory(shm: str, machine: _Machine) -> list[dict[str, Any]]:
-    """Files of this user in /dev/shm, and whether whoever made them is alive."""
+    """Return this user's files in /dev/shm, and whether the process that created them is alive."""
     found: dict[str, dict[str, Any]] = {}
     owners: dict[str, int | None] = {}
     now = time.time()
@@ -255,7 +259,7 @@ def _shared_memory(shm: str, machine: _Machine) -> list[dict[str, Any]]:
     except OSError:
         return []
     if found:
-        mapped, complete = _mapped(set(found), machine)
+        mapped, complete = _mapped_files(set(found), machine)
         complete = complete and machine.sees_all() is True
         alive = set(machine.pids)
         for name, file in found.items():
@@ -263,13 +267,13 @@ def _shared_memory(shm: str, machine: _Machine) -> list[dict[str, Any]]:
                 file["owner_alive"] = True
             elif complete:
                 file["owner_alive"] = False
-    # Those that fill it must be among those that are kept.
+    # Keep the largest files without a live owner.
     first = sorted(found.values(), key=lambda file: (file["owner_alive"] is True, -file["size_bytes"]))[:_FILES_KEPT]
     return [file | {"path": _text(file["path"])} for file in first]
 
 
 def _owner(name: str) -> int | None:
-    """The process in the name: torch_4711_…, cuda.shm.<user>.<pid>.<n> in hexadecimal digits. Others tell none."""
+    """Return the PID in the name: torch_4711_…, cuda.shm.<user>.<pid>.<n> (hexadecimal); None for other names."""
     if name.startswith("torch_"):
         return _int(name.split("_")[1])
     if name.startswith("cuda.shm."):
@@ -281,8 +285,8 @@ def _owner(name: str) -> int | None:
     return None
 
 
-def _mapped(names: set[str], machine: _Machine) -> tuple[set[str], bool]:
-    """Which of the files some process of this user has mapped, and whether all of them could be asked in time."""
+def _mapped_files(names: set[str], machine: _Machine) -> tuple[set[str], bool]:
+    """Return the files mapped by a process of this user, and whether all processes could be read in time."""
     found: set[str] = set()
     # The kernel writes a newline in a path as \\012.
     wanted = {os.fsencode(name).replace(b"\n", b"\\012"): name for name in names}
@@ -296,19 +300,19 @@ def _mapped(names: set[str], machine: _Machine) -> tuple[set[str], bool]:
             with open(f"{machine.proc}/{pid}/maps", "rb") as file:
                 maps = file.read()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # gone
+            continue  # exited
         except OSError:
-            if pid == 1 or machine.shares_nothing(pid):  # pid 1 is no rank
+            if pid == 1 or machine.shares_nothing(pid):  # PID 1 is not a rank
                 continue
             return found, False
-        # Of few the quickest way, of thousands the one whose cost does not grow with them.
+        # For few files substring search is fastest; for thousands, the set whose cost does not grow with them.
         here = [n for n in wanted if n in maps] if len(wanted) < 50 else wanted.keys() & set(_LAST_PART.findall(maps))
         found |= {wanted[name] for name in here}
     return found, True
 
 
 def _locks(root: str, compiling: bool) -> list[dict[str, Any]] | None:
-    """Lock files of torch's extension builder: ROOT/NAME/lock or ROOT/py311_cu130/NAME/lock. None: not readable."""
+    """Return lock files of torch's extensions: ROOT/NAME/lock or ROOT/py311_cu130/NAME/lock; None: unreadable."""
     found = []
     now = time.time()
     try:
@@ -343,11 +347,11 @@ def _locks(root: str, compiling: bool) -> list[dict[str, Any]] | None:
 
 
 def _text(path: str) -> str:
-    """A path that can be written as JSON and read again."""
+    """Return a path that can be written as JSON and read back."""
     return path.encode("utf-8", "replace").decode("utf-8")
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:

@@ -1,7 +1,7 @@
-"""Which CUDA libraries, wheels and tools would the training find, and do they belong together?
+"""Which CUDA libraries, wheels and tools would the training run use, and are they compatible?
 
-Runs after the packages probe, in the same child and so in the interpreter of the training. Everything that is only read
-comes first; libraries are loaded last, one by one, because a foreign library may do anything.
+Runs after the packages probe, in the same child and so in the training run's interpreter. Reads files first; libraries
+are loaded last, one by one, because loading a foreign library can hang or crash.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # fmt: off
-# Packages whose requirements are read, and packages that a requirement may name.
+# Packages whose requirements are read; only requirements on these packages are recorded.
 _STACK = frozenset({
     "accelerate", "torch", "transformers", "datasets", "deepspeed", "peft", "trl", "flash-attn", "bitsandbytes",
     "triton", "numpy", "torchvision", "torchaudio", "transformer-engine", "torchao", "xformers", "huggingface-hub",
     "tokenizers", "safetensors", "diffusers", "lightning", "pytorch-lightning", "vllm", "liger-kernel",
 })
-# One copy of these is enough; which of two is used is decided by the order of sys.path.
+# Packages that should exist once; with two copies, the order of sys.path decides.
 _ONCE = (
     "torch", "accelerate", "transformers", "deepspeed", "peft", "trl", "datasets", "triton", "flash-attn",
 )
-# Compiled for one torch each; the name of their wheel says for which.
+# Packages compiled for one torch version, which their wheel's name contains.
 _COMPILED = frozenset({
     "flash-attn", "flash-attn-3", "mamba-ssm", "causal-conv1d", "xformers", "torch-scatter", "torch-sparse",
     "torch-cluster", "pyg-lib", "natten", "gsplat",
 })
-# Modules that torch 2.13, accelerate 1.15 and its launcher import on Python 3.11, and what else trainings import.
+# Modules that torch 2.13, accelerate 1.15 and its launcher import on Python 3.11, and others common in training.
 _IMPORTED = (
     "argparse", "array", "ast", "asyncio", "base64", "binascii", "bisect", "bz2", "calendar", "cmath",
     "collections", "colorsys", "concurrent", "contextlib", "contextvars", "copy", "copyreg", "csv", "ctypes",
@@ -57,15 +57,15 @@ _COMPARE = {
 _LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|nvJitLink|nvrtc|cusparse|nccl)\.so\.(\d+(?:\.\d+)?)")
 _PLUGINS = {"NCCL_NET_PLUGIN": "nccl-net", "NCCL_TUNER_PLUGIN": "nccl-tuner", "NCCL_PROFILER_PLUGIN": "nccl-profiler"}
 _MOST_ENTRIES = 20_000  # of a folder on LD_LIBRARY_PATH
-_HEADER = 64 * 1024  # of a METADATA file: the description that follows the header is not needed
+_HEADER = 64 * 1024  # bytes of a METADATA file; only its header is needed
 _NVCC_S = 2.0
 
 
 def probe(
     path: Sequence[str] | None = None, cwd: str = ".", preload_file: str = "/etc/ld.so.preload"
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact libraries, growing: a death half-way keeps what came before."""
-    yield {"asking": "the installed wheels and CUDA libraries"}
+    """Yield the fact libraries several times with more entries, so a crash keeps the earlier ones."""
+    yield {"asking": "installed wheels and CUDA libraries"}
     folders = _folders(sys.path if path is None else path)
     cuda_home = _cuda_home()
     facts: dict[str, Any] = {
@@ -73,7 +73,7 @@ def probe(
         "wheels": _wheels(folders),
         "requires": _requires(folders),
         "built_with": _built_with(folders),
-        "twice": _twice(folders),
+        "twice": _duplicates(folders),
         "shadowed": shadowed(cwd),
         "cuda_home": cuda_home,
         "nvcc_path": _nvcc(cuda_home),
@@ -82,21 +82,21 @@ def probe(
         "ninja": _ninja(folders),
     }
     yield {"libraries": facts}
-    yield {"asking": "the version of nvcc"}
+    yield {"asking": "version of nvcc"}
     facts["nvcc"] = _nvcc_version(cuda_home, facts["nvcc_path"])
     for name, names in {"cuda": ["libcuda.so.1"], "nvidia-ml": ["libnvidia-ml.so.1"], **_plugins()}.items():
-        yield {"asking": f"the library {names[0]}"}
+        yield {"asking": f"loading {names[0]}"}
         entry = {
             "name": name.partition(":")[0],
             "path": names[0],
             "origin": "system",
             "loads": False,
-            "error": "the process ended while it was loaded",
+            "error": "the process died while loading it",
         }
         facts["found"].append(entry)
         yield {"libraries": facts}
         if name.startswith("nccl-"):
-            _bring_cudart(facts["found"])
+            _load_cudart(facts["found"])
         entry.update(_load(names))
     yield {"libraries": facts}
 
@@ -105,7 +105,7 @@ def probe(
 
 
 class _Folder:
-    """A folder of sys.path: what stands in it, and its distributions by normalised name."""
+    """A folder of sys.path: its entries, and its distributions by normalized name."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -131,7 +131,7 @@ def _folders(path: Sequence[str]) -> list[_Folder]:
 
 
 def _first(folders: Sequence[_Folder]) -> dict[str, tuple[str, str]]:
-    """Every distribution where Python would find it first: name -> (version, its dist-info folder)."""
+    """Return the first copy of every distribution on sys.path: name -> (version, dist-info folder)."""
     found: dict[str, tuple[str, str]] = {}
     for folder in folders:
         for name, copies in folder.distributions.items():
@@ -149,26 +149,26 @@ def _wheels(folders: Sequence[_Folder]) -> dict[str, str]:
 
 
 def _requires(folders: Sequence[_Folder]) -> dict[str, list[str]]:
-    """What the packages of the stack ask of each other, of Python and of NVIDIA's wheels: "torch" -> ["triton==3.5.1"].
+    """Return the stack's requirements on each other, Python and NVIDIA's wheels: "torch" -> ["triton==3.5.1"].
 
-    Requirements of extras are left out, and those whose marker does not hold here or cannot be read.
+    Skips requirements of extras, and those whose marker is false here or cannot be parsed.
     """
     found: dict[str, list[str]] = {}
     installed = _first(folders)
     for name in sorted(_STACK & installed.keys()):
-        if asked := _requirements(installed[name][1], frozenset()):
-            found[name] = asked
+        if required := _requirements(installed[name][1], frozenset()):
+            found[name] = required
     for line in found.get("torch", ()):  # since 2.11 the libraries are extras of one package
         extras = re.match(r"cuda-toolkit\[([^\]]*)\]", line)
         if extras and "cuda-toolkit" in installed:
             wanted = frozenset(word.strip() for word in extras.group(1).split(","))
-            if asked := _requirements(installed["cuda-toolkit"][1], wanted):
-                found["cuda-toolkit"] = asked
+            if required := _requirements(installed["cuda-toolkit"][1], wanted):
+                found["cuda-toolkit"] = required
     return found
 
 
 def _requirements(info: str, extras: frozenset[str]) -> list[str]:
-    """The lines of one METADATA that name something known, without extras but the ones named."""
+    """Return the requirements of one METADATA file on known packages, without extras other than `extras`."""
     header = (_read(os.path.join(info, "METADATA"), _HEADER) or "").partition("\n\n")[0]
     found = [f"python{version.strip()}" for version in re.findall(r"^Requires-Python:(.*)$", header, re.MULTILINE)]
     for line in re.findall(r"^Requires-Dist:(.*)$", header, re.MULTILINE):
@@ -184,7 +184,7 @@ def _requirements(info: str, extras: frozenset[str]) -> list[str]:
 
 
 def _holds(marker: str, extras: frozenset[str]) -> bool:
-    """Whether a marker holds for this interpreter: comparisons joined by `and` and `or`, parentheses around them."""
+    """Evaluate a PEP 508 marker for this interpreter: comparisons with `and`, `or` and parentheses."""
     if not marker or ("extra" in marker and not extras):
         return not marker
     values = _marker_values()
@@ -219,7 +219,7 @@ def _compare(found: re.Match[str], values: Mapping[str, str], extras: frozenset[
 
 
 def _marker_values() -> dict[str, str]:
-    """The variables of PEP 508 markers and their values for this interpreter."""
+    """Return the variables of PEP 508 markers and their values for this interpreter."""
     return {
         "python_version": ".".join(map(str, sys.version_info[:2])),
         "python_full_version": ".".join(map(str, sys.version_info[:3])),
@@ -233,7 +233,7 @@ def _marker_values() -> dict[str, str]:
 
 
 def _built_with(folders: Sequence[_Folder]) -> dict[str, str]:
-    """The local part of the wheel an extension came in: flash-attn -> cu12torch2.4cxx11abiFALSE."""
+    """Return the local version of compiled extensions' wheels: flash-attn -> cu12torch2.4cxx11abiFALSE."""
     found = {}
     for name, (version, info) in _first(folders).items():
         if name not in _COMPILED:
@@ -251,8 +251,8 @@ def _built_with(folders: Sequence[_Folder]) -> dict[str, str]:
     return found
 
 
-def _twice(folders: Sequence[_Folder]) -> dict[str, list[str]]:
-    """Packages of which several copies, or several versions' metadata, are in reach; the one that is used first."""
+def _duplicates(folders: Sequence[_Folder]) -> dict[str, list[str]]:
+    """Return packages with several copies, or metadata of several versions, on sys.path; the used one first."""
     found = {}
     for name in _ONCE:
         copies: list[str] = []
@@ -268,15 +268,15 @@ def _twice(folders: Sequence[_Folder]) -> dict[str, list[str]]:
 
 
 def shadowed(folder: str) -> dict[str, str]:
-    """Files and packages in a folder that its scripts import in place of a module that training needs: name -> path.
+    """Return files and packages in a folder that hide a module needed for training: name -> path.
 
-    A folder that is on sys.path anyway, or that is the checkout of that very package, is meant to be there. A folder
-    without `__init__.py` hides nothing that is installed.
+    Ignores a folder that is on sys.path anyway, and a checkout of the package itself. A folder without `__init__.py`
+    does not hide an installed module.
     """
     here = os.path.realpath(folder)
     if here in {os.path.realpath(folder) for folder in sys.path if folder}:
         return {}
-    names = {name.partition(".")[0] for name in _listed(here)}
+    names = {name.partition(".")[0] for name in _list_folder(here)}
     candidates = (name for name in _IMPORTED if name in names and name not in sys.builtin_module_names)
     found = {name: path for name in candidates if (path := _module_in(here, name)) and _is_installed(name)}
     if found:
@@ -287,7 +287,7 @@ def shadowed(folder: str) -> dict[str, str]:
 
 
 def _module_in(folder: str, name: str) -> str | None:
-    """The file or package that Python imports by this name from a folder; nothing of it is executed."""
+    """Return the file or package that Python would import by this name from a folder, without executing it."""
     import importlib.machinery
 
     spec = importlib.machinery.PathFinder.find_spec(name, [folder])
@@ -297,20 +297,20 @@ def _module_in(folder: str, name: str) -> str | None:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether there is a module to hide: a project may have a folder `datasets` where that library is not installed."""
+    """Whether there is a module to hide: a project may have a folder `datasets` without that library installed."""
     import importlib.util
 
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
-        return True  # it was imported, and does not say from where
+        return True  # already imported, without a __spec__
 
 
 # ---- libraries
 
 
 def _preloaded(preload_file: str) -> list[dict[str, Any]]:
-    """What the loader puts into every process, NCCL aside: that is the fact nccl."""
+    """Return the libraries preloaded into every process; the fact nccl covers NCCL."""
     named = re.split(r"[ :]", os.environ.get("LD_PRELOAD", ""))
     named += re.split(r"[\s:]", re.sub(r"#.*", "", _read(preload_file, _HEADER) or ""))
     return [
@@ -325,7 +325,7 @@ def _preloaded(preload_file: str) -> list[dict[str, Any]]:
 
 
 def _on_library_path() -> list[dict[str, Any]]:
-    """CUDA libraries in the folders of LD_LIBRARY_PATH, in the order the loader looks."""
+    """Return CUDA libraries in the folders of LD_LIBRARY_PATH, in the loader's order."""
     found = []
     for folder in dict.fromkeys(filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))):
         found += [_library(path, "library_path") for path in _libraries_in(folder)]
@@ -333,16 +333,16 @@ def _on_library_path() -> list[dict[str, Any]]:
 
 
 def _in_wheels(folders: Sequence[_Folder]) -> list[dict[str, Any]]:
-    """The libraries of the NVIDIA wheels (nvidia/cublas/lib, since CUDA 13 nvidia/cu13/lib), and bitsandbytes' own."""
+    """Return the libraries in NVIDIA's wheels (nvidia/cublas/lib, since CUDA 13 nvidia/cu13/lib) and bitsandbytes."""
     found = []
     for folder in folders:
         if "nvidia" in folder.names:
             root = os.path.join(folder.path, "nvidia")
-            for part in _listed(root):
+            for part in _list_folder(root):
                 found += [_library(path, "wheel") for path in _libraries_in(os.path.join(root, part, "lib"))]
         if "bitsandbytes" in folder.names:
             root = os.path.join(folder.path, "bitsandbytes")
-            for name in _listed(root):
+            for name in _list_folder(root):
                 cuda = re.fullmatch(r"libbitsandbytes_cuda(\d\d)(\d+)\w*\.so", name)
                 if cuda:
                     path = os.path.join(root, name)
@@ -352,10 +352,10 @@ def _in_wheels(folders: Sequence[_Folder]) -> list[dict[str, Any]]:
 
 
 def _libraries_in(folder: str) -> list[str]:
-    return [os.path.join(folder, name) for name in _listed(folder) if _LIBRARY.fullmatch(name)]
+    return [os.path.join(folder, name) for name in _list_folder(folder) if _LIBRARY.fullmatch(name)]
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry, _ in zip(entries, range(_MOST_ENTRIES), strict=False))
@@ -364,7 +364,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _library(path: str, origin: str) -> dict[str, Any]:
-    """One library; its version stands in the name of the file that its link points to: libcudart.so.12.1.105."""
+    """Return one library, with the version in the name of the file it links to: libcudart.so.12.1.105."""
     name = _LIBRARY.fullmatch(os.path.basename(path))
     version = re.search(r"\.so\.(\d+(?:\.\d+)+)$", os.path.realpath(path))
     return {
@@ -376,7 +376,7 @@ def _library(path: str, origin: str) -> dict[str, Any]:
 
 
 def _plugins() -> dict[str, list[str]]:
-    """The NCCL plugins that the environment names, with the names NCCL tries (src/plugin/plugin_open.cc)."""
+    """Return the NCCL plugins set in the environment, with the file names NCCL tries (plugin_open.cc)."""
     found = {}
     for variable, prefix in _PLUGINS.items():
         value = os.environ.get(variable, "").strip()
@@ -390,17 +390,17 @@ def _plugins() -> dict[str, list[str]]:
 
 
 def _load(names: Sequence[str]) -> dict[str, Any]:
-    """Load a library as the training would, by the first name that works; where it came from."""
+    """Load a library by the first name that works, as the training run would; return its origin, or the error."""
     error = ""
     for name in names:
         try:
             ctypes.CDLL(name)
         except OSError as reason:
-            # Of several names, the words about a file that is there tell more than those about one that is not.
+            # The error for an existing file is more useful than the one for a missing file.
             if not error or f"{names[0]}: cannot open" in error:
                 error = str(reason)
             continue
-        path = _mapped(name) or name
+        path = _mapped_path(name) or name
         version = re.search(r"\.so\.(\d+(?:\.\d+)+)$", path)
         return {
             "path": path,
@@ -412,8 +412,8 @@ def _load(names: Sequence[str]) -> dict[str, Any]:
     return {"error": error}
 
 
-def _bring_cudart(found: Sequence[Mapping[str, Any]]) -> None:
-    """A plugin is loaded into a process that has torch's CUDA runtime already."""
+def _load_cudart(found: Sequence[Mapping[str, Any]]) -> None:
+    """Load torch's CUDA runtime, because NCCL loads plugins into a process that already has it."""
     for library in found:
         if library["name"] == "cudart" and library["origin"] == "wheel":
             try:
@@ -422,8 +422,8 @@ def _bring_cudart(found: Sequence[Mapping[str, Any]]) -> None:
                 continue
 
 
-def _mapped(name: str) -> str | None:
-    """The file behind a library this process has loaded."""
+def _mapped_path(name: str) -> str | None:
+    """Return the file of a library that this process has loaded."""
     stem = os.path.basename(name).partition(".so")[0] + ".so"
     for line in (_read("/proc/self/maps", 1 << 22) or "").splitlines():
         path = line.partition("/")[2]
@@ -448,7 +448,7 @@ def _origin(path: str) -> str:
 
 
 def _cuda_home() -> str | None:
-    """The toolkit torch would compile with (torch/utils/cpp_extension.py, _find_cuda_home)."""
+    """Return the toolkit torch would compile with (torch/utils/cpp_extension.py, _find_cuda_home)."""
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if named:
         return named
@@ -464,18 +464,18 @@ def _nvcc(cuda_home: str | None) -> str | None:
 
 
 def _nvcc_version(cuda_home: str | None, nvcc: str | None) -> str | None:
-    """Its version: the file a toolkit has for that, else what nvcc itself says."""
+    """Return nvcc's version from the toolkit's version.json, else from `nvcc -V`."""
     if cuda_home is None or nvcc is None:
         return None
     try:
         version = json.loads(_read(os.path.join(cuda_home, "version.json"), _HEADER) or "{}")["cuda_nvcc"]["version"]
     except (ValueError, KeyError, TypeError):
-        version = _says(nvcc, "-V")
+        version = _nvcc_output(nvcc, "-V")
     found = re.search(r"(?:release )?(\d+\.\d+)", version if isinstance(version, str) else "")
     return found.group(1) if found else None
 
 
-def _says(*command: str) -> str:
+def _nvcc_output(*command: str) -> str:
     import subprocess
 
     try:
@@ -488,7 +488,7 @@ def _says(*command: str) -> str:
 
 
 def _compiler(named: str | None, *usual: str) -> str | None:
-    """The compiler that would be used: its version where its file tells one (gcc-12), else "unknown". None: none."""
+    """Return the compiler's version if its file name has one (gcc-12), else "unknown"; None if there is no compiler."""
     path = next(filter(None, map(shutil.which, [named.split()[0]] if named and named.split() else usual)), None)
     if path is None:
         return None
@@ -497,7 +497,7 @@ def _compiler(named: str | None, *usual: str) -> str | None:
 
 
 def _ninja(folders: Sequence[_Folder]) -> str | None:
-    """torch and DeepSpeed run `ninja --version`: the program must be on PATH, wherever it came from."""
+    """Return ninja's version; None if it is not on PATH, because torch and DeepSpeed run `ninja --version`."""
     if shutil.which("ninja") is None:
         return None
     version: Mapping[str, tuple[str, str]] = _first(folders)
@@ -505,7 +505,7 @@ def _ninja(folders: Sequence[_Folder]) -> str | None:
 
 
 def _read(path: str, most: int) -> str | None:
-    """The beginning of a regular file; None if there is none."""
+    """Return at most `most` bytes of a regular file as text; None if there is none."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError):

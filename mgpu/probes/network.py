@@ -1,8 +1,7 @@
-"""Does this machine know its own name, which interfaces are there, where do the ranks meet, and is the port free?
+"""Does this machine resolve its own name, which interfaces does it have, and is the rendezvous port free?
 
-Runs in a child process: name resolution may hang. Standard library only. Links and addresses are asked of the kernel
-(rtnetlink), because /sys may show another network namespace than the one this process is in; speed, duplex and radio
-come from /sys where it does show this one.
+Runs in a child process, because name resolution can hang. Standard library only. Links and addresses come from the
+kernel (rtnetlink), because /sys can show a different network namespace; speed and duplex come from /sys if it does not.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-_RESOLVE_LIMIT_S = 2.0  # a resolver that takes longer delays every rendezvous; reported, not waited for
+_RESOLVE_LIMIT_S = 2.0  # a slower resolver delays every rendezvous: it is reported, not awaited
 _NETLINK_LIMIT_S = 1.0
-_OWNER_LIMIT_S = 1.0  # for a look at the open files of all processes, of which there may be thousands
+_OWNER_LIMIT_S = 1.0  # for reading the open files of all processes, which can be thousands
 
 # linux/rtnetlink.h, if_link.h, if_addr.h, if_arp.h
 _GETLINK, _GETADDR, _DUMP_REQUEST, _ERROR, _DONE = 18, 22, 0x301, 2, 3
 _LINK_MAC, _LINK_NAME, _LINK_MTU, _LINK_MASTER, _LINK_STATE, _LINK_INFO, _LINK_PEER_SPACE = 1, 3, 4, 10, 16, 18, 37
 _INFO_KIND, _ADDRESS, _LOCAL_ADDRESS = 1, 1, 2
 _UP, _LOOPBACK_TYPE, _INFINIBAND_TYPE, _LINK_SCOPE, _HOST_SCOPE = 1, 772, 32, 253, 254
-_STATE_UNKNOWN, _STATE_UP = 0, 6  # IF_OPER_*: the kernel calls an interface running in these two
+_STATE_UNKNOWN, _STATE_UP = 0, 6  # IF_OPER_*: in both states the kernel reports an interface as running
 
 _KINDS = {
     "ipoib": "infiniband",
@@ -59,8 +58,9 @@ _KINDS = {
     ),
     "tunnel",
 )
-_NOWHERE = frozenset({"dummy", "ifb", "nlmon", "netdevsim"})  # kinds that are made to lead nowhere
-_OUTSIDE = frozenset({"physical", "infiniband", "wireless", "bond", "vlan"})  # a bridge over one of these leads out
+_NO_UPLINK_KINDS = frozenset({"dummy", "ifb", "nlmon", "netdevsim"})  # kinds that never connect to other machines
+# A bridge with one of these connects to other machines.
+_UPLINK_KINDS = frozenset({"physical", "infiniband", "wireless", "bond", "vlan"})
 
 
 def probe(
@@ -70,19 +70,19 @@ def probe(
     sys_root: str = "/sys",
     recorded: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact network. `recorded`: links and addresses in place of this machine's; `master`: a name given."""
+    """Yield the fact network. `recorded`: links and addresses instead of this machine's; `master`: a given name."""
     hostname = socket.gethostname()
     name, origin = _master_name(master, os.environ)
-    yield {"asking": "the addresses of " + ", ".join(filter(None, (hostname, "localhost", name)))}
+    yield {"asking": "addresses of " + ", ".join(filter(None, (hostname, "localhost", name)))}
     resolved = resolve(filter(None, (hostname, "localhost", name)), _RESOLVE_LIMIT_S)
-    yield {"asking": "the interfaces"}
+    yield {"asking": "interfaces"}
     try:
         links, addresses = (recorded["links"], recorded["addresses"]) if recorded else (_links(), _addresses())
     except OSError:
         links, addresses = [], []
     routes = _default_routes(proc)
     interfaces = _interfaces(links, addresses, routes or [], sys_root)
-    busy = any(_taken(family, port) for family in (socket.AF_INET, socket.AF_INET6))
+    busy = any(_port_in_use(family, port) for family in (socket.AF_INET, socket.AF_INET6))
     owner = _owner(port, proc) if busy else None
     found, error, _ = resolved[hostname]
     yield {
@@ -107,15 +107,15 @@ def probe(
 # ---- names
 
 
-Resolved = tuple[list[str], "str | None", list[Any]]  # addresses, the resolver's words, socket addresses
+Resolved = tuple[list[str], "str | None", list[Any]]  # addresses, the resolver's error, socket addresses
 
 
 def resolve(names: Iterable[str], limit_s: float) -> dict[str, Resolved]:
-    """Addresses of each name, in order; the resolver's words when there are none. All are asked at once."""
+    """Return the addresses of each name, in order, or the resolver's error. Resolves all names in parallel."""
     found: dict[str, Resolved] = {name: ([], f"no answer in {limit_s:g} s", []) for name in names}
 
     def ask(name: str) -> None:
-        try:  # as bytes: Python would load its tables of international names for text
+        try:  # as bytes: for text, Python would load its IDNA tables
             answers = socket.getaddrinfo(os.fsencode(name), None, type=socket.SOCK_STREAM)
         except (OSError, ValueError) as error:
             found[name] = ([], getattr(error, "strerror", None) or str(error), [])
@@ -126,14 +126,14 @@ def resolve(names: Iterable[str], limit_s: float) -> dict[str, Resolved]:
     threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in found]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + limit_s  # for all together: the child has a deadline
+    end = time.monotonic() + limit_s  # for all together, because the child has a deadline
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     return dict(found)
 
 
 def _master_name(given: str | None, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Where the ranks meet: what was given, MASTER_ADDR, or the first of several Slurm nodes."""
+    """Return the rendezvous host and its origin: given, MASTER_ADDR, or the first of several Slurm nodes."""
     if given:
         return given, "config"
     if environ.get("MASTER_ADDR"):
@@ -146,7 +146,7 @@ def _master_name(given: str | None, environ: Mapping[str, str]) -> tuple[str | N
 
 
 def _first_host(nodelist: str) -> str | None:
-    """Of Slurm's `gpu[003-007,9],big1`: gpu003."""
+    """Return the first host of a Slurm node list: gpu003 for `gpu[003-007,9],big1`."""
     found = re.match(r"([^\[\],]*)(?:\[([^\]\-,]+)[^\]]*\])?([^\[\],]*)", nodelist)
     return "".join(part or "" for part in found.groups()) or None if found else None
 
@@ -185,12 +185,12 @@ def _is_loopback(address: str) -> bool:
 
 
 def interfaces() -> list[dict[str, Any]]:
-    """The interfaces of this machine. OSError where the kernel does not tell them."""
+    """Return the interfaces of this machine. Raises OSError if the kernel does not report them."""
     return _interfaces(_links(), _addresses(), _default_routes("/proc") or [], "/sys")
 
 
 def _netlink(kind: int) -> Iterator[bytes]:
-    """The kernel's answers to a dump request; OSError where it does not answer."""
+    """Yield the kernel's responses to a dump request. Raises OSError if it does not respond."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as channel:
         channel.settimeout(_NETLINK_LIMIT_S)
         channel.send(struct.pack("=IHHII4x", 20, kind, _DUMP_REQUEST, 1, 0))
@@ -208,7 +208,7 @@ def _netlink(kind: int) -> Iterator[bytes]:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The netlink messages in a datagram: type and payload. What does not fit is left out."""
+    """Yield type and payload of the netlink messages in a datagram. Stops at an invalid length."""
     while len(data) >= 16:
         length, kind = struct.unpack_from("=IH", data)
         if not 16 <= length <= len(data):
@@ -233,23 +233,23 @@ def _links() -> list[dict[str, Any]]:
 
 
 def _link(payload: bytes) -> dict[str, Any] | None:
-    """One interface of the kernel's answer."""
+    """Parse one interface of the kernel's response."""
     if len(payload) < 16:
         return None
     kind, index, flags = struct.unpack_from("=2xHiI", payload)
-    told = _attributes(payload[16:])
-    info = _attributes(told.get(_LINK_INFO, b""))
+    values = _attributes(payload[16:])
+    info = _attributes(values.get(_LINK_INFO, b""))
     return {
         "index": index,
-        "name": told.get(_LINK_NAME, b"").rstrip(b"\0").decode("utf-8", "replace"),
+        "name": values.get(_LINK_NAME, b"").rstrip(b"\0").decode("utf-8", "replace"),
         "type": kind,
         "up": bool(flags & _UP),
-        "state": told.get(_LINK_STATE, b"\0")[0] if told.get(_LINK_STATE, b"\0") else _STATE_UNKNOWN,
-        "mtu": _number(told.get(_LINK_MTU)),
-        "mac": told.get(_LINK_MAC, b"").hex(":"),
-        "master": _number(told.get(_LINK_MASTER)),
+        "state": values.get(_LINK_STATE, b"\0")[0] if values.get(_LINK_STATE, b"\0") else _STATE_UNKNOWN,
+        "mtu": _number(values.get(_LINK_MTU)),
+        "mac": values.get(_LINK_MAC, b"").hex(":"),
+        "master": _number(values.get(_LINK_MASTER)),
         "kind": info.get(_INFO_KIND, b"").rstrip(b"\0").decode("ascii", "replace"),
-        "peer_elsewhere": _LINK_PEER_SPACE in told,
+        "peer_elsewhere": _LINK_PEER_SPACE in values,
     }
 
 
@@ -262,12 +262,12 @@ def _addresses() -> list[list[Any]]:
 
 
 def _address(payload: bytes) -> list[Any] | None:
-    """One address of the kernel's answer: index of its interface, the address, its scope."""
+    """Parse one address of the kernel's response: interface index, address, scope."""
     if len(payload) < 8:
         return None
     family, scope, index = struct.unpack_from("=B2xBI", payload)
-    told = _attributes(payload[8:])
-    data = told.get(_LOCAL_ADDRESS) or told.get(_ADDRESS) or b""
+    values = _attributes(payload[8:])
+    data = values.get(_LOCAL_ADDRESS) or values.get(_ADDRESS) or b""
     if (family, len(data)) not in ((socket.AF_INET, 4), (socket.AF_INET6, 16)):
         return None
     return [index, socket.inet_ntop(family, data), scope]
@@ -276,7 +276,7 @@ def _address(payload: bytes) -> list[Any] | None:
 def _interfaces(
     links: Sequence[Mapping[str, Any]], addresses: Sequence[Sequence[Any]], routes: Sequence[str], sys_root: str
 ) -> list[dict[str, Any]]:
-    """The interfaces, in the order in which getifaddrs (and so NCCL) comes upon their addresses."""
+    """Return the interfaces, in the order in which getifaddrs (and so NCCL) lists their addresses."""
     first: dict[int, int] = {}
     owned: dict[int, list[tuple[str, int]]] = {}
     for place, (index, address, scope) in enumerate(addresses):
@@ -284,12 +284,12 @@ def _interfaces(
         owned.setdefault(index, []).append((address, scope))
     folders = {link["index"]: _folder(link, sys_root) for link in links}
     kinds = {link["index"]: _kind(link, folders[link["index"]]) for link in links}
-    leads_out = {link["master"] for link in links if kinds[link["index"]] in _OUTSIDE}
+    leads_out = {link["master"] for link in links if kinds[link["index"]] in _UPLINK_KINDS}
     found = []
     for link in sorted(links, key=lambda link: first.get(link["index"], len(addresses))):
         index, folder, kind = link["index"], folders[link["index"]], kinds[link["index"]]
         own = owned.get(index, [])
-        speed = _whole(_read(f"{folder}/speed")) if folder else None
+        speed = _integer(_read(f"{folder}/speed")) if folder else None
         duplex = _read(f"{folder}/duplex") if folder else None
         found.append(
             {
@@ -297,7 +297,7 @@ def _interfaces(
                 "up": link["up"],
                 "loopback": link["type"] == _LOOPBACK_TYPE,
                 "addresses": [address for address, _ in own],
-                "virtual": link["name"] not in routes and _ends_here(link, kind, index in leads_out, own),
+                "virtual": link["name"] not in routes and _is_local_only(link, kind, index in leads_out, own),
                 "mtu": link["mtu"],
                 "speed_mbit_per_s": speed if speed and speed > 0 else None,
                 "kind": kind,
@@ -312,7 +312,7 @@ def _interfaces(
 
 
 def _folder(link: Mapping[str, Any], sys_root: str) -> str | None:
-    """The interface's folder in /sys, when that is about this interface and not one of another namespace."""
+    """Return the interface's folder in /sys, if it describes this interface and not one of another namespace."""
     folder = f"{sys_root}/class/net/{link['name']}"
     same = _read(f"{folder}/ifindex") == str(link["index"]) and (_read(f"{folder}/address") or "") == link["mac"]
     return folder if same else None
@@ -332,14 +332,14 @@ def _kind(link: Mapping[str, Any], folder: str | None) -> str | None:
     return "physical" if os.path.exists(f"{folder}/device") else None
 
 
-def _ends_here(link: Mapping[str, Any], kind: str | None, leads_out: bool, own: Sequence[tuple[str, int]]) -> bool:
-    """Whether no other machine is behind it. A veth is a container's way out, or the host's end of one."""
+def _is_local_only(link: Mapping[str, Any], kind: str | None, leads_out: bool, own: Sequence[tuple[str, int]]) -> bool:
+    """Whether no other machine is reachable through it. A veth is a container's uplink, or the host's end of one."""
     if kind == "bridge":
         return not leads_out
     if kind == "veth":
         way_out = link["peer_elsewhere"] and link["master"] is None and any(":" not in address for address, _ in own)
         return not way_out
-    return link["kind"] in _NOWHERE
+    return link["kind"] in _NO_UPLINK_KINDS
 
 
 def _is_routable(address: str, scope: int) -> bool:
@@ -347,7 +347,7 @@ def _is_routable(address: str, scope: int) -> bool:
 
 
 def _default_routes(proc: str) -> list[str] | None:
-    """Interfaces with a default route, IPv4 before IPv6, the preferred first; None where the tables cannot be read."""
+    """Return interfaces with a default route, IPv4 first, then by metric; None if the tables cannot be read."""
     four, six = _read(f"{proc}/net/route"), _read(f"{proc}/net/ipv6_route")
     if four is None and six is None:
         return None
@@ -355,25 +355,25 @@ def _default_routes(proc: str) -> list[str] | None:
     for line in (four or "").splitlines():
         words = line.split()
         if len(words) >= 8 and words[1] == words[7] == "00000000" and _in_use(words[3]):
-            found.append((0, _whole(words[6]) or 0, words[0]))
+            found.append((0, _integer(words[6]) or 0, words[0]))
     for line in (six or "").splitlines():
         words = line.split()
         if len(words) == 10 and (words[0], words[1]) == ("0" * 32, "00") and _in_use(words[8]):
-            found.append((1, _whole(words[5], 16) or 0, words[9]))
+            found.append((1, _integer(words[5], 16) or 0, words[9]))
     return list(dict.fromkeys(name for _, _, name in sorted(found)))
 
 
 def _in_use(flags: str) -> bool:
-    """Whether a route is up and does not reject (RTF_UP, RTF_REJECT)."""
-    number = _whole(flags, 16) or 0
+    """Whether a route is up and is not a reject route (RTF_UP, RTF_REJECT)."""
+    number = _integer(flags, 16) or 0
     return bool(number & 1 and not number & 0x200)
 
 
 # ---- the port
 
 
-def _taken(family: int, port: int) -> bool:
-    """Whether binding the port fails because somebody has it; a family this machine lacks takes nothing."""
+def _port_in_use(family: int, port: int) -> bool:
+    """Whether binding the port fails because it is in use; False if this machine does not have the address family."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe_socket:
             probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not busy
@@ -386,12 +386,12 @@ def _taken(family: int, port: int) -> bool:
 
 
 def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:
-    """The process that listens there: pid, name, whether it is this user's. None for one of somebody else."""
+    """Return PID, name and ownership of the process that listens on the port; None for another user's process."""
     inodes = set()
     for table in ("tcp", "tcp6"):
         for line in (_read(f"{proc}/net/{table}") or "").splitlines():
             words = line.split()
-            if len(words) > 9 and words[3] == "0A" and _whole(words[1].rpartition(":")[2], 16) == port:  # 0A: LISTEN
+            if len(words) > 9 and words[3] == "0A" and _integer(words[1].rpartition(":")[2], 16) == port:  # 0A: LISTEN
                 inodes.add(f"socket:[{words[9]}]")
     end = time.monotonic() + _OWNER_LIMIT_S
     for pid in _pids(proc) if inodes else ():
@@ -399,7 +399,7 @@ def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:
             break
         try:
             with os.scandir(f"{proc}/{pid}/fd") as entries:
-                held = any(_target(entry.path) in inodes for entry in entries)
+                held = any(_link_target(entry.path) in inodes for entry in entries)
             mine = os.stat(f"{proc}/{pid}").st_uid == os.geteuid() if held else None
         except OSError:
             continue
@@ -415,7 +415,7 @@ def _pids(proc: str) -> list[int]:
         return []
 
 
-def _target(path: str) -> str | None:
+def _link_target(path: str) -> str | None:
     try:
         return os.readlink(path)
     except OSError:
@@ -427,7 +427,7 @@ def _on_path(program: str) -> bool:
     return any(os.access(f"{folder or '.'}/{program}", os.X_OK) for folder in folders)
 
 
-def _whole(text: str | None, base: int = 10) -> int | None:
+def _integer(text: str | None, base: int = 10) -> int | None:
     try:
         return int(text or "", base)
     except ValueError:

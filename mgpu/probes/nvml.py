@@ -1,8 +1,8 @@
-"""What does NVML say about the driver, the GPUs and the links between them?
+"""What does NVML report about the driver, the GPUs and the links between them?
 
-Runs in a child process of its own (see `probes/__init__.py`): NVML may hang or abort. Only this file and `gauges.py`
-import pynvml. Standard library and pynvml only, so that it can be handed to any interpreter as a file. A call that one
-GPU refuses is that GPU's gap, never the node's.
+Runs in its own child process (see `probes/runner.py`), because NVML can hang or abort. Only this file and `gauges.py`
+import pynvml. Imports only the standard library and pynvml, so any interpreter can run it as a file. A call that fails
+for one GPU is a gap of that GPU, never of the node.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _CORRUPTED_INFOROM, _NO_DATA, _ARGUMENT_VERSION_MISMATCH, _DEPRECATED = 14, 21, 
 _ABSENT = (_NOT_SUPPORTED, _FUNCTION_NOT_FOUND, _NO_DATA, _ARGUMENT_VERSION_MISMATCH, _DEPRECATED)
 _GPU_GONE = {15: "GPU_IS_LOST", 16: "RESET_REQUIRED", 8: "INSUFFICIENT_POWER"}
 _NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML_VALUE_NOT_AVAILABLE in the widths it comes in
-# More than any machine has: a count beyond is garbage, and asking for each of them would never end.
+# More than any machine has: a larger count is invalid, and a loop over it would not finish.
 _MOST_GPUS, _MOST_INSTANCES = 1024, 64
 _SLOWDOWN, _MEMORY_MAX, _GPU_MAX = 1, 2, 3  # nvmlTemperatureThresholds_t
 _CORRECTED, _UNCORRECTED, _VOLATILE, _AGGREGATE = 0, 1, 0, 1
 _GRAPHICS_CLOCK, _SM_CLOCK = 0, 1
 _UNKNOWN_STATE = 32  # NVML_PSTATE_UNKNOWN
-_MEMORY_V2 = 0x02000028  # nvmlMemory_v2: says what driver and firmware reserve
-_UNREPAIRABLE_V1 = 0x01000008  # nvmlUnrepairableMemory_v1, as pynvml 13 has it
+_MEMORY_V2 = 0x02000028  # nvmlMemory_v2: includes the memory reserved by driver and firmware
+_UNREPAIRABLE_V1 = 0x01000008  # nvmlUnrepairableMemory_v1, as in pynvml 13
 # Field values, NVML_FI_DEV_…
 _FIELD_RECOVERY_ACTION = 230
 _FIELDS = {"memory_temperature_c": 82, "pcie_replays": 94}
 _FIELDS_RETIRED = (29, 30)  # pages retired for several single-bit errors, for a double-bit error
 _FIELD_NVLINK_SPEED = 164
-# Replays, recoveries, CRC errors; from NVLink 5 (Blackwell) on packets received with errors, recovery events.
+# Replays, recoveries, CRC errors; since NVLink 5 (Blackwell) packets received with errors, recovery events.
 _FIELDS_NVLINK_ERRORS = (161, 162, 163, 208, 215)
 _VALUE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}  # nvmlValueType_t
-# Reasons that may flash up while the clocks change; they count when a second reading has them, too.
-_FLEETING_REASONS = 0x08 | 0x20 | 0x40 | 0x80
+# Reasons that can appear briefly while the clocks change; they count only if a second reading has them too.
+_TRANSIENT_REASONS = 0x08 | 0x20 | 0x40 | 0x80
 _SECOND_READING_S = 0.05
-# A driver that has taken this long for the GPUs before is not asked for what is only good to know of the others.
+# Once the driver has taken this long, optional details of the remaining GPUs are not queried.
 _PATIENCE_S = 2.0
 # pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake (13.615.71)
 _P2P_READ, _P2P_WRITE, _P2P_NVLINK, _P2P_ATOMICS = 0, 1, 2, 3
@@ -57,17 +57,17 @@ _REMOTE = {0: "gpu", 1: "other", 2: "switch"}
 def probe(
     sys_root: str = "/sys", dev_root: str = "/dev", modprobe: str = "/usr/bin/nvidia-modprobe"
 ) -> Iterator[dict[str, Any]]:
-    """Yield the facts driver, then gpus and links, with gaps for what single calls refused."""
+    """Yield the facts driver, then gpus and links, with gaps for calls that failed."""
     driver = _from_kernel(sys_root, modprobe)
-    yield {"asking": "the library libnvidia-ml.so.1"}
-    if missing := _library_missing():  # asked before pynvml, whose import takes longer than all the rest without GPUs
+    yield {"asking": "loading libnvidia-ml.so.1"}
+    if missing := _library_missing():  # before pynvml, whose import would take longest on a machine without GPUs
         driver |= {"nvml_error": "LIBRARY_NOT_FOUND", "nvml_detail": missing, **_device_nodes(dev_root, try_them=True)}
-        yield {"driver": driver, "gpus": [], "links": []} if _nothing_here(driver) else {"driver": driver}
+        yield {"driver": driver, "gpus": [], "links": []} if _no_nvidia_gpu(driver) else {"driver": driver}
         return
     try:
         import pynvml
     except Exception as error:
-        # A shadowed or broken pynvml: NVML was never asked, which is not the same as "no driver".
+        # A shadowed or broken pynvml: NVML was not queried, which does not mean "no driver".
         yield {
             "gap": {fact: ["crashed", f"pynvml cannot be imported: {error}"] for fact in ("driver", "gpus", "links")}
         }
@@ -82,12 +82,12 @@ def probe(
         yield {"driver": driver}
         return
     driver["init_s"] = round(time.monotonic() - began, 4)
-    driver |= _device_nodes(dev_root)  # only now: nvmlInit makes the nodes that are not there yet
+    driver |= _device_nodes(dev_root)  # only now, because nvmlInit creates missing nodes
     yield from _query(_Tolerant(pynvml), driver, sys_root)
 
 
 def _from_kernel(sys_root: str, modprobe: str) -> dict[str, Any]:
-    """The fact driver as the kernel reports it; the values that NVML reports are still None."""
+    """Return the fact driver as the kernel reports it; the values that NVML reports are still None."""
     return {
         "nvml_error": None,
         "nvml_detail": None,
@@ -109,12 +109,12 @@ def _query(pynvml: Any, driver: dict[str, Any], sys_root: str) -> Iterator[dict[
     cuda = call("driver.cuda_version", pynvml.nvmlSystemGetCudaDriverVersion_v2)
     driver["cuda_version"] = [cuda // 1000, cuda % 1000 // 10] if cuda else None
     if cuda == 0:
-        call.gaps["driver.cuda_version"] = ["not_supported", "libcuda does not tell its version"]
+        call.gaps["driver.cuda_version"] = ["not_supported", "libcuda does not report its version"]
     yield {"driver": driver, "gap": call.gaps}
 
     (count,) = call("gpus", lambda: (pynvml.nvmlDeviceGetCount(),)) or (None,)
     if count is not None and not 0 <= count <= _MOST_GPUS:
-        call.gaps["gpus"] = ["crashed", f"NVML counts {count} GPUs"]
+        call.gaps["gpus"] = ["crashed", f"NVML reports {count} GPUs"]
         count = None
     if count is None:
         yield {"gap": call.gaps | {"links": call.gaps.get("gpus", ["crashed", "the GPUs could not be counted"])}}
@@ -128,13 +128,13 @@ def _query(pynvml: Any, driver: dict[str, Any], sys_root: str) -> Iterator[dict[
         gpus.append(gpu)
         if handle is not None:
             handles[index] = handle
-    yield {"asking": "the links between GPUs"}
+    yield {"asking": "links between GPUs"}
     links = _links(pynvml, call, gpus, handles)
     yield {"gpus": gpus, "links": links, "gap": call.gaps}
 
 
 class _Tolerant:
-    """pynvml, where a call this version of it does not have fails like one the driver does not have."""
+    """Wraps pynvml: a call that this version does not have fails like one the driver does not have."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -157,17 +157,17 @@ class _Tolerant:
 
 
 class _Caller:
-    """Makes NVML calls: an answer, or None with the reason in `gaps` under the fact's name."""
+    """Makes NVML calls. Returns the result, or None with the reason in `gaps` under the fact's name."""
 
     def __init__(self, pynvml: Any) -> None:
         self.pynvml = pynvml
         self.gaps: dict[str, list[str]] = {}
-        self.gone: str | None = None  # why the GPU that is being read does not answer at all
+        self.gone: str | None = None  # why the current GPU does not respond at all
         self.hurry_at = float("inf")
 
     @property
     def hurried(self) -> bool:
-        """Whether NVML was so slow that only the essentials are still asked."""
+        """Whether NVML was so slow that only essential values are still queried."""
         return time.monotonic() > self.hurry_at
 
     def __call__(self, fact: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -175,22 +175,22 @@ class _Caller:
         try:
             value = function(*args)
         except UnicodeDecodeError as error:  # pynvml decodes text strictly
-            self.gaps[fact] = ["crashed", f"NVML answered bytes that are no text: {error.object[:40]!r}"]
+            self.gaps[fact] = ["crashed", f"NVML returned bytes that are not text: {error.object[:40]!r}"]
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
-            self.refused(fact, getattr(error, "value", _FUNCTION_NOT_FOUND))
+            self.record_failure(fact, getattr(error, "value", _FUNCTION_NOT_FOUND))
         except (ValueError, TypeError, ArithmeticError, MemoryError, LookupError) as error:
-            # Lengths and counts that cannot be: pynvml makes buffers of them.
-            self.gaps[fact] = ["crashed", f"NVML answered nonsense: {type(error).__name__}: {error}"]
+            # Impossible lengths and counts, from which pynvml creates buffers.
+            self.gaps[fact] = ["crashed", f"NVML returned invalid data: {type(error).__name__}: {error}"]
         else:
             if type(value) is int and value in _NOT_AVAILABLE:
                 self.gaps[fact] = ["not_supported", "NVML: not available"]
                 return None
-            self.gaps.pop(fact, None)  # an older name of the call may have failed before
+            self.gaps.pop(fact, None)  # a call by an older name may have failed before
             return value
         return None
 
-    def refused(self, fact: str, code: int) -> None:
-        """Note why NVML did not answer."""
+    def record_failure(self, fact: str, code: int) -> None:
+        """Record why a call failed."""
         if code in _ABSENT:
             self.gaps[fact] = ["not_supported", "NVML does not support this here"]
         elif code == _NO_PERMISSION:
@@ -200,12 +200,13 @@ class _Caller:
             self.gaps[fact] = ["crashed", _name(self.pynvml, self.pynvml.NVMLError(code))]
 
     def text(self, fact: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Make a call that returns text; older versions of pynvml return bytes."""
         value = self(fact, function, *args)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[str, Any], Any]:
-    """One GPU's facts and its handle (None when NVML gives none)."""
+    """Return one GPU's facts and its handle (None if NVML returns none)."""
     call.gone = None
     at = f"gpus[{index}]"
     handle = call(at, pynvml.nvmlDeviceGetHandleByIndex, index)
@@ -237,14 +238,14 @@ def _gpu(pynvml: Any, call: _Caller, index: int, sys_root: str) -> tuple[dict[st
     gpu["processes"] = _processes(pynvml, ask, handle)
     essential = set(call.gaps)
     if call.hurried:
-        call.gaps[f"{at}.details"] = ["not_asked", f"NVML took more than {_PATIENCE_S:g} s for what matters most"]
+        call.gaps[f"{at}.details"] = ["not_asked", f"NVML took more than {_PATIENCE_S:g} s for the essential values"]
     elif call.gone is None:
         gpu |= _details(pynvml, call, at, handle, gpu["nvlinks"] or [])
-    return gpu | _trouble(call, at, essential), handle
+    return gpu | _errors(call, at, essential), handle
 
 
 def _place(pynvml: Any, ask: Callable[..., Any], handle: Any, sys_root: str) -> dict[str, Any]:
-    """What a GPU is, its memory, and where it is in the machine."""
+    """Return a GPU's compute capability, memory and location in the machine."""
     gpu: dict[str, Any] = {}
     gpu["pci"] = ask("pci", lambda: _pci_id(pynvml.nvmlDeviceGetPciInfo(handle)))
     gpu["compute_capability"] = ask("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
@@ -274,7 +275,7 @@ def _heat_and_power(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[s
 
 
 def _modes(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
-    """What a GPU does now, and how it is set up."""
+    """Return a GPU's load and modes."""
     gpu: dict[str, Any] = {}
     utilization = ask("utilization_percent", pynvml.nvmlDeviceGetUtilizationRates, handle)
     gpu["utilization_percent"] = utilization.gpu if utilization else None
@@ -285,13 +286,13 @@ def _modes(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
     return gpu
 
 
-def _trouble(call: _Caller, at: str, essential: set[str]) -> dict[str, Any]:
-    """Whether a GPU is lost, and which of the essential calls it answered with an error."""
+def _errors(call: _Caller, at: str, essential: set[str]) -> dict[str, Any]:
+    """Return whether a GPU is lost, and which of the essential calls failed."""
     gpu: dict[str, Any] = {}
     gpu["lost"] = call.gone
     if all(call.gaps.get(f"{at}.{field}", [""])[0] == "crashed" for field in ("uuid", "name", "memory_total_bytes")):
-        gpu["lost"] = call.gone or call.gaps[f"{at}.uuid"][1]  # it has a handle, and answers nothing
-    # Errors of the details are gaps and no trouble: some healthy boards answer a call they lack with an odd code.
+        gpu["lost"] = call.gone or call.gaps[f"{at}.uuid"][1]  # it has a handle, but all calls fail
+    # Failed detail calls are gaps, not trouble: some healthy boards return odd codes for unsupported calls.
     gpu["trouble"] = [
         f"{fact.removeprefix(f'{at}.')}: {reason}"
         for fact, (kind, reason) in call.gaps.items()
@@ -301,7 +302,7 @@ def _trouble(call: _Caller, at: str, essential: set[str]) -> dict[str, Any]:
 
 
 def _memory(pynvml: Any, handle: Any) -> dict[str, int]:
-    """How much memory there is. "Used" is what cannot be had: allocated and reserved, as in the older call."""
+    """Return a GPU's memory. "Used" includes reserved memory, as in the older call."""
     try:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle, _MEMORY_V2)
     except pynvml.NVMLError:
@@ -318,7 +319,7 @@ def _memory(pynvml: Any, handle: Any) -> dict[str, int]:
 
 
 def _details(pynvml: Any, call: _Caller, at: str, handle: Any, nvlinks: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is good to know of a GPU, and worth no waiting for."""
+    """Return optional details of a GPU, which are skipped if NVML is slow."""
 
     def ask(field: str, function: Callable[..., Any], *args: Any) -> Any:
         return None if call.gone else call(f"{at}.{field}", function, *args)
@@ -372,7 +373,7 @@ def _more_details(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str
 
 
 def _sram_exceeded(pynvml: Any, handle: Any) -> bool:
-    """Whether the SRAM has had more errors than NVIDIA lets pass; only root is told."""
+    """Whether SRAM errors exceed NVIDIA's threshold; needs root."""
     make = getattr(pynvml, "c_nvmlEccSramErrorStatus_v1_t", None)
     if make is None:
         raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
@@ -382,8 +383,8 @@ def _sram_exceeded(pynvml: Any, handle: Any) -> bool:
 
 
 def _unrepairable(pynvml: Any, handle: Any) -> bool:
-    """Whether memory is damaged beyond repair. nvml.h has the answer as the only member of its struct, pynvml 13 after
-    a version, so its own function would always say no: the member that was written is looked at here."""
+    """Whether memory is damaged beyond repair."""
+    # NVML writes the struct's only member; pynvml 13 has a version member first, so its own function always gets False.
     make = getattr(pynvml, "c_nvmlUnrepairableMemory_v1_t", None)
     find = getattr(pynvml, "_nvmlGetFunctionPointer", None)
     if make is None or find is None:
@@ -396,7 +397,7 @@ def _unrepairable(pynvml: Any, handle: Any) -> bool:
 
 
 def _inforom_valid(pynvml: Any, handle: Any) -> bool:
-    """Whether the checksums of the board's InfoROM are right."""
+    """Whether the checksums of the board's InfoROM are valid."""
     try:
         pynvml.nvmlDeviceValidateInforom(handle)
     except pynvml.NVMLError as error:
@@ -407,7 +408,7 @@ def _inforom_valid(pynvml: Any, handle: Any) -> bool:
 
 
 def _field_values(pynvml: Any, call: _Caller, at: str, handle: Any, nvlinks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counters and speeds, of each active NVLink too (written into `nvlinks`), in one call."""
+    """Return counters in one call; also sets speed and errors of each active NVLink in `nvlinks`."""
     active = [link for link in nvlinks if link["active"]]
     wanted = [(number, 0) for number in (*_FIELDS.values(), *_FIELDS_RETIRED)]
     wanted += [(number, link["link"]) for link in active for number in (_FIELD_NVLINK_SPEED, *_FIELDS_NVLINK_ERRORS)]
@@ -428,7 +429,7 @@ def _field_values(pynvml: Any, call: _Caller, at: str, handle: Any, nvlinks: lis
 
 
 def _value(field: Any) -> int | None:
-    """What one field value says; None when it was refused, which most boards do with some."""
+    """Return one field value; None if it failed, as some do on most boards."""
     if field.nvmlReturn:
         return None
     value = int(getattr(field.value, _VALUE.get(field.valueType, "ullVal")))
@@ -436,7 +437,7 @@ def _value(field: Any) -> int | None:
 
 
 def _clock_reasons(pynvml: Any, ask: Callable[..., Any], handle: Any) -> Any:
-    """The mask of reasons the clocks are held down. The call was renamed in driver 535."""
+    """Return the mask of reasons for reduced clocks. The call was renamed in driver 535."""
 
     def read() -> Any:
         new = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
@@ -446,11 +447,11 @@ def _clock_reasons(pynvml: Any, ask: Callable[..., Any], handle: Any) -> Any:
         return value
 
     first = read()
-    if not first or not first & _FLEETING_REASONS:
+    if not first or not first & _TRANSIENT_REASONS:
         return first
     time.sleep(_SECOND_READING_S)
     second = read()
-    return None if second is None else second & (first | ~_FLEETING_REASONS)
+    return None if second is None else second & (first | ~_TRANSIENT_REASONS)
 
 
 def _mig(pynvml: Any, call: _Caller, ask: Callable[..., Any], at: str, handle: Any) -> dict[str, Any]:
@@ -492,7 +493,7 @@ def _memory_health(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[st
 
 
 def _fabric(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]:
-    """State of the NVSwitch fabric (Hopper and newer)."""
+    """Return the state of the NVSwitch fabric (Hopper and newer)."""
     make = getattr(pynvml, "c_nvmlGpuFabricInfo_v2_t", None)
     if make is None:
         return {}
@@ -518,7 +519,7 @@ def _fabric(pynvml: Any, ask: Callable[..., Any], handle: Any) -> dict[str, Any]
 
 
 def _field(pynvml: Any, handle: Any, number: int) -> Any:
-    """One field value; it carries a return code of its own."""
+    """Return one field value. It has its own return code."""
     value = pynvml.nvmlDeviceGetFieldValues(handle, [number])[0]
     if value.nvmlReturn:
         raise pynvml.NVMLError(value.nvmlReturn)
@@ -526,8 +527,7 @@ def _field(pynvml: Any, handle: Any, number: int) -> Any:
 
 
 def _nvlinks(pynvml: Any, ask: Callable[..., Any], handle: Any) -> list[dict[str, Any]] | None:
-    """Every NVLink the GPU has. The list ends at the first number NVML calls invalid; any other error leaves the links
-    of this GPU unknown (None), with a gap: fewer links than there are would be a wrong fact."""
+    """Return all NVLinks of a GPU, up to the first invalid number; None, with a gap, if one cannot be read."""
     links = []
     ended = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _FUNCTION_NOT_FOUND)
 
@@ -575,7 +575,7 @@ def _processes(pynvml: Any, ask: Callable[..., Any], handle: Any) -> list[dict[s
 
 
 def _process(pid: int, kind: str, memory: int | None) -> dict[str, Any]:
-    """Name and owner as far as this pid namespace shows them; never the argv."""
+    """Return a process's name and owner, if visible in this PID namespace; never its argv."""
     name = _read(f"/proc/{pid}/comm")
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
@@ -596,7 +596,7 @@ def _process(pid: int, kind: str, memory: int | None) -> dict[str, Any]:
 
 
 def _links(pynvml: Any, call: _Caller, gpus: list[dict[str, Any]], handles: dict[int, Any]) -> list[dict[str, Any]]:
-    """The path between every pair of GPUs that have a handle."""
+    """Return the path between every pair of GPUs that have a handle."""
     links = []
     by_pci = {gpu["pci"]: gpu["index"] for gpu in gpus if gpu["pci"]}
     switch = {gpu["index"]: sum(n["remote"] == "switch" for n in gpu.get("nvlinks") or []) for gpu in gpus}
@@ -608,7 +608,7 @@ def _links(pynvml: Any, call: _Caller, gpus: list[dict[str, Any]], handles: dict
             direct = sum(n["active"] and by_pci.get(n["remote_pci"]) == b for n in gpus[a].get("nvlinks") or [])
             known = all(gpus[g].get("nvlinks") is not None and gpus[g]["pci"] for g in (a, b))
             if not known:
-                call.gaps[f"{at}.nvlinks"] = ["crashed", "the NVLinks of one of the two could not be read"]
+                call.gaps[f"{at}.nvlinks"] = ["crashed", "the NVLinks of one of the GPUs could not be read"]
             level = call(f"{at}.topology", pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[a], handles[b])
             links.append(
                 {
@@ -634,7 +634,7 @@ def _links(pynvml: Any, call: _Caller, gpus: list[dict[str, Any]], handles: dict
 
 
 def _name(pynvml: Any, error: Any) -> str:
-    """NVML's own name of a return code: LIBRARY_NOT_FOUND, GPU_IS_LOST …"""
+    """Return NVML's name for a return code: LIBRARY_NOT_FOUND, GPU_IS_LOST and so on."""
     code = getattr(error, "value", None)
     for name in dir(pynvml):
         if name.startswith("NVML_ERROR_") and getattr(pynvml, name) == code:
@@ -643,7 +643,7 @@ def _name(pynvml: Any, error: Any) -> str:
 
 
 def _library_missing() -> str | None:
-    """The loader's words when the library does not load; None when it does."""
+    """Return the loader's error if the library does not load; None if it loads."""
     import ctypes
 
     try:
@@ -653,8 +653,8 @@ def _library_missing() -> str | None:
     return None
 
 
-def _nothing_here(driver: dict[str, Any]) -> bool:
-    """No library, no module, no device node and nothing on the bus: a machine without NVIDIA GPUs."""
+def _no_nvidia_gpu(driver: dict[str, Any]) -> bool:
+    """Whether the machine has no NVIDIA GPU: no library, no module, no device node, nothing on the bus."""
     return (
         driver["nvml_error"] == "LIBRARY_NOT_FOUND"
         and "cannot open shared object file: No such file" in (driver["nvml_detail"] or "")
@@ -665,7 +665,7 @@ def _nothing_here(driver: dict[str, Any]) -> bool:
 
 
 def _pci_gpus(sys_root: str) -> int | None:
-    """NVIDIA display (0x0300) and 3D (0x0302) controllers on the PCI bus; None when the bus cannot be read."""
+    """Count NVIDIA display (0x0300) and 3D (0x0302) controllers on the PCI bus; None if it cannot be read."""
     found = 0
     try:
         devices = os.listdir(f"{sys_root}/bus/pci/devices")
@@ -679,9 +679,10 @@ def _pci_gpus(sys_root: str) -> int | None:
 
 
 def _device_nodes(dev_root: str, *, try_them: bool = False) -> dict[str, Any]:
-    """The nodes the driver is reached through, and which of those that CUDA opens this user may not open.
+    """Return the driver's device nodes, and which of the nodes that CUDA opens this user cannot open.
 
-    `try_them`: open them, which NVML did before; a cgroup that forbids a device does not show in its permissions."""
+    `try_them`: open them, as NVML did before. A cgroup that blocks a device does not show in file permissions.
+    """
     try:
         names = sorted(name for name in os.listdir(dev_root) if name.startswith("nvidia") or name == "dxg")
     except OSError:
@@ -699,7 +700,7 @@ def _device_nodes(dev_root: str, *, try_them: bool = False) -> dict[str, Any]:
 
 
 def _usable(path: str, *, try_it: bool) -> bool:
-    """Whether this user may read and write the node."""
+    """Whether this user can read and write the node."""
     if not os.access(path, os.R_OK | os.W_OK):
         return False
     if not try_it:
@@ -712,7 +713,7 @@ def _usable(path: str, *, try_it: bool) -> bool:
 
 
 def _group(path: str) -> str | None:
-    """The group whose members may read and write the node; None where joining it would not help."""
+    """Return the group whose members can read and write the node; None if membership would not help."""
     import grp
 
     try:
@@ -725,7 +726,7 @@ def _group(path: str) -> str | None:
 
 
 def _imex(folder: str) -> dict[str, Any]:
-    """How many IMEX channels there are (thousands, on some machines), and whether one can be used."""
+    """Return the number of IMEX channels (thousands on some machines), and whether one is usable."""
     try:
         channels = [name for name in os.listdir(folder) if name.startswith("channel")]
     except OSError:
@@ -753,7 +754,7 @@ def _numa_node(sys_root: str, pci: str | None) -> int | None:
 
 
 def _cpu_list(words: Iterable[int]) -> str | None:
-    """64-bit masks as the kernel writes CPU lists: 0-31,64-95."""
+    """Return 64-bit masks as a CPU list in the kernel's format: 0-31,64-95."""
     cpus = [64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1]
     ranges: list[str] = []
     start: int | None = None

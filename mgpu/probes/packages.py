@@ -1,8 +1,8 @@
 """Which torch, NCCL and accelerate are installed in an interpreter, without importing any of them?
 
-Runs in a child process in the interpreter of the training: it loads libnccl to ask its version, and a foreign library
-may do anything. Versions come from dist-info folders, `torch/version.py` and the libraries themselves, because a wheel
-from PyPI does not carry +cu130 in its metadata.
+Runs in a child process in the training run's interpreter, because it loads libnccl to query its version, and a foreign
+library can hang or crash. Versions come from dist-info folders, `torch/version.py` and the libraries themselves,
+because the metadata of a wheel from PyPI does not include +cu130.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _WANTED = (
 
 
 def probe() -> Iterator[dict[str, Any]]:
-    """Yield the facts python, packages and pytorch, then nccl (whose library is loaded last: it may crash)."""
-    yield {"asking": "the files of the installed packages"}
+    """Yield the facts python, packages and pytorch, then nccl (last, because loading its library can crash)."""
+    yield {"asking": "files of the installed packages"}
     versions = _versions()
     torch = _torch(versions)
     yield {"python": _python(versions), "packages": versions["packages"], "pytorch": torch}
@@ -41,9 +41,9 @@ def probe() -> Iterator[dict[str, Any]]:
 
 
 def _versions() -> dict[str, dict[str, str]]:
-    """Names and versions of installed distributions; a name on two paths counts where Python would find it first.
+    """Return names and versions of installed distributions; of several copies, the first on sys.path.
 
-    `user` are those of the user's own site-packages.
+    `user`: the ones in the user's site-packages.
     """
     packages: dict[str, str] = {}
     nccl: dict[str, str] = {}
@@ -56,7 +56,7 @@ def _versions() -> dict[str, dict[str, str]]:
             continue
         for name in names:
             distribution, _, version = _distribution(name)
-            unversioned = bool(version) and not distribution  # accelerate.egg-info beside the sources of a checkout
+            unversioned = bool(version) and not distribution  # accelerate.egg-info next to the sources of a checkout
             key = (version if unversioned else distribution).lower().replace("-", "_").replace(".", "_")
             if key in _WANTED:
                 version = _in_metadata(os.path.join(folder, name, "PKG-INFO")) if unversioned else version
@@ -65,7 +65,7 @@ def _versions() -> dict[str, dict[str, str]]:
                     user[key.replace("_", "-")] = version
             elif key.startswith("nvidia_nccl_cu"):
                 nccl.setdefault(key.replace("_", "-"), version)
-    if "accelerate" not in packages and (sources := _of_sources("accelerate")) is not None:
+    if "accelerate" not in packages and (sources := _source_version("accelerate")) is not None:
         packages["accelerate"] = sources
     return {"packages": packages, "nccl": nccl, "user": user}
 
@@ -75,8 +75,8 @@ def _in_metadata(path: str) -> str:
     return found.group(1) if found else ""
 
 
-def _of_sources(package: str) -> str | None:
-    """The version of a package that is there without being installed: a checkout on PYTHONPATH."""
+def _source_version(package: str) -> str | None:
+    """Return the version of a package that is importable but not installed: a checkout on PYTHONPATH."""
     for folder in sys.path:
         text = _read(os.path.join(folder or ".", package, "__init__.py"))
         if text is not None:
@@ -86,7 +86,7 @@ def _of_sources(package: str) -> str | None:
 
 
 def _distribution(name: str) -> tuple[str, str, str]:
-    """`torch-2.9.1.dist-info` (pip) and `torch-2.5.1-py3.11.egg-info` (conda) as name, dash and version."""
+    """Split `torch-2.9.1.dist-info` (pip) or `torch-2.5.1-py3.11.egg-info` (conda) into name, dash and version."""
     if name.endswith(".dist-info"):
         return name[: -len(".dist-info")].rpartition("-")
     if name.endswith(".egg-info"):
@@ -99,12 +99,12 @@ def _python(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
     return {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
-        "on_path": _own(shutil.which("python") or shutil.which("python3")),
-        "accelerate_on_path": _own(_interpreter_of(accelerate)),
+        "on_path": _canonical_interpreter(shutil.which("python") or shutil.which("python3")),
+        "accelerate_on_path": _canonical_interpreter(_interpreter_of(accelerate)),
         "accelerate_default_config": _default_config(),
         "accelerate_default_settings": _default_settings(),
         "accelerate_command": accelerate,
-        "torchrun_on_path": _own(_interpreter_of(torchrun)),
+        "torchrun_on_path": _canonical_interpreter(_interpreter_of(torchrun)),
         "environment": _environment(),
         "prefix": sys.prefix,
         "suffixes": _suffixes(),
@@ -114,34 +114,34 @@ def _python(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
 
 
 def _environment() -> str:
-    """What kind of environment this interpreter is of."""
+    """Return the kind of this interpreter's environment."""
     if sys.prefix != sys.base_prefix:
         return "venv"
     return "conda" if os.path.isdir(os.path.join(sys.prefix, "conda-meta")) else "system"
 
 
 def _suffixes() -> list[str]:
-    """How compiled modules must be named for this interpreter: .cpython-311-x86_64-linux-gnu.so, .abi3.so, .so."""
+    """Return the suffixes of compiled modules for this interpreter: .cpython-311-x86_64-linux-gnu.so, .abi3.so, .so."""
     import importlib.machinery
 
     return importlib.machinery.EXTENSION_SUFFIXES
 
 
 def _user_site() -> str | None:
-    """The user's own site-packages, when this interpreter looks there (not in a venv, nor under -s)."""
+    """Return the user's site-packages if this interpreter uses it (not in a venv or with -s)."""
     site = sys.modules.get("site")
     folder = getattr(site, "USER_SITE", None)
     return folder if folder in sys.path else None
 
 
 def _interpreter_of(script: str | None) -> str | None:
-    """The interpreter a console script starts: the path in its first line. None for a wrapper of another kind."""
+    """Return the interpreter of a console script, from its first line; None for other kinds of wrappers."""
     if script is None:
         return None
     try:
         with open(script, "rb") as file:
             first = file.readline(4096).decode("utf-8", "replace").strip()
-            if first == "#!/bin/sh":  # pip and uv write this form when the path is long or has blanks
+            if first == "#!/bin/sh":  # pip and uv write this form if the path is long or has blanks
                 first = (
                     "#!" + file.readline(4096).decode("utf-8", "replace").partition("'''exec' ")[2].split(' "$0"')[0]
                 )
@@ -151,18 +151,18 @@ def _interpreter_of(script: str | None) -> str | None:
     if words.startswith("/usr/bin/env "):
         words = shutil.which(words.split()[-1]) or ""
     if not os.path.basename(words).startswith(("python", "pypy")):
-        return None  # a pyenv or site wrapper: which interpreter it picks is not written there
+        return None  # a pyenv or site wrapper, which does not contain the interpreter's path
     return words
 
 
-def _own(python: str | None) -> str | None:
-    """Another name of this very interpreter (python3.11 beside python, a folder reached by a link) becomes its own."""
+def _canonical_interpreter(python: str | None) -> str | None:
+    """Return sys.executable for another path of this interpreter (python3.11 next to python, a linked folder)."""
     if python is None or not sys.executable:
         return python
     try:
         with open(python, "rb") as file:
             if file.read(2) == b"#!":
-                return None  # a wrapper, as pyenv has them
+                return None  # a wrapper, as in pyenv
         here, there = os.path.dirname(sys.executable), os.path.dirname(python)
         in_venv = any(os.path.exists(os.path.join(folder, "..", "pyvenv.cfg")) for folder in (here, there))
         if os.path.samefile(here, there) or (not in_venv and os.path.samefile(python, sys.executable)):
@@ -173,7 +173,7 @@ def _own(python: str | None) -> str | None:
 
 
 def _default_config() -> str | None:
-    """The file accelerate reads when nobody names one (commands/config/config_args.py)."""
+    """Return the config that accelerate reads by default (commands/config/config_args.py)."""
     cache = os.environ.get("HF_HOME") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface"
     )
@@ -182,14 +182,14 @@ def _default_config() -> str | None:
 
 
 def _default_settings() -> dict[str, str]:
-    """What that file asks for: the few keys that say how much it starts. It is YAML, or JSON in a .yaml file."""
+    """Return the default config's keys that determine what it starts. It is YAML, or JSON in a .yaml file."""
     text = (_read(_default_config() or "") or "")[:65536]
     form = r"""^\s*["']?(distributed_type|num_processes|num_machines|mixed_precision)["']?\s*:\s*(\S[^#\n]*)"""
     return {key: value.strip(" \t\"',") for key, value in re.findall(form, text, re.MULTILINE)}
 
 
 def _torch(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """torch by its files: the first `torch/version.py` on sys.path, or where an editable install has its sources."""
+    """Return torch as found in its files: the first `torch/version.py` on sys.path or in an editable install."""
     places = [os.path.join(folder or ".", "torch") for folder in sys.path]
     if "torch" in versions["packages"] and not any(os.path.isfile(os.path.join(p, "version.py")) for p in places):
         places = _editable("torch")
@@ -213,7 +213,7 @@ def _torch(versions: dict[str, dict[str, str]]) -> dict[str, Any]:
 
 
 def _editable(package: str) -> list[str]:
-    """Where an import hook of site-packages says that a package lies (`pip install -e`); nothing is imported."""
+    """Return the folder of an editable install (`pip install -e`) from its import hook, without importing it."""
     import importlib.util
 
     try:
@@ -224,9 +224,9 @@ def _editable(package: str) -> list[str]:
 
 
 def _arch_list(location: str) -> list[str] | None:
-    """The kernels in the wheel, as torch.cuda.get_arch_list() has them: a NUL-terminated text in libtorch_python.so.
+    """Return the architectures of torch.cuda.get_arch_list(), a NUL-terminated text in libtorch_python.so.
 
-    Its beginning is searched for, not the whole pattern: a regular expression takes ten times as long over 34 MB.
+    Searches for its beginning first, because a regular expression over 34 MB takes ten times as long.
     """
     import mmap
 
@@ -249,7 +249,7 @@ def _arch_list(location: str) -> list[str] | None:
 
 
 def _built_for(location: str) -> list[str]:
-    """What follows `_C` in the names of torch's compiled module; the interpreter must have one of them as a suffix."""
+    """Return the suffixes of torch's compiled module `_C`; the interpreter must support one of them."""
     try:
         with os.scandir(location) as entries:
             return sorted(entry.name[2:] for entry in entries if re.fullmatch(r"_C\..*\bso", entry.name))
@@ -266,8 +266,11 @@ def _nccl_required(folder: str) -> str | None:
 
 
 def _nccl(wheels: dict[str, str], torch: dict[str, Any]) -> dict[str, Any]:
-    """The libnccl files a torch process could load, the winner first: preloaded, then the wheel's or conda's (torch's
-    DT_RPATH wins over LD_LIBRARY_PATH), then LD_LIBRARY_PATH, then the system's."""
+    """Return the libnccl files that a torch process could load, the used one first.
+
+    Order: preloaded, the wheel's or conda's (torch's DT_RPATH has precedence over LD_LIBRARY_PATH), LD_LIBRARY_PATH,
+    the system's.
+    """
     candidates = [
         (path, "preload") for path in re.split(r"[ :]", os.environ.get("LD_PRELOAD", "")) if "libnccl" in path
     ]
@@ -275,7 +278,7 @@ def _nccl(wheels: dict[str, str], torch: dict[str, Any]) -> dict[str, Any]:
     if torch.get("cuda"):
         site = os.path.dirname(torch["location"])
         wheels_own = [(path, "wheel") for path in glob.glob(f"{glob.escape(site)}/nvidia/nccl/lib/libnccl.so.2")]
-        if torch["nccl_required"]:  # the torch of an image or of conda does not look into wheels of other packages
+        if torch["nccl_required"]:  # torch from an image or conda does not search other packages' wheels
             candidates += wheels_own
         if _environment() == "conda":
             candidates += _in_folders([os.path.join(sys.prefix, "lib")], "conda")
@@ -294,7 +297,7 @@ def _in_folders(folders: Sequence[str], origin: str) -> list[tuple[str, str]]:
 
 
 def _nccl_version(path: str) -> str | None:
-    """What ncclGetVersion answers: 22907 -> 2.29.7 (before 2.9: 2804 -> 2.8.4)."""
+    """Return the version from ncclGetVersion: 22907 -> 2.29.7 (before 2.9: 2804 -> 2.8.4)."""
     try:
         code = ctypes.c_int()
         if ctypes.CDLL(path).ncclGetVersion(ctypes.byref(code)):
@@ -308,7 +311,7 @@ def _nccl_version(path: str) -> str | None:
 
 
 def _nccl_files() -> dict[str, list[str]]:
-    """The nccl.conf files that NCCL reads after the environment: NAME=value lines, # comments (src/misc/param.cc).
+    """Return the nccl.conf files that NCCL reads after the environment: NAME=value lines (src/misc/param.cc).
 
     Lines are kept verbatim, because NCCL treats blanks as part of the name and the value. NCCL looks up the home folder
     in the user database and ignores HOME.
@@ -330,7 +333,7 @@ def _nccl_file_at_home() -> str | None:
 
 
 def _read(path: str, most: int = _MOST_BYTES) -> str | None:
-    """The text of a regular file; None if there is none, or it has more than `most` bytes."""
+    """Return the text of a regular file; None if there is none, or it has more than `most` bytes."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError):

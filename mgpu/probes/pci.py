@@ -1,7 +1,7 @@
-"""Which GPUs and network cards stand on the PCI bus, under which bridges, and do they still answer?
+"""Which GPUs and network cards are on the PCI bus, under which bridges, and do they still respond?
 
-Shares a child with other cheap probes, so it reads only what a check uses: of a big machine's thousand devices, the few
-that matter. Roots of /proc and /sys are arguments, so that recorded trees can be replayed. Standard library only.
+Shares a child with other cheap probes, so it reads only values used by checks, and only relevant devices of the up to
+a thousand. The roots of /proc and /sys are arguments, so recorded trees can be replayed. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _NVIDIA, _MELLANOX, _AMAZON = "10de", "15b3", "1d0f"
-_VENDORS = (_NVIDIA, _MELLANOX, _AMAZON)  # other cards count as network cards when they carry an RDMA adapter
+_VENDORS = (_NVIDIA, _MELLANOX, _AMAZON)  # other cards count as network cards if they have an RDMA adapter
 _GPU, _NVSWITCH, _NETWORK = ("0300", "0302"), "0680", "02"  # PCI classes: display and 3D controller, bridge, network
 _CPU_VENDORS = {"1022": "amd", "8086": "intel"}
 _ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_CLOUD_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"  # NCCL reads it when NCCL_TOPO_FILE is not set
+_CLOUD_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"  # NCCL reads it if NCCL_TOPO_FILE is not set
 _TOPOLOGY_BYTES = 1 << 20
 _FABRIC_MANAGER = "/usr/bin/nv-fabricmanager"
 _ASK_S = 1.0
-# PCI Express Base Specification 7.7.11: extended capability 0x000D, control register at +6; request and completion
-# redirect are what sends peer traffic up to the root.
+# PCI Express Base Specification 7.7.11: extended capability 0x000D, control register at +6; request redirect and
+# completion redirect send peer traffic up to the root.
 _ACS, _ACS_CONTROL, _ACS_REDIRECT = 0x000D, 6, 0x000C
 _EXTENDED, _CONFIG_BYTES, _UNPRIVILEGED = 0x100, 0x1000, 0x40  # a user without CAP_SYS_ADMIN reads 64 bytes
 
@@ -34,8 +34,8 @@ def probe(
     topology_file: str | None = None,
     cpus: Iterable[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact pci; again with the fabric manager's version, where there are NVSwitches."""
-    yield {"asking": "the PCI bus"}
+    """Yield the fact pci, and again with the fabric manager's version if there are NVSwitches."""
+    yield {"asking": "PCI bus"}
     found = _Bus(f"{sys_root}/bus/pci/devices", f"{sys_root}/class/infiniband", proc, cpus).fact()
     found |= _topology(topology_file or os.environ.get("NCCL_TOPO_FILE") or None, root)
     yield {"pci": found}
@@ -46,20 +46,20 @@ def probe(
 
 
 class _Bus:
-    """The folder of all devices, and what several of them share: bridges, adapters' names, this process's CPUs."""
+    """The folder of all devices, and shared data: bridges, adapters' names, this process's CPUs."""
 
     def __init__(self, folder: str, rdma: str, proc: str, cpus: Iterable[int] | None) -> None:
         self.folder = folder
         self.proc = proc
-        self.names = sorted(_listed(folder))
+        self.names = sorted(_list_folder(folder))
         self.adapters: dict[str, list[str]] = {}
-        for adapter in sorted(_listed(rdma)):
+        for adapter in sorted(_list_folder(rdma)):
             self.adapters.setdefault(_link(f"{rdma}/{adapter}/device"), []).append(adapter)
         self.cpus = os.sched_getaffinity(0) if cpus is None else set(cpus)
         self.redirects: dict[str, bool | None] = {}
 
     def fact(self) -> dict[str, Any]:
-        """What stands on the bus."""
+        """Return the fact pci without the topology file."""
         devices, nvswitches = [], 0
         for name in self._candidates():
             kind, vendor, device, driver = self._identity(name)
@@ -79,7 +79,7 @@ class _Bus:
         }
 
     def _candidates(self) -> Iterable[str]:
-        """Devices of the vendors that matter. One file lists all, without their domains; else each is asked."""
+        """Return the devices of relevant vendors, from one file that lists all devices, or else by reading each one."""
         table = _read(f"{self.proc}/bus/pci/devices")
         if not table:
             return self.names
@@ -92,17 +92,17 @@ class _Bus:
         return [name for name in self.names if name in self.adapters or name.partition(":")[2] in slots]
 
     def _identity(self, name: str) -> tuple[str, str, str, str | None]:
-        """Class, vendor and device in hex digits, and the driver that holds it."""
-        said = dict(line.partition("=")[::2] for line in (_read(f"{self.folder}/{name}/uevent") or "").splitlines())
-        kind = _number(said.get("PCI_CLASS"), 16)
-        vendor, _, device = said.get("PCI_ID", "").lower().partition(":")
-        return f"{kind:06x}" if kind is not None else "", vendor, device, said.get("DRIVER") or None
+        """Return class, vendor and device in hex digits, and the bound driver."""
+        fields = dict(line.partition("=")[::2] for line in (_read(f"{self.folder}/{name}/uevent") or "").splitlines())
+        kind = _number(fields.get("PCI_CLASS"), 16)
+        vendor, _, device = fields.get("PCI_ID", "").lower().partition(":")
+        return f"{kind:06x}" if kind is not None else "", vendor, device, fields.get("DRIVER") or None
 
     def _device(
         self, name: str, kind: str, vendor: str, device: str, driver: str | None, pci_class: str
     ) -> dict[str, Any]:
         place = f"{self.folder}/{name}"
-        asleep = _read(f"{place}/power/runtime_status") == "suspended"  # reading registers would wake it
+        asleep = _read(f"{place}/power/runtime_status") == "suspended"  # reading registers would wake it up
         path = self._path(name)
         node = _number(_read(f"{place}/numa_node"))
         near = _read(f"{place}/local_cpulist") or None
@@ -123,7 +123,7 @@ class _Bus:
             "speed_gt_per_s": _speed(f"{place}/current_link_speed") if network else None,
             "speed_max_gt_per_s": _speed(f"{place}/max_link_speed") if network else None,
             "path": path,
-            "acs_redirect": self._redirected(path),
+            "acs_redirect": self._redirects_acs(path),
             "aer_fatal": int(fatal[1]) if fatal else None,
             "names": self._names(name) if kind == "nic" else [],
             "cpus_near_usable": len(cpus & self.cpus) if cpus else None,
@@ -132,10 +132,10 @@ class _Bus:
         }
 
     def _names(self, name: str) -> list[str]:
-        return [*self.adapters.get(name, ()), *sorted(_listed(f"{self.folder}/{name}/net"))]
+        return [*self.adapters.get(name, ()), *sorted(_list_folder(f"{self.folder}/{name}/net"))]
 
     def _path(self, name: str) -> list[str]:
-        """From the link's target: ../../../devices/pci0000:15/0000:15:01.0/0000:16:00.0/…/<the device>."""
+        """Return the path from the link's target: ../../../devices/pci0000:15/0000:15:01.0/…/<the device>."""
         try:
             parts = os.readlink(f"{self.folder}/{name}").split("/")
         except OSError:
@@ -144,7 +144,7 @@ class _Bus:
         return above if above and above[0].startswith("pci") else []
 
     def _uplink(self, path: list[str]) -> dict[str, int | None]:
-        """The narrowest link above the switches: after the root port come pairs of an upstream and downstream port."""
+        """Return the narrowest link above the switches. Each switch has an upstream and a downstream port."""
         links = []
         for port in path[2::2]:
             now, most = (_lanes(f"{self.folder}/{port}/{which}_link_width") for which in ("current", "max"))
@@ -153,8 +153,8 @@ class _Bus:
         _, now, most = min(links, default=(0, None, None))
         return {"uplink_width": now, "uplink_width_max": most}
 
-    def _redirected(self, path: list[str]) -> bool | None:
-        """Whether a switch's port sends peer traffic up. The root port's own setting does not count: it is the root."""
+    def _redirects_acs(self, path: list[str]) -> bool | None:
+        """Whether a switch port redirects peer traffic up to the root. The root port's own setting does not matter."""
         answers = []
         for port in path[2:]:
             if port not in self.redirects:
@@ -164,12 +164,12 @@ class _Bus:
 
 
 def _for_clusters(vendor: str, device: str) -> bool:
-    """Cards that are adapters even when no RDMA driver says so: Mellanox's, and Amazon's EFA (but not its ENA)."""
+    """Whether a card is an RDMA adapter even without an RDMA driver: Mellanox, and Amazon's EFA (but not ENA)."""
     return vendor == _MELLANOX or (vendor == _AMAZON and device.startswith("efa"))
 
 
 def _acs_redirects(config: str) -> bool | None:
-    """Walk the extended capabilities of a port to its ACS control register; None where only root may."""
+    """Return whether a port's ACS control register redirects peer traffic; None if only root can read it."""
     try:
         file = os.open(config, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -195,7 +195,7 @@ def _acs_redirects(config: str) -> bool | None:
 
 
 def _answers(config: str) -> bool | None:
-    """Whether the vendor's number can be read: a device that fell off the bus gives ones. Reads no more than that."""
+    """Whether the vendor ID can be read: a device that fell off the bus returns all ones."""
     try:
         file = os.open(config, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -208,14 +208,17 @@ def _answers(config: str) -> bool | None:
 
 
 def _topology(named: str | None, root: str) -> dict[str, Any]:
-    """The GPUs that the topology file of NCCL describes."""
+    """Return the GPUs that NCCL's topology file describes."""
     path = named or root + _CLOUD_TOPOLOGY
     if not named and not os.path.exists(path):
         return {}
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            if stat.S_IFMT(os.fstat(file).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):  # reading a folder says so
+            if stat.S_IFMT(os.fstat(file).st_mode) not in (
+                stat.S_IFREG,
+                stat.S_IFDIR,
+            ):  # reading a folder raises an error
                 return {"topology_file": path, "topology_error": "it is not a regular file"}
             text = os.read(file, _TOPOLOGY_BYTES).decode("utf-8", "replace")
         finally:
@@ -224,14 +227,14 @@ def _topology(named: str | None, root: str) -> dict[str, Any]:
         return {"topology_file": path, "topology_error": getattr(error, "strerror", None) or str(error)}
     gpus = []
     for tag in re.findall(r"<pci\b[^>]*>", text):
-        said = dict(re.findall(r'(\w+)="([^"]*)"', tag))
-        if said.get("class", "").removeprefix("0x").startswith(_GPU) and said.get("busid"):
-            gpus.append(said["busid"].lower())
+        fields = dict(re.findall(r'(\w+)="([^"]*)"', tag))
+        if fields.get("class", "").removeprefix("0x").startswith(_GPU) and fields.get("busid"):
+            gpus.append(fields["busid"].lower())
     return {"topology_file": path, "topology_gpus": gpus}
 
 
 def _version(binary: str) -> str | None:
-    """What `nv-fabricmanager --version` prints: "Fabric Manager version is : 580.65.06"."""
+    """Return the version printed by nv-fabricmanager: "Fabric Manager version is : 580.65.06"."""
     import subprocess
 
     try:
@@ -243,7 +246,7 @@ def _version(binary: str) -> str | None:
 
 
 def _cpus(text: str | None) -> set[int]:
-    """ "0-3,8" -> {0, 1, 2, 3, 8}; nothing of what is no such list."""
+    """Parse a CPU list: "0-3,8" -> {0, 1, 2, 3, 8}; skips invalid parts."""
     found: set[int] = set()
     for part in (text or "").split(","):
         first, _, last = part.partition("-")
@@ -255,7 +258,7 @@ def _cpus(text: str | None) -> set[int]:
 
 def _lanes(path: str) -> int | None:
     lanes = _number(_read(path))
-    return lanes if lanes is not None and 0 < lanes <= 32 else None  # 0, 63 and 255 mean: not known
+    return lanes if lanes is not None and 0 < lanes <= 32 else None  # 0, 63 and 255 mean unknown
 
 
 def _speed(path: str) -> float | None:
@@ -270,7 +273,7 @@ def _number(text: str | None, base: int = 10) -> int | None:
         return None
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
@@ -278,7 +281,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _link(path: str) -> str:
-    """The last part of a link's target."""
+    """Return the last part of a link's target."""
     try:
         return os.path.basename(os.readlink(path))
     except OSError:
@@ -286,7 +289,7 @@ def _link(path: str) -> str:
 
 
 def _read(path: str) -> str | None:
-    """A small file, with the fewest calls."""
+    """Return the text of a small file, with as few system calls as possible."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Probes that are on their way before the command line is read.
+"""Probes that start before the command line is parsed.
 
-Reading options costs more than asking most probes, and the probes run in children: with a second CPU both is done at
-once. `mgpu.cli.early_probes` starts them, `take` hands them over; `mgpu.__main__` stops those that are not taken.
+Parsing options takes longer than most probes, and probes run in children: with a second CPU both run in parallel.
+`mgpu.cli.early_probes` starts them, `take` returns them, and `mgpu.__main__` stops those that were not taken.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _started: list[Child] | None = None
 
 
 def start(probes: Sequence[Probe]) -> None:
-    """Start these probes, for whoever takes them."""
+    """Start these probes; `take` returns them later."""
     global _started
-    with contextlib.suppress(OSError):  # no process could be started: the command will meet it again, and say so
+    with contextlib.suppress(OSError):  # no process could be started: the command will fail the same way, and report it
         _started = runner.start(probes)
 
 
 def take() -> list[Child] | None:
-    """The children, once."""
+    """Return the started children, and forget them."""
     global _started
     taken, _started = _started, None
     return taken

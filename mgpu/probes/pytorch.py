@@ -1,7 +1,7 @@
-"""What do `import torch` and torch.cuda say, and which libraries did the import really bring in?
+"""Do `import torch` and torch.cuda work, and which libraries did the import load?
 
-Runs in a child process of its own, in the interpreter of the training: torch may be broken, slow, or take the process
-down. No CUDA context is made; the child ends before anything else starts.
+Runs in its own child process, in the training run's interpreter, because torch can be broken, slow, or crash the
+process. It creates no CUDA context, and exits before anything else starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MAPPED = re.compile(r"lib(nccl|cudart|cublas|cublasLt|cudnn|nvJitLink|cuda)\.so[.\d]*$")
-# Compiled for one torch, and loaded by nothing but their path: package -> its file beside torch (a regular expression).
+# Extensions compiled for one torch version: package -> its file next to torch (a regular expression).
 _EXTENSIONS = {
     "flash_attn": r"flash_attn_2_cuda\..*so",
     "flash_attn_3": r"flash_attn_3/_C\..*so",
@@ -24,11 +24,11 @@ _EXTENSIONS = {
     "torchvision": r"torchvision/_C\.(?:.*\.)?so",
     "xformers": r"xformers/_C\.(?:.*\.)?so",
 }
-_DIED = "the process died while it was loaded"
+_DIED = "the process died while loading it"
 
 
 def probe() -> Iterator[dict[str, Any]]:
-    """Yield the fact torch_runtime, growing: a death half-way keeps what came before."""
+    """Yield the fact torch_runtime several times with more fields, so a crash keeps the earlier ones."""
     yield {"asking": "import torch"}
     start = time.perf_counter()
     try:
@@ -37,7 +37,7 @@ def probe() -> Iterator[dict[str, Any]]:
         yield {"torch_runtime": {"import_error": f"{type(error).__name__}: {error}"}}
         return
     found: dict[str, Any] = {"import_error": None, "import_s": round(time.perf_counter() - start, 3)}
-    found["mapped"] = _mapped("/proc/self/maps")
+    found["mapped"] = _mapped_libraries("/proc/self/maps")
     yield {"asking": "torch.distributed"}
     distributed = torch.distributed
     found["gloo_available"] = distributed.is_available() and distributed.is_gloo_available()
@@ -53,14 +53,14 @@ def probe() -> Iterator[dict[str, Any]]:
         found["nccl_loaded_version"] = _nccl_version((found["mapped"] or {}).get("nccl"))
         found |= _cudnn(torch)
     for package, path in _extensions(os.path.dirname(os.path.dirname(torch.__file__))).items():
-        # What a death would leave behind goes first.
+        # Yield first what should remain if loading kills the process.
         yield {"asking": path, "torch_runtime": found | {"extensions": {**found.get("extensions", {}), package: _DIED}}}
         found["extensions"] = {**found.get("extensions", {}), package: _load(path)}
     yield {"torch_runtime": found}
 
 
-def _mapped(maps: str) -> dict[str, str] | None:
-    """The CUDA libraries among the files this process has mapped: name -> path."""
+def _mapped_libraries(maps: str) -> dict[str, str] | None:
+    """Return the CUDA libraries that this process has mapped: name -> path."""
     found: dict[str, str] = {}
     try:
         with open(maps, encoding="utf-8", errors="replace") as file:
@@ -75,7 +75,7 @@ def _mapped(maps: str) -> dict[str, str] | None:
 
 
 def _nccl_version(path: str | None) -> str | None:
-    """What the libnccl in this process answers: torch.cuda.nccl.version() tells the one it was compiled with."""
+    """Return the version of the loaded libnccl; torch.cuda.nccl.version() is the compile-time version."""
     if path is None:
         return None
     try:
@@ -91,7 +91,7 @@ def _nccl_version(path: str | None) -> str | None:
 
 
 def _cudnn(torch: Any) -> dict[str, str | None]:
-    """The cuDNN it runs with: 91002 -> 9.10.2. torch refuses one that is older than what it was compiled with."""
+    """Return the cuDNN version: 91002 -> 9.10.2. torch rejects one older than its compile-time version."""
     try:
         number = torch.backends.cudnn.version()
     except Exception as error:
@@ -104,10 +104,10 @@ def _cudnn(torch: Any) -> dict[str, str | None]:
 
 
 def _devices(torch: Any) -> dict[str, Any]:
-    """What torch.cuda sees, in its order."""
+    """Return the devices in torch's order, or the error of torch.cuda.init."""
     try:
         torch.cuda.init()
-    except Exception as error:  # the text carries CUDA's own code and words
+    except Exception as error:  # the text includes CUDA's error code and message
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         return {"cuda_available": False, "device_count": 0, "cuda_error": words}
     devices = []
@@ -127,7 +127,7 @@ def _devices(torch: Any) -> dict[str, Any]:
 
 
 def _extensions(site: str) -> Mapping[str, str]:
-    """The compiled extensions that stand beside torch: package -> file."""
+    """Return the compiled extensions installed next to torch: package -> file."""
     found = {}
     listed: dict[str, list[str]] = {}
     for package, pattern in _EXTENSIONS.items():
@@ -144,7 +144,7 @@ def _extensions(site: str) -> Mapping[str, str]:
 
 
 def _load(path: str) -> str:
-    """Load an extension as its package would, with torch's own libraries in place: "" when that works."""
+    """Load an extension like its package would, with torch's libraries loaded. Return the error; "" on success."""
     try:
         ctypes.CDLL(path)
     except OSError as error:

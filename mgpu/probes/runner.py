@@ -1,11 +1,11 @@
-"""How is anything foreign asked without hanging or dying with it?
+"""How can foreign libraries be queried without hanging or crashing with them?
 
-Each probe is a child process that runs one file of `probes/` (or `config/loader.py`) and writes JSON lines to a pipe of
-its own: `{"fact": value, …}`, `{"gap": {fact: [kind, reason]}}`, `{"asking": "what it is about to do"}`. A probe that
-aborts, hangs or prints costs its own facts only; what it was asking becomes the reason. All run side by side. Cheap
-probes share a child (`Probe.then`), one after the other: a start of Python costs more than what they read.
+Each probe is a child process that runs one file of `probes/` (or `config/loader.py`) and writes JSON lines to its own
+pipe: `{"fact": value, …}`, `{"gap": {fact: [kind, reason]}}`, `{"asking": "its next step"}`. A probe that aborts, hangs
+or prints loses only its own facts; its last step is part of the reason. All probes run in parallel. Cheap probes share
+a child (`Probe.then`) and run one after another, because starting Python takes longer than they do.
 
-Imports little, so that the doctor's children are on their way before mgpu has loaded its checks.
+Imports little, so the doctor's children start before mgpu has loaded its checks.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import IO, Any
 
 from mgpu.process import child_process, interpreter
 
-# Results go to a copy of stdout, and stdout itself to stderr: foreign libraries print.
+# Results go to a copy of stdout, and stdout is redirected to stderr, because foreign libraries print.
 _BOOT = """\
 import json, os, sys
 os.set_blocking(int(sys.argv[2]), False)
-try: os.read(int(sys.argv[2]), 1); os._exit(1)  # mgpu ended before its tie to this process was held
+try: os.read(int(sys.argv[2]), 1); os._exit(1)  # mgpu exited before this process was tied to it
 except BlockingIOError: pass
 out = os.fdopen(os.dup(1), "w", encoding="utf-8"); os.dup2(2, 1)
 def run(path, arguments):
@@ -44,24 +44,24 @@ for place, (path, arguments) in enumerate(json.loads(sys.argv[1])):
 out.close()
 os._exit(0)
 """
-_HUNG_DRIVER_GRACE_S = 2.0  # once NVML hangs, torch.cuda would hang on the same driver: it gets this much longer
-_REAP_S = 1.0  # a killed child in uninterruptible sleep is given up after this
+_HUNG_DRIVER_GRACE_S = 2.0  # if NVML hangs, torch.cuda will hang on the same driver: remaining time it gets
+_REAP_S = 1.0  # time to wait for a killed child in uninterruptible sleep
 _KEEP_STDERR = 4096
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One file of `probes/`, the facts it brings, and how long it may take."""
+    """One file of `probes/`, the facts it collects, and its deadline."""
 
     name: str
     facts: tuple[str, ...]
     deadline_s: float
-    in_training_python: bool = False  # run by the interpreter of the training, not by mgpu's own
-    bare: bool = False  # needs the standard library only: Python starts faster without site-packages
+    in_training_python: bool = False  # run by the training run's interpreter, not mgpu's own
+    bare: bool = False  # needs only the standard library: Python starts faster without site-packages
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)  # variables on top of mgpu's own
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables added to mgpu's environment
     file: Path | None = None
-    then: tuple[Probe, ...] = ()  # asked after it, in the same child
+    then: tuple[Probe, ...] = ()  # run after it, in the same child
 
     @property
     def path(self) -> Path:
@@ -70,17 +70,17 @@ class Probe:
 
     @property
     def all(self) -> tuple[Probe, ...]:
-        """The probes of its child, in order."""
+        """All probes of its child, in order."""
         return (self, *self.then)
 
     @property
     def brings(self) -> tuple[str, ...]:
-        """The facts its child brings."""
+        """All facts its child collects."""
         return tuple(fact for probe in self.all for fact in probe.facts)
 
 
-# NVML: nvmlInit alone takes 0.5-3 s on 8 GPUs without persistence mode. torch: an import from a
-# cold network file system takes tens of seconds.
+# NVML: nvmlInit alone takes 0.5-3 s on 8 GPUs without persistence mode. torch: an import from a cold network file
+# system takes tens of seconds.
 NVML = Probe("nvml", ("driver", "gpus", "links", "nvml_wait"), 10.0)
 LIBRARIES = Probe("libraries", ("libraries",), 10.0)
 PACKAGES = Probe(
@@ -100,10 +100,10 @@ PYTORCH = Probe("pytorch", ("torch_runtime",), 60.0, in_training_python=True)
 
 QUICK = (NVML, PACKAGES, SYSTEM, STORAGE, NETWORK)
 DEFAULT = (*QUICK, KERNEL_LOG, PYTORCH)
-OF_CONFIGS = (NVML, PACKAGES, replace(SYSTEM, then=()))  # what the checks of a config read of a machine
+OF_CONFIGS = (NVML, PACKAGES, replace(SYSTEM, then=()))  # the machine facts that config checks need
 
-# What every launch looks at. The rest does not change from launch to launch: the smoke test saw it. Few children, since
-# each costs a start of Python; what loads foreign libraries is last in its own.
+# The facts every launch needs. The others do not change between launches, and the smoke test covered them. Uses few
+# children, because each starts Python. Probes that load foreign libraries come last in their child.
 _HERE = replace(
     SYSTEM, deadline_s=10.0, in_training_python=True, bare=False, then=(NETWORK, replace(PACKAGES, then=()))
 )
@@ -111,7 +111,7 @@ OF_LAUNCH = (NVML, _HERE, STORAGE)
 
 
 def of_launch(folders: Sequence[str]) -> tuple[Probe, ...]:
-    """The same, with the folders that a script was told to write to."""
+    """Return OF_LAUNCH with the folders that a script writes to, from its arguments."""
     if not folders:
         return OF_LAUNCH
     return (*OF_LAUNCH[:-1], replace(STORAGE, arguments={"outputs": list(folders)}))
@@ -119,6 +119,8 @@ def of_launch(folders: Sequence[str]) -> tuple[Probe, ...]:
 
 @dataclass
 class Child:
+    """A running probe's process, and what was read from it so far."""
+
     probe: Probe
     process: child_process.Program
     deadline: float
@@ -132,22 +134,22 @@ class Child:
 def run(
     probes: Iterable[Probe], *, python: str | None = None, progress: Callable[[str], None] | None = None
 ) -> list[Child]:
-    """Run the probes side by side. Each comes back, in order, with what it found and why the rest is missing."""
+    """Run the probes in parallel. Return the children in order, with their facts and the reasons for missing ones."""
     return collect(start(probes, python=python), progress)
 
 
 def start(probes: Iterable[Probe], *, python: str | None = None) -> list[Child]:
-    """Start the probes' children. `collect` must follow: it reads them and leaves none behind."""
+    """Start the probes' children. Call `collect` afterwards: it reads and stops them."""
     return [_start(probe, python or sys.executable) for probe in probes]
 
 
 def end(children: Iterable[Child]) -> None:
-    """Leave none of these children behind, whether they were read or not."""
+    """Stop these children, whether they were read or not."""
     child_process.end(*[child.process for child in children])
 
 
 def collect(children: list[Child], progress: Callable[[str], None] | None = None) -> list[Child]:
-    """Read the children until each has ended or its deadline has passed."""
+    """Read the children until each has exited or its deadline has passed."""
     with selectors.DefaultSelector() as selector:
         for child in children:
             for stream in (child.process.stdout, child.process.stderr):
@@ -162,7 +164,7 @@ def collect(children: list[Child], progress: Callable[[str], None] | None = None
 
 
 def _start(probe: Probe, python: str) -> Child:
-    # Without the current folder on sys.path: a pynvml.py in a cloned repository would run.
+    # Without the current folder on sys.path, so that a pynvml.py in a cloned repository does not run.
     command = interpreter.text(
         python if probe.in_training_python else sys.executable, _BOOT, *(("-I", "-S") if probe.bare else ())
     )
@@ -182,16 +184,16 @@ def _start(probe: Probe, python: str) -> Child:
 def _read_all(
     selector: selectors.BaseSelector, children: Sequence[Child], progress: Callable[[str], None] | None
 ) -> None:
-    """Read every pipe until it ends or its child's deadline passes."""
+    """Read every pipe until it is closed or its child's deadline passes."""
     while selector.get_map():
         open_children = {id(key.data): key.data for key in selector.get_map().values()}
         now = time.monotonic()
         for child in open_children.values():
             if now >= child.deadline:
                 if child.probe.name == "nvml":
-                    child.found["nvml_wait"] = _unanswered(child)
-                _gap_rest(child, "timed_out", _timed_out(child))
-                _forget(selector, child)
+                    child.found["nvml_wait"] = _nvml_wait(child)
+                _gap_rest(child, "timed_out", _timeout_reason(child))
+                _unregister(selector, child)
                 if child.probe.name == "nvml":
                     for other in children:
                         if other.probe.name == "pytorch":
@@ -217,13 +219,13 @@ def _read_all(
 
 
 def take(child: Child, data: bytes) -> None:
-    """Take in what a child wrote: whole JSON lines, the rest of the last one is kept."""
+    """Process a child's output: complete JSON lines; an incomplete last line is kept for later."""
     *lines, child.pending = (child.pending + data).split(b"\n")
     for line in lines:
         try:
             found = json.loads(line)
         except ValueError:
-            child.gaps["probe"] = ("crashed", f"the {child.probe.name} probe wrote a line that is no JSON")
+            child.gaps["probe"] = ("crashed", f"the {child.probe.name} probe printed a line that is not JSON")
             continue
         child.asking = found.pop("asking", child.asking)
         if raised := found.pop("raised", None):
@@ -231,36 +233,37 @@ def take(child: Child, data: bytes) -> None:
             part = child.probe.all[place]
             for fact in part.facts:
                 if fact not in child.found:
-                    child.gaps.setdefault(fact, ("crashed", f"the {part.name} probe failed{_while(child)}: {words}"))
+                    reason = f"the {part.name} probe failed{_last_step(child)}: {words}"
+                    child.gaps.setdefault(fact, ("crashed", reason))
         for fact, (kind, reason) in found.pop("gap", {}).items():
             child.gaps[fact] = (kind, reason)
         child.found |= found
 
 
 def _finish(child: Child) -> None:
-    """The pipes have ended: wait for the child, and say why facts are missing if they are."""
+    """Wait for a child whose pipes are closed, and record the reason if facts are missing."""
     try:
         code = child.process.wait(_REAP_S)
     except subprocess.TimeoutExpired:
-        _gap_rest(child, "timed_out", _timed_out(child))
+        _gap_rest(child, "timed_out", _timeout_reason(child))
         return
     if code == 0:
         if child.probe.name == "nvml":
             child.found["nvml_wait"] = {"call": None, "called": not (child.found.get("driver") or {}).get("nvml_error")}
-        _gap_rest(child, "no_driver" if child.found.get("driver") else "crashed", _no_answer(child))
+        _gap_rest(child, "no_driver" if child.found.get("driver") else "crashed", _missing_reason(child))
         return
-    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
     last = child.stderr.decode("utf-8", "replace").strip().splitlines()
     words = f": {last[-1]}" if last and code > 0 else ""
     if child.probe.name == "pytorch" and child.asking == "import torch" and code < 0:
-        # That the import kills the process is not a gap: it is what torch does here.
+        # An import that kills the process is not a gap, but a fact about torch on this machine.
         child.found["torch_runtime"] = {"import_error": f"the process {how} during `import torch`"}
         return
-    _gap_rest(child, "crashed", f"the {child.probe.name} probe {how}{_while(child)}{words}")
+    _gap_rest(child, "crashed", f"the {child.probe.name} probe {how}{_last_step(child)}{words}")
 
 
-def _unanswered(child: Child) -> dict[str, Any]:
-    """The fact nvml_wait for a child whose deadline passed: read before the child is killed."""
+def _nvml_wait(child: Child) -> dict[str, Any]:
+    """Return the fact nvml_wait for a child whose deadline passed. Must be called before the child is killed."""
     proc = Path(f"/proc/{child.process.pid}")
     try:
         state = proc.joinpath("stat").read_text("utf-8", "replace").rpartition(") ")[2][:1]
@@ -275,20 +278,20 @@ def _unanswered(child: Child) -> dict[str, Any]:
     }
 
 
-def _no_answer(child: Child) -> str:
+def _missing_reason(child: Child) -> str:
     driver = child.found.get("driver") or {}
     if driver.get("nvml_error"):
-        return f"NVML does not answer: {driver['nvml_error']}"
-    return f"the {child.probe.name} probe gave no answer"
+        return f"NVML does not respond: {driver['nvml_error']}"
+    return f"the {child.probe.name} probe returned no result"
 
 
-def _timed_out(child: Child) -> str:
+def _timeout_reason(child: Child) -> str:
     who = {"nvml": "NVML", "pytorch": "torch"}.get(child.probe.name, f"the {child.probe.name} probe")
-    return f"{who} did not answer in {child.probe.deadline_s:g} s{_while(child)}"
+    return f"{who} did not answer in {child.probe.deadline_s:g} s{_last_step(child)}"
 
 
-def _while(child: Child) -> str:
-    return f" (asked for {child.asking})" if child.asking else ""
+def _last_step(child: Child) -> str:
+    return f" (last step: {child.asking})" if child.asking else ""
 
 
 def _gap_rest(child: Child, kind: str, reason: str) -> None:
@@ -297,7 +300,7 @@ def _gap_rest(child: Child, kind: str, reason: str) -> None:
             child.gaps.setdefault(fact, (kind, reason))
 
 
-def _forget(selector: selectors.BaseSelector, child: Child) -> None:
+def _unregister(selector: selectors.BaseSelector, child: Child) -> None:
     for key in [k for k in selector.get_map().values() if k.data is child]:
         selector.unregister(key.fileobj)
 

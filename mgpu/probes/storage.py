@@ -1,8 +1,8 @@
-"""Where will the run write, where are its caches, and do those file systems answer?
+"""Where will the run write, where are its caches, and do those file systems respond?
 
-A dead file server hangs whoever asks it, for ever and out of reach of signals. So each folder is asked by a thread of
-its own: one that hangs costs its own answer. Standard library only; the mount table is an argument, so that recorded
-ones can be replayed.
+A dead file server blocks every access indefinitely, and signals have no effect. So each folder is read in its own
+thread: a hung one loses only its own result. Standard library only; the mount table is an argument, so recorded ones
+can be replayed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-# A healthy server answers in milliseconds; below the deadline of the child, so that what hangs can still be told.
+# A healthy server responds in milliseconds. Shorter than the child's deadline, so a hung folder can still be reported.
 _PATIENCE_S = 3.0
 _MODELS_COUNTED = 1000
 
@@ -25,8 +25,10 @@ def probe(
     lustre: Sequence[str] = ("/sys/fs/lustre/health_check", "/proc/fs/lustre/health_check"),
     patience_s: float = _PATIENCE_S,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fact storage; `named` are folders the user names besides the usual ones, `outputs` those that
-    the script was told to write to."""
+    """Yield the fact storage.
+
+    `named`: more folders, specified by the user. `outputs`: folders that the script writes to, from its arguments.
+    """
     folders = [*_usual(), *(("named", path) for path in named), *(("output", path) for path in outputs)]
     yield {"asking": ", ".join(dict.fromkeys(path for _, path in folders))}
     hub = next(path for role, path in folders if role == "hf_cache")
@@ -45,14 +47,14 @@ def probe(
 
 
 def _ask(questions: Sequence[Callable[[], Any]], patience_s: float) -> list[Any]:
-    """The answers, in order; None where one raised or did not come in time."""
+    """Run functions in parallel and return their results, in order; None for one that raised or timed out."""
     answers: list[Any] = [None] * len(questions)
     answered = [_thread.allocate_lock() for _ in questions]
 
     def ask(place: int) -> None:
         try:
             answers[place] = questions[place]()
-        except Exception:  # a folder that cannot be asked must not cost the others
+        except Exception:  # a folder that cannot be read must not affect the others
             answers[place] = None
         finally:
             answered[place].release()
@@ -67,13 +69,13 @@ def _ask(questions: Sequence[Callable[[], Any]], patience_s: float) -> list[Any]
 
 
 def _usual() -> list[tuple[str, str]]:
-    """Role and path of the folders every run uses, by the rules of those who use them."""
+    """Return role and path of the folders every run uses, by the rules of the programs that use them."""
     env = os.environ
     home = os.path.expanduser("~")
     cache = env.get("XDG_CACHE_HOME") or f"{home}/.cache"
     temporary = next((env[name] for name in ("TMPDIR", "TEMP", "TMP") if env.get(name)), "/tmp")
     hf_home = env.get("HF_HOME") or f"{cache}/huggingface"
-    users = (env.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME"))  # as getpass.getuser() looks
+    users = (env.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME"))  # in the order of getpass.getuser()
     user = next((name for name in users if name), os.path.basename(home))
     paths = [
         ("current", _current()),
@@ -94,12 +96,12 @@ def _usual() -> list[tuple[str, str]]:
 def _current() -> str:
     try:
         return os.getcwd()
-    except OSError:  # it was removed, or its file system is gone
+    except OSError:  # the folder was removed, or its file system disappeared
         return os.environ.get("PWD") or "."
 
 
 def _folder(role: str, path: str, mounts: str) -> dict[str, Any]:
-    """One folder; where it does not exist, what is known of the nearest one above it, where it would be made."""
+    """Return one folder. If it does not exist, the values are those of the nearest existing parent."""
     found: dict[str, Any] = {"role": role, "path": path, "exists": False, "answered": True}
     start = time.perf_counter()
     try:
@@ -111,7 +113,7 @@ def _folder(role: str, path: str, mounts: str) -> dict[str, Any]:
         read_only = bool(space.f_flag & os.ST_RDONLY)
         found["read_only"] = read_only
         found["writable"] = not read_only and os.access(here, os.W_OK | os.X_OK)
-        if space.f_blocks:  # some pseudo and FUSE file systems count nothing
+        if space.f_blocks:  # some pseudo and FUSE file systems report zero
             found["total_bytes"] = space.f_frsize * space.f_blocks
             found["free_bytes"] = space.f_frsize * space.f_bavail
         if space.f_files:
@@ -124,7 +126,7 @@ def _folder(role: str, path: str, mounts: str) -> dict[str, Any]:
 
 
 def _mount(path: str, mounts: str) -> tuple[str | None, str | None]:
-    """Type and place of the mount a resolved path lies on: the longest that holds it, the last where two are equal."""
+    """Return type and mount point of a resolved path: the longest match, and the last of equal ones."""
     best: tuple[str | None, str | None] = (None, None)
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
@@ -144,14 +146,14 @@ def _mount(path: str, mounts: str) -> tuple[str | None, str | None]:
 
 
 def _unescaped(text: str) -> str:
-    r"""The kernel writes blank, tab, newline and backslash as \040 \011 \012 \134."""
+    r"""Decode the kernel's \040 \011 \012 \134 for blank, tab, newline and backslash."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)
     return text
 
 
 def _models(hub: str) -> int:
-    """Models and data sets in the hub's cache."""
+    """Count models and data sets in the hub's cache."""
     count = 0
     try:
         with os.scandir(hub) as entries:

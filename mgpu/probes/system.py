@@ -1,8 +1,8 @@
-"""What are the CPUs, memory and limits this process really has, is this a container, and what did Slurm grant?
+"""Which CPUs, memory and limits does this process have, is this a container, and what did Slurm allocate?
 
-Runs in a child process: a hung mount must not take mgpu along. Roots of /proc and /sys are arguments, so that recorded
-trees can be replayed. Standard library only, and of that nothing slow to import: `platform` and `shutil` would cost
-more than all that is read here.
+Runs in a child process, because a hung mount must not hang mgpu. The roots of /proc and /sys are arguments, so recorded
+trees can be replayed. Imports only fast modules of the standard library: importing `platform` and `shutil` would take
+longer than the whole probe.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-# Number in a namespace's link that the kernel gives to the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+# Link of the kernel's initial PID namespace (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 _FIRST_PIDS = "pid:[4026531836]"
 # Bits of CapEff (include/uapi/linux/capability.h).
 _CAPABILITIES = {14: "ipc_lock", 19: "sys_ptrace", 21: "sys_admin", 23: "sys_nice", 24: "sys_resource", 34: "syslog"}
-# get_mempolicy(2), by `uname -m`: 32-bit machines have no GPU worth asking for.
+# Number of get_mempolicy(2), by `uname -m`; 32-bit machines do not matter here.
 _GET_MEMPOLICY = {"x86_64": 239, "aarch64": 236, "ppc64le": 260}
 # fmt: off
-# What the root mount of a container says of who made it: its folder, or the layers of its overlay.
+# Parts of a container's root mount (folder or overlay layers) -> container runtime.
 _ROOT_MOUNTS = {
     "/enroot": "enroot", "pyxis_": "enroot", "/docker/": "docker", "/containers/storage/": "podman",
     "/containerd/": "containerd",
@@ -34,7 +34,7 @@ _HYPERVISORS = {
     "firecracker": "Firecracker",
 }
 # fmt: on
-# What lies on a file server may hang: it costs its own answer, not those of the probes after it.
+# Files on a file server can hang: that loses only their own values, not those of later probes.
 _PATIENCE_S = 0.5
 _NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
 
@@ -42,7 +42,7 @@ _NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
 def probe(
     proc: str = "/proc", sys_root: str = "/sys", shm: str = "/dev/shm", root: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the facts host, container, slurm, then system (its statfs calls come last: they may hang)."""
+    """Yield the facts host, container, slurm, then system (last, because its statfs calls can hang)."""
     yield {"host": _host(sys_root, root), "container": _container(proc, sys_root, root), "slurm": _slurm(os.environ)}
     yield {"asking": f"free space of {shm}, the temporary and the current folder"}
     yield {"system": _system(proc, sys_root, shm)}
@@ -78,18 +78,20 @@ def _container(proc: str, sys_root: str, root: str) -> dict[str, Any]:
     return {
         "kind": _kind(proc, root),
         "wsl": "microsoft" in (_read(f"{proc}/sys/kernel/osrelease") or "").lower()
-        or os.path.exists(f"{proc}/sys/fs/binfmt_misc/WSLInterop"),  # a kernel built by the user names nobody
+        or os.path.exists(
+            f"{proc}/sys/fs/binfmt_misc/WSLInterop"
+        ),  # a user-built WSL kernel does not contain "microsoft"
         "cgroup_version": version,
         "capabilities": _capabilities(status.get("CapEff")),
         "syscalls_filtered": filtered,
-        # Costs the import of ctypes, so only where something stands in the way; a recorded tree cannot tell.
+        # Needs ctypes, so only if system calls are filtered; not possible with a recorded tree.
         "mempolicy": _mempolicy() if filtered and proc == "/proc" else None,
         "own_pids": _own_pids(proc),
     }
 
 
 def _kind(proc: str, root: str) -> str | None:
-    """Who made the innermost container; None: none that can be told."""
+    """Return the runtime of the innermost container; None if no container is detected."""
     env = os.environ
     cgroup = (_read(f"{proc}/1/cgroup") or "") + (_read(f"{proc}/self/cgroup") or "")
     systemd = _read(f"{root}/run/systemd/container") or env.get("container", "")
@@ -97,7 +99,7 @@ def _kind(proc: str, root: str) -> str | None:
     roots = [line for line in mounts.splitlines() if " / " in line and line.split()[4:5] == ["/"]]
     if env.get("APPTAINER_NAME") or env.get("SINGULARITY_NAME") or os.path.exists(f"{root}/.singularity.d"):
         return "apptainer"
-    if " /.lock " in mounts:  # enroot mounts its lock over itself, and finds its own containers by it
+    if " /.lock " in mounts:  # enroot mounts its lock over itself, and detects its own containers this way
         return "enroot"
     if env.get("KUBERNETES_SERVICE_HOST") or "kubepods" in cgroup:
         return "kubernetes"
@@ -109,7 +111,7 @@ def _kind(proc: str, root: str) -> str | None:
         return "lxc"
     if systemd == "systemd-nspawn":
         return "nspawn"
-    top = roots[-1] if roots else ""  # the last one hides those below it
+    top = roots[-1] if roots else ""  # the last one hides the earlier ones
     return next((kind for word, kind in _ROOT_MOUNTS.items() if word in top), "other" if systemd else None)
 
 
@@ -122,7 +124,7 @@ def _capabilities(effective: str | None) -> list[str] | None:
 
 
 def _mempolicy() -> bool | None:
-    """Whether this process may ask for its NUMA policy: asking changes nothing, and the same filter holds for both."""
+    """Whether get_mempolicy is permitted. The same filter applies to set_mempolicy, which would have effects."""
     number = _GET_MEMPOLICY.get(os.uname().machine)
     if number is None:
         return None
@@ -152,7 +154,7 @@ def _slurm(env: Mapping[str, str]) -> dict[str, Any]:
         "job_id": job,
         "nodes": _int(env.get("SLURM_NNODES")),
         "node_rank": _int(env.get("SLURM_NODEID")),
-        # A step may have other tasks than the job asked for.
+        # A step can have a different number of tasks than the job requested.
         "tasks_per_node": (env.get("SLURM_STEP_TASKS_PER_NODE") if step else None)
         or env.get("SLURM_NTASKS_PER_NODE")
         or env.get("SLURM_TASKS_PER_NODE"),
@@ -163,7 +165,7 @@ def _slurm(env: Mapping[str, str]) -> dict[str, Any]:
         # In a step SLURM_JOB_GPUS may be inherited from the batch script, which ran on another node.
         "job_gpus": env.get("SLURM_STEP_GPUS") or (None if step else env.get("SLURM_JOB_GPUS")),
         "gpus_per_task": env.get("SLURM_GPUS_PER_TASK"),
-        # slurmd tells the task how it was bound; what srun was asked for is told only when a variable asked it.
+        # slurmd sets the binding of the task; srun's request is visible only if it came from a variable.
         "gpu_bind": env.get("SLURMD_TRES_BIND") or env.get("SLURM_TRES_BIND") or env.get("SLURM_GPU_BIND"),
         "cpus_per_task": _int(env.get("SLURM_CPUS_PER_TASK")),
         "cpus_on_node": _int(env.get("SLURM_CPUS_ON_NODE")),
@@ -174,17 +176,17 @@ def _slurm(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _on_allocated_node(env: Mapping[str, str]) -> bool | None:
-    """slurmd names the node to all it starts; the shell of a plain salloc is not among it."""
+    """Whether this process runs on an allocated node. slurmd sets SLURMD_NODENAME; a plain salloc shell has none."""
     if env.get("SLURMD_NODENAME"):
         return True
     nodes = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
     if re.search(r"\][^,\[\]]*\[", nodes or ""):
         return None  # several dimensions: rack[1-2]n[01-04]
-    return os.uname().nodename.partition(".")[0] in _expanded(nodes) if nodes else None
+    return os.uname().nodename.partition(".")[0] in _expand_hosts(nodes) if nodes else None
 
 
-def _expanded(nodes: str) -> set[str]:
-    """The hosts of Slurm's short form: "gpu[01-03,7],login" -> gpu01, gpu02, gpu03, gpu7, login."""
+def _expand_hosts(nodes: str) -> set[str]:
+    """Expand a Slurm node list: "gpu[01-03,7],login" -> gpu01, gpu02, gpu03, gpu7, login."""
     hosts: set[str] = set()
     for prefix, ranges, suffix in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", nodes):
         if not ranges:
@@ -198,7 +200,7 @@ def _expanded(nodes: str) -> set[str]:
 
 
 def _granted_memory(env: Mapping[str, str], gpus: int | None) -> int | None:
-    """Memory of the job on this node; Slurm counts in MiB, and 0 means all there is."""
+    """Return the job's memory on this node in bytes. Slurm uses MiB, and 0 means all memory."""
     whole = _int(env.get("SLURM_MEM_PER_NODE"))
     for name, count in (("SLURM_MEM_PER_CPU", _int(env.get("SLURM_CPUS_ON_NODE"))), ("SLURM_MEM_PER_GPU", gpus)):
         part = _int(env.get(name))
@@ -254,13 +256,13 @@ def _system(proc: str, sys_root: str, shm: str) -> dict[str, Any]:
 
 
 def _limit(which: int) -> tuple[int | None, int | None]:
-    """The soft and the hard limit; None: unlimited."""
+    """Return the soft and the hard limit; None: unlimited."""
     soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which))
     return soft, hard
 
 
 def _in_time(question: Callable[[], Any], otherwise: Any) -> Any:
-    """The answer to a question that may hang, asked by a thread of its own."""
+    """Run a function that can hang in its own thread, and return its result; `otherwise` after a timeout."""
     answers: list[Any] = []
     answered = _thread.allocate_lock()
 
@@ -277,7 +279,7 @@ def _in_time(question: Callable[[], Any], otherwise: Any) -> Any:
 
 
 def _space(path: str) -> tuple[int | None, int | None, bool | None]:
-    """Total and free bytes (as a non-root user may use them), and whether it can be written."""
+    """Return total and free bytes (available to non-root users), and whether it is writable."""
     try:
         stat = os.statvfs(path)
     except OSError:
@@ -287,7 +289,7 @@ def _space(path: str) -> tuple[int | None, int | None, bool | None]:
 
 
 def _cgroup_folders(proc: str, sys_root: str, controller: str) -> Iterator[str]:
-    """This process's cgroup folder for a controller and all above it: a limit anywhere on the way holds."""
+    """Yield this process's cgroup folder for a controller and all its parents, whose limits apply too."""
     for line in (_read(f"{proc}/self/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
@@ -306,7 +308,7 @@ def _cgroup_folders(proc: str, sys_root: str, controller: str) -> Iterator[str]:
 
 
 def _cpu_quota(proc: str, sys_root: str) -> float | None:
-    """CPUs the cgroup grants (cpu.max in v2, cpu.cfs_quota_us in v1), the smallest on the way up; None: no quota."""
+    """Return the smallest CPU quota of the cgroup and its parents (v2 cpu.max, v1 cpu.cfs_quota_us); None: no quota."""
     quotas = []
     for folder in _cgroup_folders(proc, sys_root, "cpu"):
         words = (_read(f"{folder}/cpu.max") or "").split()
@@ -319,7 +321,7 @@ def _cpu_quota(proc: str, sys_root: str) -> float | None:
 
 
 def _memory_limit(proc: str, sys_root: str, total: int) -> tuple[int | None, int | None]:
-    """The smallest limit on the way up, and what is used of it; file cache that nobody reads does not count."""
+    """Return the smallest limit of the cgroup and its parents, and its usage without inactive file cache."""
     limits = []
     for folder in _cgroup_folders(proc, sys_root, "memory"):
         limit = _int(_read(f"{folder}/memory.max") or _read(f"{folder}/memory.limit_in_bytes"))
@@ -335,7 +337,7 @@ def _memory_limit(proc: str, sys_root: str, total: int) -> tuple[int | None, int
 
 
 def _tasks(proc: str, sys_root: str) -> tuple[int | None, int | None]:
-    """Processes and threads used and allowed in the cgroup on the way up that has the fewest left."""
+    """Return used and allowed tasks of the cgroup with the fewest left, among this one and its parents."""
     own, tightest = None, None
     for folder in _cgroup_folders(proc, sys_root, "pids"):
         used, most = _int(_read(f"{folder}/pids.current")), _int(_read(f"{folder}/pids.max"))
@@ -346,7 +348,7 @@ def _tasks(proc: str, sys_root: str) -> tuple[int | None, int | None]:
 
 
 def _oom_kills(proc: str, sys_root: str) -> int | None:
-    """Processes the kernel has killed for memory in this very cgroup, or anywhere in this Slurm job."""
+    """Return the number of OOM kills in this cgroup, or anywhere in this Slurm job."""
     counts, own = [], True
     for folder in _cgroup_folders(proc, sys_root, "memory"):
         if not os.path.isdir(folder):  # outside what a container shows
@@ -372,7 +374,7 @@ def _int(text: str | None) -> int | None:
 
 
 def _read(path: str, most: int = 4 << 20) -> str | None:
-    """The text of a regular file; None if there is none, or it has more than `most` bytes."""
+    """Return the text of a regular file; None if there is none, or it has more than `most` bytes."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError):

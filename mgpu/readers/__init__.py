@@ -1,1 +1,1 @@
-"""Files of the user, read into facts: training scripts, job scripts, logs."""
+"""Readers of the user's files: training scripts, job scripts and logs, each of which becomes a fact."""

@@ -1,1 +1,1 @@
-"""Slurm, asked through its own commands: with a limit, and with its refusals explained."""
+"""Slurm, used through its own commands: with timeouts, and with its errors explained."""

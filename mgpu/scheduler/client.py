@@ -1,4 +1,4 @@
-"""How is Slurm asked? One client's command, with a limit: a client waits for minutes where the controller is away."""
+"""How is a Slurm command run? With a timeout, because it waits for minutes if the controller is unreachable."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from mgpu import errors
 from mgpu.errors import MgpuError
 from mgpu.process import child_process
 
-# A client of Slurm 22.05 gives up after 9 s where nothing listens, and waits for MessageTimeout (10 s), several times,
-# where the controller is busy: measured.
+# Measured: a client of Slurm 22.05 gives up after 9 s if the controller is down, and waits for MessageTimeout (10 s)
+# several times if it is busy.
 LIMIT_S = 60.0
-LOOK_S = 15.0  # one of many looks
+LOOK_S = 15.0  # for one of many repeated queries
 _MOST = 1 << 20
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client said."""
+    """The result of a client's command."""
 
-    code: int | None  # None: it did not answer in time
+    code: int | None  # None: timed out
     out: str
     err: str
 
 
 class Question:
-    """A client's command on its way. In a session of its own: a Ctrl-C is for mgpu, which knows what to do."""
+    """A running client command. It has its own session, so that only mgpu receives a Ctrl-C."""
 
     def __init__(self, *words: str, limit_s: float = LIMIT_S, folder: Path | None = None) -> None:
-        """Raises MgpuError (125) where there is no such program."""
+        """Start the command `words`. Raises MgpuError (125) if the program is not installed."""
         program = shutil.which(words[0])
         if program is None:
-            raise MgpuError(f"no {words[0]} here: Slurm's commands are on the login nodes", errors.LAUNCH_REFUSED)
+            raise MgpuError(f"{words[0]} is not installed here: use a login node", errors.LAUNCH_REFUSED)
         self._until = time.monotonic() + limit_s
         self._streams: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
         try:
@@ -49,7 +49,7 @@ class Question:
             raise MgpuError(f"{words[0]} cannot be started: {errors.reason(error)}", errors.LAUNCH_REFUSED) from None
 
     def poll(self) -> Answer | None:
-        """The answer, when it is there, or when the time for it is over."""
+        """Return the result if the command has finished or timed out, else None."""
         code = self._process.poll()
         if code is None and time.monotonic() < self._until:
             return None
@@ -58,7 +58,7 @@ class Question:
         return Answer(code, *map(_text, self._streams))
 
     def wait(self) -> Answer:
-        """The answer."""
+        """Wait for the command and return its result."""
         try:
             self._process.wait(max(0.0, self._until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -67,14 +67,14 @@ class Question:
         return Answer(self._process.returncode, *map(_text, self._streams))
 
     def drop(self) -> None:
-        """Do not wait for it any more."""
+        """Stop the command."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
 
 
 def ask(*words: str, limit_s: float = LIMIT_S, folder: Path | None = None) -> Answer:
-    """A client's answer. Raises MgpuError (125) where there is no such program."""
+    """Run a client command and return its result. Raises MgpuError (125) if the program is not installed."""
     return Question(*words, limit_s=limit_s, folder=folder).wait()
 
 
@@ -84,12 +84,12 @@ def is_there(program: str = "sbatch") -> bool:
 
 
 def lost(answer: Answer) -> bool:
-    """Whether the controller did not answer, which says nothing about a job."""
-    return answer.code is None or any(text in answer.err for text in _AWAY)
+    """Whether the controller did not respond, so that the result says nothing about a job."""
+    return answer.code is None or any(text in answer.err for text in _UNREACHABLE)
 
 
 # fmt: off
-_AWAY: Sequence[str] = (
+_UNREACHABLE: Sequence[str] = (
     "Unable to contact slurm controller", "Socket timed out", "Zero Bytes were transmitted", "Connection refused",
     "slurm_persist_conn", "backup controller", "Transport endpoint", "Unable to establish",
 )

@@ -1,7 +1,7 @@
-"""What does Slurm mean when it refuses a job, or lets it wait?
+"""Why does Slurm reject a job, or keep it pending?
 
-Texts measured on Slurm 22.05; those of newer releases are from src/common/slurm_errno.c and doc/html/job_reason_codes
-of github.com/SchedMD/slurm (2026-08). A text that is not known here is passed on as it is.
+Messages tested with Slurm 22.05; messages of newer releases are from src/common/slurm_errno.c and
+doc/html/job_reason_codes of github.com/SchedMD/slurm (2026-08). Unknown messages are shown unchanged.
 """
 
 from __future__ import annotations
@@ -12,130 +12,133 @@ from dataclasses import dataclass
 
 _PREFIX = re.compile(r"^(?:sbatch|srun|salloc|scancel|scontrol): (?:error: |fatal: )?")
 _WRAPPED = re.compile(r"^(?:allocation failure|Batch job submission failed|Unable to allocate resources): ")
-# What is said before, or beside, the reason.
+# Lines that are not the reason.
 _NOISE = re.compile(r"^(?:Try \".*--help\"|.*plugin_load|.*_load_plugins|lua: |See )|Job \d+ to start at")
 
 _NO_SUCH_NODES = (
-    "no node of the partition has that: too many GPUs, CPUs, memory or nodes, or another kind of GPU.  "
-    "sinfo -o '%P %D %G %c %m %l'  shows what there is"
+    "no node in the partition matches the request: too many GPUs, CPUs, memory or nodes, or the wrong GPU type.  "
+    "sinfo -o '%P %D %G %c %m %l'  lists the available resources"
 )
 # fmt: off
-# What Slurm writes -> what it means and what to do. The first that is in the text counts.
+# Slurm's message -> what it means and what to do. The first match counts.
 _KNOWN: Sequence[tuple[str, str]] = (
     (r"invalid partition specified: (?P<name>\S+)|Invalid partition name specified",
-     "there is no partition {name}.  sinfo -s  lists them"),
+     "partition {name} does not exist.  sinfo -s  lists the partitions"),
     (r"Requested node configuration is not available", _NO_SUCH_NODES),
     (r"Node count specification invalid|Requested partition configuration not available", _NO_SUCH_NODES),
     (r"Invalid generic resource \(gres\) specification",
-     "the cluster has no such GRES.  sinfo -o '%P %G'  shows those it has"),
+     "the cluster does not have this GRES.  sinfo -o '%P %G'  lists the available ones"),
     (r"Memory specification can not be satisfied",
-     "no node has that much memory.  sinfo -o '%P %m'  shows it in MB"),
+     "no node has this much memory.  sinfo -o '%P %m'  lists it in MB"),
     (r"Requested time limit is invalid|time limit exceeds",
-     "the time limit is more than the partition, the account or the QOS allows.  sinfo -o '%P %l'  shows it: --time"),
-    (r"No partition specified or system default partition", "the cluster has no default partition: --partition NAME"),
+     "the time limit exceeds the partition's, account's or QOS's. Reduce --time.  sinfo -o '%P %l'  lists limits"),
+    (r"No partition specified or system default partition",
+     "the cluster has no default partition. Set --partition NAME"),
     (r"Invalid account or account/partition combination",
-     "the account is not yours, or not allowed in this partition.  sacctmgr show assoc user=$USER format=account,"
-     "partition,qos  lists yours: --account"),
-    (r"Invalid qos specification", "the QOS is not yours.  sacctmgr show assoc user=$USER format=account,qos: --qos"),
+     "you cannot use this account, or not in this partition. Change --account.  sacctmgr show assoc user=$USER "
+     "format=account,partition,qos  lists yours"),
+    (r"Invalid qos specification",
+     "you cannot use this QOS. Change --qos.  sacctmgr show assoc user=$USER format=account,qos  lists yours"),
     (r"Job violates accounting/QOS policy|exceeds the .*limit|QOS.*Limit|Assoc.*Limit",
-     "a limit of your account or QOS: too many jobs, GPUs or nodes, or too long.  "
-     "sacctmgr show qos format=name,maxwall,maxtres  and  squeue --me  tell which"),
-    (r"Invalid feature specification", "no node has the feature that --constraint names.  sinfo -o '%P %f'"),
-    (r"Invalid node name specified|Invalid node.*list", "--nodelist or --exclude names a node that is not there.  "
-     "sinfo -N -o %N"),
-    (r"Invalid --?(?P<name>[\w-]+) specification", "the value of --{name} is none that Slurm reads"),
+     "a limit of your account or QOS is exceeded: too many jobs, GPUs or nodes, or too long.  "
+     "sacctmgr show qos format=name,maxwall,maxtres  and  squeue --me  show which"),
+    (r"Invalid feature specification",
+     "no node has the feature in --constraint.  sinfo -o '%P %f'  lists the features"),
+    (r"Invalid node name specified|Invalid node.*list", "--nodelist or --exclude contains an unknown node.  "
+     "sinfo -N -o %N  lists the nodes"),
+    (r"Invalid --?(?P<name>[\w-]+) specification", "the value of --{name} is not valid"),
     (r"\"(?P<name>[^\"]*)\" is not a valid node count",
-     "--nodes={name} is no number: a #SBATCH line is no shell, it takes no variables"),
+     "--nodes={name} is not a number. #SBATCH lines do not expand shell variables"),
     (r"unrecognized option '(?P<name>[^']*)'|invalid option -- '(?P<name2>[^']*)'",
-     "sbatch has no option {name}: look at the #SBATCH lines"),
-    (r"mutually exclusive|cannot be used together", "two options of the script exclude each other"),
-    (r"This does not look like a batch script", "the first line of a job script is #!/bin/bash"),
-    (r"Batch script contains DOS line breaks", "the script has Windows line ends:  sed -i 's/\\r$//' SCRIPT"),
+     "sbatch has no option {name}. Check the #SBATCH lines"),
+    (r"mutually exclusive|cannot be used together", "two options of the script are mutually exclusive"),
+    (r"This does not look like a batch script", "the first line of a job script must be #!/bin/bash"),
+    (r"Batch script contains DOS line breaks", "the script has Windows line endings:  sed -i 's/\\r$//' SCRIPT"),
     (r"Batch script is empty", "the script is empty"),
     (r"Unable to open file", "the job script cannot be read"),
     (r"Access/permission denied|User not allowed|Group not permitted|Access denied",
-     "you may not use this partition, reservation or account.  scontrol show partition  tells who may"),
+     "you cannot use this partition, reservation or account.  scontrol show partition  shows who can"),
     (r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted",
-     "the controller does not answer.  scontrol ping"),
+     "the controller does not respond. Check it with  scontrol ping"),
     (r"fetch_config|Could not establish a configuration source|resolve_ctls_from_dns",
-     "Slurm is installed here, but this machine belongs to no cluster: go to a login node (or set SLURM_CONF)"),
+     "Slurm is installed, but this machine is not part of a cluster. Use a login node (or set SLURM_CONF)"),
     (r"Partition is not available|required partition not available|partition.*(?:down|inactive)",
-     "the partition takes no jobs now.  sinfo -s  shows which do"),
-    (r"Job dependency problem", "--dependency names a job that is not there any more"),
-    (r"Requested nodes are busy", "the nodes that --nodelist names are taken"),
+     "the partition does not accept jobs now.  sinfo -s  lists the state of each partition"),
+    (r"Job dependency problem", "--dependency names a job that no longer exists"),
+    (r"Requested nodes are busy", "the nodes in --nodelist are in use"),
 )
 # fmt: on
 
 
 def explained(text: str) -> str:
-    """What sbatch says on stderr as one sentence: its own words, and what they mean."""
-    said = _words(text)
+    """Return sbatch's error message and its explanation, as one sentence."""
+    message = _reason(text)
     for pattern, means in _KNOWN:
         if found := re.search(pattern, text, re.IGNORECASE):
             names = {key: value for key, value in found.groupdict().items() if value}
-            name = names.get("name") or names.get("name2") or "of this name"
-            return f"{said} ({means.format(name=name)})" if said else means.format(name=name)
-    return said or "Slurm refuses it, and does not say why"
+            name = names.get("name") or names.get("name2") or "with this name"
+            return f"{message} ({means.format(name=name)})" if message else means.format(name=name)
+    return message or "Slurm rejects it without a reason"
 
 
-def _words(text: str) -> str:
-    """The last line that says why, without the program's name."""
+def _reason(text: str) -> str:
+    """Return the last line that has a reason, without the program's name."""
     lines = [_PREFIX.sub("", line.strip()) for line in text.splitlines() if line.strip()]
-    said = [_WRAPPED.sub("", line) for line in lines if not _NOISE.search(line)]
-    return said[-1] if said else ""
+    reasons = [_WRAPPED.sub("", line) for line in lines if not _NOISE.search(line)]
+    return reasons[-1] if reasons else ""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a job is not running, in words."""
+    """The reason a job is pending, as text."""
 
     words: str
-    never: bool = False  # as it stands, Slurm will not start it, however long one waits
-    held: bool = False  # until somebody releases it
+    never: bool = False  # Slurm will never start it as requested
+    held: bool = False  # until a user or an administrator releases it
 
 
 _NEVER = {
-    "PartitionTimeLimit": "its time limit is longer than the partition allows (sinfo -o '%P %l'): ask for less, --time",
-    "AccountNotAllowed": "its account may not use this partition: --account, --partition",
-    "QOSNotAllowed": "its QOS may not use this partition: --qos, --partition",
-    "InvalidAccount": "its account is not valid: --account",
-    "InvalidQOS": "its QOS is not valid: --qos",
-    "BadConstraints": "no node can ever satisfy what it asks for",
-    "DependencyNeverSatisfied": "the job that it depends on did not end as it should",
-    "MaxMemPerLimit": "it asks for more memory a node or CPU than the partition allows: --mem",
-    "DeadLine": "it cannot be done by its deadline",
+    "PartitionTimeLimit": "its time limit exceeds the partition's (sinfo -o '%P %l'). Reduce --time",
+    "AccountNotAllowed": "its account cannot use this partition. Change --account or --partition",
+    "QOSNotAllowed": "its QOS cannot use this partition. Change --qos or --partition",
+    "InvalidAccount": "its account is not valid. Change --account",
+    "InvalidQOS": "its QOS is not valid. Change --qos",
+    "BadConstraints": "no node can ever satisfy its request",
+    "DependencyNeverSatisfied": "the job it depends on did not end as required",
+    "MaxMemPerLimit": "it requests more memory per node or CPU than the partition allows. Reduce --mem",
+    "DeadLine": "it cannot finish before its deadline",
 }
 _HELD = {
-    "JobHeldUser": "you (or a coordinator) hold it",
-    "JobHeldAdmin": "an administrator holds it",
-    "JobHoldMaxRequeue": "it was put back into the queue too often, and is held",
-    "launch_failed_requeued_held": "Slurm could not start it on a node (its Prolog failed there), and holds it",
-    "job_requeued_in_held_state": "it was put back into the queue and is held",
-    "Reservation_was_deleted": "its reservation was deleted, and it is held",
+    "JobHeldUser": "held by you or a coordinator",
+    "JobHeldAdmin": "held by an administrator",
+    "JobHoldMaxRequeue": "it was requeued too often and is now held",
+    "launch_failed_requeued_held": "held, because it could not be started on a node (the Prolog failed there)",
+    "job_requeued_in_held_state": "it was requeued and is held",
+    "Reservation_was_deleted": "held, because its reservation was deleted",
 }
 _WAITS = {
-    "None": "Slurm has not looked at it yet",
-    "Resources": "it is next; the nodes are taken",
-    "Priority": "others are before it",
-    "BeginTime": "its time to begin is not there yet (a job that was put back waits for two minutes)",
-    "Cleaning": "it is being put back into the queue",
+    "None": "Slurm has not evaluated it yet",
+    "Resources": "it is next, and waits for nodes in use",
+    "Priority": "jobs with a higher priority come first",
+    "BeginTime": "its start time has not been reached (a requeued job waits two minutes)",
+    "Cleaning": "it is being requeued",
     "Dependency": "it waits for another job",
-    "Licenses": "it waits for a licence",
+    "Licenses": "it waits for a license",
     "Reservation": "its reservation has not begun",
-    "Prolog": "Slurm prepares its nodes",
+    "Prolog": "Slurm is preparing its nodes",
     "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition starts no jobs now",
-    "PartitionConfig": "it asks for more than its partition has or allows now (nodes, CPUs)",
-    "PartitionNodeLimit": "it asks for more nodes than its partition allows, or has that are up",
-    "NodeDown": "a node that it needs is down",
-    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
-    "JobArrayTaskLimit": "as many tasks of its array run as may",
-    "Constraints": "no node is free that has what it asks for",
+    "PartitionInactive": "its partition does not start jobs now",
+    "PartitionConfig": "it requests more nodes or CPUs than its partition has or allows now",
+    "PartitionNodeLimit": "it requests more nodes than its partition allows or has available",
+    "NodeDown": "a node it needs is down",
+    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
+    "JobArrayTaskLimit": "the limit of running tasks of its array is reached",
+    "Constraints": "no matching node is free",
 }
 
 
 def waiting(reason: str) -> Wait:
-    """Why a job waits, by Slurm's code: "Resources", "QOSMaxGRESPerUser", "ReqNodeNotAvail,_UnavailableNodes:n1"."""
+    """Explain Slurm's reason code: "Resources", "QOSMaxGRESPerUser", "ReqNodeNotAvail,_UnavailableNodes:n1"."""
     code, _, rest = (reason or "None").strip("()").partition(",")
     code = code.strip() or "None"
     if code in _NEVER:
@@ -146,9 +149,9 @@ def waiting(reason: str) -> Wait:
     if code in _WAITS:
         nodes = rest.partition(":")[2]
         return Wait(_WAITS[code] + (f": {nodes}" if nodes else ""))
-    # What one job asks for is over the limit by itself: no other job's end changes that.
+    # This job alone exceeds the limit, so waiting for other jobs does not help.
     if re.fullmatch(r"(?:Assoc|QOS)Max\w*?(?:PerJob(?:Limit)?|PerNode(?:Limit)?)|(?:Assoc|QOS)MaxWall\w+", code):
-        return Wait("it asks for more than a limit of the account or QOS allows one job", never=True)
+        return Wait("it requests more than the account or QOS allows for one job", never=True)
     if re.match(r"(?:Assoc|QOS)(?:Grp|Max)|Max\w+PerAccount", code):
-        return Wait("a limit of the account or QOS is reached, until other jobs end")
+        return Wait("a limit of the account or QOS is reached. It starts when other jobs end")
     return Wait("see https://slurm.schedmd.com/job_reason_codes.html")

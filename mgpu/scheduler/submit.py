@@ -1,7 +1,7 @@
-"""How does a job come to Slurm? Asked first whether it would be taken (`sbatch --test-only`), then given to it.
+"""How is a job submitted to Slurm? First checked with `sbatch --test-only`, then submitted.
 
-`sbatch --test-only` sees syntax, partition, GRES and node count; it does not see a time limit over the partition's, and
-no folder that is missing (measured on 22.05): those are looked at by `follow` and `folders`.
+`sbatch --test-only` checks syntax, partition, GRES and node count. It does not detect a time limit above the
+partition's or a missing folder (tested with 22.05): `follow` and `folders` check those.
 """
 
 from __future__ import annotations
@@ -16,35 +16,38 @@ from mgpu.scheduler import client, sbatch_errors
 
 
 def test_only(script: Path, options: Sequence[str] = (), folder: Path | None = None) -> list[str]:
-    """Why Slurm would refuse a job script, in sentences; empty when it would take it. `options` of sbatch, `folder`
-    the one it is submitted from. Raises MgpuError (3) when Slurm cannot be asked."""
+    """Return the reasons why Slurm would reject a job script; empty if it would accept it.
+
+    `options`: of sbatch. `folder`: from which the script is submitted. Raises MgpuError (3) if Slurm does not respond.
+    """
     answer = client.ask("sbatch", "--test-only", *options, str(script.absolute()), folder=folder)
-    _reached(answer)
+    _require_response(answer)
     return [] if answer.code == 0 else [sbatch_errors.explained(answer.err)]
 
 
 def submit(script: Path, arguments: Sequence[str] = (), options: Sequence[str] = (), folder: Path | None = None) -> int:
-    """Give a job script to Slurm; the job's number. Raises MgpuError (125) with why it was refused."""
+    """Submit a job script and return the job ID. Raises MgpuError (125) with the reason it was rejected."""
     answer = client.ask("sbatch", "--parsable", *options, str(script.absolute()), *arguments, folder=folder)
     if client.lost(answer):
-        words = sbatch_errors.explained(answer.err) if answer.err.strip() else "Slurm did not answer in time"
-        raise MgpuError(f"{words}; it may have taken the job all the same:  squeue --me", errors.UNKNOWN)
-    # NUMBER, or NUMBER;CLUSTER where there are several.
+        words = sbatch_errors.explained(answer.err) if answer.err.strip() else "Slurm did not respond in time"
+        raise MgpuError(f"{words}. It may have accepted the job anyway. Check with  squeue --me", errors.UNKNOWN)
+    # NUMBER, or NUMBER;CLUSTER if there are several clusters.
     found = re.search(r"^(\d+)(?:;\S*)?\s*$", answer.out, re.MULTILINE)
     if answer.code or found is None:
-        raise MgpuError(f"Slurm does not take the job: {sbatch_errors.explained(answer.err)}", errors.LAUNCH_REFUSED)
+        raise MgpuError(f"Slurm rejected the job: {sbatch_errors.explained(answer.err)}", errors.LAUNCH_REFUSED)
     return int(found[1])
 
 
 def cancel(job: int) -> str:
-    """Ask Slurm to end a job: TERM, then KILL (KillWait, 30 s by default). Gives what it says against that."""
+    """Cancel a job (TERM, then KILL after KillWait, 30 s by default). Return Slurm's error; "" on success."""
     answer = client.ask("scancel", str(job), limit_s=client.LOOK_S)
     if answer.code is None:
-        return "Slurm does not answer"
+        return "Slurm does not respond"
     return "" if answer.code == 0 else sbatch_errors.explained(answer.err)
 
 
-def _reached(answer: client.Answer) -> None:
+def _require_response(answer: client.Answer) -> None:
     if client.lost(answer):
-        words = sbatch_errors.explained(answer.err) if answer.err.strip() else "it does not answer (scontrol ping)"
-        raise MgpuError(f"Slurm cannot be asked: {words}", errors.UNKNOWN)
+        silent = "the controller does not respond (scontrol ping)"
+        words = sbatch_errors.explained(answer.err) if answer.err.strip() else silent
+        raise MgpuError(f"cannot query Slurm: {words}", errors.UNKNOWN)

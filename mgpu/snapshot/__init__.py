@@ -1,9 +1,9 @@
 """What is known about this machine, this environment and this run?
 
-Every fact a check can read is a field of `Snapshot`; each file of this folder holds one group of them. `None` means not
-known, and `gaps` says why. What is known to be absent (torch not installed, no NVIDIA driver) is a fact of its own, not
-a gap. Frozen, JSON both ways, redacted when it is taken: no argv of other processes, only allow-listed environment
-variables. Units are in the names; GPU indices are NVML's (PCI order), never CUDA's.
+Every fact that a check can read is a field of `Snapshot`; each file of this folder defines one group. `None` means not
+known, and `gaps` has the reason. Absence (torch not installed, no NVIDIA driver) is a fact of its own, not
+a gap. A Snapshot is frozen, converts to and from JSON, and collects no private data: no argv of other processes, only
+allow-listed environment variables. Names end in units; GPU indices are NVML's (PCI order), never CUDA's.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ from mgpu.structured_text import Malformed, json_of
 SCHEMA = 1
 
 GapKind = Literal["not_supported", "no_permission", "not_asked", "no_driver", "timed_out", "crashed"]
-# A fact that timed out or crashed makes the verdict "could not tell"; the other kinds are only counted.
+# A fact whose probe timed out or crashed makes the verdict "unknown"; the other kinds are only counted.
 UNSETTLING: frozenset[str] = frozenset({"timed_out", "crashed"})
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Why a fact is not known. `reason` is a clause: "NVML did not answer in 8 s"."""
+    """The reason a fact is not known. `reason` is a clause: "NVML did not answer in 8 s"."""
 
     kind: GapKind
     reason: Text
@@ -104,7 +104,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All facts. A check names the ones it reads; a fact that is None skips the check with the gap's reason."""
+    """All facts. A check declares the facts it reads; if one is None, the check is skipped with the gap's reason."""
 
     host: Host | None = None
     python: Python | None = None
@@ -148,11 +148,11 @@ class Snapshot:
     redacted: bool = False
 
     def gap(self, fact: str) -> Gap:
-        """Why `fact` is not known; a reason is always given."""
-        return self.gaps.get(fact) or Gap("not_asked", f"{fact.replace('_', ' ')} was not looked at")
+        """Return the reason `fact` is not known; a default if none was recorded."""
+        return self.gaps.get(fact) or Gap("not_asked", f"{fact.replace('_', ' ')} was not checked")
 
     def left_out(self, fact: str) -> bool:
-        """Whether `fact` was deliberately not asked for. One of which nothing is said at all is just not known."""
+        """Whether `fact` was deliberately not collected. A fact that is missing from `gaps` does not count."""
         return getattr(self, fact) is None and fact in self.gaps and self.gaps[fact].kind == "not_asked"
 
 
@@ -162,7 +162,7 @@ FACTS: tuple[str, ...] = tuple(
 
 
 # fmt: off
-# Facts of a run and its config, not of the machine: there only where they were asked for.
+# Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
     "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "fleet",
 })
@@ -170,20 +170,20 @@ OF_A_RUN = frozenset({
 
 
 def to_json(snapshot: Snapshot) -> dict[str, Any]:
-    """The Snapshot as plain JSON values."""
+    """Return the Snapshot as plain JSON values."""
     plain: dict[str, Any] = dataclasses.asdict(snapshot)
     return plain
 
 
 def from_json(data: Any) -> Snapshot:
-    """The Snapshot back. Raises BadSnapshot with the path of the first key that does not fit."""
+    """Return the Snapshot read from JSON values. Raises BadSnapshot with the path of the first invalid key."""
     if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
         raise BadSnapshot(f"schema {data.get('schema')!r} is not {SCHEMA}: saved by another version of mgpu")
     return decode(Snapshot, data, "")
 
 
 def loads(text: str) -> Snapshot:
-    """A Snapshot from the text of a saved file. Raises BadSnapshot."""
+    """Return the Snapshot read from the text of a saved file. Raises BadSnapshot."""
     try:
         data = json_of(text)
     except Malformed as error:

@@ -1,4 +1,4 @@
-"""What does the user want: the accelerate config, and what was requested of the machine?"""
+"""What does the user want: the accelerate config, and the resources the run needs?"""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from mgpu.snapshot.field_types import (
 
 @dataclass(frozen=True)
 class Plan:
-    """What the user wants of this machine, as far as it was said."""
+    """The resources that the user wants, as far as they were specified."""
 
     nodes: int = 1
     expect_gpus: int | None = None
     expect_free_bytes: int | None = None
-    cpu_ranks: int | None = None  # a rehearsal on the CPU was asked for
+    cpu_ranks: int | None = None  # ranks of a rehearsal on the CPU, if one was requested
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class Mark:
 
 @dataclass(frozen=True)
 class ConfigFault:
-    """Something the reader could not make sense of: broken YAML, a duplicate key."""
+    """Something in a config file that could not be read: broken YAML, a duplicate key."""
 
     message: Text
     mark: Mark | None
     key: Label | None = None
-    fatal: bool = False  # nothing of the file could be used
-    kind: Label = ""  # twice, bom; of a fatal one what spoils the file: tab, conflict, utf16, empty, suffix …
-    stale_line: int | None = None  # of twice: the line of the earlier one, where it has the line to itself
+    fatal: bool = False  # no part of the file could be used
+    kind: Label = ""  # twice, bom; if fatal: tab, conflict, utf16, empty, suffix …
+    stale_line: int | None = None  # if twice: line of the first occurrence, if nothing else is on it
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A single value as it stands in the file: its text before YAML made a number or a truth of it, and where."""
+    """A scalar as written in the file: its text before YAML converted it to a number or Boolean, and its position."""
 
     text: Label
     quoted: bool
@@ -68,25 +68,25 @@ class Scalar:
 class DeepSpeedFile:
     """The JSON file that deepspeed_config.deepspeed_config_file names."""
 
-    path: Identity[Label]  # as the config names it; accelerate looks from the folder of the launch
+    path: Identity[Label]  # as in the config; accelerate resolves it from the working directory of the launch
     exists: bool
     values: SecretsByKey[Mapping[str, Labels]] = field(default_factory=dict)
-    fault: Same[Label | None] = None  # why nothing could be made of it
+    fault: Same[Label | None] = None  # why it could not be read
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained with a config, as the comment says that mgpu writes."""
+    """The model trained with a config, read from the comment that mgpu writes."""
 
     params: Same[int]
     train: Same[Label]  # full, lora, qlora
     optimizer: Same[Label]  # adamw, adam8bit, sgd, adafactor
-    trainable: Same[int | None] = None  # parameters that are trained, where not all are
+    trainable: Same[int | None] = None  # number of trained parameters, if not all
 
 
 @dataclass(frozen=True)
 class LoaderVerdict:
-    """What the real accelerate said of the file, asked in a child process."""
+    """The result of loading the file with accelerate itself in a subprocess."""
 
     accepted: bool
     error: Moment[Text | None]
@@ -95,67 +95,67 @@ class LoaderVerdict:
 
 @dataclass(frozen=True)
 class Config:
-    """An accelerate config file: what mgpu understood of it, and what the real loader says."""
+    """An accelerate config file: its values as mgpu read them, and the verdict of accelerate's own loader."""
 
     path: Assigned[Text]
-    sha256: Assigned[Label | None]  # of the parsed values, so that comments and order do not count
-    # as YAML read them, nested sections included
+    sha256: Assigned[Label | None]  # of the parsed values; comments and key order do not matter
+    # as parsed by YAML, nested sections included
     values: SecretsByKey[Mapping[str, Annotated[Any, Redaction("label", name_at="main_process_ip")]]]
-    marks: Moment[Mapping[Label, Mark]]  # dotted key -> where the key stands
+    marks: Moment[Mapping[Label, Mark]]  # dotted key -> position of the key
     faults: Moment[tuple[ConfigFault, ...]] = ()
     loader: Moment[LoaderVerdict | None] = None
     written_by_mgpu: bool = False
-    # these three from the comments mgpu writes
+    # the next three come from comments that mgpu writes
     batch_per_gpu: Annotated[Same[int | None], Wording(none="not set")] = None
     accumulate: Same[int | None] = None  # gradient accumulation steps
     dataset_size: Same[int | None] = None  # samples
-    # dotted key -> its value as written; no lists
+    # dotted key -> its value as written; without lists
     scalars: History[Mapping[Label, Scalar]] = field(default_factory=dict)
-    deepspeed_file: DeepSpeedFile | None = None  # None: the config names none
-    model: Annotated[Model | None, Subject("model")] = None  # from a comment, too
-    # what mgpu launch adds for the launcher, or a job sets; from mgpu's comment
+    deepspeed_file: DeepSpeedFile | None = None  # None: not set in the config
+    model: Annotated[Model | None, Subject("model")] = None  # also from a comment
+    # options that mgpu launch passes to the launcher, or that a job sets; from mgpu's comment
     launch_flags: Same[tuple[Label, ...]] = ()
-    engine: Same[Label] = ""  # slurm, kubeflow ...: what gives each machine address, port and rank, from mgpu's comment
-    away: bool = False  # it is for the nodes of an engine, and was read on a machine that is none of them
-    cpu_job: Same[bool] = False  # the job of the engine runs its ranks on the CPU, from mgpu's comment
+    engine: Same[Label] = ""  # slurm, kubeflow ...: sets address, port and rank on each node; from mgpu's comment
+    away: bool = False  # the file is for an engine's nodes, and this machine is not one of them
+    cpu_job: Same[bool] = False  # the engine's job runs its ranks on the CPU; from mgpu's comment
 
     @property
     def for_slurm(self) -> bool:
-        """Whether a job script gives each machine the address of the first, the port and its rank."""
+        """Whether a Slurm job script sets the rendezvous endpoint and the rank on each node."""
         return self.engine == "slurm"
 
     @property
     def distributed_type(self) -> str | None:
-        """The type as accelerate takes it: YAML's unquoted NO is False, and means NO."""
+        """The type as accelerate reads it: YAML parses an unquoted NO as False."""
         value = self.values.get("distributed_type")
         return "NO" if value is False else value if isinstance(value, str) else None
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the file asks for ranks on the CPU, GPUs or not."""
+        """Whether the file requests ranks on the CPU, even if there are GPUs."""
         return self.values.get("use_cpu") is True or self.distributed_type == "MULTI_CPU"
 
     @property
     def precision(self) -> str:
-        """mixed_precision as accelerate takes it: in any case, and from the fp16 of old files."""
+        """mixed_precision as accelerate reads it: in upper or lower case, or from the fp16 key of old files."""
         old = "fp16" if "mixed_precision" not in self.values and self.values.get("fp16") else "no"
         return str(self.values.get("mixed_precision") or old).lower()
 
     @property
     def port(self) -> int | None:
-        """The rendezvous port the file names; None: it leaves it open (0 means that, too)."""
+        """The rendezvous port in the file; None if it is not set or 0."""
         value = self.values.get("main_process_port")
         return value if type(value) is int and value > 0 else None
 
     @property
     def num_machines(self) -> int:
-        """Machines the launch spans; 1 unless the file has a sensible larger number."""
+        """Number of nodes; 1 unless the file has an integer greater than 1."""
         value = self.values.get("num_machines", 1)
         return value if type(value) is int and value > 1 else 1
 
     @property
     def num_processes(self) -> int | None:
-        """World size over all machines; None when the file has no usable number."""
+        """World size over all nodes; None if the file has no usable number."""
         value = self.values.get("num_processes")
         if value is None and self.distributed_type == "NO":
             return 1
@@ -165,5 +165,5 @@ class Config:
 
     @property
     def ranks_here(self) -> int | None:
-        """Processes the launcher starts on this machine: integer division, as accelerate does it."""
+        """Number of processes the launcher starts on this node: integer division, as in accelerate."""
         return None if self.num_processes is None else self.num_processes // self.num_machines

@@ -1,8 +1,8 @@
-"""What changed on this machine since it was saved?
+"""What changed on this machine since a Snapshot of it was saved?
 
-Pure: two Snapshots, walked by their types. What has an identity is matched by it (GPUs by UUID, interfaces by name,
-folders by path), what always moves (free memory, temperatures, load, times) is left out. What was known and is not any
-more is told as that, never as gone.
+Pure: compares two Snapshots field by field, using the fields' types. Items with an identity are matched by it (GPUs by
+UUID, interfaces by name, folders by path). Values that always vary (free memory, temperatures, load, times) are
+skipped. A fact that was known and no longer is, is reported as unknown, never as gone.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Kind = Literal["added", "removed", "changed", "unknown"]
 Plain = str | int | float | bool | None
 
 _SHOWN_PAIRS = 4
-_LONGEST = 60  # a value longer than this is cut on screens
+_LONGEST = 60  # characters; longer values are clipped on screens
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is not as it was."""
+    """One difference between two Snapshots."""
 
     fact: str
     what: str  # "GPU 3", "driver", "NCCL_DEBUG"
@@ -39,14 +39,14 @@ class Change:
 
     @property
     def text(self) -> str:
-        """How, in words: `575.57 -> 580.65`, `gone`, `not known now: …`."""
+        """The change as text: `575.57 -> 580.65`, `gone`, `now unknown: …`."""
         match self.kind:
             case "added":
                 return f"new: {_short(self.after)}" if self.after not in (None, "") else "new"
             case "removed":
                 return f"gone (was {_short(self.before)})" if self.before not in (None, "") else "gone"
             case "unknown":
-                return f"not known now: {self.after}"
+                return f"now unknown: {self.after}"
             case _:
                 return f"{_short(self.before)} -> {_short(self.after)}"
 
@@ -56,7 +56,7 @@ def _short(value: Plain) -> str:
 
 
 def changes(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
-    """What is not as it was, in the order of the facts."""
+    """Return the differences, in the order of the facts."""
     hints = hints_of(Snapshot)
     found: list[Change] = []
     for fact in FACTS:
@@ -68,31 +68,31 @@ def changes(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
         if new is None:
             found.append(Change(fact, fact.replace("_", " "), "unknown", None, after.gap(fact).reason))
         elif fact == "gpus":
-            found += _gpus(old, new)
+            found += _compare_gpus(old, new)
         elif fact == "links":
-            found += _links(before, after)
+            found += _compare_links(before, after)
         elif fact == "env":
-            found += _mapping(fact, "", old, new)
+            found += _compare_mappings(fact, "", old, new)
         elif fact == "config":
-            found += _mapping(fact, "config ", _flat(old.values), _flat(new.values))
+            found += _compare_mappings(fact, "config ", _flatten(old.values), _flatten(new.values))
         else:
-            found += _compared(fact, hints[fact], old, new, "", fact)
+            found += _compare_values(fact, hints[fact], old, new, "", fact)
     return tuple(dict.fromkeys(found))
 
 
-def _compared(fact: str, hint: Any, old: Any, new: Any, subject: str, where: str) -> Iterator[Change]:
-    """Two values of one field by its type; `where` is Class.field."""
+def _compare_values(fact: str, hint: Any, old: Any, new: Any, subject: str, where: str) -> Iterator[Change]:
+    """Yield the changes between two values of one field by its type; `where` is Class.field."""
     if old == new:
         return
     hint = _without_none(hint)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint) and old is not None and new is not None:
-        yield from _fields(fact, typing.cast("type[Any]", hint), old, new, subject)
+        yield from _compare_fields(fact, typing.cast("type[Any]", hint), old, new, subject)
     elif origin is tuple and args[-1] is Ellipsis and dataclasses.is_dataclass(args[0]):
-        yield from _items(fact, typing.cast("type[Any]", args[0]), old or (), new or ())
+        yield from _compare_items(fact, typing.cast("type[Any]", args[0]), old or (), new or ())
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
         name = called(where)
-        yield from _mapping(fact, "" if where in FACTS or name == "wheels" else f"{name} ", old, new)
+        yield from _compare_mappings(fact, "" if where in FACTS or name == "wheels" else f"{name} ", old, new)
     elif origin is tuple and args[-1] is Ellipsis and old is not None and new is not None:
         for kind, items in (("removed", [i for i in old if i not in new]), ("added", [i for i in new if i not in old])):
             if items:
@@ -100,24 +100,24 @@ def _compared(fact: str, hint: Any, old: Any, new: Any, subject: str, where: str
                 before, after = (named, None) if kind == "removed" else (None, named)
                 yield Change(fact, f"{subject}{called(where)}", typing.cast("Kind", kind), before, after)
     elif old is None and marks(where).wording.none is None:
-        return  # it was not known
+        return  # the old value was not known
     elif new is None and marks(where).wording.none is None:
         yield Change(fact, f"{subject}{called(where)}", "unknown", said(where, old), "it could not be read")
     else:
         yield Change(fact, f"{subject}{called(where)}", "changed", said(where, old), said(where, new))
 
 
-def _fields(fact: str, kind: type[Any], old: Any, new: Any, subject: str) -> Iterator[Change]:
+def _compare_fields(fact: str, kind: type[Any], old: Any, new: Any, subject: str) -> Iterator[Change]:
     is_fact = _without_none(hints_of(Snapshot)[fact]) is kind
     words = words_before(kind.__name__) if is_fact else f"{fact.replace('_', ' ')} "
     for name, hint in hints_of(typing.cast("Any", kind)).items():
         where = f"{kind.__name__}.{name}"
         if not marks(where).compared.moves:
             prefix = subject or ("" if marks(where).wording.name else words)
-            yield from _compared(fact, hint, getattr(old, name), getattr(new, name), prefix, where)
+            yield from _compare_values(fact, hint, getattr(old, name), getattr(new, name), prefix, where)
 
 
-# What a thing in a list is known by, and whether it is told when one comes or goes.
+# The identity of an item in a list; None: do not report when such an item appears or disappears.
 _IDENTITY: dict[str, Callable[[Any], str | None]] = {
     "Interface": lambda one: None if one.virtual and not one.loopback else f"interface {one.name}",
     "PciDevice": lambda one: f"{one.kind.upper()} at {one.address}",
@@ -129,7 +129,7 @@ _IDENTITY: dict[str, Callable[[Any], str | None]] = {
 }
 
 
-def _items(fact: str, kind: type[Any], old: Sequence[Any], new: Sequence[Any]) -> Iterator[Change]:
+def _compare_items(fact: str, kind: type[Any], old: Sequence[Any], new: Sequence[Any]) -> Iterator[Change]:
     identity = _IDENTITY.get(kind.__name__)
     if identity is None:
         return
@@ -141,11 +141,11 @@ def _items(fact: str, kind: type[Any], old: Sequence[Any], new: Sequence[Any]) -
         elif name not in olds:
             yield Change(fact, name, "added")
         else:
-            yield from _fields(fact, kind, olds[name], news[name], f"{name} ")
+            yield from _compare_fields(fact, kind, olds[name], news[name], f"{name} ")
 
 
-def _gpus(old: Sequence[Gpu], new: Sequence[Gpu]) -> Iterator[Change]:
-    """GPUs by their UUIDs. One without (it is lost, or may not be asked) is the one that had its number."""
+def _compare_gpus(old: Sequence[Gpu], new: Sequence[Gpu]) -> Iterator[Change]:
+    """Compare GPUs by UUID. One without a UUID (lost, or not permitted) is matched by its index."""
     left = {gpu.uuid: gpu for gpu in new if gpu.uuid}
     nameless = {gpu.index: gpu for gpu in new if not gpu.uuid}
     for gpu in old:
@@ -160,7 +160,7 @@ def _gpus(old: Sequence[Gpu], new: Sequence[Gpu]) -> Iterator[Change]:
         else:
             if now.index != gpu.index and len(old) == len(new):
                 yield Change("gpus", f"{subject}number", "changed", gpu.index, now.index)
-            yield from _fields("gpus", Gpu, _without_links(gpu), _without_links(now), subject)
+            yield from _compare_fields("gpus", Gpu, _without_links(gpu), _without_links(now), subject)
             before, after = gpu.nvlinks_active, now.nvlinks_active
             if before != after and before is not None and after is not None:
                 yield Change("gpus", f"{subject}active NVLinks", "changed", before, after)
@@ -172,8 +172,8 @@ def _without_links(gpu: Gpu) -> Gpu:
     return dataclasses.replace(gpu, nvlinks=())
 
 
-def _links(before: Snapshot, after: Snapshot) -> Iterator[Change]:
-    """Paths between GPUs that are there both times, whatever their numbers are now."""
+def _compare_links(before: Snapshot, after: Snapshot) -> Iterator[Change]:
+    """Compare paths between GPUs present in both Snapshots, whatever their indices are now."""
     now = {
         gpu.index: other.index
         for gpu in before.gpus or ()
@@ -192,17 +192,17 @@ def _links(before: Snapshot, after: Snapshot) -> Iterator[Change]:
         for field, word in (("p2p_read", "peer reads of GPU"), ("p2p_write", "peer writes of GPU")):
             was, is_ = getattr(old, field), getattr(new, field)
             if was is not None and is_ is not None and (was == 0) != (is_ == 0):
-                moved.setdefault((word, _on(was), _on(is_)), []).append(pair)
+                moved.setdefault((word, _on_off(was), _on_off(is_)), []).append(pair)
     for (word, was, is_), pairs in moved.items():
         more = f" and {len(pairs) - _SHOWN_PAIRS} more" if len(pairs) > _SHOWN_PAIRS else ""
         yield Change("links", f"{word} {', '.join(pairs[:_SHOWN_PAIRS])}{more}", "changed", was, is_)
 
 
-def _on(status: int) -> str:
+def _on_off(status: int) -> str:
     return "on" if status == 0 else "off"
 
 
-def _mapping(fact: str, subject: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _compare_mappings(fact: str, subject: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     for key in (*old, *(key for key in new if key not in old)):
         if key not in new:
             yield Change(fact, f"{subject}{key}", "removed", said("", old[key]))
@@ -212,12 +212,12 @@ def _mapping(fact: str, subject: str, old: Mapping[str, Any], new: Mapping[str, 
             yield Change(fact, f"{subject}{key}", "changed", said("", old[key]), said("", new[key]))
 
 
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+def _flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(values, Mapping):
         return {prefix: values}
     found: dict[str, Any] = {}
     for key, value in values.items():
-        found |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+        found |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
     return found
 
 
@@ -228,13 +228,13 @@ def _without_none(hint: Any) -> Any:
 
 
 def called(where: str) -> str:
-    """What people call a field: `power limit` for Gpu.power_limit_w."""
+    """Return a field's name as messages show it: `power limit` for Gpu.power_limit_w."""
     name = where.partition(".")[2] or where
     return marks(where).wording.name or name.removesuffix(unit_of(name)[0]).replace("_", " ")
 
 
 def said(where: str, value: Any) -> Plain:
-    """A value as a person reads it; numbers without a unit stay numbers."""
+    """Return a value as messages show it; numbers without a unit stay numbers."""
     name = where.partition(".")[2]
     if value is None:
         none = marks(where).wording.none
@@ -255,7 +255,7 @@ def said(where: str, value: Any) -> Plain:
 
 
 def since(before: Snapshot, after: Snapshot) -> str:
-    """When the older one was taken: `12 Nov 10:02 UTC`; the year where it is another one."""
+    """Return when `before` was taken: `12 Nov 10:02 UTC`; with the year if it differs from that of `after`."""
     taken = before.taken or ""
     try:
         year, month, day = (int(part) for part in taken[:10].split("-"))

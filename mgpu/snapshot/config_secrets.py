@@ -1,4 +1,4 @@
-"""Which values in a config are secrets? A message may quote one without its key."""
+"""Which values in a config are secrets?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mgpu.snapshot import Snapshot
 
 
 def known_secrets(snapshot: Snapshot) -> tuple[str, ...]:
-    """The values in the config whose key says that they are secrets: a message may quote one without its key."""
+    """Return the config values whose keys name secrets. Messages may quote such a value without its key."""
     config = snapshot.config
     if config is None:
         return ()

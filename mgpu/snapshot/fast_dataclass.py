@@ -1,9 +1,9 @@
 """How do a hundred frozen dataclasses load in a quarter of the time?
 
-`dataclasses` compiles six methods anew for every class, which is most of what importing the facts would cost a quick
-doctor. Here equality, hash, text and the refusal to change are written once, and `__init__` is compiled when the first
-object of a class is made: a quick doctor makes objects of a quarter of the classes. Type checkers see the standard
-library's `dataclass`, so that nothing is lost on them.
+`dataclasses` compiles six methods for every class, which would dominate the import time of `mgpu doctor --quick`. Here
+equality, hash, repr and immutability are shared by all classes, and `__init__` is compiled when the first object of a
+class is created: a quick doctor creates objects of a quarter of the classes. Type checkers see the standard library's
+`dataclass`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: bool) -> Any:
-        """As `dataclasses.dataclass(frozen=True)`."""
+        """Decorate a class like `dataclasses.dataclass(frozen=True)`."""
         assert frozen
 
         def make(cls: type[T]) -> type[T]:
             for method in (_eq, _hash, _repr, _setattr, _delattr):
                 setattr(cls, method.__name__.replace("_", "__", 1) + "__", method)
-            cls.__init__ = _init_later(cls)
+            cls.__init__ = _lazy_init(cls)
             return dataclasses.dataclass(init=False, eq=False, repr=False)(cls)
 
         return make
 
 
-def _init_later(cls: Any) -> Callable[..., None]:
+def _lazy_init(cls: Any) -> Callable[..., None]:
     def __init__(self: Any, *args: Any, **keywords: Any) -> None:
         cls.__init__ = _compiled_init(cls)
         cls.__init__(self, *args, **keywords)
@@ -41,7 +41,7 @@ def _init_later(cls: Any) -> Callable[..., None]:
 
 
 def _compiled_init(cls: Any) -> Callable[..., None]:
-    """The `__init__` that `dataclasses` would make, but for the frozen fields, which it sets all at once."""
+    """Compile the `__init__` that `dataclasses` would generate, except that it sets all fields in one update."""
     parameters, values = [], []
     names: dict[str, Any] = {"_NOT_GIVEN": _NOT_GIVEN}
     for field in dataclasses.fields(cls):
@@ -74,12 +74,12 @@ def _hash(self: Any) -> int:
 
 
 def _repr(self: Any) -> str:
-    told = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
-    return f"{self.__class__.__qualname__}({told})"
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
+    return f"{self.__class__.__qualname__}({fields})"
 
 
 def _setattr(self: Any, name: str, value: object) -> None:
-    """`__init__` sets each field once; after that nothing changes."""
+    """Allow a field to be set once, by `__init__`."""
     if name in self.__dict__ or name not in self.__dataclass_fields__:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
     self.__dict__[name] = value

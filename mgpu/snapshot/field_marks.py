@@ -1,6 +1,6 @@
-"""What do the fields of a Snapshot declare (mgpu/snapshot/field_types.py)?
+"""Which marks do the fields of a Snapshot declare (mgpu/snapshot/field_types.py)?
 
-The types are read at the first use: a quick doctor does not need them.
+The types are read on first use, because a quick doctor does not need them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Marks:
-    """What one field declares."""
+    """The marks that one field declares."""
 
     compared: Compared = Compared()
     wording: Wording = Wording()
@@ -34,18 +34,18 @@ _NONE = Marks()
 
 
 def marks(where: str) -> Marks:
-    """The marks of a field (`Class.field`), or of the field that an entry (`Class.field.key`) belongs to."""
+    """Return the marks of a field (`Class.field`), or of the field that an entry (`Class.field.key`) belongs to."""
     return _marks().get(".".join(where.split(".", 2)[:2]), _NONE)
 
 
 def words_before(kind: str) -> str:
-    """The words before the fields of a class, with a space at the end; "" if it declares none."""
-    return _words_before().get(kind, "")
+    """Return the prefix for field names of a class in messages, with a trailing space; "" if none is declared."""
+    return _subject_prefixes().get(kind, "")
 
 
 @cache
 def marked_fields() -> Mapping[str, Any]:
-    """The type of every field in a Snapshot, at any depth, with its marks, by `Class.field`."""
+    """Return the type, with marks, of every field in a Snapshot at any depth, by `Class.field`."""
     fields: dict[str, Any] = {}
     kinds: list[type[Any]] = [Snapshot]
     for kind in kinds:
@@ -56,7 +56,7 @@ def marked_fields() -> Mapping[str, Any]:
 
 
 def parts(hint: Any) -> Iterator[Any]:
-    """A type and all its parts, at any depth, marks included."""
+    """Yield a type and all its parts, at any depth, marks included."""
     yield hint
     yield from getattr(hint, "__metadata__", ())
     for part in (hint.__origin__,) if hasattr(hint, "__metadata__") else typing.get_args(hint):
@@ -69,25 +69,25 @@ def _dataclasses(hint: Any) -> list[type[Any]]:
 
 @cache
 def _marks() -> Mapping[str, Marks]:
-    return {where: _of_type(tuple(parts(hint))) for where, hint in marked_fields().items()}
+    return {where: _marks_of_type(tuple(parts(hint))) for where, hint in marked_fields().items()}
 
 
-def _of_type(found: tuple[Any, ...]) -> Marks:
+def _marks_of_type(found: tuple[Any, ...]) -> Marks:
     return Marks(
-        _first(Compared, found, Compared()),
-        _first(Wording, found, Wording()),
-        _first(Measure, found, None),
-        _first(Redaction, found, Redaction("label")),
+        _first_of_kind(Compared, found, Compared()),
+        _first_of_kind(Wording, found, Wording()),
+        _first_of_kind(Measure, found, None),
+        _first_of_kind(Redaction, found, Redaction("label")),
         SecretByKey in found,
     )
 
 
-def _first(kind: type[Any], found: tuple[Any, ...], otherwise: T) -> T:
+def _first_of_kind(kind: type[Any], found: tuple[Any, ...], otherwise: T) -> T:
     return next((part for part in found if isinstance(part, kind)), otherwise)
 
 
 @cache
-def _words_before() -> Mapping[str, str]:
+def _subject_prefixes() -> Mapping[str, str]:
     return {
         part.__name__: f"{subject.name} "
         for hint in marked_fields().values()

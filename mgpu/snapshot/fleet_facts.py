@@ -1,4 +1,4 @@
-"""In which facts do the nodes of a job differ, and can they reach each other?"""
+"""Which facts differ between the nodes of a job, and can the nodes reach each other?"""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from mgpu.snapshot.networking import Interface
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact in which some nodes are not like most of their role."""
+    """A fact in which some nodes differ from most nodes of their role."""
 
     key: Label  # dotted, as in the Snapshot: "pytorch.version", "gpus.count"
-    what: Label  # what people call it: "torch", "GPUs"
-    value: Text | None  # theirs; None: they do not have it
-    usual: Text | None  # that of most
+    what: Label  # its name in messages: "torch", "GPUs"
+    value: Text | None  # on these nodes; None: they have no such item
+    usual: Text | None  # on most nodes
 
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Nodes that differ from most of their role in exactly the same facts."""
+    """Nodes that differ from most nodes of their role in exactly the same facts."""
 
-    role: Label  # what is compared with each other: "8 x H100-SXM"
+    role: Label  # only nodes of one role are compared: "8 x H100-SXM"
     nodes: tuple[Name, ...]
     differences: tuple[Difference, ...]
     of: int  # nodes in the role
-    second: bool = False  # so many that it is a population of its own, no outlier
-    tied: bool = False  # no value has a majority (two nodes): only the difference is known, not who is wrong
+    second: bool = False  # large enough to be a second population, not outliers
+    tied: bool = False  # no value has a majority (two nodes), so neither side is the outlier
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """A measured value of one node far from those of its role."""
+    """A measured value of one node that is far from the other nodes of its role."""
 
     node: Name
     key: Label
@@ -47,73 +47,74 @@ class Outlier:
 
 @dataclass(frozen=True)
 class NodeFault:
-    """What one node's own examination says against a run on it: an error of the doctor, or why it gave no answer."""
+    """A reason not to run on a node: an error its own doctor reported, or why it did not answer."""
 
     node: Name
-    id: Label  # of the check; "" where there was no answer
+    id: Label  # of the check; "" if the node did not answer
     text: Text
 
 
 @dataclass(frozen=True)
 class NodeDoor:
-    """How a node shows itself to the others: the name it calls itself, and where its ranks will say that they are."""
+    """The names and addresses of a node: its own host name, and the address its ranks will announce to the others."""
 
     node: Name
     hostname: Name
-    full_name: Text = ""  # with its domain: torchrun's agents tell it to each other
-    own_addresses: tuple[Label, ...] = ()  # of its own name, as it resolves it; empty: it does not
-    own_error: Text | None = None  # the resolver's words
-    address: Label = ""  # what its ranks will tell the others (gloo, or NCCL where there are GPUs)
-    origin: Label = "hostname"  # of that: GLOO_SOCKET_IFNAME, hostname, unresolvable, NCCL_SOCKET_IFNAME, interface
-    named: Mapping[str, Label] = field(default_factory=dict)  # the two variables, as they are set
+    full_name: Text = ""  # with its domain: torchrun's agents exchange it
+    own_addresses: tuple[Label, ...] = ()  # its own name resolved on this node; empty: does not resolve
+    own_error: Text | None = None  # the resolver's error
+    address: Label = ""  # announced to the other ranks (by gloo, or by NCCL if there are GPUs)
+    origin: Label = "hostname"  # of address: GLOO_SOCKET_IFNAME, hostname, unresolvable, NCCL_SOCKET_IFNAME, interface
+    named: Mapping[str, Label] = field(default_factory=dict)  # values of the two variables
     on_gpu: bool = False
     interfaces: tuple[Interface, ...] = ()
-    meeting_port: int | None = None  # where the ranks are to meet, if this is the head
-    meeting_error: Text | None = None  # why that port could not be had
+    meeting_port: int | None = None  # the rendezvous port, if this is the head node
+    meeting_error: Text | None = None  # why that port could not be opened
 
     def interface_of(self, address: str) -> Interface | None:
-        """The interface that has this address."""
+        """Return the interface that has this address."""
         return next((one for one in self.interfaces if address in one.addresses), None)
 
 
 @dataclass(frozen=True)
 class NodePath:
-    """Whether one node reaches another as the ranks will: measured from `node`."""
+    """Whether one node reaches another the way the ranks will, measured from `node`."""
 
     node: Name
     peer: Name
-    # name, full_name: what is tried is what that means here; head: where all meet; else an interface
+    # name, full_name: the peer's name as resolved on `node`; head: the rendezvous endpoint; else an interface
     via: Label = "name"
-    name: Name = ""  # what was resolved
-    tried: tuple[Label, ...] = ()  # the addresses; empty: the name did not resolve
-    connected: bool | None = None  # on a port like those the ranks take; None: not tried
+    name: Name = ""  # the name that was resolved
+    tried: tuple[Label, ...] = ()  # the addresses tried; empty: the name did not resolve
+    connected: bool | None = None  # on an ephemeral port, as the ranks use; None: not tried
     error: Text | None = None
-    bulk: bool | None = None  # more than fits a packet went through as well
-    stalled: Label | None = None  # there, back: the direction in which nothing came through
+    bulk: bool | None = None  # data larger than one packet arrived
+    stalled: Label | None = None  # there, back: the direction in which no data arrived
     round_trip_s: float | None = None
     mbit_per_s: float | None = None
 
 
-OTHER_MGPU = "mgpu there is "  # why a node is missing that answered: its answers may mean something else
+# Prefix of the reason for a node that answered, but with answers that may mean something else.
+OTHER_MGPU = "mgpu there is "
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Several nodes, examined in one go and compared."""
+    """Several nodes, examined at the same time and compared."""
 
     nodes: tuple[Name, ...]  # that answered, in order
     missing: Mapping[str, Text] = field(default_factory=dict)  # nodes that did not -> why
-    classes: tuple[NodeClass, ...] = ()  # of nodes with differences; those that are like most have none
+    classes: tuple[NodeClass, ...] = ()  # only nodes with differences
     outliers: tuple[Outlier, ...] = ()
-    faults: tuple[NodeFault, ...] | None = ()  # None: the nodes were not judged one by one
-    clock_offsets_s: Mapping[Label, float] | None = None  # against the median; only where all were asked at once
-    unshared: Mapping[str, tuple[Text, ...]] | None = None  # folder that the job needs -> nodes that do not see it
+    faults: tuple[NodeFault, ...] | None = ()  # None: the nodes were not checked one by one
+    clock_offsets_s: Mapping[Label, float] | None = None  # relative to the median; only if queried at once
+    unshared: Mapping[str, tuple[Text, ...]] | None = None  # folder the job needs -> nodes without it
     doors: tuple[NodeDoor, ...] = ()
     paths: tuple[NodePath, ...] | None = None  # None: not tried
-    compared: int = 0  # how many facts were compared
-    roles: Mapping[str, tuple[Name, ...]] = field(default_factory=dict)  # role -> its nodes, the most first
-    known: tuple[Label, ...] = ()  # facts that two nodes of a role have at least: driver, gpus, files ...
-    scattered: tuple[Label, ...] = ()  # facts that almost every node has another value of: nothing to compare
-    together: bool = False  # they are to run one job
-    unread: Mapping[str, Label] = field(default_factory=dict)  # facts no node of a role knows, asked in vain -> why
-    strangers: tuple[Text, ...] = ()  # files among those of the nodes that were never a machine: n1.json
+    compared: int = 0  # number of facts compared
+    roles: Mapping[str, tuple[Name, ...]] = field(default_factory=dict)  # role -> its nodes, largest role first
+    known: tuple[Label, ...] = ()  # facts known on at least two nodes of a role: driver, gpus, files ...
+    scattered: tuple[Label, ...] = ()  # facts with a different value on almost every node: not compared
+    together: bool = False  # the nodes will run one job
+    unread: Mapping[str, Label] = field(default_factory=dict)  # facts not read on any node of a role -> why
+    strangers: tuple[Text, ...] = ()  # files that are not the Snapshot of a node: n1.json

@@ -1,20 +1,20 @@
-"""Does somebody else work on this GPU? Then nothing of ours loads it unasked."""
+"""Is another process using this GPU? If so, mgpu does not load it without --allow-busy."""
 
 from __future__ import annotations
 
 from mgpu.snapshot import Config, Gpu, Snapshot
 
-# NVML does not list the processes everywhere (WSL, some containers). Above this somebody is there: an idle GPU's driver
-# keeps up to about 700 MiB for itself (B200).
+# NVML does not list processes everywhere (WSL, some containers). More memory in use than this means that a process uses
+# the GPU: on an idle GPU the driver reserves up to about 700 MiB (B200).
 _IDLE_BYTES = 1 << 30
 
 
-def why(gpu: Gpu) -> str | None:
-    """Who works on it, or why that cannot be told; None when it is free."""
+def busy_reason(gpu: Gpu) -> str | None:
+    """Return which process uses the GPU, or why that could not be determined; None if the GPU is free."""
     others = [p for p in gpu.processes or () if p.kind == "compute" and p.mine is not True]
     if others:
         who = f"{others[0].user}'s process" if others[0].user else "a process"
-        return f"{who} (pid {others[0].pid}) computes on it"
+        return f"{who} (pid {others[0].pid}) is using it"
     if gpu.processes is None and (gpu.memory_used_bytes is None or gpu.memory_used_bytes > _IDLE_BYTES):
         used = "an unknown amount" if gpu.memory_used_bytes is None else f"{gpu.memory_used_bytes >> 20} MiB"
         return f"its processes are not listed, and {used} of its memory is in use"
@@ -22,17 +22,17 @@ def why(gpu: Gpu) -> str | None:
 
 
 def worked_on(config: Config, snapshot: Snapshot, *, cpu: bool = False) -> list[str]:
-    """The GPUs of this run that somebody works on, and who."""
+    """Return this run's GPUs that other processes are using, with the process: "GPU 1: ada's process ..."."""
     if cpu:
         return []
-    found = ((gpu.index, why(gpu)) for gpu in gpus_of(snapshot, config.ranks_here))
+    found = ((gpu.index, busy_reason(gpu)) for gpu in gpus_of(snapshot, config.ranks_here))
     return [f"GPU {index}: {reason}" for index, reason in found if reason]
 
 
 def gpus_of(snapshot: Snapshot, count: int | None) -> list[Gpu]:
-    """The GPUs of this machine's ranks, in CUDA's order: rank 0 has the first.
+    """Return the GPUs of this node's ranks, in CUDA's order: rank 0 uses the first.
 
-    accelerate puts the config's gpu_ids in place of CUDA_VISIBLE_DEVICES, so that they count from all GPUs.
+    accelerate sets CUDA_VISIBLE_DEVICES to the config's gpu_ids, so these are indices into all GPUs.
     """
     gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
     order = snapshot.visible.gpus if snapshot.visible is not None else tuple(gpus)

@@ -1,6 +1,6 @@
-"""What GPUs does the machine have, in what state are they, and what did they do when they were used?
+"""Which GPUs does the machine have, what is their state, and how did they perform in tests?
 
-Units are in the names of the fields. GPU indices are NVML's (PCI order), never CUDA's.
+Field names end in units. GPU indices are NVML's (PCI order), never CUDA's.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from mgpu.snapshot.field_types import (
 
 @dataclass(frozen=True)
 class Driver:
-    """The NVIDIA driver as NVML, /proc and the PCI bus tell it."""
+    """The NVIDIA driver as reported by NVML, /proc and the PCI bus."""
 
-    # NVML's own name of the code nvmlInit returned, None when it answered
-    nvml_error: Annotated[Same[Label | None], Wording("NVML", none="it answers")]
+    # NVML's name for the error code of nvmlInit; None: success
+    nvml_error: Annotated[Same[Label | None], Wording("NVML", none="responding")]
     nvml_detail: History[Text | None]
     version: Annotated[Same[Version | None], Wording("driver")]
-    # highest CUDA the driver serves (cuDriverGetVersion through NVML)
-    cuda_version: Annotated[tuple[int, int] | None, Wording("CUDA of the driver")]
+    # highest CUDA version the driver supports (nvmlSystemGetCudaDriverVersion)
+    cuda_version: Annotated[tuple[int, int] | None, Wording("driver CUDA")]
     nvml_version: Annotated[Same[Version | None], Wording("NVML version")]
-    # /sys/module/nvidia/version: the module that is loaded
+    # /sys/module/nvidia/version: the loaded module
     module_version: Annotated[Same[Version | None], Wording("driver module")]
     # NVIDIA display/3D controllers on the PCI bus
     pci_gpus: Annotated[Same[int | None], Wording("GPUs on the PCI bus")]
     device_nodes: Annotated[Same[tuple[Label, ...]], Wording("device nodes")] = ()  # /dev/nvidia*, /dev/dxg
     uvm_loaded: bool | None = None
-    nodes_denied: Same[tuple[Label, ...] | None] = None  # those CUDA opens and this user may not; None: not looked
-    nodes_group: History[Text | None] = None  # the group that owns the first of them, when being in it would help
-    modprobe: bool | None = None  # the setuid helper that loads nvidia-uvm at the first use is installed
-    imex_channels: Same[int | None] = None  # how many /dev/nvidia-caps-imex-channels/channel* there are
-    imex_usable: bool | None = None  # this user may open one of them; None: there are none
-    # how long nvmlInit took
-    # The first look after a boot takes several times as long.
-    init_s: Annotated[Moment[float | None], Measure("high", share=2.0, least=1, what="start of NVML")] = None
+    nodes_denied: Same[tuple[Label, ...] | None] = None  # nodes that CUDA opens and this user cannot; None: not checked
+    nodes_group: History[Text | None] = None  # group of the first denied node, if membership would grant access
+    modprobe: bool | None = None  # nvidia-modprobe, the setuid helper that loads nvidia-uvm on first use, is installed
+    imex_channels: Same[int | None] = None  # number of /dev/nvidia-caps-imex-channels/channel*
+    imex_usable: bool | None = None  # this user can open one of them; None: there are none
+    # Duration of nvmlInit.
+    # The first call after a boot takes several times as long.
+    init_s: Annotated[Moment[float | None], Measure("high", share=2.0, least=1, what="NVML start time")] = None
 
     @property
     def any_gpu(self) -> bool:
-        """Whether anything at all says that this machine has an NVIDIA GPU."""
-        if self.nvml_error == "DRIVER_NOT_LOADED" and not self.device_nodes:  # a login node may have just the package
+        """Whether there is any sign that this machine has an NVIDIA GPU."""
+        if self.nvml_error == "DRIVER_NOT_LOADED" and not self.device_nodes:  # a login node may have only the package
             return self.pci_gpus != 0 or self.module_version is not None
         if self.nvml_error != "LIBRARY_NOT_FOUND":
             return True
@@ -78,7 +78,7 @@ class NvmlWait:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process NVML lists on a GPU. `user` is None for one this pid namespace does not show."""
+    """A process that NVML lists on a GPU. `user` is None if the process is not visible in this PID namespace."""
 
     pid: Pid
     kind: Literal["compute", "graphics"]
@@ -102,7 +102,7 @@ class NvLink:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as NVML shows it. A field is None when the call is not supported or failed; `gaps` has the errors."""
+    """One GPU as NVML reports it. A field is None if the call is not supported or failed; `gaps` has the errors."""
 
     index: Assigned[int]
     uuid: Identity[Label | None]
@@ -114,7 +114,7 @@ class Gpu:
     memory_free_bytes: Moment[int | None]
     numa_node: Identity[int | None] = None
     cpus_near: Identity[Label | None] = None
-    # Idle and loaded GPUs are 20 to 50 C apart, neighbours in one rack up to 10 C (hot aisle).
+    # Idle and loaded GPUs differ by 20 to 50 C, neighbors in one rack by up to 10 C (hot aisle).
     temperature_c: Annotated[Moment[int | None], Measure("high", least=15, what="hottest GPU")] = None
     temperature_slowdown_c: Same[int | None] = None
     power_w: Moment[float | None] = None
@@ -130,31 +130,31 @@ class Gpu:
     ecc_enabled: Annotated[bool | None, Wording(of_nodes="ECC")] = None
     ecc_pending: bool | None = None
     ecc_uncorrected_volatile: Annotated[History[int | None], Wording("uncorrected ECC errors")] = None
-    ecc_uncorrected_aggregate: Annotated[History[int | None], Wording("uncorrected ECC errors ever")] = None
+    ecc_uncorrected_aggregate: Annotated[History[int | None], Wording("uncorrected ECC errors (lifetime)")] = None
     rows_remapped_uncorrectable: History[int | None] = None
     rows_remap_pending: bool | None = None
     rows_remap_failed: bool | None = None
     retired_pages_pending: bool | None = None
     serial: Assigned[Serial | None] = None
-    minor: Assigned[int | None] = None  # its node is /dev/nvidia<minor>
+    minor: Assigned[int | None] = None  # its device node is /dev/nvidia<minor>
     virtualization: Same[int | None] = None  # nvmlGpuVirtualizationMode_t: 0 none, 1 passed through, 2 vGPU …
-    memory_reserved_bytes: Moment[int | None] = None  # by driver and firmware; part of what is used
+    memory_reserved_bytes: Moment[int | None] = None  # by driver and firmware; included in memory_used_bytes
     bar1_total_bytes: Near[int | None] = None
     bar1_used_bytes: Moment[int | None] = None
     ecc_corrected_volatile: Moment[int | None] = None
     ecc_sram_threshold_exceeded: bool | None = None
-    rows_banks_without_spare: History[int | None] = None  # memory banks that have no spare row left
+    rows_banks_without_spare: History[int | None] = None  # memory banks without a spare row left
     retired_pages: History[int | None] = None
-    repair_pending: bool | None = None  # a repair of a memory channel or TPC waits for a reset
+    repair_pending: bool | None = None  # a repair of a memory channel or TPC takes effect at the next reset
     memory_unrepairable: bool | None = None
     inforom_valid: bool | None = None
     memory_temperature_c: Annotated[Moment[int | None], Measure("high", least=15, what="hottest GPU memory")] = None
     memory_temperature_max_c: Same[int | None] = None
-    temperature_max_c: Same[int | None] = None  # highest it should operate at, below the slowdown
-    temperature_margin_c: Moment[int | None] = None  # distance to the nearest slowdown
+    temperature_max_c: Same[int | None] = None  # highest operating temperature, below the slowdown threshold
+    temperature_margin_c: Moment[int | None] = None  # degrees below the nearest slowdown threshold
     sm_clock_mhz: Moment[int | None] = None
     sm_clock_max_mhz: Same[int | None] = None
-    application_clock_mhz: Same[int | None] = None  # as somebody set it
+    application_clock_mhz: Same[int | None] = None  # as set by a user or an administrator
     application_clock_default_mhz: Same[int | None] = None
     performance_state: Moment[int | None] = None  # 0 fastest … 15; an idle GPU is at 8 or above
     display_active: Moment[bool | None] = None
@@ -162,28 +162,28 @@ class Gpu:
     gsp_firmware: Annotated[Same[Version | None], Wording(of_nodes="GSP firmware")] = None
     pcie_width: Same[int | None] = None
     pcie_width_max: Same[int | None] = None
-    pcie_generation: Moment[int | None] = None  # now; lower when idle
+    pcie_generation: Moment[int | None] = None  # current; lower when idle
     pcie_replays: Moment[int | None] = None  # since the driver was loaded
-    pcie_generation_max: Same[int | None] = None  # what GPU and slot can do together
-    pcie_generation_max_gpu: Same[int | None] = None  # what the GPU alone can do
+    pcie_generation_max: Same[int | None] = None  # maximum of GPU and slot together
+    pcie_generation_max_gpu: Same[int | None] = None  # maximum of the GPU alone
     recovery_action: Same[int | None] = None  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
     fabric_state: Same[int | None] = None  # 0 not supported, 1 not started, 2 in progress, 3 completed
-    fabric_status: Same[int | None] = None  # an NVML return code, meaningful when completed
+    fabric_status: Same[int | None] = None  # an NVML return code, meaningful if the state is completed
     fabric_health_mask: Same[int | None] = None  # nvml.h NVML_GPU_FABRIC_HEALTH_MASK_*
     fabric_clique: Identity[int | None] = None
-    # UUID of the NVLink domain over several nodes; None where there is none
+    # UUID of the multi-node NVLink domain; None: no domain
     fabric_cluster: Identity[Label | None] = None
     c2c_enabled: bool | None = None  # NVLink-C2C to a Grace CPU
     nvlinks: Annotated[Same[tuple[NvLink, ...] | None], Wording(of_nodes="active NVLinks per GPU")] = ()
     processes: Moment[tuple[GpuProcess, ...] | None] = None
-    # NVML's code when the GPU itself does not answer (GPU_IS_LOST …)
-    lost: Annotated[Same[Label | None], Wording("state", none="it answers")] = None
-    permitted: bool = True  # False: NVML counts it, but this process may not open it (cgroup, Slurm)
-    trouble: Moment[tuple[Text, ...]] = ()  # calls it answered with an error: "ecc_enabled: NVML: UNKNOWN"
+    # NVML's error code if the GPU does not respond (GPU_IS_LOST …)
+    lost: Annotated[Same[Label | None], Wording("state", none="responding")] = None
+    permitted: bool = True  # False: NVML lists it, but this process cannot open it (cgroup, Slurm)
+    trouble: Moment[tuple[Text, ...]] = ()  # NVML calls that failed: "ecc_enabled: NVML: UNKNOWN"
 
     @property
     def nvlinks_active(self) -> int | None:
-        """How many of its NVLinks are up; None when they could not be read."""
+        """Number of active NVLinks; None if they could not be read."""
         return None if self.nvlinks is None else sum(link.active for link in self.nvlinks)
 
 
@@ -206,7 +206,7 @@ class Link:
 
     @property
     def name(self) -> str:
-        """As `nvidia-smi topo -m` prints it."""
+        """The link as `nvidia-smi topo -m` prints it."""
         if self.nvlinks is None:
             return "?"
         return f"NV{self.nvlinks}" if self.nvlinks else self.topology or "?"
@@ -214,51 +214,51 @@ class Link:
 
 @dataclass(frozen=True)
 class Visible:
-    """What CUDA_VISIBLE_DEVICES leaves of the GPUs, by the CUDA driver's own rules (CUDA Programming Guide)."""
+    """The GPUs that CUDA_VISIBLE_DEVICES selects, by the CUDA driver's rules (CUDA Programming Guide)."""
 
     value: Label | None  # None: not set
-    gpus: tuple[int, ...]  # NVML indices, in the order CUDA numbers them; cuda:0 is the first
-    mig: Label | None = None  # the first MIG instance that is named
-    stopped_by: Label | None = None  # the first entry CUDA does not accept; it and all after it are ignored
-    why: Label | None = None  # what is wrong with that entry
+    gpus: tuple[int, ...]  # NVML indices, in CUDA's order; cuda:0 is the first
+    mig: Label | None = None  # the first MIG instance listed
+    stopped_by: Label | None = None  # the first entry CUDA rejects; CUDA ignores it and all entries after it
+    why: Label | None = None  # why CUDA rejects that entry
     ignored: tuple[Label, ...] = ()
-    by_number: bool = False  # entries are integers, so CUDA_DEVICE_ORDER decides what they mean
-    more_mig: tuple[Label, ...] = ()  # further instances: drivers from 570 on show a process all of them
+    by_number: bool = False  # entries are integers, whose meaning depends on CUDA_DEVICE_ORDER
+    more_mig: tuple[Label, ...] = ()  # further instances: drivers since 570 expose all of them to a process
 
 
 @dataclass(frozen=True)
 class PeerCopy:
-    """A copy from one GPU to another that was really made (`--deep`)."""
+    """The result of a real copy from one GPU to another (`--deep`)."""
 
     to: int  # NVML index
-    access: bool | None = None  # CUDA says that the two reach each other's memory
-    intact: bool | None = None  # what arrived is what was sent; None: no copy came to its end
+    access: bool | None = None  # CUDA reports peer access between the two
+    intact: bool | None = None  # the data arrived unchanged; None: no copy completed
     error: Text | None = None
 
 
 @dataclass(frozen=True)
 class GpuRun:
-    """What one GPU did when it was really used (`--deep`), in a process of its own."""
+    """The result of using one GPU (`--deep`), in a process of its own."""
 
     index: Identity[int]  # NVML's
-    uuid: Identity[Label | None]  # as CUDA_VISIBLE_DEVICES named it to the process
+    uuid: Identity[Label | None]  # as set in the process's CUDA_VISIBLE_DEVICES
     ended: Literal["done", "failed", "hung", "died", "skipped"]
-    stage: Literal["library", "init", "context", "memory", "torch", "kernel", "peers"]  # how far it came
-    model: Same[Label | None] = None  # GPUs are compared with others of the same
+    stage: Literal["library", "init", "context", "memory", "torch", "kernel", "peers"]  # the last stage reached
+    model: Same[Label | None] = None  # only GPUs of the same model are compared
     multiprocessors: Same[int | None] = None
-    code: Same[int | None] = None  # CUDA's own error number
-    name: Same[Label | None] = None  # … as libcuda names it: CUDA_ERROR_SYSTEM_NOT_READY
-    detail: History[Text | None] = None  # the call that failed, torch's words, why it was skipped, the signal
-    seconds: Annotated[float | None, Measure("high", share=0.5, least=1, unit=" s", what="kernel on a GPU")] = None
-    cuda_version: tuple[int, int] | None = None  # of the libcuda that answered
-    libcuda: Same[Text | None] = None  # the file this process really mapped
+    code: Same[int | None] = None  # CUDA error number
+    name: Same[Label | None] = None  # name of the CUDA error: CUDA_ERROR_SYSTEM_NOT_READY
+    detail: History[Text | None] = None  # the failed call, torch's message, the reason it was skipped, or the signal
+    seconds: Annotated[float | None, Measure("high", share=0.5, least=1, unit=" s", what="GPU kernel time")] = None
+    cuda_version: tuple[int, int] | None = None  # of the loaded libcuda
+    libcuda: Same[Text | None] = None  # the file the process mapped
     memory_free_bytes: History[int | None] = None
-    memory_intact: bool | None = None  # a pattern came back from its memory as it was written
-    no_kernel: Same[Text | None] = None  # why no kernel was tried: torch is not installed …
-    results: Mapping[str, Label] = field(default_factory=dict)  # fp32, bf16, fp16 -> digest of the same computation
-    unsteady: Same[tuple[Label, ...]] = ()  # precisions in which it gave another result the second time
-    not_finite: Same[tuple[Label, ...]] = ()  # precisions in which it gave NaN or infinity
-    nccl_path: Same[Text | None] = None  # the libnccl this process really mapped
-    nccl_version: Same[Version | None] = None  # what that file answers
+    memory_intact: bool | None = None  # a test pattern was read back from its memory unchanged
+    no_kernel: Same[Text | None] = None  # why no kernel was run: torch is not installed …
+    results: Mapping[str, Label] = field(default_factory=dict)  # fp32, bf16, fp16 -> digest of the result
+    unsteady: Same[tuple[Label, ...]] = ()  # precisions in which the second result differed
+    not_finite: Same[tuple[Label, ...]] = ()  # precisions in which the result had NaN or infinity
+    nccl_path: Same[Text | None] = None  # the libnccl the process mapped
+    nccl_version: Same[Version | None] = None  # reported by that file
     peers: History[tuple[PeerCopy, ...]] = ()
-    no_peers: History[Text | None] = None  # why no copy to another GPU was tried
+    no_peers: History[Text | None] = None  # why no copy to another GPU was attempted

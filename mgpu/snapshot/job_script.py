@@ -16,82 +16,83 @@ class Directive:
     """An option of an #SBATCH line."""
 
     line: int  # counted from 1
-    option: Label  # its long name, for a short one as well: "ntasks-per-node"; one that Slurm does not know: as written
-    value: Text | None = None  # None: it has none
+    option: Label  # its long name, also if the short one is used: "ntasks-per-node"; unknown to Slurm: as written
+    value: Text | None = None  # None: no value
     written: Text = ""  # "-N 2"
-    obeyed: bool = True  # False: it stands below the first command, where Slurm does not look
+    obeyed: bool = True  # False: it comes after the first command, where Slurm ignores it
 
 
 @dataclass(frozen=True)
 class JobText:
-    """Something in a job script that is not what it seems."""
+    """Something in a job script that does not do what it seems to."""
 
     line: int
-    # spaced: "# SBATCH"; disabled: "##SBATCH"; blank: after the backslash that was to continue the line; remark: a
-    # comment after it; ended: a comment line amid a continued command; dash, quote: a typographic one in a command;
-    # secret: a password or token in plain text; loose: an #SBATCH line that Slurm reads otherwise than it was meant
+    # spaced: "# SBATCH"; disabled: "##SBATCH"; blank: a space after the backslash of a continued line; remark: a
+    # comment after that backslash; ended: a comment line inside a continued command; dash, quote: a typographic
+    # character in a command; secret: a password or token in plain text; loose: an #SBATCH line that Slurm reads
+    # differently than intended
     kind: Literal["spaced", "disabled", "blank", "remark", "ended", "dash", "quote", "secret", "loose"]
-    text: Text  # of a secret: the name it is given
+    text: Text  # if secret: the name of the variable or option
 
 
 @dataclass(frozen=True)
 class JobVariable:
-    """A variable (or a command substitution) in a command's words: its value is known only in the job."""
+    """A variable (or a command substitution) in a command, whose value is known only in the job."""
 
-    name: Text  # "SLURM_NODEID"; of a substitution its whole text: "$(hostname -i)"
-    word: int  # place in the command's words
-    on_node: bool  # a shell that srun started expands it, on each node; else the batch shell, once
+    name: Text  # "SLURM_NODEID"; a substitution's whole text: "$(hostname -i)"
+    word: int  # index in the command's words
+    on_node: bool  # expanded on each node, by a shell that srun started; else once, by the batch shell
     line: int = 0
-    unset: bool = False  # the script gives it a value, and does not export it: this shell does not know it
-    runs: tuple[Text, ...] = ()  # of a substitution: the commands it comes to, in functions as well
+    unset: bool = False  # the script sets it without exporting it, so this shell does not have it
+    runs: tuple[Text, ...] = ()  # if a substitution: the commands it runs, also in functions
 
 
 @dataclass(frozen=True)
 class JobCommand:
-    """A command, as the shell would come to it. Variables that the script gives a value are put in."""
+    """A command as the shell would run it. Variables that the script sets are replaced by their values."""
 
-    line: int  # of its first word
-    words: tuple[Text, ...]  # without quotes; what is not known stands as "$NAME", "$((...))"; secrets masked
+    line: int  # of the first of its words
+    words: tuple[Text, ...]  # without quotes; unknown values stay "$NAME", "$((...))"; secrets masked
     variables: tuple[JobVariable, ...] = ()
     through: tuple[Label, ...] = ()  # programs that start it, outermost first: "srun", "bash", "apptainer"
-    step: int | None = None  # the srun that starts it: its place in JobScript.commands
-    env: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # given for it alone: NAME=value COMMAND
-    launcher: Launcher | None = None  # python: a training script without any
-    script: int | None = None  # of a launcher: the place of its training script (of -m: of the module) in `words`
-    background: bool = False  # with & at its end
-    unsure: bool = False  # in a branch of an if, a loop: it may not run, or several times
+    step: int | None = None  # index in JobScript.commands of the srun that starts it
+    env: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # set for this command only: NAME=value COMMAND
+    launcher: Launcher | None = None  # python: a training script started without a launcher
+    script: int | None = None  # if a launcher: index in `words` of its training script (with -m: of the module)
+    background: bool = False  # ends with &
+    unsure: bool = False  # in an if or a loop: it may not run, or run several times
     inner: bool = False  # inside $( )
-    lines: tuple[int, ...] = ()  # of each word
-    statement: int = 1  # the line at which the script's own statement begins that comes to it: an if, a call
+    lines: tuple[int, ...] = ()  # line of each word
+    statement: int = 1  # first line of the top-level statement that runs it: an if, a call
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Of a launcher: its own options, without its name and the training script."""
+        """A launcher's own options, without its name and the training script."""
         return self.words[1 : self.script]
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether it is a launcher, not a training script that is started without one."""
+        """Whether it is a launcher, not a training script started without one."""
         return self.launcher is not None and KNOWN[self.launcher].starts_ranks
 
 
 @dataclass(frozen=True)
 class JobSet:
-    """A variable that a job script gives a value."""
+    """A variable that a job script sets."""
 
     line: int
     name: Label
-    value: Text  # as a word of a command has it
+    value: Text  # in the form of a word of a command
     exported: bool = False
     on_node: bool = False  # by a shell that srun started
     variables: tuple[JobVariable, ...] = ()  # in its value
-    raw: Text = ""  # as it stands in the script
-    statement: int = 1  # as of a command
+    raw: Text = ""  # as written in the script
+    statement: int = 1  # as in JobCommand
 
 
 @dataclass(frozen=True)
 class JobTrap:
-    """What a job script does on a signal."""
+    """A trap: the action of a job script on a signal."""
 
     line: int
     signals: tuple[Label, ...]  # without SIG
@@ -100,35 +101,35 @@ class JobTrap:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """A folder to which a job's output is to go."""
+    """A folder to which a job's output is written."""
 
     line: int
     path: Text
-    exists: bool | None  # None: that depends on the job
+    exists: bool | None  # None: depends on the job
 
 
 @dataclass(frozen=True)
 class JobScript:
-    """A shell script for Slurm, as its text tells it: nothing of it was run but `bash -n`."""
+    """A shell script for Slurm, parsed from its text. It is not run; only `bash -n` checks it."""
 
     path: Text
-    error: Label | None = None  # why nothing of it could be read
+    error: Label | None = None  # why it could not be read
     lines: int = 0
     shebang: Label | None = None  # "#!/bin/bash"
-    crlf_line: int | None = None  # the first line that ends as on Windows
-    syntax: Text | None = None  # what bash -n says of it
+    crlf_line: int | None = None  # the first line with a Windows line ending
+    syntax: Text | None = None  # the error that bash -n reports
     syntax_line: int | None = None
-    syntax_unread: Label | None = None  # why bash -n did not tell
+    syntax_unread: Label | None = None  # why bash -n gave no result
     directives: tuple[Directive, ...] = ()
     texts: tuple[JobText, ...] = ()
-    commands: tuple[JobCommand, ...] = ()  # in the order of the script; those inside another come after it
+    commands: tuple[JobCommand, ...] = ()  # in script order; a nested command follows the outer one
     sets: tuple[JobSet, ...] = ()
     traps: tuple[JobTrap, ...] = ()
-    sourced: tuple[Text, ...] = ()  # files it takes commands from, which were not read
+    sourced: tuple[Text, ...] = ()  # files it sources, which were not read
     stops_at_errors: bool = False  # set -e
     folders: tuple[JobFolder, ...] = ()
-    config: Text | None = None  # the accelerate config that its launcher is given, as the words have it
-    cut: bool = False  # there was more than is told here
+    config: Text | None = None  # the accelerate config passed to its launcher, as written
+    cut: bool = False  # truncated: the script contains more than is listed here
 
     @property
     def launches(self) -> tuple[JobCommand, ...]:
@@ -137,12 +138,12 @@ class JobScript:
 
     @property
     def first_launch_line(self) -> int | None:
-        """The line, from 1, at which the statement begins that starts the first ranks, all around it included."""
+        """First line, from 1, of the top-level statement that starts the first ranks."""
         certain = [one for one in self.launches if one.starts_ranks]
         found = certain or [one for one in self.launches if one.step is not None] or self.launches
         return found[0].statement if found else None
 
     def directive(self, *options: str) -> Directive | None:
-        """The last line that gives one of these options, of those that Slurm obeys."""
+        """Return the last directive, of those that Slurm reads, with one of these options."""
         given = [directive for directive in self.directives if directive.obeyed and directive.option in options]
         return given[-1] if given else None

@@ -1,4 +1,4 @@
-"""How is a dataclass read from JSON, strictly, by the types of its fields?"""
+"""How is a dataclass read from JSON, strictly by the types of its fields?"""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any, Literal, TypeVar
 
 from mgpu.errors import clipped
 
-_TOO_LARGE = 1 << 64  # no counter of a kernel or driver reaches it
-_LONGEST_NAME = 4096  # characters; a path has no more
+_TOO_LARGE = 1 << 64  # larger than any kernel or driver counter
+_LONGEST_NAME = 4096  # characters; the maximum length of a path
 _NAMES = frozenset({"name", "hostname", "host", "node", "os", "kernel", "machine", "uuid", "serial", "version", "user"})
 
 T = TypeVar("T")
 
 
 class BadSnapshot(ValueError):
-    """A saved Snapshot that cannot be read: which key, and what is wrong with it."""
+    """A saved Snapshot that cannot be read. The message has the key and the reason."""
 
     def __init__(self, message: str) -> None:
         super().__init__(clipped(message, 300))
@@ -30,9 +30,9 @@ class BadSnapshot(ValueError):
 
 @cache
 def marked_hints_of(kind: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a dataclass's fields with the marks of mgpu/snapshot/field_types.py.
+    """Return the types of a dataclass's fields, with the marks of mgpu/snapshot/field_types.py.
 
-    One compilation for each class: `typing.get_type_hints` needs one for each field, and twice the time.
+    Compiles once per class: `typing.get_type_hints` compiles once per field and takes twice as long.
     """
     hints: dict[str, Any] = {}
     for base in reversed(typing.cast("type[Any]", kind).__mro__):
@@ -44,12 +44,12 @@ def marked_hints_of(kind: Callable[..., Any]) -> dict[str, Any]:
 
 @cache
 def hints_of(kind: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
+    """Return the types of a dataclass's fields, without marks."""
     return {name: _unmarked(hint) for name, hint in marked_hints_of(kind).items()}
 
 
 def _unmarked(hint: Any) -> Any:
-    """A type without marks, at any depth."""
+    """Return a type without marks, at any depth."""
     while hasattr(hint, "__metadata__"):
         hint = hint.__origin__
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -69,46 +69,48 @@ def decode(kind: Callable[..., T], data: Any, path: str) -> T:
     if unknown := sorted(set(data) - set(hints)):
         raise BadSnapshot(f"{path}{'.' if path else ''}{unknown[0]}: unknown key")
     try:
-        return kind(**{key: _value(hints[key], value, f"{path}.{key}" if path else key) for key, value in data.items()})
+        return kind(
+            **{key: _decode_value(hints[key], value, f"{path}.{key}" if path else key) for key, value in data.items()}
+        )
     except TypeError as error:
         raise BadSnapshot(f"{path or 'the file'}: {str(error).partition('() ')[2]}") from None
 
 
-def _value(hint: Any, data: Any, path: str) -> Any:
-    """One value, by its type hint."""
+def _decode_value(hint: Any, data: Any, path: str) -> Any:
+    """Return one value, checked and converted by its type hint."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return data
     if origin in (typing.Union, types.UnionType):
         if data is None and type(None) in args:
             return None
-        return _value(next(a for a in args if a is not type(None)), data, path)
+        return _decode_value(next(a for a in args if a is not type(None)), data, path)
     if origin is Literal:
         if data not in args or isinstance(data, bool):
-            raise BadSnapshot(f"{path}: {data!r} is none of {', '.join(map(repr, args))}")
+            raise BadSnapshot(f"{path}: {data!r} is not one of {', '.join(map(repr, args))}")
         return data
     if origin is tuple:
         if not isinstance(data, list | tuple):
             raise BadSnapshot(f"{path}: expected a list, got {type(data).__name__}")
         if args[-1] is Ellipsis:
-            return tuple(_value(args[0], item, f"{path}[{i}]") for i, item in enumerate(data))
+            return tuple(_decode_value(args[0], item, f"{path}[{i}]") for i, item in enumerate(data))
         if len(data) != len(args):
             raise BadSnapshot(f"{path}: expected {len(args)} items, got {len(data)}")
-        return tuple(_value(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(args, data, strict=True)))
+        return tuple(_decode_value(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(args, data, strict=True)))
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(data, dict):
             raise BadSnapshot(f"{path}: expected an object, got {type(data).__name__}")
-        return {key: _value(args[1], item, f"{path}.{key}") for key, item in data.items()}
+        return {key: _decode_value(args[1], item, f"{path}.{key}") for key, item in data.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return decode(hint, data, path)
     if type(data) is str and len(data) > _LONGEST_NAME and path.rpartition(".")[2] in _NAMES:
-        raise BadSnapshot(f"{path}: a name of {len(data):,} characters")
+        raise BadSnapshot(f"{path}: name too long ({len(data):,} characters)")
     if type(data) is int and abs(data) >= _TOO_LARGE:
-        raise BadSnapshot(f"{path}: a number of {len(str(abs(data)))} digits")
+        raise BadSnapshot(f"{path}: number too large ({len(str(abs(data)))} digits)")
     if hint is float and type(data) is int:
         return float(data)
     if type(data) is not hint:
         raise BadSnapshot(f"{path}: expected {hint.__name__}, got {type(data).__name__}")
     if hint is float and not math.isfinite(data):
-        raise BadSnapshot(f"{path}: {data} is no number")
+        raise BadSnapshot(f"{path}: {data} is not a number")
     return data

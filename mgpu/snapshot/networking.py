@@ -1,4 +1,4 @@
-"""Which networks can the ranks use: names, interfaces, the rendezvous port, InfiniBand?"""
+"""Which networks can the ranks use: host names, interfaces, the rendezvous port, InfiniBand?"""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ InterfaceKind: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Interface:
-    """One network interface, as the kernel describes it to this network namespace."""
+    """One network interface in this network namespace, as the kernel reports it."""
 
     name: Identity[Label]
-    up: bool  # somebody switched it on
+    up: bool  # administratively enabled
     loopback: bool
     addresses: Assigned[tuple[Label, ...]]
-    virtual: bool  # docker0, virbr0 and the like: it ends in this machine, no other one is behind it
+    virtual: bool  # docker0, virbr0 and the like: local to this machine, no other machine is reachable through it
     mtu: Same[int | None] = None
     speed_mbit_per_s: Same[int | None] = None
     kind: InterfaceKind | None = None
-    running: bool | None = None  # … and it has a link: NCCL looks at no other
+    running: bool | None = None  # enabled and has a link: NCCL ignores all others
     full_duplex: bool | None = None
-    ipv4: bool | None = None  # it has an IPv4 address
-    ipv6: bool | None = None  # it has an IPv6 address, and not just ::1
-    routable: bool | None = None  # an address that is neither loopback nor link-local
+    ipv4: bool | None = None  # has an IPv4 address
+    ipv6: bool | None = None  # has an IPv6 address other than ::1
+    routable: bool | None = None  # has an address that is neither loopback nor link-local
 
 
 @dataclass(frozen=True)
 class Master:
-    """The machine where the ranks meet, as the environment names it."""
+    """The host of the rendezvous endpoint, as named in the environment or config."""
 
     name: Same[Name]
     origin: Literal["MASTER_ADDR", "SLURM_JOB_NODELIST", "config"]
     addresses: Identity[tuple[Label, ...]]  # empty: it does not resolve
-    error: History[Text | None]  # the resolver's words
-    local: Identity[bool | None] = None  # one of them is an address of this machine
-    interface: Identity[Label | None] = None  # the one the kernel would use to reach it
-    route_error: History[Text | None] = None  # why there is no way to it
+    error: History[Text | None]  # the resolver's error
+    local: Identity[bool | None] = None  # one of the addresses belongs to this machine
+    interface: Identity[Label | None] = None  # the interface the kernel would use to reach it
+    route_error: History[Text | None] = None  # why there is no route to it
 
 
 @dataclass(frozen=True)
 class Network:
-    """Names, interfaces and the rendezvous port. Interfaces are in the order in which NCCL looks at them."""
+    """Host names, interfaces and the rendezvous port. Interfaces are in the order in which NCCL considers them."""
 
     hostname: Annotated[Identity[Name], Wording("host name")]
     hostname_addresses: Identity[tuple[Label, ...]]  # empty: it does not resolve
@@ -68,20 +68,20 @@ class Network:
     interfaces: tuple[Interface, ...]
     port: History[int]
     port_busy: Moment[bool]
-    port_owner: Moment[Text | None]  # "pid 412 (python)" where this user may know
+    port_owner: Moment[Text | None]  # "pid 412 (python)", if this user may see it
     port_owner_pid: Moment[Pid | None] = None
     port_owner_mine: Moment[bool | None] = None
-    default_routes: Same[tuple[Label, ...] | None] = None  # interfaces with one, best first; None: not known
-    master: Annotated[Master | None, Subject("meeting point")] = None  # None: the environment names none
-    pdsh: bool | None = None  # the program is on PATH
+    default_routes: Same[tuple[Label, ...] | None] = None  # their interfaces, best first; None: not known
+    master: Annotated[Master | None, Subject("rendezvous host")] = None  # None: not set
+    pdsh: bool | None = None  # pdsh is on PATH
 
     @property
     def listed(self) -> bool:
-        """Whether the interfaces could be listed at all: even an empty namespace has a loopback one."""
+        """Whether the interfaces could be listed: even an empty namespace has a loopback interface."""
         return bool(self.interfaces)
 
     def interface(self, name: str | None) -> Interface | None:
-        """The interface of this name."""
+        """Return the interface with this name."""
         return next((interface for interface in self.interfaces if interface.name == name), None)
 
 
@@ -96,7 +96,7 @@ class HcaPort:
     phys_state: Same[Label | None]  # LinkUp, Disabled, Polling …
     rate_gbit_per_s: Same[float | None]
     lanes: Same[int | None] = None  # 4 of "400 Gb/sec (4X NDR)"
-    # read where InfiniBand is not ACTIVE, with sm_lid: 0 says that no subnet manager came by
+    # read if InfiniBand is not ACTIVE, like sm_lid; 0: no subnet manager has configured the port
     lid: Assigned[int | None] = None
     sm_lid: Assigned[int | None] = None
     # of the first GIDs of an active Ethernet port: IB/RoCE v1, RoCE v2
@@ -108,11 +108,11 @@ class HcaPort:
     numa_node: Same[int | None] = None
     interfaces: Identity[tuple[Label, ...]] = ()
     virtual_function: bool = False  # SR-IOV
-    link_downed: Moment[int | None] = None  # how often the link was lost since the driver was loaded
+    link_downed: Moment[int | None] = None  # number of link losses since the driver was loaded
 
     @property
     def name(self) -> str:
-        """As NCCL_IB_HCA names it."""
+        """The port in the syntax of NCCL_IB_HCA."""
         return f"{self.device}:{self.port}"
 
     @property
@@ -122,7 +122,7 @@ class HcaPort:
 
     @property
     def card(self) -> str:
-        """The card it sits on: its PCI address without the function, or its own name."""
+        """The card of this port: its PCI address without the function, or the device name."""
         return (self.pci or self.device).rpartition(".")[0] or self.device
 
 
@@ -132,6 +132,6 @@ class InfiniBand:
 
     ports: tuple[HcaPort, ...]
     verbs_nodes: Identity[tuple[Label, ...]] = ()  # /dev/infiniband/uverbs*
-    verbs_unusable: Same[tuple[Label, ...]] = ()  # adapters whose node is missing here, or may not be opened
-    verbs_library: bool | None = None  # libibverbs.so.1 is where the loader looks; None: no adapter, not looked
-    uptime_s: History[float | None] = None  # of the machine: what the counters at most cover
+    verbs_unusable: Same[tuple[Label, ...]] = ()  # adapters whose device node is missing or cannot be opened
+    verbs_library: bool | None = None  # the loader finds libibverbs.so.1; None: no adapter, not checked
+    uptime_s: History[float | None] = None  # of the machine: the longest time the counters can cover

@@ -1,6 +1,7 @@
-"""How is a Snapshot made fit to be shared? Host, users, addresses, home folders and UUIDs become stable substitutes.
+"""How are private names removed from a Snapshot before it is shared?
 
-Secrets are masked in whatever is written of a Snapshot, shared or not.
+Host and user names, addresses, home folders and UUIDs are replaced by stable substitutes. Secrets are masked in every
+Snapshot that is written, shared or not.
 """
 
 from __future__ import annotations
@@ -28,49 +29,50 @@ _UUIDS = re.compile(rf"(?P<whole>{_UUID})|(?<!MIG-)\b(?P<part>(?:GPU|MIG)-[0-9a-
 
 
 def without_secrets(snapshot: Snapshot) -> Snapshot:
-    """The Snapshot with secrets masked: passwords, tokens and keys, by their name or their form."""
+    """Return the Snapshot with secrets (passwords, tokens, keys) masked, recognized by name or format."""
     plain = to_json(snapshot)
-    hidden = _hidden(Snapshot, plain, "", known_secrets(snapshot))
+    hidden = _mask_secrets(Snapshot, plain, "", known_secrets(snapshot))
     return snapshot if hidden == plain else from_json(hidden)
 
 
-def _hidden(hint: Any, data: Any, where: str, known: tuple[str, ...]) -> Any:
-    """The JSON of one field without secrets, by its type hint; `where` is Class.field."""
+def _mask_secrets(hint: Any, data: Any, where: str, known: tuple[str, ...]) -> Any:
+    """Return the JSON of one field with secrets masked, by its type hint; `where` is Class.field."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if data is None or origin is Literal:
         return data
     if origin in (typing.Union, types.UnionType):
-        return _hidden(next(a for a in args if a is not type(None)), data, where, known)
+        return _mask_secrets(next(a for a in args if a is not type(None)), data, where, known)
     if isinstance(data, dict) and dataclasses.is_dataclass(hint):
         kinds, kind = hints_of(typing.cast("Any", hint)), typing.cast("type[Any]", hint).__name__
-        return {key: _hidden(kinds[key], value, f"{kind}.{key}", known) for key, value in data.items()}
+        return {key: _mask_secrets(kinds[key], value, f"{kind}.{key}", known) for key, value in data.items()}
     if isinstance(data, dict) and marks(where).secret_by_key:
         return masked_value(data)
     if isinstance(data, dict):
         inner = args[-1] if args else Any
-        hidden = {masked(key, known): _hidden(inner, value, where, known) for key, value in data.items()}
-        return _hidden_scalars(hidden) if where == "Config.scalars" else hidden
+        hidden = {masked(key, known): _mask_secrets(inner, value, where, known) for key, value in data.items()}
+        return _mask_scalars(hidden) if where == "Config.scalars" else hidden
     if isinstance(data, list | tuple):
-        return [_hidden(args[0] if args else Any, value, where, known) for value in data]
+        return [_mask_secrets(args[0] if args else Any, value, where, known) for value in data]
     return masked(data, known) if isinstance(data, str) else data
 
 
-def _hidden_scalars(scalars: dict[str, Any]) -> dict[str, Any]:
-    """Values as they are written in a config: the text of one whose key says that it is a secret."""
+def _mask_scalars(scalars: dict[str, Any]) -> dict[str, Any]:
+    """Mask the text of config scalars whose keys name a secret."""
     return {key: one | {"text": masked_value(one["text"], key)} for key, one in scalars.items()}
 
 
 def redacted(snapshot: Snapshot) -> Snapshot:
-    """The Snapshot with host, users, addresses, home folders and UUIDs replaced by stable substitutes, without secrets.
+    """Return the Snapshot with private names replaced by stable substitutes and secrets masked.
 
-    The same name becomes the same substitute in every file, and what matters for the verdict (loopback, equality,
-    which UUID an entry of CUDA_VISIBLE_DEVICES names) stays as it was. One that is redacted already is left alone:
-    substitutes of substitutes would name nobody's GPU.
+    Replaces host and user names, addresses, home folders and UUIDs. The same name gets the same substitute in every
+    file, and everything that affects the verdict (loopback, equality, the UUID that an entry of CUDA_VISIBLE_DEVICES
+    means) is preserved. A Snapshot that is already redacted is not redacted again, because entries of
+    CUDA_VISIBLE_DEVICES would no longer match a GPU.
     """
     if snapshot.redacted:
         return without_secrets(snapshot)  # a config may have been read since
-    shown = _hidden(Snapshot, to_json(snapshot), "", known_secrets(snapshot))
-    plain: dict[str, Any] = _cleaned(Snapshot, shown, "", _Substitutes.of(snapshot))
+    plain_masked = _mask_secrets(Snapshot, to_json(snapshot), "", known_secrets(snapshot))
+    plain: dict[str, Any] = _redact_value(Snapshot, plain_masked, "", _Substitutes.of(snapshot))
     return from_json(plain | {"redacted": True})
 
 
@@ -79,20 +81,20 @@ def _substitute(kind: str, name: str) -> str:
 
 
 def _pid(pid: int) -> int:
-    """Another number, larger than any process has (the kernel allows 2^22): `kill` finds nobody by it."""
+    """Return a substitute above the kernel's largest PID (2^22), so that `kill` cannot hit a process."""
     return pid if pid <= 1 else 10_000_000 + pid * 7_368_787 % (1 << 22)
 
 
 def _uuid(uuid: str) -> str:
-    """Another UUID of the same form; GPU- or MIG- before it stays."""
-    # A UUID has 32 digits; a saved file may hold any text.
+    """Return a substitute UUID of the same format; a GPU- or MIG- prefix is kept."""
+    # A UUID has 32 digits, but a saved file can contain any text.
     digits = itertools.cycle(hashlib.sha256(uuid.encode()).hexdigest())
     return re.sub(r"[0-9a-fA-F]", lambda _: next(digits), uuid)
 
 
 @dataclass(frozen=True)
 class _Substitutes:
-    """What stands for the names of one machine, and which whole UUIDs its prefixes can mean."""
+    """The substitutes for one machine's names, and the full UUIDs that UUID prefixes can mean."""
 
     names: Mapping[str, str]
     gpus: tuple[str, ...]  # UUIDs of the GPUs that CUDA counts
@@ -100,7 +102,7 @@ class _Substitutes:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _Substitutes:
-        """For the names this machine and its processes go by."""
+        """Return the substitutes for the names of this machine, its users and its job's nodes."""
         hosts = {snapshot.host.name if snapshot.host else "", snapshot.network.hostname if snapshot.network else ""}
         master = snapshot.network.master.name if snapshot.network and snapshot.network.master else ""
         for rank in snapshot.ranks.ranks if snapshot.ranks else ():  # a smoke test on several machines
@@ -124,45 +126,48 @@ class _Substitutes:
         )
 
     def text(self, text: str, where: str) -> str:
-        """One text of the field `where`, without what names a person, a machine or a device."""
+        """Return a text of the field `where` with names of users, hosts and devices replaced."""
         kind = marks(where).redaction.kind
         if kind == "serial":
             return _substitute("serial", text)
-        named = _may_hold_names(where, text)
+        named = _can_contain_names(where, text)
         if named and text in self.names:
             return self.names[text]
         if kind == "interface":  # eth0:10.0.0.1
             name, colon, address = text.partition(":")
             return f"{name}{colon}{_ADDRESS.sub(_address, address)}"
-        text = _UUIDS.sub(self._device, text)
+        text = _UUIDS.sub(self._replace_uuid, text)
         text = _HOME.sub(r"\1user", text)
         if kind != "version":
             text = _ADDRESS.sub(_address, text)
         if not named:
             return text
-        return self._nameless(_PID.sub(lambda found: str(_pid(int(found.group()[:18]))), text))
+        return self._replace_names(_PID.sub(lambda found: str(_pid(int(found.group()[:18]))), text))
 
-    def _nameless(self, text: str) -> str:
+    def _replace_names(self, text: str) -> str:
         names = sorted((re.escape(name) for name in self.names if len(name) > 1), key=len, reverse=True)
         if not names:
             return text
         return re.sub(rf"(?<![\w.-])(?:{'|'.join(names)})(?![\w-])", lambda found: self.names[found.group()], text)
 
-    def _device(self, found: re.Match[str]) -> str:
-        """A UUID as its substitute. A prefix as the one UUID it means; one that means none, or several GPUs, becomes
-        what no UUID begins with, and stays different from others."""
+    def _replace_uuid(self, found: re.Match[str]) -> str:
+        """Return the substitute for a UUID or a prefix of one.
+
+        A prefix becomes the substitute of the one UUID it matches. One that matches no GPU, or several, becomes a
+        unique text that no UUID starts with.
+        """
         if found["whole"]:
             return _uuid(found["whole"])
         part = found["part"]
         known = self.gpus if part.startswith("GPU") else self.migs
         meant = [part] if part in known else [uuid for uuid in known if uuid.startswith(part)]
-        if len(meant) == 1 or (meant and part.startswith("MIG")):  # CUDA takes the first instance that fits
+        if len(meant) == 1 or (meant and part.startswith("MIG")):  # CUDA uses the first matching instance
             return part[:4] + _uuid(meant[0][4:])
         return f"{part[:4]}{_substitute('unknown', part)}"
 
 
-def _may_hold_names(where: str, text: str) -> bool:
-    """Whether a host's or user's name in this field is one: paths, sentences, and addresses in the environment."""
+def _can_contain_names(where: str, text: str) -> bool:
+    """Whether a host or user name in this field is meant as one: in paths, messages, addresses in variables."""
     redaction = marks(where).redaction
     key = where.split(".", 2)[2:]  # of an entry of a mapping
     if redaction.kind == "variable":
@@ -171,7 +176,7 @@ def _may_hold_names(where: str, text: str) -> bool:
 
 
 def _address(found: re.Match[str]) -> str:
-    """An IP address as its substitute; those that mean this machine, or any, stay."""
+    """Return the substitute for an IP address; loopback and unspecified addresses are kept."""
     import ipaddress
 
     text = found.group().rstrip(".:") or found.group()  # the end of a sentence
@@ -184,28 +189,27 @@ def _address(found: re.Match[str]) -> str:
     return _substitute("address", text) + found.group()[len(text) :]
 
 
-def _cleaned(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:
-    """The JSON of one field by its type hint; `where` is Class.field, or Class.field.key in a mapping."""
+def _redact_value(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:
+    """Return the redacted JSON of one field, by its type hint; `where` is Class.field or Class.field.key."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if data is None or origin is Literal:
         return data
     if origin in (typing.Union, types.UnionType):
-        return _cleaned(next(a for a in args if a is not type(None)), data, where, substitutes)
+        return _redact_value(next(a for a in args if a is not type(None)), data, where, substitutes)
     if isinstance(data, dict) and dataclasses.is_dataclass(hint):
         kinds, kind = hints_of(typing.cast("Any", hint)), typing.cast("type[Any]", hint).__name__
-        if where.startswith("Config.scalars."):  # a value as it is written names what the value names
-            return {
-                k: _cleaned(kinds[k], v, where.replace("scalars", "values", 1), substitutes) for k, v in data.items()
-            }
-        return {key: _cleaned(kinds[key], value, f"{kind}.{key}", substitutes) for key, value in data.items()}
+        if where.startswith("Config.scalars."):  # redact like the parsed value
+            where = where.replace("scalars", "values", 1)
+            return {key: _redact_value(kinds[key], value, where, substitutes) for key, value in data.items()}
+        return {key: _redact_value(kinds[key], value, f"{kind}.{key}", substitutes) for key, value in data.items()}
     if isinstance(data, dict):
         inner = args[-1] if args else Any
         return {
-            substitutes.text(key, where): _cleaned(inner, value, f"{where}.{key}", substitutes)
+            substitutes.text(key, where): _redact_value(inner, value, f"{where}.{key}", substitutes)
             for key, value in data.items()
         }
     if isinstance(data, list | tuple):
-        return [_cleaned(args[0] if args else Any, value, where, substitutes) for value in data]
+        return [_redact_value(args[0] if args else Any, value, where, substitutes) for value in data]
     if type(data) is int and marks(where).redaction.kind == "pid":
         return _pid(data)
     return substitutes.text(data, where) if isinstance(data, str) else data

@@ -11,22 +11,22 @@ from mgpu.snapshot.field_types import Label, Name, Pid, Text
 
 @dataclass(frozen=True)
 class Seen:
-    """A signature that lines of a log bear: the first such line, and how many there are."""
+    """A signature that matches lines of a log: the first matching line, and the number of matches."""
 
     signature: Label  # id of the check
-    text: Text  # without torch's prefix, colours and control bytes; cut; secrets masked
+    text: Text  # without torch's prefix, colors and control bytes; clipped; secrets masked
     file: Text
     line: int  # counted from 1
     rank: int | None = None
-    at: Label | None = None  # ISO time, where the line tells one
+    at: Label | None = None  # ISO time, if the line has one
     times: int = 1
-    ranks: tuple[int, ...] = ()  # all of which a line is known to come from
-    groups: Mapping[str, Text] = field(default_factory=dict)  # what the pattern's named groups matched in the first
+    ranks: tuple[int, ...] = ()  # all ranks known to have printed such a line
+    groups: Mapping[str, Text] = field(default_factory=dict)  # the pattern's named groups in the first match
 
 
 @dataclass(frozen=True)
 class Raised:
-    """A Python exception that nothing caught, as a traceback in a log tells it."""
+    """An uncaught Python exception, read from a traceback in a log."""
 
     type: Label  # as printed: "torch.OutOfMemoryError", "ValueError"
     message: Text
@@ -37,24 +37,24 @@ class Raised:
     place: Text | None = None  # the deepest frame in the user's own files: "train.py:41 in main"
     times: int = 1
     ranks: tuple[int, ...] = ()
-    cause: Text | None = None  # of a chain ("During handling of ...") the first: "KeyError: 'x'"
-    signatures: tuple[Label, ...] = ()  # ids of the rows, noise included, that lines of its message bear
-    after: int = 0  # lines that its file holds after it
-    caught: bool = False  # its rank went on, and ended by another one
-    loader: bool = False  # it came up through torch's DataLoader
-    by_torch: bool = False  # torch named the rank before it ("[rank1]: "), as it does with what nobody caught
-    of_launcher: bool = False  # a launcher raised it on the end of its child: never what went wrong
+    cause: Text | None = None  # first of a chain ("During handling of ..."): "KeyError: 'x'"
+    signatures: tuple[Label, ...] = ()  # ids of the signatures, noise included, that match its message
+    after: int = 0  # number of lines after it in its file
+    caught: bool = False  # its rank continued, and failed with another exception
+    loader: bool = False  # raised through torch's DataLoader
+    by_torch: bool = False  # has torch's prefix "[rank1]: ", which torch prints for uncaught exceptions
+    of_launcher: bool = False  # raised by a launcher when its child failed: never the cause
 
 
 @dataclass(frozen=True)
 class Stalled:
-    """A collective that a rank's watchdog gave up, as ProcessGroupNCCL tells it."""
+    """A collective that timed out in a rank's watchdog, as ProcessGroupNCCL reports it."""
 
     rank: int | None
-    sequence: int | None  # SeqNum: how many collectives this rank had begun
+    sequence: int | None  # SeqNum: number of collectives this rank had started
     operation: Label | None = None  # "ALLREDUCE"
     timeout_s: float | None = None
-    completed: int | None = None  # the last that was done
+    completed: int | None = None  # sequence number of the last completed one
     at: Label | None = None
 
 
@@ -64,27 +64,27 @@ class Fallen:
 
     rank: int
     exit_code: int  # negative for a signal
-    first: bool  # the launcher calls it the root cause
+    first: bool  # the launcher reports it as the root cause
     local_rank: int | None = None
     host: Name | None = None
     pid: Pid | None = None
     at: Label | None = None
-    error: Text | None = None  # what the rank left in its error file
+    error: Text | None = None  # from the rank's error file
 
 
 @dataclass(frozen=True)
 class Log:
-    """What the logs of one run tell."""
+    """Errors and other findings in the logs of one run."""
 
     files: tuple[Text, ...]
     size_bytes: int
     lines: int
-    seen: tuple[Seen, ...] = ()  # in the order they came
+    seen: tuple[Seen, ...] = ()  # in order of appearance
     raised: tuple[Raised, ...] = ()
     fallen: tuple[Fallen, ...] = ()
     stalled: tuple[Stalled, ...] = ()
-    ranks: tuple[int, ...] = ()  # that are known to have written
-    last: Text | None = None  # the last line before the launcher's own, of one that tells of a failed rank
+    ranks: tuple[int, ...] = ()  # ranks known to have printed something
+    last: Text | None = None  # last line before the launcher's own, if it reports a failed rank
 
 
 # fmt: off
@@ -103,62 +103,62 @@ class EndedRank:
 
     rank: int
     exit_code: int | None = None  # negative for a signal; None: not known
-    first: bool = False  # the first that failed
+    first: bool = False  # the first to fail
     local_rank: int | None = None
     host: Name | None = None
     pid: Pid | None = None
     gpu: int | None = None  # NVML's index
     at: Label | None = None
     error: Text | None = None  # torchelastic's error file: "ValueError: ..."
-    state: Label | None = None  # of its process when mgpu was asked to stop the run: running, sleeping, stopped ...
-    idle: bool | None = None  # it used no CPU time in the last moments before that
-    gone_s: float | None = None  # seconds after the start when its process was seen to be gone while others went on
+    state: Label | None = None  # of its process when the run was interrupted: running, sleeping, stopped ...
+    idle: bool | None = None  # it used no CPU time just before that
+    gone_s: float | None = None  # seconds from the start until its process had disappeared while others continued
 
 
 @dataclass(frozen=True)
 class GpuWork:
-    """What one GPU of a run did, sampled by NVML from outside. None: NVML does not tell."""
+    """The load of one GPU during a run, sampled with NVML. None: not reported by NVML."""
 
     index: int  # NVML's
     uuid: Label
-    rank: int | None = None  # that is to have it, when there is one a GPU
-    processes: tuple[Pid, ...] | None = None  # of the run, the most that were seen on it at once
-    samples: int = 0  # from the first to the last in which any GPU of the run was busy; none ever was: all
-    busy_percent: float | None = None  # mean of the utilisation over these samples
-    busy_share: float | None = None  # of these samples, those in which it was busy: 0.0 to 1.0
+    rank: int | None = None  # the rank assigned to it, if there is one per GPU
+    processes: tuple[Pid, ...] | None = None  # of the run; the largest set seen on it at once
+    samples: int = 0  # from the first to the last with any GPU of the run busy; all if none was
+    busy_percent: float | None = None  # mean utilization over these samples
+    busy_share: float | None = None  # share of these samples in which it was busy: 0.0 to 1.0
     peak_bytes: int | None = None  # memory in use, other programs' included
     total_bytes: int | None = None
     before_bytes: int | None = None  # memory in use before the run
-    idle_s: float | None = None  # it was not busy for so long, at last; None: it never was
-    now_percent: float | None = None  # mean of the utilisation in the last half minute
+    idle_s: float | None = None  # time since it was last busy; None: it never was busy
+    now_percent: float | None = None  # mean utilization in the last half minute
     power_percent: float | None = None  # of its limit, mean of the last half minute
     usual_power_percent: float | None = None  # mean of all samples in which it was busy
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a launched training ended, as far as mgpu saw it."""
+    """How a launched training run ended, as observed by mgpu."""
 
-    exit_code: int  # the training's own: 0, the first failing rank's, 128 + N for a signal N
+    exit_code: int  # of the training run: 0, the first failing rank's, 128 + N for a signal N
     launcher_code: int  # negative for a signal
     seconds: float
-    signalled: Label | None = None  # mgpu was asked to stop it: SIGINT, SIGTERM ...
+    signalled: Label | None = None  # the signal that interrupted the run: SIGINT, SIGTERM ...
     timed_out: bool = False  # --timeout
     ranks: tuple[EndedRank, ...] = ()
     expected: int | None = None  # ranks on this machine
-    oom_kills: int | None = None  # by the kernel in this control group meanwhile; None: no counter
-    memory_limit_bytes: int | None = None  # of the control group; None: no limit
+    oom_kills: int | None = None  # processes killed by the kernel in this cgroup during the run; None: no counter
+    memory_limit_bytes: int | None = None  # of the cgroup; None: no limit
     memory_total_bytes: int | None = None  # of the machine
-    memory_lowest_bytes: int | None = None  # the least that was available meanwhile
-    # "79 on 0000:1b:00.0: fallen off the bus"; None: the kernel's log is not ours
+    memory_lowest_bytes: int | None = None  # minimum available during the run
+    # "79 on 0000:1b:00.0: fallen off the bus"; None: the kernel log is not readable
     xids: tuple[Label, ...] | None = None
-    killed: tuple[Text, ...] | None = None  # by the kernel for memory: "python (pid 4711)"; None as above
-    gpus: tuple[GpuWork, ...] | None = None  # None: no NVML here
-    gpus_after_s: float | None = None  # the GPUs were sampled from this long after the start
-    gpus_gap: Label | None = None  # why GPUs that are there were not watched, or not to the end
-    going: bool = False  # a look at a run that has not ended: exit codes tell nothing yet
-    quiet_s: float | None = None  # it has printed nothing for so long
-    slurm: Label | None = None  # what Slurm says of the job: "TIMEOUT", "OUT_OF_MEMORY"
-    left_over: int = 0  # processes that mgpu had to end afterwards
-    log: Text | None = None  # the folder
-    watched: bool = True  # False: a job elsewhere, of which only what it printed and what Slurm says is known
+    killed: tuple[Text, ...] | None = None  # by the OOM killer: "python (pid 4711)"; None as above
+    gpus: tuple[GpuWork, ...] | None = None  # None: NVML is not available
+    gpus_after_s: float | None = None  # time from the start to the first GPU sample
+    gpus_gap: Label | None = None  # why existing GPUs were not sampled, or not until the end
+    going: bool = False  # the run has not ended: exit codes are not meaningful yet
+    quiet_s: float | None = None  # time since the last output
+    slurm: Label | None = None  # the job's state in Slurm: "TIMEOUT", "OUT_OF_MEMORY"
+    left_over: int = 0  # processes that mgpu terminated afterwards
+    log: Text | None = None  # folder of the logs
+    watched: bool = True  # False: a job elsewhere, known only from its output and Slurm's records

@@ -1,4 +1,4 @@
-"""What does Slurm grant this process, and what does the cluster offer?"""
+"""What did Slurm allocate to this process, and what does the cluster offer?"""
 
 from __future__ import annotations
 
@@ -12,85 +12,85 @@ from mgpu.snapshot.field_types import Assigned, History, Identity, Label, Near, 
 
 @dataclass(frozen=True)
 class Slurm:
-    """The Slurm allocation this process runs in, and whether Slurm is here at all."""
+    """The Slurm allocation this process runs in, and whether Slurm is installed."""
 
     job_id: Assigned[Label | None]
     nodes: Same[int | None]
     node_rank: Assigned[int | None]
     tasks_per_node: Same[Label | None]
-    gpus_on_node: Annotated[Same[int | None], Wording("GPUs Slurm granted")]
+    gpus_on_node: Annotated[Same[int | None], Wording("GPUs granted by Slurm")]
     commands_found: bool
-    on_allocated_node: bool | None = None  # False: a shell of salloc that still runs where it was typed
+    on_allocated_node: bool | None = None  # False: a salloc shell that still runs on the submit host
     step_id: Identity[Label | None] = None  # None: not under srun
-    job_gpus: Identity[Label | None] = None  # the grant on this node, as numbers of the whole machine: "0,1"
+    job_gpus: Identity[Label | None] = None  # the GPUs granted on this node, as indices of all its GPUs: "0,1"
     gpus_per_task: Same[Label | None] = None
     gpu_bind: Same[Label | None] = None
     cpus_per_task: Same[int | None] = None
     cpus_on_node: Same[int | None] = None
-    memory_bytes: Near[int | None] = None  # granted on this node; None: not said, or all of it
-    local_id: Identity[int | None] = None  # which task of the node this is
+    memory_bytes: Near[int | None] = None  # granted on this node; None: not specified, or all of it
+    local_id: Identity[int | None] = None  # index of this task on the node
     seconds_left: History[float | None] = None  # until the job's time limit
 
 
 @dataclass(frozen=True)
 class Gres:
-    """Generic resources of one kind on a node, as Slurm counts them: gpu:a100:4."""
+    """Generic resources of one type on a node, in Slurm's notation: gpu:a100:4."""
 
     name: str  # gpu, tpu, shard
-    type: str  # a100; "" where the site gives its GPUs no type
+    type: str  # a100; "" if the site does not define GPU types
     count: int
 
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of a partition that are built alike."""
+    """Nodes of a partition with the same hardware."""
 
     nodes: int
-    usable: int  # of them, neither down nor drained: a job can run there, now or later
+    usable: int  # neither down nor drained: a job can run there, now or later
     cpus: int
     memory_bytes: int | None
     gres: tuple[Gres, ...] = ()
 
     @property
     def gpus(self) -> int:
-        """GPUs of one such node."""
+        """Number of GPUs per node."""
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A queue of Slurm: its nodes and its limits. None: no limit, or not said."""
+    """A Slurm partition: its nodes and limits. None: no limit, or not specified."""
 
     name: str
     default: bool
-    up: bool  # takes jobs and starts them
+    up: bool  # accepts and starts jobs
     kinds: tuple[NodeKind, ...] = ()  # most GPUs first
     max_time_s: int | None = None
-    default_time_s: int | None = None  # None: max_time_s holds
+    default_time_s: int | None = None  # None: max_time_s applies
     max_nodes: int | None = None
     min_nodes: int | None = None
-    accounts: tuple[str, ...] | None = None  # that may use it; None: all
+    accounts: tuple[str, ...] | None = None  # accounts that can use it; None: all
     qos: tuple[str, ...] | None = None
 
     @property
     def nodes(self) -> int:
-        """All of them."""
+        """Number of nodes."""
         return sum(kind.nodes for kind in self.kinds)
 
     @property
     def usable(self) -> int:
-        """Those a job can run on."""
+        """Number of nodes that a job can run on."""
         return sum(kind.usable for kind in self.kinds)
 
     @property
     def gpus_per_node(self) -> int:
-        """On the nodes that have most of them."""
+        """Largest number of GPUs on a node."""
         return max((kind.gpus for kind in self.kinds), default=0)
 
 
 @dataclass(frozen=True)
 class Association:
-    """What accounting lets a user do: an account, and the QOS that go with it."""
+    """A user's association in Slurm accounting: an account, and the QOS that it can use."""
 
     account: str
     partition: str = ""  # "": all
@@ -100,11 +100,11 @@ class Association:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Slurm cluster as its users see it from a login node."""
+    """A Slurm cluster as seen by a user on a login node."""
 
     name: str | None = None
     version: str | None = None  # 22.05.8
     partitions: tuple[Partition, ...] = ()
-    associations: tuple[Association, ...] = ()  # of this user; none where the site keeps no accounts
+    associations: tuple[Association, ...] = ()  # of this user; empty if the site does not use accounting
     default_account: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)  # what could not be read -> why

@@ -1,6 +1,6 @@
-"""Which GPUs are close to each other, and to which network cards?
+"""Which GPUs and network cards are close to each other?
 
-Pure: from the links of a Snapshot to the matrix, a sentence that reads it, and tables that fit a width.
+Pure: builds the link matrix of a Snapshot, a sentence that explains it, and tables of a given width.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from mgpu.errors import clipped
 from mgpu.snapshot import Distance, Gpu, PciDevice, Snapshot, bus_address, nearest_nics, path_between
 
-# Best first, as `nvidia-smi topo -m` names them; NVLink comes before all of these, the more links the better.
+# Closest first, as `nvidia-smi topo -m` names them. NVLink is closer than all of these; more links are better.
 _PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _CROSSES = {
     "PIX": "a PCIe switch",
@@ -24,7 +24,7 @@ _LABEL = 7  # "GPU15  "
 
 
 def matrix(snapshot: Snapshot) -> list[list[str]]:
-    """Link names between all GPUs, as `nvidia-smi topo -m` orders them; empty where the links are not known."""
+    """Return link names between all GPUs, in the order of `nvidia-smi topo -m`; empty if the links are not known."""
     gpus = snapshot.gpus or ()
     if snapshot.links is None or not gpus:
         return []
@@ -37,44 +37,45 @@ def matrix(snapshot: Snapshot) -> list[list[str]]:
 
 
 def reading(gpus: Sequence[Gpu], table: Sequence[Sequence[str]]) -> str:
-    """What the matrix means, for somebody who never read one."""
+    """Return a sentence that explains the matrix to readers who do not know the notation."""
     pairs = {(gpus[a].index, gpus[b].index): table[a][b] for a in range(len(gpus)) for b in range(a + 1, len(gpus))}
     kinds = sorted(set(pairs.values()), key=_rank)
     if "?" in kinds:
-        return "not every pair could be read; nothing is said about which GPUs are close."
+        return "some links could not be read, so it is not known which GPUs are close."
     if len(kinds) == 1:
-        return f"every pair is joined by {kinds[0]}: any subset of these GPUs is equally fast to combine."
+        return f"every pair is connected by {kinds[0]}, so any subset of these GPUs is equally fast."
     worst = kinds[-1]
     groups = _groups([gpu.index for gpu in gpus], [pair for pair, kind in pairs.items() if kind != worst])
-    if len(groups) == 1:  # joined in a ring or a mesh
+    if len(groups) == 1:  # connected in a ring or a mesh
         best = [f"{a}+{b}" for (a, b), kind in pairs.items() if kind == kinds[0]]
         few = ", ".join(best[:8]) + (" and more" if len(best) > 8 else "")
-        return f"pairs differ ({', '.join(kinds)}). The closest are {few} ({kinds[0]}): choose among them for two GPUs."
+        text = f"links differ ({', '.join(kinds)}). To use two GPUs, choose one of the closest pairs"
+        return f"{text} ({kinds[0]}): {few}."
     together = [group for group in groups if len(group) > 1]
     alone = [group[0] for group in groups if len(group) == 1]
     between = "NVLinks" if worst.startswith("NV") else _CROSSES.get(worst, worst)
     inside = sorted({pairs[a, b] for group in together for a in group for b in group if a < b}, key=_rank)
-    said = " and ".join(f"GPU {spans(group)}" for group in together) if len(together) < 5 else _several(together)
-    are = "is a close group" if len(together) == 1 else "are close groups"
-    text = f"{said} {are} ({', '.join(inside)})"
+    text = " and ".join(f"GPUs {spans(group)}" for group in together) if len(together) < 5 else _group_list(together)
+    text += f" form {'a close group' if len(together) == 1 else 'close groups'} ({', '.join(inside)})"
     if alone:
-        text += f"; GPU {spans(alone)} {'stands' if len(alone) == 1 else 'stand'} alone"
-    return f"{text}; between them traffic crosses {between} ({worst}). A run on fewer GPUs is best inside one group."
+        text += f". {f'GPU {spans(alone)} is' if len(alone) == 1 else f'GPUs {spans(alone)} are'} in no group"
+    text += f". All other traffic crosses {between} ({worst})"
+    return f"{text}. A run on fewer GPUs is fastest within one group."
 
 
-def _several(groups: Sequence[Sequence[int]]) -> str:
-    return "GPU " + ", ".join(spans(group) for group in groups)
+def _group_list(groups: Sequence[Sequence[int]]) -> str:
+    return "GPUs " + ", ".join(spans(group) for group in groups)
 
 
 def _rank(kind: str) -> tuple[int, int]:
-    """Closeness of a link's name: smaller is closer."""
+    """Return a sort key for a link's name: smaller is closer."""
     if kind.startswith("NV") and kind[2:].isdecimal():
         return (0, -int(kind[2:]))
     return (1, _PATHS.index(kind)) if kind in _PATHS else (2, 0)
 
 
 def _groups(members: Sequence[int], joined: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """The connected parts of a graph, each in order."""
+    """Return the connected components of a graph, each sorted."""
     group = {member: {member} for member in members}
     for a, b in joined:
         if group[a] is not group[b]:
@@ -85,7 +86,7 @@ def _groups(members: Sequence[int], joined: Iterable[tuple[int, int]]) -> list[l
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """`0-3,6` for 0, 1, 2, 3, 6."""
+    """Return numbers as ranges: `0-3,6` for 0, 1, 2, 3, 6."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:
@@ -96,8 +97,10 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def matrix_lines(gpus: Sequence[Gpu], table: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The matrix in at most `width` columns: beside it NUMA node and CPUs where they fit, in blocks of columns where
-    the GPUs do not."""
+    """Return the lines of the matrix in at most `width` columns.
+
+    Adds NUMA node and CPUs if they fit. Splits the GPUs into blocks of columns if they do not fit.
+    """
     names = [f"GPU{gpu.index}" for gpu in gpus]
     cell = max(len(text) for text in (*names, *(name for row in table for name in row))) + 2
     indent = 8 if 8 + _LABEL + cell * len(gpus) + 12 <= width else 0
@@ -124,7 +127,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def nics(snapshot: Snapshot, gpu: Gpu) -> list[tuple[str, Distance | None]]:
-    """The network cards nearest to a GPU, by the names programs know them under, and how far they are."""
+    """Return the names and distances of the network cards nearest to a GPU."""
     if snapshot.pci is None or gpu.pci is None:
         return []
     here = snapshot.pci.at(gpu.pci)
@@ -137,29 +140,29 @@ def _distance(gpu: PciDevice | None, nic: PciDevice) -> Distance | None:
 
 
 def address_lines(snapshot: Snapshot, width: int) -> list[str]:
-    """Which GPU is which: index, UUID, PCI address, NUMA node, nearest network card; stacked where that is too wide."""
+    """Return a table of index, UUID, PCI address, NUMA node and nearest network card per GPU; stacked if too narrow."""
     lines = []
     wide = width >= 76
     if wide:
         lines.append(f"{'':<2}{'GPU':<5}{'UUID':<42}{'PCI':<14}{'NUMA':<6}near")
     for gpu in snapshot.gpus or ():
-        near = _near(nics(snapshot, gpu))
+        near = _card_labels(nics(snapshot, gpu))
         numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
         address = bus_address(gpu.pci) if gpu.pci else "?"
         if wide:
             head = f"{'':<2}{gpu.index:<5}{gpu.uuid or '?':<42}{address:<14}{numa:<6}"
             room = max(8, width - len(head))
-            first, *rest = _packed(near, room) or [""]
+            first, *rest = _fill_lines(near, room) or [""]
             lines += [(head + first).rstrip(), *(" " * len(head) + more for more in rest)]
         else:
             lines.append(_cut(f"GPU{gpu.index}  {address}  NUMA {numa}", width))
-            lines += [_cut(text, width) for text in (gpu.uuid or "UUID not known",)]
-            lines += [_cut(f"near {text}", width) for text in _packed(near, width - 5)]
+            lines += [_cut(text, width) for text in (gpu.uuid or "UUID unknown",)]
+            lines += [_cut(f"near {text}", width) for text in _fill_lines(near, width - 5)]
     return lines
 
 
-def _near(cards: Sequence[tuple[str, str | None]]) -> list[str]:
-    """`mlx5_0` or, told once, how far all of them are: `PIX mlx5_0`."""
+def _card_labels(cards: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Return the cards' names, preceded by their distance if it is the same for all: `PIX mlx5_0`."""
     counted = Counter(distance for _, distance in cards)
     names = [name for name, _ in cards]
     if len(counted) == 1 and (distance := next(iter(counted))):
@@ -167,8 +170,8 @@ def _near(cards: Sequence[tuple[str, str | None]]) -> list[str]:
     return names
 
 
-def _packed(words: Sequence[str], room: int) -> list[str]:
-    """Words in lines of at most `room` characters, as far as they can be."""
+def _fill_lines(words: Sequence[str], room: int) -> list[str]:
+    """Fill lines of at most `room` characters; a longer word gets a line of its own."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= room:

@@ -9,69 +9,74 @@ from typing import Literal
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, SecretsByKey, Text
 
-# Who comes past a condition on the rank. main: rank 0 alone; local_main: one a machine; not_main: all but rank 0; some:
-# it depends on the rank in another way, or is named so ("should_save"); single: only a run of one process; distributed:
-# only a run of several. A condition that is none of these stands in `conditions`.
+# The ranks for which a condition is true. main: rank 0 only; local_main: one per node; not_main: all except rank 0;
+# some: it depends on the rank in another way, or its name suggests that ("should_save"); single: only in a run of one
+# process; distributed: only in a run of several. All other conditions are in `conditions`.
 Guard = Literal["main", "local_main", "not_main", "some", "single", "distributed"]
 
 
 @dataclass(frozen=True)
 class InScript:
-    """Where something stands in a script. Conditions, loops and contexts of a function's callers are included where all
-    of its calls that can be seen stand in them; outermost first."""
+    """The position of something in a script.
+
+    Conditions, loops and contexts of a function's callers are included if all its visible calls are inside them;
+    outermost first.
+    """
 
     line: int = 1  # this and the column are counted from 1
     column: int = 1
     file: Label = ""  # "": the script itself; else a module it imports, relative to its folder
     function: Label = ""  # "main", "Trainer.fit"; "": the top level
     guards: tuple[Guard, ...] = ()
-    conditions: tuple[Label, ...] = ()  # other `if`s: as they are written, "not (...)" in an else
-    loops: tuple[int, ...] = ()  # places in Script.loops
-    within: tuple[Label, ...] = ()  # contexts of `with`, as a call's name
+    conditions: tuple[Label, ...] = ()  # other `if` conditions as written, "not (...)" in an else
+    loops: tuple[int, ...] = ()  # indices in Script.loops
+    within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name
 
 
 @dataclass(frozen=True)
 class ScriptCall(InScript):
-    """A call. `name` is dotted, resolved through imports and simple assignments: "torch.distributed.barrier"; a method
-    of what another call made: "accelerate.Accelerator().prepare"; not known whose it is: as written, "loss.backward".
+    """A call.
 
-    Values are texts, cut: constants as Python writes them ("'nccl'", "True"), names resolved as above, else as written.
+    `name` is dotted and resolved through imports and simple assignments: "torch.distributed.barrier". A method of
+    another call's result: "accelerate.Accelerator().prepare". A method of an unknown object: as written,
+    "loss.backward". Values are clipped texts: constants as Python's repr ("'nccl'", "True"), names resolved as above,
+    everything else as written.
     """
 
     name: Label = ""
     arguments: tuple[Text, ...] = ()
-    keywords: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # "**": something unpacked
-    targets: tuple[Label, ...] = ()  # as written, what its value is assigned to: ("model", "optimizer")
-    written: tuple[Text, ...] = ()  # the arguments as written, so that a target is found again
+    keywords: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # "**": an unpacked mapping
+    targets: tuple[Label, ...] = ()  # the names its result is assigned to, as written: ("model", "optimizer")
+    written: tuple[Text, ...] = ()  # the arguments as written, to match them with targets
 
 
 @dataclass(frozen=True)
 class ScriptSet(InScript):
-    """An assignment of something that is no call: `os.environ['RANK'] = '0'`, `lr = 0.1`."""
+    """An assignment of a value that is not a call: `os.environ['RANK'] = '0'`, `lr = 0.1`."""
 
-    target: Label = ""  # as written, its first name resolved: "os.environ['MASTER_PORT']", "args.lr"
+    target: Label = ""  # as written, with its first name resolved: "os.environ['MASTER_PORT']", "args.lr"
     value: Text = ""
 
 
 @dataclass(frozen=True)
 class ScriptLoop(InScript):
-    """A loop: epochs, batches, or another."""
+    """A loop over epochs, batches or anything else."""
 
-    over: Label = ""  # what is iterated, or a while's condition: as written
-    source: Label = ""  # of what it iterates, the name as a call has it: "torch.utils.data.DataLoader()", "range()"
+    over: Label = ""  # the iterable, or the condition of a while, as written
+    source: Label = ""  # name of the iterable as in ScriptCall: "torch.utils.data.DataLoader()", "range()"
     target: Label = ""  # as written
 
 
 @dataclass(frozen=True)
 class ScriptJump(InScript):
-    """A way out of a loop, or out of a function from within one."""
+    """A statement that leaves a loop, or leaves a function from inside a loop."""
 
     kind: Literal["break", "continue", "return", "raise"] = "break"
 
 
 @dataclass(frozen=True)
 class ScriptOption(InScript):
-    """An option that the script's command line takes (argparse, click)."""
+    """An option that the script's command line accepts (argparse, click)."""
 
     names: tuple[Label, ...] = ()  # "--local_rank", "--local-rank"
     default: Label | None = None
@@ -81,29 +86,29 @@ class ScriptOption(InScript):
 
 @dataclass(frozen=True)
 class ScriptText(InScript):
-    """A text that names a device or an address, wherever it stands: "cuda:0", "tcp://localhost:23456"."""
+    """A string that names a device or an address: "cuda:0", "tcp://localhost:23456"."""
 
     text: Text = ""
 
 
-# What makes a script's ranks train together: "trainer" is that of transformers or trl, "nothing" is certain.
+# How the script distributes training. "trainer": of transformers or trl; "nothing": certainly not distributed.
 Speaks = Literal["accelerate", "trainer", "lightning", "deepspeed", "ddp", "nothing"]
 
 
 @dataclass(frozen=True)
 class Script:
-    """A training script as its syntax tree tells it: nothing of it is imported or run."""
+    """A training script, read from its syntax tree without importing or running it."""
 
     path: Text
-    arguments: tuple[Text, ...] = ()  # its own, secrets masked
-    error: Label | None = None  # why it could not be read: "line 7: invalid syntax"; all below is empty then
+    arguments: tuple[Text, ...] = ()  # of its command line, secrets masked
+    error: Label | None = None  # why it could not be read: "line 7: invalid syntax"; the fields below are then empty
     error_line: int | None = None
     lines: int = 0
     speaks: Speaks | None = None  # None: not known
     imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
-    unread: tuple[Label, ...] = ()  # modules it imports that were not read and are not known to do no training
-    files: tuple[Label, ...] = ()  # modules in its folder that were read as well, relative to it
-    calls: tuple[ScriptCall, ...] = ()  # in each file in the order of the lines; the script first
+    unread: tuple[Label, ...] = ()  # imported modules that were not read and could contain training code
+    files: tuple[Label, ...] = ()  # modules in its folder that were also read, relative to it
+    calls: tuple[ScriptCall, ...] = ()  # in line order per file; the script first
     sets: tuple[ScriptSet, ...] = ()
     loops: tuple[ScriptLoop, ...] = ()
     jumps: tuple[ScriptJump, ...] = ()
@@ -111,5 +116,5 @@ class Script:
     texts: tuple[ScriptText, ...] = ()
     functions: tuple[Label, ...] = ()  # of the script itself: "main", "Trainer.fit"
     main_guard: bool = False  # if __name__ == "__main__"
-    shadowed: Mapping[str, Text] = field(default_factory=dict)  # module -> the file or package beside it that hides it
-    cut: bool = False  # there was more than is told here
+    shadowed: Mapping[str, Text] = field(default_factory=dict)  # module -> the file or package that hides it
+    cut: bool = False  # truncated: the script contains more than is listed here

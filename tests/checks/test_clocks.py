@@ -50,7 +50,7 @@ CASES = (
         gpus=gpus(4, gpu(3, name="NVIDIA L4", power_limit_w=72.0, power_limit_default_w=72.0))),
     skips("gpu_power_limits_differ", "not reported by any GPU here", gpus=gpus(power_limit_w=None)),
     # gpu_power_capped: all of a model, below 95 % of the default
-    informs("gpu_power_capped", "GPU 0, 1, 2 and 3 capped at 400 W of 700 W", "-i 3 -pl 700",
+    informs("gpu_power_capped", "GPUs 0, 1, 2 and 3 capped at 400 W of 700 W", "-i 3 -pl 700",
         gpus=gpus(power_limit_w=400.0)),
     informs("gpu_power_capped", "GPU 0 capped at 664 W", "-i 0 -pl 700", gpus=gpus(1, power_limit_w=664.0)),
     well("gpu_power_capped", "default power limit on 4 of 4", gpus=gpus(power_limit_w=665.0)),

@@ -72,7 +72,7 @@ CASES = (
         )
     ),
     fails("config_gpu_ids_invalid", "gpu_ids: \"9999", "Name each GPU once", config=said(gpu_ids=f"'{'9' * 5000}'")),
-    well("config_gpu_ids_invalid", "GPU 0 and 3", config=said(gpu_ids="'0, 3'")),
+    well("config_gpu_ids_invalid", "GPUs 0 and 3", config=said(gpu_ids="'0, 3'")),
     well("config_gpu_ids_invalid", "GPU 7", config=said(gpu_ids="'7,'")),
     well("config_gpu_ids_invalid", "GPU GPU-1a", config=said(gpu_ids="GPU-1a")),
     well("config_gpu_ids_invalid", "hides all GPUs", config=said(gpu_ids="''", distributed_type="'NO'")),
@@ -90,7 +90,7 @@ CASES = (
     # config_gpu_ids_too_few, config_gpu_ids_idle
     fails("config_gpu_ids_too_few", "gpu_ids names 2 GPUs for 4 ranks", "one GPU for each rank.",
         at=(6, 1), config=said(gpu_ids="'0,1'")),
-    well("config_gpu_ids_too_few", "2 ranks on GPU 0 and 1", config=said(gpu_ids="'0,1'", num_processes="2")),
+    well("config_gpu_ids_too_few", "2 ranks on GPUs 0 and 1", config=said(gpu_ids="'0,1'", num_processes="2")),
     well("config_gpu_ids_too_few", "2 ranks on", config=said(gpu_ids="'0,1'", num_machines="2")),
     skips("config_gpu_ids_too_few", "does not select GPUs"),
     skips("config_gpu_ids_too_few", "cannot be read", config=BROKEN),
@@ -104,7 +104,7 @@ CASES = (
         at=(6, 1), config=said(gpu_ids="'0,4'")),
     fails("config_gpu_ids_not_here", "'2' is not a GPU", "Name each GPU once",
         at=(6, 1), config=said(gpu_ids="'0,2'"), gpus=gpus(4, gpu(0, permitted=False), gpu(1, permitted=False))),
-    well("config_gpu_ids_not_here", "GPU 0 and 3", config=said(gpu_ids="'0,3'")),
+    well("config_gpu_ids_not_here", "GPUs 0 and 3", config=said(gpu_ids="'0,3'")),
     skips("config_gpu_ids_not_here", "no GPUs", config=said(gpu_ids="'0,9'"), gpus=()),
     skips("config_gpu_ids_not_here", "cannot be read", config=BROKEN),
     # config_gpu_ids_override_mask

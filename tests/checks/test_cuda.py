@@ -91,7 +91,7 @@ CASES = (
     skips("torch_cannot_start_cuda", "this torch has no CUDA", torch_runtime=torch_runtime(0)),
     # cuda_does_not_start
     fails("cuda_does_not_start",
-        "GPU 0, 1, 2 and 3: CUDA does not start: CUDA error 802 (CUDA_ERROR_SYSTEM_NOT_READY)",
+        "GPUs 0, 1, 2 and 3: CUDA does not start: CUDA error 802 (CUDA_ERROR_SYSTEM_NOT_READY)",
         "systemctl restart nvidia-fabricmanager", gpu_runs=tuple(failed(n, "init", 802) for n in range(4))),
     fails("cuda_does_not_start", "GPU 3: CUDA does not start: CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)",
         "sudo reboot", gpu_runs=gpu_runs(4, failed(3, "init", 803))),
@@ -127,7 +127,7 @@ CASES = (
     skips("cuda_context_fails", "no GPU got that far", gpu_runs=(failed(0, "init", 802),)),
     skips("cuda_context_fails", "no GPU was tested: ada's process (pid 4711) computes on it", gpu_runs=ALL_SKIPPED),
     # cuda_kernel_fails
-    fails("cuda_kernel_fails", "GPU 0 and 1: a computation failed: CUDA error 209 (CUDA_ERROR_NO_BINARY_FOR_GPU)",
+    fails("cuda_kernel_fails", "GPUs 0 and 1: a computation failed: CUDA error 209 (CUDA_ERROR_NO_BINARY_FOR_GPU)",
         "whl/cu126",
         gpu_runs=tuple(kernel(n, "no kernel image is available for execution on the device") for n in (0, 1))),
     fails("cuda_kernel_fails", "GPU 2: a computation failed: CUDA error 700 (CUDA_ERROR_ILLEGAL_ADDRESS)",
@@ -137,7 +137,7 @@ CASES = (
     fails("cuda_kernel_fails", "CUDA error 35 (cudaErrorInsufficientDriver)", "newer driver",
         gpu_runs=(failed(0, "torch", None, detail="RuntimeError: The NVIDIA driver on your system is too old"),)),
     well("cuda_kernel_fails", "a matrix product in fp32, bf16 and fp16 on 4 GPUs"),
-    well("cuda_kernel_fails", "on 2 GPUs; none on GPU 0 and 1: PyTorch is not installed",
+    well("cuda_kernel_fails", "on 2 GPUs; none on GPUs 0 and 1: PyTorch is not installed",
         gpu_runs=gpu_runs(4, *NO_TORCH)),
     skips("cuda_kernel_fails", "no kernel was run: PyTorch is not installed", gpu_runs=NO_TORCH),
     skips("cuda_kernel_fails", "no GPU got that far", gpu_runs=(failed(0, "init", 802),)),
@@ -145,7 +145,7 @@ CASES = (
     # cuda_hangs
     fails("cuda_hangs", "GPU 3 hangs: no answer in 90 s in cuInit", "sudo nvidia-smi --gpu-reset -i 3",
         gpu_runs=gpu_runs(4, ended(3, "hung", "init", "no answer in 90 s in cuInit"))),
-    fails("cuda_hangs", "GPU 2 and 3 hang", "xid",
+    fails("cuda_hangs", "GPUs 2 and 3 hang", "xid",
         gpu_runs=gpu_runs(4, *(ended(n, "hung", "init", "no answer in 90 s in cuInit") for n in (2, 3)))),
     well("cuda_hangs", "4 GPUs completed every call"),
     well("cuda_hangs", "1 GPU completed every call; GPU 0 not tested: ada's process (pid 4711) computes on it",
@@ -173,7 +173,7 @@ CASES = (
     # gpu_results_differ
     fails("gpu_results_differ", "GPU 2: different bits in fp32 than 3 GPUs of the same model", "dcgmi diag -r 3 -i 2",
         gpu_runs=gpu_runs(4, gpu_run(2, results=OTHER))),
-    fails("gpu_results_differ", "GPU 0 and 1 return different results in fp32", "mgpu doctor --deep",
+    fails("gpu_results_differ", "GPUs 0 and 1 return different results in fp32", "mgpu doctor --deep",
         gpu_runs=gpu_runs(2, gpu_run(1, results=OTHER))),
     fails("gpu_results_differ", "GPU 2: different result the second time in bf16", "dcgmi diag -r 3 -i 2",
         gpu_runs=gpu_runs(4, gpu_run(2, unsteady=("bf16",)))),
@@ -211,7 +211,7 @@ def test_gpus_with_different_errors_are_different_problems() -> None:
     runs = gpu_runs(4, failed(1, "init", 802), failed(2, "init", 999), failed(3, "init", 802))
     outcomes = engine.ask(CHECKS["cuda_does_not_start"], Snapshot(**facts(gpu_runs=runs)))
     assert [outcome.problem and outcome.problem.title.partition(":")[0] for outcome in outcomes] == [
-        "GPU 1 and 3",
+        "GPUs 1 and 3",
         "GPU 2",
     ]
 

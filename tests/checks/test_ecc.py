@@ -14,7 +14,7 @@ CASES = (
     # gpu_ecc_uncorrected
     fails("gpu_ecc_uncorrected", "1 uncorrected ECC error on GPU 1 since", f"sudo nvidia-smi --gpu-reset -i {uuid(1)}",
         gpus=gpus(4, gpu(1, ecc_uncorrected_volatile=1))),
-    fails("gpu_ecc_uncorrected", "5 uncorrected ECC errors on GPU 1 and 2", uuid(2),
+    fails("gpu_ecc_uncorrected", "5 uncorrected ECC errors on GPUs 1 and 2", uuid(2),
         gpus=gpus(4, gpu(1, ecc_uncorrected_volatile=2), gpu(2, ecc_uncorrected_volatile=3))),
     well("gpu_ecc_uncorrected", "no uncorrected errors on 4 of 4 GPUs"),
     # since it was built, not since the driver loaded
@@ -27,7 +27,7 @@ CASES = (
         gpus=gpus(4, gpu(2, rows_remap_failed=True))),
     well("gpu_row_remap_failed", "no failed row remapping on 4 of 4 GPUs", gpus=gpus(rows_remapped_uncorrectable=3)),
     skips("gpu_row_remap_failed", "no GPU here remaps rows", gpus=gpus(rows_remap_failed=None)),
-    warns("gpu_row_remap_pending", "GPU 0 and 3: row remapping pending until a reset", f"--gpu-reset -i {uuid(3)}",
+    warns("gpu_row_remap_pending", "GPUs 0 and 3: row remapping pending until a reset", f"--gpu-reset -i {uuid(3)}",
         gpus=gpus(4, gpu(0, rows_remap_pending=True), gpu(3, rows_remap_pending=True))),
     well("gpu_row_remap_pending", "no pending remap on 4 of 4 GPUs"),
     skips("gpu_row_remap_pending", "no GPU here remaps rows", gpus=gpus(rows_remap_pending=None)),
@@ -43,7 +43,7 @@ CASES = (
     well("gpu_memory_unrepairable", "no unrepairable memory on 3 of 4 GPUs",
         gpus=gpus(4, gpu(2, memory_unrepairable=None))),
     skips("gpu_memory_unrepairable", "driver 590", gpus=gpus(memory_unrepairable=None)),
-    fails("gpu_sram_errors_exceeded", "GPU 0 and 1: uncorrected SRAM errors above the threshold",
+    fails("gpu_sram_errors_exceeded", "GPUs 0 and 1: uncorrected SRAM errors above the threshold",
         "sudo nvidia-smi -q -d ECC",
         gpus=gpus(2, ecc_sram_threshold_exceeded=True)),
     well("gpu_sram_errors_exceeded", "below the threshold on 4 of 4"),

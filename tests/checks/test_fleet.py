@@ -51,7 +51,7 @@ DEAD = fleet(
         NodeClass(
             ROLE, ("n2",),
             (
-                Difference("driver.nvml_error", "NVML", "DRIVER_NOT_LOADED", "it answers"),
+                Difference("driver.nvml_error", "NVML", "DRIVER_NOT_LOADED", "responding"),
                 Difference("driver.version", "driver", None, "580.65"),
                 Difference("gpus", "gpus", None, "known"),
             ),
@@ -112,7 +112,7 @@ CASES = (
         "or pass only the files of nodes", fleet=replace(ALONE, strangers=("n1.json",))),
     skips("fleet_facts_unread", "nothing to compare", fleet=ALONE),
     # software
-    fails("fleet_driver_silent", "NVML DRIVER_NOT_LOADED on n2, it answers on the other 3 nodes", "nvidia-smi -L",
+    fails("fleet_driver_silent", "NVML DRIVER_NOT_LOADED on n2, responding on the other 3 nodes", "nvidia-smi -L",
         fleet=DEAD),
     well("fleet_driver_silent", "same NVML state on 4 nodes", fleet=TORCH),
     fails("fleet_torch_differs", "torch 2.12.1 on n3, 2.13.0 on the other 3 nodes", "srun -N1 -w n3", fleet=TORCH),
@@ -192,8 +192,8 @@ CASES = (
     warns("fleet_shm_differs", "/dev/shm 64 MiB on n3, 512 GiB on the other 3 nodes", "df -h /dev/shm",
         fleet=differing("system.shm_total_bytes", "/dev/shm", "64 MiB", "512 GiB")),
     well("fleet_shm_differs", "same /dev/shm size on 4 nodes"),
-    warns("fleet_limits_differ", "limit of open files 1024 on n3, 65536 on the other 3 nodes", "ulimit -a",
-        fleet=differing("system.limit_open_files", "limit of open files", "1024", "65536")),
+    warns("fleet_limits_differ", "open file limit 1024 on n3, 65536 on the other 3 nodes", "ulimit -a",
+        fleet=differing("system.limit_open_files", "open file limit", "1024", "65536")),
     well("fleet_limits_differ", "same limits on 4 nodes"),
     warns("fleet_storage_differs", "home folder filesystem ext4 on n3, nfs4 on the other 3 nodes", "df -hT",
         fleet=differing("storage.folders.home.filesystem", "home folder filesystem", "ext4", "nfs4")),

@@ -255,7 +255,7 @@ CASES = (
     skips("gpu_without_its_adapter", "a single-node run does not use the network", pci=beside(range(4), (0, 1, 3))),
     # gpus_far_from_adapters
     informs("gpus_far_from_adapters",
-        "GPU 1, 2 and 3: no active adapter below the same PCIe switch (nearest: mlx5_0, NODE",
+        "GPUs 1, 2 and 3: no active adapter below the same PCIe switch (nearest: mlx5_0, NODE",
         "Nothing. For", **TWO, pci=beside(range(4), (0,))),
     informs("gpus_far_from_adapters", "GPU 3: no active adapter",
         "Nothing. For a run on fewer GPUs, prefer those next to an adapter.", **TWO,

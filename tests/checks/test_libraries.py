@@ -158,7 +158,7 @@ CASES = (
         libraries=libraries(COMPAT)),
     well("cuda_compat_active", "the driver's own /usr/lib"),
     skips("cuda_compat_active", "cannot be loaded", libraries=libraries(NO_LIBCUDA)),
-    fails("cuda_compat_on_geforce", "NVIDIA GeForce RTX 4090 (GPU 0, 1, 2 and 3) with cuda-compat", "ldconfig",
+    fails("cuda_compat_on_geforce", "NVIDIA GeForce RTX 4090 (GPUs 0, 1, 2 and 3) with cuda-compat", "ldconfig",
         libraries=libraries(COMPAT), gpus=gpus(name="NVIDIA GeForce RTX 4090")),
     well("cuda_compat_on_geforce", "no GeForce among 4 visible GPUs", libraries=libraries(COMPAT)),
     well("cuda_compat_on_geforce", "the driver's own", gpus=gpus(name="NVIDIA GeForce RTX 4090")),

@@ -124,7 +124,7 @@ CASES = (
     # nvlink_inactive
     fails("nvlink_inactive", "GPU 2: 17 of 18 NVLinks active", "sudo nvidia-smi --gpu-reset",
         gpus=gpus(4, gpu(2, nvlinks=nvlinks(17, 1)))),
-    fails("nvlink_inactive", "GPU 0 and 3: 0 of 18", "nvidia-smi nvlink --status",
+    fails("nvlink_inactive", "GPUs 0 and 3: 0 of 18", "nvidia-smi nvlink --status",
         gpus=gpus(4, gpu(0, nvlinks=nvlinks(0, 18)), gpu(3, nvlinks=()))),
     well("nvlink_inactive", "18 NVLinks active on each of 4 GPUs"),
     # H100 NVL: 12 of 18 is all
@@ -182,7 +182,7 @@ CASES = (
     well("nvlink_slow", "26.500 GB/s", gpus=gpus(name="NVIDIA H800", nvlinks=at(26500, links=8))),
     skips("nvlink_slow", "no active NVLink", gpus=gpus(nvlinks=at(None))),
     # nvlink_atomics_missing
-    informs("nvlink_atomics_missing", "no atomic operations on 6 of 6 NVLink pairs (GPU 0 and 1)", "topo -p2p a",
+    informs("nvlink_atomics_missing", "no atomic operations on 6 of 6 NVLink pairs (GPUs 0 and 1)", "topo -p2p a",
         links=links(p2p_atomics=5)),
     informs("nvlink_atomics_missing", "on 1 of 2 NVLink pairs", "topo",
         links=(link(0, 1, p2p_atomics=0), link(1, 2, p2p_atomics=2))),
@@ -194,16 +194,16 @@ CASES = (
     skips("nvlink_atomics_missing", "no NVLink between visible GPUs, or its atomics are unknown",
         links=links(p2p_atomics=2, nvlinks=0)),
     # c2c_link_down
-    warns("c2c_link_down", "GPU 0, 1, 2 and 3: NVLink-C2C to the Grace CPU is off", "nvidia-smi c2c",
+    warns("c2c_link_down", "GPUs 0, 1, 2 and 3: NVLink-C2C to the Grace CPU is off", "nvidia-smi c2c",
         gpus=gpus(name="NVIDIA GB200", c2c_enabled=False)),
     warns("c2c_link_down", "GPU 0: NVLink-C2C", "c2c", gpus=gpus(1, name="NVIDIA GH200 480GB", c2c_enabled=False)),
     well("c2c_link_down", "on for 4 GPUs", gpus=gpus(name="NVIDIA GB200", c2c_enabled=True)),
     skips("c2c_link_down", "no GPU here", gpus=gpus(c2c_enabled=False)),  # H200 is no GH200
     skips("c2c_link_down", "no GPU here", gpus=gpus(name="NVIDIA GB300", c2c_enabled=None)),
     # nvlink_pairs_split
-    informs("nvlink_pairs_split", "no NVLink between GPU 0 and 2, but between GPU 0 and 1", "CUDA_VISIBLE_DEVICES=0,1",
+    informs("nvlink_pairs_split", "no NVLink between GPUs 0 and 2", "CUDA_VISIBLE_DEVICES=0,1",
         **bridged((0, 1), (2, 3)), visible=seen(0, 2, value="0,2")),
-    informs("nvlink_pairs_split", "between GPU 1 and 3", "CUDA_VISIBLE_DEVICES=1,3",
+    informs("nvlink_pairs_split", "between GPUs 1 and 3", "CUDA_VISIBLE_DEVICES=1,3",
         **bridged((1, 3)), visible=seen(0, 2, value="0,2")),
     well("nvlink_pairs_split", "some visible GPUs are connected", **bridged((0, 1), (2, 3)), visible=seen(2, 3)),
     well("nvlink_pairs_split", "some visible GPUs are connected", **bridged((0, 1), (2, 3))),
@@ -212,7 +212,7 @@ CASES = (
     skips("nvlink_pairs_split", "no pair", visible=seen(0)),
     skips("nvlink_pairs_split", "unknown", links=links(nvlinks=None), visible=seen(0, 1)),
     # peer_access_uneven
-    warns("peer_access_uneven", "1 of 6 equal GPU pairs without peer access (GPU 0 and 2)", "nvidia-smi topo -p2p r",
+    warns("peer_access_uneven", "1 of 6 equal GPU pairs without peer access (GPUs 0 and 2)", "nvidia-smi topo -p2p r",
         links=tuple(replace(one, p2p_read=4) if (one.a, one.b) == (0, 2) else one for one in PCIE)),
     well("peer_access_uneven", "6 GPU pairs compared, no difference", links=PCIE),
     well("peer_access_uneven", "6 GPU pairs compared, no difference", links=links(nvlinks=0, p2p_read=2, p2p_write=2)),
@@ -245,7 +245,7 @@ CASES = (
     well("wsl_several_gpus", "one GPU", container=WSL, visible=Visible("", ())),
     skips("wsl_several_gpus", "not WSL"),
     # cpus_far_from_gpus
-    warns("cpus_far_from_gpus", "no usable CPU near GPU 2 and 3", "--gres-flags=enforce-binding",
+    warns("cpus_far_from_gpus", "no usable CPU near GPUs 2 and 3", "--gres-flags=enforce-binding",
         pci=pci(*(pci_device(n, cpus_near_usable=8 if n < 2 else 0, cpus_near="48-95") for n in range(4)))),
     warns("cpus_far_from_gpus", "near GPU 2", "taskset -c 48-95",
         pci=pci(pci_device(2, cpus_near_usable=0, cpus_near="48-95"))),
@@ -270,7 +270,7 @@ CASES = (
     informs("peer_access_missing", "6 of 6 GPU pairs without", "nvidia-smi topo -p2p r",
         links=links(p2p_read=None, p2p_write=4)),
     # nvlink_without_peer_access
-    fails("nvlink_without_peer_access", "1 NVLink pair without peer access (GPU 1 and 2)", "nvidia-smi topo -p2p r",
+    fails("nvlink_without_peer_access", "1 NVLink pair without peer access (GPUs 1 and 2)", "nvidia-smi topo -p2p r",
         links=(link(0, 1), link(1, 2, p2p_read=4))),
     fails("nvlink_without_peer_access", "6 NVLink pairs without peer access", "nvidia-smi topo",
         links=links(p2p_read=4, p2p_write=4)),
@@ -281,7 +281,7 @@ CASES = (
     skips("nvlink_without_peer_access", "",
         links=links(p2p_read=6, p2p_write=6)),
     # gpus_span_numa_nodes
-    informs("gpus_span_numa_nodes", "GPU 0 and 1 on NUMA node 0; GPU 2 and 3 on NUMA node 1", "mgpu configure",
+    informs("gpus_span_numa_nodes", "GPUs 0 and 1 on NUMA node 0; GPUs 2 and 3 on NUMA node 1", "mgpu configure",
         links=PCIE),
     well("gpus_span_numa_nodes", "2 NUMA nodes, connected by NVLink"),
     well("gpus_span_numa_nodes", "all on NUMA node 1", gpus=gpus(numa_node=1), links=PCIE),

@@ -65,14 +65,14 @@ CASES = tuple(
 @pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.id)
 def test_each_sample_is_read_as_this_and_as_nothing_else(row: Row) -> None:
     for sample in row.samples:
-        assert READER.of_text(sample) == (row.id,), sample
+        assert READER.match_text(sample) == (row.id,), sample
 
 
 def test_texts_that_were_recorded_here_are_known() -> None:
     """Lines that torch, accelerate and the launchers really wrote, each with its signature."""
     recorded = [line.split("\t", 1) for line in RECORDED.read_text("utf-8").splitlines() if not line.startswith("#")]
     assert len(recorded) > 50
-    assert [line for name, line in recorded if READER.of_text(line) != (name,)] == []
+    assert [line for name, line in recorded if READER.match_text(line) != (name,)] == []
 
 
 def test_each_kind_of_failure_that_people_report_has_its_cause() -> None:
@@ -135,12 +135,12 @@ def test_there_are_many_and_each_stands_once() -> None:
 def test_noise_is_known_by_each_of_its_samples() -> None:
     for row in ROWS:
         if row.role == "noise":
-            assert [sample for sample in row.samples if READER.of_text(sample) != (row.id,)] == [], row.id
+            assert [sample for sample in row.samples if READER.match_text(sample) != (row.id,)] == [], row.id
 
 
 def test_a_pattern_names_what_must_stand_in_its_lines() -> None:
     """Else every line of a gigabyte would be searched with it."""
-    assert [row.id for row in ROWS if not prefilter.of(row.pattern)] == []
+    assert [row.id for row in ROWS if not prefilter.required_texts(row.pattern)] == []
 
 
 def test_every_named_group_is_told_and_every_told_one_is_there() -> None:
@@ -183,8 +183,8 @@ def test_a_fix_that_names_a_check_names_one_that_there_is() -> None:
     ],
 )  # fmt: skip
 def test_a_text_that_changed_between_versions_is_known_in_both_forms(old: str, new: str) -> None:
-    assert len(READER.of_text(old)) == 1
-    assert READER.of_text(old) == READER.of_text(new)
+    assert len(READER.match_text(old)) == 1
+    assert READER.match_text(old) == READER.match_text(new)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_gpu_is_somebody_elses_only_where_there_are_two(processes: str, found:
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 "
         f"GiB of which 1.00 GiB is free. {processes}Of the allocated memory 75.00 GiB is allocated by PyTorch"
     )
-    assert READER.of_text(line) == (found,)
+    assert READER.match_text(line) == (found,)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_gpu_is_somebody_elses_only_where_there_are_two(processes: str, found:
     ],
 )
 def test_a_full_disk_a_full_shm_and_full_loaders_are_told_apart(line: str) -> None:
-    (found,) = READER.of_text(line)
+    (found,) = READER.match_text(line)
     assert (
         found
         == {"/data": "log_disk_full", "nccl-": "log_shm_full_for_nccl", "torch_": "log_loader_out_of_shm"}[

@@ -44,7 +44,7 @@ CASES = (
     # gpu_memory_sizes_differ: by more than 1 %
     warns("gpu_memory_sizes_differ", "GPU 1: 75 GiB of memory, the others have 80 GiB", "nvidia-smi -q -d ECC",
         gpus=gpus(5, gpu(1, memory_total_bytes=75 * GIB), gpu(4, ecc_enabled=False))),
-    warns("gpu_memory_sizes_differ", "GPU 0 and 1: 40 GiB of memory", "mgpu configure",
+    warns("gpu_memory_sizes_differ", "GPUs 0 and 1: 40 GiB of memory", "mgpu configure",
         gpus=gpus(4, *(gpu(n, memory_total_bytes=40 * GIB) for n in (0, 1)))),
     well("gpu_memory_sizes_differ", "equal memory on 4 of 4",
         gpus=gpus(4, gpu(1, memory_total_bytes=80 * GIB * 99 // 100 + 1))),

@@ -23,7 +23,7 @@ CASES = (
     well("gpu_split_by_mig", "all visible GPUs are split", gpus=gpus(**SPLIT)),
     skips("gpu_split_by_mig", "no visible GPU supports MIG", gpus=gpus(mig_mode=None)),
     # gpus_all_split_by_mig
-    informs("gpus_all_split_by_mig", "GPU 0 and 1 split by MIG into 4 instances", "export CUDA_VISIBLE_DEVICES=MIG-1",
+    informs("gpus_all_split_by_mig", "GPUs 0 and 1 split by MIG into 4 instances", "export CUDA_VISIBLE_DEVICES=MIG-1",
         gpus=gpus(2, **SPLIT)),
     informs("gpus_all_split_by_mig", "GPU 0 split by MIG into 2 instances", "-mig 0",
         gpus=gpus(1, **SPLIT), driver=OLD),

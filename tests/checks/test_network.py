@@ -84,7 +84,7 @@ CASES = (
         **two(hostname_addresses=("203.0.113.7", "10.20.30.7"))),
     well("hostname_is_elsewhere", "selects the interface",
         env={"GLOO_SOCKET_IFNAME": "eno1"}, **two(hostname_addresses=("203.0.113.7",))),
-    skips("hostname_is_elsewhere", "one machine", network=network(hostname_addresses=("203.0.113.7",))),
+    skips("hostname_is_elsewhere", "single-node run", network=network(hostname_addresses=("203.0.113.7",))),
     skips("hostname_is_elsewhere", "does not resolve", **two(hostname_addresses=())),
     skips("hostname_is_elsewhere", "cannot be listed", **two(interfaces=())),
     # loopback_is_down
@@ -111,7 +111,7 @@ CASES = (
     fails("master_port_busy", "port 29500 is in use", "ss -ltnp",
         slurm=slurm(node_rank=None), **two(port_busy=True, master=HERE)),
     well("master_port_busy", "port 29500 is free", plan=NODES2),
-    skips("master_port_busy", "one machine", network=network(port_busy=True)),
+    skips("master_port_busy", "single-node run", network=network(port_busy=True)),
     skips("master_port_busy", "not known to be the rendezvous node",
         slurm=slurm(node_rank=None), **two(port_busy=True, master=FAR)),
     # master_unresolvable
@@ -119,13 +119,13 @@ CASES = (
         "export MASTER_ADDR=ADDRESS",
         **two(master=master(name="XX.XX.XX.XX", addresses=(), error="Name or service not known", local=None))),
     well("master_unresolvable", "node1 is 10.20.30.1", **two(master=FAR)),
-    skips("master_unresolvable", "one machine", network=network(master=master(addresses=()))),
+    skips("master_unresolvable", "single-node run", network=network(master=master(addresses=()))),
     skips("master_unresolvable", "no rendezvous address is set", plan=NODES2),
     # master_unreachable
     fails("master_unreachable", "no route to node1 (10.20.30.1): Network is unreachable", "export MASTER_ADDR=ADDRESS",
         **two(master=master(interface=None, route_error="Network is unreachable"))),
     well("master_unreachable", "the route to node1 uses eno1", **two(master=FAR)),
-    skips("master_unreachable", "one machine", network=network(master=FAR)),
+    skips("master_unreachable", "single-node run", network=network(master=FAR)),
     skips("master_unreachable", "no rendezvous address is set", plan=NODES2),
     skips("master_unreachable", "does not resolve", **two(master=master(addresses=()))),
     # master_is_local_only
@@ -144,7 +144,7 @@ CASES = (
         **two(master=master(name="localhost", addresses=("127.0.0.1",), local=True))),
     skips("master_is_local_only", "see hostname_is_loopback",
         **two(master=master(name="node7", addresses=("127.0.1.1",), local=True))),
-    skips("master_is_local_only", "one machine",
+    skips("master_is_local_only", "single-node run",
         network=network(master=master(name="localhost", addresses=("127.0.0.1",)))),
     skips("master_is_local_only", "no rendezvous address is set", plan=NODES2),
     skips("master_is_local_only", "does not resolve", **two(master=master(addresses=()))),
@@ -157,7 +157,7 @@ CASES = (
     skips("master_elsewhere", "not known to be the first", slurm=slurm(node_rank=1), **two(master=FAR)),
     skips("master_elsewhere", "not known to be the first", slurm=slurm(node_rank=None), **two(master=FAR)),
     skips("master_elsewhere", "the addresses are unknown", **two(master=master(local=None))),
-    skips("master_elsewhere", "one machine", network=network(master=FAR)),
+    skips("master_elsewhere", "single-node run", network=network(master=FAR)),
     skips("master_elsewhere", "no rendezvous address is set", plan=NODES2),
     # config_address_not_here
     warns("config_address_not_here", "main_process_ip 10.20.30.1 is not an address of this machine",
@@ -232,7 +232,7 @@ CASES = (
         env={"GLOO_SOCKET_IFNAME": "lo"}, plan=NODES2),
     well("socket_interface_dead_end", "NCCL_SOCKET_IFNAME=^docker,lo",
         env={"NCCL_SOCKET_IFNAME": "^docker,lo"}, plan=NODES2),
-    skips("socket_interface_dead_end", "one machine", env={"NCCL_SOCKET_IFNAME": "lo"}),
+    skips("socket_interface_dead_end", "single-node run", env={"NCCL_SOCKET_IFNAME": "lo"}),
     skips("socket_interface_dead_end", "no interface is set", plan=NODES2),
     # socket_interface_off_route
     informs("socket_interface_off_route", "the route to node1 uses eno1, NCCL_SOCKET_IFNAME means enp65s0",
@@ -245,7 +245,7 @@ CASES = (
     skips("socket_interface_off_route", "the rendezvous node, or the route to it, is unknown",
         env={"NCCL_SOCKET_IFNAME": "en"},
         **two(master=HERE)),
-    skips("socket_interface_off_route", "one machine", env={"NCCL_SOCKET_IFNAME": "en"}),
+    skips("socket_interface_off_route", "single-node run", env={"NCCL_SOCKET_IFNAME": "en"}),
     skips("socket_interface_off_route", "no interface is set", plan=NODES2),
     # nccl_picks_dead_end
     warns("nccl_picks_dead_end", "NCCL would choose br-5f2a (a bridge)", "export NCCL_SOCKET_IFNAME=eno1",
@@ -265,7 +265,7 @@ CASES = (
         **two(interfaces=(LO, replace(SIX, name="cali1", routable=False, addresses=("fe80::1",)), ETH))),
     skips("nccl_picks_dead_end", "NCCL_SOCKET_IFNAME is set",
         env={"NCCL_SOCKET_IFNAME": "eno1"}, **two(interfaces=(LO, TUNNEL, ETH))),
-    skips("nccl_picks_dead_end", "one machine", network=network(interfaces=(LO, TUNNEL, ETH))),
+    skips("nccl_picks_dead_end", "single-node run", network=network(interfaces=(LO, TUNNEL, ETH))),
     skips("nccl_picks_dead_end", "no interface has both a link", **two(interfaces=(DOWN,))),
     # nccl_picks_off_route
     warns("nccl_picks_off_route", "by default, NCCL would choose enp65s0; the route to node1 uses eno1",
@@ -276,7 +276,7 @@ CASES = (
         **two(interfaces=(LO, OTHER, ETH))),
     skips("nccl_picks_off_route", "the rendezvous node, or the route to it, is unknown",
         **two(master=HERE, interfaces=(LO, OTHER, ETH))),
-    skips("nccl_picks_off_route", "one machine", network=network(master=FAR, interfaces=(LO, OTHER, ETH))),
+    skips("nccl_picks_off_route", "single-node run", network=network(master=FAR, interfaces=(LO, OTHER, ETH))),
     # interfaces_ambiguous
     informs("interfaces_ambiguous", "NCCL may use any of enp65s0, eno1", "export NCCL_SOCKET_IFNAME=eno1",
         **two(interfaces=(LO, OTHER, ETH, BRIDGE))),
@@ -285,20 +285,20 @@ CASES = (
         **two(interfaces=(LO, IB0, replace(IB0, name="ib1", addresses=("10.51.0.7",)), ETH))),
     skips("interfaces_ambiguous", "NCCL_SOCKET_IFNAME is set",
         env={"NCCL_SOCKET_IFNAME": "eno1"}, **two(interfaces=(LO, OTHER, ETH))),
-    skips("interfaces_ambiguous", "one machine", network=network(interfaces=(LO, OTHER, ETH))),
+    skips("interfaces_ambiguous", "single-node run", network=network(interfaces=(LO, OTHER, ETH))),
     # network_leads_nowhere
     fails("network_leads_nowhere", "2 nodes, but no interface here leads to another one", "--network=host",
         **two(interfaces=(LO, BRIDGE))),
     fails("network_leads_nowhere", "no interface here leads to another one", "sudo ip link set eno2 up",
         **two(interfaces=(LO, DOWN, BRIDGE))),
     well("network_leads_nowhere", "eno1 leads out", plan=NODES2),
-    skips("network_leads_nowhere", "one machine", network=network(interfaces=(LO,))),
+    skips("network_leads_nowhere", "single-node run", network=network(interfaces=(LO,))),
     skips("network_leads_nowhere", "cannot be listed", **two(interfaces=())),
     # network_ipv6_only
     informs("network_ipv6_only", "eno1 has no IPv4 address", "--rdzv-endpoint '[ADDRESS]:29500'",
         **two(interfaces=(LO, SIX, BRIDGE))),
     well("network_ipv6_only", "eno1 has an IPv4 address", plan=NODES2),
-    skips("network_ipv6_only", "one machine", network=network(interfaces=(LO, SIX))),
+    skips("network_ipv6_only", "single-node run", network=network(interfaces=(LO, SIX))),
     skips("network_ipv6_only", "no interface leads out", **two(interfaces=(LO,))),
     skips("network_ipv6_only", "the address families are unknown", **two(interfaces=(LO, replace(ETH, ipv4=None)))),
     # interface_without_link
@@ -307,7 +307,7 @@ CASES = (
     well("interface_without_link", "eno1 has a link", plan=NODES2),
     well("interface_without_link", "eno1 has a link",  # an onboard port that nobody uses has no address
         **two(interfaces=(LO, replace(UNPLUGGED, addresses=(), routable=False), ETH, replace(BRIDGE, running=False)))),
-    skips("interface_without_link", "one machine", network=network(interfaces=(LO, UNPLUGGED, ETH))),
+    skips("interface_without_link", "single-node run", network=network(interfaces=(LO, UNPLUGGED, ETH))),
     skips("interface_without_link", "no interface reports its link",
         **two(interfaces=(LO, replace(ETH, running=None)))),
     # interface_slow: 10 Gb/s
@@ -326,7 +326,7 @@ CASES = (
     well("interface_slow", "eno1 has 10 Gb/s",
         infiniband=NO_INFINIBAND, **two(interfaces=(LO, replace(ETH, speed_mbit_per_s=10_000)))),
     well("interface_slow", "4 RDMA ports are active", **two(interfaces=(LO, replace(ETH, speed_mbit_per_s=1000)))),
-    skips("interface_slow", "one machine"),
+    skips("interface_slow", "single-node run"),
     skips("interface_slow", "eno1 does not report its speed",
         infiniband=NO_INFINIBAND, **two(interfaces=(LO, replace(ETH, speed_mbit_per_s=None)))),
     skips("interface_slow", "NCCL finds no interface to other nodes", infiniband=NO_INFINIBAND,
@@ -340,7 +340,7 @@ CASES = (
     well("interface_mtu_differs", "4 equal interfaces, same MTU",  # two against two: nobody can say which is odd
         **two(interfaces=(LO, *RAILS[:2], *(replace(rail, mtu=1500) for rail in RAILS[2:])))),
     skips("interface_mtu_differs", "fewer than three", **two(interfaces=(LO, replace(RAILS[0], mtu=1500), RAILS[1]))),
-    skips("interface_mtu_differs", "one machine", network=network(interfaces=(LO, *RAILS))),
+    skips("interface_mtu_differs", "single-node run", network=network(interfaces=(LO, *RAILS))),
 )  # fmt: skip
 
 

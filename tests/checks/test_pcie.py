@@ -96,7 +96,7 @@ CASES = (
     # pcie_width_reduced
     warns("pcie_width_reduced", "GPU 1: PCIe x8 of x16", "nvidia-smi -q -d PCI -i 1",
         gpus=gpus(4, gpu(1, pcie_width=8))),
-    warns("pcie_width_reduced", "GPU 1 and 2: PCIe x4 of x16", "riser",
+    warns("pcie_width_reduced", "GPUs 1 and 2: PCIe x4 of x16", "riser",
         gpus=gpus(4, gpu(1, pcie_width=4), gpu(2, pcie_width=8))),
     warns("pcie_width_reduced", "GPU 3: PCIe x4 of x16", "riser",  # the slot says that it can no more
         gpus=gpus(4, gpu(3, pcie_width=4, pcie_width_max=4))),

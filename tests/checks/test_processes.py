@@ -59,7 +59,7 @@ CASES = (
         gpus=gpus(4, TRAINING)),
     warns("gpu_busy", "GPU 2 in use", "export CUDA_DEVICE_ORDER=PCI_BUS_ID", gpus=gpus(4, TRAINING)),
     warns("gpu_busy", "GPU 0", "kill 4711", gpus=gpus(4, gpu(0, processes=(process(mine=True),)))),
-    warns("gpu_busy", "GPU 0 and 1 in use (30 GiB of 80 GiB on GPU 0)", "nvidia-smi",
+    warns("gpu_busy", "GPUs 0 and 1 in use (30 GiB of 80 GiB on GPU 0)", "nvidia-smi",
         gpus=gpus(2, processes=(process(user=None, mine=None),))),
     warns("gpu_busy", "GPU 0 in use (1.0 GiB", "CUDA_VISIBLE_DEVICES=1,2,3",
         gpus=gpus(4, gpu(0, processes=(process(memory_bytes=GIB),)))),
@@ -105,7 +105,7 @@ CASES = (
     well("rank_orphaned", "0 ranks of yours"),
     well("rank_orphaned", "2 ranks of yours, none without a launcher",
         leftovers=leftovers(processes=(old_rank(4711, False), old_rank(4712, None)))),
-    skips("rank_orphaned", "leftovers was not looked at", leftovers=None),
+    skips("rank_orphaned", "leftovers was not checked", leftovers=None),
     # rank_of_another_run
     informs("rank_of_another_run", "2 ranks of another run of yours on this machine, started 2 h ago", "launcher",
         leftovers=leftovers(processes=(old_rank(4711, False), old_rank(4712, None)))),

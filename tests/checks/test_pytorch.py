@@ -103,7 +103,7 @@ CASES = (
     # torch_lacks_gpu_kernels
     fails("torch_lacks_gpu_kernels", "no kernels for sm_70 (GPU 3)", "whl/cu126",
         gpus=gpus(4, gpu(3, compute_capability=(7, 0)))),
-    fails("torch_lacks_gpu_kernels", "no kernels for sm_120 (GPU 0, 1, 2 and 3)", "whl/cu128",
+    fails("torch_lacks_gpu_kernels", "no kernels for sm_120 (GPUs 0, 1, 2 and 3)", "whl/cu128",
         gpus=gpus(compute_capability=(12, 0)), pytorch=pytorch(arch_list=("sm_80", "sm_90"))),
     fails("torch_lacks_gpu_kernels", "no kernels for sm_80", "whl/cu128",
         gpus=gpus(compute_capability=(8, 0)), pytorch=pytorch(arch_list=("sm_86", "compute_90"))),
@@ -148,7 +148,7 @@ CASES = (
     skips("torch_built_for_another_python", "is unknown", pytorch=pytorch(built_for=())),
     skips("torch_built_for_another_python", "is unknown", python=python(suffixes=())),
     # torch_kernels_only_as_ptx, torch_ptx_too_new_for_driver
-    informs("torch_kernels_only_as_ptx", "torch 2.9.0+cu130 has only PTX for sm_120 (GPU 0, 1, 2 and 3)",
+    informs("torch_kernels_only_as_ptx", "torch 2.9.0+cu130 has only PTX for sm_120 (GPUs 0, 1, 2 and 3)",
         "pip install --upgrade torch", gpus=RTX_5090, pytorch=ONLY_PTX),
     well("torch_kernels_only_as_ptx", "nothing to compile for 4 visible GPUs"),
     well("torch_kernels_only_as_ptx", "nothing to compile", gpus=gpus(compute_capability=(7, 0)), pytorch=ONLY_PTX),
@@ -156,7 +156,7 @@ CASES = (
     skips("torch_kernels_only_as_ptx", "the visible GPUs' compute capability is unknown",
         gpus=gpus(compute_capability=None)),
     fails("torch_ptx_too_new_for_driver",
-        "torch has only PTX of CUDA 13.0 for GPU 0, 1, 2 and 3, the driver supports 12.9", "whl/cu",
+        "torch has only PTX of CUDA 13.0 for GPUs 0, 1, 2 and 3, the driver supports 12.9", "whl/cu",
         gpus=RTX_5090, pytorch=ONLY_PTX, driver=driver(cuda_version=(12, 9))),
     well("torch_ptx_too_new_for_driver", "the driver compiles PTX of CUDA 13.0", gpus=RTX_5090, pytorch=ONLY_PTX),
     well("torch_ptx_too_new_for_driver", "nothing to compile", driver=driver(cuda_version=(12, 2))),
@@ -216,8 +216,8 @@ CASES = (
     # extension_does_not_load
     warns("extension_does_not_load", "flash_attn cannot be loaded: flash_attn_2_cuda.so: undefined symbol: _ZN3c10",
         "pip uninstall -y flash-attn", torch_runtime=torch_runtime(extensions={"flash_attn": OLD_SYMBOL, "apex": ""})),
-    warns("extension_does_not_load", "apex cannot be loaded: the process died while it was loaded", "apex",
-        torch_runtime=torch_runtime(extensions={"apex": "the process died while it was loaded"})),
+    warns("extension_does_not_load", "apex cannot be loaded: the process died while loading it", "apex",
+        torch_runtime=torch_runtime(extensions={"apex": "the process died while loading it"})),
     warns("extension_does_not_load", "apex cannot be loaded", "git+https://github.com/NVIDIA/apex",
         torch_runtime=torch_runtime(extensions={"apex": OLD_SYMBOL})),
     warns("extension_does_not_load", "torchvision cannot be loaded",

@@ -49,7 +49,7 @@ CASES = (
     warns("script_does_not_compile", "it is larger than 1 MiB", "Correct the file",
         script=script(error="it is larger than 1 MiB")),
     well("script_does_not_compile", "11 lines, 1 file", script=replace(good("group-group-never-ended"), lines=11)),
-    warns("script_folder_hides_module", "json.py and accelerate/ hide the modules", "mv /work/run/json.py",
+    warns("script_folder_hides_module", "json.py and accelerate/ shadow the modules", "mv /work/run/json.py",
         script=script(shadowed={"json": "/work/run/json.py", "accelerate": "/work/run/accelerate"})),
     well("script_folder_hides_module", "no file or folder next to the script", script=script()),
     warns("script_trains_alone", "every rank would train the same thing", "accelerator.prepare", at=(11, 9),

@@ -63,7 +63,7 @@ CASES = (
     warns("slurm_granted_other_gpus", "Slurm granted 4 GPUs, 2 visible", "echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS",
         visible=seen(0, 1, value="0,1")),
     warns("slurm_granted_other_gpus", "Slurm granted 1 GPU, 4 visible", "echo", slurm=slurm(gpus_on_node=1)),
-    warns("slurm_granted_other_gpus", "Slurm granted GPU 2 and 3, CUDA_VISIBLE_DEVICES=0,1", "echo",
+    warns("slurm_granted_other_gpus", "Slurm granted GPUs 2 and 3, CUDA_VISIBLE_DEVICES=0,1", "echo",
         slurm=slurm(gpus_on_node=2, job_gpus="2,3"), visible=seen(0, 1, value="0,1")),
     well("slurm_granted_other_gpus", "4 GPUs granted and visible"),
     well("slurm_granted_other_gpus", "2 GPUs granted and visible",

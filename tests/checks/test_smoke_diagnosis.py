@@ -93,7 +93,7 @@ CASES = (
         ranks=stuck(pair(0, 1, True), pair(2, 3, False), pair(0, 2, False))),
     fails("gpu_pair_fails", "GPUs 0-2 and 1-3 do not work together", "mgpu smoke-test --gpus 0,1",
         ranks=stuck(pair(0, 2, False), pair(1, 3, False), pair(0, 1, True), pair(2, 3, True))),
-    fails("gpu_pair_fails", "GPU 2 and 3 do not work with the others", "nvidia-smi -q",
+    fails("gpu_pair_fails", "GPUs 2 and 3 do not work with the others", "nvidia-smi -q",
         ranks=stuck(pair(0, 1, True), pair(2, 3, False))),
     well("gpu_pair_fails", "2 groups of GPUs tested, all work", ranks=stuck(pair(0, 1, True), pair(2, 3, True))),
     well("gpu_pair_fails", "works with NCCL_P2P_DISABLE=1", ranks=stuck(P2P)),

@@ -38,7 +38,7 @@ CASES = (
         storage=storage(*(silent(role, "/mnt") for role in ("current", "temporary", "home", "named")))),
     well("folder_does_not_answer", "8 folders responded"),
     well("folder_does_not_answer", "responded", storage=storage(hub(exists=False, error="Permission denied"))),
-    skips("folder_does_not_answer", "storage was not looked at", storage=None),
+    skips("folder_does_not_answer", "storage was not checked", storage=None),
     # folder_answers_slowly: a second
     warns("folder_answers_slowly", "the current folder took 1.0 s to respond", "df -h /work/run",
         storage=storage(folder(stat_s=1.0, filesystem="nfs4"))),

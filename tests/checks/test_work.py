@@ -56,7 +56,7 @@ CASES = (
     skips("gpu_context_of_other_ranks", "unknown which rank was on which GPU", run=of(**UNTOLD)),
 
     warns("gpu_idle_in_run", "1 of 4 GPUs is not training: GPU 3 (rank 3)", "num_processes", run=of({}, {}, {}, GONE)),
-    warns("gpu_idle_in_run", "3 of 4 GPUs are not training: GPU 1, 2 and 3", "cuda:0", run=of({}, GONE, GONE, GONE)),
+    warns("gpu_idle_in_run", "3 of 4 GPUs are not training: GPUs 1, 2 and 3", "cuda:0", run=of({}, GONE, GONE, GONE)),
     warns("gpu_idle_in_run", "1 of 4 GPUs is not training: GPU 3", "device_map",
         run=of(UNTOLD, UNTOLD, UNTOLD, GONE | UNTOLD)),
     warns("gpu_idle_in_run", "GPU 3", "num_processes",  # somebody else's work on it is not the run's
@@ -135,4 +135,4 @@ def test_answer(case: Case) -> None:
 def test_what_ranks_do_not_touch_is_told_with_the_memory_of_all() -> None:
     found = problem("gpu_idle_in_run", run=of({}, {}, {}, GONE))
     assert found.evidence["gpu_3_peak_bytes"] == 600 * MIB and found.subjects == ("GPU 3",)
-    assert found.cause == "The run had no process and no memory there, while it used GPU 0, 1 and 2."
+    assert found.cause == "The run had no process and no memory there, while it used GPUs 0, 1 and 2."

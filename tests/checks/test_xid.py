@@ -58,7 +58,7 @@ CASES = (
     well("xid_gpu_fell_off_bus", "no Xid 79 in the kernel log (last 5 min)", kernel_log=kernel_log(since_s=300.0)),
     well("xid_gpu_fell_off_bus", "no Xid 79", kernel_log=kernel_log(xid(79, seconds_ago=DAY + 1))),
     well("xid_gpu_fell_off_bus", "no Xid 79", kernel_log=kernel_log(xid(79, seconds_ago=7200), driver(LOADED, 3600))),
-    skips("xid_gpu_fell_off_bus", "kernel log was not looked at", kernel_log=None),
+    skips("xid_gpu_fell_off_bus", "kernel log was not checked", kernel_log=None),
     # xid_memory_damaged
     *(warns("xid_memory_damaged", f"GPU 2 (0000:1a:00): Xid {code}, ", "--gpu-reset -i 0000:1a:00.0",
         kernel_log=kernel_log(xid(code))) for code in (48, 64, 95, 140, 171, 172)),

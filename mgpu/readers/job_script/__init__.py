@@ -1,1 +1,1 @@
-"""A job script as the fact `job`: its #SBATCH options and the programs that it starts."""
+"""Reads a job script into the fact `job_script`: its #SBATCH options and the programs it starts."""

@@ -1,4 +1,4 @@
-"""What do the #SBATCH lines of a job script ask for?"""
+"""Which options do the #SBATCH lines of a job script set?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mgpu.secrets_masking import masked
 from mgpu.snapshot import Directive, JobText
 
 # fmt: off
-# sbatch's options of 20.11 to 26.05 (man sbatch); a site's plug-ins add their own.
+# sbatch's options of 20.11 to 26.05 (man sbatch); a site's plugins can add more.
 _SHORT = {
     "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint", "c": "cpus-per-task",
     "d": "dependency", "D": "chdir", "e": "error", "F": "nodefile", "G": "gpus", "h": "help", "H": "hold",
@@ -42,8 +42,8 @@ _VALUES = frozenset({
 })
 # fmt: on
 OPTIONS = _FLAGS | _VALUES
-_SAME = {"tasks": "ntasks", "tasks-per-node": "ntasks-per-node", "workdir": "chdir"}
-_FREE = frozenset({"comment", "job-name"})  # any text will do
+_SYNONYMS = {"tasks": "ntasks", "tasks-per-node": "ntasks-per-node", "workdir": "chdir"}
+_FREE = frozenset({"comment", "job-name"})  # options that accept any text
 _MAGIC = "#SBATCH"
 _SPACED = re.compile(r"#[ \t]+SBATCH[ \t]+-")
 _DISABLED = re.compile(r"##+[ \t]*SBATCH[ \t]+-")
@@ -53,7 +53,7 @@ CURLY = "\u2018\u2019\u201c\u201d"
 
 
 def read(lines: Sequence[str]) -> tuple[list[Directive], list[JobText]]:
-    """The directives, and lines that look like some. Slurm looks for them up to the first command."""
+    """Return the directives, and lines that only look like directives. Slurm reads them up to the first command."""
     found: list[Directive] = []
     texts: list[JobText] = []
     above = True
@@ -94,10 +94,10 @@ def _directives(text: str, line: int, obeyed: bool, texts: list[JobText]) -> lis
 
 
 def _option(word: str, following: str | None) -> tuple[str, str | None, int]:
-    """The long name of an option, its value, and how many words they are."""
+    """Return the long name of an option, its value, and the number of words used."""
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
-        name = _whole(name)
+        name = _full_name(name)
         if equals:
             return name, value, 1
         if name in _VALUES and following is not None:
@@ -109,21 +109,21 @@ def _option(word: str, following: str | None) -> tuple[str, str | None, int]:
         if letter in _SHORT_FLAGS:
             return name, rest or None, 1
         if rest:
-            return name, rest, 1  # -N=2 is "=2" for sbatch, which refuses it
+            return name, rest, 1  # sbatch reads -N=2 as the value "=2", and rejects it
         return (name, following, 2) if following is not None else (name, None, 1)
     return word, None, 1
 
 
-def _whole(name: str) -> str:
-    """The option a name means: getopt takes any beginning that only one has."""
+def _full_name(name: str) -> str:
+    """Return the full name of an option: getopt accepts any unique prefix."""
     if name not in OPTIONS:
         near = sorted(option for option in OPTIONS if option.startswith(name)) if name else []
         name = near[0] if len(near) == 1 else name
-    return _SAME.get(name, name)
+    return _SYNONYMS.get(name, name)
 
 
 def _words(text: str) -> list[str]:
-    """As Slurm splits them: at blanks, with quotes, up to a #, which ends a word as well (measured 22.05: -N 1#)."""
+    """Split like Slurm: at blanks, with quotes, up to a #, which also ends a word (tested with 22.05: -N 1#)."""
     words: list[str] = []
     word: str | None = None
     quote = ""

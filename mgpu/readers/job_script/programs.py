@@ -1,4 +1,4 @@
-"""Which program of a command line starts which: wrappers, srun, containers, shells, launchers and their scripts."""
+"""Which programs does a command line start: wrappers, srun, containers, shells, launchers and their scripts?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mgpu.known_launchers import KNOWN, OTHERS, PROGRAMS, Launcher
 
-# srun's options, of 20.11 to 26.05: short ones that take a value, and long ones that take none, or one only after "=".
+# srun's options of 20.11 to 26.05: short ones with a value, and long ones without a value or with one after "=".
 _SRUN_VALUES = frozenset("AbBcCdDeGiJLmMnNopqrStTwWxFP")
 # fmt: off
 _SRUN_FLAGS = frozenset({
@@ -22,7 +22,7 @@ _SRUN_FLAGS = frozenset({
     "no-container-entrypoint-log", "container-entrypoint-log",
 })
 SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
-# Programs that start what is given them on every node of the job, or on a node that is named.
+# Programs that start a command on every node of the job, or on a named node.
 SPREADS = frozenset({
     "srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun", "ibrun", "jsrun", "aprun", "lrun",
     "ssh", "pdsh", "clush", "horovodrun", "flux",
@@ -31,7 +31,7 @@ CONTAINERS = frozenset({
     "apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "enroot", "singularity_wrapper",
     "apptainer_wrapper", "charliecloud", "ch-run", "udocker", "sarus", "nvidia-docker",
 })
-# Programs that start the rest of their line, sooner or later.
+# Programs that start a command in the rest of their line.
 _WRAPPERS = SPREADS | CONTAINERS | {
     "time", "nohup", "exec", "command", "env", "stdbuf", "numactl", "timeout", "nice", "taskset", "setsid", "ionice",
     "sudo", "unbuffer", "catchsegv", "nsys", "ncu", "dlprof", "perf", "strace", "conda", "mamba", "micromamba", "uv",
@@ -39,7 +39,7 @@ _WRAPPERS = SPREADS | CONTAINERS | {
     "script", "prlimit", "dsh", "hwloc-bind", "pdm", "rye", "xvfb-run", "systemd-run", "cuda-memcheck",
     "compute-sanitizer", "gdb", "ltrace", "wait4", "bwrap", "memray", "py-spy", "scalene",
 }
-# Programs whose words start nothing, whatever they look like.
+# Programs whose arguments are never commands.
 _INERT = frozenset({
     "echo", "printf", "pip", "pip3", "which", "type", "hash", "grep", "egrep", "pgrep", "pkill", "killall", "kill",
     "cat", "tee", "ls", "rm", "mkdir", "cp", "mv", "ln", "test", "[", "module", "ml", "spack", "cd", "pushd", "popd",
@@ -54,7 +54,7 @@ _INERT = frozenset({
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _COMMANDS = tuple((name, command) for name, known in KNOWN.items() for command in known.commands)
 _MODULES = tuple((name, module) for name, known in KNOWN.items() for module in known.modules)
-# Modules of `python -m` that train nothing.
+# Modules of `python -m` that do no training.
 _TOOLS = frozenset({
     "pip", "venv", "http", "json", "site", "ensurepip", "compileall", "timeit", "zipfile", "ipykernel", "jupyter",
     "unittest", "pytest", "py_compile", "virtualenv", "build", "torch.utils.collect_env", "nltk.downloader", "spacy",
@@ -63,12 +63,12 @@ _TOOLS = frozenset({
 
 
 def base(word: str) -> str:
-    """The name of a program without its folder."""
+    """Return the name of a program without its folder."""
     return word.rsplit("/", 1)[-1]
 
 
 def after_srun(words: Sequence[str]) -> int:
-    """The place in an srun line at which the command begins."""
+    """Return the index of the command in the words of an srun line."""
     place = 1
     while place < len(words):
         word = words[place]
@@ -87,7 +87,7 @@ def after_srun(words: Sequence[str]) -> int:
 
 
 def _takes_next(word: str) -> bool:
-    """Whether a bundle of short options ends in one whose value is the next word."""
+    """Whether the last of combined short options has its value in the next word."""
     for number, letter in enumerate(word[1:], 1):
         if letter in _SRUN_VALUES:
             return number == len(word) - 1
@@ -95,8 +95,10 @@ def _takes_next(word: str) -> bool:
 
 
 def after_wrapper(words: Sequence[str]) -> int | None:
-    """The place of the program that a wrapper, a container or something unknown starts; None: it starts none of those
-    that matter here."""
+    """Return the index of the program that a wrapper, a container or an unknown program starts.
+
+    None if it starts no relevant program.
+    """
     name = base(words[0])
     if name in _INERT or _PYTHON.fullmatch(name):
         return None
@@ -116,41 +118,41 @@ def after_wrapper(words: Sequence[str]) -> int | None:
 
 
 def shell_text(words: Sequence[str]) -> int | None:
-    """Of a shell's command line: the place of the text behind -c; None where it runs a file, or nothing."""
+    """Return the index of the text after -c in a shell's command line; None if it runs a file or nothing."""
     for place, word in enumerate(words[1:], 1):
         if word.startswith("--"):
             continue
         if not word.startswith(("-", "+")):
-            return None if words[place - 1] not in ("-o", "+o", "-O", "+O") else _continued(words, place)
+            return None if words[place - 1] not in ("-o", "+o", "-O", "+O") else _shell_text_after(words, place)
         if "c" in word[1:] and word[0] == "-":
             return place + 1 if place + 1 < len(words) else None
     return None
 
 
-def _continued(words: Sequence[str], place: int) -> int | None:
+def _shell_text_after(words: Sequence[str], place: int) -> int | None:
     found = shell_text(["bash", *words[place + 1 :]])
     return None if found is None else found + place
 
 
 def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
-    """The launcher that a command line is of, and the place of the last word of its name."""
+    """Return the launcher of a command line, and the index of the last word of its name."""
     name = base(words[0])
     if found := _find(_COMMANDS, [name, *words[1:2]]):
         return found
     if _PYTHON.fullmatch(name) or words[0] in ("$PYTHON", "${PYTHON}"):
-        return _of_python(words)
+        return _launcher_of_python(words)
     if name.endswith(".py") and "/" in words[0]:
         return "python", -1
     return None
 
 
 def _find(patterns: Sequence[tuple[Launcher, str]], words: Sequence[str]) -> tuple[Launcher, int] | None:
-    """The launcher whose name the words begin with, and the index of the last word of that name."""
+    """Return the launcher whose name the words start with, and the index of the last word of that name."""
     return next(((name, one.count(" ")) for name, one in patterns if _matches(one, words)), None)
 
 
 def _matches(pattern: str, words: Sequence[str]) -> bool:
-    """Whether words begin with the words of a pattern; a * at the end of a word matches anything."""
+    """Whether words start with the words of a pattern; a * at the end of a word matches anything."""
     parts = pattern.split(" ")
     return len(words) >= len(parts) and all(
         word.startswith(part[:-1]) if part.endswith("*") else word == part
@@ -158,16 +160,16 @@ def _matches(pattern: str, words: Sequence[str]) -> bool:
     )
 
 
-def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
+def _launcher_of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
     place = 1
     while place < len(words):
         word = words[place]
         if word == "-m" and place + 1 < len(words):
-            return _of_module(words, place)
+            return _launcher_of_module(words, place)
         if word in ("-X", "-W"):
             place += 2
         elif word == "-c":
-            return _of_text(words, place + 1)
+            return _launcher_of_text(words, place + 1)
         elif word == "-":
             return None
         elif word.startswith("-"):
@@ -180,18 +182,18 @@ def _of_python(words: Sequence[str]) -> tuple[Launcher, int] | None:
     return None
 
 
-def _of_module(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
-    """The launcher that `python -m MODULE` starts, with -m at index `place`."""
+def _launcher_of_module(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
+    """Return the launcher that `python -m MODULE` starts, with -m at index `place`."""
     module = words[place + 1]
     if found := _find(_MODULES, words[place + 1 : place + 3]):
         return found[0], place + 1 + found[1]
-    if module in {pattern.partition(" ")[0] for _, pattern in _MODULES}:  # another subcommand of it
+    if module in {pattern.partition(" ")[0] for _, pattern in _MODULES}:  # another of its subcommands
         return None
     return None if module.partition(".")[0] in _TOOLS or module in _TOOLS else ("python", place)
 
 
-def _of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
-    """The launcher that a program text calls: how `mgpu launch --print-command` starts it on Python 3.10."""
+def _launcher_of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
+    """Return the launcher in the text of `python -c`, as `mgpu launch --print-command` prints it for Python 3.10."""
     for name, pattern in _MODULES:
         if f"from {pattern.partition(' ')[0]} import main; main()" in "".join(words[place : place + 1]):
             return name, place
@@ -199,7 +201,7 @@ def _of_text(words: Sequence[str], place: int) -> tuple[Launcher, int] | None:
 
 
 def script_of(launcher: Launcher, words: Sequence[str], last: int) -> int | None:
-    """The place of the training script (or module) behind a launcher's own options."""
+    """Return the index of the training script (or module) after a launcher's options."""
     place = last + 1
     if launcher == "python":
         if list(words[place : place + 1]) == ["-m"]:

@@ -1,4 +1,4 @@
-"""What does a job script for Slurm ask for, and what does it start? Nothing of it is run but `bash -n`."""
+"""What does a Slurm job script request, and what does it start? It is parsed and checked by `bash -n`, never run."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from mgpu.readers.job_script.shell import Text
 from mgpu.readers.job_script.walk import Walk
 from mgpu.snapshot import Directive, JobCommand, JobFolder, JobScript, JobText
 
-LARGEST_BYTES = 256 << 10  # the longest of public job scripts have some 0.03 MiB
-_LOOKS = 40  # each character may be looked at so often: words in words, values put in many times
+LARGEST_BYTES = 256 << 10  # the longest public job scripts have about 0.03 MiB
+_LOOKS = 40  # limit of reads per character, because of nested words and repeated values
 _SYNTAX_S = 5.0
 _SUFFIXES = (".sbatch", ".slurm", ".sh", ".bash", ".sub", ".job")
 _PRIVATE = re.compile("[\U000f0000-\U000ffffd]")
 _DIRECTIVE = re.compile(rb"^#[ \t]*SBATCH[ \t]", re.MULTILINE)
 _BLANK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+$")
 _REMARK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+#")
-_ANOTHER = "%"  # of a name that Slurm fills in
+_PLACEHOLDER = "%"  # starts a placeholder that Slurm replaces
 
 
 def is_job_script(path: Path) -> bool:
-    """Whether a file is a shell script: by its first line, #SBATCH lines, or its name."""
+    """Whether a file is a shell script, by its first line, #SBATCH lines or name."""
     if path.suffix.lower() == ".py":
         return False
     try:
@@ -48,7 +48,7 @@ def is_job_script(path: Path) -> bool:
 
 
 def read(path: Path) -> JobScript:
-    """The fact `job_script`. Raises MgpuError for a file that is not there."""
+    """Return the fact `job_script`. Raises MgpuError for a file that does not exist or cannot be read."""
     raw = _text(path)
     if isinstance(raw, str):
         return JobScript(str(path), error=raw)
@@ -66,7 +66,7 @@ def read(path: Path) -> JobScript:
         syntax = _syntax(path, shell)
         asked = [one for one in asked if one.line not in walk.handed]
         texts = [one for one in texts if one.line not in walk.handed]
-        texts += [*walk.texts, *_odd(lines, walk.commands)]
+        texts += [*walk.texts, *_hidden_errors(lines, walk.commands)]
     return JobScript(
         str(path),
         lines=len(lines) - (not lines[-1]),
@@ -89,7 +89,7 @@ def read(path: Path) -> JobScript:
 
 
 def _text(path: Path) -> bytes | str:
-    """What the file holds, or why it is not read. Raises MgpuError for a file that is not there."""
+    """Return the content of a file, or the reason not to parse it. Raises MgpuError if it cannot be read."""
     try:
         raw = _bytes(path)
     except OSError as error:
@@ -98,12 +98,12 @@ def _text(path: Path) -> bytes | str:
         if not raw.strip():
             return "it is empty"
         if b"\0" in raw:
-            return "it is no text"
+            return "it is not a text file"
     return raw
 
 
 def named_config(job: JobScript) -> Path | None:
-    """The config that the launcher is given, where it can be read from here or from the script's folder."""
+    """Return the config passed to the launcher, if it exists relative to the current or the script's folder."""
     if not job.config or "$" in job.config:
         return None
     found = (Path(job.config), Path(job.path).parent / job.config)
@@ -111,7 +111,7 @@ def named_config(job: JobScript) -> Path | None:
 
 
 def _bytes(path: Path) -> bytes | str:
-    """What the file holds, or why it is not read. Raises OSError."""
+    """Return the content of a file, or the reason not to parse it. Raises OSError."""
     try:
         return file_reading.read(path, most=LARGEST_BYTES)
     except file_reading.Unreadable as error:
@@ -119,7 +119,7 @@ def _bytes(path: Path) -> bytes | str:
 
 
 def _shell_of(shebang: str) -> str | None:
-    """The shell that a first line names; None for another program."""
+    """Return the shell named in a shebang line; None for another program."""
     words = shebang[2:].split()
     if words and base(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
@@ -128,33 +128,33 @@ def _shell_of(shebang: str) -> str | None:
 
 
 def _syntax(path: Path, shell: str | None) -> tuple[str | None, int | None, str | None]:
-    """What the shell says of the file when it only reads it: its words, their line, or why there are none."""
+    """Return the shell's syntax error, its line, and the reason if the syntax could not be checked."""
     program = shutil.which(shell if shell in ("bash", "sh", "dash") and shell else "bash") or shutil.which("bash")
     if shell in ("zsh", "ksh"):
-        return None, None, f"bash -n does not read what is written for {shell}"
+        return None, None, f"bash -n cannot check {shell} scripts"
     if program is None:
-        return None, None, "no bash is here, and its -n was not asked"
+        return None, None, "bash is not installed, so bash -n was not run"
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
         done = child_process.run([program, "-n", os.path.abspath(path)], _SYNTAX_S, env=environment)
     except subprocess.TimeoutExpired:
-        return None, None, f"bash -n did not come to an end in {_SYNTAX_S:g} s"
+        return None, None, f"bash -n did not finish in {_SYNTAX_S:g} s"
     except OSError as error:
         return None, None, f"bash -n cannot be run: {error.strerror or reason(error)}"
     if done.returncode == 0:
         return None, None, None
-    said = done.stderr.decode("utf-8", "replace").strip().split("\n")[0]
-    found = re.search(r"line (\d+): (.*)|: (\d+): (.*)", said)
+    message = done.stderr.decode("utf-8", "replace").strip().split("\n")[0]
+    found = re.search(r"line (\d+): (.*)|: (\d+): (.*)", message)
     if not found:
-        return said[-200:] or f"bash -n ends with {done.returncode}", None, None
+        return message[-200:] or f"bash -n exited with code {done.returncode}", None, None
     return (found[2] or found[4])[:200], int(found[1] or found[3]), None
 
 
-def _odd(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
-    """What breaks a command and is hardly seen: a blank or comment after a backslash, typographic dashes and quotes."""
+def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
+    """Return errors that are hard to see: a blank or comment after a backslash, typographic dashes and quotes."""
     found: list[JobText] = []
     dashed = {command.line for command in commands if command.words[0].startswith("-")}
-    escaped = {  # "\\ " is a word, or the end of one
+    escaped = {  # "\\ " is a word or the end of one
         line
         for command in commands
         for word, line in zip(command.words, command.lines, strict=False)
@@ -185,7 +185,7 @@ def _odd(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
 
 
 def _folders(asked: Sequence[Directive], path: Path) -> list[JobFolder]:
-    """The folders of the job's own output files."""
+    """Return the folders of the job's output files."""
     start = next((d.value for d in reversed(asked) if d.obeyed and d.option == "chdir" and d.value), "")
     found: list[JobFolder] = []
     for directive in asked:
@@ -197,8 +197,8 @@ def _folders(asked: Sequence[Directive], path: Path) -> list[JobFolder]:
 
 
 def _exists(folder: str, start: str, path: Path) -> bool | None:
-    """Whether a folder is there, seen from here or from the script; None where only the job's own machine can tell."""
-    if _ANOTHER in folder or "$" in folder or folder.startswith("~"):
+    """Whether a folder exists, relative to here or to the script; None if only the job's nodes can determine it."""
+    if _PLACEHOLDER in folder or "$" in folder or folder.startswith("~"):
         return None
     if os.path.isabs(folder) or os.path.isabs(start):
         whole = os.path.join(start, folder)
@@ -207,13 +207,13 @@ def _exists(folder: str, start: str, path: Path) -> bool | None:
 
 
 def _known_here(folder: str) -> bool:
-    """Whether the file system a folder would lie in is there: /scratch/me of another cluster is not."""
+    """Whether a folder's file system exists on this machine, unlike /scratch/me of another cluster."""
     parts = [part for part in folder.split("/") if part]
     return len(parts) > 1 and os.path.isdir("/" + "/".join(parts[:2]))
 
 
 def _config(commands: Sequence[JobCommand]) -> str | None:
-    """The accelerate config that a launcher is given."""
+    """Return the accelerate config passed to a launcher."""
     for command in commands:
         if command.launcher and (names := KNOWN[command.launcher].config):
             for place, word in enumerate(command.arguments):

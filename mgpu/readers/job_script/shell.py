@@ -1,6 +1,6 @@
-"""How is the text of a shell script made up: which commands, of which words, in which branches? Nothing is expanded.
+"""What is the structure of a shell script: which commands, words and branches? Nothing is expanded.
 
-A reader of what job scripts are written in, not of all of bash: what it does not understand it takes for a word.
+Parses the constructs that job scripts use, not all of bash: anything it does not recognize becomes a word.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-DEEPEST = 40  # blocks inside blocks
+DEEPEST = 40  # maximum depth of nested blocks
 _BLANK = " \t\r"
 _ENDS_WORD = frozenset(" \t\n;&|()<>")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -29,11 +29,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", 
 
 
 class TooMuch(Exception):
-    """The text is too large or too deep to be read to its end."""
+    """The text is too large or too deeply nested to be parsed completely."""
 
 
 class Text:
-    """Characters, and the line of the script each of them stands in."""
+    """Characters, each with its line in the script."""
 
     __slots__ = ("at", "s")
 
@@ -43,7 +43,7 @@ class Text:
 
     @classmethod
     def of_file(cls, s: str) -> Text:
-        """A whole script."""
+        """Return a whole script as Text."""
         at, line = [], 1
         for character in s:
             at.append(line)
@@ -51,22 +51,22 @@ class Text:
         return cls(s, at)
 
     def cut(self, start: int, end: int) -> Text:
-        """A piece of it."""
+        """Return a part of the text."""
         return Text(self.s[start:end], self.at[start:end])
 
     def add(self, other: Text) -> None:
-        """More characters at the end."""
+        """Append characters."""
         self.s += other.s
         self.at += other.at
 
     def line(self, otherwise: int = 1) -> int:
-        """The line of the first character."""
+        """Return the line of the first character."""
         return self.at[0] if self.at else otherwise
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a word. `var`: the name, or what stands in ${ }; `cmd`: what stands in $( ); `arith`: in $(( ))."""
+    """A part of a word. `var`: the name, or the content of ${ }; `cmd`: of $( ); `arith`: of $(( ))."""
 
     kind: Literal["lit", "var", "cmd", "arith"]
     text: Text
@@ -76,7 +76,7 @@ class Part:
 
 @dataclass
 class Word:
-    """What the shell takes for one word before it expands it."""
+    """One word of the shell, before expansion."""
 
     parts: list[Part]
     line: int
@@ -84,7 +84,7 @@ class Word:
 
     @property
     def plain(self) -> str | None:
-        """The text of a word that is written without quotes and variables."""
+        """The text of a word without quotes and variables; None for all others."""
         if all(part.kind == "lit" and not part.quoted for part in self.parts):
             return "".join(part.text.s for part in self.parts)
         return None
@@ -105,22 +105,22 @@ class Assign:
 
 @dataclass
 class Simple:
-    """A command of words."""
+    """A simple command: assignments and words."""
 
     words: list[Word]
     assigns: list[Assign]
     line: int
-    heredoc: Text | None = None  # what its stdin is given
+    heredoc: Text | None = None  # its stdin
     heredoc_quoted: bool = False
 
 
 @dataclass
 class Block:
-    """Commands that belong together: a group, the parts of an `if` or `case`, the body of a loop."""
+    """A compound command: a group, the parts of an `if` or `case`, or the body of a loop."""
 
     kind: Literal["group", "subshell", "if", "loop", "case", "function", "pipe", "or"]
-    parts: list[list[Node]] = field(default_factory=list)  # if: its conditions, then a list for each branch
-    name: str = ""  # of a function; of a loop its variable
+    parts: list[list[Node]] = field(default_factory=list)  # if: its conditions, then one list per branch
+    name: str = ""  # of a function, or a loop's variable
     otherwise: bool = False  # if: there is an else
     background: bool = False
     line: int = 1
@@ -130,25 +130,25 @@ Node: TypeAlias = "Simple | Block"
 
 
 class Reader:
-    """Reads statements out of a text."""
+    """Parses the statements of a text."""
 
     def __init__(self, text: Text, budget: list[int]) -> None:
         self.text, self.s, self.n, self.i = text, text.s, len(text.s), 0
-        self.budget = budget  # characters that may still be looked at, over all readers of a script
+        self.budget = budget  # remaining character reads, shared by all readers of a script
         self._waiting: list[tuple[Simple, str, bool, bool]] = []  # heredocs: command, end, quoted, tabs stripped
-        self.handed: set[int] = set()  # lines that are no commands: what stands between << END and END
+        self.handed: set[int] = set()  # lines of heredocs, between << END and END
         self._depth = 0
 
     # --- statements -------------------------------------------------------------------------------------------
 
     def all(self) -> tuple[list[Node], bool]:
-        """All statements, and whether the text was read to its end."""
+        """Return all statements, and whether the text was parsed completely."""
         found: list[Node] = []
         try:
             while self.i < self.n:
                 self._statements((), found)
                 if self.i < self.n:
-                    self.i += 1  # a parenthesis or word that closes nothing
+                    self.i += 1  # an unmatched closing parenthesis or word
         except TooMuch:
             return found, False
         return found, True
@@ -173,7 +173,7 @@ class Reader:
             if self.i == before:
                 if not stops and into is None:
                     break
-                self.i += 1  # what starts no command
+                self.i += 1  # not the start of a command
         self._depth -= 1
         return found
 
@@ -415,7 +415,7 @@ class Reader:
             self._waiting.append((command or Simple([], [], 1), end, quoted, operator == "<<-"))
 
     def _heredocs(self) -> None:
-        """The bodies that begin at this line."""
+        """Read the heredocs that begin on this line."""
         waiting, self._waiting = self._waiting, []
         for command, end, quoted, strip in waiting:
             start = self.i
@@ -474,7 +474,7 @@ class Reader:
         return parts or [Part("lit", Text(), True, self._line())]
 
     def quoted(self, end: str = "") -> list[Part]:
-        """The parts of what stands in double quotes, up to `end`; of a heredoc, up to the end of the text."""
+        """Return the parts of a double-quoted text, up to `end`; of a heredoc, up to the end of the text."""
         parts: list[Part] = []
         start = self.i
 
@@ -500,7 +500,7 @@ class Reader:
         return parts
 
     def _dollar(self, *, quoted: bool) -> Part:
-        """What begins at a $ or a backquote."""
+        """Parse an expansion that starts with $ or a backquote."""
         line, start = self._line(), self.i
         if self.s[start] == "`":
             end = self._backquote(start + 1)
@@ -533,7 +533,7 @@ class Reader:
         return Part("lit", self.text.cut(start, start + 1), quoted, line)
 
     def _ansi(self) -> Part:
-        """$'...': with escapes."""
+        """Parse $'...', with escapes."""
         line, start = self._line(), self.i + 2
         made = Text()
         place = start
@@ -556,7 +556,7 @@ class Reader:
         return min(place, self.n)
 
     def _closing(self, place: int, opens: str, closes: str) -> int:
-        """The place after the bracket that closes, quotes minded; the end of the text where there is none."""
+        """Return the index after the closing bracket, respecting quotes; the end of the text if there is none."""
         start, depth, quote = place, 1, ""
         while place < self.n:
             character = self.s[place]
@@ -594,7 +594,7 @@ class Reader:
     # --- between words ----------------------------------------------------------------------------------------
 
     def _blanks(self) -> None:
-        """Blanks, continued lines and a comment."""
+        """Skip blanks, line continuations and a comment."""
         while self.i < self.n:
             character = self.s[self.i]
             if character in _BLANK:
@@ -610,7 +610,7 @@ class Reader:
                 return
 
     def _between(self, *, semicolons: bool = True) -> None:
-        """All that may stand between two commands."""
+        """Skip everything that can separate two commands."""
         while True:
             self._blanks()
             if self.i >= self.n:
@@ -625,13 +625,13 @@ class Reader:
                 return
 
     def _reserved(self) -> str | None:
-        """The reserved word that stands here."""
+        """Return the reserved word at the current position."""
         found = _PLAIN.match(self.s, self.i, min(self.n, self.i + 12))
         word = found.group() if found else ""
         return word if word in _RESERVED else None
 
     def _word(self, word: str) -> bool:
-        """Step over this reserved word, if it stands here."""
+        """Skip this reserved word, and return whether it was at the current position."""
         self._between()
         if not self.s.startswith(word, self.i):
             return False

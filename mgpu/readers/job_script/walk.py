@@ -1,7 +1,7 @@
-"""What comes of a shell script's commands once its own variables are put in, and which shell puts in the others?
+"""Which commands does a shell script run, with its own variables expanded, and which shell expands the others?
 
-Every expansion whose value is not known becomes one character of a private plane in the text; the table of them says
-what it is, and whether the batch shell or a shell on the node expands it. So a text may go through several shells.
+Every expansion with an unknown value becomes one private-use character (a hole) in the text. A table has its source
+text, and whether the batch shell or a shell on the node expands it. So a text can pass through several shells.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from mgpu.readers.job_script.shell import Assign, Block, Node, Part, Reader, Sim
 from mgpu.secrets_masking import MASK, is_secret_name, masked, masked_argv
 from mgpu.snapshot import JobCommand, JobSet, JobText, JobTrap, JobVariable
 
-_FIRST = 0xF0000  # private use; characters of the script that lie there are replaced when it is read
+_FIRST = 0xF0000  # private use area; such characters of the script are replaced when it is read
 _MOST_HOLES = 20_000
 _MOST_COMMANDS = 2_000
 _LONGEST_VALUE = 32 << 10
-_LONGEST_TOLD = 2_000  # characters of a word or value, as it is told
-_LONGEST_RUN, _MOST_RUNS = 200, 10  # of a command inside $( ): characters, and how many are told
-_DEEPEST = 12  # shells in shells, functions in functions
+_LONGEST_SHOWN = 2_000  # characters of a word or value in the fact
+_LONGEST_RUN, _MOST_RUNS = 200, 10  # of commands inside $( ): characters, and number recorded
+_DEEPEST = 12  # maximum depth of nested shells and functions
 _HOLE = re.compile(f"[{chr(_FIRST)}-{chr(_FIRST + _MOST_HOLES)}]")
 _INNER = re.compile(r"([!#]?)([A-Za-z_]\w*|[0-9@*#?$!_-]+)(\[[^\]]*\])?(.*)", re.DOTALL)
-# Variables that the job has in its environment already: a new value is handed on without `export`.
+# Variables already in the job's environment: a new value is passed on without `export`.
 _INHERITED = re.compile(r"(?:SLURM_\w+|CUDA_VISIBLE_DEVICES|PATH|LD_LIBRARY_PATH|HOME|USER|LOGNAME|TMPDIR|SHELL|PWD)$")
-_GIVES = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; docker -e A=1; --env A=1,B=2
+_PASSED_VARIABLE = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; --env A=1,B=2
 _ARITHMETIC_NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b\}?")
 
 _SHORTEST_SECRET = 8
@@ -41,7 +41,7 @@ Value: TypeAlias = "Text | list[Text]"
 
 @dataclass(frozen=True)
 class _Hole:
-    text: str  # as it is told: "$NAME", "$(hostname)"
+    text: str  # as shown: "$NAME", "$(hostname)"
     name: str
     on_node: bool
     line: int
@@ -55,8 +55,8 @@ class _Env:
 
     values: dict[str, Value] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
-    hidden: set[str] = field(default_factory=set)  # given a value by a shell above, which did not export it
-    perhaps: set[str] = field(default_factory=set)  # NAME=${NAME:-...}: exported already, or not
+    hidden: set[str] = field(default_factory=set)  # set by a parent shell, but not exported
+    perhaps: set[str] = field(default_factory=set)  # NAME=${NAME:-...}: may already be exported
     on_node: bool = False
     through: tuple[str, ...] = ()
     step: int | None = None
@@ -65,7 +65,7 @@ class _Env:
     depth: int = 0
 
     def copy(self) -> _Env:
-        """For a branch or a subshell."""
+        """Return a copy for a branch or a subshell."""
         return dataclasses.replace(
             self,
             values=dict(self.values),
@@ -75,7 +75,7 @@ class _Env:
         )
 
     def child(self, through: str, *, on_node: bool = False, given: Mapping[str, Text] | None = None) -> _Env:
-        """A shell that a program of this one starts."""
+        """Return the variables of a shell that a program of this one starts."""
         given = given or {}
         handed = {name: value for name, value in self.values.items() if name in self.exported} | dict(given)
         kept = {name for name in self.values if name not in self.exported | self.perhaps and not _INHERITED.match(name)}
@@ -95,7 +95,7 @@ class _Env:
 
 @dataclass(frozen=True)
 class _How:
-    """Under which circumstances a command runs."""
+    """The conditions under which a command runs."""
 
     unsure: bool = False
     background: bool = False
@@ -103,7 +103,7 @@ class _How:
 
 
 class Walk:
-    """Goes through the statements of a script once."""
+    """Walks through the statements of a script once."""
 
     def __init__(self, budget: list[int]) -> None:
         self.budget = budget
@@ -114,13 +114,13 @@ class Walk:
         self.sourced: list[str] = []
         self.stops_at_errors = False
         self.cut = False
-        self._statement = 1  # where the statement of the script itself begins
-        self.handed: set[int] = set()  # lines that commands are handed as their input: << END
+        self._statement = 1  # line of the current top-level statement
+        self.handed: set[int] = set()  # lines of heredocs, which are input of commands
         self._holes: list[_Hole] = []
         self._functions: dict[str, list[Node]] = {}
 
     def script(self, text: Text) -> None:
-        """The whole script."""
+        """Process a whole script."""
         reader = Reader(text, self.budget)
         nodes, whole = reader.all()
         self.cut |= not whole
@@ -136,7 +136,7 @@ class Walk:
     # --- statements -------------------------------------------------------------------------------------------
 
     def _text(self, text: Text, env: _Env, how: _How) -> None:
-        """A text that another shell is given."""
+        """Process a text that is run by another shell."""
         if env.depth > _DEEPEST:
             raise TooMuch
         nodes, whole = Reader(text, self.budget).all()
@@ -189,7 +189,7 @@ class Walk:
         self._merge(env, ends)
 
     def _merge(self, env: _Env, ends: list[_Env]) -> None:
-        """What is known after branches: the values that are the same in all of them."""
+        """Merge the variables after branches: keep values that are equal in all branches."""
         names = {name for end in ends for name in end.values}
         for name in names:
             seen = [_plain(end.values.get(name)) for end in ends]
@@ -206,22 +206,22 @@ class Walk:
     def _simple(self, node: Simple, env: _Env, how: _How) -> None:
         first = node.words[0].plain if node.words else None
         if first in ("export", "declare", "local", "readonly", "typeset"):
-            self._declared(node, first, env, how)
+            self._declare(node, first, env, how)
             return
         if not node.words:
             for assign in node.assigns:
-                self._assigned(assign, env, how, exported=assign.name in env.exported or env.all_exported)
+                self._assign(assign, env, how, exported=assign.name in env.exported or env.all_exported)
             return
         fields = self._fields(node.words, env, how)
         if not fields:
             return
         given: dict[str, Text] = {}
         for assign in node.assigns:
-            value = self._one(assign.values, env, how) if not assign.array else Text()
+            value = self._expand_value(assign.values, env, how) if not assign.array else Text()
             given[assign.name] = value
         self._command(fields, env, how, given, node)
 
-    def _declared(self, node: Simple, first: str, env: _Env, how: _How) -> None:
+    def _declare(self, node: Simple, first: str, env: _Env, how: _How) -> None:
         flags = "".join(word.raw[1:] for word in node.words[1:] if word.raw.startswith("-"))
         exported = (first == "export" and "n" not in flags) or "x" in flags
         for word in node.words[1:]:
@@ -229,64 +229,64 @@ class Walk:
             if name.isidentifier() and exported:
                 env.exported.add(name)
         for assign in node.assigns:
-            self._assigned(assign, env, how, exported=exported or assign.name in env.exported)
+            self._assign(assign, env, how, exported=exported or assign.name in env.exported)
 
-    def _assigned(self, assign: Assign, env: _Env, how: _How, *, exported: bool) -> None:
+    def _assign(self, assign: Assign, env: _Env, how: _How, *, exported: bool) -> None:
         value: Value
         if assign.array:
             value = self._fields(assign.values, env, how)
             if assign.append and isinstance(earlier := env.values.get(assign.name), list):
                 value = earlier + value
         else:
-            value = self._one(assign.values, env, how)
+            value = self._expand_value(assign.values, env, how)
             if assign.append and assign.name in env.values and not assign.element:
                 earlier = env.values[assign.name]
-                joined = _joined(earlier) if isinstance(earlier, list) else earlier.cut(0, len(earlier.s))
+                joined = _join(earlier) if isinstance(earlier, list) else earlier.cut(0, len(earlier.s))
                 joined.add(value)
                 value = joined
-        told = _joined(value) if isinstance(value, list) else value
-        if len(told.s) > _LONGEST_VALUE:
-            value = told = self._unknown(assign.name, env, assign.line)
-        self._kept(assign, told, env, exported)
+        flat = _join(value) if isinstance(value, list) else value
+        if len(flat.s) > _LONGEST_VALUE:
+            value = flat = self._unknown(assign.name, env, assign.line)
+        self._record_assignment(assign, flat, env, exported)
         if assign.element:  # of an array, which is no longer known
             value = self._unknown(assign.name, env, assign.line)
-        if any(self._holes[ord(one) - _FIRST].name == assign.name for one in _HOLE.findall(told.s)):
+        if any(self._holes[ord(one) - _FIRST].name == assign.name for one in _HOLE.findall(flat.s)):
             env.perhaps.add(assign.name)
         env.values[assign.name] = value
         env.hidden.discard(assign.name)
         if exported:
             env.exported.add(assign.name)
 
-    def _kept(self, assign: Assign, told: Text, env: _Env, exported: bool) -> None:
+    def _record_assignment(self, assign: Assign, flat: Text, env: _Env, exported: bool) -> None:
         secret = is_secret_name(assign.name)
-        if secret and told.s and not _HOLE.search(told.s) and not _placeholder(told.s):
+        if secret and flat.s and not _HOLE.search(flat.s) and not _placeholder(flat.s):
             self.texts.append(JobText(assign.line, "secret", assign.name))
-        shown = MASK if secret and told.s and not _HOLE.search(told.s) else masked(self._told(told))
-        variables = self._variables(told, 0)
-        raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:_LONGEST_TOLD])
+        shown = MASK if secret and flat.s and not _HOLE.search(flat.s) else masked(self._shown(flat))
+        variables = self._variables(flat, 0)
+        raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:_LONGEST_SHOWN])
         if len(self.sets) < _MOST_COMMANDS:
             self.sets.append(
                 JobSet(assign.line, assign.name, shown, exported, env.on_node, tuple(variables), raw, self._statement)
             )
 
     def _command(self, fields: list[Text], env: _Env, how: _How, given: Mapping[str, Text], node: Simple) -> None:
-        """A command of words that are expanded."""
+        """Process a command with expanded words."""
         name = fields[0].s
         if name in self._functions and env.depth < _DEEPEST:
             body = self._functions[name]
             inside = env.copy()
             inside.places, inside.depth = fields[1:], env.depth + 1
             self._run(body, inside, how)
-            for changed, value in inside.values.items():  # a function's assignments are the script's
+            for changed, value in inside.values.items():  # a function's assignments apply to the script
                 env.values[changed] = value
             env.exported |= inside.exported
         elif name == "set":
             options = "".join(word.s[1:] for word in fields[1:] if re.fullmatch(r"-[a-zA-Z]+", word.s))
             self.stops_at_errors |= ("e" in options or "errexit" in [word.s for word in fields[1:]]) and not env.on_node
-            told = " ".join(word.s for word in fields[1:])
-            if "a" in options or "-o allexport" in told:
+            options_text = " ".join(word.s for word in fields[1:])
+            if "a" in options or "-o allexport" in options_text:
                 env.all_exported = True
-            elif re.search(r"(?<!\S)\+(?:\w*a|o allexport)", told):
+            elif re.search(r"(?<!\S)\+(?:\w*a|o allexport)", options_text):
                 env.all_exported = False
         elif name == "shift":
             amount = fields[1].s if len(fields) > 1 else "1"
@@ -296,9 +296,9 @@ class Walk:
             self._trap(fields, env, how, node.line)
         elif name in (".", "source"):
             if len(fields) > 1:
-                self._unread(fields[1])
+                self._record_sourced(fields[1])
         elif name == "eval":
-            self._text(_joined(fields[1:]), dataclasses.replace(env, depth=env.depth + 1), how)
+            self._text(_join(fields[1:]), dataclasses.replace(env, depth=env.depth + 1), how)
         elif name == "unset":
             for word in fields[1:]:
                 env.values.pop(word.s, None)
@@ -314,24 +314,24 @@ class Walk:
         words = [word.s for word in fields[1:]]
         if len(words) < 2 or words[0] in ("-", "-p", "-l"):
             return
-        self.traps.append(JobTrap(line, tuple(word.removeprefix("SIG") for word in words[1:]), self._told(fields[1])))
+        self.traps.append(JobTrap(line, tuple(word.removeprefix("SIG") for word in words[1:]), self._shown(fields[1])))
         called = dataclasses.replace(how, unsure=True, background=False)
         inside = dataclasses.replace(env.copy(), depth=env.depth + 1, through=(*env.through, "trap"))
         self._text(fields[1], inside, called)
 
-    def _unread(self, word: Text) -> None:
-        told = self._told(word)
-        if told not in self.sourced and len(self.sourced) < 100:
-            self.sourced.append(told)
+    def _record_sourced(self, word: Text) -> None:
+        path = self._shown(word)
+        if path not in self.sourced and len(self.sourced) < 100:
+            self.sourced.append(path)
 
     def _program(self, fields: list[Text], env: _Env, how: _How, given: Mapping[str, Text], node: Simple) -> None:
-        """A program and what it starts."""
+        """Process a program, and the programs it starts."""
         typed = env
         while fields:
-            words = [self._told(one) for one in fields]
+            words = [self._shown(one) for one in fields]
             base = programs.base(words[0])
             if base == "srun":
-                if ":" in words[1:]:  # a job of several parts: each with options and a program of its own
+                if ":" in words[1:]:  # a heterogeneous job: each part has its own options and program
                     place = words.index(":", 1)
                     self._program(fields[:place], env, how, given, node)
                     self._program([fields[0], *fields[place + 1 :]], env, how, given, node)
@@ -349,10 +349,11 @@ class Walk:
             inner = programs.after_wrapper(words)
             if inner is None:
                 break
-            env = env.child(base, on_node=base in programs.SPREADS, given={**given, **_gives(fields[1:inner])})
+            passed = {**given, **_passed_variables(fields[1:inner])}
+            env = env.child(base, on_node=base in programs.SPREADS, given=passed)
             given = {}
             if base in ("ssh", "pdsh", "clush") and not env.through[:-1]:
-                env.values, env.exported = {}, set()  # nothing of this shell's variables comes along
+                env.values, env.exported = {}, set()  # this shell's variables are not passed on
                 env.hidden = set()
             self._record(fields[:inner], env, how, node, starts=True)
             fields = fields[inner:]
@@ -362,11 +363,11 @@ class Walk:
             self._remote(fields, words, how, env)
             return
         if words[0].endswith((".sh", ".sbatch", ".slurm")) and not words[0].startswith("-"):
-            self._unread(fields[0])
+            self._record_sourced(fields[0])
         self._record(fields, env, how, node, given=given)
 
     def _remote(self, fields: list[Text], words: list[str], how: _How, env: _Env) -> None:
-        """ssh HOST TEXT: a shell there."""
+        """Process ssh HOST TEXT, which a shell on the host runs."""
         place = 1
         while place < len(words) and words[place].startswith("-"):
             place += 2 if words[place][-1] in "ilopFJLRbcDEeImOQSWw" and len(words[place]) == 2 else 1
@@ -374,15 +375,15 @@ class Walk:
             place += 1  # the host
         if place < len(fields):
             there = _Env(on_node=True, through=(*env.through, programs.base(words[0])), depth=env.depth + 1)
-            self._text(_joined(fields[place:]), there, how)
+            self._text(_join(fields[place:]), there, how)
 
     def _srun(
         self, fields: list[Text], words: list[str], env: _Env, how: _How, given: Mapping[str, Text], node: Simple
     ) -> tuple[_Env, list[Text]]:
-        """The shell of the step, and the command that it starts."""
+        """Return the variables of the step, and the command that it starts."""
         place = programs.after_srun(words)
         step = self._record(fields[:place], env, how, node, given=given)
-        under = env.child("srun", on_node=True, given={**given, **_gives(fields[1:place])})
+        under = env.child("srun", on_node=True, given={**given, **_passed_variables(fields[1:place])})
         under.step = step
         return under, fields[place:]
 
@@ -396,20 +397,20 @@ class Walk:
         given: Mapping[str, Text],
         node: Simple,
     ) -> None:
-        """bash -c TEXT, bash FILE, bash << END."""
+        """Process bash -c TEXT, bash FILE, bash << END."""
         text = programs.shell_text(words)
         under = env.child(programs.base(words[0]), given=given)
         if text is not None:
             under.places = fields[text + 2 :]
             self._text(fields[text], under, how)
         elif rest := [one for one, word in zip(fields[1:], words[1:], strict=True) if not word.startswith("-")]:
-            self._unread(rest[0])
+            self._record_sourced(rest[0])
             self._record(fields, env, how, node, given=given)
         elif node.heredoc is not None:
             body = node.heredoc
             if not node.heredoc_quoted:
                 parts = Reader(body, self.budget).quoted()
-                body = self._expanded(Word(parts, node.line), typed, how)  # by the shell it is written in
+                body = self._expand(Word(parts, node.line), typed, how)  # by the shell that contains the heredoc
             self._text(body, under, how)
         else:
             self._record(fields, env, how, node, given=given)
@@ -424,21 +425,21 @@ class Walk:
         given: Mapping[str, Text] | None = None,
         starts: bool = False,
     ) -> int | None:
-        """Keep a command; its place."""
+        """Record a command and return its index."""
         if len(self.commands) >= _MOST_COMMANDS:
             raise TooMuch
-        words = [self._told(one) for one in fields]
-        launcher, script, told = None, None, words
+        words = [self._shown(one) for one in fields]
+        launcher, script, shown_words = None, None, words
         if not starts and (found := programs.launcher_of(words)):
             launcher, last = found
             script = programs.script_of(launcher, words, last)
             if last > 0:  # "python -m torch.distributed.run" is one name
-                told, fields = [" ".join(words[: last + 1]), *words[last + 1 :]], _first_joined(fields, last + 1)
+                shown_words, fields = [" ".join(words[: last + 1]), *words[last + 1 :]], _join_first(fields, last + 1)
                 script = None if script is None else script - last
         lines = tuple(word.line(node.line) for word in fields)
         command = JobCommand(
             line=lines[0] if lines else node.line,
-            words=tuple(masked_argv(told)),
+            words=tuple(masked_argv(shown_words)),
             variables=tuple(one for place, word in enumerate(fields) for one in self._variables(word, place)),
             through=env.through,
             step=env.step,
@@ -452,11 +453,11 @@ class Walk:
             statement=self._statement,
         )
         self.commands.append(command)
-        self._secret_options(told, lines)
+        self._secret_options(shown_words, lines)
         return len(self.commands) - 1
 
     def _masked(self, given: Mapping[str, Text]) -> dict[str, str]:
-        return {name: MASK if is_secret_name(name) else masked(self._told(value)) for name, value in given.items()}
+        return {name: MASK if is_secret_name(name) else masked(self._shown(value)) for name, value in given.items()}
 
     def _secret_options(self, words: list[str], lines: tuple[int, ...]) -> None:
         hidden = masked_argv(words)
@@ -470,7 +471,7 @@ class Walk:
     # --- words ------------------------------------------------------------------------------------------------
 
     def _fields(self, words: Sequence[Word], env: _Env, how: _How) -> list[Text]:
-        """The words after expansion, those that are known split at their blanks."""
+        """Return the expanded words, with known values split at blanks."""
         found: list[Text] = []
         for word in words:
             current: Text | None = None
@@ -489,7 +490,7 @@ class Walk:
         return found
 
     def _pieces(self, part: Part, env: _Env, how: _How) -> list[Text | None]:
-        """What a part of a word becomes: between two pieces the word ends. None: nothing, not even an empty word."""
+        """Return the pieces of an expanded part: each further piece starts a new word. None: no word."""
         value = self._part(part, env, how)
         if isinstance(value, list):  # an array: each element a word
             return [*value] or [None]
@@ -501,18 +502,18 @@ class Walk:
         pieces += [value.cut(found.start(), found.end()) for found in re.finditer(r"\S+", value.s)]
         return [*pieces, None] if value.s[-1].isspace() else pieces
 
-    def _one(self, words: Sequence[Word], env: _Env, how: _How) -> Text:
-        """A value, which is not split."""
+    def _expand_value(self, words: Sequence[Word], env: _Env, how: _How) -> Text:
+        """Return an expanded value, which is not split into words."""
         made = Text()
         for word in words:
-            made.add(self._expanded(word, env, how))
+            made.add(self._expand(word, env, how))
         return made
 
-    def _expanded(self, word: Word, env: _Env, how: _How) -> Text:
+    def _expand(self, word: Word, env: _Env, how: _How) -> Text:
         made = Text()
         for part in word.parts:
             value = self._part(part, env, how)
-            made.add(_joined(value) if isinstance(value, list) else value)
+            made.add(_join(value) if isinstance(value, list) else value)
             if len(made.s) > _LONGEST_VALUE:
                 return self._hole("$...", "...", env, word.line)
         return made
@@ -524,12 +525,12 @@ class Walk:
         if part.kind == "lit":
             return part.text
         if part.kind == "cmd":
-            return self._substituted(part, env, how)
+            return self._substitute(part, env, how)
         if part.kind == "arith":
             return self._arithmetic(part, env)
         return self._variable(part, env)
 
-    def _substituted(self, part: Part, env: _Env, how: _How) -> Text:
+    def _substitute(self, part: Part, env: _Env, how: _How) -> Text:
         if env.depth > _DEEPEST:
             raise TooMuch
         inner = env.copy()
@@ -539,7 +540,7 @@ class Walk:
         before = len(self.commands)
         self._run(nodes, inner, dataclasses.replace(how, inner=True))
         runs = tuple(" ".join(one.words)[:_LONGEST_RUN] for one in self.commands[before : before + _MOST_RUNS])
-        text = f"$({self._told(part.text).strip()})"
+        text = f"$({self._shown(part.text).strip()})"
         return self._hole(text, text, env, part.line, runs)
 
     def _arithmetic(self, part: Part, env: _Env) -> Text:
@@ -547,12 +548,12 @@ class Walk:
             value = env.values.get(found[1])
             if value is None:
                 return f"${found[1]}"
-            told = self._told(_joined(value) if isinstance(value, list) else value)
-            return f"({told[2:]}" if told.startswith("$((") else told
+            shown = self._shown(_join(value) if isinstance(value, list) else value)
+            return f"({shown[2:]}" if shown.startswith("$((") else shown
 
-        inner = _ARITHMETIC_NAME.sub(known, self._told(part.text)).strip()
+        inner = _ARITHMETIC_NAME.sub(known, self._shown(part.text)).strip()
         inner = inner.replace("$((", "((")
-        text = f"$(({inner[:_LONGEST_TOLD]}))"
+        text = f"$(({inner[:_LONGEST_SHOWN]}))"
         return self._hole(text, text, env, part.line)
 
     def _variable(self, part: Part, env: _Env) -> Value:
@@ -566,14 +567,14 @@ class Walk:
         if numbered and env.places and int(name) - 1 < len(env.places):
             return env.places[int(name) - 1]
         if name in ("@", "*") and env.places:
-            return _joined(env.places) if name == "*" and part.quoted else list(env.places)
+            return _join(env.places) if name == "*" and part.quoted else list(env.places)
         value = env.values.get(name)
         if value is None or prefix:
             return self._hole(shown, name, env, part.line)
         self.budget[0] -= sum(len(one.s) for one in value) if isinstance(value, list) else len(value.s)
         if isinstance(value, list):
             if index[1:-1] in ("@", "*") and not operator:
-                return _joined(value) if index == "[*]" and part.quoted else list(value)
+                return _join(value) if index == "[*]" and part.quoted else list(value)
             place = 0 if not index else int(index[1:-1]) if re.fullmatch(r"[0-9]{1,4}", index[1:-1]) else -1
             if operator or not 0 <= place < len(value):
                 return self._hole(shown, name, env, part.line)
@@ -593,17 +594,17 @@ class Walk:
         if len(self._holes) >= _MOST_HOLES:
             raise TooMuch
         unset = name in env.hidden
-        self._holes.append(_Hole(text[:_LONGEST_TOLD], name[:_LONGEST_TOLD], env.on_node, line, unset, runs))
+        self._holes.append(_Hole(text[:_LONGEST_SHOWN], name[:_LONGEST_SHOWN], env.on_node, line, unset, runs))
         return Text(chr(_FIRST + len(self._holes) - 1), [line])
 
-    # --- told -------------------------------------------------------------------------------------------------
+    # --- as shown ---------------------------------------------------------------------------------------------
 
-    def _told(self, text: Text) -> str:
-        """A text with what its holes stand for."""
+    def _shown(self, text: Text) -> str:
+        """Return a text with its holes replaced by their source text."""
         if not _HOLE.search(text.s):
-            return text.s[:_LONGEST_TOLD]
-        return _HOLE.sub(lambda found: self._holes[ord(found.group()) - _FIRST].text, text.s[:_LONGEST_TOLD])[
-            :_LONGEST_TOLD
+            return text.s[:_LONGEST_SHOWN]
+        return _HOLE.sub(lambda found: self._holes[ord(found.group()) - _FIRST].text, text.s[:_LONGEST_SHOWN])[
+            :_LONGEST_SHOWN
         ]
 
     def _variables(self, text: Text, word: int) -> list[JobVariable]:
@@ -611,11 +612,11 @@ class Walk:
         return [JobVariable(hole.name, word, hole.on_node, hole.line, hole.unset, hole.runs) for hole in found]
 
 
-def _first_joined(fields: list[Text], number: int) -> list[Text]:
-    return [_joined(fields[:number]), *fields[number:]]
+def _join_first(fields: list[Text], number: int) -> list[Text]:
+    return [_join(fields[:number]), *fields[number:]]
 
 
-def _joined(values: Sequence[Text]) -> Text:
+def _join(values: Sequence[Text]) -> Text:
     made = Text()
     for number, value in enumerate(values):
         if number:
@@ -624,9 +625,9 @@ def _joined(values: Sequence[Text]) -> Text:
     return made
 
 
-def _gives(options: Sequence[Text]) -> dict[str, Text]:
-    """The variables that a program is told to hand to what it starts."""
-    return {found[1]: word.cut(*found.span(2)) for word in options for found in _GIVES.finditer(word.s)}
+def _passed_variables(options: Sequence[Text]) -> dict[str, Text]:
+    """Return the variables that a program's options pass to the command it starts."""
+    return {found[1]: word.cut(*found.span(2)) for word in options for found in _PASSED_VARIABLE.finditer(word.s)}
 
 
 def _plain(value: Value | None) -> str | None:
@@ -636,5 +637,5 @@ def _plain(value: Value | None) -> str | None:
 
 
 def _placeholder(value: str) -> bool:
-    """Whether a value only shows where a secret belongs: <your token>, xxx, YOUR_KEY."""
+    """Whether a value is only a placeholder for a secret: <your token>, xxx, YOUR_KEY."""
     return len(value) < _SHORTEST_SECRET or _PLACEHOLDER.search(value) is not None

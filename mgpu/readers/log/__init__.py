@@ -1,1 +1,1 @@
-"""A log of a run, read as a stream into the fact `log`."""
+"""Reads the logs of a run, as a stream, into the fact `log`."""

@@ -1,8 +1,8 @@
-"""Which of a log's exceptions did their rank not end? A script that catches an exception and logs its traceback leaves
-the same text as one that dies of it.
+"""Which exceptions in a log did not terminate their rank?
 
-Two things tell: torch names the rank ("[rank1]: ") in front of what nobody caught, and of nothing else; and a rank dies
-but once, so that more tracebacks than ranks are not all deadly.
+A script that catches an exception and logs its traceback leaves the same text as one that fails with it. Two facts
+separate them: torch prints the prefix "[rank1]: " only for uncaught exceptions, and a rank fails only once, so if there
+are more tracebacks than ranks, some were caught.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import replace
 from mgpu.snapshot import Fallen, Raised
 
 _LAUNCHERS = frozenset({"ChildFailedError", "ProcessRaisedException", "ProcessExitedException"})
-# Of another rank's end; it says nothing on what came before.
-_OF_OTHERS = re.compile(r"[Cc]onnection (?:closed|reset)|[Bb]roken pipe|NCCL|gloo|Timed out|TCPStore|^Dist\w*Error")
+# Consequences of another rank's failure, which say nothing about earlier exceptions.
+_CONSEQUENCE = re.compile(r"[Cc]onnection (?:closed|reset)|[Bb]roken pipe|NCCL|gloo|Timed out|TCPStore|^Dist\w*Error")
 
 
-def marked(raised: tuple[Raised, ...], fallen: Sequence[Fallen], ranks: Sequence[int]) -> tuple[Raised, ...]:
-    """The same exceptions, each told whether its rank went on after it."""
+def mark_caught(raised: tuple[Raised, ...], fallen: Sequence[Fallen], ranks: Sequence[int]) -> tuple[Raised, ...]:
+    """Return the exceptions, with `caught` set for those after which their rank continued."""
     own = [one for one in raised if one.type.rpartition(".")[2] not in _LAUNCHERS and not one.of_launcher]
     first = {rank.rank for rank in fallen if rank.first}
     if len({one.file for one in own}) != 1 or not first:
         return raised
     deadly = max((one for one in own if first & {*one.ranks}), key=lambda one: -one.after, default=None)
     if deadly is not None:
-        if _OF_OTHERS.search(f"{deadly.type.rpartition('.')[2]}: {deadly.message}"):
+        if _CONSEQUENCE.search(f"{deadly.type.rpartition('.')[2]}: {deadly.message}"):
             return raised
         survived = [one for one in own if one.after > deadly.after and (not one.ranks or first >= {*one.ranks})]
     elif not any(one.ranks for one in own):

@@ -1,5 +1,6 @@
-"""What does a line of a log say, who said it, and when? Its text without the prefixes that torch, launchers, Slurm,
-NCCL and Python's logging put in front of it. Pure.
+"""What are the text, rank and time of a log line?
+
+Removes the prefixes that torch, launchers, Slurm, NCCL and Python's logging add. Pure.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-LONGEST_TEXT = 400  # of what is kept of a line
+LONGEST_TEXT = 400  # characters kept of a line
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PREFIXES = tuple(
@@ -45,24 +46,24 @@ _IN_TEXT = re.compile(r"\[Rank (\d{1,9})\]|\bon rank (\d{1,9})\b")
 
 @dataclass(frozen=True)
 class Line:
-    """One line, taken apart."""
+    """One line, split into text, rank and time."""
 
     text: str  # without prefixes
-    whole: str  # with them, without colours
+    whole: str  # with prefixes, without colors
     rank: int | None = None
     at: str | None = None
 
 
-def without_colours(text: str) -> str:
-    """Without escape sequences and control bytes."""
+def strip_colors(text: str) -> str:
+    """Return the text without escape sequences and control bytes."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     return _CONTROL.sub("", text).rstrip()
 
 
 def taken_apart(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
-    """A line as it stood in the log. `year`: for prefixes that tell month and day alone."""
-    whole = without_colours(raw)
+    """Parse a raw log line. `year`: for prefixes that contain only month and day."""
+    whole = strip_colors(raw)
     text, rank, at = whole, None, None
     if labelled and (label := _LABEL.match(text)):
         rank, text = int(label["rank"]), text[label.end() :]
@@ -79,15 +80,15 @@ def taken_apart(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
                 break
         else:
             break
-    if rank is None and (said := _IN_TEXT.search(text)):
-        rank = int(said[1] or said[2])
+    if rank is None and (found := _IN_TEXT.search(text)):
+        rank = int(found[1] or found[2])
     return Line(text, whole, rank, at)
 
 
 def looks_labelled(lines: list[str]) -> bool:
-    """Whether `srun --label` wrote these lines: nearly all of them begin with a number and a colon."""
-    said = [line for line in lines if line.strip()]
-    return len(said) >= 3 and sum(bool(_LABEL.match(line)) for line in said) >= 0.9 * len(said)
+    """Whether these lines are from `srun --label`: nearly all begin with a number and a colon."""
+    filled = [line for line in lines if line.strip()]
+    return len(filled) >= 3 and sum(bool(_LABEL.match(line)) for line in filled) >= 0.9 * len(filled)
 
 
 def _time(groups: dict[str, str | None], year: int) -> str | None:

@@ -1,8 +1,8 @@
-"""Which plain text must stand in a line for a pattern to match it?
+"""Which plain text must a line contain for a pattern to match it?
 
-A log of a gigabyte is ten million lines; searching each with hundreds of patterns takes hours. What is told here lets
-the reader leave out nearly all of them. The text is that of a line's shape: lower case, without digits, spaces, the
-glyphs of progress bars and whatever is not ASCII, so that all lines of one progress bar are one shape.
+A log of a gigabyte has ten million lines; searching each with hundreds of patterns takes hours. These texts let the
+reader skip nearly all lines. They are compared with a line's shape: lower case, without digits, spaces, progress bar
+characters and non-ASCII characters, so that all lines of one progress bar have the same shape.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ except ImportError:  # Python 3.10
 _DROPPED = frozenset(string.digits + " \t#=>.-+\u2588")
 _TABLE = bytes.maketrans(string.ascii_uppercase.encode() + b"\r", string.ascii_lowercase.encode() + b"\n")
 _DELETED = bytes([*range(0x80, 0x100), *(ord(c) for c in _DROPPED if ord(c) < 0x80)])
-_BETWEEN = "\n"  # stands where something was dropped, which ends a word
-_SHORTEST = 4  # shorter ones stand in every other line
+_BETWEEN = "\n"  # marks where something was dropped, which ends a word
+_SHORTEST = 4  # shorter texts are in too many lines
 
 
 def shape(text: bytes) -> bytes:
-    """Lines as they are compared: a carriage return ends one as well."""
+    """Return the shapes of lines; a carriage return also ends a line."""
     return text.translate(_TABLE, _DELETED)
 
 
-def of(pattern: str) -> tuple[str, ...]:
-    """Texts of which at least one stands in the shape of every line that the pattern matches; empty: none is known."""
-    return tuple(text.replace(_BETWEEN, "") for text in _of(pattern))
+def required_texts(pattern: str) -> tuple[str, ...]:
+    """Return texts of which the shape of every matching line contains at least one; empty if none is known."""
+    return tuple(text.replace(_BETWEEN, "") for text in _texts(pattern))
 
 
-def words_of(pattern: str) -> tuple[str, ...]:
-    """For each of these texts its longest word: it is part of a word of every such line."""
-    return tuple(max(text.split(_BETWEEN), key=len) for text in _of(pattern))
+def required_words(pattern: str) -> tuple[str, ...]:
+    """Return the longest word of each of these texts; it is part of a word of every matching line."""
+    return tuple(max(text.split(_BETWEEN), key=len) for text in _texts(pattern))
 
 
-def _of(pattern: str) -> list[str]:
+def _texts(pattern: str) -> list[str]:
     best = _best(_candidates(_sre.parse(pattern)))
     return sorted(best) if best and min(map(_size, best)) >= _SHORTEST else []
 
@@ -48,12 +48,12 @@ def _size(text: str) -> int:
 
 
 def _best(candidates: Iterable[frozenset[str]]) -> frozenset[str]:
-    """The set whose shortest text is longest: the rarest in a log."""
+    """Return the set whose shortest text is longest, which is probably the rarest in a log."""
     return max(candidates, key=lambda texts: (min(map(_size, texts)), -len(texts)), default=frozenset())
 
 
 def _candidates(parsed: Iterable[Any]) -> list[frozenset[str]]:
-    """Every set of texts of which a match must hold one."""
+    """Return every set of texts of which a match must contain one."""
     found: list[frozenset[str]] = []
     run = ""
     for name, value in _flat(parsed):
@@ -74,7 +74,7 @@ def _candidates(parsed: Iterable[Any]) -> list[frozenset[str]]:
 
 
 def _flat(parsed: Iterable[Any]) -> Iterable[tuple[str, Any]]:
-    """The parts of a pattern, those in groups and of repeats of exactly one included."""
+    """Yield the parts of a pattern, including those in groups."""
     for code, value in parsed:
         name = str(code)
         if name == "SUBPATTERN":
@@ -86,22 +86,24 @@ def _flat(parsed: Iterable[Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _letter(name: str, value: Any) -> str | None:
-    """What a part is in a shape: a letter, _BETWEEN when it is always dropped, "" when it takes no room, None: not
-    known."""
+    """Return a part's text in a shape.
+
+    A letter, _BETWEEN if it is always dropped, "" if it matches no characters, None if it is not known.
+    """
     if name in ("AT", "ASSERT", "ASSERT_NOT"):
         return ""
     if name == "LITERAL":
         char = chr(value)
         return _BETWEEN if char in _DROPPED or not char.isascii() else char.lower()
     if name == "IN":
-        return _of_set(value)
+        return _letter_of_set(value)
     if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
         inner = [_letter(*part) for part in _flat(value[2])]
         return _BETWEEN if all(letter in ("", _BETWEEN) for letter in inner) else None
     return None
 
 
-def _of_set(members: Sequence[Any]) -> str | None:
+def _letter_of_set(members: Sequence[Any]) -> str | None:
     letters: set[str | None] = set()
     for code, value in members:
         name = str(code)

@@ -1,7 +1,7 @@
-"""What do the lines of a log tell? Read as a stream, however long it is: signatures, exceptions, the launcher's table.
+"""Which signatures, exceptions and launcher tables are in a log? It is read as a stream, whatever its size.
 
-Lines that differ in digits, spaces and progress bars alone are of one shape (anchors.py), and a shape is looked at
-once: either no signature can stand in lines of it, or they are searched. A gigabyte takes seconds and the memory of one
+Lines that differ only in digits, spaces and progress bars have the same shape (prefilter.py). Each shape is checked
+once: either no signature can match its lines, or they are searched. A gigabyte takes seconds and the memory of one
 piece.
 """
 
@@ -34,18 +34,18 @@ from mgpu.signature import Row
 from mgpu.snapshot import Fallen, Log, Raised, Seen, Stalled
 
 _PIECE = 1 << 20
-# Logs compress to a 10th or 20th; one line that is repeated without end, to a 1000th.
+# Logs compress by a factor of 10 to 20; a line repeated endlessly, by 1000.
 _MOST_UNPACKED = 128 << 20  # bytes that are always read
 _MOST_RATIO = 50
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_LINE = 1 << 16
-_SEARCHED = 1 << 13  # characters of a line in which signatures are looked for
-_SHAPES_BYTES = 24 << 20  # of remembered shapes; then they are forgotten and met anew
-_SHAPES_OF_TEXTS = 1000  # a log may have one exception a hundred thousand times
-_MANY = 200  # new shapes in a piece: then their words are looked at first
-_DULL_WORDS = 300_000  # that are remembered
-_ENOUGH = 2000  # lines of one shape that were searched; what comes after is not counted any more
-_LOOK_FOR_RANKS = 16  # all ranks speak at the beginning; later a look at every so many pieces is enough
+_SEARCHED = 1 << 13  # characters of a line that are searched for signatures
+_SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
+_SHAPES_OF_TEXTS = 1000  # a log can contain one exception a hundred thousand times
+_MANY = 200  # new shapes in a piece; above that, their words are checked first
+_DULL_WORDS = 300_000  # words remembered as irrelevant
+_ENOUGH = 2000  # searched lines per shape; later ones are not counted
+_LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
 # fmt: off
 _STRUCTURE = (
@@ -73,7 +73,7 @@ _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 
 @dataclass
 class _Found:
-    """What was found so far, in all files."""
+    """The results so far, of all files."""
 
     seen: dict[str, Seen] = field(default_factory=dict)
     raised: dict[tuple[str, str, str | None], Raised] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class _Found:
 
 
 class Signatures:
-    """Rows, and which of them may match the lines of a shape."""
+    """Signature rows, and which of them can match the lines of a shape."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
@@ -91,21 +91,23 @@ class Signatures:
         self._of_shape: dict[bytes, tuple[str, ...]] = {}
         self._always: tuple[str, ...] = ()
         for row in rows:
-            texts = prefilter.of(row.pattern)
+            texts = prefilter.required_texts(row.pattern)
             if not texts:
                 self._always += (row.id,)
             for text in texts:
                 self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
         for text in _STRUCTURE:
             self._of_text.setdefault(prefilter.shape(text.encode()), ())
-        words = {word for row in rows for word in prefilter.words_of(row.pattern)} | set(_STRUCTURE_WORDS)
+        words = {word for row in rows for word in prefilter.required_words(row.pattern)} | set(_STRUCTURE_WORDS)
         self._words = [word.encode() for word in words]
         self._dull: set[bytes] = set()
         self._bright: set[bytes] = set()
 
-    def with_words(self, lines: Mapping[bytes, bytes]) -> set[bytes]:
-        """Of shapes, each with a line of it, those in whose lines stands a word of any row. Where lines are all
-        different, as in generated text, their words are not."""
+    def with_known_words(self, lines: Mapping[bytes, bytes]) -> set[bytes]:
+        """Return the shapes whose lines contain a word of any row; `lines` has one line per shape.
+
+        Faster than comparing shapes if all lines differ, as in generated text, because their words repeat.
+        """
         if self._always:
             return set(lines)
         split = {shape: line.lower().split() for shape, line in lines.items()}
@@ -120,8 +122,8 @@ class Signatures:
         self._bright |= bright
         return {shape for shape, words in split.items() if not self._bright.isdisjoint(words)}
 
-    def among(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
-        """The shapes whose lines are worth reading, with the rows that may match them."""
+    def match_shapes(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
+        """Return the shapes whose lines must be searched, with the rows that can match them."""
         shapes = tuple(shapes)
         together = b"\n".join(shapes)
         texts = [text for text in self._of_text if text in together]
@@ -135,8 +137,8 @@ class Signatures:
                 found[shape] = (*rows, *self._always)
         return found
 
-    def in_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
-        """The rows that a line bears. One that bears noise is of no other."""
+    def match_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
+        """Return the rows that match a line. If noise rows match, only these."""
         hits = []
         for name in rows:
             pattern = self.rows[name][1]
@@ -148,19 +150,19 @@ class Signatures:
         noise = [hit for hit in hits if hit[0] in self.noise]
         return noise or hits
 
-    def of_text(self, text: str) -> tuple[str, ...]:
-        """The ids of the rows that a text bears."""
+    def match_text(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the rows that match a text."""
         line = Line(text[:_LONGEST_LINE], text[:_LONGEST_LINE])
         shape = prefilter.shape(line.text.encode("utf-8", "replace"))
         if (rows := self._of_shape.get(shape)) is None:
             if len(self._of_shape) > _SHAPES_OF_TEXTS:
                 self._of_shape.clear()
-            rows = self._of_shape[shape] = self.among([shape]).get(shape, ())
-        return tuple(name for name, _ in self.in_line(line, rows))
+            rows = self._of_shape[shape] = self.match_shapes([shape]).get(shape, ())
+        return tuple(name for name, _ in self.match_line(line, rows))
 
 
 def known() -> Sequence[Row]:
-    """Every row of the tables in checks/log."""
+    """Return all rows of the tables in checks/log."""
     import importlib
 
     from mgpu import engine
@@ -172,15 +174,19 @@ def known() -> Sequence[Row]:
 
 
 def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False) -> Log:
-    """The fact `log` of one run: one file, or one a rank; "-" is stdin. Raises MgpuError for a file that cannot be
-    read, or is no text. `one_stream`: the files are parts of one output, not one a rank."""
+    """Return the fact `log` of one run, from one file or one per rank; "-" is stdin.
+
+    `one_stream`: the files are parts of one output, not one per rank. Raises MgpuError for a file that cannot be read,
+    or is not text.
+    """
     wanted = Signatures(known() if signatures is None else signatures)
     found, size, lines = _Found(), 0, 0
     fallen: dict[int, Fallen] = {}
     for path in paths:
-        with _opened(path) as (stream, year):
-            one = _File(str(path), wanted, found, year, _rank_of(path) if len(paths) > 1 and not one_stream else None)
-            for piece in _pieces(stream, str(path), one.let_go):
+        with _open_log(path) as (stream, year):
+            rank_in_name = _rank_in_name(path) if len(paths) > 1 and not one_stream else None
+            one = _File(str(path), wanted, found, year, rank_in_name)
+            for piece in _pieces(stream, str(path), one.skip):
                 one.take(piece)
             one.end()
         size, lines = size + one.size, lines + one.lines
@@ -194,7 +200,7 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
         size,
         lines,
         tuple(found.seen.values()),
-        handled_exceptions.marked(tuple(found.raised.values()), tuple(fallen.values()), ranks),
+        handled_exceptions.mark_caught(tuple(found.raised.values()), tuple(fallen.values()), ranks),
         tuple(fallen.values()),
         tuple(found.stalled.values()),
         ranks,
@@ -203,23 +209,23 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
 
 
 def _last_words(path: Path) -> str | None:
-    """What the program wrote last, before its launcher told that a rank had failed."""
+    """Return the program's last line before its launcher reported a failed rank."""
     try:
         if path.suffix == ".gz" or file_reading.beginning(path, most=2) in _UTF_16:
             return None
         with open(file_reading.open_checked(path), "rb") as file:
             file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
             text = file.read(_LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
-    except OSError:  # stdin or a pipe, which is read
+    except OSError:  # stdin or a pipe, which cannot be read twice
         return None
     of_launcher = FAILURE_REPORT.search(text)
-    said = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
-    return masked(taken_apart(said[-1]).text.strip()[:LONGEST_TEXT]) or None if said else None
+    lines = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
+    return masked(taken_apart(lines[-1]).text.strip()[:LONGEST_TEXT]) or None if lines else None
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
-    """A file's bytes, decompressed if its name ends in .gz, and the year of its prefixes' dates."""
+def _open_log(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
+    """Yield a file's bytes, decompressed if its name ends in .gz, and the year of its prefixes' dates."""
     if str(path) == "-":
         if sys.stdin is None:
             raise MgpuError("--log -: stdin is closed", errors.USAGE)
@@ -227,9 +233,9 @@ def _opened(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
         return
     try:
         if path.is_dir():
-            raise MgpuError(f"{path} is a folder: name its files", errors.USAGE)
+            raise MgpuError(f"{path} is a folder. Specify its files", errors.USAGE)
         handle = file_reading.open_checked(path)
-        os.set_blocking(handle, True)  # a pipe that was handed over: its writer may take its time
+        os.set_blocking(handle, True)  # an inherited pipe, whose writer can be slow
     except OSError as error:
         why = error.strerror or reason(error)
         raise MgpuError(f"cannot read the log {path}: {why}", errors.USAGE) from None
@@ -242,7 +248,7 @@ def _opened(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """A compressed file as it is unpacked, up to the size of any log that is worth reading whole."""
+    """A compressed file, decompressed up to a maximum size."""
 
     def __init__(self, name: str, stream: gzip.GzipFile, size: int) -> None:
         self._name, self._stream = name, stream
@@ -253,17 +259,19 @@ class _Unpacked(io.RawIOBase):
         self._left -= len(data)
         if self._left < 0:
             raise MgpuError(
-                f"{self._name} unpacks to more than {_MOST_UNPACKED >> 20} MiB, and more than {_MOST_RATIO} times its "
-                f"size: it is not read further\n  zcat {shlex.quote(self._name)} | tail -c 100M | mgpu doctor --log -"
-                "   reads its end",
+                f"{self._name} decompresses to more than {_MOST_UNPACKED >> 20} MiB and more than {_MOST_RATIO} times "
+                "its size. To read only its end:\n"
+                f"  zcat {shlex.quote(self._name)} | tail -c 100M | mgpu doctor --log -",
                 errors.USAGE,
             )
         return data
 
 
-def _pieces(stream: io.RawIOBase | BinaryIO, name: str, let_go: Callable[[int], None]) -> Iterator[bytes]:
-    """The file in pieces that end where a line ends. UTF-16 (PowerShell's `>`) becomes UTF-8. Of a line without an end
-    the beginning is read; of the rest `let_go` hears how much it was."""
+def _pieces(stream: io.RawIOBase | BinaryIO, name: str, skip: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the file in pieces that end at a line end. UTF-16 (PowerShell's `>`) is converted to UTF-8.
+
+    Only the beginning of a very long line is read; `skip` is called with the number of bytes skipped.
+    """
     rest, decoder = b"", None
     first = True
     while True:
@@ -274,7 +282,7 @@ def _pieces(stream: io.RawIOBase | BinaryIO, name: str, let_go: Callable[[int], 
         if first and data[:2] in _UTF_16:
             decoder = codecs.getincrementaldecoder("utf-16")("replace")
         elif first and _is_binary(data[:4096]):
-            raise MgpuError(f"{name} is no log: it holds binary data", errors.USAGE)
+            raise MgpuError(f"{name} is not a log: it contains binary data", errors.USAGE)
         first = False
         if decoder:
             data = decoder.decode(data, not data).encode("utf-8", "replace")
@@ -287,19 +295,19 @@ def _pieces(stream: io.RawIOBase | BinaryIO, name: str, let_go: Callable[[int], 
         else:
             kept = data[: max(0, _LONGEST_LINE - len(rest))]
             rest += kept
-            let_go(len(data) - len(kept))
+            skip(len(data) - len(kept))
     if rest:
         yield rest
 
 
 def _is_binary(data: bytes) -> bool:
-    """Whether this is the beginning of no text. Terminals' control bytes are some."""
-    strange = len(data) - len(data.translate(None, _STRANGE))
+    """Whether this is the beginning of a binary file. Control bytes of terminals count as text."""
+    strange = len(data) - len(data.translate(None, _BINARY_BYTES))
     return data.count(0) > len(data) // 10 or strange > len(data) // 20
 
 
 class _File:
-    """One file of a log, piece after piece."""
+    """Reads one file of a log, piece by piece."""
 
     def __init__(self, name: str, signatures: Signatures, found: _Found, year: int, rank: int | None) -> None:
         self.name, self.signatures, self.found = name, signatures, found
@@ -308,26 +316,26 @@ class _File:
         if rank is not None:
             found.ranks.add(rank)
         self.tables = Tables()
-        self.tracebacks = Tracebacks(name, signatures.of_text)
+        self.tracebacks = Tracebacks(name, signatures.match_text)
         self.labelled: bool | None = None
         self._boring: set[bytes] = set()
         self._boring_bytes = 0
         self._worth: dict[bytes, tuple[str, ...]] = {}
         self._times: dict[bytes, int] = {}
 
-    def let_go(self, number: int) -> None:
-        """So many bytes of a line that is too long are not read."""
+    def skip(self, number: int) -> None:
+        """Count bytes of a very long line that are not read."""
         self.size += number
 
     def take(self, piece: bytes) -> None:
-        """The next whole lines."""
+        """Process the next complete lines."""
         self.size += len(piece)
         if self.pieces % _LOOK_FOR_RANKS == 0 or self.pieces < _LOOK_FOR_RANKS:
             self.found.ranks.update(map(int, _PREFIX.findall(piece)))
         self.pieces += 1
         if b"\r\n" in piece:
             piece = piece.replace(b"\r\n", b"\n")
-        if b"\x1b" in piece:  # colours within words
+        if b"\x1b" in piece:  # colors within words
             piece = _ESCAPES.sub(b"", piece)
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
@@ -348,12 +356,12 @@ class _File:
             if place >= len(shapes):
                 break
             lines = lines or _lines(piece)
-            self._line(lines[place], shapes[place], self.lines + numbers.of(place))
+            self._line(lines[place], shapes[place], self.lines + numbers.line_number(place))
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
 
     def _sort_shapes(self, shapes: Sequence[bytes], piece: bytes) -> list[bytes]:
-        """Decide for each new shape whether its lines are worth reading.
+        """Decide for each new shape whether its lines must be searched.
 
         Returns the lines of the piece if that needed them, else an empty list.
         """
@@ -363,17 +371,17 @@ class _File:
         fresh -= self._worth.keys()
         if len(fresh) > _MANY:
             lines = _lines(piece)
-            spoken = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in fresh}
-            hopeful = self.signatures.with_words(spoken)
-            self._remember(fresh - hopeful)
-            fresh = hopeful
+            examples = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in fresh}
+            candidates = self.signatures.with_known_words(examples)
+            self._remember(fresh - candidates)
+            fresh = candidates
         if fresh:
             self._look_at(fresh)
         return lines
 
     def _look_at(self, fresh: set[bytes]) -> None:
-        """Which shapes are worth reading; the others are remembered as not."""
-        worth = self.signatures.among(fresh)
+        """Add the shapes that must be searched, and remember the others as irrelevant."""
+        worth = self.signatures.match_shapes(fresh)
         self._worth.update(worth)
         self._remember(fresh - worth.keys())
         if len(self._worth) > 100_000:
@@ -387,7 +395,7 @@ class _File:
         self._boring |= boring
 
     def _line(self, raw: bytes, shape: bytes, number: int) -> None:
-        """One line that is worth reading, or that follows one."""
+        """Process a line that must be searched, or that follows one."""
         text = raw[:_LONGEST_LINE].decode("utf-8", "replace")
         line = taken_apart(text, labelled=bool(self.labelled), year=self.year)
         if line.rank is None and self.rank is not None:
@@ -404,15 +412,15 @@ class _File:
             self._worth.pop(shape)
             self._boring.add(shape)
             return
-        for name, match in self.signatures.in_line(line, rows):
-            self._saw(name, match, line, number)
+        for name, match in self.signatures.match_line(line, rows):
+            self._record_match(name, match, line, number)
         if "Watchdog caught" in line.text:
-            self._stalled(line)
+            self._record_stall(line)
 
-    def _saw(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
+    def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
         groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
-        new = Seen(name, _kept(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups)
+        new = Seen(name, _clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups)
         old = self.found.seen.get(name)
         if old is None:
             self.found.seen[name] = new
@@ -421,7 +429,7 @@ class _File:
         together = tuple(sorted({*old.ranks, *ranks}))
         self.found.seen[name] = replace(first, times=old.times + 1, ranks=together)
 
-    def _stalled(self, line: Line) -> None:
+    def _record_stall(self, line: Line) -> None:
         if found := _WATCHDOG.search(line.text):
             done = _COMPLETED.search(line.text)
             one = Stalled(
@@ -435,7 +443,7 @@ class _File:
             self.found.stalled.setdefault(line.rank, one)
 
     def end(self) -> None:
-        """No more lines."""
+        """Finish the file, after its last line."""
         self.tracebacks.end()
         for one in self.tracebacks.found:
             key = (one.type, one.message, one.place)
@@ -456,15 +464,15 @@ class _File:
 
 
 class _Numbers:
-    """The number of a line as an editor counts, who knows no carriage returns."""
+    """Line numbers as in an editor, which does not count carriage returns."""
 
     def __init__(self, piece: bytes) -> None:
         self._piece = piece
         self._plain = b"\r" not in piece
         self._starts: list[int] | None = None
 
-    def of(self, place: int) -> int:
-        """From 1, within the piece."""
+    def line_number(self, place: int) -> int:
+        """Return the line number, from 1 within the piece."""
         if self._plain:
             return place + 1
         if self._starts is None:
@@ -475,17 +483,17 @@ class _Numbers:
         return bisect.bisect_right(self._starts, place)
 
 
-_STRANGE = bytes({*range(1, 32)} - {*b"\b\t\n\v\f\r\x1b"})
+_BINARY_BYTES = bytes({*range(1, 32)} - {*b"\b\t\n\v\f\r\x1b"})
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 def _lines(piece: bytes) -> list[bytes]:
-    """The lines of a piece, also split at carriage returns, with which progress bars redraw a line."""
+    """Return the lines of a piece, also split at carriage returns, which progress bars use."""
     return piece.replace(b"\r", b"\n").split(b"\n")
 
 
-def _rank_of(path: Path) -> int | None:
-    """The rank that a file's name tells, where there is a file a rank."""
+def _rank_in_name(path: Path) -> int | None:
+    """Return the rank in a file's name, if there is one file per rank."""
     if found := _RANK_IN_PATH.search(str(path)):
         return int(found[1])
     if found := _RANK_IN_NAME.search(path.name):
@@ -493,8 +501,8 @@ def _rank_of(path: Path) -> int | None:
     return None
 
 
-def _kept(text: str, match: re.Match[str]) -> str:
-    """A line as evidence: cut around what matched, secrets masked."""
+def _clip_around_match(text: str, match: re.Match[str]) -> str:
+    """Return a line as evidence: clipped around the match, with secrets masked."""
     if len(text) > LONGEST_TEXT:
         start = max(0, min(match.start() - 80, len(text) - LONGEST_TEXT))
         text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."

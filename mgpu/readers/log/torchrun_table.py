@@ -1,4 +1,4 @@
-"""Which ranks does the launcher say failed? torchrun's table, its lines on single ranks, accelerate's one process."""
+"""Which ranks does the launcher report as failed: in torchrun's table and lines, and accelerate's single process?"""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _RANK = re.compile(r"(\d{1,9})\b(?: \(local_rank: (\d{1,9})\))?")
 _CODE = re.compile(r"(-?\d{1,9})\b(?: *\(pid: (\d{1,9})\))?")
 # failed (exitcode: -9) local_rank: 2 (pid: 4711) of binary: /usr/bin/python
 _SINGLE = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9}) \(pid: (\d{1,9})\) of")
-# The command of accelerate's launcher of one process: its Python, or another launcher; a script's own is no rank.
+# A command started by accelerate's launcher: its Python, or another launcher. A script's own commands are not ranks.
 _PROGRAMS = "|".join((r"python[\d.]*", r"pypy[\d.]*", *PROGRAMS, "mpirun"))
 STARTED = re.compile(rf"Command (?:'?\[)?'?(?:[^',\s]*/)?(?:{_PROGRAMS})(?=['\s])")
-_OFFERED = [known for known in KNOWN.values() if known.started]
+_LAUNCHERS = [known for known in KNOWN.values() if known.started]
 # The first line in which a launcher reports that a rank has failed. `frames[:1]`: the frame of its entry point.
 FAILURE_REPORT = re.compile(
-    rf"^.*(?:{'|'.join(pattern for known in _OFFERED for pattern in known.says)})|"
+    rf"^.*(?:{'|'.join(pattern for known in _LAUNCHERS for pattern in known.says)})|"
     r"^Traceback.*\n(?:  File .*\n(?:    .*\n)?){1,3}?"
-    rf"  File .*(?:{'|'.join(frame for known in _OFFERED for frame in known.frames[:1])})",
+    rf"  File .*(?:{'|'.join(frame for known in _LAUNCHERS for frame in known.frames[:1])})",
     re.M,
 )
-_CALLED = re.compile(
+_PROCESS_ERROR = re.compile(
     rf"CalledProcessError: {STARTED.pattern}.*"
     r"(?:returned non-zero exit status (\d{1,9})\.|died with <Signals\.\w+: (\d{1,9})>)"
 )
@@ -35,7 +35,7 @@ _CALLED = re.compile(
 
 @dataclass
 class Tables:
-    """The ranks that one file's launchers name."""
+    """The failed ranks that launchers report in one file."""
 
     open: dict[str, str] | None = None
     root: bool = False
@@ -44,11 +44,11 @@ class Tables:
 
     @property
     def waiting(self) -> bool:
-        """Whether the next lines may belong to a table."""
+        """Whether the next lines can belong to a table."""
         return self.open is not None
 
     def take(self, line: Line) -> None:
-        """The next line that may be of a table."""
+        """Process the next line that can belong to a table."""
         text = line.text
         if text.startswith(_START):
             self._entry()
@@ -58,13 +58,13 @@ class Tables:
         elif found := _SINGLE.search(text):
             code, local, pid = map(int, found.groups())
             self.single[local] = Fallen(local, code, False, local, None, pid, line.at)
-        elif found := _CALLED.search(text):
+        elif found := _PROCESS_ERROR.search(text):
             self.single[0] = Fallen(0, int(found[1]) if found[1] else -int(found[2]), True, 0)
         elif self.open is not None:
             self._within(text)
 
     def ranks(self) -> tuple[Fallen, ...]:
-        """All of them; without a table, those of the single lines."""
+        """Return the failed ranks from the table or, without one, from single lines."""
         self._entry()
         self.open = None
         return tuple((self.fallen or self.single).values())
@@ -82,20 +82,20 @@ class Tables:
             self._entry()
 
     def _entry(self) -> None:
-        """What was gathered of one rank."""
-        told, self.open = self.open or {}, {}
-        rank, code = _RANK.match(told.get("rank", "")), _CODE.match(told.get("exitcode", ""))
+        """Store the entry of one rank, if it is complete."""
+        entry, self.open = self.open or {}, {}
+        rank, code = _RANK.match(entry.get("rank", "")), _CODE.match(entry.get("exitcode", ""))
         if rank is None or code is None:
             return
-        error = told.get("traceback", "").strip()
-        said = error if error and not error.startswith(("To enable traceback", "Signal ")) else None
+        error = entry.get("traceback", "").strip()
+        message = error if error and not error.startswith(("To enable traceback", "Signal ")) else None
         self.fallen[int(rank[1])] = Fallen(
             int(rank[1]),
             int(code[1]),
             self.root,
             int(rank[2]) if rank[2] else None,
-            told.get("host") or None,
+            entry.get("host") or None,
             int(code[2]) if code[2] else None,
-            told["time"].replace("_", "T", 1) if told.get("time") else None,
-            masked(said)[:LONGEST_TEXT] if said else None,
+            entry["time"].replace("_", "T", 1) if entry.get("time") else None,
+            masked(message)[:LONGEST_TEXT] if message else None,
         )

@@ -1,7 +1,7 @@
-"""Which Python exceptions does a log tell? Tracebacks of several ranks, written into one another, kept apart by rank.
+"""Which Python exceptions are in a log? Interleaved tracebacks of several ranks are separated by rank.
 
-Chained ones ("During handling of the above exception ...") are one: what ended the rank is the last, what began it the
-first. Standard library only; the lines come one by one.
+Chained exceptions ("During handling of the above exception ...") count as one: the last one terminated the rank, and
+the first one is its cause. Standard library only; processes one line at a time.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ _HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
 _ENDS = re.compile(
-    # lower case only with its module (socket.timeout): "loss: 0.53" of another rank is none
+    # lower case only with a module (socket.timeout), because "loss: 0.53" is not an exception
     r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)(?:: (?P<message>.*))?$"
 )
-# Before the traceback of what ends no process: Python tells of it and goes on.
+# Lines before tracebacks that do not terminate the process.
 _HARMLESS = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Exception in thread ")
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-# Where a frame is nobody's own file.
+# Files that do not belong to the user.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
-_LONGEST = 4000  # lines of one traceback; what is longer is none
-_MASKED_CHARS = 4096  # of a message that are searched for secrets; far fewer are kept
-_MESSAGE_LINES = 30  # of a message of several lines
+_LONGEST = 4000  # maximum lines of a traceback
+_MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
+_MESSAGE_LINES = 30  # maximum lines of a message
 _BLANK_LINES = 2  # between the links of a chain
 _KEPT = 300  # different exceptions
-_SWEPT_LINES = 1000  # so often is looked for what was begun and never ended: a rank that was killed while it wrote
+_SWEPT_LINES = 1000  # interval for dropping incomplete tracebacks, left by ranks killed while printing
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
 _RANK_BY_TORCH = re.compile(r"\[rank\d+\]:")
 
 
 @dataclass
 class _Open:
-    """A traceback that is being written."""
+    """A traceback whose end has not been read."""
 
     number: int
     line: Line
     last: int = 0  # the number of its latest line
     frames: int = 0
-    place: str | None = None  # of the deepest frame in a file of the user's
-    deepest: str | None = None  # of any
+    place: str | None = None  # of the deepest frame in one of the user's files
+    deepest: str | None = None  # of the deepest frame in any file
     cause: str | None = None
     rich: bool = False
     length: int = 0
@@ -60,7 +60,7 @@ class _Open:
 
 @dataclass
 class _Ended:
-    """An exception whose message may go on."""
+    """An exception whose message can continue."""
 
     found: Raised
     left: int = _MESSAGE_LINES
@@ -68,24 +68,24 @@ class _Ended:
 
 
 class Tracebacks:
-    """The exceptions of one file, line after line."""
+    """Collects the exceptions of one file, line by line."""
 
     def __init__(self, file: str, rows_of: Callable[[str], tuple[str, ...]]) -> None:
         self.file, self._rows_of = file, rows_of
         self._open: dict[int | None, _Open] = {}
         self._ended: dict[int | None, _Ended] = {}
         self._chained: dict[int | None, tuple[str, tuple[str, ...]]] = {}
-        self._harmless: int | None = None  # the line that says so
+        self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
-        self.found: list[Raised] = []  # in the order they ended
+        self.found: list[Raised] = []  # in the order of their last lines
 
     @property
     def waiting(self) -> bool:
-        """Whether the next lines may belong to one."""
+        """Whether the next lines can belong to a traceback."""
         return bool(self._open or self._ended)
 
     def take(self, line: Line, number: int) -> None:
-        """The next line that may be of a traceback: of every line while one is open."""
+        """Process the next line that can belong to a traceback; all lines while one is open."""
         if number - self._swept >= _SWEPT_LINES:
             self._sweep(number)
         key = self._key_of(line)
@@ -109,20 +109,20 @@ class Tracebacks:
             self._open[key] = _Open(number, line, number, 1, _place(frame), _place(frame))
 
     def _key_of(self, line: Line) -> int | None:
-        """Whose line it is. A rank that the text alone names ("nan on rank 1") may be any other's."""
+        """Return the rank of a line. A rank named only in the text ("nan on rank 1") is not reliable."""
         known = self._open.keys() | self._ended.keys()
         if line.rank is not None and line.text == line.whole and line.rank not in known and len(known) == 1:
             return next(iter(known))
         return line.rank
 
     def end(self) -> None:
-        """No more lines."""
+        """Finish the file, after its last line."""
         self._open.clear()
         for key in list(self._ended):
             self._close(key)
 
     def _sweep(self, number: int) -> None:
-        """Let go what nobody goes on with: while anything is open, every line is read."""
+        """Drop stale tracebacks, because every line is read while one is open."""
         self._swept = number
         for key in [key for key, one in self._open.items() if number - one.last > _LONGEST]:
             del self._open[key]
@@ -151,7 +151,7 @@ class Tracebacks:
         elif text and not text[0].isspace() and one.frames and (ends := _ENDS.match(text)):
             self._raised(one, key, ends, line, number)
         elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
-            del self._open[key]  # the rest was written elsewhere
+            del self._open[key]  # the rest is missing
 
     @staticmethod
     def _frame(one: _Open, frame: re.Match[str]) -> None:
@@ -166,8 +166,8 @@ class Tracebacks:
         del self._open[key]
         if one.harmless:
             return
-        told = ends["message"] or ""
-        message = masked(told[:_MASKED_CHARS])[:LONGEST_TEXT]
+        text = ends["message"] or ""
+        message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
         called = ends["type"].rpartition(".")[2] == "CalledProcessError"
         prefix = line.whole[: len(line.whole) - len(line.text)]
         rank = key if line.text == line.whole else line.rank if line.rank is not None else one.line.rank
@@ -184,12 +184,12 @@ class Tracebacks:
             cause=cause,
             loader=one.loader,
             by_torch=bool(_RANK_BY_TORCH.search(prefix)),
-            of_launcher=called and (one.launcher or bool(STARTED.match(told))),
+            of_launcher=called and (one.launcher or bool(STARTED.match(text))),
         )
         self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
 
     def _after(self, one: _Ended, key: int | None, line: Line) -> None:
-        """A line after an exception's own: of its message, or what chains the next to it."""
+        """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
         if line.text.startswith(_CHAINED):
             first = one.found
             began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
@@ -208,7 +208,7 @@ class Tracebacks:
             return
         self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures))))
         if len(self.found) > _KEPT:
-            del self.found[_KEPT // 2]  # the first and the last are what matters
+            del self.found[_KEPT // 2]  # the first and the last ones matter most
 
 
 def _place(frame: re.Match[str]) -> str:

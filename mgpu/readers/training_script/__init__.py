@@ -1,1 +1,1 @@
-"""A training script as the fact `script`: what it imports, calls and guards by rank."""
+"""Reads a training script into the fact `script`: its imports, calls and rank conditions."""

@@ -1,4 +1,4 @@
-"""Which value does an expression of a script have, as far as its names tell?"""
+"""Which value does an expression of a script have, as far as names show?"""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from mgpu.errors import clipped
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Told, told
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify
 
 LONGEST = 80  # characters of a value
 _LONGEST_NAME = 160
-MOST = 5000  # of each kind; a script of 2,000 lines has some 800 calls
+MOST = 5000  # entries of each kind; a script of 2,000 lines has about 800 calls
 
-# What gives back what it was called on, and what it was given.
+# Methods that return their object, and functions that return their argument.
 _SAME = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "double", "requires_grad_", "apply"}
 )
 _WRAPS = frozenset({"torch.compile", "int", "str", "bool", "float"})
-# One thing under several names.
+# Objects with several names.
 _ALIASES = (
     ("torch.nn.parallel.distributed.", "torch.nn.parallel."),
     ("torch.nn.parallel.data_parallel.", "torch.nn.parallel."),
@@ -46,13 +46,14 @@ OUTSIDE: Around = ((), (), (), ())
 
 @dataclass
 class Scope:
-    """The names of a function or of a module's top level."""
+    """The names in a function or at a module's top level."""
 
     names: dict[str, str]
     above: Scope | None = None
-    asks: dict[str, Told] = field(default_factory=dict)  # variables that hold the answer to a question about the rank
+    splits: dict[str, Split] = field(default_factory=dict)  # variables whose value is a condition on the rank
 
     def find(self, name: str) -> str | None:
+        """Return the resolved name of a variable, from this scope or one above it."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:
@@ -60,11 +61,12 @@ class Scope:
             scope = scope.above
         return None
 
-    def asked(self, name: str) -> Told | None:
+    def find_split(self, name: str) -> Split | None:
+        """Return the rank condition that a variable holds, from this scope or one above it."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.asks:
-                return scope.asks[name]
+            if name in scope.splits:
+                return scope.splits[name]
             if name in scope.names:
                 return None
             scope = scope.above
@@ -73,26 +75,26 @@ class Scope:
 
 @dataclass
 class Function:
-    """A function of the script or of a module beside it."""
+    """A function of the script or of a module in its folder."""
 
     name: str  # as in `ScriptCall.function`
     node: ast.FunctionDef | ast.AsyncFunctionDef
-    scope: Scope  # in which it stands
+    scope: Scope  # that contains it
     source: Source
     number: int
     owner: str = ""  # the class it is a method of, resolved
     guards: Guards = ()  # of its decorators
     read: bool = False
-    gives: str | list[str | None] | None = None  # what it returns, resolved
-    asks: Told | None = None  # it returns the answer to a question about the rank
+    returns: str | list[str | None] | None = None  # what it returns, resolved
+    split: Split | None = None  # it returns a condition on the rank
     sites: list[tuple[int, Around]] = field(
         default_factory=list
-    )  # calls: the number of the function, and what is around
+    )  # its calls: the number of the calling function, and the context
 
 
 @dataclass
 class Source:
-    """A file as it is read."""
+    """A file while it is read."""
 
     file: str  # "" for the script
     module: str  # dotted; "" for the script
@@ -100,7 +102,7 @@ class Source:
     package: str = ""
 
     def words(self, node: ast.AST, longest: int = LONGEST) -> str:
-        """What is written there, in one line, cut."""
+        """Return the source text of a node, as one clipped line."""
         first, last = getattr(node, "lineno", 0) - 1, (getattr(node, "end_lineno", 0) or 0) - 1
         if first < 0 or last >= len(self.lines):
             return ""
@@ -113,49 +115,54 @@ class Source:
         return clipped(text, longest)
 
     def column(self, node: ast.AST) -> int:
+        """Return the column of a node in characters, from 1."""
         line, offset = node.lineno - 1, node.col_offset  # type: ignore[attr-defined]
         return len(self.lines[line][:offset].decode("utf-8", "replace")) + 1 if line < len(self.lines) else 1
 
 
-# What is kept of a place until the whole script is read: the file, line, column, function, and what is around it.
+# A position, kept until the whole script is read: file, line, column, function, and context.
 Spot: TypeAlias = tuple[str, int, int, int, Around]
 
 
 class Walk(Protocol):
-    """What a frame adds to and asks of the walk that it is part of (`walk.Walk`)."""
+    """The parts of `walk.Walk` that its frames use."""
 
     by_name: dict[str, Function]
     attributes: dict[str, str]
-    asks: dict[str, Told]
+    splits: dict[str, Split]
     calls: list[tuple[Spot, dict[str, Any]]]
     options: list[tuple[Spot, dict[str, Any]]]
     texts: list[tuple[Spot, dict[str, Any]]]
     cut: bool
 
     @property
-    def mask(self) -> Callable[[str, str], str]: ...
+    def mask(self) -> Callable[[str, str], str]:
+        """Masks secrets in a text (the second argument), also by the name it is assigned to (the first)."""
 
-    def own(self, name: str) -> Function | None: ...
+    def own_function(self, name: str) -> Function | None:
+        """Return the script's own function with a resolved name."""
 
-    def called(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None: ...
+    def record_call(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
+        """Record a call of the script's own function, and read the function if it has not been read."""
 
 
 @dataclass
 class Frame:
-    """A function's body, a class's or a module's top level, while it is read."""
+    """The body of a function or class, or a module's top level, while it is read."""
 
     walk: Walk
     source: Source
     scope: Scope
     number: int  # of the function; -1: the top level
-    inside: str  # what a function in it has in front of its name
+    inside: str  # prefix of the names of functions in it
     owner: str = ""  # the class whose body this is
 
     def spot(self, node: ast.AST, around: Around) -> Spot:
+        """Return the position of a node."""
         return self.source.file, node.lineno, self.source.column(node), self.number, around  # type: ignore[attr-defined]
 
     def look(self, tree: ast.expr, around: Around, targets: Sequence[ast.expr] = ()) -> None:
-        """Find the calls in an expression; `targets` is what its value is assigned to."""
+        """Record the calls in an expression; `targets` are the names its value is assigned to."""
         found: list[tuple[ast.AST, Around]] = []
         stack: list[tuple[ast.AST, Around]] = [(tree, around)]
         while stack:
@@ -178,20 +185,20 @@ class Frame:
                 self._call(node, here, targets if node is tree else ())
             elif isinstance(node, ast.Name) and id(node) not in heads:
                 if (name := self.scope.find(node.id)) is not None and name in self.walk.by_name:
-                    self.walk.called(name, None, self, here)  # handed over: who calls it is not known
+                    self.walk.record_call(name, None, self, here)  # passed as a value: its caller is not known
             elif isinstance(node, ast.NamedExpr):
                 self.bind(node.target, node.value)
 
     def _branches(self, node: ast.IfExp | ast.BoolOp, around: Around) -> list[tuple[ast.AST, Around]]:
-        """`a if test else b` and `test and a`: what stands behind the test is under it, as in an `if`."""
+        """Return the parts of `a if test else b` and `test and a`, guarded by the test as in an `if`."""
 
         def under(guards: Guards) -> Around:
-            return (joined(around[0], guards), *around[1:])
+            return (merge_guards(around[0], guards), *around[1:])
 
         if isinstance(node, ast.IfExp):
-            yes, no = self.asks(node.test)
+            yes, no = self.split(node.test)
             return [(node.test, around), (node.body, under(yes)), (node.orelse, under(no))]
-        yes, no = self.asks(node.values[0])
+        yes, no = self.split(node.values[0])
         behind = under(yes if isinstance(node.op, ast.And) else no)
         return [(node.values[0], around), *((value, behind) for value in node.values[1:])]
 
@@ -205,7 +212,7 @@ class Frame:
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
         name = self.resolve(node.func) or words(node.func, _LONGEST_NAME)
-        walk.called(name, node, self, around)
+        walk.record_call(name, node, self, around)
         if len(walk.calls) >= MOST:
             walk.cut = True
             return
@@ -235,7 +242,7 @@ class Frame:
     # --- values ------------------------------------------------------------------------------------------------------
 
     def value(self, node: ast.expr) -> str:
-        """A value as a text."""
+        """Return a value as text."""
         if isinstance(node, ast.Constant):
             if isinstance(node.value, str):
                 text = repr(node.value[:LONGEST])
@@ -248,13 +255,13 @@ class Frame:
         return self.source.words(node)
 
     def resolve(self, node: ast.expr) -> str | None:
-        """The dotted name of what an expression is, where that can be seen; else as it is written, or None."""
+        """Return the dotted name of an expression's value if it can be resolved; else as written, or None."""
         if isinstance(node, ast.Name):
             return self.scope.find(node.id) or node.id
         if isinstance(node, ast.Attribute):
             return self._attribute(self.resolve(node.value), node.attr)
         if isinstance(node, ast.Call):
-            return self._made(node)
+            return self._call_result(node)
         if isinstance(node, ast.Subscript):
             above = self.resolve(node.value)
             key = node.slice
@@ -269,18 +276,18 @@ class Frame:
         return None
 
     def _attribute(self, above: str | None, name: str) -> str | None:
-        """An attribute of what has the name `above`."""
+        """Return the name of an attribute of the object named `above`."""
         if above is None or len(above) > _LONGEST_NAME:
             return None
         whole = canonical(f"{above}.{name}")
         return self.walk.attributes.get(whole, whole)
 
-    def _made(self, node: ast.Call) -> str | None:
-        """What a call gives."""
+    def _call_result(self, node: ast.Call) -> str | None:
+        """Return the name of a call's result."""
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in _SAME:
             above = self.resolve(function.value)  # once: a chain of these would double the work at each link
-            if above is not None and above != "torch" and self.walk.own(f"{above}.{function.attr}") is None:
+            if above is not None and above != "torch" and self.walk.own_function(f"{above}.{function.attr}") is None:
                 return above
             name = self._attribute(above, function.attr)
         else:
@@ -293,76 +300,77 @@ class Frame:
             key = node.args[0] if node.args else None
             if isinstance(key, ast.Constant):
                 return f"os.environ[{key.value!r}]"
-        own = self.walk.own(name)
-        if own is not None and own.node.name != "__init__" and isinstance(own.gives, str) and "." in own.gives:
-            return own.gives
+        own = self.walk.own_function(name)
+        if own is not None and own.node.name != "__init__" and isinstance(own.returns, str) and "." in own.returns:
+            return own.returns
         return f"{name}()"[:_LONGEST_NAME]
 
-    def asks(self, test: ast.expr) -> Told:
-        """Who comes past a condition, and who past its contrary."""
-        return told(test, self._both, self.known)
+    def split(self, test: ast.expr) -> Split:
+        """Return the ranks for which a condition is true, and those for which it is false."""
+        return classify(test, self._both, self.known_split)
 
     def _both(self, node: ast.expr) -> str:
         return f"{self.source.words(node)}\n{self.resolve(node) or ''}"
 
-    def known(self, node: ast.expr) -> Told | None:
+    def known_split(self, node: ast.expr) -> Split | None:
+        """Return the rank condition that a variable, attribute or the script's own function holds."""
         if isinstance(node, ast.Name):
-            return self.scope.asked(node.id)
+            return self.scope.find_split(node.id)
         if isinstance(node, ast.Attribute):
-            return self.walk.asks.get(self.resolve(node) or "")
+            return self.walk.splits.get(self.resolve(node) or "")
         if isinstance(node, ast.Call):
-            own = self.walk.own(self.resolve(node.func) or "")
-            return own.asks if own is not None else None
+            own = self.walk.own_function(self.resolve(node.func) or "")
+            return own.split if own is not None else None
         return None
 
     def bind(self, target: ast.expr, value: ast.expr) -> None:
-        """A name is given a value."""
+        """Bind a name to a value."""
         if isinstance(target, ast.Tuple | ast.List):
             values = self._several(value, len(target.elts))
             for one, given in zip(target.elts, values, strict=True):
                 self._bind(one, given)
             return
-        asked = self.asks(value) if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) else NOTHING
-        if asked == NOTHING and isinstance(value, ast.Name | ast.Attribute):
-            asked = self.known(value) or NOTHING
-        self._bind(target, self.resolve(value), asked)
+        split = self.split(value) if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) else NOTHING
+        if split == NOTHING and isinstance(value, ast.Name | ast.Attribute):
+            split = self.known_split(value) or NOTHING
+        self._bind(target, self.resolve(value), split)
 
     def _several(self, value: ast.expr, number: int) -> list[str | None]:
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == number:
             return [self.resolve(item) for item in value.elts]
         if isinstance(value, ast.Call):
-            own = self.walk.own(self.resolve(value.func) or "")
-            if own is not None and isinstance(own.gives, list) and len(own.gives) == number:
-                return own.gives
+            own = self.walk.own_function(self.resolve(value.func) or "")
+            if own is not None and isinstance(own.returns, list) and len(own.returns) == number:
+                return own.returns
             return [self.resolve(value)] * number
         return [None] * number
 
-    def _bind(self, target: ast.expr, given: str | None, asked: Told = NOTHING) -> None:
+    def _bind(self, target: ast.expr, given: str | None, split: Split = NOTHING) -> None:
         if isinstance(target, ast.Starred):
             target = target.value
         if isinstance(target, ast.Name):
             self.scope.names[target.id] = given if given is not None else target.id
-            self.scope.asks.pop(target.id, None)
-            if asked != NOTHING:
-                self.scope.asks[target.id] = asked
+            self.scope.splits.pop(target.id, None)
+            if split != NOTHING:
+                self.scope.splits[target.id] = split
         elif isinstance(target, ast.Attribute):
             above = self.resolve(target.value)
             name = f"{above}.{target.attr}"
-            self.walk.asks.pop(name, None)
-            if asked != NOTHING:
-                self.walk.asks[name] = asked
+            self.walk.splits.pop(name, None)
+            if split != NOTHING:
+                self.walk.splits[name] = split
             self.walk.attributes.pop(name, None)
             if given is not None and given != name and name not in given:
                 self.walk.attributes[name] = given
 
     def forget(self, name: str) -> None:
-        """A loop gives a name its values: it is known by itself."""
+        """Bind a loop variable, which resolves to itself."""
         self.scope.names[name] = name
-        self.scope.asks.pop(name, None)
+        self.scope.splits.pop(name, None)
 
 
-def given(function: Function, node: ast.Call, frame: Frame) -> tuple[dict[str, str], dict[str, Told]]:
-    """What a call gives the parameters of a function: values, and answers to questions about the rank."""
+def bind_arguments(function: Function, node: ast.Call, frame: Frame) -> tuple[dict[str, str], dict[str, Split]]:
+    """Return what a call binds to a function's parameters: values, and conditions on the rank."""
     names = [argument.arg for argument in (*function.node.args.posonlyargs, *function.node.args.args)]
     if function.owner and names:
         names = names[1:]
@@ -373,16 +381,16 @@ def given(function: Function, node: ast.Call, frame: Frame) -> tuple[dict[str, s
         pairs.append((name, value))
     pairs += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
     values = {name: found for name, value in pairs if (found := frame.resolve(value)) is not None}
-    asked = {}
+    splits = {}
     for name, value in pairs:
-        test = frame.asks(value) if isinstance(value, ast.Compare | ast.BoolOp) else frame.known(value)
+        test = frame.split(value) if isinstance(value, ast.Compare | ast.BoolOp) else frame.known_split(value)
         if test is not None and test != NOTHING:
-            asked[name] = test
-    return values, asked
+            splits[name] = test
+    return values, splits
 
 
 def canonical(name: str) -> str:
-    """One name for what libraries give under several."""
+    """Return the canonical name of an object that libraries export under several names."""
     if not name.startswith(_ALIASED):
         return name
     for old, new in _ALIASES:
@@ -391,11 +399,11 @@ def canonical(name: str) -> str:
     return name
 
 
-def joined(guards: Guards, more: Guards) -> Guards:
-    """Both, each once, in their order."""
+def merge_guards(guards: Guards, more: Guards) -> Guards:
+    """Return both without duplicates, in order."""
     return tuple(dict.fromkeys((*guards, *more))) if more else guards
 
 
 def parts(target: ast.expr) -> Sequence[ast.expr]:
-    """What a value is unpacked to; the target itself where it is not."""
+    """Return the targets that a value is unpacked to; the target itself if it is not unpacked."""
     return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]

@@ -1,4 +1,4 @@
-"""Which ranks come past a condition of a script?"""
+"""For which ranks is a condition of a script true?"""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TypeAlias
 from mgpu.snapshot import Guard
 
 Guards: TypeAlias = tuple[Guard, ...]
-Told: TypeAlias = tuple[Guards, Guards]  # who comes past it, and who past its contrary
-NOTHING: Told = ((), ())
+Split: TypeAlias = tuple[Guards, Guards]  # ranks for which the condition is true, and ranks for which it is false
+NOTHING: Split = ((), ())
 
-_MAIN: Told = (("main",), ("not_main",))
-_LOCAL_MAIN: Told = (("local_main",), ("some",))
-_SINGLE: Told = (("single",), ("distributed",))
-_SOME: Told = (("some",), ("some",))
+_MAIN: Split = (("main",), ("not_main",))
+_LOCAL_MAIN: Split = (("local_main",), ("some",))
+_SINGLE: Split = (("single",), ("distributed",))
+_SOME: Split = (("some",), ("some",))
 
-# Names by which scripts ask (the last part of a dotted name, or all of it).
+# Names that scripts use in conditions (the last part of a dotted name, or all of it).
 _LOCAL_NAME = re.compile(
     r"is_local_(?:main|master|first|world)|is_local_rank_zero|local_(?:main|master)_process|is_node_(?:main|master)"
 )
@@ -46,40 +46,43 @@ _WORLD_NAME = re.compile(
     r"|get_world_size\(\)$|device_count\(\)$|WORLD_SIZE",
     re.IGNORECASE,
 )
-# Any other condition that is named after ranks: whom it lets pass is not known.
-_NAMED = re.compile(r"rank(?!ing)|master|chief|primary|leader|coordinator|main_?proc", re.IGNORECASE)
+# Any other name that contains a word for ranks: it is not known for which ranks it is true.
+_RANK_WORD = re.compile(r"rank(?!ing)|master|chief|primary|leader|coordinator|main_?proc", re.IGNORECASE)
 
 
-def told(test: ast.expr, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Told | None]) -> Told:
-    """Who comes past `test` and who past its contrary. `name_of` gives an expression's resolved name and its words,
-    `known` what a variable was found to ask."""
+def classify(test: ast.expr, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Split | None]) -> Split:
+    """Return the ranks for which `test` is true, and those for which it is false.
+
+    `name_of` returns an expression's resolved name and its source text. `known` returns the condition that a variable
+    holds.
+    """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yes, no = told(test.operand, name_of, known)
+        yes, no = classify(test.operand, name_of, known)
         if not yes and not no and _is_rank(name_of(test.operand)):  # `if not rank`
             return _LOCAL_MAIN if _LOCAL_RANK.search(name_of(test.operand)) else _MAIN
         return no, yes
     if isinstance(test, ast.BoolOp):
-        parts = [told(part, name_of, known) for part in test.values]
+        parts = [classify(part, name_of, known) for part in test.values]
         return _all_of(parts) if isinstance(test.op, ast.And) else _any_of(parts)
     if isinstance(test, ast.NamedExpr):
-        return told(test.value, name_of, known)
+        return classify(test.value, name_of, known)
     if (found := known(test)) is not None:
         return found
     if isinstance(test, ast.Compare):
-        return _compared(test, name_of, known)
+        return _classify_comparison(test, name_of, known)
     if isinstance(test, ast.Call) and getattr(test.func, "id", "") in ("bool", "int") and test.args:
-        return told(test.args[0], name_of, known)
-    return _named(name_of(test))
+        return classify(test.args[0], name_of, known)
+    return _classify_name(name_of(test))
 
 
-def _all_of(parts: list[Told]) -> Told:
+def _all_of(parts: list[Split]) -> Split:
     yes = tuple(dict.fromkeys(guard for part, _ in parts for guard in part))
     if len([part for part in parts if part != NOTHING]) == len(parts) == 1:
         return parts[0]
     return yes, ("some",) if yes else ()
 
 
-def _any_of(parts: list[Told]) -> Told:
+def _any_of(parts: list[Split]) -> Split:
     if any(part == NOTHING for part in parts):  # `if rank == 0 or debug`
         return _SOME if any(part != NOTHING for part in parts) else NOTHING
     kinds = {guard for yes, _ in parts for guard in yes}
@@ -102,17 +105,19 @@ def _is_world(text: str) -> bool:
     return any(_WORLD_NAME.search(part) for part in text.split("\n"))
 
 
-def _compared(test: ast.Compare, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Told | None]) -> Told:
+def _classify_comparison(
+    test: ast.Compare, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Split | None]
+) -> Split:
     if len(test.ops) != 1:
         return _SOME if _is_rank(name_of(test.left)) else NOTHING
     left, right, operator = test.left, test.comparators[0], test.ops[0]
     if isinstance(left, ast.Constant) and isinstance(operator, ast.Eq | ast.NotEq):
         left, right = right, left
     if isinstance(right, ast.Constant) and isinstance(right.value, bool) and isinstance(operator, ast.Eq | ast.Is):
-        yes, no = told(left, name_of, known)
+        yes, no = classify(left, name_of, known)
         return (yes, no) if right.value else (no, yes)
     text = name_of(left)
-    value = _whole(right)
+    value = _integer(right)
     modulo = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and _is_rank(name_of(left.left))
     if modulo or (_is_rank(text) and not _is_world(text)):
         zero = (isinstance(operator, ast.Eq) and value == 0) or (isinstance(operator, ast.Lt) and value == 1)
@@ -122,7 +127,7 @@ def _compared(test: ast.Compare, name_of: Callable[[ast.expr], str], known: Call
         other = other or (isinstance(operator, ast.GtE) and value == 1)
         other = other or (isinstance(operator, ast.NotIn) and _only_first(right))
         if isinstance(operator, ast.Eq | ast.Is) and value in (-1, None) and _is_none_or_minus(right):
-            return _SINGLE  # local_rank == -1, args.gpu is None: the usual words for "not distributed"
+            return _SINGLE  # local_rank == -1, args.gpu is None: common conditions for "not distributed"
         if isinstance(operator, ast.NotEq | ast.IsNot) and value in (-1, None) and _is_none_or_minus(right):
             return ("distributed",), ("single",)
         local = modulo or bool(_LOCAL_RANK.search(text))
@@ -139,7 +144,7 @@ def _compared(test: ast.Compare, name_of: Callable[[ast.expr], str], known: Call
     return _SOME if _is_rank(name_of(right)) else NOTHING
 
 
-def _named(text: str) -> Told:
+def _classify_name(text: str) -> Split:
     for part in text.split("\n"):
         name = part.removesuffix("()").rpartition(".")[2]
         if _LOCAL_NAME.search(name):
@@ -152,13 +157,13 @@ def _named(text: str) -> Told:
             return ("distributed",), ("single",)
     if any(_RANK_NAME.search(part) for part in text.split("\n")):  # `if rank:`
         return ("not_main",), ("main",)
-    return _SOME if _NAMED.search(text) else NOTHING
+    return _SOME if _RANK_WORD.search(text) else NOTHING
 
 
-def _whole(node: ast.expr) -> int | None:
-    """The whole number that stands there."""
+def _integer(node: ast.expr) -> int | None:
+    """Return the integer value of a constant; None for anything else."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _whole(node.operand)
+        value = _integer(node.operand)
         return None if value is None else -value
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip("-").isdigit():
         return int(node.value)  # os.environ["RANK"] == "0"
@@ -166,12 +171,12 @@ def _whole(node: ast.expr) -> int | None:
 
 
 def _is_none_or_minus(node: ast.expr) -> bool:
-    return _whole(node) == -1 or (isinstance(node, ast.Constant) and node.value is None)
+    return _integer(node) == -1 or (isinstance(node, ast.Constant) and node.value is None)
 
 
 def _only_first(node: ast.expr) -> bool:
-    """[-1, 0], (0,), {0, None}"""
+    """Whether a collection contains only rank 0: [-1, 0], (0,), {0, None}."""
     if not isinstance(node, ast.List | ast.Tuple | ast.Set):
         return False
-    values = [_whole(item) for item in node.elts]
+    values = [_integer(item) for item in node.elts]
     return 0 in values and set(values) <= {-1, 0, None}

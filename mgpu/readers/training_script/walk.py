@@ -1,7 +1,7 @@
-"""What stands in a script's syntax tree: which calls, with which values, in which loops, under which conditions?
+"""What is in a script's syntax tree: which calls, with which values, in which loops, under which conditions?
 
-A function is read where it is first called, with what that call gives it; one that nothing calls is read last. So a
-name means the same in a function as at its caller, and what a caller asks (`if rank == 0`) holds for what it calls.
+A function is read at its first call, with that call's arguments; a function that is never called is read last. So a
+name in a function resolves to the caller's value, and a caller's condition (`if rank == 0`) applies to the function.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from mgpu.readers.training_script.names import (
     Scope,
     Source,
     Spot,
+    bind_arguments,
     canonical,
-    given,
-    joined,
+    merge_guards,
 )
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Told
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split
 from mgpu.snapshot import ScriptCall, ScriptJump, ScriptLoop, ScriptOption, ScriptSet, ScriptText
 
-_DEEPEST = 10  # functions that are read within each other; those below it are read afterwards
+_DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 # fmt: off
-# Decorators that let only some ranks into a function.
+# Decorators that run a function only on some ranks.
 _DECORATORS: dict[str, Guards] = {
     "on_main_process": ("main",), "rank_zero_only": ("main",), "main_process_only": ("main",), "master_only": ("main",),
     "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
@@ -38,19 +38,22 @@ _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 
 
 class Walk:
-    """All that is found in a script and the modules it imports from its folder."""
+    """Everything found in a script and in the modules it imports from its folder."""
 
     def __init__(self, find: Callable[[Walk, str], Scope | None], mask: Callable[[str, str], str]) -> None:
-        """`find` reads the module of a dotted name, if it stands beside the script, and gives its names; `mask` gives a
-        text (the second) without secrets, also by the name it is given to."""
+        """Set the callbacks.
+
+        `find` reads the module with a dotted name, if it is in the script's folder, and returns its names. `mask` masks
+        secrets in a text (the second argument), also by the name it is assigned to (the first).
+        """
         self.find, self.mask = find, mask
         self.functions: list[Function] = []
         self.by_name: dict[str, Function] = {}
         self.bases: dict[str, list[str]] = {}  # of classes
         self.attributes: dict[str, str] = {}  # of objects: "Trainer().model" -> what it is
-        self.asks: dict[str, Told] = {}  # attributes that hold the answer to a question about the rank
+        self.splits: dict[str, Split] = {}  # attributes whose value is a condition on the rank
         self.imports: set[str] = set()
-        self.elsewhere: set[str] = set()  # modules that are not beside the script
+        self.elsewhere: set[str] = set()  # modules that are not in the script's folder
         self.calls: list[tuple[Spot, dict[str, Any]]] = []
         self.sets: list[tuple[Spot, dict[str, Any]]] = []
         self.loops: list[tuple[Spot, dict[str, Any]]] = []
@@ -63,14 +66,14 @@ class Walk:
         self.depth = 0
 
     def module(self, tree: ast.Module, source: Source) -> Scope:
-        """Read a file's top level, and with it all that it calls."""
+        """Read a file's top level, and the functions it calls."""
         scope = Scope({"__name__": "__name__"})
         self._body(tree.body, Frame(self, source, scope, -1, ""), OUTSIDE)
         return scope
 
-    def rest(self) -> None:
-        """Read what nothing calls."""
-        for function in self.functions:  # grows meanwhile
+    def read_uncalled(self) -> None:
+        """Read the functions that are never called."""
+        for function in self.functions:  # grows during the loop
             if not function.read:
                 self.enter(function, {})
 
@@ -89,12 +92,12 @@ class Walk:
                     if isinstance(child, ast.expr):
                         frame.look(child, around)
             if kind is ast.If and not statement.orelse and _leaves(statement.body):  # type: ignore[attr-defined]
-                _, contrary = frame.asks(statement.test)  # type: ignore[attr-defined]
-                around = (joined(around[0], contrary), *around[1:])
+                _, contrary = frame.split(statement.test)  # type: ignore[attr-defined]
+                around = (merge_guards(around[0], contrary), *around[1:])
 
     def _if(self, node: ast.If, frame: Frame, around: Around) -> None:
         frame.look(node.test, around)
-        yes, no = frame.asks(node.test)
+        yes, no = frame.split(node.test)
         guards, conditions, loops, within = around
         words = self.mask("", frame.source.words(node.test))
         if frame.number < 0 and "__name__" in words and "__main__" in words:
@@ -103,10 +106,10 @@ class Walk:
             self._body(node.orelse, frame, around)
             return
         plain = not yes or isinstance(node.test, ast.BoolOp)
-        told_yes = (*conditions, words) if plain else conditions
-        told_no = (*conditions, f"not ({words})") if plain else conditions
-        self._body(node.body, frame, (joined(guards, yes), told_yes, loops, within))
-        self._body(node.orelse, frame, (joined(guards, no), told_no, loops, within))
+        yes_conditions = (*conditions, words) if plain else conditions
+        no_conditions = (*conditions, f"not ({words})") if plain else conditions
+        self._body(node.body, frame, (merge_guards(guards, yes), yes_conditions, loops, within))
+        self._body(node.orelse, frame, (merge_guards(guards, no), no_conditions, loops, within))
 
     def _for(self, node: ast.For | ast.AsyncFor, frame: Frame, around: Around) -> None:
         frame.look(node.iter, around)
@@ -155,13 +158,13 @@ class Walk:
         for decorator in node.decorator_list:
             frame.look(decorator, around)
             name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
-            guards = joined(guards, _DECORATORS.get(name, ()))
+            guards = merge_guards(guards, _DECORATORS.get(name, ()))
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
             frame.look(default, around)
         name = f"{frame.inside}.{node.name}" if frame.inside else node.name
         known = f"{frame.source.module}.{name}" if frame.source.module else name
         function = Function(
-            name, node, frame.scope, frame.source, len(self.functions), frame.owner, joined(around[0], guards)
+            name, node, frame.scope, frame.source, len(self.functions), frame.owner, merge_guards(around[0], guards)
         )
         self.functions.append(function)
         self.by_name[known] = function
@@ -206,10 +209,10 @@ class Walk:
             self.imports.add(whole)
             bound = names.names.get(alias.name) if names is not None else None
             if bound is None and names is not None:
-                self.find(self, whole)  # a module of that package
+                self.find(self, whole)  # a module in that package
             frame.scope.names[alias.asname or alias.name] = canonical(bound or whole)
-            if names is not None and (asked := names.asks.get(alias.name)) is not None:
-                frame.scope.asks[alias.asname or alias.name] = asked
+            if names is not None and (split := names.splits.get(alias.name)) is not None:
+                frame.scope.splits[alias.asname or alias.name] = split
 
     def _load(self, module: str) -> Scope | None:
         found = self.find(self, module)
@@ -223,13 +226,13 @@ class Walk:
             self._set(target, node.value, frame, around)
             frame.bind(target, node.value)
 
-    def _annotated(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
+    def _annotated_assign(self, node: ast.AnnAssign, frame: Frame, around: Around) -> None:
         if node.value is not None:
             frame.look(node.value, around, [node.target])
             self._set(node.target, node.value, frame, around)
             frame.bind(node.target, node.value)
 
-    def _augmented(self, node: ast.AugAssign, frame: Frame, around: Around) -> None:
+    def _augmented_assign(self, node: ast.AugAssign, frame: Frame, around: Around) -> None:
         frame.look(node.value, around)
         self._set(node.target, node.value, frame, around)
 
@@ -240,7 +243,7 @@ class Walk:
                     self._set(one, given, frame, around)
             return
         if isinstance(value, ast.Call) and not isinstance(target, ast.Subscript):
-            return  # in the call's targets
+            return  # recorded in the call's targets
         if len(self.sets) >= MOST:
             self.cut = True
             return
@@ -270,18 +273,18 @@ class Walk:
         if function is None:
             return
         if isinstance(node.value, ast.Tuple):
-            function.gives = [frame.resolve(item) for item in node.value.elts]
+            function.returns = [frame.resolve(item) for item in node.value.elts]
         elif not isinstance(node.value, ast.Constant):
-            function.gives = frame.resolve(node.value)
-            if (asked := frame.asks(node.value)) != NOTHING:
-                function.asks = asked
+            function.returns = frame.resolve(node.value)
+            if (split := frame.split(node.value)) != NOTHING:
+                function.split = split
 
     # --- functions ---------------------------------------------------------------------------------------------------
 
-    def enter(self, function: Function, given: dict[str, str], asked: dict[str, Told] | None = None) -> None:
-        """Read a function, its parameters bound to what a call gives."""
+    def enter(self, function: Function, given: dict[str, str], splits: dict[str, Split] | None = None) -> None:
+        """Read a function, with its parameters bound to a call's arguments."""
         function.read = True
-        scope = Scope(dict(given), function.scope, dict(asked or {}))
+        scope = Scope(dict(given), function.scope, dict(splits or {}))
         arguments = function.node.args
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         named = (*every, *(a for a in (arguments.vararg, arguments.kwarg) if a))
@@ -294,19 +297,19 @@ class Walk:
         self._body(function.node.body, frame, OUTSIDE)
         self.depth -= 1
 
-    def called(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
-        """The script's own function of this name, read now if it has not been; None where it has none."""
-        function = self.own(name)
+    def record_call(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
+        """Return the script's own function of this name, read now if it has not been; None if there is none."""
+        function = self.own_function(name)
         if function is None:
             return None
         function.sites.append((frame.number, around))
         if not function.read and self.depth < _DEEPEST and node is not None:
-            values, asked = given(function, node, frame)
-            self.enter(function, values, asked)
+            values, splits = bind_arguments(function, node, frame)
+            self.enter(function, values, splits)
         return function
 
-    def own(self, name: str) -> Function | None:
-        """The script's function of a resolved name: a function, a method of an object, or a class's first method."""
+    def own_function(self, name: str) -> Function | None:
+        """Return the script's function with a resolved name: a function, a method, or the __init__ of a class."""
         found = self.by_name.get(name)
         if found is not None:
             return found
@@ -325,7 +328,7 @@ class Walk:
         return None
 
     def around(self, number: int, seen: frozenset[int] = frozenset()) -> Around:
-        """What is around a function: all that is around every call of it."""
+        """Return the context of a function: everything that is around all of its calls."""
         if number < 0 or number in seen:
             return OUTSIDE
         if number not in self.arounds:
@@ -337,12 +340,12 @@ class Walk:
         every: list[Around] = []
         for caller, site in function.sites:
             above = self.around(caller, seen | {number})
-            every.append((joined(above[0], site[0]), above[1] + site[1], above[2] + site[2], above[3] + site[3]))
+            every.append((merge_guards(above[0], site[0]), above[1] + site[1], above[2] + site[2], above[3] + site[3]))
         if not every:
             return (function.guards, (), (), ())
         guards, conditions, loops, within = every[0]
         return (
-            joined(tuple(g for g in guards if all(g in one[0] for one in every)), function.guards),
+            merge_guards(tuple(g for g in guards if all(g in one[0] for one in every)), function.guards),
             tuple(c for c in conditions if all(c in one[1] for one in every)),
             tuple(loop for loop in loops if all(loop in one[2] for one in every)),
             tuple(w for w in within if all(w in one[3] for one in every)),
@@ -350,8 +353,8 @@ class Walk:
 
     # --- what was found ----------------------------------------------------------------------------------------------
 
-    def told(self) -> dict[str, Any]:
-        """All of it, as the fact has it: in the order of files and lines."""
+    def results(self) -> dict[str, Any]:
+        """Return all results in the form of the fact, in the order of files and lines."""
         arounds = {number: self.around(number) for number in range(-1, len(self.functions))}
         order = {index: place for place, index in enumerate(sorted(range(len(self.loops)), key=self._loop_key))}
 
@@ -363,22 +366,22 @@ class Walk:
                 "line": line,
                 "column": column,
                 "function": self.functions[number].name if number >= 0 else "",
-                "guards": joined(above[0], own[0]),
+                "guards": merge_guards(above[0], own[0]),
                 "conditions": above[1] + own[1],
                 "loops": tuple(order[loop] for loop in dict.fromkeys(above[2] + own[2])),
                 "within": above[3] + own[3],
             }
 
-        def made(kind: Callable[..., Any], found: list[tuple[Spot, dict[str, Any]]]) -> tuple[Any, ...]:
+        def build(kind: Callable[..., Any], found: list[tuple[Spot, dict[str, Any]]]) -> tuple[Any, ...]:
             return tuple(kind(**where(spot), **what) for spot, what in sorted(found, key=lambda pair: pair[0][:3]))
 
         return {
-            "calls": made(ScriptCall, self.calls),
-            "sets": made(ScriptSet, self.sets),
-            "loops": made(ScriptLoop, self.loops),
-            "jumps": made(ScriptJump, self.jumps),
-            "options": made(ScriptOption, self.options),
-            "texts": made(ScriptText, self.texts),
+            "calls": build(ScriptCall, self.calls),
+            "sets": build(ScriptSet, self.sets),
+            "loops": build(ScriptLoop, self.loops),
+            "jumps": build(ScriptJump, self.jumps),
+            "options": build(ScriptOption, self.options),
+            "texts": build(ScriptText, self.texts),
             "functions": tuple(f.name for f in self.functions if not f.source.file),
             "imports": tuple(sorted(self.imports)),
             "main_guard": self.main_guard,
@@ -394,7 +397,7 @@ def _names_in(target: ast.expr) -> list[str]:
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:
-    """Whether what follows is not reached past these statements."""
+    """Whether the code after these statements is not reached."""
     last = body[-1]
     if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
         return True
@@ -408,8 +411,8 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.If: Walk._if, ast.For: Walk._for, ast.AsyncFor: Walk._for, ast.While: Walk._while, ast.With: Walk._with,
     ast.AsyncWith: Walk._with, ast.Try: Walk._try, ast.Match: Walk._match, ast.FunctionDef: Walk._function,
     ast.AsyncFunctionDef: Walk._function, ast.ClassDef: Walk._class, ast.Import: Walk._import,
-    ast.ImportFrom: Walk._import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated,
-    ast.AugAssign: Walk._augmented, ast.Expr: Walk._expression, ast.Return: Walk._return,
+    ast.ImportFrom: Walk._import_from, ast.Assign: Walk._assign, ast.AnnAssign: Walk._annotated_assign,
+    ast.AugAssign: Walk._augmented_assign, ast.Expr: Walk._expression, ast.Return: Walk._return,
     ast.Raise: Walk._raise, ast.Break: Walk._jump, ast.Continue: Walk._jump,
 }
 # fmt: on
