@@ -33,7 +33,7 @@ _FIELDS = frozenset(key.name for key in decisions.KEYS)
 
 
 def path_of(folder: Path, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the path of a folder's draft: its name and a short hash of its path. None if no state can be saved."""
+    """Return the path of a folder's draft (its name and a short hash); None if no state can be saved."""
     whole = os.fsencode(folder.resolve())
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-.") or "project"
     try:
@@ -156,7 +156,7 @@ def resume(path: Path | None) -> State:
     """Return the draft for `--resume`. Raises MgpuError if there is none."""
     state, trouble = load(path)
     if state is None:
-        raise MgpuError(trouble or "there is no draft for this folder\n  mgpu configure  starts a new one", errors.USAGE)
+        raise MgpuError(trouble or "there is no draft for this folder\n  mgpu configure  starts one", errors.USAGE)
     return state
 
 

@@ -251,7 +251,7 @@ def _decided_rows(answers: Answers) -> list[Setting]:
             Setting("started by", answers.shape, origin_of(answers, "shape"), SHAPES[_shape(answers)], "shape")
         )
     if answers.requeue is not None:
-        text, why = ("requeue", "your script resumes from its checkpoint") if answers.requeue else ("stop", "not requeued")
+        text, why = ("requeue", "your script resumes a checkpoint") if answers.requeue else ("stop", "not requeued")
         found.append(Setting("at the limit", text, origin_of(answers, "requeue"), why, "requeue"))
     return found
 
@@ -287,7 +287,8 @@ def _accounts(nodes: Nodes, answers: Answers, site: Site) -> list[str]:
     if partition and allowed is not None and account and account not in allowed:
         other = next((name for name in allowed if name in mine), "")
         hint = f": --account {other}" if other else ""
-        problems.append(f"partition {partition.name} accepts only the accounts {', '.join(allowed)}, not {account}{hint}")
+        accepted = ", ".join(allowed)
+        problems.append(f"partition {partition.name} accepts only the accounts {accepted}, not {account}{hint}")
     qos = _my_qos(site, account)
     if answers.qos and qos and answers.qos not in qos:
         problems.append(f"--qos {answers.qos}: choose one of your QOS: {', '.join(qos)}")
@@ -295,7 +296,8 @@ def _accounts(nodes: Nodes, answers: Answers, site: Site) -> list[str]:
     if partition and partition.qos is not None and taken and taken not in partition.qos:
         other = next((name for name in partition.qos if name in qos), "")
         hint = f": --qos {other}" if other and other != answers.qos else ""
-        problems.append(f"partition {partition.name} accepts only the QOS {', '.join(partition.qos)}, not {taken}{hint}")
+        accepted = ", ".join(partition.qos)
+        problems.append(f"partition {partition.name} accepts only the QOS {accepted}, not {taken}{hint}")
     return problems
 
 

@@ -213,7 +213,7 @@ def _checkpoints(answers: Answers, way: Strategy) -> Part:
     if way.name == "ddp":
         return Part(chosen=chosen)
     origin = "rule" if answers.reshard is None else origin_of(answers, "reshard")
-    text, why = "sharded", "loadable on any number of GPUs with torch's DCP"
+    text, why = "sharded, loadable on any number of GPUs", "torch's DCP reshards it when loading"
     if way.name != "fsdp2":
-        text, why = "sharded, for one GPU count", "ZeRO: convert it for another number of GPUs"
+        text, why = "sharded, for one number of GPUs", "ZeRO: another number needs a conversion"
     return Part((Setting("checkpoints", text, origin, why, "reshard"),), chosen=chosen)

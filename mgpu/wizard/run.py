@@ -38,7 +38,7 @@ def run(request: Request) -> int:
     try:
         Path.cwd()
     except OSError:
-        raise MgpuError("the current folder does not exist any more\n  cd to one that exists", errors.NOT_READY) from None
+        raise MgpuError("the current folder no longer exists\n  cd to one that exists", errors.NOT_READY) from None
     if request.fresh:
         from mgpu.wizard import drafts
 
