@@ -74,7 +74,7 @@ def _entries(tree: dict[str, Any], text: str, name: str) -> Iterator[tuple[tuple
     if "schema" in tree and tree["schema"] != SCHEMA:
         given = clipped(repr(tree["schema"]))
         raise MgpuError(
-            f"{name}{_line(text, ('schema',))}: schema {given} is not supported: this mgpu ({__version__}) reads {SCHEMA}",
+            f"{name}{_line(text, ('schema',))}: schema {given}: this mgpu ({__version__}) only reads {SCHEMA}",
             errors.USAGE,
         )
     for top, value in tree.items():
@@ -89,7 +89,7 @@ def _entries(tree: dict[str, Any], text: str, name: str) -> Iterator[tuple[tuple
                 )
             if top not in SECTIONS:
                 near = difflib.get_close_matches(top, SECTIONS, n=1, cutoff=0.5)
-                hint = f"Did you mean [{near[0]}]?" if near else f"Choose one of {', '.join(f'[{s}]' for s in SECTIONS)}."
+                hint = f"Did you mean [{near[0]}]?" if near else f"Choose {', '.join(f'[{s}]' for s in SECTIONS)}."
                 raise MgpuError(f"{name}{_line(text, (top,))}: unknown table [{top}]. {hint}", errors.USAGE)
             yield from (((top, str(key)), inner) for key, inner in value.items())
         else:

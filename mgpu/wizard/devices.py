@@ -59,7 +59,7 @@ def devices(snapshot: Snapshot, answers: Answers) -> Devices:
     options = tuple(_option(gpu) for gpu in found)
     picked, problems = _picked(found, answers.gpus, mig)
     if answers.origins.get("gpus") == "file":  # the user did not type the flag in the message
-        problems = tuple(f"{problem}. The file requests them; --gpus auto uses the GPUs found here" for problem in problems)
+        problems = tuple(f"{problem}. The file requests it; --gpus auto uses what is here" for problem in problems)
     busy = [gpu for gpu in picked if _busy(gpu)]
     notes = [f"GPU {gpu.index} is in use: {_busy(gpu)}." for gpu in busy]
     if mig:
@@ -90,11 +90,11 @@ def _mask(visible: Visible) -> str:
 
 
 def _usable_gpus(snapshot: Snapshot) -> tuple[tuple[Gpu, ...], bool]:
-    """Return the GPUs a run could use, in CUDA's order, and whether it is a MIG instance; empty without NVIDIA GPU."""
+    """Return the GPUs a run could use, in CUDA's order, and whether that is a MIG instance; empty without GPUs."""
     driver = snapshot.driver
     if driver is None or snapshot.gpus is None or snapshot.visible is None:
         gap = snapshot.gap("driver" if driver is None else "gpus")
-        raise MgpuError(f"could not read the GPUs of this machine: {gap.reason}\n  mgpu doctor  shows details", NOT_READY)
+        raise MgpuError(f"cannot read the GPUs of this machine: {gap.reason}\n  mgpu doctor  shows more", NOT_READY)
     if not driver.any_gpu:
         return (), False
     if driver.nvml_error is not None:

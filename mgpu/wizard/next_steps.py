@@ -111,7 +111,7 @@ def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
     if proposal.values["distributed_type"] != "FSDP" or not older(version, FSDP2_ACCELERATE):
         return []
     least = ".".join(str(part) for part in FSDP2_ACCELERATE)
-    return [f"accelerate {version} here accepts this file but runs FSDP1. FSDP2 needs {least} or newer where you train."]
+    return [f"accelerate {version} accepts this file but runs FSDP1. For FSDP2, train with {least} or newer."]
 
 
 def _commands(planned: Planned, screen: report_screen.Screen) -> list[report_screen.Line]:

@@ -20,7 +20,7 @@ from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import existing_file
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.nodes import Site, asking_text
+from mgpu.wizard.nodes import Site, progress_text
 from mgpu.wizard.proposal_types import Proposal
 from mgpu.wizard.request import Request
 from mgpu.wizard.topics import JOB
@@ -78,7 +78,7 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
     if not request.emit:
         with report_output.progress() as show:
             if show:
-                show(asking_text())
+                show(progress_text())
             found = cluster.read()
         if found is None and not wanted:
             return Site()

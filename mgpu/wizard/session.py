@@ -180,7 +180,9 @@ def resume_command(flags: Sequence[str], how: str = "--resume") -> str:
 
 def _look_up_note(message: str) -> str:
     """Return why a model could not be looked up, without flags that were not typed."""
-    return message.removeprefix("--model ").replace("Give the number:  --params 8.03B", "Type the number: 8.03B")
+    from mgpu.wizard import model
+
+    return message.removeprefix("--model ").replace(model.SET_PARAMS, "Type the number: 8.03B")
 
 
 def left_off(state: State, path: Path | None) -> str:
