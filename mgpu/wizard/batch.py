@@ -77,9 +77,7 @@ def _uneven(effective: int, per: int, ranks: int, unit: str) -> str:
 def _whole(answers: Answers, ranks: int, unit: str, accumulate: int, effective: int | None) -> Setting:
     if effective is None:
         wanted = f"{answers.effective_batch} wanted: " if answers.effective_batch is not None else ""
-        return Setting(
-            "effective batch", f"{wanted}needs batch per {unit}", "-", "set in your script", "batch_per_gpu"
-        )
+        return Setting("effective batch", f"{wanted}needs batch per {unit}", "-", "set in your script", "batch_per_gpu")
     times = f" x {accumulate}" if accumulate > 1 else ""
     text = f"{answers.batch_per_gpu} x {ranks}{times} = {effective}"
     origin = origin_of(answers, "batch_per_gpu")

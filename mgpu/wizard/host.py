@@ -39,9 +39,7 @@ def host(snapshot: Snapshot, answers: Answers, used: Devices, *, deepspeed: bool
     if answers.workers is not None:
         notes.append(f"Set the DataLoader workers in your script: num_workers={workers}.")
     if cores is not None and (threads or 1) + (workers or 0) > max(2, cores // used.ranks):
-        notes.append(
-            f"{threads} threads and {workers} workers on each of {used.ranks} ranks exceed the {cores} CPUs."
-        )
+        notes.append(f"{threads} threads and {workers} workers on each of {used.ranks} ranks exceed the {cores} CPUs.")
     options: dict[str, tuple[Option, ...]] = {}
     if not used.cpu:
         rows.append(_pinning_row(snapshot, answers, pinned, why_not))

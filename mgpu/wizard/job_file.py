@@ -146,9 +146,7 @@ def check(text: str, engine: str, folder: Path, *, ask_slurm: bool) -> str:
         except MgpuError:
             return asked
     if refused:
-        raise MgpuError(
-            "\n".join(["Slurm would reject this job:", *(f"  {why}" for why in refused)]), errors.NOT_READY
-        )
+        raise MgpuError("\n".join(["Slurm would reject this job:", *(f"  {why}" for why in refused)]), errors.NOT_READY)
     return f"{asked} and sbatch --test-only" if asked else "sbatch --test-only"
 
 

@@ -38,9 +38,7 @@ def machines(snapshot: Snapshot, answers: Answers, engine: str = "") -> Machines
         return Machines(nodes, Part((row,), {}, {"nodes": str(nodes)}, tuple(problems)))
     slurm = snapshot.slurm
     if slurm is not None and slurm.job_id is not None and slurm.nodes is not None and nodes > slurm.nodes:
-        problems.append(
-            f"{nodes} nodes: this Slurm job has {slurm.nodes}; request more with  sbatch --nodes={nodes}"
-        )
+        problems.append(f"{nodes} nodes: this Slurm job has {slurm.nodes}; request more with  sbatch --nodes={nodes}")
     origin = "rule" if answers.nodes is None else origin_of(answers, "nodes")
     text = "1" if nodes == 1 else f"{nodes}, started by hand"
     rows = [Setting("nodes", text, origin, "this machine" if nodes == 1 else "", "nodes", {"num_machines": nodes})]

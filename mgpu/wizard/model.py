@@ -97,9 +97,7 @@ def look_up(
     if name and folder.is_dir():
         return _counted(name, folder, "from its folder")
     if folder.is_file():
-        raise MgpuError(
-            f"--model {name}: is a file; use the folder of the model, or an ID like org/name", errors.USAGE
-        )
+        raise MgpuError(f"--model {name}: is a file; use the folder of the model, or an ID like org/name", errors.USAGE)
     name = re.sub(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/", "", name).split("/tree/")[0].rstrip("/")
     if not _ID.fullmatch(name) or ".." in name:
         path = name.startswith(("/", ".", "~"))
@@ -166,7 +164,7 @@ def _query_hub(name: str, environ: Mapping[str, str], say: Callable[[str], None]
     sizes = answer.get("safetensors")
     sizes = sizes.get("parameters") if isinstance(sizes, dict) else None
     if not isinstance(sizes, dict) or not all(isinstance(size, int) and size >= 0 for size in sizes.values()):
-        raise MgpuError(f"--model {name}: {host} does not report its size (no safetensors).\n{SET_PARAMS}", errors.USAGE)
+        raise MgpuError(f"--model {name}: {host} reports no size (no safetensors).\n{SET_PARAMS}", errors.USAGE)
     try:
         return _found(name, weights.by_dtype(sizes), f"from {host}")
     except Uncountable as error:

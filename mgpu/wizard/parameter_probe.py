@@ -182,7 +182,7 @@ def _measured(script: str, found: Mapping[str, Any]) -> Measured:
     if "failed" in found:
         raise MgpuError(f"--params-from {script}: cannot inspect its optimizer: {found['failed']}", errors.USAGE)
     if not found["params"]:
-        raise MgpuError(f"--params-from {script}: its first optimizer ({found['optimizer']}) has no parameters", errors.USAGE)
+        raise MgpuError(f"--params-from {script}: its first optimizer ({found['optimizer']}) is empty", errors.USAGE)
     name = str(found["optimizer"])
     known = next((answer for pattern, answer in _OPTIMIZERS if re.fullmatch(pattern, name)), None)
     rates = [rate for rate in found["rates"] if 0 < rate < float("inf")]

@@ -177,9 +177,7 @@ def _on_the_command_line(used: Devices) -> Devices:
         return used
     keys = {key: value for key, value in row.keys.items() if key != "gpu_ids"}
     notes = tuple(note for note in used.part.notes if "gpu_ids" not in note)
-    notes += (
-        f"The GPUs to use are on each node's command line (--gpu_ids {used.gpu_ids}), not in the file.",
-    )
+    notes += (f"The GPUs to use are on each node's command line (--gpu_ids {used.gpu_ids}), not in the file.",)
     return replace(used, part=replace(used.part, settings=(replace(row, keys=keys), *others), notes=notes))
 
 

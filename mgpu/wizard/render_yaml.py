@@ -19,7 +19,6 @@ from mgpu.quantities import count_text, params_text
 from mgpu.version import __version__
 from mgpu.wizard.answers import AGAIN, BY_NAME, Answers, Origin, equivalent_flags, parse
 from mgpu.wizard.manual_commands import first_and_last
-
 from mgpu.wizard.proposal_types import Proposal, source_of
 
 _WIDTH: Final = 118

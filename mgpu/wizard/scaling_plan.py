@@ -250,9 +250,7 @@ def _memory_notes(
         )
         notes += _how_many(answers, held, size, kind)
     else:
-        notes.append(
-            "Whether it fits is unknown, as is the GPU memory. Set a GPU model with --target 4xA100-80GB."
-        )
+        notes.append("Whether it fits is unknown, as is the GPU memory. Set a GPU model with --target 4xA100-80GB.")
     if answers.offload == "cpu":
         most = max(held)
         sizes = ", ".join(

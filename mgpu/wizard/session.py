@@ -161,9 +161,7 @@ class Session:
             return MgpuError("stopped before writing anything", errors.INTERRUPTED)
         if self.draft is None or not drafts.save(self.draft, self.state):
             where = f" in {self.draft}" if self.draft else ": no home folder is known, or it belongs to another user"
-            return MgpuError(
-                f"stopped before writing anything; could not save the draft{where}", errors.INTERRUPTED
-            )
+            return MgpuError(f"stopped before writing anything; could not save the draft{where}", errors.INTERRUPTED)
         count = f"{number} answer{'' if number == 1 else 's'}"
         return MgpuError(
             f"stopped before writing anything; saved {count}\nSaved in:  {_short(self.draft)}\n"

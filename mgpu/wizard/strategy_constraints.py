@@ -75,8 +75,7 @@ class Situation:
             return f"needs {memory.gib(need.resident_bytes)}{over} per {unit}, have {memory.gib(room)}"
         if offload and self.ram_bytes is not None and need.host_bytes / self.nodes > self.ram_bytes:
             return (
-                f"needs {memory.gib(need.host_bytes / self.nodes)} of RAM per node, "
-                f"have {memory.gib(self.ram_bytes)}"
+                f"needs {memory.gib(need.host_bytes / self.nodes)} of RAM per node, have {memory.gib(self.ram_bytes)}"
             )
         return None
 
@@ -108,11 +107,7 @@ def _software(here: Situation, name: str) -> str | None:
         if missing(snapshot, "deepspeed"):
             return "deepspeed is not installed"
         # accelerate passes its DeepSpeed settings to transformers for every model (checks/config/software.py)
-        return (
-            "accelerate needs transformers for it; not installed"
-            if missing(snapshot, "transformers")
-            else None
-        )
+        return "accelerate needs transformers for it; not installed" if missing(snapshot, "transformers") else None
     accelerate = installed(snapshot, "accelerate")
     if older(accelerate, FSDP2_ACCELERATE):
         return f"needs accelerate 1.6; {accelerate} is installed and would run FSDP1"

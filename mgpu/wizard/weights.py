@@ -121,9 +121,7 @@ def by_dtype(sizes: Mapping[str, int]) -> Count:
         raise Uncountable("it contains no weights")
     if packed > total * _MOST_PACKED:
         most = max((dtype for dtype in sizes if dtype in _PACKED), key=lambda dtype: sizes[dtype])
-        raise Uncountable(
-            f"its weights are quantized and packed ({most}) and cannot be counted: use the base model"
-        )
+        raise Uncountable(f"its weights are quantized and packed ({most}) and cannot be counted: use the base model")
     floats = {dtype: size for dtype, size in sizes.items() if dtype not in _PACKED}
     return Count(sum(floats.values()), max(floats, key=lambda dtype: floats[dtype]))
 
