@@ -61,7 +61,7 @@ def test_dry_run_prints_the_yaml_and_nothing_else(configure: Any, tmp_path: Path
         "compute_environment": "LOCAL_MACHINE", "num_processes": 2, "distributed_type": "MULTI_GPU",
         "mixed_precision": "bf16", "num_machines": 1,
     }  # fmt: skip
-    assert err == "mgpu: nothing written; without --dry-run this would be accelerate.yaml\n"
+    assert err == "mgpu: dry run: would write accelerate.yaml\n"
     assert list(Path().iterdir()) == []
     assert configure("--dry-run")[1] == out  # twice the same
     assert all(len(line) <= 120 for line in out.splitlines())
@@ -89,7 +89,7 @@ def test_other_flags_replace_the_own_file_and_no_backup_is_ever_lost(configure: 
         assert code == 0
         contents.append(Path("accelerate.yaml").read_text(encoding="utf-8"))
         assert f"# batch per GPU {batch} x 2 GPUs = effective batch {batch * 2}" in contents[-1]
-    assert "the previous one is kept as accelerate.yaml.bak.2" in out
+    assert "backup: accelerate.yaml.bak.2" in out
     assert Path("accelerate.yaml.bak").read_text(encoding="utf-8") == contents[0]
     assert Path("accelerate.yaml.bak.2").read_text(encoding="utf-8") == contents[1]
     code, out, _ = configure("--yes", "--precision", "fp16", "--gpus", "1")
@@ -225,8 +225,8 @@ def test_impossible_wishes_are_refused(options: list[str], code: int, words: str
 
 def test_without_a_terminal_nothing_is_asked(mgpu: Run, tmp_path: Path) -> None:
     for options, why in (
-        ([], "no terminal, so nothing can be asked."),
-        (["--no-input"], "--no-input: nothing is asked."),
+        ([], "there is no terminal to ask questions on."),
+        (["--no-input"], "--no-input does not allow questions."),
     ):
         result = mgpu("configure", *options)
         assert (result.returncode, result.stdout) == (2, "")
@@ -299,7 +299,7 @@ def test_an_edited_file_keeps_comments_and_keys_of_others(configure: Any) -> Non
     code, out, _ = configure("--yes", "--edit", "mine.yaml", "-o", "other.yaml")
     assert code == 0 and Path("other.yaml").read_text(encoding="utf-8") == expected
     code, out, _ = configure("--yes", "--edit", "mine.yaml")
-    assert code == 0 and "already says this" in out
+    assert code == 0 and "is already up to date" in out
 
 
 def test_a_file_of_fsdp1_says_that_it_becomes_fsdp2(configure: Any) -> None:
@@ -322,12 +322,12 @@ def test_what_accelerate_refuses_of_somebodys_file_is_not_called_ours(
     code, _, err = configure("--edit", "theirs.yaml", "--yes", "--port", "29600")
     assert code == 1 and "theirs.yaml stays as it is" in err and "theirs.yaml had unknown keys" in err
     assert "--validate theirs.yaml" in err and Path("theirs.yaml").read_text(encoding="utf-8") == text
-    assert "the config that mgpu made" in configure("--yes")[2]
+    assert "the config that mgpu generated" in configure("--yes")[2]
 
 
 def test_a_file_for_more_gpus_than_there_are_says_what_to_do(configure: Any) -> None:
     Path("theirs.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 4\n", encoding="utf-8")
-    assert "The file asks for it; --gpus auto takes what is here" in configure("--edit", "theirs.yaml", "--yes")[2]
+    assert "The file requests it; --gpus auto uses what is here" in configure("--edit", "theirs.yaml", "--yes")[2]
     assert configure("--edit", "theirs.yaml", "--yes", "--gpus", "auto")[0] == 0
     assert yaml.safe_load(Path("theirs.yaml").read_text(encoding="utf-8"))["num_processes"] == 2
 
@@ -346,13 +346,13 @@ def test_several_machines_get_both_commands_and_a_next_step_that_works(configure
     assert "accelerate launch --config_file 'my file.yaml' --machine_rank 2999 " in out
     assert "torchrun --nnodes 3000 --nproc-per-node 2 --node-rank 2999 --master-addr node-0" in out
     assert len(out.splitlines()) < 40
-    assert "Next:  mgpu smoke-test -c 'my file.yaml' --node-rank 0  (with 1 to 2999 on the other machines)" in out
+    assert "Next:  mgpu smoke-test -c 'my file.yaml' --node-rank 0  (with 1 to 2999 on the other nodes)" in out
     _, out, _ = configure("--yes", "--nodes", "2", "--address", "node-0", "--json")
     assert json.loads(out)["next"] == ["mgpu smoke-test --node-rank 0"]
 
 
 def test_an_accelerate_that_would_run_fsdp1_is_named(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "accelerate 1.0.1 takes this file and runs FSDP1"
+    words = "accelerate 1.0.1 accepts this file but runs FSDP1"
     monkeypatch.setattr(write_config, "ask_loader", lambda text, python, name: "accelerate 1.0.1")
     assert words in " ".join(configure("--yes", "--strategy", "fsdp2")[1].split())
     assert words not in " ".join(configure("--yes", "-o", "ddp.yaml")[1].split())

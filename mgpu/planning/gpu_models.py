@@ -138,7 +138,7 @@ def _model(text: str, spec: str) -> Model:
     raise MgpuError(
         f"--target {spec}: unknown GPU model {text!r}.{meant}\n"
         f"  known models: {', '.join(model.name for model in MODELS)}\n"
-        "  for any other machine: run  mgpu doctor --save machine.json  there, then  mgpu configure --from machine.json",
+        "  any other machine: run  mgpu doctor --save machine.json  there, then  mgpu configure --from machine.json",
         USAGE,
     )
 

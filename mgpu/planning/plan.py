@@ -140,7 +140,7 @@ def steps(
 
 
 def _accelerate(samples: int, per_gpu: int, ranks: int, drop_last: bool) -> tuple[int, int, int, bool]:
-    """Count as accelerate does: whole batches per rank; an incomplete round is filled with first samples, or dropped."""
+    """Count as accelerate does: whole batches per rank; first samples fill an incomplete round, or it is dropped."""
     if drop_last:
         batches = samples // per_gpu // ranks
         return batches, batches * per_gpu * ranks, 0, False

@@ -33,7 +33,7 @@ def machines(snapshot: Snapshot, answers: Answers, engine: str = "") -> Machines
     if engine:
         origin = "rule" if answers.nodes is None else origin_of(answers, "nodes")
         spare = f", {answers.spare} spare" if answers.spare else ""
-        text = f"{nodes} node{'' if nodes == 1 else 's'} of {TITLES[engine]}{spare}"
+        text = f"{nodes} {TITLES[engine]} node{'' if nodes == 1 else 's'}{spare}"
         row = Setting("nodes", text, origin, "each gets its rank from the job", "nodes", {"num_machines": nodes})
         return Machines(nodes, Part((row,), {}, {"nodes": str(nodes)}, tuple(problems)))
     slurm = snapshot.slurm

@@ -95,7 +95,7 @@ def _in_a_job(on: Nodes) -> Callable[[Setting], Setting]:
 
 def _headline(on: Nodes, whole: Proposal, engine: str) -> str:
     where = f" ({on.partition.name})" if on.partition else ""
-    return f"{whole.nodes} node{'' if whole.nodes == 1 else 's'} of {TITLES[engine]}{where}, {on.text}"
+    return f"{whole.nodes} {TITLES[engine]} node{'' if whole.nodes == 1 else 's'}{where}, {on.text}"
 
 
 def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") -> Proposal:

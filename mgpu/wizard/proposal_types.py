@@ -108,7 +108,7 @@ def origin_of(answers: Answers, name: str) -> Origin:
 
 
 def source_of(setting: Setting) -> str:
-    """Return the source of a row's value as shown on the screen: "detected", "default", "you", "flag" …"""
+    """Return the source of a row's value as shown on the screen, for example "detected" or "default"."""
     return _SOURCES.get(setting.origin, setting.origin)
 
 

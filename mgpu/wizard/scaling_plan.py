@@ -173,8 +173,8 @@ def _batch_notes(answers: Answers, rows: Sequence[plan.Row]) -> tuple[str, ...]:
     cannot = [row.ranks for row in rows if row.per_gpu and row.accumulate is None]
     if cannot:
         notes.append(
-            f"Effective batch {answers.effective_batch}: no accumulation reaches it with {answers.batch_per_gpu} per GPU "
-            f"on {_gpus(cannot)}."
+            f"Effective batch {answers.effective_batch}: no accumulation reaches it with {answers.batch_per_gpu} per "
+            f"GPU on {_gpus(cannot)}."
         )
     if kept := next((row for row in reversed(rows) if row.kept), None):
         whole = plan.effective_batch(kept.kept.per_gpu, kept.ranks, kept.kept.accumulate) if kept.kept else 0
