@@ -77,7 +77,7 @@ def test_yes_writes_and_leaves_an_identical_file_alone(configure: Any) -> None:
     os.utime(path, (1, 1))
     inode = path.stat().st_ino
     code, out, _ = configure("--yes")
-    assert code == 0 and "left as it is" in out
+    assert code == 0 and "is already up to date" in out
     assert (path.stat().st_mtime, path.stat().st_ino) == (1, inode)
     assert [p.name for p in Path().iterdir()] == ["accelerate.yaml"]
 
@@ -161,7 +161,7 @@ def test_a_folder_that_is_gone_is_one_message(mgpu: Run, tmp_path: Path) -> None
         ["bash", "-c", script, sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
     )  # fmt: skip
-    assert result.returncode == 1 and "the current folder is gone" in result.stderr
+    assert result.returncode == 1 and "the current folder no longer exists" in result.stderr
 
 
 def test_another_rate_is_another_file_though_no_value_differs(configure: Any) -> None:
@@ -170,7 +170,7 @@ def test_another_rate_is_another_file_though_no_value_differs(configure: Any) ->
     assert configure(*common, "--lr", "1e-4")[0] == 0
     assert "from 1e-4 at batch 8" in Path("accelerate.yaml").read_text("utf-8").replace("0.0001 at", "1e-4 at")
     assert Path("accelerate.yaml.bak").exists()
-    assert "left as it is" in configure(*common, "--lr", "1e-4")[1]
+    assert "is already up to date" in configure(*common, "--lr", "1e-4")[1]
 
 
 def test_a_link_inside_the_folder_is_followed_to_its_target(configure: Any) -> None:
@@ -205,12 +205,12 @@ def test_json_tells_the_values_and_where_they_come_from(configure: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--gpus", "9"], 1, "2 are visible"),
+        (["--gpus", "9"], 1, "2 GPUs are usable here"),
         (["--gpus", "0"], 1, "mgpu smoke-test --cpu 2"),
-        (["--gpus", "-1"], 2, "--gpus -1: how many GPUs"),
+        (["--gpus", "-1"], 2, "--gpus -1: expected how many GPUs"),
         (["--precision", "bf32"], 2, "bf16"),
-        (["--batch-per-gpu", "0"], 2, "--batch-per-gpu 0: a whole number from 1"),
-        (["--batch-per-gpu", "many"], 2, "--batch-per-gpu many: a whole number from 1"),
+        (["--batch-per-gpu", "0"], 2, "--batch-per-gpu 0: expected a whole number from 1"),
+        (["--batch-per-gpu", "many"], 2, "--batch-per-gpu many: expected a whole number from 1"),
         (["--format", "yaml"], 2, "human, json or github"),
         (["--strategy", "ddp", "--params", "700B"], 1, "DDP"),
         (["--edit", "missing.yaml"], 2, "missing.yaml"),
@@ -269,11 +269,11 @@ def test_nothing_decided_and_none_leave_no_answers_file(configure: Any) -> None:
 
 def test_the_difference_is_shown_and_nothing_is_written(configure: Any) -> None:
     code, out, err = configure("--diff")
-    assert code == 0 and "+num_processes: 2" in out and "would be written" in err
+    assert code == 0 and "+num_processes: 2" in out and "would write accelerate.yaml" in err
     assert not Path("accelerate.yaml").exists()
     Path("accelerate.yaml").write_text(FOREIGN, encoding="utf-8")
     code, out, err = configure("--diff")
-    assert code == 0 and "-num_processes: 7" in out and "would be changed" in err
+    assert code == 0 and "-num_processes: 7" in out and "would change accelerate.yaml" in err
     assert Path("accelerate.yaml").read_text(encoding="utf-8") == FOREIGN
 
 
@@ -320,7 +320,7 @@ def test_what_accelerate_refuses_of_somebodys_file_is_not_called_ours(
     text = "distributed_type: MULTI_GPU\nnum_processes: 2\nmy_key: 3\n"
     Path("theirs.yaml").write_text(text, encoding="utf-8")
     code, _, err = configure("--edit", "theirs.yaml", "--yes", "--port", "29600")
-    assert code == 1 and "theirs.yaml stays as it is" in err and "theirs.yaml had unknown keys" in err
+    assert code == 1 and "theirs.yaml left unchanged" in err and "theirs.yaml had unknown keys" in err
     assert "--validate theirs.yaml" in err and Path("theirs.yaml").read_text(encoding="utf-8") == text
     assert "the config that mgpu generated" in configure("--yes")[2]
 
@@ -337,7 +337,7 @@ def test_what_a_deepspeed_file_decides_is_not_said_to_be_changed(configure: Any)
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\nnum_processes: 2\n"
     Path("theirs.yaml").write_text(text, encoding="utf-8")
     code, out, err = configure("--edit", "theirs.yaml", "--yes", "--strategy", "zero2")
-    assert out == "" and "zero_optimization.stage to ds.json, which mgpu does not change" in err and code != 0
+    assert out == "" and "zero_optimization.stage from ds.json, which mgpu does not change" in err and code != 0
     assert Path("theirs.yaml").read_text(encoding="utf-8") == text
 
 

@@ -243,7 +243,7 @@ def test_fp8_needs_the_gpu_and_a_library() -> None:
 def test_slow_is_not_impossible() -> None:
     proposal = of("t4_x4_vm", precision="bf16")
     assert not proposal.problems and closed(proposal, "precision").keys() == {"fp8"}
-    assert "emulates" in next(o.detail for o in proposal.options["precision"] if o.name == "bf16")
+    assert "emulated" in next(o.detail for o in proposal.options["precision"] if o.name == "bf16")
 
 
 def busy(snapshot: Snapshot, *indices: int) -> Snapshot:

@@ -212,7 +212,7 @@ def test_a_login_node_without_gpus_configures_for_the_partitions() -> None:
     assert proposal.values == {
         "distributed_type": "MULTI_GPU", "num_processes": 32, "num_machines": 4, "mixed_precision": "bf16",
     }  # fmt: skip
-    assert proposal.machine == "4 nodes of Slurm (gpu), 8 x a100 each"
+    assert proposal.machine == "4 Slurm nodes (gpu), 8 x a100 each"
     assert any("--gpu-model" in note for note in proposal.notes)  # of 40 or of 80 GB: nobody says
 
 
@@ -278,12 +278,12 @@ def test_deepspeed_starts_on_every_node_by_itself() -> None:
         ({"nodes": "7"}, "7 nodes: partition gpu allows at most 6 per job (MaxNodes)"),
         ({"nodes": "6", "spare": "1"}, "6 nodes and 1 spare: partition gpu allows at most 6 per job (MaxNodes)"),
         ({"nodes": "1"}, "1 node: partition gpu requires at least 2 (MinNodes)"),
-        ({"nodes": "2", "partition": "mig"}, "2 nodes: partition mig has 1 usable with 6 GPUs"),
+        ({"nodes": "2", "partition": "mig"}, "2 nodes: partition mig has 1 available with 6 GPUs"),
         ({"partition": "gpus"}, "--partition gpus: no such partition. Did you mean gpu?"),
         ({"gpus_per_node": "16"}, "--gpus-per-node 16: partition gpu: its nodes have 8"),
         ({"partition": "day", "gpus_per_node": "1"}, "--gpus-per-node 1: partition day: its nodes have none"),
-        ({"account": "lab3"}, "--account lab3: yours are lab1, lab2"),
-        ({"qos": "top"}, "--qos top: yours are normal, high"),
+        ({"account": "lab3"}, "--account lab3: choose one of your accounts: lab1, lab2"),
+        ({"qos": "top"}, "--qos top: choose one of your QOS: normal, high"),
         ({"gpu_model": "B200", "partition": "gpu"}, "--gpu-model B200: partition gpu: its GPUs are a100, h100"),
         ({"gpu_model": "H100", "partition": "day"}, "--gpu-model H100: partition day: its nodes have none"),
         ({"address": "n1"}, "--address n1: Slurm sets the rendezvous endpoint itself"),
@@ -301,7 +301,7 @@ def test_a_partition_that_is_down_or_not_ones_own_is_not_offered() -> None:
         NODES_MIXED + "closed|9|64|1000|idle|gpu:4\n", PARTITIONS_MIXED + "PartitionName=closed State=DRAIN\n"
     )
     proposal = made(found, nodes="2", partition="closed")
-    assert "--partition closed: it takes no jobs now" in proposal.problems
+    assert "--partition closed: accepts no jobs now" in proposal.problems
     assert [option.name for option in proposal.options["partition"]] == ["gpu", "mig", "day"]
     others = known(NODES_MIXED, PARTITIONS_MIXED.replace("AllowAccounts=ALL", "AllowAccounts=other", 1), ASSOCIATIONS)
     assert [option.name for option in made(others).options["partition"]] == ["mig", "day"]

@@ -419,7 +419,7 @@ def test_what_a_deepspeed_file_decides_comes_back_to_the_review(start: Start, fo
     choose(terminal, "How should the model be spread", "ZeRO-2")
     at(terminal, REVIEW)
     terminal.press(ENTER)
-    until(terminal, lambda: "leaves zero_optimization.stage to ds.json" in words_of(terminal.text))
+    until(terminal, lambda: "takes zero_optimization.stage from ds.json" in words_of(terminal.text))
     choose(terminal, REVIEW, "Quit")
     assert terminal.end() == 0
     assert (folder / "mine.yaml").read_text("utf-8") == mine

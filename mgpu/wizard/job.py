@@ -68,7 +68,7 @@ def _unsupported(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
             rendezvous = one.meeting or f"{one.title} sets the rendezvous endpoint itself"
             found[key] = f"not supported by {one.title}" if taking(key) else rendezvous
     if answers.shape not in ("auto", *one.shapes):
-        found["shape"] = f"{one.title} supports {' or '.join(one.shapes)}"
+        found["shape"] = f"{one.title} only supports {' or '.join(one.shapes)}"
     texts = {key: f"{BY_NAME[key].flag} {shown(key, answers[key])}: {why}" for key, why in found.items()}
     texts = {key: text.replace(" yes:", ":", 1) for key, text in texts.items()}
     kept = {key for key in texts if answers.origins.get(key) in ("you", "file")}
