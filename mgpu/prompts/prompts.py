@@ -26,13 +26,14 @@ BACK: Final = Back()
 _NARROW = 60  # below this there are no columns
 
 
-def ask(question: Question, *, plain: bool | None = None) -> str | Back:
+def ask(question: Question, *, plain: bool | None = None, shows_answer: bool = True) -> str | Back:
     """Return the answer: a choice's name, several joined by commas, or the text. Raises KeyboardInterrupt on Ctrl-C.
 
-    `plain`: ask in plain lines; None: if the terminal or MGPU_ACCESSIBLE requires it.
+    `plain`: ask in plain lines; None: if the terminal or MGPU_ACCESSIBLE requires it. `shows_answer`: a drawn prompt
+    leaves a line with the answer; otherwise the caller calls `show_answer` once it has accepted the answer.
     """
     plain = cursorless() or bool(os.environ.get("MGPU_ACCESSIBLE")) if plain is None else plain
-    return _ask_plain(question) if plain else _ask_rich(question)
+    return _ask_plain(question) if plain else _ask_rich(question, shows_answer=shows_answer)
 
 
 def cursorless() -> bool:
@@ -62,7 +63,7 @@ def _ask_plain(question: Question) -> str | Back:
             raise KeyboardInterrupt
         if text == "b":
             return BACK
-        if text == "h":
+        if text in ("h", "?"):
             _print_lines(screen, *_paragraphs(question.help))
             continue
         answer, wrong = _parse_answer(question, numbered, text)
@@ -135,7 +136,7 @@ def _parse_answer(question: Question, numbered: list[Choice], text: str) -> tupl
 # ---- drawn in place
 
 
-def _ask_rich(question: Question) -> str | Back:
+def _ask_rich(question: Question, *, shows_answer: bool) -> str | Back:
     # Without this, prompt_toolkit waits for terminals that do not answer cursor queries, and prints a warning.
     os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
     try:
@@ -144,9 +145,15 @@ def _ask_rich(question: Question) -> str | Back:
         raise KeyboardInterrupt from None
     if isinstance(answer, Back):
         return answer
+    if shows_answer:
+        show_answer(question, answer)
+    return answer
+
+
+def show_answer(question: Question, answer: str) -> None:
+    """Print the line that takes the place of an answered prompt."""
     screen = Screen.of()
     screen.show(unstyled(wrapped(f"? {question.text}  {question.answer_text(answer)}", screen.width, "", "    ")))
-    return answer
 
 
 def _prompt(question: Question) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mgpu.wizard.proposal_types import Proposal, Setting
 
+OFFLOAD_NOTE: Final = "Offloading slows every step down."  # the beginning of a note that also goes to panels
 NARROW: Final = 60  # below this there are no columns
 
 

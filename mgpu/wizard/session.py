@@ -46,9 +46,14 @@ class Session:
                 question = questions.build(self.state, self.scene)
                 if self.retyped:
                     question, self.retyped = replace(question, default=self.retyped), ""
-                typed = prompts.ask(question, plain=self.plain)
+                typed = prompts.ask(question, plain=self.plain, shows_answer=False)
                 before = self.state
-                self.state = flow.back(before, self.scene) if isinstance(typed, prompts.Back) else self._take(typed)
+                if isinstance(typed, prompts.Back):
+                    self.state = flow.back(before, self.scene)
+                else:
+                    self.state = self._take(typed)
+                    if not self.plain and not (self.state.step == before.step and self.state.note):  # not rejected
+                        prompts.show_answer(question, typed)
                 if before.step == flow.START and typed == "resume":
                     self._show_answers()
                 if self.state.asked and not self.state.ended:

@@ -9,7 +9,9 @@ from typing import Any, Final
 from mgpu import quantities
 from mgpu.planning import memory
 from mgpu.planning.memory import Need
+from mgpu.text import counted
 from mgpu.wizard.answers import Answers, Origin
+from mgpu.wizard.panel_lines import OFFLOAD_NOTE
 from mgpu.wizard.precision import fp8_backend
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
 from mgpu.wizard.software import missing
@@ -39,8 +41,10 @@ def choose(here: Situation, answers: Answers, accumulate: int | None) -> Strateg
     wanted, offload = answers.strategy, answers.offload
     disabled = {name: impossible(here, name, offload) for name in NAMES}
     best = _best(here, disabled, offload)
+    best_first = sorted(NAMES, key=lambda name: (name != best, disabled[name] is not None))
     options = tuple(
-        Option(name, _text(name, here), disabled[name], name == best, _detail(here, name, offload)) for name in NAMES
+        Option(name, _text(name, here), disabled[name], name == best, _detail(here, name, offload))
+        for name in best_first
     )
     name = best if wanted == "auto" else wanted
     known = name if name in NAMES else best
@@ -188,6 +192,8 @@ def _notes(here: Situation, name: str, need: Need | None, offload: bool, answers
                 "ZeRO's optimizer shards only fit the same number of GPUs. To resume on another number, convert the "
                 "checkpoint first (DeepSpeed's ds_to_universal.py)."
             )
+    if offload and (others := _instead_of_offload(here)):
+        notes.append(f"{OFFLOAD_NOTE} Without it the model fits with {others}.")
     if need is not None and offload and here.ram_bytes is None:
         each = memory.gib(need.host_bytes / here.nodes)
         notes.append(f"Offloading needs {each} of RAM per node. The available RAM is unknown.")
@@ -195,6 +201,24 @@ def _notes(here: Situation, name: str, need: Need | None, offload: bool, answers
         notes.append("Activations are not counted. They grow with batch size and sequence length.")
     notes += _wanted_packages(here)
     return tuple(notes)
+
+
+def _instead_of_offload(here: Situation) -> str:
+    """Return what else would make the model fit: more GPUs, or training fewer parameters; "" if that is unknown."""
+    room = here.room_bytes
+    if here.params is None or room is None or here.used.cpu or here.too_large("fsdp2") is None:
+        return ""
+    ways = []
+    enough = memory.gpus_needed(here.params, room, strategy="fsdp2", **here.kind)
+    if enough is not None and enough > here.ranks:
+        ways.append(f"FSDP2 on {enough} GPUs of this size")
+    less = ("lora", "LoRA"), ("qlora", "QLoRA")
+    for train, label in less if here.train == "full" else less[1:] if here.train == "lora" else ():
+        kind = {**here.kind, "train": train, "trainable": None}
+        if memory.fits(memory.need(here.params, strategy="fsdp2", ranks=here.ranks, **kind), room):
+            ways.append(f"{label} on {counted(here.ranks, 'GPU')}")
+            break
+    return " or ".join(ways)
 
 
 def _wanted_packages(here: Situation) -> list[str]:

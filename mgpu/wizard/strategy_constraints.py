@@ -72,6 +72,8 @@ class Situation:
         room, unit = self.room_bytes, self.unit
         if room is not None and not memory.fits(need, room):
             over = " and 3 GiB for CUDA and NCCL" if need.resident_bytes <= room else ""
+            if need.buckets_bytes:
+                over = f" ({memory.gib(need.buckets_bytes)} of it gradient buckets){over}"
             return f"needs {memory.gib(need.resident_bytes)}{over} per {unit}, have {memory.gib(room)}"
         if offload and self.ram_bytes is not None and need.host_bytes / self.nodes > self.ram_bytes:
             return (

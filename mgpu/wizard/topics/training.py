@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mgpu.planning import memory
 from mgpu.quantities import params_text
 from mgpu.wizard.decision import Decision
-from mgpu.wizard.panel_lines import problems
+from mgpu.wizard.panel_lines import OFFLOAD_NOTE, problems
 from mgpu.wizard.value_readers import name_of, one_of, params_of, short
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def memory_panel(name: str, answers: Answers, proposal: Proposal, width: int) ->
         if name in ("strategy", "offload"):
             lines += [f"That is {_parts(per)}."] if per.resident_bytes else []
             lines += [f"Not counted: {', '.join(per.not_counted)}."]
+            lines += [note for note in proposal.notes if note.startswith(OFFLOAD_NOTE)]
     return lines + problems(name, proposal)
 
 
@@ -60,7 +61,13 @@ def _parts(need: memory.Need) -> str:
     if need.buckets_bytes:
         parts.append(("DDP's gradient buckets", need.buckets_bytes))
     parts_text = " + ".join(f"{name} {memory.gib(size)}" for name, size in parts if size)
-    return f"{parts_text} = {memory.gib(need.resident_bytes)}"
+    return f"{parts_text} = {memory.gib(sum(_as_shown(size) for _, size in parts))}"
+
+
+def _as_shown(size: float) -> float:
+    """Return a size in bytes as rounded as `memory.gib` shows it, so that the parts add up to the sum shown."""
+    number, unit = memory.gib(size).split()
+    return float(number.replace(",", "")) * {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}[unit]
 
 
 # fmt: off
