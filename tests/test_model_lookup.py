@@ -229,7 +229,9 @@ def test_main_is_taken_else_the_newest_that_is_whole(tmp_path: Path) -> None:
     assert model.look_up("gpt2", offline=True, environ=environ).params == LLAMA_PARAMS
     (new / "model.safetensors").unlink()
     message = refused("gpt2", environ, offline=True)
-    assert message.startswith("--model gpt2: it is in the local cache, but it contains no safetensors file, and --offline")
+    assert message.startswith(
+        "--model gpt2: it is in the local cache, but it contains no safetensors file, and --offline"
+    )
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
