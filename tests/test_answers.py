@@ -188,7 +188,11 @@ def test_gpus_are_a_number_or_a_list(text: str, value: Any) -> None:
         ("time", "0", "expected a time in Slurm's format: 90 (minutes), 12:00:00, 2-00:00:00"),
         ("gpu_model", "a100", "choose A100-40GB or A100-80GB"),
         ("command", "make", "expected the training script and its arguments: train.py --lr 1e-4, or -m package.train"),
-        ("command", "train.py 'x", "expected the training script and its arguments: train.py --lr 1e-4, or -m package.train"),
+        (
+            "command",
+            "train.py 'x",
+            "expected the training script and its arguments: train.py --lr 1e-4, or -m package.train",
+        ),
     ],
 )
 def test_what_is_said_about_a_slip(name: str, text: str, words: str) -> None:
@@ -439,7 +443,8 @@ WRONG = [
      "a.toml:1: [env] is not supported by this version: remove it, and set the variables when you start mgpu launch"),
     ("a.toml", "[batch]\nlr = \n", "a.toml:2:6: Invalid value (TOML)"),
     ("a.toml", "[batch]\naccum = 2\neffective_batch = 8\n",
-     "a.toml: batch.accum and batch.effective_batch cannot be used together: accumulation follows from the effective batch"),
+     "a.toml: batch.accum and batch.effective_batch cannot be used together: "
+     "accumulation follows from the effective batch"),
     ("a.json", '{\n "batch": {\n  "lr": "x"\n }\n}',
      "a.json:3: batch.lr = \"x\": 'x' is no learning rate: write a number above 0, such as 2e-5"),
     ("a.json", '{"gpus": 2,}', "a.json:1:12: Illegal trailing comma before end of object (JSON)"),

@@ -200,7 +200,7 @@ def test_more_trained_parameters_than_the_model_has_are_reported_below_a_questio
         params=1000, model="org/tiny", trainable=2000, origins={"params": "probe", "model": "flag", "trainable": "flag"}
     )
     question = questions.build(replace(started("guided"), answers=answers, step=name), scene("hgx_h100_x8"))
-    assert "Not possible: 2000 trained parameters: must be from 1 to 1000" in question.panel(question.default, 80)
+    assert "Problem: 2000 trained parameters: must be from 1 to 1000" in question.panel(question.default, 80)
 
 
 def test_leaving_the_question_leaves_the_review_unable_to_write() -> None:

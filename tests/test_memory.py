@@ -151,7 +151,8 @@ def test_how_many_gpus_would_do() -> None:
         ({"params": 0}, "0 parameters: must be at least 1"), ({"ranks": 0}, "0 ranks: must be at least 1"),
         ({"strategy": "fsdp"}, "strategy fsdp: choose one of ddp"), ({"optimizer": "lion"}, "optimizer lion: choose"),
         ({"precision": "fp32"}, "precision fp32: choose one of no"), ({"train": "some"}, "train some: choose one of"),
-        ({"trainable": 11}, "11 trained parameters: must be from 1 to the model's 10"), ({"trainable": 0}, "0 trained parameters: must be from 1 to the model's 10"),
+        ({"trainable": 11}, "11 trained parameters: must be from 1 to the model's 10"),
+        ({"trainable": 0}, "0 trained parameters: must be from 1 to the model's 10"),
     ],
 )  # fmt: skip
 def test_no_estimate_from_nonsense(change: dict[str, Any], said: str) -> None:

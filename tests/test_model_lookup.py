@@ -74,7 +74,7 @@ def test_one_file_is_counted_exactly(tmp_path: Path) -> None:
     write_tensors(tmp_path / "model.safetensors", LLAMA)
     found = model.look_up(str(tmp_path), environ={})
     assert (found.params, found.dtype, found.where) == (LLAMA_PARAMS, "BF16", "from its folder")
-    assert found.told == f"1.86K ({tmp_path}, from its folder)"
+    assert found.text == f"1.86K ({tmp_path}, from its folder)"
 
 
 def test_the_real_library_writes_what_is_read_here(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_only_the_files_the_index_names_are_counted(tmp_path: Path) -> None:
     write_tensors(tmp_path / "consolidated.safetensors", LLAMA)  # the same model once more, as Mistral's have it
     assert weights.count(tmp_path).params == LLAMA_PARAMS
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(weights.Uncountable, match="1 of its 2 files are there"):
+    with pytest.raises(weights.Uncountable, match="only 1 of its 2 files exist"):
         weights.count(tmp_path)
 
 
@@ -163,7 +163,7 @@ def test_folders_that_say_nothing(files: dict[str, bytes], words: str, tmp_path:
 
 def test_a_download_that_was_cut_is_seen(tmp_path: Path) -> None:
     write_tensors(tmp_path / "model.safetensors", LLAMA, cut=100)
-    assert "model.safetensors is cut short:" in refused(str(tmp_path), {})
+    assert "model.safetensors is truncated:" in refused(str(tmp_path), {})
 
 
 def test_packed_weights_are_not_countable(tmp_path: Path) -> None:
@@ -229,7 +229,9 @@ def test_main_is_taken_else_the_newest_that_is_whole(tmp_path: Path) -> None:
     assert model.look_up("gpt2", offline=True, environ=environ).params == LLAMA_PARAMS
     (new / "model.safetensors").unlink()
     message = refused("gpt2", environ, offline=True)
-    assert message.startswith("--model gpt2: it is in the local cache, but it contains no safetensors file, and --offline")
+    assert message.startswith(
+        "--model gpt2: it is in the local cache, but it contains no safetensors file, and --offline"
+    )
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
@@ -293,9 +295,9 @@ def test_the_hub_is_asked_last_and_without_the_token_elsewhere(hub: Hub, tmp_pat
     told: list[str] = []
     found = model.look_up("org/name", environ=hub.environ(tmp_path), say=told.append)
     host = hub.url.removeprefix("http://")
-    assert found.told == f"8.03B (org/name, from {host})"
+    assert found.text == f"8.03B (org/name, from {host})"
     assert (found.params, found.dtype) == (8_030_261_256, "BF16")
-    assert told == [f"asking {host} for the size of org/name"]
+    assert told == [f"looking up the size of org/name on {host}"]
     assert hub.seen == [("/api/models/org/name", None)]
     cached(tmp_path, "org/name", "abc", LLAMA)
     assert model.look_up("org/name", environ=hub.environ(tmp_path)).params == LLAMA_PARAMS
@@ -426,11 +428,11 @@ def test_a_script_is_stopped_at_its_first_optimizer(script: Any, tmp_path: Path)
     )
     assert (found.params, found.trainable, found.dtype) == (143, 33, "float32")
     assert (found.name, found.optimizer, found.lr) == ("AdamW", "adamw", 3e-4)
-    assert found.told == (
+    assert found.text == (
         "train.py: 143 parameters, 33 of them trained, mostly float32; AdamW, lr 0.0003 (the first of several). "
         "Stopped at its first optimizer."
     )
-    assert told[0].startswith(f"{path} runs up to its first optimizer, 0 s")
+    assert told[0].startswith(f"running {path} up to its first optimizer, 0 s")
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["mine.py", "train.py"]
 
 
@@ -466,7 +468,7 @@ def test_optimizers_are_known_by_their_class(name: str, expected: str | None) ->
     report = {"params": 8, "trainable": 8, "dtypes": {"bfloat16": 6, "float32": 2}, "optimizer": name, "rates": []}
     found = parameter_probe._measured("train.py", report)
     assert (found.optimizer, found.dtype, found.lr) == (expected, "bfloat16", None)
-    assert ("the memory that" in found.told) == (expected is None)
+    assert ("the memory that" in found.text) == (expected is None)
 
 
 def test_an_optimizer_without_parameters_says_nothing(script: Any) -> None:
@@ -489,7 +491,7 @@ def light(tmp_path: Path) -> None:
         ("import torch\n1 / 0\n", "before its first optimizer: ZeroDivisionError: division by zero"),
         ("def f(:\n", "SyntaxError"),
         ("input()\n", "EOFError"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "ended by SIGKILL (out of memory?)"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "killed by SIGKILL (out of memory?)"),
         ("import os\nos.environ['LOCAL_RANK']\n", "it requires a launcher: KeyError: 'LOCAL_RANK'"),
         (
             "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",
@@ -567,7 +569,7 @@ def test_no_torch_is_said(script: Any, tmp_path: Path) -> None:
 
 def test_a_script_that_is_none(tmp_path: Path) -> None:
     assert failing([str(tmp_path / "no.py")]) == f"--params-from {tmp_path / 'no.py'}: no such file"
-    assert failing([str(tmp_path)]) == f"--params-from {tmp_path}: a folder, not a script"
+    assert failing([str(tmp_path)]) == f"--params-from {tmp_path}: is a folder, not a script"
 
 
 def test_what_was_measured_fills_in_what_nobody_decided() -> None:

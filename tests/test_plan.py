@@ -126,7 +126,7 @@ def test_a_table_that_keeps_the_effective_batch() -> None:
 
 def test_keeping_an_effective_batch_takes_the_largest_micro_batch() -> None:
     for effective, per_gpu, ranks in itertools.product(range(1, 65), range(1, 10), range(1, 9)):
-        kept = plan.keeping(effective, per_gpu, ranks)
+        kept = plan.sizes_to_keep(effective, per_gpu, ranks)
         accumulate = plan.accumulation_for(effective, per_gpu, ranks)
         if accumulate is not None:
             assert plan.effective_batch(per_gpu, ranks, accumulate) == effective
@@ -186,7 +186,11 @@ def test_a_speed_up_says_where_it_comes_from() -> None:
     assert [plan.speed_up(n).text for n in (1, 2, 4, 8)] == ["1x", "1.8-1.9x", "3.5-3.8x", "6.5-7x"]
     assert plan.speed_up(4).source == "typical figures from guides, not measured here" and not plan.speed_up(4).measured
     nobody = plan.speed_up(3)
-    assert (nobody.low, nobody.high, nobody.text) == (None, None, "unknown") and "no typical figure for 3" in nobody.source
+    assert (nobody.low, nobody.high, nobody.text) == (
+        None,
+        None,
+        "unknown",
+    ) and "no typical figure for 3" in nobody.source
     known = "measured by the smoke test with its own small model"
     assert plan.speed_up(4, measured=3.6149) == plan.SpeedUp(3.61, 3.61, known, True)
     assert [row.speed_up.measured for row in plan.table((2, 4), measured={4: 3.6})] == [False, True]

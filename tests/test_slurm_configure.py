@@ -316,7 +316,9 @@ def test_nodes_that_nobody_can_use_are_not_taken_for_a_cluster_without_gpus() ->
         assert proposal.problems == ("no partition accepts your job now: gpu has 0 of 4 nodes available",)
     closed = ONE.replace("State=UP", "AllowAccounts=lab9 State=UP") + "PartitionName=b State=DOWN\n"
     proposal = made(known("gpu*|4|64|500000|idle|gpu:8\nb|1|2|3|idle|(null)\n", closed, ASSOCIATIONS), nodes="2")
-    assert proposal.problems == ("no partition accepts your job now: gpu accepts only the accounts lab9; b accepts no jobs",)
+    assert proposal.problems == (
+        "no partition accepts your job now: gpu accepts only the accounts lab9; b accepts no jobs",
+    )
 
 
 def test_partitions_whose_nodes_are_not_told_are_no_partitions_without_nodes() -> None:

@@ -110,7 +110,7 @@ def _snapshot(spec: str, driver: Driver, gpus: tuple[Gpu, ...]) -> Snapshot:
     return Snapshot(driver=driver, gpus=gpus, visible=visible, gaps=gaps)
 
 
-def named(text: str) -> tuple[Model, ...]:
+def models_named(text: str) -> tuple[Model, ...]:
     """Return the models that a name can refer to, as sites and people write it; none if it is unknown.
 
     h100 and nvidia_a100-sxm4-80gb are one model each; a100 is two, with 40 and 80 GB.
@@ -124,7 +124,7 @@ def named(text: str) -> tuple[Model, ...]:
 
 def _model(text: str, spec: str) -> Model:
     """Return the model with a name as people write it: "nvidia a100 80gb", "A100-SXM4-80GB", "rtx_4090"."""
-    found = named(text)
+    found = models_named(text)
     if len(found) == 1:
         return found[0]
     if found:

@@ -166,7 +166,7 @@ def accumulation_for(effective: int, per_gpu: int, ranks: int) -> int | None:
     return effective // (per_gpu * ranks) if effective % (per_gpu * ranks) == 0 else None
 
 
-def keeping(effective: int, per_gpu: int, ranks: int) -> Kept | None:
+def sizes_to_keep(effective: int, per_gpu: int, ranks: int) -> Kept | None:
     """Return the largest micro-batch up to `per_gpu` that keeps the effective batch; None if there is none."""
     _positive(effective=effective, per_gpu=per_gpu, ranks=ranks)
     if effective % ranks:
@@ -271,7 +271,7 @@ def table(
                 accumulate=times,
                 effective=whole,
                 steps=epoch,
-                kept=keeping(reference, per_gpu, count) if reference and per_gpu else None,
+                kept=sizes_to_keep(reference, per_gpu, count) if reference and per_gpu else None,
                 rates=rates(lr, tuned_at, whole, optimizer) if lr is not None and tuned_at and whole else (),
                 scheduler=scheduler_steps(epoch.optimizer_steps, count) if epoch else None,
                 speed_up=speed_up(count, (measured or {}).get(count)),

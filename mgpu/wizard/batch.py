@@ -68,7 +68,7 @@ def batch(answers: Answers, ranks: int, unit: str) -> Batch:
 
 def _uneven(effective: int, per: int, ranks: int, unit: str) -> str:
     problem = f"effective batch {effective} is not divisible by {per} per {unit} x {ranks}"
-    kept = plan.keeping(effective, per, ranks)
+    kept = plan.sizes_to_keep(effective, per, ranks)
     if kept is None:
         return f"{problem}, nor by any batch on {ranks} ranks"
     return f"{problem}; use {kept.per_gpu} per {unit} with accumulation {kept.accumulate}"

@@ -92,7 +92,7 @@ def _secret(command: tuple[str, ...]) -> list[str]:
 
 def _unnamed(site_name: str) -> str:
     """Return the note that the GPU model of the nodes is unknown."""
-    models = [model.name for model in gpu_models.named(site_name)]
+    models = [model.name for model in gpu_models.models_named(site_name)]
     if models:
         return f"Slurm's GPU type {site_name} can be {' or '.join(models)}. Set --gpu-model to check memory."
     unknown = f"Slurm's GPU type {site_name} is unknown" if site_name else "Slurm does not report the GPU model"
@@ -109,7 +109,7 @@ def where(*, recommended: bool) -> tuple[Option, ...]:
 
 def gpus_named(nodes: Nodes, site: Site) -> bool:
     """Return whether the GPU model of the nodes is known, or not needed."""
-    known = len(gpu_models.named(kind_type(nodes.kind))) == 1
+    known = len(gpu_models.models_named(kind_type(nodes.kind))) == 1
     return known or site.named or (nodes.kind is not None and not nodes.kind.gpus)
 
 

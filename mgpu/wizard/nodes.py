@@ -82,7 +82,7 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
     problems += _too_many(partition, count, answers)
     problems += _other_model(partition, answers)
     gpu_type = _type(kind, partition) if count else ""
-    models = gpu_models.named(answers.gpu_model or kind_type(kind))
+    models = gpu_models.models_named(answers.gpu_model or kind_type(kind))
     here = site.named or (partition is None and answers.gpu_model is None)
     gpus = _of_snapshot(snapshot, count) if here else ()
     if count and len(gpus) < count:
@@ -159,7 +159,9 @@ def _kind(partition: Partition | None, answers: Answers) -> NodeKind | None:
     asked = answers.gpus_per_node
     kinds = [kind for kind in partition.kinds if kind.gpus >= (1 if asked is None else asked)] or partition.kinds
     if answers.gpu_model:
-        same = [kind for kind in kinds if answers.gpu_model in {m.name for m in gpu_models.named(kind_type(kind))}]
+        same = [
+            kind for kind in kinds if answers.gpu_model in {m.name for m in gpu_models.models_named(kind_type(kind))}
+        ]
         kinds = same or kinds
     return max(kinds, key=lambda kind: (kind.usable > 0, kind.usable * max(1, kind.gpus)))
 
@@ -189,7 +191,7 @@ def _too_many(partition: Partition | None, count: int, answers: Answers) -> list
 def _other_model(partition: Partition | None, answers: Answers) -> list[str]:
     """Return the problem if all GPU models of a partition are known and none is the requested one."""
     types = [kind_type(kind) for kind in partition.kinds if kind.gpus] if partition else []
-    meant = [{model.name for model in gpu_models.named(name)} for name in types]
+    meant = [{model.name for model in gpu_models.models_named(name)} for name in types]
     known = partition is not None and partition.kinds and all(meant)
     if partition is None or not known or not answers.gpu_model or any(answers.gpu_model in m for m in meant):
         return []

@@ -18,4 +18,4 @@ def setting_line(setting: Setting) -> str:
 
 def problems(name: str, proposal: Proposal) -> list[str]:
     """Return what makes the answers impossible, except a missing address, which a later question asks for."""
-    return [f"Not possible: {text}" for text in proposal.problems if name == "nodes" or "--address" not in text]
+    return [f"Problem: {text}" for text in proposal.problems if name == "nodes" or "--address" not in text]

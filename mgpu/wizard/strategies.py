@@ -115,7 +115,7 @@ def _detail(here: Situation, name: str, offload: str) -> str:
     if need is None:
         return ""
     left = f", leaves {memory.gib(room - need.resident_bytes)}" if room is not None else ""
-    in_ram = f"{memory.gib(need.host_bytes / here.nodes)} of RAM: CPU offload"
+    in_ram = f"{memory.gib(need.host_bytes / here.nodes)} of RAM (CPU offload)"
     if off and need.resident_bytes < 2**20:
         return f"needs {in_ram}"
     with_offload = f", {in_ram}" if off else ""

@@ -159,7 +159,7 @@ def gpu_model_of(raw: object) -> str:
     """Read the name of a known GPU model."""
     from mgpu.planning import gpu_models
 
-    found = gpu_models.named(raw) if isinstance(raw, str) else ()
+    found = gpu_models.models_named(raw) if isinstance(raw, str) else ()
     if len(found) != 1:
         near = found or gpu_models.MODELS
         raise ValueError(f"choose {', '.join(model.name for model in near[:-1])} or {near[-1].name}")
