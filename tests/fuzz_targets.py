@@ -155,7 +155,7 @@ def model_folder(name: str) -> Callable[[Path], object]:
         if name != "model.safetensors":
             (path.parent / "model.safetensors").write_bytes(tensors()[0])
         count = weights.count(path.parent)
-        model._found("m", count, "here").told  # noqa: B018
+        model._found("m", count, "here").text  # noqa: B018
 
     return read
 
@@ -176,7 +176,7 @@ def header_of(path: Path) -> None:
     raw = path.read_bytes()
     path.write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(5000))
     with contextlib.suppress(weights.Uncountable):
-        model._found("m", weights.count(path.parent), "here").told  # noqa: B018
+        model._found("m", weights.count(path.parent), "here").text  # noqa: B018
 
 
 def cache_of(path: Path) -> None:

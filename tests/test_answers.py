@@ -174,21 +174,25 @@ def test_gpus_are_a_number_or_a_list(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("gpus", "0,0", "GPU 0 is named twice"),
-        ("gpus", "0-2,1", "GPU 1 is named twice"),
-        ("gpus", "3-1", "3-1 runs backwards"),
-        ("gpus", "two", 'how many GPUs (2), which (0,1,3; "3," is GPU 3 alone), or auto'),
+        ("gpus", "0,0", "GPU 0 is listed twice"),
+        ("gpus", "0-2,1", "GPU 1 is listed twice"),
+        ("gpus", "3-1", "the range 3-1 is reversed"),
+        ("gpus", "two", 'expected how many GPUs (2), which (0,1,3; "3," is GPU 3 alone), or auto'),
         ("precision", "bf61", "choose bf16, fp16, fp32, fp8 or auto. Did you mean bf16?"),
         ("strategy", "zero-2", "choose ddp, zero1, zero2, zero3, fsdp2 or auto. Did you mean zero2?"),
-        ("batch_per_gpu", "0", "a whole number from 1 to 999999"),
-        ("port", "80", "a whole number from 1024 to 65535"),
-        ("address", "node1:29500", "a host name or an address, without a port"),
-        ("partition", "a b", "a partition, as Slurm calls it"),
-        ("time", "tomorrow", "a time as Slurm reads it: 90 (minutes), 12:00:00, 2-00:00:00"),
-        ("time", "0", "a time as Slurm reads it: 90 (minutes), 12:00:00, 2-00:00:00"),
+        ("batch_per_gpu", "0", "expected a whole number from 1 to 999999"),
+        ("port", "80", "expected a whole number from 1024 to 65535"),
+        ("address", "node1:29500", "expected a host name or an address, without a port"),
+        ("partition", "a b", "expected a partition, spelled as in Slurm"),
+        ("time", "tomorrow", "expected a time in Slurm's format: 90 (minutes), 12:00:00, 2-00:00:00"),
+        ("time", "0", "expected a time in Slurm's format: 90 (minutes), 12:00:00, 2-00:00:00"),
         ("gpu_model", "a100", "choose A100-40GB or A100-80GB"),
-        ("command", "make", "the training script and its arguments: train.py --lr 1e-4, or -m package.train"),
-        ("command", "train.py 'x", "the training script and its arguments: train.py --lr 1e-4, or -m package.train"),
+        ("command", "make", "expected the training script and its arguments: train.py --lr 1e-4, or -m package.train"),
+        (
+            "command",
+            "train.py 'x",
+            "expected the training script and its arguments: train.py --lr 1e-4, or -m package.train",
+        ),
     ],
 )
 def test_what_is_said_about_a_slip(name: str, text: str, words: str) -> None:
@@ -299,10 +303,10 @@ def test_the_file_a_person_reads() -> None:
         {"params": "8.03B", "train": "full", "batch_per_gpu": "8", "lr": "2e-5", "numa": True}, (), {}
     )
     assert answers_file.dumps(given_answers) == (
-        "# Answers of mgpu configure; safe to commit. Replay:  mgpu configure --yes --answers mgpu.answers.toml\n"
+        "# Answers for mgpu configure, safe to commit. Replay:  mgpu configure --yes --answers mgpu.answers.toml\n"
         'schema = 1\nmgpu = "0.1.0"\n\n'
         '[model]\nparams = "8.03B"\ntrain = "full"\n\n'
-        '[devices]\ngpus = "auto"          # "auto" looks again on replay; 2 is how many, [0, 1, 3] which\n'
+        '[devices]\ngpus = "auto"          # "auto" detects them on replay; 2 means any two, [0, 1, 3] these\n'
         'precision = "auto"\nstrategy = "auto"\n\n'
         "[batch]\nper_gpu = 8\nlr = 2e-5\n\n"
         "[host]\nnuma = true\n"
@@ -316,12 +320,12 @@ def test_save_writes_leaves_alone_and_sets_aside(tmp_path: Path) -> None:
     path = tmp_path / "mgpu.answers.toml"
     one = answers.collect({"batch_per_gpu": "8"}, (), {})
     assert answers_file.save(path, one) == f"Wrote {path}"
-    assert answers_file.save(path, one) == f"{path} already says this: left as it is."
+    assert answers_file.save(path, one) == f"{path} is already up to date."
     path.write_text("not = [toml\n", "utf-8")
-    assert answers_file.save(path, one) == (f"Wrote {path}; what was there is no TOML and is kept as {path}.bak")
+    assert answers_file.save(path, one) == f"Wrote {path} (backup: {path}.bak, which was not TOML)"
     assert (tmp_path / "mgpu.answers.toml.bak").read_text("utf-8") == "not = [toml\n"
     path.write_bytes(b"\xff\xfe")
-    assert "kept as" in answers_file.save(path, one)
+    assert "backup: " in answers_file.save(path, one)
     with pytest.raises(MgpuError, match="a folder"):
         answers_file.save(tmp_path, one)
 
@@ -378,31 +382,31 @@ def test_deciding_twice() -> None:
     [
         (
             {"accum": "2", "effective_batch": "64"},
-            "--accum and --effective-batch exclude each other: accumulation follows from the effective batch",
+            "--accum and --effective-batch cannot be used together: accumulation follows from the effective batch",
         ),
         (
             {"params": "8B", "model": "a/b"},
-            "--params and --model exclude each other: the number of parameters is read from the model",
+            "--params and --model cannot be used together: the number of parameters is read from the model",
         ),
         (
             {"batch_per_gpu": "8", "effective_batch": "60"},
-            "an effective batch of 60 is no multiple of 8 per GPU",
+            "an effective batch of 60 is not a multiple of 8 per GPU",
         ),
         (
             {"batch_per_gpu": "8", "effective_batch": "80", "gpus": "0,1,2"},
-            "an effective batch of 80 is no multiple of 8 per GPU x 3 GPUs = 24, so no accumulation gives it",
+            "an effective batch of 80 is not a multiple of 8 per GPU x 3 GPUs = 24, so no accumulation reaches it",
         ),
         (
             {"batch_per_gpu": "8", "effective_batch": "32", "gpus": "4", "nodes": "2"},
-            "an effective batch of 32 is no multiple of 8 per GPU x 4 GPUs x 2 machines = 64, "
-            "so no accumulation gives it",
+            "an effective batch of 32 is not a multiple of 8 per GPU x 4 GPUs x 2 nodes = 64, "
+            "so no accumulation reaches it",
         ),
         (
             {"params": "1B", "trainable": "2B"},
-            "2B trained parameters are more than the model has (1B): --trainable, --params",
+            "2B trained parameters are more than the model has (1B): check --trainable and --params",
         ),
         ({"lr": "fast"}, "--lr fast: 'fast' is no learning rate: write a number above 0, such as 2e-5"),
-        ({"gpus": "0,0"}, "--gpus 0,0: GPU 0 is named twice"),
+        ({"gpus": "0,0"}, "--gpus 0,0: GPU 0 is listed twice"),
     ],
 )
 def test_what_cannot_be_together_is_one_sentence(flags: dict[str, str], words: str) -> None:
@@ -413,10 +417,10 @@ def test_what_cannot_be_together_is_one_sentence(flags: dict[str, str], words: s
 
 def test_set_and_variables_name_themselves() -> None:
     for sets, environ, words in (
-        (["lr_rle=sqrt"], {}, "no answer is called 'lr_rle'. Did you mean batch.lr_rule?"),
-        (["epochs"], {}, "--set epochs: KEY=VALUE, like --set batch.per_gpu=8"),
-        (["per-gpu=x"], {}, "--set batch.per_gpu=x: a whole number from 1 to 999999"),
-        ([], {"MGPU_PORT": "99"}, "MGPU_PORT=99: a whole number from 1024 to 65535"),
+        (["lr_rle=sqrt"], {}, "no answer is named 'lr_rle'. Did you mean batch.lr_rule?"),
+        (["epochs"], {}, "--set epochs: expected KEY=VALUE, for example --set batch.per_gpu=8"),
+        (["per-gpu=x"], {}, "--set batch.per_gpu=x: expected a whole number from 1 to 999999"),
+        ([], {"MGPU_PORT": "99"}, "MGPU_PORT=99: expected a whole number from 1024 to 65535"),
     ):
         with pytest.raises(MgpuError) as caught:
             answers.collect({}, sets, environ)
@@ -429,26 +433,27 @@ WRONG = [
     ("a.toml", "[devices]\nprecision = 'bf61'\n",
      'a.toml:2: devices.precision = "bf61": choose bf16, fp16, fp32, fp8 or auto. Did you mean bf16?'),
     ("a.toml", "[model]\n\n[batch]\n# per_gpu = 1\nper_gpu = true\n",
-     "a.toml:5: batch.per_gpu = true: a whole number from 1 to 999999"),
-    ("a.toml", "[batch]\nper_gp = 8\n", "a.toml:2: no answer is called 'batch.per_gp'. Did you mean batch.per_gpu?"),
-    ("a.toml", "[devises]\ngpus = 2\n", "a.toml:1: no table is called [devises]. Did you mean [devices]?"),
-    ("a.toml", "[x]\n", "a.toml:1: no table is called [x]. There are [model], [devices], [batch], [host], [machines]."),
-    ("a.toml", "gpus = 2\n[devices]\ngpus = 2\n", "a.toml:3: devices.gpus is given twice"),
-    ("a.toml", "schema = 2\n", "a.toml:1: schema 2: this mgpu (VERSION) reads 1"),
+     "a.toml:5: batch.per_gpu = true: expected a whole number from 1 to 999999"),
+    ("a.toml", "[batch]\nper_gp = 8\n", "a.toml:2: no answer is named 'batch.per_gp'. Did you mean batch.per_gpu?"),
+    ("a.toml", "[devises]\ngpus = 2\n", "a.toml:1: unknown table [devises]. Did you mean [devices]?"),
+    ("a.toml", "[x]\n", "a.toml:1: unknown table [x]. Choose [model], [devices], [batch], [host], [machines]."),
+    ("a.toml", "gpus = 2\n[devices]\ngpus = 2\n", "a.toml:3: devices.gpus is set twice"),
+    ("a.toml", "schema = 2\n", "a.toml:1: schema 2: this mgpu (VERSION) only reads 1"),
     ("a.toml", "[env]\nNCCL_DEBUG = 'INFO'\n",
-     "a.toml:1: [env] is not read by this version: remove it, and set the variables where you start mgpu launch"),
+     "a.toml:1: [env] is not supported by this version: remove it, and set the variables when you start mgpu launch"),
     ("a.toml", "[batch]\nlr = \n", "a.toml:2:6: Invalid value (TOML)"),
     ("a.toml", "[batch]\naccum = 2\neffective_batch = 8\n",
-     "a.toml: batch.accum and batch.effective_batch exclude each other: accumulation follows from the effective batch"),
+     "a.toml: batch.accum and batch.effective_batch cannot be used together: "
+     "accumulation follows from the effective batch"),
     ("a.json", '{\n "batch": {\n  "lr": "x"\n }\n}',
      "a.json:3: batch.lr = \"x\": 'x' is no learning rate: write a number above 0, such as 2e-5"),
     ("a.json", '{"gpus": 2,}', "a.json:1:12: Illegal trailing comma before end of object (JSON)"),
-    ("a.json", '{"gpus": 2, "gpus": 3}', "a.json: 'gpus' stands there twice"),
-    ("a.json", "[1]", "a.json: answers are tables of keys, this is a list"),
-    ("a.yaml", "devices:\n  gpus: 2\n  gpus: 3\n", "a.yaml:3: 'gpus' stands there twice"),
+    ("a.json", '{"gpus": 2, "gpus": 3}', "a.json: duplicate key 'gpus'"),
+    ("a.json", "[1]", "a.json: expected tables of keys, found a list"),
+    ("a.yaml", "devices:\n  gpus: 2\n  gpus: 3\n", "a.yaml:3: duplicate key 'gpus'"),
     ("a.yaml", "devices:\n\tgpus: 2\n", "a.yaml:2:1: found character '\\t' that cannot start any token (YAML)"),
     ("a.yaml", "batch:\n  epochs: 2000-13-45\n", None),
-    ("a.yaml", "", "a.yaml: answers are tables of keys, this is a file without any"),
+    ("a.yaml", "", "a.yaml: expected tables of keys, found nothing"),
     ("a.yaml", "devices:\n  gpus: !!python/object/apply:os.system [true]\n", None),
     ("a.yaml", "a: &a [*a]\n", None),
 ]  # fmt: skip

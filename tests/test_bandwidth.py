@@ -103,7 +103,7 @@ def test_one_rank_has_no_bus() -> None:
 
 
 def test_what_is_no_collective_is_refused() -> None:
-    with pytest.raises(ValueError, match="no collective 'gather'"):
+    with pytest.raises(ValueError, match="unknown collective 'gather'"):
         bandwidth.bus_factor("gather", 2)
     with pytest.raises(ValueError, match="0 ranks"):
         bandwidth.bus_factor("all_reduce", 0)
@@ -257,16 +257,22 @@ def test_the_bridge_of_a_turing_pair() -> None:
 @pytest.mark.parametrize(
     ("cards", "ways", "collective", "size", "why"),
     [
-        (gpus(1), (), "all_reduce", GIB, "one GPU"),
+        (gpus(1), (), "all_reduce", GIB, "a single GPU"),
         (gpus(2), links(2), "broadcast", GIB, "no model for broadcast"),
         (gpus(2, mig_mode=True), links(2), "all_reduce", GIB, "MIG"),
-        ((*gpus(1), *gpus(2, compute_capability=(8, 0))[1:]), links(2), "all_reduce", GIB, "several kinds"),
-        (gpus(2, compute_capability=None), links(2), "all_reduce", GIB, "several kinds"),
-        (gpus(2), (), "all_reduce", GIB, "links between the GPUs are not known"),
-        (gpus(2), links(2, nvlinks=None), "all_reduce", GIB, "links between the GPUs are not known"),
-        (gpus(2, compute_capability=(9, 9)), links(2), "all_reduce", GIB, "no figure for the NVLinks"),
-        (gpus(2, nvlinks=None), links(2), "all_reduce", GIB, "not every GPU tells its NVLinks"),
-        (*pcie(2, "PHB", 0, pcie_generation_max=None), "all_reduce", GIB, "not every GPU tells its PCIe"),
+        ((*gpus(1), *gpus(2, compute_capability=(8, 0))[1:]), links(2), "all_reduce", GIB, "different models"),
+        (gpus(2, compute_capability=None), links(2), "all_reduce", GIB, "different models"),
+        (gpus(2), (), "all_reduce", GIB, "links between the GPUs are unknown"),
+        (gpus(2), links(2, nvlinks=None), "all_reduce", GIB, "links between the GPUs are unknown"),
+        (
+            gpus(2, compute_capability=(9, 9)),
+            links(2),
+            "all_reduce",
+            GIB,
+            "the NVLink bandwidth of this GPU is unknown",
+        ),
+        (gpus(2, nvlinks=None), links(2), "all_reduce", GIB, "not every GPU reports its NVLinks"),
+        (*pcie(2, "PHB", 0, pcie_generation_max=None), "all_reduce", GIB, "not every GPU reports its PCIe"),
         (gpus(2), links(2), "all_reduce", 8192, "8 KiB measures latency"),
     ],
 )

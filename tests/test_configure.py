@@ -61,7 +61,7 @@ def test_dry_run_prints_the_yaml_and_nothing_else(configure: Any, tmp_path: Path
         "compute_environment": "LOCAL_MACHINE", "num_processes": 2, "distributed_type": "MULTI_GPU",
         "mixed_precision": "bf16", "num_machines": 1,
     }  # fmt: skip
-    assert err == "mgpu: nothing written; without --dry-run this would be accelerate.yaml\n"
+    assert err == "mgpu: dry run: would write accelerate.yaml\n"
     assert list(Path().iterdir()) == []
     assert configure("--dry-run")[1] == out  # twice the same
     assert all(len(line) <= 120 for line in out.splitlines())
@@ -77,7 +77,7 @@ def test_yes_writes_and_leaves_an_identical_file_alone(configure: Any) -> None:
     os.utime(path, (1, 1))
     inode = path.stat().st_ino
     code, out, _ = configure("--yes")
-    assert code == 0 and "left as it is" in out
+    assert code == 0 and "is already up to date" in out
     assert (path.stat().st_mtime, path.stat().st_ino) == (1, inode)
     assert [p.name for p in Path().iterdir()] == ["accelerate.yaml"]
 
@@ -89,7 +89,7 @@ def test_other_flags_replace_the_own_file_and_no_backup_is_ever_lost(configure: 
         assert code == 0
         contents.append(Path("accelerate.yaml").read_text(encoding="utf-8"))
         assert f"# batch per GPU {batch} x 2 GPUs = effective batch {batch * 2}" in contents[-1]
-    assert "the previous one is kept as accelerate.yaml.bak.2" in out
+    assert "backup: accelerate.yaml.bak.2" in out
     assert Path("accelerate.yaml.bak").read_text(encoding="utf-8") == contents[0]
     assert Path("accelerate.yaml.bak.2").read_text(encoding="utf-8") == contents[1]
     code, out, _ = configure("--yes", "--precision", "fp16", "--gpus", "1")
@@ -161,7 +161,7 @@ def test_a_folder_that_is_gone_is_one_message(mgpu: Run, tmp_path: Path) -> None
         ["bash", "-c", script, sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
     )  # fmt: skip
-    assert result.returncode == 1 and "the current folder is gone" in result.stderr
+    assert result.returncode == 1 and "the current folder no longer exists" in result.stderr
 
 
 def test_another_rate_is_another_file_though_no_value_differs(configure: Any) -> None:
@@ -170,7 +170,7 @@ def test_another_rate_is_another_file_though_no_value_differs(configure: Any) ->
     assert configure(*common, "--lr", "1e-4")[0] == 0
     assert "from 1e-4 at batch 8" in Path("accelerate.yaml").read_text("utf-8").replace("0.0001 at", "1e-4 at")
     assert Path("accelerate.yaml.bak").exists()
-    assert "left as it is" in configure(*common, "--lr", "1e-4")[1]
+    assert "is already up to date" in configure(*common, "--lr", "1e-4")[1]
 
 
 def test_a_link_inside_the_folder_is_followed_to_its_target(configure: Any) -> None:
@@ -205,12 +205,12 @@ def test_json_tells_the_values_and_where_they_come_from(configure: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--gpus", "9"], 1, "2 are visible"),
+        (["--gpus", "9"], 1, "2 GPUs are usable here"),
         (["--gpus", "0"], 1, "mgpu smoke-test --cpu 2"),
-        (["--gpus", "-1"], 2, "--gpus -1: how many GPUs"),
+        (["--gpus", "-1"], 2, "--gpus -1: expected how many GPUs"),
         (["--precision", "bf32"], 2, "bf16"),
-        (["--batch-per-gpu", "0"], 2, "--batch-per-gpu 0: a whole number from 1"),
-        (["--batch-per-gpu", "many"], 2, "--batch-per-gpu many: a whole number from 1"),
+        (["--batch-per-gpu", "0"], 2, "--batch-per-gpu 0: expected a whole number from 1"),
+        (["--batch-per-gpu", "many"], 2, "--batch-per-gpu many: expected a whole number from 1"),
         (["--format", "yaml"], 2, "human, json or github"),
         (["--strategy", "ddp", "--params", "700B"], 1, "DDP"),
         (["--edit", "missing.yaml"], 2, "missing.yaml"),
@@ -225,8 +225,8 @@ def test_impossible_wishes_are_refused(options: list[str], code: int, words: str
 
 def test_without_a_terminal_nothing_is_asked(mgpu: Run, tmp_path: Path) -> None:
     for options, why in (
-        ([], "no terminal, so nothing can be asked."),
-        (["--no-input"], "--no-input: nothing is asked."),
+        ([], "there is no terminal to ask questions on."),
+        (["--no-input"], "--no-input does not allow questions."),
     ):
         result = mgpu("configure", *options)
         assert (result.returncode, result.stdout) == (2, "")
@@ -269,11 +269,11 @@ def test_nothing_decided_and_none_leave_no_answers_file(configure: Any) -> None:
 
 def test_the_difference_is_shown_and_nothing_is_written(configure: Any) -> None:
     code, out, err = configure("--diff")
-    assert code == 0 and "+num_processes: 2" in out and "would be written" in err
+    assert code == 0 and "+num_processes: 2" in out and "would write accelerate.yaml" in err
     assert not Path("accelerate.yaml").exists()
     Path("accelerate.yaml").write_text(FOREIGN, encoding="utf-8")
     code, out, err = configure("--diff")
-    assert code == 0 and "-num_processes: 7" in out and "would be changed" in err
+    assert code == 0 and "-num_processes: 7" in out and "would change accelerate.yaml" in err
     assert Path("accelerate.yaml").read_text(encoding="utf-8") == FOREIGN
 
 
@@ -299,7 +299,7 @@ def test_an_edited_file_keeps_comments_and_keys_of_others(configure: Any) -> Non
     code, out, _ = configure("--yes", "--edit", "mine.yaml", "-o", "other.yaml")
     assert code == 0 and Path("other.yaml").read_text(encoding="utf-8") == expected
     code, out, _ = configure("--yes", "--edit", "mine.yaml")
-    assert code == 0 and "already says this" in out
+    assert code == 0 and "is already up to date" in out
 
 
 def test_a_file_of_fsdp1_says_that_it_becomes_fsdp2(configure: Any) -> None:
@@ -320,14 +320,14 @@ def test_what_accelerate_refuses_of_somebodys_file_is_not_called_ours(
     text = "distributed_type: MULTI_GPU\nnum_processes: 2\nmy_key: 3\n"
     Path("theirs.yaml").write_text(text, encoding="utf-8")
     code, _, err = configure("--edit", "theirs.yaml", "--yes", "--port", "29600")
-    assert code == 1 and "theirs.yaml stays as it is" in err and "theirs.yaml had unknown keys" in err
+    assert code == 1 and "theirs.yaml left unchanged" in err and "theirs.yaml had unknown keys" in err
     assert "--validate theirs.yaml" in err and Path("theirs.yaml").read_text(encoding="utf-8") == text
-    assert "the config that mgpu made" in configure("--yes")[2]
+    assert "the config that mgpu generated" in configure("--yes")[2]
 
 
 def test_a_file_for_more_gpus_than_there_are_says_what_to_do(configure: Any) -> None:
     Path("theirs.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 4\n", encoding="utf-8")
-    assert "The file asks for it; --gpus auto takes what is here" in configure("--edit", "theirs.yaml", "--yes")[2]
+    assert "The file requests it; --gpus auto uses what is here" in configure("--edit", "theirs.yaml", "--yes")[2]
     assert configure("--edit", "theirs.yaml", "--yes", "--gpus", "auto")[0] == 0
     assert yaml.safe_load(Path("theirs.yaml").read_text(encoding="utf-8"))["num_processes"] == 2
 
@@ -337,7 +337,7 @@ def test_what_a_deepspeed_file_decides_is_not_said_to_be_changed(configure: Any)
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\nnum_processes: 2\n"
     Path("theirs.yaml").write_text(text, encoding="utf-8")
     code, out, err = configure("--edit", "theirs.yaml", "--yes", "--strategy", "zero2")
-    assert out == "" and "zero_optimization.stage to ds.json, which mgpu does not change" in err and code != 0
+    assert out == "" and "zero_optimization.stage from ds.json, which mgpu does not change" in err and code != 0
     assert Path("theirs.yaml").read_text(encoding="utf-8") == text
 
 
@@ -346,13 +346,13 @@ def test_several_machines_get_both_commands_and_a_next_step_that_works(configure
     assert "accelerate launch --config_file 'my file.yaml' --machine_rank 2999 " in out
     assert "torchrun --nnodes 3000 --nproc-per-node 2 --node-rank 2999 --master-addr node-0" in out
     assert len(out.splitlines()) < 40
-    assert "Next:  mgpu smoke-test -c 'my file.yaml' --node-rank 0  (with 1 to 2999 on the other machines)" in out
+    assert "Next:  mgpu smoke-test -c 'my file.yaml' --node-rank 0  (with 1 to 2999 on the other nodes)" in out
     _, out, _ = configure("--yes", "--nodes", "2", "--address", "node-0", "--json")
     assert json.loads(out)["next"] == ["mgpu smoke-test --node-rank 0"]
 
 
 def test_an_accelerate_that_would_run_fsdp1_is_named(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "accelerate 1.0.1 takes this file and runs FSDP1"
+    words = "accelerate 1.0.1 accepts this file but runs FSDP1"
     monkeypatch.setattr(write_config, "ask_loader", lambda text, python, name: "accelerate 1.0.1")
     assert words in " ".join(configure("--yes", "--strategy", "fsdp2")[1].split())
     assert words not in " ".join(configure("--yes", "-o", "ddp.yaml")[1].split())

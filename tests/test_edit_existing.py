@@ -60,7 +60,7 @@ def test_the_command_in_a_file_gives_its_decisions_back(name: str) -> None:
     assert {field: kept[field] for field in kept.origins} == {field: first.answers[field] for field in kept.origins}
 
 
-@pytest.mark.parametrize("text", ["", "a: 1", "# Write it anew:  mgpu configure --lr", "# Write it anew:  x '\\"])
+@pytest.mark.parametrize("text", ["", "a: 1", "# Regenerate:  mgpu configure --lr", "# Regenerate:  x '\\"])
 def test_a_command_that_cannot_be_read_gives_nothing(text: str) -> None:
     assert remembered(text) == Answers()
 
@@ -248,7 +248,7 @@ def test_a_machine_more_gets_its_keys_and_loses_them_again() -> None:
              "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 0\n"],
 )  # fmt: skip
 def test_what_mgpu_does_not_write_it_does_not_edit(text: str) -> None:
-    with pytest.raises(MgpuError, match="not something mgpu edits"):
+    with pytest.raises(MgpuError, match="mgpu cannot edit"):
         answers_from(config(text))
 
 

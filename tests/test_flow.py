@@ -181,7 +181,7 @@ def test_an_answer_that_became_impossible_is_asked_again_with_a_note() -> None:
     state = answer(state, "8B", here)
     while state.step == "train":
         state = answer(state, "full", here)
-    assert state.step == "strategy" and "DDP needs " in state.note and "please choose again" in state.note
+    assert state.step == "strategy" and "DDP: needs " in state.note and "Choose again" in state.note
     state = answer(state, "fsdp2", here)
     assert (state.step, state.note, state.editing) == (flow.REVIEW, "", "")
     assert not here.propose(state.answers).problems
@@ -200,7 +200,7 @@ def test_more_trained_parameters_than_the_model_has_are_reported_below_a_questio
         params=1000, model="org/tiny", trainable=2000, origins={"params": "probe", "model": "flag", "trainable": "flag"}
     )
     question = questions.build(replace(started("guided"), answers=answers, step=name), scene("hgx_h100_x8"))
-    assert "Not possible: 2000 trained parameters of 1000" in question.panel(question.default, 80)
+    assert "Problem: 2000 trained parameters: must be from 1 to 1000" in question.panel(question.default, 80)
 
 
 def test_leaving_the_question_leaves_the_review_unable_to_write() -> None:
@@ -276,7 +276,7 @@ def test_a_damaged_draft_is_set_aside(text: str, tmp_path: Path) -> None:
     path = tmp_path / "proj.toml"
     path.write_bytes(text.encode("latin-1"))
     state, said = drafts.load(path)
-    assert state is None and "set aside" in said and not path.exists()
+    assert state is None and "moved to" in said and not path.exists()
     assert path.with_name("proj.toml.damaged").read_bytes() == text.encode("latin-1")
     with pytest.raises(MgpuError, match="no draft"):
         drafts.resume(path)

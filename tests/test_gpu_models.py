@@ -41,7 +41,7 @@ def test_a_target_has_what_its_name_says(
         (name, capability, mib << 20)
     }
     assert found.snapshot.visible.gpus == tuple(range(number))
-    assert found.text == (f"{nodes} machines with " if nodes > 1 else "") + f"{number} x {name}"
+    assert found.text == (f"{nodes} nodes with {number} x {name} each" if nodes > 1 else f"{number} x {name}")
     assert describe.machine(found.snapshot) == f"{number} x {name}"
 
 
@@ -68,19 +68,19 @@ def test_a_machine_without_a_gpu() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("8xA100", "there are A100-40GB and A100-80GB: say which"),
-        ("8xV100", "there are V100-16GB and V100-32GB: say which"),
+        ("8xA100", "ambiguous, use A100-40GB or A100-80GB"),
+        ("8xV100", "ambiguous, use V100-16GB or V100-32GB"),
         ("2xRTX 409", "Did you mean RTX3090 or RTX4090"),
-        ("2xFoo", "the model 'Foo' is not known"),
+        ("2xFoo", "unknown GPU model 'Foo'"),
         ("2xFoo", "A100-80GB, "),
         ("2xFoo", "mgpu configure --from machine.json"),
         ("0xH100", "1 to 64 GPUs"),
         ("65xH100", "1 to 64 GPUs"),
-        ("0x4xH100", "1 to 100,000 machines"),
+        ("0x4xH100", "1 to 100,000 nodes"),
         ("H100", "for example 4xA100-80GB"),
         ("", "for example 4xA100-80GB"),
         ("4cpu", "for example 4xA100-80GB"),
-        ("4xcpu", "is not known"),
+        ("4xcpu", "unknown GPU model"),
         ("999999999x8xH100", "for example"),
         ("²xH100", "for example"),
     ],

@@ -115,7 +115,7 @@ def test_the_other_commands_without_torch_or_accelerate(
     assert calm(mgpu(python=python)).returncode == 0
     result = calm(mgpu("configure", "--yes", python=python))
     assert result.returncode == 0
-    assert "not checked by accelerate: it cannot be imported here" in " ".join(result.stdout.split())
+    assert "not checked with accelerate, which cannot be imported here" in " ".join(result.stdout.split())
     (tmp_path / "train.py").write_text("print('trained')\n")
     for command in (("smoke-test",), ("launch", "--yes", "train.py"), ("launch", "--unverified", "allow", "train.py")):
         began = time.monotonic()

@@ -403,7 +403,7 @@ def test_configure_writes_the_files(tmp_path: Path, configure: Any) -> None:
     assert (job["kind"], job["spec"]["trainer"]["numNodes"]) == ("TrainJob", 2)
     assert "live cluster of Kubeflow" in out and "kubectl create -f train.trainjob.yaml" in out
     code, out, error = configure("--emit", "kubeflow", "--diff", "--", "train.py")
-    assert (code, out) == (0, "") and error.count("would be left as it is") == 2
+    assert (code, out) == (0, "") and error.count("would stay unchanged") == 2
     path.write_text("kind: Mine\n")
     code, _, error = configure("--emit", "kubeflow", "--yes", "--", "train.py")
     assert code == REFUSED and path.read_text() == "kind: Mine\n"
@@ -423,16 +423,16 @@ def test_a_program_is_told_as_well_that_nobody_ran_the_file(configure: Any) -> N
     ("engine", "options", "told"),
     [
         ("skypilot", "--partition gpu --requeue --time 10",
-         ["--partition gpu: SkyPilot cannot be told", "--requeue: SkyPilot", "--time 10: SkyPilot"]),
+         ["--partition gpu: not supported by SkyPilot", "--requeue: not supported", "--time 10: not supported"]),
         ("kubeflow", "--account a --qos q --constraint c --preflight --spare 1 --time 10",
          ["--account a:", "--qos q:", "--constraint c:", "--preflight:", "--spare 1:"]),
-        ("kubeflow", "--shape plain", ["--shape plain: by Kubeflow it is accelerate or torchrun"]),
+        ("kubeflow", "--shape plain", ["--shape plain: Kubeflow only supports accelerate or torchrun"]),
         ("torchrun", "--shape accelerate --container i",
-         ["--shape accelerate: by torchrun it is torchrun", "--container i: torchrun cannot be told"]),
+         ["--shape accelerate: torchrun only supports torchrun", "--container i: not supported by torchrun"]),
         ("torchrun", "--address n1 --port 7777", ["--address n1: the script takes it", "--port 7777: the script"]),
-        ("kubeflow", "--address n1", ["--address n1: Kubeflow tells the ranks where they meet"]),
-        ("", "--partition gpu", ["--partition gpu: there is no job: --slurm, or --emit ENGINE"]),
-        ("", "--requeue", ["--requeue: there is no job"]),
+        ("kubeflow", "--address n1", ["--address n1: Kubeflow sets the rendezvous endpoint itself"]),
+        ("", "--partition gpu", ["--partition gpu has no effect without a job: add --slurm or --emit ENGINE"]),
+        ("", "--requeue", ["--requeue has no effect without a job"]),
         ("kubeflow", "--command 'train.py --hf_token abcdefgh'", ["--hf_token *** is a secret"]),
         ("slurm", "--command 'train.py --api_key=abcdefgh'", ["--api_key=*** is a secret"]),
     ],

@@ -95,7 +95,7 @@ def test_adapters() -> None:
     qlora = need(7 * 10**9, strategy="ddp", ranks=1, train="qlora", trainable=40 * 10**6)
     assert qlora.total_bytes == 7 * 10**9 * 0.5625 + 640 * 10**6
     untold = need(7 * 10**9, strategy="ddp", ranks=1, train="lora")
-    assert untold.total_bytes == 14 * 10**9 + 70 * 10**6 * 16 and "taken as 1%" in untold.not_counted[-1]
+    assert untold.total_bytes == 14 * 10**9 + 70 * 10**6 * 16 and "assumed to be 1%" in untold.not_counted[-1]
     assert need(7 * 10**9, strategy="zero3", ranks=4, train="lora", trainable=40 * 10**6).weights_bytes == 3.52e9
 
 
@@ -148,10 +148,11 @@ def test_how_many_gpus_would_do() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"params": 0}, "a model has at least one"), ({"ranks": 0}, "a run has at least one"),
+        ({"params": 0}, "0 parameters: must be at least 1"), ({"ranks": 0}, "0 ranks: must be at least 1"),
         ({"strategy": "fsdp"}, "strategy fsdp: choose one of ddp"), ({"optimizer": "lion"}, "optimizer lion: choose"),
         ({"precision": "fp32"}, "precision fp32: choose one of no"), ({"train": "some"}, "train some: choose one of"),
-        ({"trainable": 11}, "11 trained parameters of 10"), ({"trainable": 0}, "0 trained parameters of 10"),
+        ({"trainable": 11}, "11 trained parameters: must be from 1 to the model's 10"),
+        ({"trainable": 0}, "0 trained parameters: must be from 1 to the model's 10"),
     ],
 )  # fmt: skip
 def test_no_estimate_from_nonsense(change: dict[str, Any], said: str) -> None:

@@ -74,7 +74,7 @@ def test_one_file_is_counted_exactly(tmp_path: Path) -> None:
     write_tensors(tmp_path / "model.safetensors", LLAMA)
     found = model.look_up(str(tmp_path), environ={})
     assert (found.params, found.dtype, found.where) == (LLAMA_PARAMS, "BF16", "from its folder")
-    assert found.told == f"1.86K ({tmp_path}, from its folder)"
+    assert found.text == f"1.86K ({tmp_path}, from its folder)"
 
 
 def test_the_real_library_writes_what_is_read_here(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_only_the_files_the_index_names_are_counted(tmp_path: Path) -> None:
     write_tensors(tmp_path / "consolidated.safetensors", LLAMA)  # the same model once more, as Mistral's have it
     assert weights.count(tmp_path).params == LLAMA_PARAMS
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(weights.Uncountable, match="1 of its 2 files are there"):
+    with pytest.raises(weights.Uncountable, match="only 1 of its 2 files exist"):
         weights.count(tmp_path)
 
 
@@ -107,7 +107,7 @@ def test_tied_embeddings_stored_twice_are_one(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
         found = model.look_up(str(tmp_path), environ={})
         assert found.params == LLAMA_PARAMS - 800
-        assert found.notes == ("its tied embeddings are stored twice and counted once",)
+        assert found.notes == ("tied embeddings are stored twice and counted once",)
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": false}', "utf-8")
     assert weights.count(tmp_path).params == LLAMA_PARAMS
 
@@ -138,19 +138,19 @@ def test_fp8_weights_count_and_their_scales_do_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "no safetensors file is in it"),
+        ({}, "it contains no safetensors file"),
         ({"pytorch_model.bin": b"x"}, "its weights are pickled"),
         ({"a.safetensors": b"x", "b.safetensors": b"y"}, "it has 2 safetensors files and no"),
-        ({"model.safetensors": b""}, "model.safetensors is no safetensors file"),
-        ({"model.safetensors": b"\xff" * 20}, "model.safetensors is no safetensors file"),
-        ({"model.safetensors": struct.pack("<Q", 5) + b"[1,2]"}, "model.safetensors is no safetensors file"),
-        ({"model.safetensors": struct.pack("<Q", 9) + b'{"a": {}}'}, "model.safetensors is no safetensors file"),
-        ({"model.safetensors": struct.pack("<Q", 2) + b"{}"}, "no weights stand in it"),
-        ({weights.INDEX: b"{"}, f"{weights.INDEX} is not readable as JSON"),
-        ({weights.INDEX: b"[]"}, f"{weights.INDEX} is not readable as JSON"),
+        ({"model.safetensors": b""}, "model.safetensors is not a safetensors file"),
+        ({"model.safetensors": b"\xff" * 20}, "model.safetensors is not a safetensors file"),
+        ({"model.safetensors": struct.pack("<Q", 5) + b"[1,2]"}, "model.safetensors is not a safetensors file"),
+        ({"model.safetensors": struct.pack("<Q", 9) + b'{"a": {}}'}, "model.safetensors is not a safetensors file"),
+        ({"model.safetensors": struct.pack("<Q", 2) + b"{}"}, "it contains no weights"),
+        ({weights.INDEX: b"{"}, f"{weights.INDEX} is not valid JSON"),
+        ({weights.INDEX: b"[]"}, f"{weights.INDEX} is not valid JSON"),
         ({weights.INDEX: b"{}"}, "has no weight_map"),
-        ({weights.INDEX: b'{"weight_map": {"a": "../../x.safetensors"}}'}, "names files outside the folder"),
-        ({"adapter_config.json": b'{"base_model_name_or_path": "org/base"}'}, "its base is org/base"),
+        ({weights.INDEX: b'{"weight_map": {"a": "../../x.safetensors"}}'}, "lists files outside the folder"),
+        ({"adapter_config.json": b'{"base_model_name_or_path": "org/base"}'}, "the base model is org/base"),
     ],
 )
 def test_folders_that_say_nothing(files: dict[str, bytes], words: str, tmp_path: Path) -> None:
@@ -163,22 +163,22 @@ def test_folders_that_say_nothing(files: dict[str, bytes], words: str, tmp_path:
 
 def test_a_download_that_was_cut_is_seen(tmp_path: Path) -> None:
     write_tensors(tmp_path / "model.safetensors", LLAMA, cut=100)
-    assert "model.safetensors is cut short:" in refused(str(tmp_path), {})
+    assert "model.safetensors is truncated:" in refused(str(tmp_path), {})
 
 
 def test_packed_weights_are_not_countable(tmp_path: Path) -> None:
     write_tensors(tmp_path / "model.safetensors", {"q.qweight": ("I32", (64, 128)), "q.scales": ("F16", (8, 128))})
-    assert "quantised and packed (I32), so they cannot be counted: name the base model" in refused(str(tmp_path), {})
+    assert "quantized and packed (I32) and cannot be counted: use the base model" in refused(str(tmp_path), {})
 
 
 def test_a_file_and_a_folder_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x", "utf-8")
-    assert "a file; the folder of the model is meant" in refused(str(tmp_path / "f"), {})
+    assert "is a file; use the folder of the model" in refused(str(tmp_path / "f"), {})
     assert "no such folder" in refused(str(tmp_path / "no"), {})
     assert "no such folder" in refused("./no", {})
-    assert "neither a folder nor an id" in refused("a/b/c", {})
-    assert "neither a folder nor an id" in refused("a b", {})
-    assert "neither a folder nor an id" in refused("", {})
+    assert "neither a folder nor an ID" in refused("a/b/c", {})
+    assert "neither a folder nor an ID" in refused("a b", {})
+    assert "neither a folder nor an ID" in refused("", {})
 
 
 # --- the local cache ------------------------------------------------------------------------------------------------
@@ -229,15 +229,17 @@ def test_main_is_taken_else_the_newest_that_is_whole(tmp_path: Path) -> None:
     assert model.look_up("gpt2", offline=True, environ=environ).params == LLAMA_PARAMS
     (new / "model.safetensors").unlink()
     message = refused("gpt2", environ, offline=True)
-    assert message.startswith("--model gpt2: it is in the local cache, but no safetensors file is in it, and --offline")
+    assert message.startswith(
+        "--model gpt2: it is in the local cache, but it contains no safetensors file, and --offline"
+    )
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 def test_the_hubs_own_switch_is_obeyed(variable: str, tmp_path: Path) -> None:
     environ = {"HF_HUB_CACHE": str(tmp_path), variable: "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
     assert refused("org/name", environ) == (
-        "--model org/name: it is not in the local cache, and HF_HUB_OFFLINE forbids the network.\n"
-        "Give the number:  --params 8.03B"
+        "--model org/name: it is not in the local cache, and HF_HUB_OFFLINE disables network access.\n"
+        "Set the number:  --params 8.03B"
     )
 
 
@@ -293,9 +295,9 @@ def test_the_hub_is_asked_last_and_without_the_token_elsewhere(hub: Hub, tmp_pat
     told: list[str] = []
     found = model.look_up("org/name", environ=hub.environ(tmp_path), say=told.append)
     host = hub.url.removeprefix("http://")
-    assert found.told == f"8.03B (org/name, from {host})"
+    assert found.text == f"8.03B (org/name, from {host})"
     assert (found.params, found.dtype) == (8_030_261_256, "BF16")
-    assert told == [f"asking {host} for the size of org/name"]
+    assert told == [f"looking up the size of org/name on {host}"]
     assert hub.seen == [("/api/models/org/name", None)]
     cached(tmp_path, "org/name", "abc", LLAMA)
     assert model.look_up("org/name", environ=hub.environ(tmp_path)).params == LLAMA_PARAMS
@@ -333,16 +335,16 @@ def test_the_token_goes_to_the_hub_only(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((401, b"{}"), "has no public model of that name (HTTP 401; HF_TOKEN does not open it either)"),
-        ((404, b"{}"), "has no public model of that name (HTTP 404;"),
-        ((429, b""), "is asked too often from here (HTTP 429)"),
-        ((503, b""), "answers with HTTP 503"),
-        ((200, b"<html>"), "answers, but not as the Hub does"),
-        ((200, b"[]"), "answers, but not as the Hub does"),
-        ((200, b"{}"), "does not tell its size (no safetensors)"),
-        ((200, b'{"safetensors": {"parameters": {"F32": "x"}}}'), "does not tell its size"),
-        (sizes(I32=10**9, F16=10**7), "quantised and packed (I32)"),
-        (sizes(), "no weights stand in it"),
+        ((401, b"{}"), "has no public model with that name (HTTP 401; also not with HF_TOKEN)"),
+        ((404, b"{}"), "has no public model with that name (HTTP 404;"),
+        ((429, b""), "limits the request rate (HTTP 429)"),
+        ((503, b""), "returned HTTP 503"),
+        ((200, b"<html>"), "does not answer like the Hub"),
+        ((200, b"[]"), "does not answer like the Hub"),
+        ((200, b"{}"), "reports no size (no safetensors)"),
+        ((200, b'{"safetensors": {"parameters": {"F32": "x"}}}'), "reports no size"),
+        (sizes(I32=10**9, F16=10**7), "quantized and packed (I32)"),
+        (sizes(), "it contains no weights"),
     ],
 )
 def test_what_the_hub_cannot_tell(answer: tuple[int, bytes], words: str, hub: Hub, tmp_path: Path) -> None:
@@ -426,11 +428,11 @@ def test_a_script_is_stopped_at_its_first_optimizer(script: Any, tmp_path: Path)
     )
     assert (found.params, found.trainable, found.dtype) == (143, 33, "float32")
     assert (found.name, found.optimizer, found.lr) == ("AdamW", "adamw", 3e-4)
-    assert found.told == (
+    assert found.text == (
         "train.py: 143 parameters, 33 of them trained, mostly float32; AdamW, lr 0.0003 (the first of several). "
         "Stopped at its first optimizer."
     )
-    assert told[0].startswith(f"{path} runs up to its first optimizer, 0 s")
+    assert told[0].startswith(f"running {path} up to its first optimizer, 0 s")
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["mine.py", "train.py"]
 
 
@@ -466,7 +468,7 @@ def test_optimizers_are_known_by_their_class(name: str, expected: str | None) ->
     report = {"params": 8, "trainable": 8, "dtypes": {"bfloat16": 6, "float32": 2}, "optimizer": name, "rates": []}
     found = parameter_probe._measured("train.py", report)
     assert (found.optimizer, found.dtype, found.lr) == (expected, "bfloat16", None)
-    assert ("none whose memory is known here" in found.told) == (expected is None)
+    assert ("the memory that" in found.text) == (expected is None)
 
 
 def test_an_optimizer_without_parameters_says_nothing(script: Any) -> None:
@@ -484,16 +486,16 @@ def light(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("print('done')\n", "it ended without building a torch optimizer"),
+        ("print('done')\n", "it finished without creating a torch optimizer"),
         ("raise SystemExit(3)\n", "it failed (exit code 3) before its first optimizer"),
         ("import torch\n1 / 0\n", "before its first optimizer: ZeroDivisionError: division by zero"),
         ("def f(:\n", "SyntaxError"),
         ("input()\n", "EOFError"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "ended by SIGKILL (out of memory?)"),
-        ("import os\nos.environ['LOCAL_RANK']\n", "it waits for a launcher: KeyError: 'LOCAL_RANK'"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "killed by SIGKILL (out of memory?)"),
+        ("import os\nos.environ['LOCAL_RANK']\n", "it requires a launcher: KeyError: 'LOCAL_RANK'"),
         (
             "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",
-            "the following arguments are required: --data.\nGive them behind two hyphens:",
+            "the following arguments are required: --data.\nPass them after --:",
         ),
     ],
 )
@@ -507,7 +509,7 @@ def test_scripts_that_get_nowhere(text: str, words: str, script: Any) -> None:
 def test_one_rank_is_what_the_hint_makes_it(script: Any, tmp_path: Path) -> None:
     path = script("import os\nos.environ['LOCAL_RANK']\n" + HEAD + "torch.optim.SGD(net.parameters(), lr=0.1)\n")
     hint = failing([path]).splitlines()[1]
-    assert hint == f"Make it one rank:  {parameter_probe._ONE_RANK} mgpu configure --params-from {path}"
+    assert hint == f"Run it as one rank:  {parameter_probe._ONE_RANK} mgpu configure --params-from {path}"
     one = dict(word.split("=") for word in parameter_probe._ONE_RANK.split())
     python = tmp_path / "python"  # the other interpreter that --python names
     python.write_text(f'#!/bin/sh\necho ran > "$0.log"\nexec {sys.executable} "$@"\n', "utf-8")
@@ -525,7 +527,7 @@ def test_a_script_that_hangs_is_ended_with_what_it_started(script: Any, tmp_path
         "print('waiting for the data', flush=True)\ntime.sleep(600)\n"
     )
     message = failing([path], deadline_s=1.5)
-    assert "no torch optimizer within 1.5 s; stopped. It said last: waiting for the data" in message
+    assert "no torch optimizer within 1.5 s, so it was stopped. Last output: waiting for the data" in message
     for _ in range(50):
         if not alive(int(pid.read_text("utf-8"))):
             break
@@ -567,7 +569,7 @@ def test_no_torch_is_said(script: Any, tmp_path: Path) -> None:
 
 def test_a_script_that_is_none(tmp_path: Path) -> None:
     assert failing([str(tmp_path / "no.py")]) == f"--params-from {tmp_path / 'no.py'}: no such file"
-    assert failing([str(tmp_path)]) == f"--params-from {tmp_path}: a folder, not a script"
+    assert failing([str(tmp_path)]) == f"--params-from {tmp_path}: is a folder, not a script"
 
 
 def test_what_was_measured_fills_in_what_nobody_decided() -> None:

@@ -37,11 +37,11 @@ def test_the_tables_of_a_fine_tuning_run() -> None:
         "     4         8            1          32         1,626    2 x 1   3.5-3.8x",
         "     4   2e-05      4e-05     8e-05   square root       6,504",
         "     4   150 GiB no    52 GiB no      41 GiB no   30 GiB tight   30 GiB tight",
-        "ZeRO-1 would need 14 GPUs of this kind.",
-        "Speed-up: typical, from guides, not measured here.",
+        "ZeRO-1 would need 14 such GPUs.",
+        "Speed-up: typical figures from guides, not measured here.",
     ):
         assert line in text.splitlines(), text
-    for part in ("Not counted: activations", "seen again", "no config stores a rate", "needs"):
+    for part in ("Not counted: activations", "repeated to fill", "the config does not store a rate", "needs"):
         assert (part in " ".join(text.split())) == (part != "needs"), part
 
 
@@ -71,7 +71,7 @@ def test_without_a_gpu_memory_is_told_but_not_judged() -> None:
     text = shown(FINE_TUNING, "recorded_vm_without_gpu")
     assert "   120 GiB   120 GiB" in text and "GiB no" not in text
     notes = " ".join(text.split())
-    assert "--target 4xA100-80GB names one." in notes and "bf16 (--precision)" in notes
+    assert "Set a GPU model with --target 4xA100-80GB." in notes and "bf16 (--precision)" in notes
 
 
 def test_a_wanted_effective_batch_sets_the_accumulation() -> None:
@@ -80,8 +80,8 @@ def test_a_wanted_effective_batch_sets_the_accumulation() -> None:
     assert [row.ranks for row in whole.rows] == [1, 2, 3, 4, 8]
     assert [row.accumulate for row in whole.rows] == [8, 4, None, 2, 1]
     text = shown(answers, "l4_x4_vm")
-    assert "Effective batch 32: no accumulation gives it with 4 per GPU on 3 GPUs." in " ".join(text.split())
-    assert "A script with a DistributedSampler of its own makes 922 on 8 GPUs." in text
+    assert "Effective batch 32: no accumulation reaches it with 4 per GPU on 3 GPUs." in " ".join(text.split())
+    assert "A script with its own DistributedSampler takes other steps: 922 on 8 GPUs." in text
     assert ["2", "4", "4", "32", "922", "2,766", "4", "x", "4", "1.8-1.9x"] in [
         line.split() for line in text.splitlines()
     ]
@@ -96,7 +96,7 @@ def test_gpus_that_cannot_be_asked() -> None:
     nothing = Snapshot(gaps={"gpus": Gap("timed_out", "NVML did not answer"), "driver": Gap("timed_out", "no answer")})
     text = shown(FINE_TUNING, nothing)
     assert (
-        "Planned without this machine: the GPUs of this machine are not known: no answer." in " ".join(text.split())
+        "Planned without this machine: cannot read the GPUs of this machine: no answer." in " ".join(text.split())
         and "this machine has none" not in text
     )
     assert sheet(FINE_TUNING, nothing).gpus_here is None
@@ -104,7 +104,7 @@ def test_gpus_that_cannot_be_asked() -> None:
 
 def test_the_network_between_machines_is_nobody_s_guess() -> None:
     text = " ".join(shown(Answers(nodes=2), "l4_x4_vm").split())
-    assert "figures are for one machine" in text and "figures are for one machine" not in shown(NOTHING, "l4_x4_vm")
+    assert "figures are for a single node" in text and "figures are for a single node" not in shown(NOTHING, "l4_x4_vm")
 
 
 def test_offload_says_what_the_host_needs() -> None:
@@ -121,7 +121,7 @@ def test_the_document_says_the_same() -> None:
     eight = plan["rows"][-1]
     assert (eight["gpus"], eight["effective_batch"], eight["epoch"]["optimizer_steps"]) == (8, 64, 813)
     assert eight["speed_up"] == {
-        "low": 6.5, "high": 7.0, "source": "typical, from guides, not measured here", "measured": False,
+        "low": 6.5, "high": 7.0, "source": "typical figures from guides, not measured here", "measured": False,
     }  # fmt: skip
     held = {one["strategy"]: one for one in eight["memory"]}
     assert list(held) == list(memory.STRATEGIES)
@@ -163,7 +163,7 @@ def test_every_machine_and_any_answers(name: str) -> None:
 
 
 def test_more_trained_than_there_are_is_refused() -> None:
-    with pytest.raises(MgpuError, match="200 trained parameters of 100"):
+    with pytest.raises(MgpuError, match="200 trained parameters: must be from 1 to the model's 100"):
         shown(Answers(params=100, trainable=200), "l4_x4_vm")
 
 

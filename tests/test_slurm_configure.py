@@ -29,7 +29,7 @@ from mgpu.snapshot import Cluster, Gres, Snapshot
 from mgpu.validate.run import judge
 from mgpu.wizard import answers, flow, folder, job_file, questions, render_yaml, write_config
 from mgpu.wizard.flow import Scene, State
-from mgpu.wizard.job import made as job_of
+from mgpu.wizard.job import job_of
 from mgpu.wizard.nodes import Site
 from mgpu.wizard.nodes import nodes as nodes_of
 from mgpu.wizard.proposal import propose
@@ -174,7 +174,7 @@ def test_a_controller_that_is_down_is_a_reason(commands: Any, monkeypatch: pytes
     assert found.faults["nodes"] == "sinfo did not answer within 0.5 s (is slurmctld down?)"
     assert "Unable to contact slurm controller" in found.faults["partitions"]
     assert "accounts" not in found.faults  # a site without accounts lacks nothing
-    assert "is slurmctld down?" not in Site(found).silent and "Unable to contact" in Site(found).silent
+    assert "is slurmctld down?" not in Site(found).unknown_note and "Unable to contact" in Site(found).unknown_note
 
 
 def test_without_slurm_there_is_no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_login_node_without_gpus_configures_for_the_partitions() -> None:
     assert proposal.values == {
         "distributed_type": "MULTI_GPU", "num_processes": 32, "num_machines": 4, "mixed_precision": "bf16",
     }  # fmt: skip
-    assert proposal.machine == "4 nodes of Slurm (gpu), 8 x a100 each"
+    assert proposal.machine == "4 Slurm nodes (gpu), 8 x a100 each"
     assert any("--gpu-model" in note for note in proposal.notes)  # of 40 or of 80 GB: nobody says
 
 
@@ -274,21 +274,21 @@ def test_deepspeed_starts_on_every_node_by_itself() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"time": "3-00:00:00"}, "--time 3-00:00:00: partition gpu allows 2-00:00:00; the job would wait for ever"),
-        ({"nodes": "7"}, "7 nodes: partition gpu allows 6 a job (MaxNodes)"),
-        ({"nodes": "6", "spare": "1"}, "6 nodes and 1 spare: partition gpu allows 6 a job (MaxNodes)"),
-        ({"nodes": "1"}, "1 node: partition gpu wants at least 2 (MinNodes)"),
-        ({"nodes": "2", "partition": "mig"}, "2 nodes: partition mig has 1 usable with 6 GPUs"),
+        ({"time": "3-00:00:00"}, "--time 3-00:00:00: partition gpu allows 2-00:00:00, so the job would never start"),
+        ({"nodes": "7"}, "7 nodes: partition gpu allows at most 6 per job (MaxNodes)"),
+        ({"nodes": "6", "spare": "1"}, "6 nodes and 1 spare: partition gpu allows at most 6 per job (MaxNodes)"),
+        ({"nodes": "1"}, "1 node: partition gpu requires at least 2 (MinNodes)"),
+        ({"nodes": "2", "partition": "mig"}, "2 nodes: partition mig has 1 available with 6 GPUs"),
         ({"partition": "gpus"}, "--partition gpus: no such partition. Did you mean gpu?"),
         ({"gpus_per_node": "16"}, "--gpus-per-node 16: partition gpu: its nodes have 8"),
-        ({"partition": "day", "gpus_per_node": "1"}, "--gpus-per-node 1: partition day: its nodes have no GPU"),
-        ({"account": "lab3"}, "--account lab3: yours are lab1, lab2"),
-        ({"qos": "top"}, "--qos top: yours are normal, high"),
+        ({"partition": "day", "gpus_per_node": "1"}, "--gpus-per-node 1: partition day: its nodes have none"),
+        ({"account": "lab3"}, "--account lab3: choose one of your accounts: lab1, lab2"),
+        ({"qos": "top"}, "--qos top: choose one of your QOS: normal, high"),
         ({"gpu_model": "B200", "partition": "gpu"}, "--gpu-model B200: partition gpu: its GPUs are a100, h100"),
-        ({"gpu_model": "H100", "partition": "day"}, "--gpu-model H100: partition day: its nodes have no GPU"),
-        ({"address": "n1"}, "--address n1: Slurm tells the ranks where they meet"),
-        ({"gpus": "0,1"}, "--gpus names GPUs of this machine"),
-        ({"spare": "1", "preflight": False}, "not together with --no-preflight"),
+        ({"gpu_model": "H100", "partition": "day"}, "--gpu-model H100: partition day: its nodes have none"),
+        ({"address": "n1"}, "--address n1: Slurm sets the rendezvous endpoint itself"),
+        ({"gpus": "0,1"}, "--gpus lists GPUs of this machine"),
+        ({"spare": "1", "preflight": False}, "cannot be used with --no-preflight"),
     ],
 )
 def test_what_slurm_would_let_wait_for_ever_is_said_before(flags: dict[str, Any], words: str) -> None:
@@ -301,7 +301,7 @@ def test_a_partition_that_is_down_or_not_ones_own_is_not_offered() -> None:
         NODES_MIXED + "closed|9|64|1000|idle|gpu:4\n", PARTITIONS_MIXED + "PartitionName=closed State=DRAIN\n"
     )
     proposal = made(found, nodes="2", partition="closed")
-    assert "--partition closed: it takes no jobs now" in proposal.problems
+    assert "--partition closed: accepts no jobs now" in proposal.problems
     assert [option.name for option in proposal.options["partition"]] == ["gpu", "mig", "day"]
     others = known(NODES_MIXED, PARTITIONS_MIXED.replace("AllowAccounts=ALL", "AllowAccounts=other", 1), ASSOCIATIONS)
     assert [option.name for option in made(others).options["partition"]] == ["mig", "day"]
@@ -313,17 +313,19 @@ ONE = "PartitionName=gpu Default=YES MaxTime=1-00:00:00 MaxNodes=UNLIMITED State
 def test_nodes_that_nobody_can_use_are_not_taken_for_a_cluster_without_gpus() -> None:
     for state in ("drain", "down*"):
         proposal = made(known(f"gpu*|4|64|500000|{state}|gpu:h100:8\n", ONE), nodes="2")
-        assert proposal.problems == ("no partition takes your job now: gpu has 0 of 4 nodes that can be used",)
+        assert proposal.problems == ("no partition accepts your job now: gpu has 0 of 4 nodes available",)
     closed = ONE.replace("State=UP", "AllowAccounts=lab9 State=UP") + "PartitionName=b State=DOWN\n"
     proposal = made(known("gpu*|4|64|500000|idle|gpu:8\nb|1|2|3|idle|(null)\n", closed, ASSOCIATIONS), nodes="2")
-    assert proposal.problems == ("no partition takes your job now: gpu takes only the accounts lab9; b takes no jobs",)
+    assert proposal.problems == (
+        "no partition accepts your job now: gpu accepts only the accounts lab9; b accepts no jobs",
+    )
 
 
 def test_partitions_whose_nodes_are_not_told_are_no_partitions_without_nodes() -> None:
     found = replace(known("", ONE), faults={"nodes": "sinfo did not answer within 5 s (is slurmctld down?)"})
     proposal = made(found, nodes="2", gpus_per_node="8", gpu_model="H100")
     assert (job(proposal).partition, job(proposal).gpus_per_node) == ("gpu", 8)
-    assert any("Slurm does not tell of its nodes (sinfo did not answer" in note for note in proposal.notes)
+    assert any("Slurm does not report its nodes (sinfo did not answer" in note for note in proposal.notes)
 
 
 def test_gpus_without_a_type_and_partitions_without_a_default() -> None:
@@ -342,9 +344,9 @@ def test_accounts_and_qos_that_a_partition_wants_are_named() -> None:
     closed = ONE.replace("State=UP", "AllowAccounts=lab2 AllowQos=high State=UP")
     mine = "lab1||normal|normal\nlab2||normal,high|normal\n"
     found = known("gpu*|4|64|500000|idle|gpu:h100:8\n", closed, mine, user="lab1\n")
-    assert "partition gpu takes only the accounts lab2, not lab1: --account lab2" in made(found, nodes="2").problems
+    assert "partition gpu accepts only the accounts lab2, not lab1: --account lab2" in made(found, nodes="2").problems
     assert made(found, nodes="2", account="lab2").problems == (
-        "partition gpu takes only the QOS high, not normal: --qos high",
+        "partition gpu accepts only the QOS high, not normal: --qos high",
     )
     assert job(made(found, nodes="2", account="lab2", qos="high")).qos == "high"
 
@@ -617,11 +619,11 @@ def test_a_person_on_a_login_node_is_asked_about_the_job(real: RealCluster, tmp_
     )  # fmt: skip
     try:
         at(terminal, "What next?")
-        assert "Slurm is here: partition gpu with 2 nodes, 2 x a100, up to 1:00:00." in words_of(terminal.text)
+        assert "Slurm found: partition gpu with 2 nodes, 2 x a100, up to 1:00:00." in words_of(terminal.text)
         terminal.press(ENTER)
-        assert "2) As a job on Slurm" in at(terminal, "Where will it run?")
+        assert "2) As a Slurm job" in at(terminal, "Where will it run?")
         walk = (
-            ("Where will it run?", ""), ("How many nodes?", "\x7f2"), ("GPUs on each node?", ""),
+            ("Where will it run?", ""), ("How many nodes?", "\x7f2"), ("GPUs per node?", ""),
             ("Which GPUs do the nodes have?", "A100-80GB"), ("Time limit of the job?", "2:00:00"),
         )  # fmt: skip
         for words, typed in walk:
@@ -635,15 +637,15 @@ def test_a_person_on_a_login_node_is_asked_about_the_job(real: RealCluster, tmp_
         terminal.press("\x7f" * 7 + "30")
         read_until(terminal, "time limit: 30")
         terminal.press(ENTER)
-        for words in ("Which training script?", "How big is", "Samples per GPU", "How many samples", "A learning rate"):
+        for words in ("Which training script?", "How big is", "Samples per GPU", "How many samples", "Known-good"):
             at(terminal, words)
             terminal.press(ENTER)
         review = at(terminal, REVIEW)
-        assert "2 x 2 x NVIDIA A100-80GB" in review and "Slurm, by train.sbatch" in review
+        assert "2 x 2 x NVIDIA A100-80GB" in review and "Slurm, train.sbatch" in review
         terminal.press(ENTER)
         confirm = at(terminal, "Replace train.sbatch?")
         assert (
-            "-#SBATCH --nodes=9" in terminal.text and "lines more" in terminal.text and "accelerate.yaml" not in confirm
+            "-#SBATCH --nodes=9" in terminal.text and "more lines" in terminal.text and "accelerate.yaml" not in confirm
         )
         terminal.press(ENTER)
         until(terminal, lambda: "or without mgpu: sbatch train.sbatch" in words_of(terminal.text))

@@ -357,14 +357,14 @@ def test_the_plan_shows_the_measured_speed_up(tmp_path: Path) -> None:
     document = scaling_table.document(Answers(), passed, bandwidth.speed_up(kept.scaling))
     told = {row["gpus"]: row["speed_up"] for row in document["plan"]["rows"]}
     assert told[4] == {
-        "low": 3.8, "high": 3.8, "source": "measured by the smoke test on its own small model", "measured": True,
+        "low": 3.8, "high": 3.8, "source": "measured by the smoke test with its own small model", "measured": True,
     }  # fmt: skip
     assert not told[8]["measured"]  # not measured on more than there are
     stream = io.StringIO()
     screen = Screen(80, glyphs=False, colour=False, stream=stream)
     scaling_table.show(Answers(), passed, screen, measured=bandwidth.speed_up(kept.scaling))
     text = stream.getvalue()
-    assert "3.8x" in text and "Speed-up: measured by the smoke test on its own small model." in text
+    assert "3.8x" in text and "Speed-up: measured by the smoke test with its own small model." in text
 
 
 @pytest.mark.parametrize(("target", "measured"), [("", True), ("4xH100", False)])

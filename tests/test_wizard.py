@@ -30,18 +30,18 @@ Start = Callable[..., Terminal]
 # What is typed at each question of a walk, in the order of the questions; "" takes what is there.
 QUICK = (
     ("How big is the model?", "8.03B"), ("What will be trained?", ""), ("How should the model be spread", ""),
-    ("Samples per GPU per step", "8"), ("How many samples has the dataset?", "52,002"),
-    ("Accumulate gradients", ""), ("A learning rate you trust?", "2e-5"),
-    ("The effective batch it was tuned for?", "8"),
+    ("Samples per GPU per step", "8"), ("How many samples are in the dataset?", "52,002"),
+    ("Accumulate gradients", ""), ("Known-good learning rate (optional)?", "2e-5"),
+    ("Effective batch it was tuned for?", "8"),
 )  # fmt: skip
 GUIDED = (
     ("Which GPUs?", ""), ("Precision?", ""), *QUICK[:2], ("Which optimizer?", ""), QUICK[2],
-    ("Keep the optimizer", ""), *QUICK[3:5], ("drop the last partial batch?", ""), *QUICK[5:],
-    ("Which rule for the learning rate?", ""), ("CPU threads per process?", ""),
-    ("Data-loader workers", ""), ("How many machines?", ""), ("Port at which", ""),
-    ("Compile the model", ""), ("Might you continue on another number", ""),
+    ("Offload the optimizer", ""), *QUICK[3:5], ("drop the last partial batch?", ""), *QUICK[5:],
+    ("How should the learning rate scale?", ""), ("CPU threads per GPU?", ""),
+    ("DataLoader workers", ""), ("How many nodes?", ""), ("Rendezvous port?", ""),
+    ("Compile the model", ""), ("Resume later on a different number", ""),
 )  # fmt: skip
-REVIEW = "Review: Enter on a row changes it"
+REVIEW = "Review: press Enter on a row to change it"
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_every_screen(name: str, walk: tuple[tuple[str, str], ...], columns: int
     screens += go(terminal, walk)
     screens.append(at(terminal, REVIEW))
     terminal.press("?")
-    read_until(terminal, "where a value comes from")
+    read_until(terminal, "the source of a value")
     screens.append(settled(terminal))
     terminal.press(UP)
     read_until(terminal, "> Quit")
@@ -219,7 +219,7 @@ def test_accepting_everything_writes_what_yes_writes(start: Start, folder: Path)
     assert config(folder) == yaml.safe_load(yes.text.partition("mgpu: ")[0])
     # What was written says the same to those who replay it.
     replayed = start("--yes", "--answers", "mgpu.answers.toml")
-    assert replayed.end() == 0 and "already says this" in replayed.text
+    assert replayed.end() == 0 and "is already up to date" in replayed.text
 
 
 def test_back_from_every_question_and_on_again(start: Start, folder: Path) -> None:
@@ -255,7 +255,7 @@ def test_control_c_amid_the_questions_and_resumed(start: Start, folder: Path, tm
     terminal = start("--guided")
     at(terminal, "What next?")
     terminal.press(CONTROL_C)
-    assert terminal.end() == 130 and "stopped; nothing was written" in terminal.text and drafts(tmp_path) == []
+    assert terminal.end() == 130 and "stopped before writing anything" in terminal.text and drafts(tmp_path) == []
     terminal = start("--guided")
     at(terminal, "What next?")
     terminal.press(ENTER)
@@ -369,7 +369,7 @@ def test_a_review_of_our_own_file_forgets_nothing(start: Start, folder: Path) ->
     assert terminal.end() == 0
     before = (folder / "mgpu.answers.toml").read_text("utf-8")
     terminal = start()
-    choose(terminal, "What next?", "Review it and change it")
+    choose(terminal, "What next?", "Review and change it")
     assert "8.03B, all weights trained, AdamW" in at(terminal, REVIEW)
     choose(terminal, REVIEW, "precision")
     choose(terminal, "Precision?", "fp16")
@@ -419,7 +419,7 @@ def test_what_a_deepspeed_file_decides_comes_back_to_the_review(start: Start, fo
     choose(terminal, "How should the model be spread", "ZeRO-2")
     at(terminal, REVIEW)
     terminal.press(ENTER)
-    until(terminal, lambda: "leaves zero_optimization.stage to ds.json" in words_of(terminal.text))
+    until(terminal, lambda: "takes zero_optimization.stage from ds.json" in words_of(terminal.text))
     choose(terminal, REVIEW, "Quit")
     assert terminal.end() == 0
     assert (folder / "mine.yaml").read_text("utf-8") == mine
@@ -457,26 +457,26 @@ def test_a_terminal_is_left_as_it_was(start: Start) -> None:
 @pytest.mark.parametrize("width", range(20, 80))
 def test_the_lines_of_a_menu_fit(width: int) -> None:
     text = "1) weights, gradients and optimizer to the CPU (recommended)   1,043 GiB of RAM, much slower"
-    drawn = "".join(part for _, part in prompts._hung([("", " > "), ("", text)], width))
+    drawn = "".join(part for _, part in prompts._hanging_indent([("", " > "), ("", text)], width))
     assert max(map(len, drawn.splitlines())) <= width and " ".join(drawn.split()) == "> " + " ".join(text.split())
 
 
 def test_nothing_is_written_while_something_fails(start: Start, folder: Path) -> None:
     terminal = start("--params", "8B", "--strategy", "ddp")
     assert "FAIL strategy: DDP" in (at(terminal, "What next?") and terminal.text)
-    choose(terminal, "What next?", "Write this as it is")
+    choose(terminal, "What next?", "Write this config as shown")
     prompt = at(terminal, REVIEW)
-    assert "FAIL strategy: DDP" in prompt and "- Write (mend what fails first)" in words_of(prompt)
+    assert "FAIL strategy: DDP" in prompt and "- Write (fix the errors above first)" in words_of(prompt)
     same_screen(prompt + "\n", "configure_fails")
     choose(terminal, REVIEW, "strategy")
-    assert "please choose again" in at(terminal, QUICK[2][0])
+    assert "Choose again" in at(terminal, QUICK[2][0])
     terminal.press(ENTER)
     prompt = at(terminal, REVIEW)
     assert "FAIL" not in prompt and "> Write >>" in prompt
     choose(terminal, REVIEW, "file")
-    at(terminal, "Write which file?")
+    at(terminal, "Name of the file to write?")
     terminal.press("\x15none", ENTER)
-    read_until(terminal, "a name that ends in .yaml")
+    read_until(terminal, "the name must end in .yaml")
     terminal.press("\x15other.yaml", ENTER)
     assert "other.yaml" in at(terminal, REVIEW)
     terminal.press(CONTROL_C)
@@ -487,7 +487,7 @@ def test_several_machines_get_their_commands(start: Start, folder: Path) -> None
     terminal = start(
         "--target", "2x8xH100", "--params", "1B", "--batch-per-gpu", "4", "--address", "node1", target=False
     )
-    choose(terminal, "What next?", "Write this as it is")
+    choose(terminal, "What next?", "Write this config as shown")
     assert terminal.end() == 0
     assert config(folder)["num_machines"] == 2 and config(folder)["num_processes"] == 16
     commands = [line for line in terminal.text.replace("\n", "").split("  ") if "--machine_rank" in line]
@@ -548,7 +548,7 @@ def test_a_window_smaller_than_the_menu_and_a_changing_one(start: Start) -> None
         assert "[x] 2" in at(terminal, "Which GPUs?")
     terminal.press(" ")
     read_until(terminal, "> [ ] 2")
-    read_until(terminal, "3 marked")
+    read_until(terminal, "3 selected")
     terminal.press(ENTER)
     assert "? Which GPUs?  0, 1, 3" in (at(terminal, "Precision?") and terminal.text)
     terminal.press(CONTROL_C)
@@ -584,7 +584,7 @@ def test_plain_prompts_need_no_cursor(env: dict[str, str], start: Start, folder:
             until(terminal, lambda n=number: words_of(terminal.text).count("quit:") == n)  # type: ignore[misc]
     assert terminal.end() == 130
     if not env:
-        same_screen(terminal.text.partition("mgpu: saved")[0], "configure_accessible")
+        same_screen(terminal.text.partition("mgpu: stopped")[0], "configure_accessible")
     assert "8 x 4 x 2 = 64" in terminal.text
     if env.get("TERM") is not None:
         assert b"\x1b" not in terminal.raw
@@ -622,7 +622,7 @@ def test_this_machine_is_looked_at(start: Start, folder: Path) -> None:
     """No GPU need be here: the wizard then plans CPU ranks, and says so."""
     terminal = start(target=False, SLURM_JOB_ID="77", SLURM_NNODES="2")
     at(terminal, "What next?")
-    assert "Looked at this machine: " in terminal.text
+    assert "This machine: " in terminal.text
     assert "Inside Slurm job 77" in terminal.text
     terminal.press(CONTROL_C)
     assert terminal.end() == 130 and list(folder.iterdir()) == []

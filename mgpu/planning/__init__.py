@@ -1,1 +1,1 @@
-"""Arithmetic on a training: batch and steps, memory, bandwidth, requirements of features, known GPU models."""
+"""Arithmetic for a training run: batch and steps, memory, bandwidth, requirements of features, known GPU models."""

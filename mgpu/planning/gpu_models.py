@@ -1,7 +1,7 @@
-"""What would a machine look like that is not here? `4xA100-80GB` becomes a Snapshot of nominal facts.
+"""What are the facts about a machine that is only given by name? `4xA100-80GB` becomes a Snapshot of nominal facts.
 
-Only what the name of a model says is known of such a machine: how many GPUs, their memory and compute capability. All
-the rest is a gap ("a target, not a machine"), so that no check takes it for healthy, and none for broken.
+Only what the model name implies is known about such a machine: the number of GPUs, their memory and compute capability.
+Everything else is a gap ("a target, not a machine"), so that no check reports it as healthy or as broken.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ MOST_GPUS: Final = 64  # of one machine
 _MOST_NODES: Final = 100_000
 _NOT_HERE: Final = "is a target, not a machine"
 _KNOWN: Final = frozenset({"driver", "gpus", "visible"})
-_EXAMPLES: Final = "4xA100-80GB, 8xH100, 2x4xA100-40GB (2 machines with 4 each), 1xRTX4090, cpu"
+_EXAMPLES: Final = "4xA100-80GB, 8xH100, 2x4xA100-40GB (2 nodes with 4 GPUs each), 1xRTX4090, cpu"
 
-# Compute capabilities: developer.nvidia.com/cuda-gpus. Memory: as NVML's own logs in public show it, but for the A30's,
-# which is the data sheet's (NVML shows up to 6 % less than is sold).
+# Compute capabilities: developer.nvidia.com/cuda-gpus. Memory: as NVML reports it in public logs, except for the A30,
+# which is from the data sheet (NVML reports up to 6% less than the advertised size).
 
 
 class Model(NamedTuple):
-    """A kind of GPU: what of it is certain before one is there."""
+    """A GPU model: the facts that its name implies."""
 
     name: str
     compute_capability: tuple[int, int]
-    memory_mib: int  # as NVML counts it
+    memory_mib: int  # as NVML reports it
     also: tuple[str, ...] = ()  # other spellings
 
 
@@ -65,42 +65,42 @@ MODELS: Final[tuple[Model, ...]] = (
 
 
 class Target(NamedTuple):
-    """A wanted machine, or several of one kind."""
+    """A machine that is only named, or several of the same kind."""
 
-    snapshot: Snapshot  # of one of them
+    snapshot: Snapshot  # of one node
     nodes: int
-    text: str  # "2 machines with 4 x NVIDIA A100-40GB"
+    text: str  # "2 nodes with 4 x NVIDIA A100-40GB each"
 
 
 def is_target(snapshot: Snapshot) -> bool:
-    """Whether nobody looked at this machine: it was only named."""
+    """Return whether this is not a real machine but one that was only named."""
     return snapshot.gap("host").reason.endswith(_NOT_HERE)
 
 
 def placed(config: Config, snapshot: Snapshot) -> Config:
-    """The config as it is read on this machine: one for the nodes of an engine says nothing of a login node's GPUs."""
+    """Return the config, marked as away if it is for an engine's nodes and this machine is only a login node."""
     outside = snapshot.slurm is not None and snapshot.slurm.job_id is None and not is_target(snapshot)
     return replace(config, away=True) if config.engine and outside else config
 
 
 def parse(spec: str) -> Target:
-    """The target of `[MACHINESx]GPUSxMODEL` or `cpu`. Raises MgpuError with the models there are."""
+    """Return the target of `[NODESx]GPUSxMODEL` or `cpu`. Raises MgpuError with the known models."""
     text = spec.strip()
     if text.lower() == "cpu":
         driver = Driver("LIBRARY_NOT_FOUND", None, None, None, None, None, 0)
         return Target(_snapshot(spec, driver, ()), 1, "a machine without an NVIDIA GPU")
     match = re.fullmatch(r"(?:([0-9]{1,6})\s*x\s*)?([0-9]{1,4})\s*x\s*(\S.*)", text, re.IGNORECASE)
     if match is None:
-        raise MgpuError(f"--target {spec}: write [MACHINESx]GPUSxMODEL, for example {_EXAMPLES}", USAGE)
+        raise MgpuError(f"--target {spec}: expected [NODESx]GPUSxMODEL, for example {_EXAMPLES}", USAGE)
     nodes, number = int(match[1] or 1), int(match[2])
     if not 1 <= number <= MOST_GPUS or not 1 <= nodes <= _MOST_NODES:
-        raise MgpuError(f"--target {spec}: 1 to {MOST_GPUS} GPUs in a machine, 1 to {_MOST_NODES:,} machines", USAGE)
+        raise MgpuError(f"--target {spec}: expected 1 to {MOST_GPUS} GPUs per node, 1 to {_MOST_NODES:,} nodes", USAGE)
     model = _model(match[3], spec)
     name, size = f"NVIDIA {model.name}", model.memory_mib << 20
     gpus = tuple(Gpu(i, None, name, None, model.compute_capability, size, None, None) for i in range(number))
     driver = Driver(None, None, None, None, None, None, number)
     each = f"{number} x {name}"
-    return Target(_snapshot(spec, driver, gpus), nodes, each if nodes == 1 else f"{nodes} machines with {each}")
+    return Target(_snapshot(spec, driver, gpus), nodes, each if nodes == 1 else f"{nodes} nodes with {each} each")
 
 
 def _snapshot(spec: str, driver: Driver, gpus: tuple[Gpu, ...]) -> Snapshot:
@@ -110,9 +110,11 @@ def _snapshot(spec: str, driver: Driver, gpus: tuple[Gpu, ...]) -> Snapshot:
     return Snapshot(driver=driver, gpus=gpus, visible=visible, gaps=gaps)
 
 
-def named(text: str) -> tuple[Model, ...]:
-    """The models that a name may mean, as Slurm's sites and people write them: h100, nvidia_a100-sxm4-80gb; a100 is
-    two, of 40 and of 80 GB; none for one that is not known."""
+def models_named(text: str) -> tuple[Model, ...]:
+    """Return the models that a name can refer to, as sites and people write it; none if it is unknown.
+
+    h100 and nvidia_a100-sxm4-80gb are one model each; a100 is two, with 40 and 80 GB.
+    """
     wanted = _plain(text)
     for model in MODELS:
         if wanted in map(_plain, (model.name, *model.also)):
@@ -121,12 +123,12 @@ def named(text: str) -> tuple[Model, ...]:
 
 
 def _model(text: str, spec: str) -> Model:
-    """The model of a name as people write it: "nvidia a100 80gb", "A100-SXM4-80GB", "rtx_4090"."""
-    found = named(text)
+    """Return the model with a name as people write it: "nvidia a100 80gb", "A100-SXM4-80GB", "rtx_4090"."""
+    found = models_named(text)
     if len(found) == 1:
         return found[0]
     if found:
-        raise MgpuError(f"--target {spec}: there are {' and '.join(m.name for m in found)}: say which", USAGE)
+        raise MgpuError(f"--target {spec}: ambiguous, use {' or '.join(m.name for m in found)}", USAGE)
     import difflib
 
     wanted = _plain(text)
@@ -134,14 +136,14 @@ def _model(text: str, spec: str) -> Model:
     names = [model.name for model in MODELS if _plain(model.name) in near]
     meant = f" Did you mean {' or '.join(names)}?" if names else ""
     raise MgpuError(
-        f"--target {spec}: the model {text!r} is not known.{meant}\n"
-        f"  known: {', '.join(model.name for model in MODELS)}\n"
+        f"--target {spec}: unknown GPU model {text!r}.{meant}\n"
+        f"  known models: {', '.join(model.name for model in MODELS)}\n"
         "  any other machine: run  mgpu doctor --save machine.json  there, then  mgpu configure --from machine.json",
         USAGE,
     )
 
 
 def _plain(text: str) -> str:
-    """A name without maker, form factor and punctuation: they say nothing of memory and compute capability."""
+    """Return a name without vendor, form factor and punctuation, which do not affect memory or compute capability."""
     words = re.sub(r"[^a-z0-9]+", " ", text.lower())
     return re.sub(r"\b(nvidia|geforce|tesla|quadro|pcie|sxm[2-6]?)\b| ", "", words)

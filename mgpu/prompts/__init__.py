@@ -1,1 +1,1 @@
-"""Questions to a person at a terminal. Only this package imports questionary."""
+"""Questions to the user at a terminal. Only this package imports questionary."""

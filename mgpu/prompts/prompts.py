@@ -1,8 +1,8 @@
-"""Asks a question on a terminal. The only file that imports questionary.
+"""Ask a question on a terminal. The only file that imports questionary.
 
-On a terminal that cannot move its cursor (TERM=dumb), or in accessible mode, the same questions are asked as plain
-numbered lines: screen readers and logs can follow those. Elsewhere a prompt is drawn in place, with what follows from
-the answer below it, and gives way to one line that says what was answered.
+On a terminal that cannot move its cursor (TERM=dumb), or in accessible mode, the questions are plain numbered lines,
+which screen readers and logs can follow. Elsewhere a prompt is drawn in place, with the consequences of the answer
+below it, and is then replaced by one line with the answer.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from mgpu.report.screen import WIDTH_MAX, Screen, unstyled, wrapped
 
 
 class Back:
-    """The user wants the question before this one."""
+    """The user wants to go back to the previous question."""
 
 
 BACK: Final = Back()
 _NARROW = 60  # below this there are no columns
 
 
-def ask(question: Question, *, plain: bool | None = None) -> str | Back:
-    """The answer: a choice's name, several joined by commas, or the text. Raises KeyboardInterrupt on Ctrl-C.
+def ask(question: Question, *, plain: bool | None = None, shows_answer: bool = True) -> str | Back:
+    """Return the answer: a choice's name, several joined by commas, or the text. Raises KeyboardInterrupt on Ctrl-C.
 
-    `plain`: as plain lines; None: where the terminal or MGPU_ACCESSIBLE wants it.
+    `plain`: ask in plain lines; None: if the terminal or MGPU_ACCESSIBLE requires it. `shows_answer`: a drawn prompt
+    leaves a line with the answer; otherwise the caller calls `show_answer` once it has accepted the answer.
     """
     plain = cursorless() or bool(os.environ.get("MGPU_ACCESSIBLE")) if plain is None else plain
-    return _ask_plain(question) if plain else _ask_rich(question)
+    return _ask_plain(question) if plain else _ask_rich(question, shows_answer=shows_answer)
 
 
 def cursorless() -> bool:
-    """Whether this terminal cannot move its cursor."""
+    """Return whether this terminal cannot move its cursor."""
     return os.environ.get("TERM", "") in ("", "dumb")
 
 
@@ -46,43 +47,43 @@ def cursorless() -> bool:
 def _ask_plain(question: Question) -> str | Back:
     screen = Screen.of()
     numbered = [choice for choice in question.choices if not choice.disabled]
-    _say(screen, question.heading, question.text, question.note, "" if question.default else question.hint)
-    marked = question.default.split(",")
+    _print_lines(screen, question.heading, question.text, question.note, "" if question.default else question.hint)
+    selected = question.default.split(",")
     for number, choice in enumerate(numbered, 1):
         if question.many:
-            _say(screen, f"{_sentence(choice)}{' Marked.' if choice.name in marked else ''}")
+            _print_lines(screen, f"{_sentence(choice)}{' Selected.' if choice.name in selected else ''}")
         else:
-            _say(screen, f"{number}. {_sentence(choice)}")
+            _print_lines(screen, f"{number}. {_sentence(choice)}")
     for choice in question.choices:
         if choice.disabled and not choice.heading:
-            _say(screen, f"Not possible: {choice.text}: {choice.disabled}.")
+            _print_lines(screen, f"Not available: {choice.text}: {choice.disabled}.")
     while True:
-        text = _typed(screen, _plain_prompt(question, numbered))
+        text = _read_line(screen, _plain_prompt(question, numbered))
         if text == "q":
             raise KeyboardInterrupt
         if text == "b":
             return BACK
-        if text == "h":
-            _say(screen, *_paragraphs(question.help))
+        if text in ("h", "?"):
+            _print_lines(screen, *_paragraphs(question.help))
             continue
-        answer, wrong = _understood(question, numbered, text)
+        answer, wrong = _parse_answer(question, numbered, text)
         if answer is not None:
-            _say(screen, f"Chosen: {question.told(answer)}.")
+            _print_lines(screen, f"Chosen: {question.answer_text(answer)}.")
             if not question.many:
-                _say(screen, *question.panel(answer, 0))
+                _print_lines(screen, *question.panel(answer, 0))
             return answer
-        _say(screen, wrong)
+        _print_lines(screen, wrong)
 
 
 def _sentence(choice: Choice) -> str:
-    """A choice without the blanks that align it on a screen."""
+    """Return a choice as a sentence, without the spaces that align it on a screen."""
     if choice.narrow:
-        return f"{choice.narrow}, from {choice.detail}." if choice.detail != "-" else f"{choice.narrow}."
+        return f"{choice.narrow} ({choice.detail})." if choice.detail != "-" else f"{choice.narrow}."
     text = choice.text.removesuffix(" >>")
     return re.sub(r"\s{2,}", ", ", ", ".join(part for part in (text, choice.detail) if part)) + "."
 
 
-def _say(screen: Screen, *texts: str) -> None:
+def _print_lines(screen: Screen, *texts: str) -> None:
     for text in texts:
         if text:
             screen.show([[(line, "")] for line in wrapped(text, screen.width)])
@@ -92,7 +93,7 @@ def _plain_prompt(question: Question, numbered: list[Choice]) -> str:
     back = "" if question.first else "b for back, "
     keys = f"{back}h for help, q to {'save and ' if question.saves else ''}quit"
     if question.many:
-        return f"Type numbers with commas between them, or Enter for the marked ones, {keys}: "
+        return f"Type numbers separated by commas, or Enter for the selected ones, {keys}: "
     if question.choices:
         default = next((n for n, c in enumerate(numbered, 1) if c.name == question.default), 1)
         return f"Type a number, or Enter for {default}, {keys}: "
@@ -102,17 +103,17 @@ def _plain_prompt(question: Question, numbered: list[Choice]) -> str:
     return f"Type an answer{'' if question.problem('') else ', or Enter to skip'}, {keys}: "
 
 
-def _typed(screen: Screen, prompt: str) -> str:
+def _read_line(screen: Screen, prompt: str) -> str:
     *above, last = wrapped(prompt, screen.width)
-    _say(screen, *above)
+    _print_lines(screen, *above)
     try:
         return input(f"{last} ").strip()
     except EOFError:
         raise KeyboardInterrupt from None
 
 
-def _understood(question: Question, numbered: list[Choice], text: str) -> tuple[str | None, str]:
-    """The answer that was typed, or None and what is wrong with it."""
+def _parse_answer(question: Question, numbered: list[Choice], text: str) -> tuple[str | None, str]:
+    """Return the typed answer, or None and what is wrong with it."""
     if question.choices and not question.many:
         default = next((c.name for c in numbered if c.name == question.default), numbered[0].name)
         if not text or (text.isdigit() and 1 <= int(text) <= len(numbered)):
@@ -122,7 +123,7 @@ def _understood(question: Question, numbered: list[Choice], text: str) -> tuple[
         words = [word for word in re.split(r"[,\s]+", text) if word]
         names = [choice.name for choice in numbered]
         if not set(words) <= set(names):
-            return None, f"Type some of {', '.join(names)}, with commas between them."
+            return None, f"Type one or more of {', '.join(names)}, separated by commas."
         text = ",".join(name for name in names if name in words)
     elif not text:
         text = question.default
@@ -135,8 +136,8 @@ def _understood(question: Question, numbered: list[Choice], text: str) -> tuple[
 # ---- drawn in place
 
 
-def _ask_rich(question: Question) -> str | Back:
-    # A terminal that does not answer cursor queries makes prompt_toolkit wait and complain.
+def _ask_rich(question: Question, *, shows_answer: bool) -> str | Back:
+    # Without this, prompt_toolkit waits for terminals that do not answer cursor queries, and prints a warning.
     os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
     try:
         answer: str | Back = _prompt(question).unsafe_ask()
@@ -144,19 +145,25 @@ def _ask_rich(question: Question) -> str | Back:
         raise KeyboardInterrupt from None
     if isinstance(answer, Back):
         return answer
-    screen = Screen.of()
-    screen.show(unstyled(wrapped(f"? {question.text}  {question.told(answer)}", screen.width, "", "    ")))
+    if shows_answer:
+        show_answer(question, answer)
     return answer
+
+
+def show_answer(question: Question, answer: str) -> None:
+    """Print the line that takes the place of an answered prompt."""
+    screen = Screen.of()
+    screen.show(unstyled(wrapped(f"? {question.text}  {question.answer_text(answer)}", screen.width, "", "    ")))
 
 
 def _prompt(question: Question) -> Any:
     import questionary
 
-    room = _width() - (3 if question.choices else 12)  # what is typed stands behind the text
+    room = _width() - (3 if question.choices else 12)  # room for what is typed after the text
     message = "\n  ".join(wrapped(question.text, room))
     if not question.choices:
         return _with_keys(questionary.text(f"{message} ", default=question.default, qmark="?"), question)
-    marked = question.default.split(",") if question.many else []
+    selected = question.default.split(",") if question.many else []
     pad = max((len(choice.text) for choice in question.choices if choice.detail and not choice.disabled), default=0)
     choices: list[Any] = []
     for choice in question.choices:
@@ -173,7 +180,7 @@ def _prompt(question: Question) -> Any:
                 clean(text),
                 value=choice.name,
                 disabled=clean(choice.disabled) if choice.disabled else None,
-                checked=choice.name in marked and not choice.disabled,
+                checked=choice.name in selected and not choice.disabled,
             )
         )
     if question.many:
@@ -201,7 +208,7 @@ def _with_keys(prompt: Any, question: Question) -> Any:
 
     app = prompt.application
     menu = next((w.content for w in app.layout.find_all_windows() if hasattr(w.content, "pointed_at")), None)
-    said = {"help": "", "wrong": ""}
+    shown = {"help": "", "wrong": ""}
 
     def value() -> str:
         if menu is None:
@@ -216,33 +223,33 @@ def _with_keys(prompt: Any, question: Question) -> Any:
     keys.add("c-d", eager=True)(lambda event: event.app.exit(exception=KeyboardInterrupt()))
 
     def explain(_event: Any) -> None:
-        said["help"] = "" if said["help"] else question.help
+        shown["help"] = "" if shown["help"] else question.help
 
     for key in ("f1", "c-g", "?") if question.choices else ("f1", "c-g"):
         keys.add(key, eager=True)(explain)
 
     def accept(event: Any) -> None:
-        said["wrong"] = question.problem(value()) or ""
-        if not said["wrong"]:
+        shown["wrong"] = question.problem(value()) or ""
+        if not shown["wrong"]:
             event.app.exit(result=value())
 
     if menu is None or question.many:
         keys.add("enter", eager=True)(accept)
     app.key_bindings = merge_key_bindings([app.key_bindings, keys]) if app.key_bindings else keys
-    app.ttimeoutlen = 0.05  # or Esc lags
-    app.erase_when_done = True  # the line that says what was answered stands in its place
+    app.ttimeoutlen = 0.05  # otherwise Esc lags
+    app.erase_when_done = True  # one line with the answer replaces it
     if menu is not None:
-        _fit(menu)
+        _wrap_menu(menu)
 
     def below() -> str:
         width = _width()
         text = value()
-        wrong = (question.problem(text) or "") if text != question.default or said["wrong"] else ""
-        above = [f"! {wrong}"] if wrong and (text or said["wrong"]) else []
+        wrong = (question.problem(text) or "") if text != question.default or shown["wrong"] else ""
+        above = [f"! {wrong}"] if wrong and (text or shown["wrong"]) else []
         hint = [question.hint] if question.hint and not text.strip() else []
-        shown = _paragraphs(said["help"]) if said["help"] else [*hint, *question.panel(text, width - 3)]
+        body = _paragraphs(shown["help"]) if shown["help"] else [*hint, *question.panel(text, width - 3)]
         rule = "-" * min(77, width - 3)
-        lines = [*_lines(question.note, width), *_lines(" ".join(above), width), rule, *_fitting(shown, width)]
+        lines = [*_lines(question.note, width), *_lines(" ".join(above), width), rule, *_wrapped_lines(body, width)]
         return "\n".join(f"  {clean(line)}" for line in lines)
 
     panel = Window(FormattedTextControl(below), dont_extend_height=True, wrap_lines=False)
@@ -251,7 +258,7 @@ def _with_keys(prompt: Any, question: Question) -> Any:
         height=Dimension(min=1),
         dont_extend_height=True,
     )
-    # Room that a longer panel has left behind goes to an empty window at the end, not between the lines.
+    # Space left by a longer panel goes to an empty window at the end, not between the lines.
     for window in app.layout.find_all_windows():
         window.dont_extend_height = to_filter(True)
     bottom = ConditionalContainer(HSplit([panel, key_line, Window()]), filter=~is_done)
@@ -259,10 +266,10 @@ def _with_keys(prompt: Any, question: Question) -> Any:
     return prompt
 
 
-def _fit(menu: Any) -> None:
-    """Let the lines of a menu wrap under themselves at the terminal's width; say what is marked in letters.
+def _wrap_menu(menu: Any) -> None:
+    """Wrap the lines of a menu at the terminal's width, and show selected lines with ASCII characters.
 
-    questionary marks with characters that ASCII does not have and cuts lines that are too long.
+    questionary shows them with non-ASCII characters and cuts lines that are too long.
     """
     from prompt_toolkit.formatted_text.utils import split_lines
 
@@ -279,14 +286,14 @@ def _fit(menu: Any) -> None:
                     parts[-1] = (style, parts[-1][1] + text)
                 else:
                     parts.append((style, text))
-            found += [*_hung(parts, width), ("", "\n")]
+            found += [*_hanging_indent(parts, width), ("", "\n")]
         return found[:-1]
 
     menu.text = fitted
 
 
-def _hung(parts: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
-    """The parts of one line, its last text wrapped under its own beginning."""
+def _hanging_indent(parts: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    """Return the parts of one line, the last text wrapped with a hanging indent."""
     last = max((n for n, (_, text) in enumerate(parts) if text.strip()), default=0)
     before = sum(len(text) for _, text in parts[:last])
     if not parts or before + len(parts[last][1]) <= width:
@@ -300,12 +307,12 @@ def _hung(parts: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
     return [*parts[:last], (style, ("\n" + " " * before).join(lines))]
 
 
-def _fitting(lines: Any, width: int) -> list[str]:
+def _wrapped_lines(lines: Any, width: int) -> list[str]:
     return [part for line in lines for part in (_lines(line, width) or [""])]
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Help as it flows into any width: its lines joined, but for commands, which stand on lines of their own."""
+    """Return help text as paragraphs for any width. Commands (indented lines) stay on their own lines."""
     joined: list[str] = []
     for line in text.splitlines():
         if joined and not line.startswith("  ") and not joined[-1].startswith("  "):
@@ -316,19 +323,19 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """Text in lines that fit; a line that fits keeps its blanks, it may be a row of a table."""
+    """Return text in lines that fit. A line that fits keeps its spaces: it may be a row of a table."""
     if len(text) <= width - 3:
         return [text] if text else []
     return wrapped(text, width - 3)
 
 
 def _key_line(question: Question, width: int, text: str) -> str:
-    """What the keys do, in lines that break between them."""
-    mark = "Space mark" if question.many else ""
+    """Return what the keys do, in lines that break between keys."""
+    select = "Space select" if question.many else ""
     accept = "Enter skip" if not question.choices and not text.strip() and not question.problem("") else "Enter accept"
-    explain = "? explain" if question.choices else "F1 explain"
+    explain = "? help" if question.choices else "F1 help"
     leave = "Ctrl-C save and quit" if question.saves else "Ctrl-C quit"
-    words = [mark, accept, "" if question.first else "Esc back", explain, leave]
+    words = [select, accept, "" if question.first else "Esc back", explain, leave]
     lines = [""]
     for word in filter(None, words):
         if lines[-1] and len(lines[-1]) + len(word) > width - 6:
@@ -338,5 +345,5 @@ def _key_line(question: Question, width: int, text: str) -> str:
 
 
 def _width() -> int:
-    """The columns that a prompt may use."""
+    """Return the number of columns that a prompt may use."""
     return max(20, min(shutil.get_terminal_size((80, 24)).columns, WIDTH_MAX))

@@ -1,1 +1,1 @@
-"""`mgpu configure`: proposes a config for this machine, asks what the machine cannot tell, writes it."""
+"""`mgpu configure`: proposes a config for this machine, asks for what it cannot detect, and writes the file."""

@@ -1,7 +1,7 @@
-"""What has the user decided, and where? One record; a file, flags, the environment and questions fill it.
+"""What has the user decided, and where? One record, filled from a file, flags, the environment and questions.
 
 The flags of `mgpu configure`, the variables MGPU_*, `--set`, the answers files and the command line that repeats a
-session are all made from the decisions in `topics/`.
+session are all generated from the decisions in `topics/`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from mgpu.wizard.topics import BY_NAME, KEYS, SECTIONS
 __all__ = ["BY_NAME", "KEYS", "SECTIONS", "UNDECIDED", "Answers", "Origin"]
 
 UNDECIDED: Final = Answers()
+AGAIN: Final = "Regenerate:  "  # in the comments of generated files, in front of the command that repeats the session
 
 
 def key_named(text: str) -> Decision:
-    """The key of a dotted name, a field, a bare key or a flag. Raises MgpuError with the nearest name."""
+    """Return the decision for a dotted name, a field, a key or a flag. Raises MgpuError with the nearest name."""
     name = text.strip().lower().lstrip("-").replace("-", "_")
     for key in KEYS:
         if name in (key.name, key.dotted):
@@ -40,27 +41,27 @@ def key_named(text: str) -> Decision:
         **{k.dotted: k.dotted for k in KEYS},
     }
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f". Did you mean {names[near[0]]}?" if near else f"; there are {', '.join(k.dotted for k in KEYS)}"
-    raise MgpuError(f"no answer is called {clipped(repr(text))}{hint}", errors.USAGE)
+    hint = f". Did you mean {names[near[0]]}?" if near else f"; choose one of {', '.join(k.dotted for k in KEYS)}"
+    raise MgpuError(f"no answer is named {clipped(repr(text))}{hint}", errors.USAGE)
 
 
 def parse(name: str, raw: object) -> Any:
-    """The value of a field. None or "auto" where the machine shall say. Raises ValueError: what is allowed."""
+    """Return the value of a field; None or "auto" if mgpu is to choose. Raises ValueError with what is allowed."""
     if raw is None or (isinstance(raw, str) and raw.strip().lower() == "auto"):
         return UNDECIDED[name]
     value = BY_NAME[name].read(raw)
     if isinstance(value, str) and masked(value) != value:
-        raise ValueError("without a secret in it: answers are kept in files, and shown")
+        raise ValueError("must not contain a secret, because answers are saved in files and shown")
     return value
 
 
 def holds_secret(name: str, value: Any) -> bool:
-    """Whether an answer must not be kept: the command, with a secret among its words."""
+    """Return whether an answer cannot be saved: the command, with a secret among its arguments."""
     return name == "command" and value is not None and masked_argv(value) != [*value]
 
 
 def shown(name: str, value: Any) -> str:
-    """A value as the user would type it: parse(name, shown(name, value)) == value."""
+    """Return a value as the user would type it, so that `parse` reads the same value back."""
     if value in (None, "auto"):
         return "auto"
     if isinstance(value, bool):
@@ -68,11 +69,11 @@ def shown(name: str, value: Any) -> str:
     return BY_NAME[name].show(value)
 
 
-# -- one record out of several sources ------------------------------------------------------------------------------
+# -- one record from several sources --------------------------------------------------------------------------------
 
 
 def decided(answers: Answers, name: str, value: Any, origin: Origin = "you") -> Answers:
-    """The answers with one more decision. Accepting what stands there already changes nothing but who said it."""
+    """Return the answers with one more decision. Accepting the current value of a decided field changes nothing."""
     if answers[name] == value and name in answers.origins:
         return answers
     origins = {**answers.origins, name: origin}
@@ -87,7 +88,7 @@ def decided(answers: Answers, name: str, value: Any, origin: Origin = "you") -> 
 
 
 def merge(*layers: Answers) -> Answers:
-    """One record: for each field the first of the layers that decides it."""
+    """Return one record: for each field, the first of the layers that decides it."""
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
     blocked: set[str] = set()
@@ -106,7 +107,7 @@ def collect(
     *,
     file: Answers | None = None,
 ) -> Answers:
-    """What the command line, the environment and an answers file say; the first of them wins. Raises MgpuError."""
+    """Return the answers of the command line, the environment and an answers file, in that order of precedence."""
     layers = [
         _layer("flag", ((name, value, BY_NAME[name].flag) for name, value in flags.items() if value is not None)),
         _layer("flag", map(_assignment, sets)),
@@ -121,44 +122,44 @@ def collect(
 
 
 def _layer(origin: Origin, given: Iterable[tuple[str, object, str]]) -> Answers:
-    """One source: (field, raw value, how it was written)."""
+    """Return the answers of one source: (field, raw value, the spelling for messages)."""
     values: dict[str, Any] = {}
     written: dict[str, str] = {}
     for name, raw, where in given:
         try:
             values[name] = parse(name, raw)
         except ValueError as error:
-            told = f"{where}{'' if where.endswith('=') else ' '}{raw}"
-            raise MgpuError(f"{told}: {error}", errors.USAGE) from None
+            given_as = f"{where}{'' if where.endswith('=') else ' '}{raw}"
+            raise MgpuError(f"{given_as}: {error}", errors.USAGE) from None
         written[name] = where
     for one in KEYS:
         other, why = one.excludes or ("", "")
         if values.get(one.name) is not None and values.get(other) is not None:
             pair = " and ".join(written[name].rstrip("=") for name in (one.name, other))
-            raise MgpuError(f"{pair} exclude each other: {why}", errors.USAGE)
+            raise MgpuError(f"{pair} cannot be used together: {why}", errors.USAGE)
     return Answers(**values, origins=dict.fromkeys(values, origin))
 
 
 def _assignment(text: str) -> tuple[str, object, str]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise MgpuError(f"--set {text}: KEY=VALUE, like --set batch.per_gpu=8", errors.USAGE)
+        raise MgpuError(f"--set {text}: expected KEY=VALUE, for example --set batch.per_gpu=8", errors.USAGE)
     key = key_named(name)
     return key.name, value, f"--set {key.dotted}="
 
 
 def contradiction(answers: Answers) -> str | None:
-    """What cannot be true together, as one sentence; None when all may be."""
+    """Return the first contradiction between answers, as one clause; None if there is none."""
     a = answers
     if a.params is not None and a.trainable is not None and a.trainable > a.params:
         return (
             f"{shown('trainable', a.trainable)} trained parameters are more than the model has "
-            f"({shown('params', a.params)}): --trainable, --params"
+            f"({shown('params', a.params)}): check --trainable and --params"
         )
     if a.effective_batch is None or a.batch_per_gpu is None:
         return None
     if a.effective_batch % a.batch_per_gpu:
-        return f"an effective batch of {a.effective_batch} is no multiple of {a.batch_per_gpu} per GPU"
+        return f"an effective batch of {a.effective_batch} is not a multiple of {a.batch_per_gpu} per GPU"
     gpus = len(a.gpus) if isinstance(a.gpus, tuple) else a.gpus
     gpus = gpus if a.gpus_per_node is None else a.gpus_per_node
     ranks = (gpus or 0) * (a.nodes or 1)
@@ -166,26 +167,26 @@ def contradiction(answers: Answers) -> str | None:
 
     step = plan.effective_batch(a.batch_per_gpu, ranks)
     if ranks and a.effective_batch % step:
-        over = f" x {a.nodes} machines" if (a.nodes or 1) > 1 else ""
+        over = f" x {a.nodes} nodes" if (a.nodes or 1) > 1 else ""
         return (
-            f"an effective batch of {a.effective_batch} is no multiple of {a.batch_per_gpu} per GPU x {gpus} GPUs{over}"
-            f" = {step}, so no accumulation gives it"
+            f"an effective batch of {a.effective_batch} is not a multiple of {a.batch_per_gpu} per GPU x {gpus} GPUs"
+            f"{over} = {step}, so no accumulation reaches it"
         )
     return None
 
 
-# -- the same again, without questions ------------------------------------------------------------------------------
+# -- repeating a session without questions --------------------------------------------------------------------------
 
 
 def arguments(answers: Answers) -> list[str]:
-    """The flags that decide the same."""
+    """Return the flags that repeat these decisions."""
     looked_up = answers.model is not None and answers.origins.get("params") == "probe"
     words = []
     for key in KEYS:
         value = answers[key.name]
         if key.name not in answers.origins or value in (None, "auto"):
             continue
-        if key.name == "params" and looked_up:  # one of the two says both
+        if key.name == "params" and looked_up:  # --model implies it
             continue
         if key.name == "model" and not looked_up and answers.params is not None:
             continue
@@ -197,7 +198,7 @@ def arguments(answers: Answers) -> list[str]:
 
 
 def equivalent_flags(answers: Answers, *, extra: Sequence[str] = (), width: int | None = None) -> str:
-    """The command line that gives the same config without a question; on several lines where it is wider than that."""
+    """Return the command line that writes the same config without questions, split into lines of at most `width`."""
     import shlex
 
     words = [shlex.quote(word) for word in ("mgpu", "configure", "--yes", *extra, *arguments(answers))]

@@ -1,4 +1,4 @@
-"""How are answers kept in a file, read again from TOML, JSON or YAML, and saved without losing what people added?"""
+"""How are answers saved to a file, read from TOML, JSON or YAML, and updated without losing the user's additions?"""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mgpu.wizard.decision import Decision
 
 DEFAULT_FILE: Final = "mgpu.answers.toml"
 SCHEMA: Final = 1
-NOTES: Final = "notes"  # a table that is the user's own: read by nobody, kept
+NOTES: Final = "notes"  # the user's own table: ignored, and kept when saving
 _HEAD: Final = ("schema", "mgpu")
-_ALWAYS: Final = ("gpus", "precision", "strategy")  # told even where the machine says
-MOST_BYTES: Final = 256 << 10  # an answers file of mgpu has 2 KiB; tomllib reads so much in about a second
+_ALWAYS: Final = ("gpus", "precision", "strategy")  # saved even if not decided
+MOST_BYTES: Final = 256 << 10  # mgpu writes about 2 KiB; tomllib takes about a second for this limit
 _MOST_SHOWN = 200  # characters of a value in a message
 
 
 def read(path: str) -> Answers:
-    """The answers of a file; "-" is stdin. Raises MgpuError: where, what, what is allowed."""
+    """Read the answers of a file; "-" is stdin. Raises MgpuError with the place, the value and what is allowed."""
     try:
         if path == "-":
             raw, name = file_reading.standard_input(most=MOST_BYTES), "stdin"
@@ -43,7 +43,7 @@ def read(path: str) -> Answers:
 
 
 def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
-    """The answers in a text; `name` tells the format, and where trouble is. Raises MgpuError."""
+    """Read the answers in a text; `name` decides the format, and is in messages. Raises MgpuError."""
     values: dict[str, Any] = {}
     for path, raw in _entries(_tree(text, name), text, name):
         where = f"{name}{_line(text, path)}"
@@ -52,17 +52,17 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
         except MgpuError as error:
             raise MgpuError(f"{where}: {clipped(error.message, _MOST_SHOWN)}", errors.USAGE) from None
         shown = json.dumps(raw, ensure_ascii=False, default=str)
-        told = f"{where}: {'.'.join(path)} = {clipped(shown, _MOST_SHOWN)}"
+        given_as = f"{where}: {'.'.join(path)} = {clipped(shown, _MOST_SHOWN)}"
         try:
             value = keys.parse(key.name, raw)
         except ValueError as error:
-            raise MgpuError(f"{told}: {clipped(str(error), 2 * _MOST_SHOWN)}", errors.USAGE) from None
+            raise MgpuError(f"{given_as}: {clipped(str(error), 2 * _MOST_SHOWN)}", errors.USAGE) from None
         if key.name in values:
-            raise MgpuError(f"{where}: {key.dotted} is given twice", errors.USAGE)
+            raise MgpuError(f"{where}: {key.dotted} is set twice", errors.USAGE)
         values[key.name] = value
     if values.get("accum") is not None and values.get("effective_batch") is not None:
         raise MgpuError(
-            f"{name}: batch.accum and batch.effective_batch exclude each other: "
+            f"{name}: batch.accum and batch.effective_batch cannot be used together: "
             "accumulation follows from the effective batch",
             errors.USAGE,
         )
@@ -70,11 +70,11 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
 
 
 def _entries(tree: dict[str, Any], text: str, name: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) of everything that is an answer. A plain name may stand outside its table."""
+    """Yield (path, value) of all answers. A plain name may be outside its table."""
     if "schema" in tree and tree["schema"] != SCHEMA:
         given = clipped(repr(tree["schema"]))
         raise MgpuError(
-            f"{name}{_line(text, ('schema',))}: schema {given}: this mgpu ({__version__}) reads {SCHEMA}",
+            f"{name}{_line(text, ('schema',))}: schema {given}: this mgpu ({__version__}) only reads {SCHEMA}",
             errors.USAGE,
         )
     for top, value in tree.items():
@@ -83,14 +83,14 @@ def _entries(tree: dict[str, Any], text: str, name: str) -> Iterator[tuple[tuple
         if isinstance(value, dict):
             if top == "env":
                 raise MgpuError(
-                    f"{name}{_line(text, (top,))}: [env] is not read by this version: remove it, and set the "
-                    "variables where you start mgpu launch",
+                    f"{name}{_line(text, (top,))}: [env] is not supported by this version: remove it, and set the "
+                    "variables when you start mgpu launch",
                     errors.USAGE,
                 )
             if top not in SECTIONS:
                 near = difflib.get_close_matches(top, SECTIONS, n=1, cutoff=0.5)
-                hint = f"Did you mean [{near[0]}]?" if near else f"There are {', '.join(f'[{s}]' for s in SECTIONS)}."
-                raise MgpuError(f"{name}{_line(text, (top,))}: no table is called [{top}]. {hint}", errors.USAGE)
+                hint = f"Did you mean [{near[0]}]?" if near else f"Choose {', '.join(f'[{s}]' for s in SECTIONS)}."
+                raise MgpuError(f"{name}{_line(text, (top,))}: unknown table [{top}]. {hint}", errors.USAGE)
             yield from (((top, str(key)), inner) for key, inner in value.items())
         else:
             yield (str(top),), value
@@ -108,12 +108,12 @@ def _tree(text: str, name: str) -> dict[str, Any]:
     else:
         tree = _toml(text, name, else_yaml=suffix != ".toml")
     if not isinstance(tree, dict):
-        raise MgpuError(f"{name}: answers are tables of keys, this is a {_kind(tree)}", errors.USAGE)
+        raise MgpuError(f"{name}: expected tables of keys, found {_kind(tree)}", errors.USAGE)
     return {str(key): value for key, value in tree.items()}
 
 
 def _kind(tree: Any) -> str:
-    return {list: "list", str: "text", type(None): "file without any"}.get(type(tree), type(tree).__name__)
+    return {list: "a list", str: "text", type(None): "nothing"}.get(type(tree), f"a {type(tree).__name__}")
 
 
 def _toml(text: str, name: str, *, else_yaml: bool) -> Any:
@@ -130,7 +130,7 @@ def _json(text: str, name: str) -> Any:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise MgpuError(f"{name}: {clipped(repr(key))} stands there twice", errors.USAGE)
+                raise MgpuError(f"{name}: duplicate key {clipped(repr(key))}", errors.USAGE)
             found[key] = value
         return found
 
@@ -159,7 +159,7 @@ def _refused(name: str, error: Malformed, format: str) -> MgpuError:
 
 
 def _plain_times(safe: Any) -> Any:
-    """The safe loader, but for one rule of YAML 1.1: it reads 12:00:00 as 43200, a number to the base of 60."""
+    """Return the safe loader without YAML 1.1's base-60 numbers, which read 12:00:00 as 43200."""
 
     def whole(loader: Any, node: Any) -> Any:
         return node.value if ":" in node.value else loader.construct_yaml_int(node)
@@ -174,14 +174,14 @@ def _refuse_twice(node: Any, name: str) -> None:
     for key, value in node.value:
         word = str(key.value)
         if word in seen:
-            raise MgpuError(f"{name}:{key.start_mark.line + 1}: {clipped(repr(word))} stands there twice", errors.USAGE)
+            raise MgpuError(f"{name}:{key.start_mark.line + 1}: duplicate key {clipped(repr(word))}", errors.USAGE)
         seen.add(word)
         if word in SECTIONS and value.id == "mapping":
             _refuse_twice(value, name)
 
 
 def _line(text: str, path: tuple[str, ...]) -> str:
-    """ ":7" where a key stands in that line, by its looks in all three formats; nothing where it is not found."""
+    """Return ":7" if a key is on line 7, matched by its looks in all three formats; "" if it is not found."""
     wanted = list(path)
     for number, line in enumerate(text.splitlines(), 1):
         found = re.match(r"""\s*\{?\s*(?:\[\s*)?["']?([\w.-]+)["']?\s*(\]|=|:)""", line)
@@ -198,8 +198,11 @@ def _line(text: str, path: tuple[str, ...]) -> str:
 
 
 def dumps(answers: Answers, old: str = "", name: str = DEFAULT_FILE) -> str:
-    """The TOML text: what was decided, nothing about the machine. Of an older text its comments, its order and the
-    keys that are not mgpu's stay. `name`: of the file. Raises MgpuError when the old text is no TOML."""
+    """Return the decisions as TOML, without anything about the machine.
+
+    Comments, order and unknown keys of the old text stay. `name`: the file. Raises MgpuError if the old text is not
+    TOML.
+    """
     if not old.strip() or _ours(old):
         return _fresh(answers, name)
     return _into(answers, old)
@@ -208,14 +211,14 @@ def dumps(answers: Answers, old: str = "", name: str = DEFAULT_FILE) -> str:
 def _fresh(answers: Answers, name: str) -> str:
     named = shlex.quote(name) if name.isprintable() else DEFAULT_FILE
     lines = [
-        f"# Answers of mgpu configure; safe to commit. Replay:  mgpu configure --yes --answers {named}",
+        f"# Answers for mgpu configure, safe to commit. Replay:  mgpu configure --yes --answers {named}",
         f"schema = {SCHEMA}",
         f'mgpu = "{__version__}"',
     ]
     for section in SECTIONS:
-        told = [key for key in KEYS if key.section == section and (key.name in answers.origins or key.name in _ALWAYS)]
-        if told:
-            lines += ["", f"[{section}]", *(_entry(key, answers) for key in told)]
+        keys_here = [k for k in KEYS if k.section == section and (k.name in answers.origins or k.name in _ALWAYS)]
+        if keys_here:
+            lines += ["", f"[{section}]", *(_entry(key, answers) for key in keys_here)]
     return "\n".join(lines) + "\n"
 
 
@@ -225,12 +228,12 @@ def _entry(key: Decision, answers: Answers) -> str:
     if key.name in ("params", "trainable") and answers.origins.get(key.name) == "probe":
         notes.append("read from the model")
     if key.name == "gpus" and answers.gpus is None:
-        notes.append('"auto" looks again on replay; 2 is how many, [0, 1, 3] which')
+        notes.append('"auto" detects them on replay; 2 means any two, [0, 1, 3] these')
     return f"{line:<22} # {notes[0]}" if notes else line
 
 
 def _literal(key: Decision, value: Any) -> str:
-    """A value in TOML, as people write it."""
+    """Return a value in TOML, as people write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -241,7 +244,7 @@ def _literal(key: Decision, value: Any) -> str:
 
 
 def _ours(text: str) -> bool:
-    """Whether nobody changed a text since mgpu wrote it, this version or another."""
+    """Return whether a text is unchanged since mgpu wrote it, in this version or another."""
     try:
         again = _fresh(loads(text, DEFAULT_FILE), DEFAULT_FILE)
     except MgpuError:
@@ -254,7 +257,7 @@ def _ours(text: str) -> bool:
 
 
 def _into(answers: Answers, old: str) -> str:
-    """The old text with the answers of now. What is no longer decided becomes "auto"; equal values stay as written."""
+    """Return the old text with the new answers. What is not decided becomes "auto"; equal values stay as written."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -284,20 +287,20 @@ def _into(answers: Answers, old: str) -> str:
 
 
 def save(path: Path, answers: Answers) -> str:
-    """Write the answers file; the sentence to show. What was there stays as a backup when it is replaced whole.
+    """Write the answers file and return the message to show. A file that is replaced as a whole is backed up.
 
-    Raises MgpuError when an answer holds a secret: the file is one to commit.
+    Raises MgpuError if an answer contains a secret, because the file is meant to be committed.
     """
     if held := [key.flag for key in KEYS if keys.holds_secret(key.name, answers[key.name])]:
         raise MgpuError(
-            f"--save-answers {path}: {', '.join(held)} holds a secret, and people share such a file.\n"
-            "Let the script read it from a file, or from its environment",
+            f"--save-answers {path}: {', '.join(held)} contains a secret, and answers files are shared.\n"
+            "Let the script read it from a file or from its environment",
             errors.USAGE,
         )
     old = ""
     if path.exists():
         if path.is_dir():
-            raise MgpuError(f"--save-answers {path}: a folder", errors.USAGE)
+            raise MgpuError(f"--save-answers {path}: is a folder", errors.USAGE)
         try:
             old = file_reading.read(path, most=MOST_BYTES).decode("utf-8")
         except OSError as error:
@@ -309,8 +312,8 @@ def save(path: Path, answers: Answers) -> str:
     except MgpuError:
         kept = files.back_up(path)
         files.write(path, dumps(answers, name=str(path)))
-        return f"Wrote {path}; what was there is no TOML and is kept as {kept}"
+        return f"Wrote {path} (backup: {kept}, which was not TOML)"
     if text == old:
-        return f"{path} already says this: left as it is."
+        return f"{path} is already up to date."
     files.write(path, text)
     return f"Wrote {path}"

@@ -1,6 +1,6 @@
-"""How large is an optimizer step, how many are in an epoch, and what does that mean for the learning rate?
+"""How large is an optimizer step, how many steps has an epoch, and what does that mean for the learning rate?
 
-accelerate stores none of it, except the accumulation for DeepSpeed: the rest becomes comments and notes for the script.
+accelerate stores none of this, except accumulation for DeepSpeed. The rest becomes comments and notes for the script.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Batch:
 
     per_gpu: int | None
     accumulate: int
-    decided: bool  # somebody said how to accumulate
+    decided: bool  # accumulation was decided
     effective: int | None
     steps: plan.Steps | None
     part: Part = field(default_factory=Part)
 
 
 def batch(answers: Answers, ranks: int, unit: str) -> Batch:
-    """Effective batch, accumulation, steps per epoch and learning rate."""
+    """Return effective batch, accumulation, steps per epoch and learning rate."""
     sizes = {f"batch per {unit}": "batch_per_gpu", **_SIZES}
     given = {words: answers[name] for words, name in sizes.items()}
-    problems = [f"{words} {size}: at least 1" for words, size in given.items() if size is not None and size < 1]
+    problems = [f"{words} {size}: must be at least 1" for words, size in given.items() if size is not None and size < 1]
     if problems:
         row = Setting("effective batch", "not possible", "-", problems[0], "batch_per_gpu")
         return Batch(None, 1, False, None, None, Part((row,), problems=tuple(problems)))
@@ -53,8 +53,8 @@ def batch(answers: Answers, ranks: int, unit: str) -> Batch:
     rows, notes = [_whole(answers, ranks, unit, accumulate, effective)], []
     if accumulate > 1:
         notes.append(
-            f"accelerate has no key for accumulation outside deepspeed_config: give your script "
-            f"Accelerator(gradient_accumulation_steps={accumulate})."
+            f"accelerate has no key for accumulation outside deepspeed_config. Use "
+            f"Accelerator(gradient_accumulation_steps={accumulate}) in your script."
         )
     steps = None
     if per is not None and answers.dataset_size is not None:
@@ -67,19 +67,17 @@ def batch(answers: Answers, ranks: int, unit: str) -> Batch:
 
 
 def _uneven(effective: int, per: int, ranks: int, unit: str) -> str:
-    said = f"effective batch {effective}: {per} per {unit} x {ranks} does not divide it"
-    kept = plan.keeping(effective, per, ranks)
+    problem = f"effective batch {effective} is not divisible by {per} per {unit} x {ranks}"
+    kept = plan.sizes_to_keep(effective, per, ranks)
     if kept is None:
-        return f"{said}, and no batch on {ranks} ranks does"
-    return f"{said}; {kept.per_gpu} per {unit} with accumulation {kept.accumulate} gives it"
+        return f"{problem}, nor by any batch on {ranks} ranks"
+    return f"{problem}; use {kept.per_gpu} per {unit} with accumulation {kept.accumulate}"
 
 
 def _whole(answers: Answers, ranks: int, unit: str, accumulate: int, effective: int | None) -> Setting:
     if effective is None:
         wanted = f"{answers.effective_batch} wanted: " if answers.effective_batch is not None else ""
-        return Setting(
-            "effective batch", f"{wanted}needs batch per {unit}", "-", "your script sets it", "batch_per_gpu"
-        )
+        return Setting("effective batch", f"{wanted}needs batch per {unit}", "-", "set in your script", "batch_per_gpu")
     times = f" x {accumulate}" if accumulate > 1 else ""
     text = f"{answers.batch_per_gpu} x {ranks}{times} = {effective}"
     origin = origin_of(answers, "batch_per_gpu")
@@ -92,23 +90,23 @@ def _epoch(answers: Answers, steps: plan.Steps) -> Setting:
     samples = quantities.count_text(answers.dataset_size or 0)
     why = f"{samples} samples"
     if steps.samples_repeated:
-        why += f", {steps.samples_repeated} seen twice"
+        why += f", {steps.samples_repeated} repeated"
     if steps.samples_dropped:
         why += f", {steps.samples_dropped} left out"
     if steps.last_partial:
-        why += ", the last step is smaller"
+        why += ", last step is smaller"
     text = f"{steps.optimizer_steps:,}" + (f" x {answers.epochs} epochs" if answers.epochs else "")
     return Setting("steps per epoch", text, origin_of(answers, "dataset_size"), why, "dataset_size")
 
 
 def _rate(answers: Answers, effective: int | None, steps: plan.Steps | None, ranks: int) -> Part:
-    """The note about the learning rate: its row, the rules as options, and which one holds."""
+    """Return the learning rate note: its row, the rules as options, and the rule in effect."""
     if answers.lr is None:
         return Part()
     label, origin, given = "learning rate note", origin_of(answers, "lr"), quantities.rate_text(answers.lr)
     if effective is None or answers.lr_ref_batch is None:
-        lacks = "the batch it was tuned at" if effective is not None else "the effective batch"
-        return Part((Setting(label, given, origin, f"{lacks} is not known", "lr"),))
+        lacks = "the batch it was tuned for" if effective is not None else "the effective batch"
+        return Part((Setting(label, given, origin, f"{lacks} is unknown", "lr"),))
     optimizer = "adamw" if answers.optimizer == "auto" else answers.optimizer
     try:
         rates = plan.rates(answers.lr, answers.lr_ref_batch, effective, optimizer)
@@ -125,7 +123,7 @@ def _rate(answers: Answers, effective: int | None, steps: plan.Steps | None, ran
     rate = wanted or next(rate for rate in rates if rate.suggested)
     by: Origin = "rule" if wanted is None else origin_of(answers, "lr_rule")
     why = f"{_RULES[rate.rule]} from {given} at batch {answers.lr_ref_batch}"
-    notes = [f"The learning rate is your script's: {texts[rate.rule]} is where to begin, not a promise."]
+    notes = [f"Set the learning rate in your script: {texts[rate.rule]} is a starting point."]
     if warm := plan.warm_up(rate.rule, effective / answers.lr_ref_batch):
         notes.append(warm)
     if steps is not None and ranks > 1:

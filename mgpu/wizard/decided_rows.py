@@ -1,4 +1,4 @@
-"""Which rows does the review get for decisions that no part of the proposal shows? Pure."""
+"""Which rows does the review have for decisions that no part of the proposal shows? Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mgpu.wizard.answers import Answers, shown
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.proposal_types import Setting, origin_of
 
-WIDTH: Final = 44  # of a row's text
+WIDTH: Final = 44  # characters of a row's text
 
 
 def rows_of(answers: Answers, decisions: Iterable[Decision]) -> list[Setting]:
-    """A row for each decision that has a label and was made."""
+    """Return a row for each decision that has a label and was made."""
     decided = [one for one in decisions if one.label and answers[one.name] not in (None, "auto")]
     return [
         Setting(one.label, shown(one.name, answers[one.name])[:WIDTH], origin_of(answers, one.name), one.why, one.name)

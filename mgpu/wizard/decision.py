@@ -1,4 +1,4 @@
-"""What is one decision of the wizard: its option and other names, its question, and when it is asked? Data."""
+"""What makes up one decision of the wizard: its option, its question, and when it is asked? Data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mgpu.wizard.proposal_types import Proposal
 
 Mode = Literal["quick", "guided"]
-# The lines that follow from an answer: of the question, the answers, what is proposed, and a width (0: sentences).
+# Lines with the consequences of an answer, from the question's name, answers, proposal and width (0: sentences).
 Panel = Callable[[str, "Answers", "Proposal", int], list[str]]
 
 
@@ -26,12 +26,12 @@ class Case:
     mode: Mode
     answers: Answers
     proposal: Proposal
-    able: Sequence[str]  # the choices of its menu that are possible
+    able: Sequence[str]  # the possible choices of its menu
     became_impossible: bool  # its decided answer is no longer possible
 
     @property
     def size_known(self) -> bool:
-        """Whether the size of the model is decided."""
+        """Whether the model size is decided."""
         return self.answers.params is not None or self.answers.model is not None
 
     @property
@@ -40,39 +40,39 @@ class Case:
         return self.proposal.chosen.get("strategy") in SPLITTING
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # each method more is time at the start of a command
+@dataclass(frozen=True, eq=False, repr=False)  # each further method costs time at the start of a command
 class Decision:
-    """One thing that can be decided: a field of Answers, every name it has outside, and the question that asks it."""
+    """One thing to decide: a field of Answers, its names in options and files, and the question that asks for it."""
 
     name: str  # the field
-    section: str  # the table of an answers file
+    section: str  # its table in an answers file
     metavar: str
-    help: str  # of the option
+    help: str  # help of the option
     read: Callable[[object], Any]  # raises ValueError: what is allowed, as a clause
     _: KW_ONLY
-    key: str = ""  # in its table of an answers file; "": the name
+    key: str = ""  # its key in the table of an answers file; "": the name
     show: Callable[[Any], str] = str  # a value as the user would type it
     settles: tuple[str, ...] = ()  # deciding it resets what a weaker source decided for these
-    excludes: tuple[str, str] | None = None  # what cannot be given together with it, and why
-    in_config: bool = False  # the accelerate config contains it; the first lines of the file repeat all others
-    needed: bool = False  # no machine can provide it: reported as missing if no one can be asked
+    excludes: tuple[str, str] | None = None  # a decision that cannot be combined with it, and why
+    in_config: bool = False  # the accelerate config stores it; the comment at the top of the file stores all others
+    needed: bool = False  # cannot be detected: reported as missing if no question can be asked
     # The question. {unit} and {ranks} are replaced by the values of the proposal.
-    text: str = ""  # "": it is never asked
-    info: str = ""  # help: what it means, why this default, when to change it
-    hint: str = ""  # how an answer is written: shown while nothing is typed
-    menu: bool = False  # the proposal has the choices
-    choices: tuple[tuple[str, str], ...] = ()  # they are always these
-    many: bool = False  # several choices are marked
-    probed: bool = False  # accepting the proposed value decides nothing
-    skips: bool = False  # it may stay without an answer
-    panel: Panel | None = None  # None: the rows of the review that it decides
-    # When it is asked. The files of `topics/` have the questions in the order of a walk.
-    walk: Mode | Literal[""] = ""  # the shortest walk that asks it; "": only its row of the review does
+    text: str = ""  # "": never asked
+    info: str = ""  # help: its meaning, the reason for the default, when to change it
+    hint: str = ""  # example of an answer, shown while nothing is typed
+    menu: bool = False  # the proposal provides the choices
+    choices: tuple[tuple[str, str], ...] = ()  # fixed choices
+    many: bool = False  # several choices can be selected
+    probed: bool = False  # accepting the proposed value leaves it undecided
+    skips: bool = False  # it may be skipped
+    panel: Panel | None = None  # None: the review rows that it decides
+    # When it is asked. The files in `topics/` list the questions in the order of a walk.
+    walk: Mode | Literal[""] = ""  # the shortest walk that asks it; "": only its row in the review does
     applies: Callable[[Case], bool] = lambda case: True  # must not depend on the answer to the question itself
-    together: tuple[str, ...] = ()  # questions that its row of the review asks as well
-    label: str = ""  # of its row in the review, if no part of the proposal makes one …
-    why: str = ""  # … and what that row says besides the value
-    row: str = ""  # the row of the review that shows it, if it is the row of another decision
+    together: tuple[str, ...] = ()  # questions that its row in the review also asks
+    label: str = ""  # label of its row in the review, if no part of the proposal adds one …
+    why: str = ""  # … and the reason that this row shows
+    row: str = ""  # the decision whose review row shows it, if that is another one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name)

@@ -13,20 +13,20 @@ from mgpu.snapshot import Gpu, Snapshot, Visible
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of
 
-CPU_RANKS: Final = 2  # the smallest run in which ranks must really talk to each other
-_FREE_SHARE: Final = 0.9  # a GPU with less of its memory free is in use
+CPU_RANKS: Final = 2  # the smallest run in which ranks communicate
+_FREE_SHARE: Final = 0.9  # a GPU with a smaller share of its memory free is in use
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What the ranks of one machine run on."""
+    """The GPUs or CPU ranks of one node."""
 
-    gpus: tuple[Gpu, ...]  # used ones, in the order of the ranks; empty with CPU ranks
-    ranks: int  # on this machine
+    gpus: tuple[Gpu, ...]  # the GPUs to use, in the order of the ranks; empty with CPU ranks
+    ranks: int  # on this node
     part: Part
     mig: bool = False
-    first: bool = True  # local rank i runs on the GPU NVML calls i
-    gpu_ids: str | None = None  # what CUDA_VISIBLE_DEVICES must be for them; None: as it is
+    first: bool = True  # local rank i runs on the GPU with NVML index i
+    gpu_ids: str | None = None  # the CUDA_VISIBLE_DEVICES they need; None: no change
 
     @property
     def cpu(self) -> bool:
@@ -35,37 +35,37 @@ class Devices:
 
     @property
     def memory_bytes(self) -> int | None:
-        """What a run finds on the smallest GPU when nobody else uses it; None: one does not tell."""
+        """Usable memory of the smallest GPU, with no other process on it; None if one is unknown."""
         sizes = [usable_bytes(gpu) for gpu in self.gpus]
         return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """Of the weakest GPU; None: one does not tell."""
+        """The lowest compute capability; None if one is unknown."""
         known = [gpu.compute_capability for gpu in self.gpus if gpu.compute_capability]
         return min(known) if known and len(known) == len(self.gpus) else None
 
 
 def usable_bytes(gpu: Gpu) -> int | None:
-    """The memory of a GPU less what driver and firmware keep."""
+    """Return the memory of a GPU minus what driver and firmware reserve, in bytes."""
     return None if gpu.memory_total_bytes is None else gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0)
 
 
 def devices(snapshot: Snapshot, answers: Answers) -> Devices:
-    """The GPUs of the run. Raises MgpuError when the machine cannot be configured for at all, with the reason."""
-    found, mig = _found(snapshot)
+    """Return the GPUs of the run. Raises MgpuError with the reason if the machine is not supported."""
+    found, mig = _usable_gpus(snapshot)
     if not found:
         return _cpu_ranks(answers)
     options = tuple(_option(gpu) for gpu in found)
     picked, problems = _picked(found, answers.gpus, mig)
-    if answers.origins.get("gpus") == "file":  # nobody typed the flag that the sentence names
-        problems = tuple(f"{problem}. The file asks for it; --gpus auto takes what is here" for problem in problems)
+    if answers.origins.get("gpus") == "file":  # the user did not type the flag in the message
+        problems = tuple(f"{problem}. The file requests it; --gpus auto uses what is here" for problem in problems)
     busy = [gpu for gpu in picked if _busy(gpu)]
-    notes = [f"GPU {gpu.index} is in use now: {_busy(gpu)}." for gpu in busy]
+    notes = [f"GPU {gpu.index} is in use: {_busy(gpu)}." for gpu in busy]
     if mig:
-        notes.append("A MIG instance is one device: NCCL does not join several of them.")
+        notes.append("A MIG instance is a single device: NCCL cannot combine several.")
     if len({gpu.name for gpu in picked}) > 1:
-        notes.append("The GPUs are not alike: every step waits for the slowest, and the smallest sets the batch.")
+        notes.append("The GPUs differ: every step waits for the slowest, and the smallest memory limits the batch.")
     ranks = len(picked)
     keys: dict[str, object] = {"num_processes": ranks}
     visible = snapshot.visible
@@ -75,10 +75,10 @@ def devices(snapshot: Snapshot, answers: Answers) -> Devices:
     if gpu_ids is not None:
         keys["gpu_ids"] = gpu_ids
         notes.append(
-            f"gpu_ids names GPUs of this machine; accelerate puts it in place of {_mask(visible)} at every launch."
+            f"gpu_ids refers to GPUs of this machine. accelerate replaces {_mask(visible)} with it at every launch."
         )
     origin, why = _origin(answers, found, picked, wanted=is_target(snapshot))
-    setting = Setting("GPUs", _who(picked, mig), origin, why, "gpus", keys)
+    setting = Setting("GPUs", _gpus_text(picked, mig), origin, why, "gpus", keys)
     chosen = {"gpus": ",".join(str(gpu.index) for gpu in picked)}
     part = Part((setting,), {"gpus": options}, chosen, problems, tuple(notes))
     in_order = [gpu.index for gpu in picked] == list(range(ranks)) and visible.value is None
@@ -89,18 +89,17 @@ def _mask(visible: Visible) -> str:
     return "CUDA_VISIBLE_DEVICES" if visible.value is None else f"CUDA_VISIBLE_DEVICES={visible.value}"
 
 
-def _found(snapshot: Snapshot) -> tuple[tuple[Gpu, ...], bool]:
-    """The GPUs a run could use, in CUDA's order, and whether it is a MIG instance; none where there is no NVIDIA GPU at
-    all."""
+def _usable_gpus(snapshot: Snapshot) -> tuple[tuple[Gpu, ...], bool]:
+    """Return the GPUs a run could use, in CUDA's order, and whether that is a MIG instance; empty without GPUs."""
     driver = snapshot.driver
     if driver is None or snapshot.gpus is None or snapshot.visible is None:
         gap = snapshot.gap("driver" if driver is None else "gpus")
-        raise MgpuError(f"the GPUs of this machine are not known: {gap.reason}\n  mgpu doctor  says more", NOT_READY)
+        raise MgpuError(f"cannot read the GPUs of this machine: {gap.reason}\n  mgpu doctor  shows more", NOT_READY)
     if not driver.any_gpu:
         return (), False
     if driver.nvml_error is not None:
-        why = f"this machine has NVIDIA GPUs, and its driver does not answer ({driver.nvml_error})."
-        raise MgpuError(f"{why}\n  mgpu doctor  says what to do", NOT_READY)
+        why = f"this machine has NVIDIA GPUs, but the driver does not respond ({driver.nvml_error})."
+        raise MgpuError(f"{why}\n  mgpu doctor  shows how to fix it", NOT_READY)
     by_index = {gpu.index: gpu for gpu in snapshot.gpus}
     lost = [gpu for gpu in snapshot.gpus if gpu.lost]
     usable = [by_index[index] for index in snapshot.visible.gpus if index in by_index and not by_index[index].lost]
@@ -108,16 +107,16 @@ def _found(snapshot: Snapshot) -> tuple[tuple[Gpu, ...], bool]:
         return (instance,), True
     if not usable:
         raise MgpuError(
-            f"none of the {len(snapshot.gpus)} GPUs can be used "
+            f"none of the {len(snapshot.gpus)} GPUs is usable "
             f"(CUDA_VISIBLE_DEVICES={snapshot.visible.value!r}, {len(lost)} lost).\n"
-            "  mgpu doctor  says what to do",
+            "  mgpu doctor  shows how to fix it",
             NOT_READY,
         )
     return tuple(usable), False
 
 
 def _mig_instance(snapshot: Snapshot) -> Gpu | None:
-    """The first MIG instance that is visible, as a GPU; its memory as torch sees it, where torch was asked."""
+    """Return the first visible MIG instance as a GPU, with the memory that torch reports, if torch was queried."""
     visible, runtime = snapshot.visible, snapshot.torch_runtime
     if visible is None or visible.mig is None:
         return None
@@ -134,10 +133,10 @@ def _mig_instance(snapshot: Snapshot) -> Gpu | None:
 def _cpu_ranks(answers: Answers) -> Devices:
     problems: tuple[str, ...] = ()
     if answers.gpus not in (None, 0):
-        asked = answers.gpus if isinstance(answers.gpus, int) else ",".join(map(str, answers.gpus or ()))
-        problems = (f"--gpus {asked}: this machine has no NVIDIA GPU (0 means CPU ranks)",)
+        wanted = answers.gpus if isinstance(answers.gpus, int) else ",".join(map(str, answers.gpus or ()))
+        problems = (f"--gpus {wanted}: this machine has no NVIDIA GPU (0 means CPU ranks)",)
     origin: Origin = origin_of(answers, "gpus") if answers.gpus == 0 else "rule"
-    text, why = f"{CPU_RANKS} on the CPU", "no NVIDIA GPU here: two CPU ranks, over gloo"
+    text, why = f"{CPU_RANKS} on the CPU", "no NVIDIA GPU here: two CPU ranks with gloo"
     setting = Setting("ranks", text, origin, why, None, {"num_processes": CPU_RANKS})
     return Devices((), CPU_RANKS, Part((setting,), problems=problems))
 
@@ -145,18 +144,18 @@ def _cpu_ranks(answers: Answers) -> Devices:
 def _picked(
     found: tuple[Gpu, ...], wanted: int | tuple[int, ...] | None, mig: bool
 ) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """The GPUs of an answer, and what is wrong with it."""
+    """Return the GPUs of an answer, and its problems."""
     idle = tuple(gpu for gpu in found if not _busy(gpu))
     if wanted is None:
         return idle or found, ()
     if isinstance(wanted, int):
         if wanted == 0:
             return found, (
-                "--gpus 0: this machine has NVIDIA GPUs, and accelerate would use them. Rehearse on the CPU with  mgpu "
-                "smoke-test --cpu 2",
+                "--gpus 0: this machine has NVIDIA GPUs, and accelerate would use them. To rehearse on the CPU, run  "
+                "mgpu smoke-test --cpu 2",
             )
         if not 0 < wanted <= len(found):
-            here = "1 is visible and answers" if len(found) == 1 else f"{len(found)} are visible and answer"
+            here = "1 GPU is usable here" if len(found) == 1 else f"{len(found)} GPUs are usable here"
             return found, (f"--gpus {wanted}: {here}",)
         taken = [*idle, *(gpu for gpu in found if gpu not in idle)][:wanted]
         return tuple(gpu for gpu in found if gpu in taken), ()
@@ -164,11 +163,11 @@ def _picked(
     missing = [index for index in wanted if index not in by_index]
     if missing or not wanted:
         there = ", ".join(str(gpu.index) for gpu in found)
-        said = f"GPU {missing[0]} is not visible, or does not answer" if missing else "no GPU is chosen"
-        return found, (f"--gpus {','.join(map(str, wanted))}: {said} (here: {there})",)
+        why = f"GPU {missing[0]} is not visible or does not respond" if missing else "no GPU is selected"
+        return found, (f"--gpus {','.join(map(str, wanted))}: {why} (usable: {there})",)
     if len(set(wanted)) < len(wanted):
-        return found, (f"--gpus {','.join(map(str, wanted))}: a GPU stands twice, and two ranks cannot share one",)
-    return tuple(gpu for gpu in found if gpu.index in wanted), ()  # in CUDA's order, as people count ranks
+        return found, (f"--gpus {','.join(map(str, wanted))}: a GPU is listed twice, and two ranks cannot share one",)
+    return tuple(gpu for gpu in found if gpu.index in wanted), ()  # in CUDA's order, the order of the ranks
 
 
 def _origin(answers: Answers, found: Sequence[Gpu], picked: Sequence[Gpu], *, wanted: bool) -> tuple[Origin, str]:
@@ -186,7 +185,7 @@ def _origin(answers: Answers, found: Sequence[Gpu], picked: Sequence[Gpu], *, wa
     return "probe", f"{here}, 1 process per GPU"
 
 
-def _who(gpus: Sequence[Gpu], mig: bool) -> str:
+def _gpus_text(gpus: Sequence[Gpu], mig: bool) -> str:
     names = list(dict.fromkeys(gpu.name or "unnamed GPU" for gpu in gpus))
     if len(names) == 1:
         return f"{len(gpus)} x {names[0]}{' (MIG)' if mig else ''}"
@@ -199,7 +198,7 @@ def _short(name: str) -> str:
 
 
 def cuda_number(gpu: Gpu, visible: Visible) -> str:
-    """What CUDA_VISIBLE_DEVICES must say for this GPU: its entry in the present mask, or its place without one."""
+    """Return the entry of CUDA_VISIBLE_DEVICES for this GPU: that of the current mask, or its index without one."""
     place = visible.gpus.index(gpu.index)
     if visible.value is None:
         return str(place)
@@ -208,7 +207,7 @@ def cuda_number(gpu: Gpu, visible: Visible) -> str:
 
 
 def _busy(gpu: Gpu) -> str | None:
-    """Who uses a GPU, when somebody does."""
+    """Return who uses a GPU; None if it is idle."""
     running = [process for process in gpu.processes or () if process.kind == "compute"]
     if running:
         first = running[0]

@@ -1,7 +1,7 @@
-"""Where is a half-answered wizard kept, so that Ctrl-C or a lost connection costs nothing?
+"""Where are the answers of an unfinished session saved, in case of Ctrl-C or a lost connection?
 
 One draft for each project folder, under $XDG_STATE_HOME/mgpu/drafts, readable by its owner only, replaced in one step
-after every answer. A draft that cannot be read is set aside, never an obstacle.
+after every answer. A damaged draft is renamed and never blocks a new session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIELDS = frozenset(key.name for key in decisions.KEYS)
 
 
 def path_of(folder: Path, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The draft of a project folder: its name, and a few digits of its whole path. None if no state can be kept."""
+    """Return the path of a folder's draft (its name and a short hash); None if no state can be saved."""
     whole = os.fsencode(folder.resolve())
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-.") or "project"
     try:
@@ -44,7 +44,7 @@ def path_of(folder: Path, environ: Mapping[str, str] = os.environ) -> Path | Non
 
 
 def save(path: Path | None, state: State) -> bool:
-    """Keep a state; False when the folder does not let us. Losing a draft must not end the questions."""
+    """Save a state; return False on failure, because a lost draft must not stop the questions."""
     if path is None:
         return False
     try:
@@ -57,7 +57,7 @@ def save(path: Path | None, state: State) -> bool:
 
 
 def load(path: Path | None) -> tuple[State | None, str]:
-    """The state that was kept, or None; and a sentence when a draft had to be set aside."""
+    """Return the saved state, or None; and a message if a draft could not be read."""
     if path is None:
         return None, ""
     try:
@@ -71,18 +71,18 @@ def load(path: Path | None) -> tuple[State | None, str]:
         with contextlib.suppress(OSError):
             path.replace(aside)
         words = error.message if isinstance(error, MgpuError) else reason(error)
-        return None, f"the draft could not be understood ({words}); it is set aside as {aside}"
+        return None, f"the draft is damaged ({words}) and was moved to {aside}"
 
 
 def drop(path: Path | None) -> None:
-    """Forget a draft; one that is not there is forgotten already."""
+    """Delete a draft, if there is one."""
     if path is not None:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def saved_at(path: Path | None) -> str:
-    """When a draft was last saved, for the menu: 10:42, or the day when it is not of today."""
+    """Return when a draft was last saved, for the menu: 10:42, or the date if it was not today."""
     if path is None:
         return ""
     try:
@@ -93,9 +93,9 @@ def saved_at(path: Path | None) -> str:
 
 
 def dumps(state: State) -> str:
-    """A state as TOML."""
+    """Return a state as TOML."""
     lines = [
-        "# What was answered so far to mgpu configure. Forget it: mgpu configure --fresh",
+        "# Saved answers of an unfinished mgpu configure. Discard: mgpu configure --fresh",
         f"schema = {_SCHEMA}",
         f"step = {_quoted(state.step)}",
         f"mode = {_quoted(state.mode)}",
@@ -109,7 +109,7 @@ def dumps(state: State) -> str:
     ]
     secret = {name for name in _FIELDS if decisions.holds_secret(name, state.answers[name])}  # asked again
     kept = [name for name in sorted(_FIELDS - secret) if name in state.answers.origins]
-    # A value that belongs to another decision (the size of a model that was looked up) is kept with it.
+    # A value that came with another decision (the size of a model that was looked up) is saved with it.
     kept += [n for n in sorted(_FIELDS - secret) if n not in kept and state.answers[n] not in (None, "auto")]
     lines += [f"{name} = {_quoted(decisions.shown(name, state.answers[name]))}" for name in kept]
     lines += [
@@ -125,27 +125,27 @@ def dumps(state: State) -> str:
 
 
 def loads(text: str) -> State:
-    """The state in a text. Raises ValueError for anything that `dumps` does not write."""
+    """Read a state from text. Raises ValueError for anything that `dumps` does not write."""
     tree = toml_of(text)
     if tree.get("schema") != _SCHEMA:
-        raise ValueError(f"its schema is {clipped(repr(tree.get('schema')))}, not {_SCHEMA}")
+        raise ValueError(f"schema {clipped(repr(tree.get('schema')))}, expected {_SCHEMA}")
     answers, origins = tree.get("answers", {}), tree.get("origins", {})
     asked = tree.get("asked", [])
     words = [tree.get(name, "") for name in ("step", "mode", "editing", "output", "source")]
     if not isinstance(asked, list) or not all(isinstance(word, str) for word in (*words, *asked)):
-        raise ValueError("it is not what mgpu wrote")
+        raise ValueError("not written by mgpu")
     step, mode, editing, output, source = words
     steps = (*flow.QUESTIONS, *flow.SCREENS, *flow.ENDS)
     if step not in steps or mode not in ("quick", "guided") or not set(asked) <= set(flow.QUESTIONS):
-        raise ValueError("it names a question that mgpu does not ask")
+        raise ValueError("unknown question")
     if editing not in ("", flow.FILE, *flow.QUESTIONS) or (
         editing and step not in flow.QUESTIONS and step != flow.FILE
     ):
-        raise ValueError("it names a row that the review does not have")
+        raise ValueError("unknown row of the review")
     if not isinstance(answers, dict) or not isinstance(origins, dict) or not set(answers) | set(origins) <= _FIELDS:
-        raise ValueError("it holds an answer that mgpu does not know")
+        raise ValueError("unknown answer")
     if not all(origin in get_args(Origin) for origin in origins.values()):
-        raise ValueError("it names a source that mgpu does not know")
+        raise ValueError("unknown source of an answer")
     values: dict[str, Any] = {name: decisions.parse(name, value) for name, value in answers.items()}
     found = Answers(**values, source=source, origins=origins)
     walk: Mode = "guided" if mode == "guided" else "quick"
@@ -153,14 +153,14 @@ def loads(text: str) -> State:
 
 
 def resume(path: Path | None) -> State:
-    """The draft that `--resume` asks for. Raises MgpuError when there is none."""
+    """Return the draft for `--resume`. Raises MgpuError if there is none."""
     state, trouble = load(path)
     if state is None:
-        raise MgpuError(trouble or "there is no draft for this folder\n  mgpu configure  begins one", errors.USAGE)
+        raise MgpuError(trouble or "there is no draft for this folder\n  mgpu configure  starts one", errors.USAGE)
     return state
 
 
 def _quoted(text: str) -> str:
-    """A TOML string: JSON's escapes are TOML's too, but for DEL and what is no text."""
+    """Return a TOML string: JSON's escapes are valid in TOML, except for DEL and surrogates."""
     plain = text.encode("utf-8", "replace").decode("utf-8").replace("\x7f", "?")
     return json.dumps(plain, ensure_ascii=False)

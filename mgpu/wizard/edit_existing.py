@@ -1,6 +1,6 @@
-"""Which decisions does an existing config hold, and what must change in it for others?
+"""Which decisions does an existing config contain, and which edits does it need for different ones?
 
-The file is changed in place: what mgpu does not know of, and what it knows of and nobody asked to change, stays.
+The file is changed in place: keys unknown to mgpu, and keys that no decision changes, stay as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _THREADS: Final = "--num_cpu_threads_per_process"
 _TYPES: Final = ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED")
 # fmt: off
-# Keys that follow from an answer. Of a section's other keys, one that stands in the file stays as it is.
+# Keys that follow from an answer. Other keys of a section stay as they are if the file has them.
 _ANSWERED: Final = frozenset(
     {
         "fsdp_config.fsdp_version", "fsdp_config.fsdp_offload_params", "deepspeed_config.zero_stage",
@@ -29,17 +29,17 @@ _ANSWERED: Final = frozenset(
         "deepspeed_config.offload_param_device", "dynamo_config.dynamo_backend", "fp8_config.fp8_backend",
     }
 )
-# What only FSDP1 reads; with version 2 these keys do nothing, or are refused.
+# Keys that only FSDP1 reads; with version 2 they have no effect, or are rejected.
 _FSDP1: Final = (
     "sharding_strategy", "backward_prefetch", "forward_prefetch", "sync_module_states", "use_orig_params",
 )
-# What FSDP2 has instead of a sharding strategy; accelerate's to-fsdp2 command turns it into the same.
+# FSDP2's replacement for a sharding strategy, as accelerate's to-fsdp2 command converts it.
 _RESHARD: Final = {
     "FULL_SHARD": True, "SHARD_GRAD_OP": False, "NO_SHARD": False, "HYBRID_SHARD": True, "HYBRID_SHARD_ZERO2": False,
 }
-# … of which one kind is as good as another: nvme is offload, EAGER is compiled.
+# Keys whose existing kind is kept if it is on: nvme counts as offload, EAGER as compiled.
 _KINDS: Final = ("offload_optimizer_device", "offload_param_device", "dynamo_backend", "fp8_backend")
-# What has a meaning only with the other value of an answer, and goes with it.
+# Keys that only make sense with another value of an answer, and are deleted with it.
 _ONLY_THERE: Final = ("zero3_init_flag", "zero3_save_16bit_model", "deepspeed_multinode_launcher")
 _NUMBERED: Final = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")  # 1, 2 …
 _PREFIX: Final = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
@@ -52,16 +52,16 @@ _TOP: Final = (
 
 
 def answers_from(config: Config, snapshot: Snapshot | None = None) -> Answers:
-    """The decisions in a file. Raises MgpuError for a kind of run that mgpu does not write.
+    """Return the decisions in a file. Raises MgpuError for a kind of run that mgpu does not write.
 
-    `snapshot`: the machine it is edited on; where that has no GPU, ranks for GPUs are the file's, not a decision.
+    `snapshot`: the machine it is edited on; if it has no GPU, the file's number of GPUs is not a decision.
     """
     values = config.values
     kind = config.distributed_type
     if kind not in _TYPES or config.on_cpu:
-        said = "use_cpu" if kind in _TYPES else f"distributed_type {clipped(kind or 'missing', 60)}"
+        setting = "use_cpu" if kind in _TYPES else f"distributed_type {clipped(kind or 'missing', 60)}"
         raise MgpuError(
-            f"{config.path}: {said} is not something mgpu edits; it knows {', '.join(_TYPES)}"
+            f"{config.path}: mgpu cannot edit a config with {setting}, only with {', '.join(_TYPES)}"
             + below(shell("mgpu configure --validate {:path}", config.path), "check it")
             + "\n  mgpu configure -o OTHER.yaml              write another file",
             REFUSED,
@@ -95,7 +95,7 @@ def _gpus(config: Config, snapshot: Snapshot | None) -> int | tuple[int, ...] | 
 
 
 def _strategy(config: Config) -> dict[str, str]:
-    """strategy and offload, as far as the type decides them. FSDP1 becomes FSDP2: mgpu writes no other."""
+    """Return strategy and offload, if the type decides them. FSDP1 becomes FSDP2, as mgpu writes no other."""
     values, kind = config.values, config.distributed_type
     if kind == "FSDP":
         offload = _of(values, "fsdp_config", "fsdp_offload_params")
@@ -107,9 +107,9 @@ def _strategy(config: Config) -> dict[str, str]:
     stage, offloaded = section.get("zero_stage", 2), section.get("offload_optimizer_device")
     if config.deepspeed_file is not None:
         if not config.deepspeed_file.exists or config.deepspeed_file.fault:
-            why = config.deepspeed_file.fault or "it is not there, seen from the folder you are in"
+            why = config.deepspeed_file.fault or "it does not exist, relative to the current folder"
             raise MgpuError(
-                f"{config.path} leaves its decisions to {config.deepspeed_file.path}, which cannot be read: {why}",
+                f"{config.path} refers to {config.deepspeed_file.path}, which cannot be read: {why}",
                 REFUSED,
             )
         zero = config.deepspeed_file.values.get("zero_optimization")
@@ -118,7 +118,7 @@ def _strategy(config: Config) -> dict[str, str]:
         stage = zero.get("stage", 0)
         offloaded = optimizer.get("device") if isinstance(optimizer, dict) else None
     if str(stage) not in ("1", "2", "3"):
-        raise MgpuError(f"{config.path}: ZeRO stage {stage} is not something mgpu edits; it knows 1, 2 and 3", REFUSED)
+        raise MgpuError(f"{config.path}: mgpu cannot edit a config with ZeRO stage {stage}, only 1, 2 and 3", REFUSED)
     return {"strategy": f"zero{stage}", "offload": "cpu" if offloaded in ("cpu", "nvme") else "none"}
 
 
@@ -143,7 +143,7 @@ def _true(value: Any) -> bool:
 
 
 def _spelled(section: Any, name: str, key: str) -> str:
-    """How the file spells a key of a section: accelerate takes some without their prefix."""
+    """Return how the file spells a key of a section: accelerate accepts some without their prefix."""
     short = key.removeprefix(_PREFIX.get(name, "\0"))
     return short if isinstance(section, dict) and short in section and key not in section else key
 
@@ -153,33 +153,33 @@ def _of(values: Mapping[str, Any], name: str, key: str) -> Any:
     return section.get(_spelled(section, name, key)) if isinstance(section, dict) else None
 
 
-# ---- what must change
+# ---- edits
 
 
 def changed(config: Config, proposal: Proposal) -> tuple[Edit, ...]:
-    """The edits that make the file say what the proposal says; none where it does."""
+    """Return the edits that turn the file's settings into the proposal's; empty if they are the same."""
     return tuple(_edits(config.values, proposal.values, config.deepspeed_file is not None))
 
 
 def converted(config: Config, proposal: Proposal) -> tuple[str, ...]:
-    """What the edits make another thing of, besides what was decided: an FSDP1 file becomes FSDP2."""
+    """Return notes about conversions that the user did not decide: an FSDP1 file becomes FSDP2."""
     section = config.values.get("fsdp_config")
-    if config.distributed_type != "FSDP" or proposal.values["distributed_type"] != "FSDP" or not _first(section):
+    if config.distributed_type != "FSDP" or proposal.values["distributed_type"] != "FSDP" or not _is_fsdp1(section):
         return ()
     strategy = _sharding(section)
-    told = [
-        f"This file was FSDP1 and becomes FSDP2, the only one mgpu writes: {strategy} becomes "
-        f"fsdp_reshard_after_forward: {str(_RESHARD[strategy]).lower()}, and keys that only FSDP1 reads go."
+    notes = [
+        f"This file was FSDP1 and becomes FSDP2, the only version mgpu writes: {strategy} becomes "
+        f"fsdp_reshard_after_forward: {str(_RESHARD[strategy]).lower()}, and FSDP1-only keys are removed."
     ]
     if strategy.startswith("HYBRID"):
-        told.append(f"{strategy} kept a copy for each machine. FSDP2 splits over all GPUs: copies need a device mesh.")
+        notes.append(f"{strategy} kept a copy per node. FSDP2 splits over all GPUs: copies need a device mesh.")
     if strategy == "NO_SHARD":
-        told.append("NO_SHARD kept a full copy on each GPU, and FSDP2 splits it: --strategy ddp keeps copies.")
-    return tuple(told)
+        notes.append("NO_SHARD kept a full copy on each GPU. FSDP2 splits the model; --strategy ddp keeps copies.")
+    return tuple(notes)
 
 
 def out_of_reach(config: Config, proposal: Proposal) -> tuple[str, ...]:
-    """Keys of the DeepSpeed file that say something else than what was decided: mgpu does not change that file."""
+    """Return keys of the DeepSpeed file that differ from the decisions, because mgpu does not change that file."""
     file = config.deepspeed_file
     if file is None or proposal.values["distributed_type"] != "DEEPSPEED":
         return ()
@@ -198,17 +198,17 @@ def out_of_reach(config: Config, proposal: Proposal) -> tuple[str, ...]:
 
 
 def _enabled(values: Mapping[str, Any]) -> str:
-    """The precision a DeepSpeed file turns on."""
+    """Return the precision that a DeepSpeed file enables."""
     return next((name for name in ("bf16", "fp16") if _true(_of(values, name, "enabled"))), "no")
 
 
-def _first(section: Any) -> bool:
-    """Whether accelerate reads these settings as FSDP1's, which it does without a version."""
+def _is_fsdp1(section: Any) -> bool:
+    """Return whether accelerate reads these settings as FSDP1, which it does without a version."""
     return str(_of({"fsdp_config": section}, "fsdp_config", "fsdp_version")) != "2"
 
 
 def _sharding(section: Any) -> str:
-    """The sharding strategy of FSDP1, by its name; accelerate's own wizard writes it where FSDP2 keeps a truth."""
+    """Return FSDP1's sharding strategy by name; accelerate's wizard writes it to a key that is a boolean in FSDP2."""
     for key in ("fsdp_sharding_strategy", "fsdp_reshard_after_forward"):
         given = str(_of({"fsdp_config": section}, "fsdp_config", key)).upper()
         name = dict(zip("12345", _NUMBERED, strict=True)).get(given, given)
@@ -220,12 +220,12 @@ def _sharding(section: Any) -> str:
 def _edits(old: Mapping[str, Any], new: Mapping[str, Any], by_deepspeed_file: bool) -> Iterator[Edit]:
     both = by_deepspeed_file and new["distributed_type"] == "DEEPSPEED"
     for key in _TOP:
-        if both and key == "mixed_precision":  # the DeepSpeed file says it, and accelerate refuses it in two places
+        if both and key == "mixed_precision":  # the DeepSpeed file sets it, and accelerate rejects it in two places
             continue
         if key in new and not _same(key, old.get(key), new[key], present=key in old):
             yield Edit("set", key, new[key])
         elif key not in new and old.get(key) not in (None, "all"):
-            if key == "main_process_port" and old[key] == 0:  # "any free one", which is what leaving it out means here
+            if key == "main_process_port" and old[key] == 0:  # "any free one", as without the key
                 continue
             yield Edit("delete", key)
     if new.get("num_machines") == 1 and old.get("machine_rank") not in (None, 0):
@@ -239,7 +239,7 @@ def _edits(old: Mapping[str, Any], new: Mapping[str, Any], by_deepspeed_file: bo
 
 def _same(key: str, old: Any, new: Any, *, present: bool) -> bool:
     if key == "distributed_type" and new == "NO":
-        return bool(old == "NO")  # an unquoted NO is false: accelerate takes it, and quoting it is clearer
+        return bool(old == "NO")  # an unquoted NO is false: accelerate accepts it, but quoting is clearer
     if key == "mixed_precision":
         return _word(old, (str(new),)) == new and (isinstance(old, str) or (not present and new == "no"))
     if key == "num_machines" and new == 1:
@@ -249,8 +249,8 @@ def _same(key: str, old: Any, new: Any, *, present: bool) -> bool:
 
 def _section(name: str, old: Any, new: Mapping[str, Any]) -> Iterator[Edit]:
     section: Mapping[str, Any] = old if isinstance(old, dict) else {}
-    was_other = name == "fsdp_config" and _first(section)
-    if was_other:
+    was_fsdp1 = name == "fsdp_config" and _is_fsdp1(section)
+    if was_fsdp1:
         for key in (prefix + one for one in _FSDP1 for prefix in ("fsdp_", "")):
             if key in section:
                 yield Edit("delete", f"{name}.{key}")
@@ -258,13 +258,13 @@ def _section(name: str, old: Any, new: Mapping[str, Any]) -> Iterator[Edit]:
     for key, value in new.items():
         spelled = _spelled(section, name, key)
         stays = spelled in section and f"{name}.{key}" not in _ANSWERED
-        if was_other and str(section.get(spelled)).upper() in ("LOCAL_STATE_DICT", "2") and "state_dict" in key:
-            stays = False  # FSDP2 refuses it
-        if key == "fsdp_cpu_ram_efficient_loading" and value is False:  # with torchao's fp8 accelerate refuses true
+        if was_fsdp1 and str(section.get(spelled)).upper() in ("LOCAL_STATE_DICT", "2") and "state_dict" in key:
+            stays = False  # FSDP2 rejects it
+        if key == "fsdp_cpu_ram_efficient_loading" and value is False:  # with torchao's fp8, accelerate rejects true
             stays = False
         if name != "fsdp_config" and key in _KINDS and _on(key, section.get(spelled)) and spelled in section:
             continue
-        if stays and not (was_other and key == "fsdp_reshard_after_forward"):  # a truth value in 2, a word in 1
+        if stays and not (was_fsdp1 and key == "fsdp_reshard_after_forward"):  # a boolean in version 2, a name in 1
             continue
         if spelled not in section or not _equal(section[spelled], value):
             yield Edit("set", f"{name}.{spelled}", value)
@@ -279,12 +279,12 @@ def _section(name: str, old: Any, new: Mapping[str, Any]) -> Iterator[Edit]:
 
 
 def _equal(old: Any, new: Any) -> bool:
-    """Whether accelerate makes the same of both: it takes text for numbers and truths in sections."""
+    """Return whether both mean the same to accelerate, which accepts text for numbers and booleans in sections."""
     return str(old).lower() == str(new).lower()
 
 
 def _on(key: str, value: Any) -> bool:
-    """Whether a value that the proposal does not write asks for something."""
+    """Return whether a value that the proposal does not write enables something."""
     if key == "gradient_accumulation_steps":
         return str(value) not in ("1", "auto")
     return str(value).lower() not in ("none", "false", "no", "0")

@@ -13,7 +13,7 @@ from mgpu.errors import MgpuError
 
 
 def text_of(path: Path) -> str:
-    """The text of a file that may be a config. Raises MgpuError."""
+    """Return the text of a file that may be a config. Raises MgpuError."""
     try:
         return file_reading.read(path, most=LARGEST_BYTES).decode("utf-8", "replace")
     except OSError as error:
@@ -21,13 +21,13 @@ def text_of(path: Path) -> str:
 
 
 def differences(path: Path, text: str) -> list[str]:
-    """What the file would lose (-) and gain (+), without comments."""
+    """Return the lines the file would lose (-) and gain (+), without comments."""
     before = text_of(path).splitlines() if path.is_file() else []
     return changed_lines(filter(None, map(_bare, before)), filter(None, map(_bare, text.splitlines())))
 
 
 def changed_lines(old: Iterable[str], new: Iterable[str]) -> list[str]:
-    """The lines that are lost (-) and gained (+)."""
+    """Return the lines that are removed (-) and added (+)."""
     found = difflib.unified_diff([*old], [*new], lineterm="", n=0)
     return [f"  {line}" for line in found if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 

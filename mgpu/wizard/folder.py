@@ -1,4 +1,4 @@
-"""What does this folder train, and how is mgpu called from a job?"""
+"""Which script in this folder trains, and how does a job call mgpu?"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mgpu import file_reading
 
 _TRAINS: Final = re.compile(rb"\.backward\(|Trainer\(|\.fit\(")
 _MOST_FILES: Final = 200
-_MOST_BYTES: Final = 1 << 18  # of a script: longer ones are not training scripts that somebody starts
+_MOST_BYTES: Final = 1 << 18  # per script: longer ones are not training scripts
 DEFAULT: Final = "train.py"
 
 
 def command(folder: Path) -> tuple[str, ...]:
-    """The script of a folder that trains: train.py, else the only one that does; train.py where nobody can tell."""
+    """Return the training script of a folder: train.py, else the only script that trains, else train.py."""
     if (folder / DEFAULT).exists():
         return (DEFAULT,)
     try:
@@ -37,7 +37,7 @@ def _trains(path: Path) -> bool:
 
 
 def own_command() -> str:
-    """How a job calls this mgpu, as shell words: by its whole path, since a job's PATH may be another."""
+    """Return how a job calls this mgpu, as shell words: by its full path, since a job's PATH may differ."""
     called, beside = Path(sys.argv[0]), Path(sys.executable).with_name("mgpu")
     for path in (called, beside):
         if path.name == "mgpu" and os.access(path, os.X_OK):

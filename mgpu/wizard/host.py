@@ -1,4 +1,4 @@
-"""How are the CPUs shared among the ranks, and do the ranks stay near their GPUs? Nothing here changes results."""
+"""How are the CPUs shared among the ranks, and do ranks stay near their GPUs? Affects speed, never results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgpu.wizard.devices import Devices
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of
 from mgpu.wizard.software import installed
 
-# Keep small: more threads seldom help a rank whose work is on a GPU, and the gain of loader workers stops near 3
+# Keep small: more threads rarely help a rank that computes on a GPU, and loader workers help up to about 3
 # (ml-engineering, "training/performance"; Lightning's suggested maximum is CPUs / ranks - 1).
 _MOST_THREADS: Final = 4
 _MOST_WORKERS: Final = 8
@@ -19,35 +19,33 @@ PINNING_FLAG: Final = "--enable_cpu_affinity"
 
 
 def host(snapshot: Snapshot, answers: Answers, used: Devices, *, deepspeed: bool, offload: bool = False) -> Part:
-    """Threads, data-loader workers and CPU pinning: rows, and what mgpu launch adds to the launcher's command line."""
+    """Return rows for threads, DataLoader workers and CPU pinning, and the flags that mgpu launch adds."""
     cores = _cores(snapshot)
     threads, workers = _shares(cores, used, offload)
     pinned, why_not = _pinned(snapshot, answers, used)
     rows, notes, flags, problems = [], [], [], []
     for name, given in (("threads", answers.threads), ("workers", answers.workers)):
         if given is not None and given < (1 if name == "threads" else 0):
-            problems.append(f"{name} {given}: a whole number of at least {1 if name == 'threads' else 0}")
+            problems.append(f"{name} {given}: must be at least {1 if name == 'threads' else 0}")
     threads = answers.threads if answers.threads is not None else threads
     workers = answers.workers if answers.workers is not None else workers
     if threads is not None or workers is not None:
         rows.append(_cpu_row(answers, used, cores, threads, workers))
     if threads is not None and threads > 1 and not problems:
         if deepspeed:
-            notes.append(f"accelerate sets no thread count for DeepSpeed runs: export OMP_NUM_THREADS={threads}.")
+            notes.append(f"accelerate does not set a thread count with DeepSpeed: export OMP_NUM_THREADS={threads}.")
         else:
             flags += [THREADS_FLAG, str(threads)]
     if answers.workers is not None:
-        notes.append(f"DataLoader workers are your script's: num_workers={workers}.")
+        notes.append(f"Set the DataLoader workers in your script: num_workers={workers}.")
     if cores is not None and (threads or 1) + (workers or 0) > max(2, cores // used.ranks):
-        notes.append(
-            f"{threads} threads and {workers} workers on each of {used.ranks} ranks: more than the {cores} CPUs."
-        )
+        notes.append(f"{threads} threads and {workers} workers on each of {used.ranks} ranks exceed the {cores} CPUs.")
     options: dict[str, tuple[Option, ...]] = {}
     if not used.cpu:
         rows.append(_pinning_row(snapshot, answers, pinned, why_not))
         options["numa"] = (
             Option("yes", "Keep each rank on the CPUs near its GPU", why_not, why_not is None),
-            Option("no", "Leave the ranks where the system puts them", None, why_not is not None),
+            Option("no", "Let the operating system place the ranks", None, why_not is not None),
         )
         flags += [PINNING_FLAG] if pinned else []
         if answers.numa and why_not:
@@ -58,7 +56,7 @@ def host(snapshot: Snapshot, answers: Answers, used: Devices, *, deepspeed: bool
 
 
 def _cores(snapshot: Snapshot) -> int | None:
-    """CPUs this process may really use: affinity, cgroup and the Slurm grant; never just what the machine has."""
+    """Return the CPUs this process may use (affinity, cgroup, Slurm allocation), not all that the machine has."""
     granted = snapshot.slurm.cpus_on_node if snapshot.slurm else None
     if snapshot.system is None:
         return granted
@@ -66,8 +64,11 @@ def _cores(snapshot: Snapshot) -> int | None:
 
 
 def _shares(cores: int | None, used: Devices, offload: bool) -> tuple[int | None, int | None]:
-    """Threads and workers of each rank. Workers get half of what a GPU's rank has left after its threads, so that the
-    system has room; an optimizer on the CPU gets the other half as well."""
+    """Return threads and workers per rank.
+
+    Workers get half of the CPUs that a GPU rank has left after its threads; the rest is for the system. A CPU-offloaded
+    optimizer gets the other half too.
+    """
     if cores is None:
         return None, None
     each = max(1, cores // used.ranks)
@@ -87,7 +88,7 @@ def _cpu_row(answers: Answers, used: Devices, cores: int | None, threads: int | 
 
 
 def _pinned(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[bool, str | None]:
-    """Whether ranks are pinned, and why they cannot be."""
+    """Return whether ranks are pinned, and why they cannot be."""
     why_not = _no_pinning(snapshot, used)
     return answers.numa is not False and why_not is None, why_not
 
@@ -95,18 +96,18 @@ def _pinned(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[bool, 
 def _no_pinning(snapshot: Snapshot, used: Devices) -> str | None:
     nodes = snapshot.system.numa_nodes if snapshot.system else None
     if used.cpu:
-        return "CPU ranks have no GPU to be near to"
+        return "CPU ranks have no GPU to stay near"
     if nodes is None:
-        return "how many NUMA nodes there are is not known"
+        return "number of NUMA nodes unknown"
     if nodes < 2:
         return "one NUMA node"
     if any(gpu.cpus_near is None for gpu in used.gpus):
-        return "which CPUs are near a GPU is not known"
+        return "CPUs near each GPU unknown"
     if used.mig or not used.first:
-        # utils/environment.py override_numa_affinity hands the local rank to NVML, whatever the mask.
-        return "accelerate takes the local rank for the GPU's number, and would pin to the CPUs of other GPUs"
+        # utils/environment.py override_numa_affinity passes the local rank to NVML and ignores the mask.
+        return "accelerate assumes local rank = GPU number, and would pin to the CPUs of other GPUs"
     if snapshot.packages is not None and not (installed(snapshot, "nvidia-ml-py") or installed(snapshot, "pynvml")):
-        return "accelerate needs nvidia-ml-py for it, which is not installed"
+        return "accelerate needs nvidia-ml-py for it; not installed"
     return None
 
 

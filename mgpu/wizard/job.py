@@ -1,4 +1,4 @@
-"""Which job is asked of the engine: its rows in the review, what is wrong with it, and the Job itself. Pure."""
+"""Which job is requested from the engine: its rows in the review, its problems, and the Job itself. Pure."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from mgpu.wizard.nodes import Nodes, Site, kind_type
 from mgpu.wizard.proposal_types import Option, Part, Proposal, Setting, origin_of
 from mgpu.wizard.topics import JOB
 
-_WARN_S: Final = 300  # a job that queues again is told so long before its end: time for a checkpoint
+_WARN_S: Final = 300  # a job that is requeued is warned this long before its limit: time for a checkpoint
 
 
 def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
-    """The rows of the job, the menus of its questions, and what stands in its way. `count`: nodes that train."""
+    """Return the rows of the job, the menus of its questions, and its problems. `count`: nodes that train."""
     slurm = not site.engine
     rows: list[Setting] = [_engine_row(answers, site), _command_row(answers, site)]
     options: dict[str, tuple[Option, ...]] = {}
     chosen: dict[str, str] = {}
     problems: list[str] = list(nodes.problems)
-    notes: list[str] = [site.silent] if site.silent else []
+    notes: list[str] = [site.unknown_note] if site.unknown_note else []
     if not nodes.gpu_named and nodes.gpus:
         notes.append(_unnamed(kind_type(nodes.kind)))
     if slurm:
         limit, wrong = _time_row(nodes.partition, answers)
-        rows += [*_partition_row(nodes, answers), limit, *_preflight_rows(answers), *_said(answers)]
+        rows += [*_partition_row(nodes, answers), limit, *_preflight_rows(answers), *_decided_rows(answers)]
         problems += [*wrong, *_size(nodes, answers, count), *_accounts(nodes, answers, site)]
         options |= {"partition": _partitions(nodes), "account": _account_options(site)}
         options["qos"] = _qos_options(site, answers)
@@ -49,8 +49,8 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
     words = shlex.join(_command(answers, site))
     chosen |= {"shape": _shape(answers), "gpus_per_node": str(nodes.gpus), "command": words}
     if answers.spare and answers.preflight is False:
-        problems.append("--spare stands in for nodes that the pre-flight finds bad: not together with --no-preflight")
-    refused, dropped = _without_meaning(answers, site)
+        problems.append("--spare replaces nodes that the pre-flight finds bad and cannot be used with --no-preflight")
+    refused, dropped = _unsupported(answers, site)
     problems += refused
     notes += dropped
     problems += _secret(_command(answers, site))
@@ -58,65 +58,63 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
     return Part(tuple(rows), menus, chosen, tuple(problems), tuple(notes))
 
 
-def _without_meaning(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
-    """What was decided and this engine cannot be told: problems, and as notes what nobody typed for this job."""
+def _unsupported(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
+    """Return decisions that this engine does not support: problems, and notes for those not typed for this job."""
     engine = site.engine or "slurm"
     one = FORMATS[engine]
     found: dict[str, str] = {}
     for key in OF_SOME:
         if key not in one.takes and answers[key]:
-            meeting = one.meeting or f"{one.title} tells the ranks where they meet"
-            found[key] = f"{one.title} cannot be told" if taking(key) else meeting
+            rendezvous = one.meeting or f"{one.title} sets the rendezvous endpoint itself"
+            found[key] = f"not supported by {one.title}" if taking(key) else rendezvous
     if answers.shape not in ("auto", *one.shapes):
-        found["shape"] = f"by {one.title} it is {' or '.join(one.shapes)}"
-    told = {key: f"{BY_NAME[key].flag} {shown(key, answers[key])}: {why}" for key, why in found.items()}
-    told = {key: text.replace(" yes:", ":", 1) for key, text in told.items()}
-    kept = {key for key in told if answers.origins.get(key) in ("you", "file")}
-    return [text for key, text in told.items() if key not in kept], [
-        f"{text}; it is left out." for key, text in told.items() if key in kept and taking(key)
+        found["shape"] = f"{one.title} only supports {' or '.join(one.shapes)}"
+    texts = {key: f"{BY_NAME[key].flag} {shown(key, answers[key])}: {why}" for key, why in found.items()}
+    texts = {key: text.replace(" yes:", ":", 1) for key, text in texts.items()}
+    kept = {key for key in texts if answers.origins.get(key) in ("you", "file")}
+    return [text for key, text in texts.items() if key not in kept], [
+        f"{text}, so it is left out." for key, text in texts.items() if key in kept and taking(key)
     ]
 
 
 def _secret(command: tuple[str, ...]) -> list[str]:
-    """A secret among the words of the command: the files of a job are kept and shared."""
+    """Return a problem if the command contains a secret, because the files of a job are kept and shared."""
     for word, masked in zip(command, masked_argv(command), strict=True):
         if word != masked:
             place = command.index(word)
             option = f"{command[place - 1]} {masked}" if masked == MASK and place else masked
             return [
-                f"--command: {option} is a secret, and the files of a job are kept and shown; let the script read it "
-                "from a file, or from its environment"
+                f"--command: {option} is a secret, and job files are kept and shown. Let the script read it from a "
+                "file or from its environment"
             ]
     return []
 
 
 def _unnamed(site_name: str) -> str:
-    """That the GPUs of the nodes are not known, and who can say it."""
-    models = [model.name for model in gpu_models.named(site_name)]
+    """Return the note that the GPU model of the nodes is unknown."""
+    models = [model.name for model in gpu_models.models_named(site_name)]
     if models:
-        return f"Slurm calls the GPUs {site_name}: {' or '.join(models)}. --gpu-model says which, for the memory."
-    called = (
-        f"Slurm calls the GPUs {site_name}, which is not known here" if site_name else "Slurm does not say which GPUs"
-    )
-    return f"{called}: --gpu-model A100-80GB, say, tells precision and memory."
+        return f"Slurm's GPU type {site_name} can be {' or '.join(models)}. Set --gpu-model to check memory."
+    unknown = f"Slurm's GPU type {site_name} is unknown" if site_name else "Slurm does not report the GPU model"
+    return f"{unknown}. Set --gpu-model (for example A100-80GB) to choose precision and check memory."
 
 
 def where(*, recommended: bool) -> tuple[Option, ...]:
-    """Whether Slurm starts the run; `recommended`: it has what this machine lacks."""
+    """Return the options for whether Slurm starts the run; `recommended`: Slurm is recommended."""
     return (
-        Option("no", "Here, or on machines that you start by hand", None, not recommended),
-        Option("yes", "As a job on Slurm: a job script is written as well", None, recommended),
+        Option("no", "Here, or on nodes that you start by hand", None, not recommended),
+        Option("yes", "As a Slurm job: also writes a job script", None, recommended),
     )
 
 
 def gpus_named(nodes: Nodes, site: Site) -> bool:
-    """Whether the GPU model of the nodes is known, or not needed."""
-    known = len(gpu_models.named(kind_type(nodes.kind))) == 1
+    """Return whether the GPU model of the nodes is known, or not needed."""
+    known = len(gpu_models.models_named(kind_type(nodes.kind))) == 1
     return known or site.named or (nodes.kind is not None and not nodes.kind.gpus)
 
 
-def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
-    """The job of a proposal."""
+def job_of(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
+    """Return the job of a proposal."""
     answers, shape = proposal.answers, _shape(proposal.answers)
     command = _command(answers, site)
     threads = proposal.chosen.get("threads")
@@ -152,12 +150,12 @@ def made(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
 
 
 def preflight(answers: Answers) -> bool:
-    """Whether the job looks at its nodes first: only where somebody asks for it, or for spare nodes."""
+    """Return whether the job tests its nodes first: only if requested, or with spare nodes."""
     return bool(answers.spare) if answers.preflight is None else answers.preflight
 
 
 def _cpus(proposal: Proposal, nodes: Nodes) -> int | None:
-    """CPUs to ask for: for each rank its threads, its loader workers, and one; at most what the node has for it."""
+    """Return the CPUs to request per node: threads, loader workers and one more per rank; at most all of the node."""
     threads, workers = proposal.chosen.get("threads"), proposal.chosen.get("workers")
     if threads is None and workers is None:
         return None
@@ -171,7 +169,7 @@ def _command(answers: Answers, site: Site) -> tuple[str, ...]:
 
 
 def _name(command: tuple[str, ...]) -> str:
-    """A name for the job: train of train.py, of -m package.train."""
+    """Return a name for the job: "train" for train.py, "package.train" for -m package.train."""
     script = command[1] if command[0] == "-m" else PurePath(command[0]).stem
     return re.sub(r"[^A-Za-z0-9_.-]", "-", script)[-40:].lstrip("-.") or "train"
 
@@ -190,7 +188,7 @@ def _container(image: str | None) -> Container | None:
 
 
 def _engine_row(answers: Answers, site: Site) -> Setting:
-    text = f"{FORMATS[site.engine or 'slurm'].title}, by {site.file}"[:48]
+    text = f"{FORMATS[site.engine or 'slurm'].title}, {site.file}"[:48]
     if site.engine:
         return Setting("engine", text, "flag", "starts the ranks")
     return Setting("engine", text, origin_of(answers, "slurm"), "starts the ranks", "slurm")
@@ -200,7 +198,7 @@ def _command_row(answers: Answers, site: Site) -> Setting:
     text = shlex.join(_command(answers, site))
     short = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
     origin: Origin = origin_of(answers, "command") if answers.command else "rule"
-    why = f"in {site.file}" if answers.command else "the script of this folder, or train.py"
+    why = f"in {site.file}" if answers.command else "training script of this folder, or train.py"
     return Setting("training", short, origin, why, "command")
 
 
@@ -215,7 +213,7 @@ def _partition_row(nodes: Nodes, answers: Answers) -> list[Setting]:
 
 def _about(partition: Partition) -> str:
     most = "" if partition.max_time_s is None else f", up to {duration(partition.max_time_s)}"
-    return f"{partition.usable} of {partition.nodes} nodes can be used{most}"
+    return f"{partition.usable} of {partition.nodes} nodes available{most}"
 
 
 def _time_row(partition: Partition | None, answers: Answers) -> tuple[Setting, list[str]]:
@@ -223,7 +221,7 @@ def _time_row(partition: Partition | None, answers: Answers) -> tuple[Setting, l
     if answers.time is None:
         default = partition.default_time_s or most if partition else None
         text = f"Slurm's default{f', {duration(default)}' if default else ''}"
-        why = f"the partition allows {duration(most)}" if most else "no limit is known"
+        why = f"the partition allows {duration(most)}" if most else "limit unknown"
         return Setting("time limit", text, "rule", why, "time"), []
     length = seconds(answers.time)
     wrong = most is not None and length is not None and length > most
@@ -232,28 +230,28 @@ def _time_row(partition: Partition | None, answers: Answers) -> tuple[Setting, l
     if not wrong or most is None or partition is None:
         return row, []
     return row, [
-        f"--time {answers.time}: partition {partition.name} allows {duration(most)}; the job would wait for ever"
+        f"--time {answers.time}: partition {partition.name} allows {duration(most)}, so the job would never start"
     ]
 
 
 def _preflight_rows(answers: Answers) -> list[Setting]:
     spare = f", {answers.spare} spare node{'s' if answers.spare > 1 else ''}" if answers.spare else ""
     text = f"in the job{spare}" if preflight(answers) else "by mgpu launch"
-    why = "mgpu tests the nodes before it trains" if preflight(answers) else "the script itself needs no mgpu"
+    why = "mgpu tests the nodes before training" if preflight(answers) else "the script does not need mgpu"
     name = "spare" if answers.spare else "preflight"
     origin = origin_of(answers, name) if name in answers.origins else "rule"
     return [Setting("pre-flight", text, origin, why, "preflight")]
 
 
-def _said(answers: Answers) -> list[Setting]:
-    """Rows of what has no row unless somebody decides it."""
+def _decided_rows(answers: Answers) -> list[Setting]:
+    """Return rows for settings that are only shown if decided."""
     found = rows_of(answers, JOB)
     if answers.shape != "auto":
         found.append(
             Setting("started by", answers.shape, origin_of(answers, "shape"), SHAPES[_shape(answers)], "shape")
         )
     if answers.requeue is not None:
-        text, why = ("queues again", "with the checkpoint of your script") if answers.requeue else ("ends", "not again")
+        text, why = ("requeue", "your script resumes a checkpoint") if answers.requeue else ("stop", "not requeued")
         found.append(Setting("at the limit", text, origin_of(answers, "requeue"), why, "requeue"))
     return found
 
@@ -262,20 +260,20 @@ def _said(answers: Answers) -> list[Setting]:
 
 
 def _size(nodes: Nodes, answers: Answers, count: int) -> list[str]:
-    """More nodes than a job may have here, or than there are; `sbatch --test-only` misses some, and the job waits."""
+    """Return the problem of a job with too many or too few nodes; `sbatch --test-only` misses some of these."""
     partition = nodes.partition
     if partition is None:
         return []
     whole = count + (answers.spare or 0)
-    told = f"{count} node{'' if count == 1 else 's'}{f' and {answers.spare} spare' if answers.spare else ''}"
+    wanted = f"{count} node{'' if count == 1 else 's'}{f' and {answers.spare} spare' if answers.spare else ''}"
     if partition.max_nodes is not None and whole > partition.max_nodes:
-        return [f"{told}: partition {partition.name} allows {partition.max_nodes} a job (MaxNodes)"]
+        return [f"{wanted}: partition {partition.name} allows at most {partition.max_nodes} per job (MaxNodes)"]
     if partition.min_nodes is not None and whole < partition.min_nodes:
-        return [f"{told}: partition {partition.name} wants at least {partition.min_nodes} (MinNodes)"]
+        return [f"{wanted}: partition {partition.name} requires at least {partition.min_nodes} (MinNodes)"]
     fitting = sum(kind.usable for kind in partition.kinds if kind.gpus >= nodes.gpus)
     if partition.kinds and whole > fitting:
         with_gpus = f" with {nodes.gpus} GPUs" if nodes.gpus else ""
-        return [f"{told}: partition {partition.name} has {fitting} usable{with_gpus}"]
+        return [f"{wanted}: partition {partition.name} has {fitting} available{with_gpus}"]
     return []
 
 
@@ -283,21 +281,23 @@ def _accounts(nodes: Nodes, answers: Answers, site: Site) -> list[str]:
     cluster, partition, problems = site.cluster, nodes.partition, []
     mine = _my_accounts(site)
     if answers.account and mine and answers.account not in mine:
-        problems.append(f"--account {answers.account}: yours are {', '.join(mine)}")
+        problems.append(f"--account {answers.account}: choose one of your accounts: {', '.join(mine)}")
     account = answers.account or (cluster.default_account if cluster else "")
     allowed = partition.accounts if partition else None
     if partition and allowed is not None and account and account not in allowed:
         other = next((name for name in allowed if name in mine), "")
         hint = f": --account {other}" if other else ""
-        problems.append(f"partition {partition.name} takes only the accounts {', '.join(allowed)}, not {account}{hint}")
+        accepted = ", ".join(allowed)
+        problems.append(f"partition {partition.name} accepts only the accounts {accepted}, not {account}{hint}")
     qos = _my_qos(site, account)
     if answers.qos and qos and answers.qos not in qos:
-        problems.append(f"--qos {answers.qos}: yours are {', '.join(qos)}")
+        problems.append(f"--qos {answers.qos}: choose one of your QOS: {', '.join(qos)}")
     taken = answers.qos or _default_qos(site, account)
     if partition and partition.qos is not None and taken and taken not in partition.qos:
         other = next((name for name in partition.qos if name in qos), "")
         hint = f": --qos {other}" if other and other != answers.qos else ""
-        problems.append(f"partition {partition.name} takes only the QOS {', '.join(partition.qos)}, not {taken}{hint}")
+        accepted = ", ".join(partition.qos)
+        problems.append(f"partition {partition.name} accepts only the QOS {accepted}, not {taken}{hint}")
     return problems
 
 
@@ -321,7 +321,7 @@ def _default_qos(site: Site, account: str) -> str:
 
 
 def _partitions(nodes: Nodes) -> tuple[Option, ...]:
-    """One line each; none where there is nothing to choose."""
+    """Return one option per partition; none if there is nothing to choose."""
     if len(nodes.choices) < 2:
         return ()
     taken = nodes.partition.name if nodes.partition else ""
@@ -329,29 +329,29 @@ def _partitions(nodes: Nodes) -> tuple[Option, ...]:
 
 
 def offer(partition: Partition) -> str:
-    """What a partition has for a job, in a line."""
+    """Return what a partition offers to a job, in a line."""
     kind = next(iter(partition.kinds), None)
     types = [f"{g.count} x {g.type or 'GPU'}" for g in kind.gres if g.name == "gpu"] if kind else []
     parts = [
         f"{partition.usable} node{'' if partition.usable == 1 else 's'}",
         " + ".join(types) or "no GPU",
         f"up to {duration(partition.max_time_s)}" if partition.max_time_s is not None else "no time limit",
-        f"at most {partition.max_nodes} a job" if partition.max_nodes is not None else "",
+        f"at most {partition.max_nodes} per job" if partition.max_nodes is not None else "",
     ]
     return ", ".join(filter(None, parts))
 
 
 def _account_options(site: Site) -> tuple[Option, ...]:
-    return _of_names(_my_accounts(site), site.cluster.default_account if site.cluster else "")
+    return _named_options(_my_accounts(site), site.cluster.default_account if site.cluster else "")
 
 
 def _qos_options(site: Site, answers: Answers) -> tuple[Option, ...]:
     account = answers.account or (site.cluster.default_account if site.cluster else "")
-    return _of_names(_my_qos(site, account), _default_qos(site, account))
+    return _named_options(_my_qos(site, account), _default_qos(site, account))
 
 
-def _of_names(names: Sequence[str], default: str) -> tuple[Option, ...]:
-    """One option for each name; none if there is nothing to choose."""
+def _named_options(names: Sequence[str], default: str) -> tuple[Option, ...]:
+    """Return one option per name; none if there is nothing to choose."""
     if len(names) < 2:
         return ()
     return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in names)
@@ -369,7 +369,7 @@ def _chosen(nodes: Nodes, answers: Answers, site: Site) -> Mapping[str, str]:
 
 
 def duration(length_s: int) -> str:
-    """Seconds as Slurm writes them: 2-00:00:00, 1:30:00."""
+    """Return seconds in Slurm's format: 2-00:00:00, 1:30:00."""
     days, rest = divmod(length_s, 86400)
     clock = f"{rest // 3600}:{rest % 3600 // 60:02}:{rest % 60:02}"
     return f"{days}-{clock.rjust(8, '0')}" if days else clock

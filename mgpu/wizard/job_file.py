@@ -1,4 +1,4 @@
-"""How does the job of a proposal become a file: what stands in it, is it ours, would the engine take it?"""
+"""How does the job of a proposal become a file: its content, whether mgpu wrote it, whether the engine accepts it?"""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from mgpu.job_files import engines
 from mgpu.job_files.job import THIS_FILE
 from mgpu.process import child_process, scratch
 from mgpu.version import __version__
-from mgpu.wizard.answers import equivalent_flags
+from mgpu.wizard.answers import AGAIN, equivalent_flags
 from mgpu.wizard.existing_file import changed_lines
 from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.proposal_types import Proposal
 
 _MARK: Final = re.compile(rf"^{re.escape(WRITTEN_BY)} \S+ on \S+; sealed ([0-9a-f]{{12}})\n", re.MULTILINE)
 _SHELL: Final = "#!/"
-_CHECK_S: Final = 5.0  # bash reads a script without running it in a few ms
+_CHECK_S: Final = 5.0  # bash parses a script without running it in a few ms
 _LARGEST: Final = 1 << 20
 
 
 def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flags: Sequence[str] = ()) -> str:
-    """The whole file, marked as mgpu's. `flags`: what else the command line had that made it. Raises MgpuError where a
-    value cannot stand in such a file."""
+    """Return the content of the file, marked as mgpu's.
+
+    `flags`: further options of the command line that made it. Raises MgpuError if the file cannot contain a value.
+    """
     assert proposal.job is not None
     if proposal.engine == "slurm":
         from mgpu.job_files import sbatch
@@ -43,9 +45,9 @@ def text_of(proposal: Proposal, path: Path, config: Path, config_text: str, flag
     named = _word(path)
     body = re.sub(r"^#.*", lambda line: line[0].replace(THIS_FILE, named), body, flags=re.MULTILINE)
     again = equivalent_flags(proposal.answers, extra=flags, width=90).splitlines()
-    told = [f"# Write it anew:  {again[0]}", *(f"#   {line.strip()}" for line in again[1:])]
+    comment = [f"# {AGAIN}{again[0]}", *(f"#   {line.strip()}" for line in again[1:])]
     head, body = _split(body)
-    body = "".join(f"{line}\n" for line in told) + body
+    body = "".join(f"{line}\n" for line in comment) + body
     return f"{head}{WRITTEN_BY} {__version__} on {date.today().isoformat()}; sealed {_seal(body)}\n{body}"
 
 
@@ -63,7 +65,7 @@ def _word(path: Path) -> str:
 
 
 def _split(body: str) -> tuple[str, str]:
-    """The line that says which shell it is for, and the rest."""
+    """Return the shebang line and the rest."""
     if not body.startswith(_SHELL):
         return "", body
     first, _, rest = body.partition("\n")
@@ -75,19 +77,19 @@ def _seal(body: str) -> str:
 
 
 def ours(path: Path) -> bool:
-    """Whether a file is as mgpu wrote it."""
+    """Return whether a file is unchanged since mgpu wrote it."""
     text = _read(path)
     found = _MARK.search(text)
     return found is not None and found[1] == _seal(text[found.end() :])
 
 
 def unchanged(path: Path, text: str) -> bool:
-    """Whether the file already says this, the day aside."""
+    """Return whether the file already has this content, ignoring version and date."""
     return path.is_file() and _MARK.sub("", _read(path)) == _MARK.sub("", text)
 
 
 def differences(path: Path, text: str) -> list[str]:
-    """What the file would lose (-) and gain (+); the lines of #SBATCH are no comments."""
+    """Return the lines the file would lose (-) and gain (+); #SBATCH lines are not comments."""
     before = _MARK.sub("", _read(path)).splitlines() if path.is_file() else []
     return changed_lines(before, _MARK.sub("", text).splitlines())
 
@@ -102,13 +104,13 @@ def _read(path: Path) -> str:
 
 
 def refuse_foreign(path: Path, engine: str = "slurm", *, agreed: bool) -> None:
-    """Raise MgpuError where somebody else's file stands in the way."""
+    """Raise MgpuError if the existing file is not mgpu's and may not be replaced."""
     if agreed or not path.exists() or ours(path):
         return
     what = "was changed since mgpu wrote it" if _MARK.search(_read(path)) else "was not written by mgpu"
     asked = "--slurm" if engine == "slurm" else f"--emit {engine}"
     raise MgpuError(
-        f"{path} {what}; it stays as it is.\n"
+        f"{path} {what}; left unchanged.\n"
         f"  mgpu configure {asked} --yes --force         replace it (a backup is kept)\n"
         f"  mgpu configure {asked} --yes --job OTHER     write another file"
         + (below(shell("mgpu doctor --script {:path}", str(path)), "check it") if engine == "slurm" else ""),
@@ -117,8 +119,10 @@ def refuse_foreign(path: Path, engine: str = "slurm", *, agreed: bool) -> None:
 
 
 def check(text: str, engine: str, folder: Path, *, ask_slurm: bool) -> str:
-    """Have the text read by its shell, and by Slurm where there is one; what was asked, in words ("" = nobody). Raises
-    MgpuError when one of them refuses it: nothing is written then."""
+    """Check the text with its shell, and with Slurm if available; return what checked it ("" = nothing).
+
+    Raises MgpuError if one of them rejects it: nothing is written then.
+    """
     if not text.startswith(_SHELL):
         return ""
     with scratch.folder() as place:
@@ -131,7 +135,7 @@ def check(text: str, engine: str, folder: Path, *, ask_slurm: bool) -> str:
         else:
             if read.returncode:
                 why = read.stderr.decode("utf-8", "replace").strip()
-                raise MgpuError(f"bash does not read the script that mgpu made: {why}", errors.NOT_READY)
+                raise MgpuError(f"bash cannot parse the script that mgpu generated: {why}", errors.NOT_READY)
             asked = "bash -n"
         if engine != "slurm" or not ask_slurm:
             return asked
@@ -142,15 +146,15 @@ def check(text: str, engine: str, folder: Path, *, ask_slurm: bool) -> str:
         except MgpuError:
             return asked
     if refused:
-        raise MgpuError(
-            "\n".join(["Slurm would not take this job:", *(f"  {why}" for why in refused)]), errors.NOT_READY
-        )
+        raise MgpuError("\n".join(["Slurm would reject this job:", *(f"  {why}" for why in refused)]), errors.NOT_READY)
     return f"{asked} and sbatch --test-only" if asked else "sbatch --test-only"
 
 
 def make_folders(proposal: Proposal, folder: Path) -> str:
-    """Make the folder of the job's output: Slurm ends a job at once, without a word, where it is missing. What was
-    made, "" where nothing was."""
+    """Create the folder for the job's output, without which Slurm stops the job at once and reports nothing.
+
+    Return the created folder, or "".
+    """
     assert proposal.job is not None
     logs = folder / proposal.job.logs
     if proposal.engine != "slurm" or logs.is_dir():
@@ -159,6 +163,6 @@ def make_folders(proposal: Proposal, folder: Path) -> str:
         logs.mkdir(parents=True)
     except OSError as error:
         raise MgpuError(
-            f"cannot make the job's output folder {logs}: {errors.reason(error)}", errors.NOT_READY
+            f"cannot create the job's output folder {logs}: {errors.reason(error)}", errors.NOT_READY
         ) from None
     return f"{proposal.job.logs}/"

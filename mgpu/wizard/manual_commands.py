@@ -1,6 +1,6 @@
-"""How is a run over several machines started by hand? One line for each of them, by accelerate or by torchrun.
+"""How is a run on several nodes started by hand? One command per node, with accelerate or with torchrun.
 
-What differs between the machines stands on the command line only, so that all of them share one file.
+Everything that differs between the nodes is on the command line, so all of them share one file.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 Tool = Literal["accelerate", "torchrun"]
 _SCRIPT: Final = ("train.py",)
-_SHOWN: Final = 4  # commands that a comment spells out; of more machines the first two and the last
+_SHOWN: Final = 4  # commands listed in a comment; with more nodes, the first two and the last
 _THREADS: Final = "--num_cpu_threads_per_process"
-# What accelerate's launcher puts into the environment of the ranks for a key (utils/launch.py, 1.15). torchrun knows
-# nothing of the file, so the variables stand in front of it.
+# The variable that accelerate's launcher sets for the ranks for a key (utils/launch.py, 1.15). torchrun does not read
+# the file, so these variables are set in front of it.
 _VARIABLES: Final[Mapping[str, str]] = {
     "mixed_precision": "ACCELERATE_MIXED_PRECISION",
     "fp8_config.fp8_backend": "ACCELERATE_FP8_BACKEND",
@@ -39,8 +39,10 @@ _SWITCHES: Final = {"FSDP": "ACCELERATE_USE_FSDP", "DEEPSPEED": "ACCELERATE_USE_
 
 
 def first_and_last(proposal: Proposal, config: str = "accelerate.yaml", tool: Tool = "accelerate") -> tuple[str, ...]:
-    """The line for each machine, machine 0 first, short enough for a comment or a screen: with many machines only the
-    first two and the last."""
+    """Return the command for each node, node 0 first; with many nodes only the first two and the last.
+
+    Short enough for a comment or a screen.
+    """
     ranks = list(range(proposal.nodes))
     if proposal.nodes > _SHOWN:
         ranks = [0, 1, proposal.nodes - 1]
@@ -55,7 +57,7 @@ def command(
     config: str = "accelerate.yaml",
     tool: Tool = "accelerate",
 ) -> str:
-    """The line for one machine. It pastes into a shell."""
+    """Return the command for one node, ready to paste into a shell."""
     words = _accelerate(proposal, node, config) if tool == "accelerate" else _torchrun(proposal, node)
     added = {"ACCELERATE_USE_CPU": "true"} if proposal.cpu else {}
     if tool == "torchrun":
@@ -83,7 +85,7 @@ def _torchrun(proposal: Proposal, node: int) -> list[str]:
 
 
 def environment(proposal: Proposal) -> dict[str, str]:
-    """What accelerate's launcher would tell the ranks of the file's settings."""
+    """Return the environment variables that accelerate's launcher would set for the file's settings."""
     values, found = proposal.values, {}
     if proposal.gpu_ids is not None:
         found["CUDA_VISIBLE_DEVICES"] = proposal.gpu_ids
@@ -99,6 +101,6 @@ def environment(proposal: Proposal) -> dict[str, str]:
             value = value.get(part) if isinstance(value, dict) else None
         if value is not None:
             found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    if "ACCELERATE_DYNAMO_BACKEND" in found:  # the launcher's default; without it torch decides
+    if "ACCELERATE_DYNAMO_BACKEND" in found:  # the launcher's default; without it, torch decides
         found["ACCELERATE_DYNAMO_USE_DYNAMIC"] = "False"
     return found

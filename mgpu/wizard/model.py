@@ -1,4 +1,4 @@
-"""How large is the model the user names? A folder, the local Hub cache, or the Hub says; nothing is guessed."""
+"""How large is the user's model? Read from a folder, the local Hub cache, or the Hub; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ if TYPE_CHECKING:
     import urllib.request
 
 _HUB: Final = "https://huggingface.co"
-_DEADLINE_S = 8.0  # of the whole request: names are looked up, a proxy may be slow
+_DEADLINE_S = 8.0  # for the whole request, which includes DNS and possibly a slow proxy
 _MOST_BYTES = 20_000_000
 _MOST_REF: Final = 200  # bytes; a commit has 40
 _ID: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
-_GIVE = "Give the number:  --params 8.03B"
+SET_PARAMS: Final = "Set the number:  --params 8.03B"
 
 
 @dataclass(frozen=True)
 class Found:
-    """The size of a model, and who says so."""
+    """The size of a model, and its source."""
 
     params: int
-    dtype: str  # as it is stored: BF16
+    dtype: str  # as stored: BF16
     name: str
     where: str  # "from the local cache"
     notes: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
+        """The size and its source as text."""
         return f"{plan.params_text(self.params)} ({self.name}, {self.where})"
 
 
 def is_model_name(text: str) -> bool:
-    """Whether a text names a model rather than a number: an id, a folder, an address of the Hub."""
+    """Return whether a text is a model (an ID, a folder, a Hub URL) rather than a number."""
     text = text.strip()
     number = re.match(r"\.?[0-9]", text) and "/" not in text
     return bool(text) and text != "auto" and not number
@@ -60,14 +61,16 @@ def resolved(
     python: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Answers:
-    """The answers with what a model (--model) or a script (--params-from) tells, of origin "probe". What the user
-    decided stays. Raises MgpuError."""
+    """Return the answers with the size from a model (--model) or a script (--params-from), with origin "probe".
+
+    The user's decisions stay. Raises MgpuError.
+    """
     if script:
         from mgpu.wizard import parameter_probe
 
         measured = parameter_probe.measure(script, python=python, say=say)
         if say:
-            say(measured.told)
+            say(measured.text)
         return parameter_probe.fill(answers, measured)
     if answers.model is None or answers.params is not None:
         return answers
@@ -88,19 +91,17 @@ def look_up(
     environ: Mapping[str, str] = os.environ,
     say: Callable[[str], None] | None = None,
 ) -> Found:
-    """The size of a model: a folder, else the local cache, else (unless offline) the Hub. Raises MgpuError (usage)."""
+    """Look up a model's size: in a folder, the local cache, or (unless offline) the Hub. Raises MgpuError."""
     name = name.strip()
     folder = Path(name).expanduser()
     if name and folder.is_dir():
         return _counted(name, folder, "from its folder")
     if folder.is_file():
-        raise MgpuError(
-            f"--model {name}: a file; the folder of the model is meant, or an id like org/name", errors.USAGE
-        )
+        raise MgpuError(f"--model {name}: is a file; use the folder of the model, or an ID like org/name", errors.USAGE)
     name = re.sub(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/", "", name).split("/tree/")[0].rstrip("/")
     if not _ID.fullmatch(name) or ".." in name:
         path = name.startswith(("/", ".", "~"))
-        what = "no such folder" if path else "neither a folder nor an id like meta-llama/Llama-3.1-8B"
+        what = "no such folder" if path else "neither a folder nor an ID like meta-llama/Llama-3.1-8B"
         raise MgpuError(f"--model {name}: {what}", errors.USAGE)
     why_not = "is not in the local cache"
     for cached in _snapshots(name, environ):
@@ -110,15 +111,15 @@ def look_up(
             why_not = f"is in the local cache, but {error}"
     if offline or _offline(environ):
         how = "--offline" if offline else "HF_HUB_OFFLINE"
-        raise MgpuError(f"--model {name}: it {why_not}, and {how} forbids the network.\n{_GIVE}", errors.USAGE)
-    return _ask_hub(name, environ, say)
+        raise MgpuError(f"--model {name}: it {why_not}, and {how} disables network access.\n{SET_PARAMS}", errors.USAGE)
+    return _query_hub(name, environ, say)
 
 
 def _counted(name: str, folder: Path, where: str) -> Found:
     try:
         return _found(name, weights.count(folder), where)
     except Uncountable as error:
-        raise MgpuError(f"--model {name}: {error}.\n{_GIVE}", errors.USAGE) from None
+        raise MgpuError(f"--model {name}: {error}.\n{SET_PARAMS}", errors.USAGE) from None
 
 
 def _found(name: str, count: Count, where: str) -> Found:
@@ -129,7 +130,7 @@ def _found(name: str, count: Count, where: str) -> Found:
 
 
 def _snapshots(name: str, environ: Mapping[str, str]) -> list[Path]:
-    """The snapshots of a model in the Hub's cache: of main first, then the newest."""
+    """Return the snapshots of a model in the Hub's cache: main first, then the newest."""
     home = Path(environ.get("HOME") or "~").expanduser()
     hub = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
     hf_home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "huggingface"
@@ -146,7 +147,7 @@ def _snapshots(name: str, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _offline(environ: Mapping[str, str]) -> bool:
-    """Whether the Hub's own libraries would stay off the network."""
+    """Return whether the environment sets the Hub's libraries to offline mode."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
 
@@ -154,49 +155,49 @@ def _offline(environ: Mapping[str, str]) -> bool:
 # -- the Hub --------------------------------------------------------------------------------------------------------
 
 
-def _ask_hub(name: str, environ: Mapping[str, str], say: Callable[[str], None] | None) -> Found:
+def _query_hub(name: str, environ: Mapping[str, str], say: Callable[[str], None] | None) -> Found:
     endpoint = (environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
     host = re.sub(r"^https?://", "", endpoint).split("/")[0].rpartition("@")[2]
     if say:
-        say(f"asking {host} for the size of {name}")
+        say(f"looking up the size of {name} on {host}")
     answer = _get(f"{endpoint}/api/models/{name}", name, host, environ)
     sizes = answer.get("safetensors")
     sizes = sizes.get("parameters") if isinstance(sizes, dict) else None
     if not isinstance(sizes, dict) or not all(isinstance(size, int) and size >= 0 for size in sizes.values()):
-        raise MgpuError(f"--model {name}: {host} does not tell its size (no safetensors).\n{_GIVE}", errors.USAGE)
+        raise MgpuError(f"--model {name}: {host} reports no size (no safetensors).\n{SET_PARAMS}", errors.USAGE)
     try:
         return _found(name, weights.by_dtype(sizes), f"from {host}")
     except Uncountable as error:
-        raise MgpuError(f"--model {name}: {error}.\n{_GIVE}", errors.USAGE) from None
+        raise MgpuError(f"--model {name}: {error}.\n{SET_PARAMS}", errors.USAGE) from None
 
 
 def _get(url: str, name: str, host: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON document behind a URL, within the deadline. Raises MgpuError."""
+    """Fetch the JSON document at a URL within the deadline. Raises MgpuError."""
     import urllib.error
     import urllib.request
 
     if not url.startswith(("https://", "http://")):
-        raise MgpuError("HF_ENDPOINT: an address that begins with https:// is meant", errors.USAGE)
+        raise MgpuError("HF_ENDPOINT: must start with https://", errors.USAGE)
     try:
         request = urllib.request.Request(url, headers={"User-Agent": f"mgpu/{__version__}"})
     except ValueError as error:
         raise MgpuError(f"HF_ENDPOINT: {reason(error)}", errors.USAGE) from None
     token = environ.get("HF_TOKEN", "").strip()
     if token.isascii() and token.isprintable() and token and url.startswith(f"{_HUB}/"):
-        # Not repeated to wherever an answer redirects.
+        # Not sent to hosts that an answer redirects to.
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     result: list[Any] = []
     thread = threading.Thread(target=_fetch, args=(request, result), daemon=True)
-    thread.start()  # a look-up of names has no timeout of its own
+    thread.start()  # a DNS look-up has no timeout of its own
     thread.join(_DEADLINE_S)
     got = result[0] if result else TimeoutError(f"no answer in {_DEADLINE_S:g} s")
     if isinstance(got, urllib.error.HTTPError):
-        raise MgpuError(f"--model {name}: {_refused(got.code, host, bool(token))}.\n{_GIVE}", errors.USAGE)
+        raise MgpuError(f"--model {name}: {_refused(got.code, host, bool(token))}.\n{SET_PARAMS}", errors.USAGE)
     if isinstance(got, BaseException):
         inner = getattr(got, "reason", got)
         why = reason(inner) if isinstance(inner, BaseException) else str(inner)
         raise MgpuError(
-            f"--model {name}: it is not in the local cache, and {host} cannot be reached ({why}).\n{_GIVE}",
+            f"--model {name}: it is not in the local cache, and {host} cannot be reached ({why}).\n{SET_PARAMS}",
             errors.USAGE,
         )
     try:
@@ -204,7 +205,7 @@ def _get(url: str, name: str, host: str, environ: Mapping[str, str]) -> dict[str
     except Malformed:
         answer = None
     if not isinstance(answer, dict):
-        raise MgpuError(f"--model {name}: {host} answers, but not as the Hub does.\n{_GIVE}", errors.USAGE)
+        raise MgpuError(f"--model {name}: {host} does not answer like the Hub.\n{SET_PARAMS}", errors.USAGE)
     return answer
 
 
@@ -214,14 +215,14 @@ def _fetch(request: urllib.request.Request, result: list[Any]) -> None:
     try:
         with urllib.request.urlopen(request, timeout=_DEADLINE_S) as response:
             result.append(response.read(_MOST_BYTES))
-    except Exception as error:  # told by the thread that waits
+    except Exception as error:  # reported by the thread that waits
         result.append(error)
 
 
 def _refused(code: int, host: str, token: bool) -> str:
     if code in (401, 403, 404):
-        hint = "HF_TOKEN does not open it either" if token else "a private one needs HF_TOKEN"
-        return f"{host} has no public model of that name (HTTP {code}; {hint})"
+        hint = "also not with HF_TOKEN" if token else "private models need HF_TOKEN"
+        return f"{host} has no public model with that name (HTTP {code}; {hint})"
     if code == 429:
-        return f"{host} is asked too often from here (HTTP 429): wait a few minutes"
-    return f"{host} answers with HTTP {code}"
+        return f"{host} limits the request rate (HTTP 429): wait a few minutes"
+    return f"{host} returned HTTP {code}"

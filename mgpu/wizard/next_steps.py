@@ -1,4 +1,4 @@
-"""What does configure print after writing: who checked the files, what is left to do, the next command?"""
+"""What does configure print after writing: which checks passed, what is left to do, the next command?"""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from mgpu.wizard.planned_output import Planned
 from mgpu.wizard.proposal_types import Proposal
 
 
-def show(planned: Planned, verdict: str | None, said: Sequence[str], checked_by: str, script: str) -> int:
+def show(planned: Planned, verdict: str | None, report: Sequence[str], checked_by: str, script: str) -> int:
     """Show what was written and the next command. `checked_by`: what checked the job script; `script`: its text."""
     replay = _save_answers(planned)
     if planned.request.format == "json":
         print(document.text(_document(planned, verdict, checked_by, script)), end="")
         return errors.READY
     screen = report_screen.Screen.of()
-    lines = report_screen.unstyled([*said, *replay, ""])
+    lines = report_screen.unstyled([*report, *replay, ""])
     for text in _texts(planned, verdict, checked_by, script):
         lines += report_screen.unstyled(report_screen.wrapped(text, screen.width))
     screen.show([*lines, *_commands(planned, screen), [], *_next_lines(planned)])
@@ -37,37 +37,37 @@ def show(planned: Planned, verdict: str | None, said: Sequence[str], checked_by:
 
 
 def _texts(planned: Planned, verdict: str | None, checked_by: str, script: str) -> list[str]:
-    """Who checked the files, and what the user should know about them."""
+    """Return which checks passed, and what the user should know about the files."""
     proposal = planned.proposal
     loader = f"checked against {verdict}'s own loader"
-    checked = loader if verdict else "not checked by accelerate: it cannot be imported here"
+    checked = loader if verdict else "not checked with accelerate, which cannot be imported here"
     texts = [f"{proposal.ranks} rank{'s' if proposal.ranks > 1 else ''}, {checked}."]
     if checked_by:
-        texts.append(f"The job script was checked by {checked_by}.")
-    texts += _of_engine(planned, script)
+        texts.append(f"The job script was checked with {checked_by}.")
+    texts += _engine_notes(planned, script)
     if proposal.cpu and proposal.engine:
-        texts.append("No GPU on the nodes: the ranks run on the CPU over gloo.")
+        texts.append("No GPU on the nodes: the ranks run on the CPU with gloo.")
     elif proposal.cpu:
-        added = " smoke-test and launch add ACCELERATE_USE_CPU=true, and show it." if proposal.nodes == 1 else ""
-        texts.append(f"No NVIDIA GPU on this machine: the config runs its ranks on the CPU over gloo.{added}")
+        added = " smoke-test and launch set ACCELERATE_USE_CPU=true, and show it." if proposal.nodes == 1 else ""
+        texts.append(f"No NVIDIA GPU on this machine: the ranks run on the CPU with gloo.{added}")
     if proposal.launch_flags and not proposal.engine:
-        texts.append(f"The file cannot say it, so mgpu launch adds: {' '.join(proposal.launch_flags)}")
+        texts.append(f"The file cannot store these flags, so mgpu launch adds them: {' '.join(proposal.launch_flags)}")
     if planned.request.machine_flags:
-        texts.append(f"Made for {proposal.machine}, which is not necessarily this machine: copy the file there.")
+        texts.append(f"Written for {proposal.machine}. If that is not this machine, copy the file there.")
     return [*texts, *_too_old(proposal, verdict), *proposal.notes]
 
 
 def _next_lines(planned: Planned) -> list[report_screen.Line]:
-    """That the config is not verified yet, and the command that verifies it."""
+    """Return that the config is not verified yet, and the command that verifies it."""
     proposal, commands = planned.proposal, _next(planned)
     if proposal.engine == "slurm":
-        first = "Not verified yet: mgpu launch tests the nodes before it trains."
+        first = "Not verified yet: mgpu launch tests the nodes before training."
     else:
         first = "Not verified yet."
     there = ""
     if planned.script is None and proposal.nodes > 1:
         more = proposal.nodes - 1
-        there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other machine{'s' * (more > 1)})"
+        there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other node{'s' * (more > 1)})"
     elif planned.script is None and planned.request.machine_flags:
         there = "  (on that machine)"
     beside: list[report_screen.Line] = [[(f"       {line}", "bold")] for line in commands[1:]]
@@ -75,8 +75,8 @@ def _next_lines(planned: Planned) -> list[report_screen.Line]:
     return [[(first, "bold")], *start, *beside]
 
 
-def _of_engine(planned: Planned, script: str) -> list[str]:
-    """What its package says of the file of another engine than Slurm, and that nobody ran it."""
+def _engine_notes(planned: Planned, script: str) -> list[str]:
+    """Return what the engine's own package reports about its file, which has not been run; empty for Slurm."""
     if not script or planned.proposal.engine == "slurm":
         return []
     from mgpu.job_files import validating
@@ -85,7 +85,7 @@ def _of_engine(planned: Planned, script: str) -> list[str]:
 
 
 def _next(planned: Planned) -> list[str]:
-    """The command that starts the job, or tests the config; of several machines it is started on each."""
+    """Return the command that starts the job or tests the config; with several nodes, it runs on each."""
     if planned.script is None:
         config = ("-c", os.fspath(planned.path)) if planned.output_option else ()
         rank = ("--node-rank", "0") if planned.proposal.nodes > 1 else ()
@@ -95,7 +95,7 @@ def _next(planned: Planned) -> list[str]:
     start = shell(FORMATS[planned.proposal.engine].start, script)
     if planned.proposal.engine != "slurm":
         if planned.proposal.engine == "torchrun" and planned.proposal.nodes > 1:
-            start = shell("HEAD=first-machine NODE_RANK=0 bash {:path}  (on each machine, with its number)", script)
+            start = shell("HEAD=first-node NODE_RANK=0 bash {:path}  (on each node, with its rank)", script)
         return [start] if start else []
     there = "  (on a login node of the cluster)" if not planned.ask_slurm else ""
     launch = shell("mgpu launch --slurm {:path}", script)
@@ -103,28 +103,30 @@ def _next(planned: Planned) -> list[str]:
 
 
 def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
-    """What the accelerate that was asked takes without a word, and does otherwise: the machine it is for is not this
-    one, or its packages would have been looked at before."""
+    """Return a warning if the local accelerate accepts the file but would run FSDP1.
+
+    That happens only for another machine; for this one, the proposal considers the installed packages.
+    """
     version = (verdict or "").removeprefix("accelerate ")
     if proposal.values["distributed_type"] != "FSDP" or not older(version, FSDP2_ACCELERATE):
         return []
     least = ".".join(str(part) for part in FSDP2_ACCELERATE)
-    return [f"accelerate {version} takes this file and runs FSDP1: where it trains, FSDP2 needs {least} or newer."]
+    return [f"accelerate {version} accepts this file but runs FSDP1. For FSDP2, train with {least} or newer."]
 
 
 def _commands(planned: Planned, screen: report_screen.Screen) -> list[report_screen.Line]:
-    """Commands that paste: never wrapped, but for the continuation lines a shell understands."""
+    """Return commands to paste: never wrapped, except with the shell's continuation lines."""
     lines: list[report_screen.Line] = []
     if planned.proposal.nodes > 1 and not planned.proposal.engine:
-        lines += [[], [("On each machine its own command, with your own script:", "bold")]]
+        lines += [[], [("Run one command per node, with your own script:", "bold")]]
         lines += report_screen.unstyled(
             f"  {line}" for line in first_and_last(planned.proposal, config=os.fspath(planned.path))
         )
-        lines.append([("or, the same by torchrun:", "bold")])
+        lines.append([("or with torchrun:", "bold")])
         lines += report_screen.unstyled(f"  {line}" for line in first_and_last(planned.proposal, tool="torchrun"))
     if planned.asked:
         output = planned.output_option
-        # The other keys of a file that mgpu did not write are part of the result.
+        # Other keys of a file that mgpu did not write are part of the result.
         if planned.base is not None and planned.before is None:
             output = ("--edit", os.fspath(planned.base), *(output if planned.path != planned.base else ()))
         again = decisions.equivalent_flags(
@@ -136,18 +138,18 @@ def _commands(planned: Planned, screen: report_screen.Screen) -> list[report_scr
 
 
 def _save_answers(planned: Planned) -> list[str]:
-    """Keep the answers beside the config; nothing where nothing was decided, or all of it came from a file."""
+    """Save the answers next to the config; nothing if nothing was decided, or all of it came from a file."""
     decided = set(planned.proposal.answers.origins.values()) - {"answers", "file"}
     if not planned.request.save_answers or not decided:
         return []
     path = Path(planned.request.save_answers)
-    said = answers_file.save(path, _decided(planned))
+    message = answers_file.save(path, _answers_to_save(planned))
     again = shell("mgpu configure --answers {:path}", str(path))
-    return [f"{said}  replay: {again}" if again and said.startswith("Wrote ") else said]
+    return [f"{message}  replay: {again}" if again and message.startswith("Wrote ") else message]
 
 
-def _decided(planned: Planned) -> Answers:
-    """The answers to keep: what a file of ours took from the machine is not decided by reading it back."""
+def _answers_to_save(planned: Planned) -> Answers:
+    """Return the answers to save, without values that an edited file from mgpu had detected, not decided."""
     if planned.before is None:
         return planned.proposal.answers
     kept, answers = planned.before, planned.proposal.answers
@@ -162,7 +164,7 @@ def _document(planned: Planned, verdict: str | None, checked_by: str, script: st
     job = {"path": str(planned.script), "engine": proposal.engine, "checked": checked_by}
     values = []
     for setting in proposal.settings:
-        rows = setting.keys.items() or [(None, setting.text)]  # without a key it is not in the file
+        rows = setting.keys.items() or [(None, setting.text)]  # a row without a key is not in the file
         values += [
             {"name": setting.label, "key": k, "value": v, "source": setting.origin, "reason": setting.reason}
             for k, v in rows
@@ -174,7 +176,7 @@ def _document(planned: Planned, verdict: str | None, checked_by: str, script: st
         "sha256": read(path).sha256,
         "values": values,
         "launch_flags": list(proposal.launch_flags),
-        "notes": [*_of_engine(planned, script), *_too_old(proposal, verdict), *proposal.notes],
+        "notes": [*_engine_notes(planned, script), *_too_old(proposal, verdict), *proposal.notes],
         "verdict": "valid" if verdict else "unknown",
         "exit_code": errors.READY,
         "next": _next(planned)[:1],

@@ -1,7 +1,7 @@
-"""What do the nodes look like on which an engine will start the ranks? Pure: the cluster and the answers in.
+"""Which nodes will an engine start the ranks on? Pure: the cluster and the answers in.
 
-Who configures sits on a login node without a GPU. What is known of the nodes is what the partition says of them, and
-what the name of their GPUs says; the software is that of here, since a job takes it along.
+The user configures on a login node without a GPU. All that is known about the nodes is what Slurm reports for the
+partition and what the name of the GPU model implies. The software is that of this machine, since the job uses it.
 """
 
 from __future__ import annotations
@@ -17,72 +17,72 @@ from mgpu.snapshot import Cluster, Driver, Gap, Gpu, NodeKind, Partition, Slurm,
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.proposal_types import origin_of
 
-_NOT_SEEN: Final = Gap("not_asked", "the nodes of the job were not looked at")
+_NOT_SEEN: Final = Gap("not_asked", "the nodes of the job were not inspected")
 _OF_THIS_MACHINE: Final = ("links", "infiniband", "pci", "kernel", "storage", "network", "leftovers", "torch_runtime")
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where the job will run and what it takes along: read once, before the first question."""
+    """Where the job will run and which software it uses: read once, before the first question."""
 
-    cluster: Cluster | None = None  # None: no Slurm here, or nobody asked
-    engine: str = ""  # kubeflow, skypilot, torchrun: another than Slurm, by --emit
-    named: bool = False  # the machine was named or replayed: its GPUs are those of the nodes
-    command: tuple[str, ...] = ("train.py",)  # where nobody says which
-    setup: tuple[str, ...] = ()  # shell lines that bring the software of here into the job
+    cluster: Cluster | None = None  # None: no Slurm here, or not queried
+    engine: str = ""  # from --emit: kubeflow, skypilot, torchrun; "": Slurm
+    named: bool = False  # --target or --from: its GPUs are those of the nodes
+    command: tuple[str, ...] = ("train.py",)  # if the answers have none
+    setup: tuple[str, ...] = ()  # shell lines that make this machine's software available in the job
     mgpu: str = "mgpu"
     config: str = "accelerate.yaml"
     file: str = "train.sbatch"  # the job script
 
     @property
     def offers_slurm(self) -> bool:
-        """Whether a job could be given to Slurm here."""
+        """Whether a job can be submitted to Slurm here."""
         return self.cluster is not None and bool(self.cluster.partitions)
 
     @property
-    def silent(self) -> str:
-        """Why nothing is known of the cluster, as a sentence; "" where it told."""
+    def unknown_note(self) -> str:
+        """Why facts about the cluster are unknown, as a sentence; "" if they are known."""
         if self.engine:
             return ""
         if self.cluster is None:
-            return "Slurm is not installed here: partitions and limits are not known, and nobody checked the job."
+            return "Slurm is not installed here: partitions and limits are unknown, and the job was not checked."
         if self.cluster.partitions:
             why = self.cluster.faults.get("nodes", "")
-            return f"Slurm does not tell of its nodes ({why}): their GPUs and number are not checked." if why else ""
-        why = self.cluster.faults.get("partitions") or self.cluster.faults.get("nodes") or "it names no partition"
-        return f"Slurm does not tell of its partitions ({why}): what you say of them is not checked."
+            return f"Slurm does not report its nodes ({why}): their GPUs and number are not checked." if why else ""
+        why = self.cluster.faults.get("partitions") or self.cluster.faults.get("nodes") or "it lists no partition"
+        return f"Slurm does not report its partitions ({why}): your answers about them are not checked."
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of a job, all of them alike."""
+    """The nodes of a job, all of the same kind."""
 
-    snapshot: Snapshot  # of one of them, as far as it is known
+    snapshot: Snapshot  # of one node, as far as known
     answers: Answers  # without the decisions that are about this machine's GPUs
-    text: str  # for a headline
+    text: str  # for the headline
     gpus: int
-    origin: Origin  # where the number of GPUs comes from …
-    reason: str
+    origin: Origin  # source of the number of GPUs …
+    reason: str  # … and the reason
     partition: Partition | None = None
     kind: NodeKind | None = None  # the nodes of the partition that fit
-    gpu_type: str = ""  # to ask Slurm for, where the partition has several
-    gpu_named: bool = True  # False: which GPUs they are is not known
+    gpu_type: str = ""  # to request from Slurm, if the partition has several
+    gpu_named: bool = True  # False: the GPU model is unknown
     problems: tuple[str, ...] = ()
-    choices: Sequence[Partition] = field(default=())  # partitions that a job may go to
+    choices: Sequence[Partition] = field(default=())  # partitions that accept a job
 
 
 def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
-    """The nodes that the answers ask for, with what is wrong with them."""
+    """Return the nodes that the answers request, with the problems."""
     choices = usable(site.cluster)
     partition, problems = _partition(answers, site.cluster, choices)
     kind = _kind(partition, answers)
     count, origin, reason = _count(snapshot, answers, site, kind)
     if isinstance(answers.gpus, tuple):
-        problems.append("--gpus names GPUs of this machine; a job asks for a number of each node: --gpus-per-node")
+        problems.append("--gpus lists GPUs of this machine; for a job, set the number per node: --gpus-per-node")
     problems += _too_many(partition, count, answers)
     problems += _other_model(partition, answers)
     gpu_type = _type(kind, partition) if count else ""
-    models = gpu_models.named(answers.gpu_model or kind_type(kind))
+    models = gpu_models.models_named(answers.gpu_model or kind_type(kind))
     here = site.named or (partition is None and answers.gpu_model is None)
     gpus = _of_snapshot(snapshot, count) if here else ()
     if count and len(gpus) < count:
@@ -93,7 +93,7 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
     return Nodes(
         seen,
         replace(answers, gpus=None, origins=cleared),
-        _told(gpus),
+        _gpus_text(gpus),
         count,
         origin,
         reason,
@@ -107,35 +107,35 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
 
 
 def usable(cluster: Cluster | None) -> tuple[Partition, ...]:
-    """The partitions that take jobs, those with GPUs first, Slurm's default before others."""
+    """Return the partitions that accept jobs: those with GPUs first, Slurm's default before the others."""
     found = [partition for partition in (cluster.partitions if cluster else ()) if not _closed(partition, cluster)]
     return tuple(sorted(found, key=lambda p: (p.gpus_per_node == 0, not p.default)))
 
 
 def _closed(partition: Partition, cluster: Cluster | None) -> str:
-    """Why one's job cannot start in a partition now; "" where it can, or nobody knows."""
+    """Return why the user's job cannot start in a partition now; "" if it can, or if that is unknown."""
     mine = {a.account for a in cluster.associations} if cluster else set()
     if not partition.up:
-        return "takes no jobs"
-    if partition.kinds and not partition.usable:  # without any, Slurm did not tell of its nodes
-        return f"has 0 of {partition.nodes} nodes that can be used"
+        return "accepts no jobs"
+    if partition.kinds and not partition.usable:  # empty if Slurm did not report its nodes
+        return f"has 0 of {partition.nodes} nodes available"
     if partition.accounts is not None and mine and not mine & set(partition.accounts):
-        return f"takes only the accounts {', '.join(partition.accounts)}"
+        return f"accepts only the accounts {', '.join(partition.accounts)}"
     return ""
 
 
 def _partition(
     answers: Answers, cluster: Cluster | None, choices: Sequence[Partition]
 ) -> tuple[Partition | None, list[str]]:
-    """The partition of the answers, and what is wrong with it; of several names the first counts."""
+    """Return the partition of the answers, and its problems; of several names, the first one."""
     every = cluster.partitions if cluster else ()
     if answers.partition is None:
         asked = answers.gpus_per_node if answers.gpus_per_node is not None else 0
         fitting = [p for p in choices if p.gpus_per_node >= asked] or list(choices)
         fitting.sort(key=lambda p: bool(_other_model(p, answers)))
         if every and not fitting:
-            told = "; ".join(f"{partition.name} {_closed(partition, cluster)}" for partition in every)
-            return None, [f"no partition takes your job now: {told}"]
+            reasons = "; ".join(f"{partition.name} {_closed(partition, cluster)}" for partition in every)
+            return None, [f"no partition accepts your job now: {reasons}"]
         return next(iter(fitting), None), []
     if not every:
         return None, []
@@ -145,67 +145,68 @@ def _partition(
     for name in names:
         if name not in found:
             near = difflib.get_close_matches(name, found, n=1, cutoff=0.5)
-            hint = f". Did you mean {near[0]}?" if near else f"; there are {', '.join(found)}"
+            hint = f". Did you mean {near[0]}?" if near else f"; choose one of {', '.join(found)}"
             problems.append(f"--partition {name}: no such partition{hint}")
         elif not found[name].up:
-            problems.append(f"--partition {name}: it takes no jobs now")
+            problems.append(f"--partition {name}: accepts no jobs now")
     return next((found[name] for name in names if name in found), None), problems
 
 
 def _kind(partition: Partition | None, answers: Answers) -> NodeKind | None:
-    """Which nodes of a mixed partition are meant: those with enough GPUs, of the model that was named, the most of
-    them."""
+    """Return which nodes of a mixed partition to use: the largest group with enough GPUs of the chosen model."""
     if partition is None or not partition.kinds:
         return None
     asked = answers.gpus_per_node
     kinds = [kind for kind in partition.kinds if kind.gpus >= (1 if asked is None else asked)] or partition.kinds
     if answers.gpu_model:
-        same = [kind for kind in kinds if answers.gpu_model in {m.name for m in gpu_models.named(kind_type(kind))}]
+        same = [
+            kind for kind in kinds if answers.gpu_model in {m.name for m in gpu_models.models_named(kind_type(kind))}
+        ]
         kinds = same or kinds
     return max(kinds, key=lambda kind: (kind.usable > 0, kind.usable * max(1, kind.gpus)))
 
 
 def _count(snapshot: Snapshot, answers: Answers, site: Site, kind: NodeKind | None) -> tuple[int, Origin, str]:
-    """GPUs of each node, who says so, and why."""
+    """Return the number of GPUs per node, its source, and the reason."""
     if answers.gpus_per_node is not None:
-        return answers.gpus_per_node, origin_of(answers, "gpus_per_node"), "of each node"
+        return answers.gpus_per_node, origin_of(answers, "gpus_per_node"), "on each node"
     if isinstance(answers.gpus, int):
-        return answers.gpus, origin_of(answers, "gpus"), "of each node"
+        return answers.gpus, origin_of(answers, "gpus"), "on each node"
     if site.named:
-        return len(snapshot.gpus or ()), "flag", "of each node"
+        return len(snapshot.gpus or ()), "flag", "on each node"
     if kind is not None:
-        return kind.gpus, "probe", "all that a node of the partition has"
+        return kind.gpus, "probe", "all GPUs of a node in the partition"
     here = len(_of_snapshot(snapshot, gpu_models.MOST_GPUS))
-    return here, "probe" if here else "rule", "as many as this machine has" if here else "no GPU is known of"
+    return here, "probe" if here else "rule", "as on this machine" if here else "no GPU known"
 
 
 def _too_many(partition: Partition | None, count: int, answers: Answers) -> list[str]:
     if partition is None or not partition.kinds or count <= partition.gpus_per_node:
         return []
     most = partition.gpus_per_node
-    has = f"its nodes have {most}" if most else "its nodes have no GPU"
+    has = f"its nodes have {most}" if most else "its nodes have none"
     return [f"--gpus-per-node {count}: partition {partition.name}: {has}"]
 
 
 def _other_model(partition: Partition | None, answers: Answers) -> list[str]:
-    """Where a partition names the GPUs of all its nodes, and none is the one that was asked for."""
+    """Return the problem if all GPU models of a partition are known and none is the requested one."""
     types = [kind_type(kind) for kind in partition.kinds if kind.gpus] if partition else []
-    meant = [{model.name for model in gpu_models.named(name)} for name in types]
+    meant = [{model.name for model in gpu_models.models_named(name)} for name in types]
     known = partition is not None and partition.kinds and all(meant)
     if partition is None or not known or not answers.gpu_model or any(answers.gpu_model in m for m in meant):
         return []
-    has = f"its GPUs are {', '.join(dict.fromkeys(types))}" if types else "its nodes have no GPU"
+    has = f"its GPUs are {', '.join(dict.fromkeys(types))}" if types else "its nodes have none"
     return [f"--gpu-model {answers.gpu_model}: partition {partition.name}: {has}"]
 
 
 def kind_type(kind: NodeKind | None) -> str:
-    """The type of a node's GPUs, as the site calls it; "" where it has several, or none."""
+    """Return the GPU type of a node, as the site names it; "" if there are several types, or none."""
     types = {gres.type for gres in kind.gres if gres.name == "gpu"} if kind else set()
     return types.pop() if len(types) == 1 else ""
 
 
 def _type(kind: NodeKind | None, partition: Partition | None) -> str:
-    """The type to ask for: only where the partition has nodes with other GPUs too."""
+    """Return the GPU type to request, only needed if the partition also has nodes with other GPUs."""
     every = {kind_type(other) for other in partition.kinds if other.gpus} if partition else set()
     return kind_type(kind) if len(every) > 1 else ""
 
@@ -215,7 +216,7 @@ def _of_snapshot(snapshot: Snapshot, count: int) -> tuple[Gpu, ...]:
 
 
 def _gpu(number: int, models: Sequence[gpu_models.Model], site_name: str) -> Gpu:
-    """A GPU that nobody has looked at: of what its name may mean, that in which all meanings agree."""
+    """Return a GPU known only by name: the properties on which all models of that name agree."""
     names = {model.name for model in models}
     abilities, sizes = {model.compute_capability for model in models}, {model.memory_mib for model in models}
     name = f"NVIDIA {names.pop()}" if len(names) == 1 else site_name or None
@@ -225,7 +226,7 @@ def _gpu(number: int, models: Sequence[gpu_models.Model], site_name: str) -> Gpu
 
 
 def _seen(snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, count: int, *, named: bool) -> Snapshot:
-    """A node as a Snapshot: its GPUs, its share of CPUs and memory; of this machine only the software."""
+    """Return a node as a Snapshot: its GPUs, its share of CPUs and memory; only the software is this machine's."""
     driver = Driver(None if gpus else "LIBRARY_NOT_FOUND", None, None, None, None, None, len(gpus))
     cpus, memory = None, None
     if kind is not None:
@@ -248,13 +249,13 @@ def _seen(snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, coun
     return replace(snapshot, driver=driver, gpus=gpus, visible=seen, system=system, slurm=slurm, gaps=gaps, **nothing)
 
 
-def _told(gpus: Sequence[Gpu]) -> str:
-    """A node in words."""
+def _gpus_text(gpus: Sequence[Gpu]) -> str:
+    """Return the GPUs of a node as text."""
     if not gpus:
         return "ranks on the CPU"
     return f"{len(gpus)} x {gpus[0].name or 'GPU'} each"
 
 
-def asking_text() -> str:
-    """What is said while the cluster is asked."""
+def progress_text() -> str:
+    """Return the progress text while Slurm is queried."""
     return f"Slurm's partitions (up to {DEADLINE_S:g} s)"

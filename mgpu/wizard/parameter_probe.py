@@ -1,6 +1,6 @@
-"""What does a training script train, and how? Run it up to its first optimizer, look, and stop it there.
+"""What does a training script train, and how? Run it up to its first optimizer, inspect that, and stop the script.
 
-Only when the user asks (--params-from): until it gets there, a script does what it does, downloads included.
+Only if the user requests it (--params-from), because until then the script really runs, downloads included.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mgpu.process import child_process, scratch
 from mgpu.structured_text import json_of
 from mgpu.wizard.answers import Answers, Origin
 
-DEADLINE_S: Final = 600.0  # a large model comes from a slow disk
+DEADLINE_S: Final = 600.0  # loading a large model from a slow disk takes minutes
 _CHILD: Final = Path(__file__).with_name("parameter_probe_child.py")
 _TAIL_BYTES = 20_000
 _TOO_MANY = 1 << 63  # parameters
 _MOST_REPORT = 64 << 10  # bytes; a few numbers
-_TOLD_AFTER_S = 5.0
-# One process, whatever mgpu itself was started under. Who sets WORLD_SIZE=1 means it.
+_FIRST_PROGRESS_S = 5.0
+# These are removed so the script runs as one process under any launcher, except if the user sets WORLD_SIZE=1.
 # fmt: off
 _OF_A_LAUNCHER: Final = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "NODE_RANK",
@@ -37,7 +37,7 @@ _OF_A_LAUNCHER: Final = (
 )
 # fmt: on
 _ONE_RANK: Final = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
-# What an optimizer keeps for each parameter decides the memory; Adam's relatives keep the same two numbers.
+# Memory depends on the state an optimizer keeps per parameter; Adam's variants keep the same two values.
 _OPTIMIZERS: Final = (
     (r".*8bit", "adam8bit"),
     (r".*Adafactor", "adafactor"),
@@ -48,23 +48,23 @@ _OPTIMIZERS: Final = (
 
 @dataclass(frozen=True)
 class Measured:
-    """What stood there when the script had built its first optimizer."""
+    """The facts at the moment the script had created its first optimizer."""
 
     script: str
     params: int
     trainable: int
-    dtype: str  # of most parameters: float32
+    dtype: str  # dtype of most parameters: float32
     name: str  # the optimizer's class
-    optimizer: str | None  # the answer it means; None: not one of those
+    optimizer: str | None  # the matching answer; None: none matches
     lr: float | None
     several_rates: bool = False
 
     @property
-    def told(self) -> str:
-        """One sentence."""
+    def text(self) -> str:
+        """The facts as a message."""
         trained = "all trained" if self.trainable == self.params else f"{self.trainable:,} of them trained"
         rate = "" if self.lr is None else f", lr {self.lr:g}{' (the first of several)' if self.several_rates else ''}"
-        unknown = "" if self.optimizer else f" ({self.name} is none whose memory is known here)"
+        unknown = "" if self.optimizer else f" (the memory that {self.name} needs is unknown)"
         return (
             f"{self.script}: {self.params:,} parameters, {trained}, mostly {self.dtype}; {self.name}{rate}{unknown}. "
             "Stopped at its first optimizer."
@@ -72,7 +72,7 @@ class Measured:
 
 
 def fill(answers: Answers, measured: Measured) -> Answers:
-    """The answers with what was measured. What the user decided stays, except the size that was just asked for."""
+    """Return the answers with the measured values. The user's decisions stay, except for the size."""
     values: dict[str, Any] = {"params": measured.params, "model": None}
     if measured.trainable < measured.params and "trainable" not in answers.origins:
         values["trainable"] = measured.trainable
@@ -93,11 +93,11 @@ def measure(
     environ: Mapping[str, str] = os.environ,
     say: Callable[[str], None] | None = None,
 ) -> Measured:
-    """Run a script (and its arguments) up to its first optimizer. Raises MgpuError: why nothing is known."""
+    """Run a script (and its arguments) up to its first optimizer. Raises MgpuError with the reason for a failure."""
     script = command[0]
     path = Path(script).expanduser()
     if not path.is_file():
-        what = "a folder, not a script" if path.is_dir() else "no such file"
+        what = "is a folder, not a script" if path.is_dir() else "no such file"
         raise MgpuError(f"--params-from {script}: {what}", errors.USAGE)
     with scratch.folder() as folder:
         report, output = folder / "report", folder / "output"
@@ -114,8 +114,8 @@ def measure(
             child_process.end(child)
         if report.exists():
             return _measured(script, _report_of(report, script))
-        said = file_reading.read_part(output, most=_TAIL_BYTES).decode("utf-8", "replace")
-    raise MgpuError(_why(script, child.returncode if ended else None, said, deadline_s), errors.USAGE)
+        printed = file_reading.read_part(output, most=_TAIL_BYTES).decode("utf-8", "replace")
+    raise MgpuError(_why(script, child.returncode if ended else None, printed, deadline_s), errors.USAGE)
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -127,14 +127,14 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 def _wait(
     child: subprocess.Popen[bytes], report: Path, deadline_s: float, script: str, say: Callable[[str], None] | None
 ) -> bool:
-    """Wait for the report or the end; whether either came in time."""
+    """Wait for the report or the end of the script; return whether either came in time."""
     began = time.monotonic()
-    tell_at = 0.0
+    show_at = 0.0
     while True:
         spent = time.monotonic() - began
-        if say and spent >= tell_at:
-            say(f"{script} runs up to its first optimizer, {spent:.0f} s (Ctrl-C stops it)")
-            tell_at = max(_TOLD_AFTER_S, 2 * spent)
+        if say and spent >= show_at:
+            say(f"running {script} up to its first optimizer, {spent:.0f} s (Ctrl-C to stop)")
+            show_at = max(_FIRST_PROGRESS_S, 2 * spent)
         try:
             child.wait(0.1)
             return True
@@ -146,14 +146,14 @@ def _wait(
 
 
 def _report_of(path: Path, script: str) -> Mapping[str, Any]:
-    """What the child wrote. The script ran in the same process, and can have written anything. Raises MgpuError."""
+    """Return the child's report. It is untrusted: the script ran in the same process. Raises MgpuError."""
     try:
         found = json_of(file_reading.read_whole(path, most=_MOST_REPORT))
         if not isinstance(found, dict):
-            raise TypeError("it is not an object")
+            raise TypeError("not a JSON object")
         if "torch" in found or "failed" in found or _is_complete(found):
             return dict(found)
-        why = "it lacks numbers"
+        why = "incomplete"
     except (OSError, ValueError, TypeError) as error:
         why = str(error)
     raise MgpuError(f"--params-from {script}: the report of its first optimizer cannot be read: {why}", errors.USAGE)
@@ -176,11 +176,11 @@ def _measured(script: str, found: Mapping[str, Any]) -> Measured:
     if "torch" in found:
         raise MgpuError(
             f"--params-from {script}: torch cannot be imported ({found['torch']}).\n"
-            "--python PATH names the interpreter of the training",
+            "Set the interpreter that trains with --python PATH",
             errors.USAGE,
         )
     if "failed" in found:
-        raise MgpuError(f"--params-from {script}: its optimizer cannot be looked into: {found['failed']}", errors.USAGE)
+        raise MgpuError(f"--params-from {script}: cannot inspect its optimizer: {found['failed']}", errors.USAGE)
     if not found["params"]:
         raise MgpuError(f"--params-from {script}: its first optimizer ({found['optimizer']}) is empty", errors.USAGE)
     name = str(found["optimizer"])
@@ -199,27 +199,27 @@ def _measured(script: str, found: Mapping[str, Any]) -> Measured:
 
 
 def _why(script: str, code: int | None, output: str, deadline_s: float) -> str:
-    """Why a script got nowhere, in one sentence, with the last thing it said."""
+    """Return why a script did not reach an optimizer, with the last line it printed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = f": {lines[-1][:300]}" if lines else ""
     head = f"--params-from {script}:"
     if code is None:
-        return f"{head} no torch optimizer within {deadline_s:g} s; stopped. It said last{last or ' nothing'}"
+        return f"{head} no torch optimizer within {deadline_s:g} s, so it was stopped. Last output{last or ': none'}"
     if code == 0:
         return (
-            f"{head} it ended without building a torch optimizer (processes that it spawns are not looked into).\n"
-            "Give the number:  --params 8.03B"
+            f"{head} it finished without creating a torch optimizer (processes it starts are not inspected).\n"
+            "Set the number:  --params 8.03B"
         )
     if code < 0:
-        told = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        memory = " (out of memory?)" if told == "SIGKILL" else ""
-        return f"{head} ended by {told}{memory} before its first optimizer{last}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        memory = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"{head} killed by {name}{memory} before its first optimizer{last}"
     if code == 2 and any(line.startswith("usage:") for line in lines):
         return (
-            f"{head} it asks for arguments{last}.\n"
-            f"Give them behind two hyphens:  {shell('mgpu configure --params-from {:path} -- ARGUMENTS', script)}"
+            f"{head} it requires arguments{last}.\n"
+            f"Pass them after --:   {shell('mgpu configure --params-from {:path} -- ARGUMENTS', script)}"
         )
     if lines and re.search(r"\b(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b", lines[-1]):
         again = shell("mgpu configure --params-from {:path}", script)
-        return f"{head} it waits for a launcher{last}.\nMake it one rank:  {_ONE_RANK} {again}"
+        return f"{head} it requires a launcher{last}.\nRun it as one rank:  {_ONE_RANK} {again}"
     return f"{head} it failed (exit code {code}) before its first optimizer{last}"

@@ -1,15 +1,15 @@
-"""Runs a training script up to its first torch optimizer, writes down what it sees there, and ends at once.
+"""Runs a training script up to its first torch optimizer, writes a report about it, and exits at once.
 
-A process of its own: the standard library and the script's torch, nothing of mgpu. It is killed in the middle
-of the constructor: an exception could be caught by the script, and `finally` and `atexit` would still save
-checkpoints or close experiment logs of a training that never was.
+This is a separate process with only the standard library and the script's torch. It is killed inside the constructor:
+the script could catch an exception, and `finally` and `atexit` would still save checkpoints or close experiment logs
+of a training run that never happened.
 """
 
 import os
 import sys
 
 if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-    del sys.path[0]  # the folder of this file; the script's comes there once this file has what it imports
+    del sys.path[0]  # the folder of this file; replaced by the script's after the imports below
 
 import contextlib
 import json
@@ -18,21 +18,21 @@ import signal
 from typing import Any
 
 
-def tell(report: str, found: "dict[str, Any]") -> None:
-    """Write the report in one step and end, here and now."""
+def write_report(report: str, found: "dict[str, Any]") -> None:
+    """Write the report in one step and exit at once."""
     with open(report + ".part", "w", encoding="utf-8") as file:
         json.dump(found, file)
     os.replace(report + ".part", report)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    if os.getsid(0) == os.getpgrp():  # a session that mgpu began: the parent of a forked rank must not go on either
+    if os.getsid(0) == os.getpgrp():  # mgpu's session: the parent of a forked rank stops too
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 
 def size(parameter: Any) -> int:
-    """Its elements: whole where it is sharded (ZeRO-3), unpacked where it is quantised (bitsandbytes)."""
+    """Return the number of elements, of the whole parameter if sharded (ZeRO-3) or quantized (bitsandbytes)."""
     state = getattr(parameter, "quant_state", None)
     whole = getattr(state, "shape", None) or getattr(parameter, "ds_shape", None) or parameter.shape
     number = 1
@@ -41,8 +41,8 @@ def size(parameter: Any) -> int:
     return number
 
 
-def seen(optimizer: Any, torch: Any) -> "dict[str, Any]":
-    """What stands there once the optimizer is built: its parameters, and those of the modules they belong to."""
+def inspect(optimizer: Any, torch: Any) -> "dict[str, Any]":
+    """Return facts about the optimizer: its parameters, and those of the modules they belong to."""
     import gc
 
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
@@ -71,9 +71,9 @@ def seen(optimizer: Any, torch: Any) -> "dict[str, Any]":
 
 
 def run(report: str, script: str) -> None:
-    """Run the script. It ends the process at its first optimizer; without one it ends as it likes."""
+    """Run the script. Its first optimizer ends the process; without one, the script runs to its end."""
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-        sys.path.insert(0, os.path.dirname(os.path.abspath(script)))  # as it is when Python runs the script
+        sys.path.insert(0, os.path.dirname(os.path.abspath(script)))  # as when Python runs the script
     with contextlib.suppress(Exception):  # do not outlive mgpu
         import ctypes
 
@@ -81,16 +81,16 @@ def run(report: str, script: str) -> None:
     try:
         import torch
     except Exception as error:
-        tell(report, {"torch": f"{type(error).__name__}: {error}"})
+        write_report(report, {"torch": f"{type(error).__name__}: {error}"})
     build = torch.optim.Optimizer.__init__
 
     def stop(self: Any, *arguments: Any, **named: Any) -> None:
         build(self, *arguments, **named)
         try:
-            found = seen(self, torch)
+            found = inspect(self, torch)
         except Exception as error:
             found = {"failed": f"{type(error).__name__}: {error}"}
-        tell(report, found)
+        write_report(report, found)
 
     torch.optim.Optimizer.__init__ = stop
     sys.argv[:] = sys.argv[2:]

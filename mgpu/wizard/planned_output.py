@@ -21,15 +21,15 @@ from mgpu.wizard.request import DEFAULT_FILE, Request
 
 @dataclass(frozen=True)
 class Planned:
-    """The config to be written, and the job script where the proposal has a job."""
+    """The config to write, and the job script if the proposal has a job."""
 
     request: Request
     proposal: Proposal
     path: Path
-    base: Path | None = None  # a file of somebody else that is changed in place: its comments and other keys stay
-    asked: bool = False  # questions were asked: the user saw what is replaced, and gets the command without questions
-    ask_slurm: bool = False  # a cluster is here, which can be asked whether it takes the job
-    before: Answers | None = None  # what was decided for the file of ours that is changed
+    base: Path | None = None  # a file not from mgpu that is changed in place: its comments and other keys stay
+    asked: bool = False  # questions were asked: the user saw what is replaced, and gets the command that repeats them
+    ask_slurm: bool = False  # Slurm is available and can check the job
+    before: Answers | None = None  # the decisions behind a file from mgpu that is changed
 
     @property
     def script(self) -> Path | None:
@@ -38,20 +38,20 @@ class Planned:
 
     @property
     def output_option(self) -> tuple[str, ...]:
-        """-o and the config; empty for the file that every command reads by default."""
+        """-o and the config; empty for the default file of every command."""
         path = os.fspath(self.path)
         return () if path in (DEFAULT_FILE, f"./{DEFAULT_FILE}") else ("-o", path)
 
     def config_text(self) -> str:
-        """The content of the config. Raises MgpuError when another user's file cannot be changed in place."""
+        """Return the content of the config. Raises MgpuError if a file not from mgpu cannot be changed in place."""
         base = self.base
         config = read(base) if base is not None else None
         if base is None or config is None or config.written_by_mgpu:
             return render(self.proposal, date.today(), str(self.path), self.request.flags)
         if config.deepspeed_file is not None and (keys := out_of_reach(config, self.proposal)):
             raise MgpuError(
-                f"{base} leaves {', '.join(keys)} to {config.deepspeed_file.path}, which mgpu does not change: change "
-                "it there\n  mgpu configure -o OTHER.yaml   or write a config without that file",
+                f"{base} takes {', '.join(keys)} from {config.deepspeed_file.path}, which mgpu does not change. Change "
+                "it there\n  mgpu configure -o OTHER.yaml   or write another config without that file",
                 errors.REFUSED,
             )
         raw = existing_file.text_of(base)
@@ -64,13 +64,13 @@ class Planned:
             ) from None
 
     def script_text(self, config_text: str) -> str:
-        """The content of the job script or job file; "" without a job. Raises MgpuError."""
+        """Return the content of the job script or job file; "" without a job. Raises MgpuError."""
         if self.script is None:
             return ""
         flags = (*self.request.machine_flags, *self.output_option, *self.request.more_flags)
         return job_file.text_of(self.proposal, self.script, self.path, config_text, flags)
 
     def with_conversions(self) -> Planned:
-        """The same, and as notes what else it makes of a file of somebody else."""
+        """Return the same with notes about what else changes in a file not from mgpu."""
         notes = () if self.base is None else converted(read(self.base), self.proposal)
         return replace(self, proposal=replace(self.proposal, notes=(*notes, *self.proposal.notes)))

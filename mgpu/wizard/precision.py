@@ -1,4 +1,4 @@
-"""Which precision do all GPUs of the run have, and which is best? Pure."""
+"""Which precision do all GPUs of the run support, and which is best? Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PRECISIONS: Final = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8"
 
 
 def fp8_backend(snapshot: Snapshot) -> str | None:
-    """What accelerate would do fp8 with, as fp8_config names it: "AO", "TE"; None where nothing is installed."""
+    """Return accelerate's backend for fp8, as in fp8_config: "AO", "TE"; None if none is installed."""
     return next((name for name in fp8_backends(snapshot.packages or {}) if name != "MSAMP"), None)
 
 
 def precision(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[str, Part]:
-    """The precision all GPUs of the run have: bf16 from compute capability 8.0, fp16 from 7.0."""
+    """Return the precision all GPUs of the run support: bf16 from compute capability 8.0, fp16 from 7.0."""
     best, why = _best(used)
     disabled = _impossible(snapshot, used)
     options = tuple(
@@ -44,17 +44,17 @@ def precision(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[str,
 _PRECISION_DETAIL: Final = {
     "bf16": "no loss scaling",
     "fp16": "needs loss scaling, can overflow",
-    "no": "twice the memory of activations",
-    "fp8": "fastest matrix products; watch the loss",
+    "no": "twice the memory for activations",
+    "fp8": "fastest matrix products; monitor the loss",
 }
 
 
 def _detail(name: str, used: Devices) -> str:
-    """What an option costs; slow is not impossible."""
+    """Return the cost of an option. A slow one is not impossible."""
     if used.capability is not None and name == "bf16" and used.capability < BF16:
-        return f"native from compute capability 8.0, you have {_dotted(used)}: torch emulates it, slower than fp32"
+        return f"native from compute capability 8.0, have {_dotted(used)}: emulated by torch, slower than fp32"
     if used.capability is not None and name == "fp16" and used.capability < FP16:
-        return f"tensor cores begin with compute capability 7.0, you have {_dotted(used)}: saves memory, not time"
+        return f"tensor cores need compute capability 7.0, have {_dotted(used)}: saves memory, not time"
     return _PRECISION_DETAIL[name]
 
 
@@ -66,28 +66,28 @@ def _best(used: Devices) -> tuple[str, str]:
     if used.cpu:
         return "no", "CPU ranks"
     if used.capability is None:
-        return "no", "a GPU does not tell its compute capability"
+        return "no", "compute capability unknown"
     major, minor = used.capability
     name = "bf16" if (major, minor) >= BF16 else "fp16" if (major, minor) >= FP16 else "no"
     return name, f"compute capability {major}.{minor}"
 
 
 def _impossible(snapshot: Snapshot, used: Devices) -> dict[str, str]:
-    """Why a precision is out of the question."""
+    """Return why a precision is impossible, by its name."""
     if used.cpu:
-        return {"fp16": "on the CPU accelerate trains in fp32 with it", "fp8": "needs a GPU"}
+        return {"fp16": "on the CPU, accelerate trains in fp32 instead", "fp8": "needs a GPU"}
     if used.capability is None:
-        return {"fp8": "needs compute capability 8.9, and a GPU does not tell its own"}
+        return {"fp8": "needs compute capability 8.9; that of a GPU is unknown"}
     major, minor = used.capability
     found: dict[str, str] = {}
     if (major, minor) < FP8:
-        found["fp8"] = f"needs compute capability 8.9, you have {major}.{minor}"
+        found["fp8"] = f"needs compute capability 8.9, have {major}.{minor}"
     elif older(accelerate := installed(snapshot, "accelerate"), FP8_ACCELERATE):
-        found["fp8"] = f"needs accelerate 1.6, {accelerate} is installed and keeps the fp8 settings from the ranks"
+        found["fp8"] = f"needs accelerate 1.6; {accelerate} is installed and does not pass fp8 settings to the ranks"
     elif snapshot.packages is None:
-        found["fp8"] = "needs torchao or transformer-engine, and the packages are not known"
+        found["fp8"] = "needs torchao or transformer-engine; installed packages are unknown"
     elif fp8_backend(snapshot) is None:
-        found["fp8"] = "needs torchao or transformer-engine: neither is installed"
+        found["fp8"] = "needs torchao or transformer-engine; neither is installed"
     return found
 
 

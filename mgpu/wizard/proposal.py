@@ -1,4 +1,4 @@
-"""Which config fits this machine, and where does each value come from? Pure: facts and answers in, settings out."""
+"""Which config fits this machine, and what is the source of each value? Pure: facts and answers in, settings out."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from mgpu.wizard.trained_model import model
 __all__ = ["Option", "Proposal", "Setting", "propose"]
 
 # fmt: off
-_ROWS = (  # the review's order; a row that is not named comes last
+_ROWS = (  # the review's order; other rows come last
     "GPUs", "ranks", "precision", "model", "strategy", "effective batch", "steps per epoch", "learning rate note",
-    "threads / workers", "CPU pinning", "compile", "checkpoints", "engine", "machines", "address", "port",
+    "threads / workers", "CPU pinning", "compile", "checkpoints", "engine", "nodes", "address", "port",
     "partition", "time limit", "account", "QOS", "training", "pre-flight",
 )
 # fmt: on
@@ -37,14 +37,16 @@ _NO_SITE = Site()
 
 
 _DYNAMIC = (
-    "accelerate compiles with dynamic=False: each new shape of a batch is compiled anew. Where lengths vary, add "
+    "accelerate compiles with dynamic=False: each new batch shape triggers a recompilation. If lengths vary, add "
     "dynamo_use_dynamic: true to dynamo_config."
 )
 
 
 def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO_SITE) -> Proposal:
-    """The config for this machine, or for the nodes of a job, with what stands in its way. Raises MgpuError only when
-    the machine itself cannot be configured for. `site`: what an engine that starts the machines offers."""
+    """Return the config for this machine, or for the nodes of a job, with its problems.
+
+    `site`: what an engine that starts the nodes offers. Raises MgpuError only if the machine itself is not supported.
+    """
     engine = site.engine or ("slurm" if answers.slurm else "")
     if not engine:
         proposal = _here(snapshot, answers, machine)
@@ -69,23 +71,23 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO
         gpus_named=job.gpus_named(on, site),
         gpu_model=(on.snapshot.gpus[0].name or "").removeprefix("NVIDIA ") if on.snapshot.gpus else "",
     )
-    return replace(proposal, job=job.made(proposal, on, site))
+    return replace(proposal, job=job.job_of(proposal, on, site))
 
 
 def _with_offer(proposal: Proposal) -> Proposal:
-    """The config for this machine, where Slurm could start it elsewhere."""
-    row = Setting("engine", "none: this machine", "rule", "Slurm is here as well", "slurm")
+    """Return the config for this machine, with a row that offers Slurm."""
+    row = Setting("engine", "none: this machine", "rule", "Slurm is also available", "slurm")
     options = {**proposal.options, "slurm": job.where(recommended=proposal.cpu)}
     settings = sorted((*proposal.settings, row), key=_place)
     return replace(proposal, settings=tuple(settings), options=options)
 
 
 def _in_a_job(on: Nodes) -> Callable[[Setting], Setting]:
-    """The row of the GPUs as one of a job: each node has the same number of them."""
+    """Return the function that turns the row of the GPUs into that of a job, with GPUs per node."""
 
     def changed(row: Setting) -> Setting:
         if row.label == "ranks":
-            return replace(row, origin=on.origin, reason="no GPU asked for: CPU ranks over gloo", question=_PER_NODE)
+            return replace(row, origin=on.origin, reason="no GPU requested: CPU ranks over gloo", question=_PER_NODE)
         return replace(row, origin=on.origin, reason=on.reason, question=_PER_NODE) if row.label == "GPUs" else row
 
     return changed
@@ -93,7 +95,7 @@ def _in_a_job(on: Nodes) -> Callable[[Setting], Setting]:
 
 def _headline(on: Nodes, whole: Proposal, engine: str) -> str:
     where = f" ({on.partition.name})" if on.partition else ""
-    return f"{whole.nodes} node{'' if whole.nodes == 1 else 's'} of {TITLES[engine]}{where}, {on.text}"
+    return f"{whole.nodes} {TITLES[engine]} node{'' if whole.nodes == 1 else 's'}{where}, {on.text}"
 
 
 def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") -> Proposal:
@@ -109,7 +111,7 @@ def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") 
     trainable = answers.trainable if sound else None
     here = Situation(snapshot, used, where.nodes, name, params, train, trainable, optimizer)
     way = choose(here, answers, sizes.accumulate if sizes.decided else None)
-    parts = [_of_all(used, where), precise, known, way.part, _batch_part(sizes, way)]
+    parts = [_on_all_nodes(used, where), precise, known, way.part, _batch_part(sizes, way)]
     parts.append(host(snapshot, answers, used, deepspeed=way.name.startswith("zero"), offload=way.offload))
     parts += [_compile(answers, way), _checkpoints(answers, way), where.part]
     if not engine:
@@ -158,31 +160,29 @@ def _place(setting: Setting) -> int:
     return _ROWS.index(setting.label) if setting.label in _ROWS else len(_ROWS)
 
 
-def _of_all(used: Devices, where: Machines) -> Part:
-    """num_processes counts the ranks of all machines together."""
+def _on_all_nodes(used: Devices, where: Machines) -> Part:
+    """Return the GPU rows with num_processes as the number of ranks on all nodes."""
     if where.nodes == 1:
         return used.part
     row, *others = used.part.settings
     keys = {**row.keys, "num_processes": used.ranks * where.nodes}
-    text, why = f"{where.nodes} x {row.text}", f"{where.nodes} machines, on each: {row.reason}"
+    text, why = f"{where.nodes} x {row.text}", f"{where.nodes} nodes, on each: {row.reason}"
     return replace(used.part, settings=(replace(row, text=text, reason=why, keys=keys), *others))
 
 
 def _on_the_command_line(used: Devices) -> Devices:
-    """Which GPUs are taken differs between machines: not for the file they share."""
+    """Move gpu_ids from the file to the command line, because they differ between nodes that share the file."""
     row, *others = used.part.settings
     if "gpu_ids" not in row.keys:
         return used
     keys = {key: value for key, value in row.keys.items() if key != "gpu_ids"}
     notes = tuple(note for note in used.part.notes if "gpu_ids" not in note)
-    notes += (
-        f"Which GPUs are used stands on each machine's command line (--gpu_ids {used.gpu_ids}), not in the file.",
-    )
+    notes += (f"The GPUs to use are on each node's command line (--gpu_ids {used.gpu_ids}), not in the file.",)
     return replace(used, part=replace(used.part, settings=(replace(row, keys=keys), *others), notes=notes))
 
 
 def _batch_part(sizes: Batch, way: Strategy) -> Part:
-    """Under DeepSpeed the accumulation stands in the file, and the note that it cannot is not true."""
+    """Return the batch rows; with DeepSpeed the file stores the accumulation, so the note about it is dropped."""
     if not way.name.startswith("zero") or not sizes.decided:
         return sizes.part
     notes = tuple(note for note in sizes.part.notes if "deepspeed_config" not in note)
@@ -190,28 +190,28 @@ def _batch_part(sizes: Batch, way: Strategy) -> Part:
 
 
 def _compile(answers: Answers, way: Strategy) -> Part:
-    # prepare_deepspeed_cmd_env (1.15) hands no ACCELERATE_DYNAMO_* to the ranks.
-    refused = "accelerate does not hand it to DeepSpeed runs" if way.name.startswith("zero") else None
+    # prepare_deepspeed_cmd_env (1.15) does not pass ACCELERATE_DYNAMO_* to the ranks.
+    refused = "accelerate does not pass it to DeepSpeed runs" if way.name.startswith("zero") else None
     options = (
-        Option("no", "No", None, True, "easier errors, instant start: best for the first run"),
-        Option("yes", "Yes", refused, False, "often faster after a slow start; change one thing at a time"),
+        Option("no", "No", None, True, "clearer errors, instant start: best for the first run"),
+        Option("yes", "Yes", refused, False, "often faster, after a slow start"),
     )
     wanted = bool(answers.compile)
     problems = (f"torch.compile: {refused}; call torch.compile in your script",) if wanted and refused else ()
     keys: Mapping[str, object] = {"dynamo_config.dynamo_backend": "INDUCTOR"} if wanted and not refused else {}
     origin: Origin = "rule" if answers.compile is None else origin_of(answers, "compile")
-    text, why = ("yes", "torch.compile, by accelerate") if wanted else ("no", "easier errors, instant start")
+    text, why = ("yes", "torch.compile, through accelerate") if wanted else ("no", "clearer errors, instant start")
     row = Setting("compile", text, origin, why, "compile", keys)
     return Part((row,), {"compile": options}, {"compile": text}, problems, (_DYNAMIC,) if keys else ())
 
 
 def _checkpoints(answers: Answers, way: Strategy) -> Part:
-    """Whether a run can go on with another number of GPUs: a row where the strategy decides it."""
+    """Return whether checkpoints load on a different number of GPUs: a row if the strategy splits the model."""
     chosen = {"reshard": "no" if answers.reshard is False else "yes"}
     if way.name == "ddp":
         return Part(chosen=chosen)
     origin = "rule" if answers.reshard is None else origin_of(answers, "reshard")
-    text, why = "sharded, can be split anew", "for any number of GPUs; torch's DCP re-splits it"
+    text, why = "sharded, loadable on any number of GPUs", "torch's DCP reshards it when loading"
     if way.name != "fsdp2":
-        text, why = "shards of one GPU count", "ZeRO's; another count needs a conversion"
+        text, why = "sharded, for one number of GPUs", "ZeRO: another number needs a conversion"
     return Part((Setting("checkpoints", text, origin, why, "reshard"),), chosen=chosen)

@@ -1,4 +1,4 @@
-"""Which choices and which default has each question, and what follows from an answer? Pure; `prompts.py` asks."""
+"""Which choices and default does each question have, and what does an answer decide? Pure; `prompts.py` asks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from mgpu.wizard import flow, screens
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.flow import Scene, State
-from mgpu.wizard.proposal_types import Option, Proposal
+from mgpu.wizard.proposal_types import Option, Proposal, source_of
 
 
 def build(state: State, scene: Scene) -> Question:
-    """The question of a state."""
+    """Return the question to ask in a state."""
     proposal = scene.propose(state.answers)
     if state.step == flow.START:
-        return _start(state, scene)
+        return _start_question(state, scene)
     if state.step == flow.REVIEW:
-        return _review(state, proposal)
+        return _review_question(state, proposal)
     if state.step == flow.CONFIRM:
-        return _confirm(flow.replaced(state, scene) or (state.output,))
+        return _confirm_question(flow.files_to_replace(state, scene) or (state.output,))
     if state.step == flow.FILE:
-        return _file(state)
-    return _of_decision(flow.decision_of(state.step, proposal), state, scene, proposal)
+        return _file_question(state)
+    return _decision_question(flow.decision_of(state.step, proposal), state, scene, proposal)
 
 
-def _of_decision(one: Decision, state: State, scene: Scene, proposal: Proposal) -> Question:
-    """The question of a decision."""
+def _decision_question(one: Decision, state: State, scene: Scene, proposal: Proposal) -> Question:
+    """Return the question that asks for a decision."""
     name = one.name
     text, info = (
         part.replace("{unit}", proposal.unit).replace("{ranks}", str(proposal.ranks)) for part in (one.text, one.info)
@@ -70,14 +70,14 @@ def _of_decision(one: Decision, state: State, scene: Scene, proposal: Proposal) 
 
 
 def value(name: str, typed: str, answers: Answers, proposal: Proposal) -> object:
-    """What an answer as it was typed or chosen decides. Raises ValueError with what is allowed."""
+    """Return the value that a typed or chosen answer decides. Raises ValueError with what is allowed."""
     typed, one = typed.strip(), decisions.BY_NAME[name]
     if one.many:
-        return _marked(typed, proposal)
+        return _selected_gpus(typed, proposal)
     if not typed:
         if one.skips or one.probed or name == "accum":
             return decisions.parse(name, "auto")
-        raise ValueError("an answer is needed here")
+        raise ValueError("an answer is required")
     if name == "params":
         from mgpu.wizard import model
 
@@ -92,14 +92,14 @@ def value(name: str, typed: str, answers: Answers, proposal: Proposal) -> object
     return found
 
 
-def _marked(typed: str, proposal: Proposal) -> object:
+def _selected_gpus(typed: str, proposal: Proposal) -> object:
     options = {option.name: option for option in proposal.options.get("gpus", ())}
-    marked = [name for name in typed.split(",") if name]
-    if not marked:
-        raise ValueError("mark at least one (space)")
-    if set(marked) == {option.name for option in options.values() if option.recommended}:
+    selected = [name for name in typed.split(",") if name]
+    if not selected:
+        raise ValueError("select at least one GPU (Space)")
+    if set(selected) == {option.name for option in options.values() if option.recommended}:
         return None
-    return tuple(sorted(int(name) for name in marked))
+    return tuple(sorted(int(name) for name in selected))
 
 
 def _heading(state: State, proposal: Proposal) -> str:
@@ -131,7 +131,7 @@ def _default(one: Decision, answers: Answers, proposal: Proposal, choices: tuple
     if choices:
         able = [choice.name for choice in choices if not choice.disabled]
         fitting = next((o.name for o in proposal.options.get(name, ()) if o.recommended and not o.disabled), "")
-        for wish in (_named(name, given), proposal.chosen.get(name, ""), fitting):
+        for wish in (_choice_name(given), proposal.chosen.get(name, ""), fitting):
             if wish in able:
                 return wish
         return able[0] if able else ""
@@ -142,15 +142,15 @@ def _default(one: Decision, answers: Answers, proposal: Proposal, choices: tuple
     return proposal.chosen.get(name, "") if one.probed else ""
 
 
-def _named(name: str, given: object) -> str:
-    """A value as the name of a choice."""
+def _choice_name(given: object) -> str:
+    """Return the name of the choice for a value."""
     return ("yes" if given else "no") if isinstance(given, bool) else str(given)
 
 
 # ---- the questions about the wizard itself
 
 
-def _start(state: State, scene: Scene) -> Question:
+def _start_question(state: State, scene: Scene) -> Question:
     choices = []
     if scene.draft is not None:
         choices.append(
@@ -158,25 +158,25 @@ def _start(state: State, scene: Scene) -> Question:
         )
     if scene.existing is not None:
         choices += [
-            Choice("change", "Review it and change it"),
+            Choice("change", "Review and change it"),
             Choice("ask", "Start over: a few short questions"),
-            Choice("everything", "Start over: ask me everything"),
-            Choice("new", "Leave it, write a new file"),
+            Choice("everything", "Start over: all questions"),
+            Choice("new", "Keep it and write a new file"),
         ]
     else:
         choices += [
             Choice("ask", "Answer a few short questions" + ("" if scene.draft else " (recommended)")),
             Choice("everything", "Ask me everything"),
-            Choice("write", "Write this as it is"),
+            Choice("write", "Write this config as shown"),
         ]
     choices.append(Choice("quit", "Quit without writing"))
     return Question(
         flow.START,
         "What next?",
-        "The table above is what fits this machine, and where each value comes from.\n"
-        "The short questions are about what the machine cannot know: the model, the batch, the dataset and\n"
-        "the learning rate. All of them can be skipped, and each row changed at the end.\n"
-        "Nothing is written before you say so; whatever is replaced is kept as a backup.",
+        "The table above shows what fits this machine, and the source of each value.\n"
+        "The short questions are about what mgpu cannot detect: the model, the batch, the dataset and the\n"
+        "learning rate. You can skip any of them, and change every row at the end.\n"
+        "Nothing is written until you confirm. A file that is replaced is kept as a backup.",
         default="everything" if state.mode == "guided" and scene.draft is None else choices[0].name,
         choices=tuple(choices),
         note=state.note,
@@ -185,11 +185,11 @@ def _start(state: State, scene: Scene) -> Question:
     )
 
 
-def _review(state: State, proposal: Proposal) -> Question:
+def _review_question(state: State, proposal: Proposal) -> Question:
     stopped = bool(proposal.problems)
     choices = [Choice(f"problem {n}", f"FAIL {text}", heading=True) for n, text in enumerate(proposal.problems)]
     if stopped:
-        choices.append(Choice("write", "Write", disabled="mend what fails first"))
+        choices.append(Choice("write", "Write", disabled="fix the errors above first"))
     else:
         choices.append(Choice("write", "Write >>"))
     rows, seen = [], set()
@@ -198,17 +198,18 @@ def _review(state: State, proposal: Proposal) -> Question:
         if setting.question and setting.question in flow.QUESTIONS and setting.question not in seen:
             seen.add(setting.question)
             text, narrow = f"{setting.label:<{pad}}  {setting.text}", f"{setting.label}: {setting.text}"
-            rows.append(Choice(setting.question, text, detail=setting.origin, narrow=narrow))
+            rows.append(Choice(setting.question, text, detail=source_of(setting), narrow=narrow))
     choices += rows
-    choices.append(Choice(flow.FILE, f"{'file':<{pad}}  {state.output}", detail="rule", narrow=f"file: {state.output}"))
+    file = f"{'file':<{pad}}  {state.output}"
+    choices.append(Choice(flow.FILE, file, detail="default", narrow=f"file: {state.output}"))
     choices.append(Choice("quit", "Quit without writing"))
     return Question(
         flow.REVIEW,
-        "Review: Enter on a row changes it",
-        "Every row can be changed: Enter asks its question again and comes back here.\n"
-        "The last column says where a value comes from: probe = read from this machine, rule = a rule of mgpu,\n"
+        "Review: press Enter on a row to change it",
+        "Enter on a row asks its question again and returns here.\n"
+        "The last column is the source of a value: detected = read from this machine, default = chosen by mgpu,\n"
         "you = your answer, flag = the command line, file = the file that is being changed.\n"
-        "Write >> makes the file, after accelerate's own loader was asked; nothing is written before.",
+        "Write >> has accelerate's own loader check the config, then writes it. Nothing is written before.",
         default=rows[0].name if stopped and rows else "write",
         choices=tuple(choices),
         numbered=False,
@@ -217,13 +218,13 @@ def _review(state: State, proposal: Proposal) -> Question:
     )
 
 
-def _confirm(names: Sequence[str]) -> Question:
-    it = "it (the present one is" if len(names) == 1 else "them (the present ones are"
+def _confirm_question(names: Sequence[str]) -> Question:
+    it = "it (the current one is" if len(names) == 1 else "them (the current ones are"
     return Question(
         flow.CONFIRM,
         f"Replace {' and '.join(names)}?",
-        "The lines above are what would change. The file is written in one step, and the present one is kept\n"
-        "beside it as a backup (.bak, .bak.2, ...).",
+        "The lines above are the changes. The file is replaced in one step, and the current one is kept\n"
+        "next to it as a backup (.bak, .bak.2, ...).",
         default="write",
         choices=(
             Choice("write", f"Replace {it} kept as a backup)"),
@@ -234,24 +235,24 @@ def _confirm(names: Sequence[str]) -> Question:
     )
 
 
-def _file(state: State) -> Question:
+def _file_question(state: State) -> Question:
     def problem(text: str) -> str | None:
         if not text.strip() or not text.isprintable():
-            return "the name of a file, like fsdp.yaml"
-        return None if text.strip().endswith((".yaml", ".yml")) else "a name that ends in .yaml"
+            return "enter a file name, for example fsdp.yaml"
+        return None if text.strip().endswith((".yaml", ".yml")) else "the name must end in .yaml"
 
     return Question(
         flow.FILE,
-        "Write which file?",
-        "accelerate and mgpu find accelerate.yaml in the current folder without being told; any other name\n"
-        "is given to them: accelerate launch --config_file NAME, mgpu launch -c NAME.",
+        "Name of the file to write?",
+        "mgpu finds accelerate.yaml in the current folder by itself. Any other name has to be passed:\n"
+        "accelerate launch --config_file NAME, mgpu launch -c NAME.",
         default=state.output if state.editing else "",
         problem=problem,
     )
 
 
 def reply(question: Question, typed: str, state: State, proposal: Proposal) -> object:
-    """What flow.take wants: the value that was decided, or the name of a choice."""
+    """Return the argument for flow.take: the decided value, or the name of a choice."""
     if state.step in flow.SCREENS:
         return typed.strip()
     return value(question.name, typed, state.answers, proposal)

@@ -1,4 +1,4 @@
-"""What was asked of `mgpu configure`?"""
+"""With which options was `mgpu configure` called?"""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DEFAULT_FILE: Final = "accelerate.yaml"
 
 @dataclass(frozen=True)
 class Request:
-    """The options of configure."""
+    """The options of `mgpu configure`."""
 
-    output: str = ""  # "": ./accelerate.yaml, with `edit` the edited file
+    output: str = ""  # "": ./accelerate.yaml, or with `edit` the edited file
     yes: bool = False
     no_input: bool = False
     guided: bool = False
@@ -51,12 +51,12 @@ class Request:
 
     @property
     def machine_flags(self) -> tuple[str, ...]:
-        """What says for which machine, to be repeated."""
+        """The options that select the machine, for commands that repeat them."""
         return ("--target", self.target) if self.target else ("--from", self.from_) if self.from_ else ()
 
     @property
     def more_flags(self) -> tuple[str, ...]:
-        """What says for which engine, to be repeated."""
+        """The options that select the engine, for commands that repeat them."""
         return (*(("--emit", self.emit) if self.emit else ()), *(("--job", self.job) if self.job else ()))
 
     @property
@@ -66,5 +66,5 @@ class Request:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What says for which machine and which engine, to be repeated."""
+        """The options that select machine and engine, for commands that repeat them."""
         return (*self.machine_flags, *self.more_flags)

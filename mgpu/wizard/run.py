@@ -20,7 +20,7 @@ from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import existing_file
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.nodes import Site, asking_text
+from mgpu.wizard.nodes import Site, progress_text
 from mgpu.wizard.proposal_types import Proposal
 from mgpu.wizard.request import Request
 from mgpu.wizard.topics import JOB
@@ -32,13 +32,13 @@ __all__ = ["Request", "run"]
 
 
 def run(request: Request) -> int:
-    """`mgpu configure`; gives the exit code."""
+    """Run `mgpu configure` and return the exit code."""
     if request.validate or request.show_origin:
         return _validate(request)
     try:
         Path.cwd()
     except OSError:
-        raise MgpuError("the current folder is gone\n  cd to one that exists", errors.NOT_READY) from None
+        raise MgpuError("the current folder no longer exists\n  cd to one that exists", errors.NOT_READY) from None
     if request.fresh:
         from mgpu.wizard import drafts
 
@@ -65,7 +65,7 @@ def run(request: Request) -> int:
 
 
 def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: bool) -> Site:
-    """What an engine offers here: Slurm's partitions are looked up where the answers want Slurm, or may come to."""
+    """Return what an engine offers here. Slurm's partitions are looked up if the answers use Slurm, or may do so."""
     wanted = bool(answers.slurm) and not request.emit
     inside = snapshot.slurm is not None and snapshot.slurm.job_id is not None
     if not (wanted or request.emit or (asking and not request.machine_flags and not inside)):
@@ -78,7 +78,7 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
     if not request.emit:
         with report_output.progress() as show:
             if show:
-                show(asking_text())
+                show(progress_text())
             found = cluster.read()
         if found is None and not wanted:
             return Site()
@@ -105,7 +105,7 @@ def _validate(request: Request) -> int:
 
 
 def _look(request: Request) -> tuple[Snapshot, int, str]:
-    """The machine the config is for, how many of them, and its name when it is not this one."""
+    """Return the machine the config is for, the number of nodes, and a description if it is not this machine."""
     if request.target:
         from mgpu.planning import gpu_models
 
@@ -118,7 +118,7 @@ def _look(request: Request) -> tuple[Snapshot, int, str]:
 
 
 def _answers(request: Request, snapshot: Snapshot, nodes: int) -> Answers:
-    """All that was decided before the first question."""
+    """Return all decisions made before the first question."""
     from mgpu.wizard import model
 
     given = request.answers
@@ -134,24 +134,24 @@ def _answers(request: Request, snapshot: Snapshot, nodes: int) -> Answers:
 
 
 def _refuse_missing(request: Request) -> None:
-    """Nobody can be asked: that is fine when nothing is left to ask, or a file of answers was given."""
+    """Raise MgpuError if needed answers are missing and no question can be asked."""
     given = request.answers
     replayed = "answers" in given.origins.values() or request.edit
     known = {*given.origins, *(["params"] if given.model or request.params_from else [])}
     missing = [one for one in decisions.KEYS if one.needed and one.name not in known]
     if replayed or not missing:
         return
-    why = "no terminal, so nothing can be asked."
+    why = "there is no terminal to ask questions on."
     if request.no_input:
-        why = "--no-input: nothing is asked."
+        why = "--no-input does not allow questions."
     elif os.environ.get("CI"):
-        why = "CI is set, so nothing is asked."
+        why = "questions are disabled because CI is set."
     elif request.format != "human" and report_screen.can_ask():
-        why = f"--format {request.format}: nothing is asked."
+        why = f"--format {request.format} does not allow questions."
     raise MgpuError(
         f"{why}\n"
         f"Missing: {', '.join(f'{one.name} ({one.flag})' for one in missing)}\n"
-        "Either   mgpu configure --yes              take every value shown by --dry-run\n"
+        "Either   mgpu configure --yes              accept the values shown by --dry-run\n"
         "or       mgpu configure --answers FILE     replay a file of answers",
         errors.USAGE,
     )
@@ -162,7 +162,7 @@ def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
     from mgpu.planning import bandwidth
     from mgpu.wizard import scaling_table
 
-    # A machine that was named or replayed is not this one, whatever lies in the folder.
+    # With --target or --from, measurements in this folder are from another machine.
     passed = None if request.machine_flags else stamp.measured_here(snapshot, request.path.parent)
     measured = bandwidth.speed_up(passed.scaling) if passed else None
     if request.format == "json":
@@ -175,7 +175,7 @@ def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
 
 
 def _write(request: Request, snapshot: Snapshot, proposal: Proposal, site: Site) -> int:
-    """Without a question: the file, the YAML, or the difference; of a job its script as well."""
+    """Write the file without questions, or print it or the diff; the same for the script of a job."""
     from mgpu.wizard import write_config
     from mgpu.wizard.planned_output import Planned
 
@@ -189,18 +189,18 @@ def _write(request: Request, snapshot: Snapshot, proposal: Proposal, site: Site)
         if planned.script is not None:
             texts[planned.script] = planned.script_text(texts[planned.path])
         code = (_diff if request.diff else _dry_run)(texts)
-        told = replace(planned, proposal=replace(proposal, notes=())) if request.diff else planned
-        for note in told.with_conversions().proposal.notes:
+        shown = replace(planned, proposal=replace(proposal, notes=())) if request.diff else planned
+        for note in shown.with_conversions().proposal.notes:
             messages.notice(note)
         return code
     code = write_config.write(planned)
     if not request.machine_flags and not proposal.engine and (stops := _stoppers(snapshot)):
-        messages.notice(f"before a launch, mend {', '.join(stops)}:  mgpu doctor")
+        messages.notice(f"fix before a launch: {', '.join(stops)}. Details: mgpu doctor")
     return code
 
 
 def _refuse_job_options(request: Request) -> None:
-    """Options of a job, typed where there is none: nothing would come of them."""
+    """Raise MgpuError if options of a job were typed without a job, because they would have no effect."""
     answers = request.answers
     typed = [("--job", request.job)] if request.job else []
     for one in decisions.KEYS:
@@ -210,21 +210,21 @@ def _refuse_job_options(request: Request) -> None:
             typed.append((one.flag, "" if value is True else decisions.shown(one.name, value)))
     if typed:
         option = " ".join(filter(None, typed[0]))
-        raise MgpuError(f"{option}: there is no job: --slurm, or --emit ENGINE", errors.USAGE)
+        raise MgpuError(f"{option} has no effect without a job: add --slurm or --emit ENGINE", errors.USAGE)
 
 
 def _dry_run(texts: Mapping[Path, str]) -> int:
-    """The files to stdout; several with their names above them, as `tail` prints them."""
+    """Print the files to stdout; several with their names above them, as `tail` does."""
     for number, (path, text) in enumerate(texts.items()):
         if len(texts) > 1:
             sys.stdout.write(f"{chr(10) if number else ''}# ==> {path} <==\n")
         sys.stdout.write(text)
-    messages.notice(f"nothing written; without --dry-run this would be {' and '.join(map(str, texts))}")
+    messages.notice(f"dry run: would write {' and '.join(map(str, texts))}")
     return errors.READY
 
 
 def _diff(texts: Mapping[Path, str]) -> int:
-    """The whole difference to stdout, as patch and git read it."""
+    """Print the whole diff to stdout, in the format of patch and git."""
     from mgpu.config import fixes
 
     for path, text in texts.items():
@@ -232,22 +232,22 @@ def _diff(texts: Mapping[Path, str]) -> int:
         lines = fixes.diff(before, text, str(path))
         for line in lines:
             sys.stdout.write(f"{masked(line)}\n")
-        would = "changed" if before and lines else "left as it is" if before else "written"
-        messages.notice(f"nothing written; without --diff {path} would be {would}")
+        would = f"would change {path}" if lines else f"{path} would stay unchanged"
+        messages.notice(f"nothing written: {would if before else f'would write {path}'}")
     return errors.READY
 
 
 def _ask(
     request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
 ) -> int:
-    """Screen A, the questions, the review, and the file."""
+    """Show the start screen, the questions and the review, and write the file."""
     from mgpu.wizard import drafts, flow, write_config
-    from mgpu.wizard.session import resuming
+    from mgpu.wizard.session import resume_command
 
     session = _session(request, snapshot, answers, proposed, site)
-    proposed(session.state.answers)  # a machine that cannot be configured for is told before anything is asked
-    end = session.hold()
-    kept = f"Your answers are kept:  {resuming(request.flags)}"
+    proposed(session.state.answers)  # raises for an unsupported machine before anything is asked
+    end = session.run()
+    kept = f"Your answers are saved. Continue:  {resume_command(request.flags)}"
 
     def keep() -> bool:
         return bool(end.asked) and drafts.save(session.draft, replace(end, step=flow.REVIEW, editing=""))
@@ -270,14 +270,14 @@ def _ask(
 def _session(
     request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
 ) -> Session:
-    """The questions from where they begin: at the start, at a draft, or at the review of a file."""
+    """Return the session at its first question: the start, that of a draft, or the review of a file."""
     from mgpu.prompts import prompts
     from mgpu.wizard import drafts, flow, write_config
-    from mgpu.wizard.session import Session, begun, left_off
+    from mgpu.wizard.session import Session, first_state, left_off
 
     plain = request.accessible or prompts.cursorless()
     if request.accessible:
-        _say("Accessible mode: on. Questions are numbered lines, nothing is redrawn.")
+        _say("Accessible mode: on. Questions are numbered lines, and nothing is redrawn.")
     elif plain:
         _say("Plain prompts: this terminal cannot move its cursor. Questions are numbered lines.")
     write_config.refuse_place(request.path)
@@ -294,10 +294,10 @@ def _session(
         script=os.fspath(request.job_file),
         existing=None if request.edit else write_config.present(request.path, snapshot),
     )
-    state = begun(answers, output, guided=request.guided)
+    state = first_state(answers, output, guided=request.guided)
     if request.resume and draft is not None:
         merged, output = decisions.merge(request.answers, draft.answers), request.output or draft.output or output
-        state = flow.resumed(replace(draft, answers=merged, output=output), scene)
+        state = flow.resume(replace(draft, answers=merged, output=output), scene)
     elif request.edit:
         state = replace(state, step=flow.REVIEW, from_file=True)
     stops = () if request.machine_flags or answers.slurm or request.emit else _stoppers(snapshot)
@@ -305,18 +305,18 @@ def _session(
 
 
 def _granted(snapshot: Snapshot) -> str:
-    """What Slurm lets this shell use, in a sentence; empty outside of an allocation."""
+    """Return what Slurm has allocated to this shell, as a sentence; "" outside an allocation."""
     slurm = snapshot.slurm
     if slurm is None or slurm.job_id is None:
         return ""
     nodes = f"{slurm.nodes} node{'' if slurm.nodes == 1 else 's'}" if slurm.nodes else ""
     gpus = f"{slurm.gpus_on_node} GPU{'' if slurm.gpus_on_node == 1 else 's'} on this one" if slurm.gpus_on_node else ""
     what = ", ".join(part for part in (nodes, gpus) if part)
-    return f"Inside Slurm job {slurm.job_id}" + (f", which grants {what}." if what else ".")
+    return f"Inside Slurm job {slurm.job_id}" + (f", which has {what}." if what else ".")
 
 
 def _offered(site: Site) -> str:
-    """What Slurm has for a job, in a sentence."""
+    """Return what Slurm offers for a job, as a sentence."""
     from mgpu.wizard import job, nodes
 
     partitions = nodes.usable(site.cluster)
@@ -324,11 +324,11 @@ def _offered(site: Site) -> str:
         return ""
     more = len(partitions) - 1
     rest = f", and {more} more partition{'s' if more > 1 else ''}" if more else ""
-    return f"Slurm is here: partition {partitions[0].name} with {job.offer(partitions[0])}{rest}."
+    return f"Slurm found: partition {partitions[0].name} with {job.offer(partitions[0])}{rest}."
 
 
 def _stoppers(snapshot: Snapshot) -> list[str]:
-    """Ids of the errors that would stop a launch on this machine."""
+    """Return the ids of the errors that would stop a launch on this machine."""
     return [o.check.id for o in engine.judge(snapshot, selections.ALL) if o.status == "fail" and not o.because_of]
 
 

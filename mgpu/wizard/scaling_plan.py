@@ -1,6 +1,6 @@
-"""What changes from 1 to 2, 4, 8 … GPUs? All that `mgpu configure --plan` says, as data; pure.
+"""What changes from 1 to 2, 4, 8 … GPUs? Everything in `mgpu configure --plan`, as data; pure.
 
-Nothing is guessed: what an answer would be needed for is left out and named, and what was assumed is said.
+Nothing is guessed: values that need a missing answer are left out and listed, and so are assumptions.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from mgpu.wizard.answers import Answers
 from mgpu.wizard.precision import precision as precision_of
 from mgpu.wizard.topics.learning_rate import RULE_NAMES
 
-LEAST_PLANNED: Final = 8  # the plan goes to at least so many GPUs, also where there are none
+LEAST_PLANNED: Final = 8  # the plan covers at least this many GPUs, even if there are none
 
 
 @dataclass(frozen=True)
 class Held:
-    """What one strategy holds on each of so many GPUs."""
+    """The memory of one strategy on each of a number of GPUs."""
 
     strategy: str
     need: Need
-    verdict: str  # "ok", "tight" (fits, with little left for activations), "no", or "" where the GPU's size is unknown
+    verdict: str  # "ok", "tight" (little left for activations), "no", or "" if the GPU memory is unknown
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Everything the plan says."""
+    """All data of the plan."""
 
     machine: str
-    gpus_here: int | None  # None: not known
-    memory_bytes: int | None  # of the smallest GPU, when nobody else uses it
+    gpus_here: int | None  # None: unknown
+    memory_bytes: int | None  # usable memory of the smallest GPU, with no other process on it
     rows: tuple[plan.Row, ...]
     held: dict[int, tuple[Held, ...]]  # by number of GPUs
     reference: int | None  # the effective batch that `kept` keeps
@@ -48,7 +48,7 @@ class Sheet:
 
 
 def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> Sheet:
-    """The plan for these answers on this machine; pure. `measured`: how many times faster so many GPUs of it are."""
+    """Return the plan for these answers on this machine; pure. `measured`: speed-up by number of GPUs."""
     used, unknown = _machine(answers, snapshot)
     here = len(used.gpus) if used else None
     assumed: list[str] = []
@@ -98,7 +98,7 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
 
 
 def _machine(answers: Answers, snapshot: Snapshot) -> tuple[devices.Devices | None, tuple[str, ...]]:
-    """What a run would find on the machine; None and the reason where that is not known."""
+    """Return the devices of the machine; None and the reason if they are unknown."""
     try:
         return devices.devices(snapshot, replace(answers, gpus=None)), ()
     except MgpuError as error:
@@ -106,8 +106,10 @@ def _machine(answers: Answers, snapshot: Snapshot) -> tuple[devices.Devices | No
 
 
 def _decided(answers: Answers, snapshot: Snapshot, used: devices.Devices | None, assumed: list[str]) -> dict[str, Any]:
-    """What the memory depends on besides size and strategy, as arguments of `memory.need`; values that were not
-    decided are added to `assumed`."""
+    """Return what memory depends on besides size and strategy, as arguments of `memory.need`.
+
+    Values that were not decided are added to `assumed`.
+    """
     about_memory = answers.params is not None
     optimizer, train, precision = answers.optimizer, answers.train, answers.precision
     if optimizer == "auto":
@@ -128,7 +130,7 @@ def _decided(answers: Answers, snapshot: Snapshot, used: devices.Devices | None,
 
 
 def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
-    """1, 2, 4, 8 … up to what there is or is asked for, and that number itself."""
+    """Return 1, 2, 4, 8 … up to the available or requested number of GPUs, and that number itself."""
     asked = len(answers.gpus) if isinstance(answers.gpus, tuple) else answers.gpus
     each = asked or here or 1
     actual = {count for count in (each, each * (answers.nodes or 1), here or 1) if count}
@@ -138,7 +140,7 @@ def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
 
 
 def _held(answers: Answers, ranks: int, kind: Mapping[str, Any], size: int | None) -> tuple[Held, ...]:
-    """Every strategy on `ranks` GPUs. `kind`: the other arguments of `memory.need`."""
+    """Return the memory of every strategy on `ranks` GPUs. `kind`: the other arguments of `memory.need`."""
     assert answers.params is not None
     offload = answers.offload == "cpu"
     found = []
@@ -171,12 +173,12 @@ def _batch_notes(answers: Answers, rows: Sequence[plan.Row]) -> tuple[str, ...]:
     cannot = [row.ranks for row in rows if row.per_gpu and row.accumulate is None]
     if cannot:
         notes.append(
-            f"Effective batch {answers.effective_batch}: no accumulation gives it with {answers.batch_per_gpu} per GPU "
-            f"on {_gpus(cannot)}."
+            f"Effective batch {answers.effective_batch}: no accumulation reaches it with {answers.batch_per_gpu} per "
+            f"GPU on {_gpus(cannot)}."
         )
     if kept := next((row for row in reversed(rows) if row.kept), None):
         whole = plan.effective_batch(kept.kept.per_gpu, kept.ranks, kept.kept.accumulate) if kept.kept else 0
-        notes.append(f"To keep {whole}: batch per GPU x accumulate that leave the effective batch at {whole}.")
+        notes.append(f"To keep {whole}: batch per GPU x accumulate for an effective batch of {whole}.")
     if any(row.steps for row in rows):
         notes += _step_notes(answers, rows)
     speeds = [row.speed_up for row in rows if row.ranks > 1]
@@ -184,41 +186,41 @@ def _batch_notes(answers: Answers, rows: Sequence[plan.Row]) -> tuple[str, ...]:
         f"Speed-up: {source}." for source in dict.fromkeys(speed.source for speed in speeds if speed.low is not None)
     ]
     if (answers.nodes or 1) > 1 and any(speed.low is not None and not speed.measured for speed in speeds):
-        notes.append("These figures are for one machine: between machines the network decides.")
+        notes.append("These figures are for a single node. With several nodes, the speed-up depends on the network.")
     if unknown := [row.ranks for row in rows if row.speed_up.low is None]:
-        notes.append(f"Speed-up on {_gpus(unknown)}: not measured, and guides name no figure.")
+        notes.append(f"Speed-up on {_gpus(unknown)}: not measured, and no typical figure is known.")
     return tuple(notes)
 
 
 def _rate_notes(rows: Sequence[plan.Row]) -> list[str]:
-    """What each rule is for, and what else has to change with the rate; nothing of it stands in a config."""
+    """Return what each rule is for, and what else changes with the rate; none of it is in a config."""
     if not any(row.rates for row in rows):
         return []
     rates = next(row.rates for row in reversed(rows) if row.rates)
     whom = "; ".join(f"{RULE_NAMES[rate.rule]}: {rate.usually_for} ({rate.note})" for rate in rates)
-    notes = [f"Learning rate, {whom}. A starting point for your script: no config stores a rate."]
+    notes = [f"Learning rate, {whom}. A starting point for your script; the config does not store a rate."]
     if warm := next((plan.warm_up(row.rate.rule, 2) for row in reversed(rows) if row.rate), ""):
         notes.append(warm)
     if any(row.scheduler and row.ranks > 1 for row in rows):
         notes.append(
-            "Scheduler steps: accelerate.prepare(scheduler) steps it once for every GPU at each update. Build it with "
-            "as many as the table says, or do not prepare it. Trainer users: nothing to do."
+            "Scheduler steps: accelerate.prepare(scheduler) steps it once per GPU at each update. Create it with the "
+            "number of steps in the table, or do not prepare it. No change is needed with Trainer."
         )
     return notes
 
 
 def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
-    """What happens to the samples that do not come out even, and what another sampler would do."""
+    """Return what happens to samples that do not divide evenly, and the steps with another sampler."""
     notes = []
     dropped = bool(answers.drop_last)
     uneven = [(row.steps.samples_dropped or row.steps.samples_repeated, row.ranks) for row in rows if row.steps]
-    told = ", ".join(f"{count:,} on {ranks}" for count, ranks in uneven if count)
-    if told:
-        fate = "dropped" if dropped else "seen again, to fill the last round up"
-        notes.append(f"Samples {fate}, each epoch: {told} GPUs (accelerate.prepare, drop_last {_on(dropped)}).")
+    counts = ", ".join(f"{count:,} on {ranks}" for count, ranks in uneven if count)
+    if counts:
+        fate = "dropped" if dropped else "repeated to fill the last round"
+        notes.append(f"Samples {fate}, per epoch: {counts} GPUs (accelerate.prepare, drop_last {_on(dropped)}).")
     partial = [row.ranks for row in rows if row.steps and row.steps.last_partial]
     if partial:
-        notes.append(f"The last step of an epoch is smaller than the others on {_gpus(partial)}.")
+        notes.append(f"The last step of an epoch has fewer samples on {_gpus(partial)}.")
     others = []
     for row in rows:
         if row.steps and row.per_gpu and row.accumulate and answers.dataset_size:
@@ -228,7 +230,7 @@ def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
             if own.optimizer_steps != row.steps.optimizer_steps:
                 others.append(f"{own.optimizer_steps:,} on {row.ranks}")
     if others:
-        notes.append(f"A script with a DistributedSampler of its own makes {', '.join(others)} GPUs.")
+        notes.append(f"A script with its own DistributedSampler takes other steps: {', '.join(others)} GPUs.")
     return notes
 
 
@@ -243,27 +245,25 @@ def _memory_notes(
     notes.append(f"Not counted: {', '.join(left_out)}. DDP on several GPUs includes its gradient buckets.")
     if size is not None:
         notes.append(
-            f"ok, tight, no: of {memory.gib(size)} on a GPU, {memory.gib(memory.RESERVE_BYTES)} are kept free for CUDA "
+            f"ok, tight, no: of {memory.gib(size)} per GPU, {memory.gib(memory.RESERVE_BYTES)} are reserved for CUDA "
             f"and NCCL; tight leaves less than {1 - memory.STATE_SHARE:.0%} for activations."
         )
         notes += _how_many(answers, held, size, kind)
     else:
-        notes.append(
-            "Whether it fits is not said: the memory of a GPU is not known here. --target 4xA100-80GB names one."
-        )
+        notes.append("Whether it fits is unknown, as is the GPU memory. Set a GPU model with --target 4xA100-80GB.")
     if answers.offload == "cpu":
         most = max(held)
-        told = ", ".join(
+        sizes = ", ".join(
             f"{memory.STRATEGY_NAMES[one.strategy]} {memory.gib(one.need.host_bytes)}"
             for one in held[most]
             if one.need.host_bytes
         )
-        notes.append(f"CPU offload needs memory of the host, for all ranks together: {told}.")
+        notes.append(f"CPU offload needs host memory, for all ranks together: {sizes}.")
     return tuple(notes)
 
 
 def _by_formula(held: Iterable[Held]) -> dict[str, list[str]]:
-    """Strategies that store the same, under what they store."""
+    """Return the strategies by memory formula."""
     found: dict[str, list[str]] = {}
     for one in held:
         found.setdefault(one.need.formula, []).append(memory.STRATEGY_NAMES[one.strategy])
@@ -271,7 +271,7 @@ def _by_formula(held: Iterable[Held]) -> dict[str, list[str]]:
 
 
 def _how_many(answers: Answers, held: dict[int, tuple[Held, ...]], size: int, kind: Mapping[str, Any]) -> list[str]:
-    """For strategies that fit nowhere in the table: how many GPUs of this kind would do."""
+    """Return how many such GPUs a strategy needs, for strategies that do not fit anywhere in the table."""
     notes = []
     for place, strategy in enumerate(memory.STRATEGIES):
         if strategy == "ddp" or any(row[place].verdict != "no" for row in held.values()):
@@ -281,7 +281,7 @@ def _how_many(answers: Answers, held: dict[int, tuple[Held, ...]], size: int, ki
         count = memory.gpus_needed(answers.params, size, strategy=strategy, offload=offload, **kind)
         name = memory.STRATEGY_NAMES[strategy]
         notes.append(
-            f"{name} would need {count} GPUs of this kind." if count else f"{name}: no number of them would do."
+            f"{name} would need {count} such GPUs." if count else f"{name}: does not fit on any number of them."
         )
     return notes
 

@@ -17,7 +17,7 @@ from mgpu.wizard.scaling_plan import Held, Sheet, sheet
 from mgpu.wizard.topics.learning_rate import RULE_NAMES
 
 _VERDICTS: Final = {"ok": "fits", "tight": "fits tightly", "no": "does not fit"}
-_NARROW: Final = 60  # below this, and for screen readers, every number stands on a line of its own
+_NARROW: Final = 60  # below this, and for screen readers, every number is on its own line
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _Table:
 
     title: str
     columns: tuple[str, ...]
-    about: str  # said before the name of a column where it stands alone
+    about: str  # prefix of a column's name when it is shown without the table
     rows: tuple[tuple[int, tuple[str, ...]], ...]
 
 
@@ -43,7 +43,7 @@ def show(
 
 
 def document(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> dict[str, Any]:
-    """The plan for programs."""
+    """Return the plan as a JSON document."""
     whole = sheet(answers, snapshot, measured)
     return {
         "schema": "mgpu.configure/1.0",
@@ -94,10 +94,10 @@ def _row_document(row: plan.Row, held: Iterable[Held]) -> dict[str, Any]:
 
 
 def lines(whole: Sheet, answers: Answers, screen: Screen, *, one_by_one: bool = False) -> list[Line]:
-    """The plan as it is shown: tables, or on a narrow screen a line for each number."""
+    """Return the lines to show: tables, or on a narrow screen a line for each number."""
     most = whole.rows[-1].ranks
     here = "" if whole.gpus_here != 0 else "; this machine has none"
-    machines = f"{answers.nodes} machines, each" if (answers.nodes or 1) > 1 else "Machine"
+    machines = f"{answers.nodes} nodes, each" if (answers.nodes or 1) > 1 else "Machine"
     head = f"Planned for 1-{most} GPUs{here}. {machines}: {whole.machine}."
     out: list[Line] = unstyled(wrapped(head, screen.width))
     tables = [
@@ -111,11 +111,11 @@ def lines(whole: Sheet, answers: Answers, screen: Screen, *, one_by_one: bool = 
             out += [[], *grid]
     if whole.missing or whole.assumed or whole.notes:
         out.append([])
-    told = [*whole.notes]
+    notes = [*whole.notes]
     if whole.assumed:
-        told.append(f"Taken as not said otherwise: {', '.join(whole.assumed)}.")
-    told += [f"Left out: {missing}." for missing in whole.missing]
-    for note in told:
+        notes.append(f"Assumed: {', '.join(whole.assumed)}.")
+    notes += [f"Left out: {missing}." for missing in whole.missing]
+    for note in notes:
         out += unstyled(wrapped(note, screen.width, "", "  "))
     return out
 
@@ -138,7 +138,7 @@ def _batch_table(whole: Sheet, answers: Answers) -> _Table:
             f"{row.kept.per_gpu} x {row.kept.accumulate}" if row.kept else "-" for row in rows
         ]
     columns["speed-up"] = [row.speed_up.text for row in rows]
-    return _made("Batch and steps" if len(columns) > 1 else "Speed", columns, rows)
+    return _table("Batch and steps" if len(columns) > 1 else "Speed", columns, rows)
 
 
 def _rate_table(whole: Sheet, answers: Answers) -> _Table | None:
@@ -155,8 +155,8 @@ def _rate_table(whole: Sheet, answers: Answers) -> _Table | None:
         columns["you chose"] = [RULE_NAMES[answers.lr_rule] for _ in rows]
     if all(row.scheduler for row in rows):
         columns["scheduler steps"] = [_number(row.scheduler.build_with if row.scheduler else None) for row in rows]
-    title = f"Learning rate ({rate_text(answers.lr)} was tuned at an effective batch of {answers.lr_ref_batch})"
-    return _made(title, columns, rows, "rate")
+    title = f"Learning rate ({rate_text(answers.lr)} was tuned for an effective batch of {answers.lr_ref_batch})"
+    return _table(title, columns, rows, "rate")
 
 
 def _memory_table(whole: Sheet) -> _Table | None:
@@ -168,10 +168,10 @@ def _memory_table(whole: Sheet) -> _Table | None:
             " ".join((memory.gib(held[place].need.resident_bytes), held[place].verdict)).strip()
             for held in whole.held.values()
         ]
-    return _made("Memory per GPU: weights, gradients, optimizer", columns, whole.rows, "memory")
+    return _table("Memory per GPU: weights, gradients, optimizer", columns, whole.rows, "memory")
 
 
-def _made(title: str, columns: dict[str, list[str]], rows: Sequence[plan.Row], about: str = "") -> _Table:
+def _table(title: str, columns: dict[str, list[str]], rows: Sequence[plan.Row], about: str = "") -> _Table:
     cells = tuple((row.ranks, tuple(column[at] for column in columns.values())) for at, row in enumerate(rows))
     return _Table(title, tuple(columns), about, cells)
 
@@ -181,7 +181,7 @@ def _number(value: int | None) -> str:
 
 
 def _grid(table: _Table) -> list[Line]:
-    """A table with right-aligned columns; headers of two lines where they are wider than their numbers."""
+    """Return a table with right-aligned columns; headers of several words take two lines."""
     body = [(str(ranks), *cells) for ranks, cells in table.rows]
     heads = [_folded(head) for head in ("GPUs", *table.columns)]
     widths = [max(*(len(part) for part in head), *(len(row[at]) for row in body)) for at, head in enumerate(heads)]
@@ -197,13 +197,13 @@ def _grid(table: _Table) -> list[Line]:
 
 
 def _folded(head: str) -> tuple[str, str]:
-    """A header on two lines; one of a single word stands on the lower."""
+    """Split a header into two lines; a single word is on the second."""
     first, _, rest = head.partition(" ")
     return (first, rest) if rest else ("", first)
 
 
 def _one_by_one(whole: Sheet, tables: Sequence[_Table], width: int) -> list[Line]:
-    """Every number under its GPUs: "effective: 32"."""
+    """Return one line per number, grouped by GPUs: "effective: 32"."""
     out: list[Line] = []
     for row in whole.rows:
         out += [[], [(f"{row.ranks} GPU{'s' if row.ranks > 1 else ''}", "bold")]]
@@ -216,7 +216,7 @@ def _one_by_one(whole: Sheet, tables: Sequence[_Table], width: int) -> list[Line
 
 
 def _spoken(cell: str) -> str:
-    """A verdict in full where there is room for it: "41 GiB, does not fit"."""
+    """Return a cell with its verdict in full: "41 GiB, does not fit"."""
     size, _, verdict = cell.rpartition(" ")
     return f"{size}, {_VERDICTS[verdict]}" if verdict in _VERDICTS else cell
 

@@ -1,4 +1,4 @@
-"""How does a person go through the questions? Shows what stands above each, asks it, keeps a draft after each."""
+"""How does the user go through the questions? Shows the text above each, asks it, saves a draft after each."""
 
 from __future__ import annotations
 
@@ -19,63 +19,69 @@ from mgpu.wizard.flow import Scene, State
 from mgpu.wizard.planned_output import Planned
 from mgpu.wizard.request import Request
 
-_MOST_LINES = 16  # of the difference of a job script: with another's, all of it differs
+_MOST_LINES = 16  # of a job script's diff: against a script that mgpu did not write, all of it differs
 
 
 @dataclass
 class Session:
-    """One run of the questions. `state` moves; everything else is what it began with."""
+    """One pass through the questions. Only `state` and `retyped` change."""
 
     state: State
     scene: Scene
-    draft: Path | None  # None: no state can be kept
+    draft: Path | None  # None: no draft can be saved
     plain: bool  # numbered lines instead of prompts drawn in place
     request: Request
     stops: Sequence[str] = ()  # ids of the errors that would stop a launch
-    retyped: str = ""  # an answer that could not be looked up, to be mended
+    retyped: str = ""  # an answer whose look-up failed, to be corrected
 
-    def hold(self) -> State:
-        """Ask until the end. Ctrl-C keeps the draft and raises MgpuError."""
+    def run(self) -> State:
+        """Ask until the end and return the last state. Ctrl-C saves the draft and raises MgpuError."""
         try:
             if self.request.resume:
-                self._recall()
+                self._show_answers()
             while not self.state.ended:
-                if self._settled():
+                if self._skip_confirmation():
                     continue
                 self._show_above()
                 question = questions.build(self.state, self.scene)
                 if self.retyped:
                     question, self.retyped = replace(question, default=self.retyped), ""
-                typed = prompts.ask(question, plain=self.plain)
+                typed = prompts.ask(question, plain=self.plain, shows_answer=False)
                 before = self.state
-                self.state = flow.back(before, self.scene) if isinstance(typed, prompts.Back) else self._taken(typed)
+                if isinstance(typed, prompts.Back):
+                    self.state = flow.back(before, self.scene)
+                else:
+                    self.state = self._take(typed)
+                    if not self.plain and not (self.state.step == before.step and self.state.note):  # not rejected
+                        prompts.show_answer(question, typed)
                 if before.step == flow.START and typed == "resume":
-                    self._recall()
+                    self._show_answers()
                 if self.state.asked and not self.state.ended:
                     drafts.save(self.draft, self.state)
         except KeyboardInterrupt:
-            raise self._stopped() from None
+            raise self._interrupted() from None
         return self.state
 
     @property
-    def looked(self) -> str:
-        """What the proposal is for."""
+    def subject(self) -> str:
+        """What the proposal is for, as the label of a line."""
         target, file = self.request.target, self.request.from_
-        return f"For --target {target}" if target else f"For {file}" if file else "Looked at this machine"
+        return f"For --target {target}" if target else f"For {file}" if file else "This machine"
 
-    def _recall(self) -> None:
-        """The answers of a draft, as they stood on the screen when they were given."""
+    def _show_answers(self) -> None:
+        """Show the answers of a draft as they were on the screen when they were given."""
         screen, lines = report_screen.Screen.of(), []
         if self.request.resume:
             machine = self.scene.propose(self.state.answers).machine
-            lines += [*report_screen.wrapped(f"{self.looked}: {machine}", screen.width), ""]
+            lines += [*report_screen.wrapped(f"{self.subject}: {machine}", screen.width), ""]
         for name in self.state.asked:
             asked = questions.build(replace(self.state, step=name, editing=""), self.scene)
-            lines += report_screen.wrapped(f"? {asked.text}  {asked.told(asked.default)}", screen.width, "", "    ")
+            text = f"? {asked.text}  {asked.answer_text(asked.default)}"
+            lines += report_screen.wrapped(text, screen.width, "", "    ")
         screen.show(report_screen.unstyled(lines))
 
-    def _taken(self, typed: str) -> State:
-        """The state after an answer; a model is looked up by its name first."""
+    def _take(self, typed: str) -> State:
+        """Return the state after an answer; the name of a model is looked up first."""
         from mgpu.wizard import model
 
         state, proposal = self.state, self.scene.propose(self.state.answers)
@@ -85,19 +91,19 @@ class Session:
                 found = model.resolved(named, offline=self.request.offline, say=self._say)
             except MgpuError as error:
                 self.retyped = typed.strip()
-                return replace(state, note=_asked_anew(error.message))
+                return replace(state, note=_look_up_note(error.message))
             return flow.take(state, found, self.scene)
         question = questions.build(state, self.scene)
         return flow.take(state, questions.reply(question, typed, state, proposal), self.scene)
 
-    def _settled(self) -> bool:
-        """Nothing to confirm where the file already says all this."""
+    def _skip_confirmation(self) -> bool:
+        """Move on without confirmation if no file would change, or to the review if the file cannot be changed."""
         if self.state.step != flow.CONFIRM:
             return False
         planned = self.planned()
         try:
             text = planned.config_text()
-        except MgpuError as error:  # a file of somebody else that cannot be changed so: other answers may do
+        except MgpuError as error:  # a file not from mgpu that cannot be changed like this: other answers may work
             self.state = replace(self.state, step=flow.REVIEW, note=error.message)
             return True
         script, path = planned.script, planned.path
@@ -109,7 +115,7 @@ class Session:
         return True
 
     def planned(self, *, ask_slurm: bool = False) -> Planned:
-        """What would be written now."""
+        """Return what would be written now."""
         state, proposal = self.state, self.scene.propose(self.state.answers)
         base = Path(self.request.edit or self.request.path) if state.from_file else None
         return Planned(self.request, proposal, Path(state.output), base, asked=True, ask_slurm=ask_slurm)
@@ -122,14 +128,14 @@ class Session:
             now = self.scene.propose(self.scene.existing) if self.scene.existing is not None else None
             proposal = self.scene.propose(state.answers)
             screen.show(
-                screens.found(
+                screens.start_screen(
                     proposal,
                     screen,
                     path=state.output,
                     exists=exists,
                     present=now,
                     stops=self.stops,
-                    looked=self.looked,
+                    subject=self.subject,
                     granted=self.scene.granted,
                     columns=not self.plain,
                 )
@@ -138,9 +144,9 @@ class Session:
         elif state.step == flow.CONFIRM:
             planned = self.planned()
             text = planned.config_text()
-            for name in flow.replaced(state, self.scene):
+            for name in flow.files_to_replace(state, self.scene):
                 changes = self._changes(name, planned, text)
-                screen.show([[], [(f"What changes in {name}:", "bold")], *report_screen.unstyled(changes), []])
+                screen.show([[], [(f"Changes in {name}:", "bold")], *report_screen.unstyled(changes), []])
         elif state.step == flow.REVIEW:
             screen.show([[]])
 
@@ -149,46 +155,47 @@ class Session:
             return existing_file.differences(Path(name), text) or ["  only comments"]
         lines = job_file.differences(Path(name), planned.script_text(text))
         more = len(lines) - _MOST_LINES
-        return lines[:_MOST_LINES] + ([f"  ... and {more} lines more"] if more > 0 else [])
+        return lines[:_MOST_LINES] + ([f"  ... and {more} more lines"] if more > 0 else [])
 
     def _say(self, text: str) -> None:
         report_screen.Screen.of().show(report_screen.unstyled([text]))
 
-    def _stopped(self) -> MgpuError:
+    def _interrupted(self) -> MgpuError:
         number = len(self.state.asked)
         if not number:
-            return MgpuError("stopped; nothing was written", errors.INTERRUPTED)
+            return MgpuError("stopped before writing anything", errors.INTERRUPTED)
         if self.draft is None or not drafts.save(self.draft, self.state):
             where = f" in {self.draft}" if self.draft else ": no home folder is known, or it belongs to another user"
-            return MgpuError(
-                f"stopped; nothing was written, and the draft could not be kept{where}", errors.INTERRUPTED
-            )
+            return MgpuError(f"stopped before writing anything; could not save the draft{where}", errors.INTERRUPTED)
         count = f"{number} answer{'' if number == 1 else 's'}"
         return MgpuError(
-            f"saved {count}; nothing is written.\nKept in:   {_short(self.draft)}\n"
-            f"Continue:  {resuming(self.request.flags)}\nForget:    {resuming(self.request.flags, '--fresh')}",
+            f"stopped before writing anything; saved {count}\nSaved in:  {_short(self.draft)}\n"
+            f"Continue:  {resume_command(self.request.flags)}\n"
+            f"Discard:   {resume_command(self.request.flags, '--fresh')}",
             errors.INTERRUPTED,
         )
 
 
-def resuming(flags: Sequence[str], how: str = "--resume") -> str:
-    """The command that goes on with a draft, for the same machine."""
+def resume_command(flags: Sequence[str], how: str = "--resume") -> str:
+    """Return the command that continues a draft for the same machine."""
     return shlex.join(["mgpu", "configure", how, *flags])
 
 
-def _asked_anew(message: str) -> str:
-    """Why a model could not be looked up, where no flag was typed."""
-    return message.removeprefix("--model ").replace("Give the number:  --params 8.03B", "Type the number: 8.03B")
+def _look_up_note(message: str) -> str:
+    """Return why a model could not be looked up, without flags that were not typed."""
+    from mgpu.wizard import model
+
+    return message.removeprefix("--model ").replace(model.SET_PARAMS, "Type the number: 8.03B")
 
 
 def left_off(state: State, path: Path | None) -> str:
-    """How far a draft came, and when: "3 answers given, 10:42"."""
+    """Return the progress of a draft, and when it was saved: "3 answers given, 10:42"."""
     when = drafts.saved_at(path)
     return f"{screens.left_off(state)}{', ' + when if when else ''}"
 
 
-def begun(answers: Answers, output: str, *, guided: bool) -> State:
-    """The state in which a wizard begins."""
+def first_state(answers: Answers, output: str, *, guided: bool) -> State:
+    """Return the first state of the wizard."""
     return State(answers, mode="guided" if guided else "quick", output=output)
 
 

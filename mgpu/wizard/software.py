@@ -1,4 +1,4 @@
-"""Which packages does the training's interpreter have, as far as that is known?"""
+"""Which packages does the interpreter that trains have, as far as known?"""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from mgpu.snapshot import Snapshot
 
 
 def installed(snapshot: Snapshot, package: str) -> str | None:
-    """The version of a package; None where it is not installed, or nothing is known."""
+    """Return the version of a package; None if it is not installed or unknown."""
     return (snapshot.packages or {}).get(package)
 
 
 def missing(snapshot: Snapshot, package: str) -> bool:
-    """Whether a package is known not to be installed."""
+    """Return whether a package is known not to be installed."""
     return snapshot.packages is not None and package not in snapshot.packages

@@ -23,8 +23,8 @@ _SHORT: Final = {"adam8bit": "8-bit AdamW", "sgd": "SGD"}
 
 
 def model(answers: Answers, *, cpu: bool) -> tuple[Part, str, str]:
-    """The rows about the model; then what is trained, and with which optimizer."""
-    four_bit = "a 4-bit base needs a GPU" if cpu else None
+    """Return the rows about the model, what is trained, and the optimizer."""
+    four_bit = "a 4-bit base model needs a GPU" if cpu else None
     trains = tuple(
         Option(name, text, four_bit if name == "qlora" else None, name == "full") for name, text in _TRAIN.items()
     )
@@ -37,17 +37,17 @@ def model(answers: Answers, *, cpu: bool) -> tuple[Part, str, str]:
     optimizer = "adamw" if answers.optimizer == "auto" else answers.optimizer
     problems = (*refusal("training", trains, train), *refusal("optimizer", optimizers, optimizer))
     if answers.params is not None and answers.params < 1:
-        problems += (f"{answers.params} parameters: at least 1",)
+        problems += (f"{answers.params} parameters: must be at least 1",)
     if answers.params and answers.trainable is not None and not 0 < answers.trainable <= answers.params:
-        problems += (f"{answers.trainable} trained parameters of {answers.params}",)
+        problems += (f"{answers.trainable} trained parameters: must be from 1 to {answers.params}",)
     train = train if train in _TRAIN else "full"
     optimizer = optimizer if optimizer in _OPTIMIZERS else "adamw"
-    size = "not known" if answers.params is None else quantities.params_text(answers.params)
+    size = "unknown" if answers.params is None else quantities.params_text(answers.params)
     origin: Origin = "-" if answers.params is None else origin_of(answers, "params")
-    said = {"full": "all weights trained", "lora": "LoRA", "qlora": "QLoRA"}[train]
-    text = f"{size}, {said}, {_SHORT.get(optimizer, _OPTIMIZERS[optimizer])}" if answers.params is not None else size
+    trained = {"full": "all weights trained", "lora": "LoRA", "qlora": "QLoRA"}[train]
+    text = f"{size}, {trained}, {_SHORT.get(optimizer, _OPTIMIZERS[optimizer])}" if answers.params is not None else size
     about = ", ".join(filter(None, (answers.model, answers.source)))
-    why = "decides how it is spread" if answers.params is None else about
+    why = "decides the strategy" if answers.params is None else about
     row = Setting("model", text, origin, why, "params")
     menus, chosen = {"train": trains, "optimizer": optimizers}, {"train": train, "optimizer": optimizer}
     return Part((row,), menus, chosen, problems), train, optimizer

@@ -1,4 +1,4 @@
-"""How many parameters has a model whose files lie here? Read from the headers of safetensors files, exactly.
+"""How many parameters does a model in a local folder have? Read from the headers of safetensors files, exactly.
 
 A safetensors file begins with the length of its header (8 bytes, little-endian) and the header (JSON: for each tensor
 dtype, shape and place): https://huggingface.co/docs/safetensors. The weights themselves are never read.
@@ -20,16 +20,16 @@ from mgpu.errors import reason
 from mgpu.structured_text import Malformed, json_of
 
 INDEX: Final = "model.safetensors.index.json"
-_MOST_HEADER: Final = 16 << 20  # bytes; 150 a tensor. The format allows 100 MB
-_MOST_HEADERS: Final = 64 << 20  # of all files of a model: the largest published ones have 15 MiB
+_MOST_HEADER: Final = 16 << 20  # bytes; about 150 per tensor. The format allows 100 MB
+_MOST_HEADERS: Final = 64 << 20  # for all files of a model: the largest published ones have 15 MiB
 _MOST_JSON: Final = 32 << 20  # the index of a model of 92,000 tensors has 9 MiB
 _MOST_FILES: Final = 5000
 _MOST_EXTENTS: Final = 64  # PyTorch and NumPy allow no more dimensions
 _TOO_LARGE: Final = 1 << 63  # a number of elements is a 64-bit integer
-# One element of these holds several quantised weights, or none: their number is no number of parameters.
+# One element of these holds several quantized weights, or none: the number of elements is not that of parameters.
 _PACKED: Final = ("U8", "I16", "U16", "I32", "U32", "I64", "U64", "F4", "F6_E2M3", "F6_E3M2", "BOOL")
 _MOST_PACKED = 0.01  # a few counters and masks are in every model
-# What a model keeps beside its parameters: PyTorch's buffers.
+# What a model stores besides its parameters: PyTorch's buffers.
 _BUFFERS: Final = re.compile(
     r"(^|\.)(inv_freq|position_ids|num_batches_tracked|running_(mean|var)|masked_bias)$|scale(_inv)?$"
 )
@@ -39,33 +39,38 @@ _EMBEDDINGS: Final = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embed_
 
 
 class Uncountable(Exception):
-    """Why the number of parameters cannot be read, as a clause."""
+    """The reason why the number of parameters cannot be read, as a clause."""
 
 
 @dataclass(frozen=True)
 class Count:
+    """The number of parameters of a model."""
+
     params: int
-    dtype: str  # of most of them, in the format's words: BF16
+    dtype: str  # of most of them, as the format names it: BF16
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Tensor:
+    """One tensor of a safetensors header."""
+
     name: str
     dtype: str
     shape: tuple[int, ...]
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 def count(folder: Path) -> Count:
-    """The parameters of the model in a folder. Raises Uncountable."""
+    """Count the parameters of the model in a folder. Raises Uncountable."""
     config_there = os.path.exists(folder / "config.json")
     if os.path.exists(folder / "adapter_config.json") and not config_there:
         base = _json(folder / "adapter_config.json").get("base_model_name_or_path")
-        raise Uncountable(f"it holds an adapter, not the model{f'; its base is {base}' if base else ''}")
+        raise Uncountable(f"it contains an adapter, not the model{f'; the base model is {base}' if base else ''}")
     names = _files(folder)
     tensors: dict[str, Tensor] = {}
     left = _MOST_HEADERS
@@ -80,13 +85,13 @@ def count(folder: Path) -> Count:
 
 
 def _nested(config: Mapping[str, Any], key: str) -> Any:
-    """A key of the model's config, or of the text model's inside it."""
+    """Return a key of the model's config, or of its text model's config."""
     inner = config.get("text_config")
     return config.get(key, inner.get(key) if isinstance(inner, dict) else None)
 
 
 def add(tensors: Iterable[Tensor], *, tied: bool = False) -> Count:
-    """The sum over tensors. Raises Uncountable for packed weights. `tied`: output and input embeddings are one."""
+    """Sum up tensors. Raises Uncountable for packed weights. `tied`: input and output embeddings share weights."""
     tensors = list(tensors)
     sizes: Counter[str] = Counter()
     heads, embeddings, notes = [], [], []
@@ -102,41 +107,39 @@ def add(tensors: Iterable[Tensor], *, tied: bool = False) -> Count:
     counted = by_dtype(sizes)
     twice = [head for head in heads if any(head.shape == other.shape for other in embeddings)] if tied else []
     if twice:
-        notes.append("its tied embeddings are stored twice and counted once")
+        notes.append("tied embeddings are stored twice and counted once")
     return Count(counted.params - sum(head.size for head in twice), counted.dtype, tuple(notes))
 
 
 def by_dtype(sizes: Mapping[str, int]) -> Count:
-    """The sum of elements by dtype, where each element is a parameter. Raises Uncountable."""
+    """Sum up elements by dtype, if each element is a parameter. Raises Uncountable."""
     total = sum(sizes.values())
     packed = sum(size for dtype, size in sizes.items() if dtype in _PACKED)
     if total >= _TOO_LARGE:
-        raise Uncountable("the number of its weights is larger than 2^63")
+        raise Uncountable("it has more than 2^63 weights")
     if total <= 0:
-        raise Uncountable("no weights stand in it")
+        raise Uncountable("it contains no weights")
     if packed > total * _MOST_PACKED:
         most = max((dtype for dtype in sizes if dtype in _PACKED), key=lambda dtype: sizes[dtype])
-        raise Uncountable(
-            f"its weights are quantised and packed ({most}), so they cannot be counted: name the base model"
-        )
+        raise Uncountable(f"its weights are quantized and packed ({most}) and cannot be counted: use the base model")
     floats = {dtype: size for dtype, size in sizes.items() if dtype not in _PACKED}
     return Count(sum(floats.values()), max(floats, key=lambda dtype: floats[dtype]))
 
 
 def _files(folder: Path) -> list[str]:
-    """The safetensors files that together are the model. Raises Uncountable."""
+    """Return the safetensors files that make up the model. Raises Uncountable."""
     if os.path.exists(folder / INDEX):
         names = _json(folder / INDEX).get("weight_map")
         if not isinstance(names, dict) or not names:
             raise Uncountable(f"{INDEX} has no weight_map")
         shards = sorted({str(name) for name in names.values()})
         if any("/" in name or name.startswith("..") for name in shards):
-            raise Uncountable(f"{INDEX} names files outside the folder")
+            raise Uncountable(f"{INDEX} lists files outside the folder")
         if len(shards) > _MOST_FILES:
-            raise Uncountable(f"{INDEX} names {len(shards):,} files")
+            raise Uncountable(f"{INDEX} lists {len(shards):,} files, more than {_MOST_FILES:,}")
         there = [name for name in shards if os.path.isfile(folder / name)]
         if len(there) < len(shards):
-            raise Uncountable(f"{len(there)} of its {len(shards)} files are there")
+            raise Uncountable(f"only {len(there)} of its {len(shards)} files exist")
         return shards
     if os.path.exists(folder / "model.safetensors"):
         return ["model.safetensors"]
@@ -151,19 +154,19 @@ def _files(folder: Path) -> list[str]:
         raise Uncountable(f"it has {len(safe)} safetensors files and no {INDEX}")
     if any(re.fullmatch(r"pytorch_model.*\.bin|.*\.pt|.*\.pth|.*\.ckpt", name) for name in found):
         raise Uncountable(
-            "its weights are pickled (pytorch_model.bin): they are not opened, and safetensors are not there"
+            "its weights are pickled (pytorch_model.bin), which mgpu does not open; there are no safetensors files"
         )
-    raise Uncountable("no safetensors file is in it")
+    raise Uncountable("it contains no safetensors file")
 
 
 def header(path: Path) -> tuple[list[Tensor], int]:
-    """The tensors a safetensors file holds, and the length of its header in bytes. Raises Uncountable."""
+    """Return the tensors of a safetensors file, and the length of its header in bytes. Raises Uncountable."""
     try:
         length = int.from_bytes(file_reading.beginning(path, most=8), "little")
         if not 2 <= length <= _MOST_HEADER:
             large = 0 < length <= path.stat().st_size
             why = f"its header is larger than {_MOST_HEADER >> 20} MiB" if large else ""
-            raise Uncountable(f"{path.name}: {why}" if why else f"{path.name} is no safetensors file")
+            raise Uncountable(f"{path.name}: {why}" if why else f"{path.name} is not a safetensors file")
         raw = file_reading.beginning(path, most=8 + length)[8:]
         size = path.stat().st_size
         found = json_of(raw)
@@ -173,14 +176,14 @@ def header(path: Path) -> tuple[list[Tensor], int]:
     except OSError as error:
         raise Uncountable(f"{path.name}: {reason(error)}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        raise Uncountable(f"{path.name} is no safetensors file") from None
+        raise Uncountable(f"{path.name} is not a safetensors file") from None
     if size < 8 + length + end:
-        raise Uncountable(f"{path.name} is cut short: {size:,} bytes of {8 + length + end:,}")
+        raise Uncountable(f"{path.name} is truncated: {size:,} of {8 + length + end:,} bytes")
     return tensors, length
 
 
 def _shape(extents: Any) -> tuple[int, ...]:
-    """The extents of a tensor. Raises ValueError and TypeError for what is none."""
+    """Return the extents of a tensor. Raises ValueError or TypeError for anything else."""
     if len(extents) > _MOST_EXTENTS:
         raise ValueError("too many dimensions")
     return tuple(_whole(extent) for extent in extents)
@@ -200,5 +203,5 @@ def _json(path: Path) -> dict[str, Any]:
     except Malformed:
         found = None
     if not isinstance(found, dict):
-        raise Uncountable(f"{path.name} is not readable as JSON")
+        raise Uncountable(f"{path.name} is not valid JSON")
     return found

@@ -26,7 +26,7 @@ from mgpu.wizard.request import DEFAULT_FILE
 
 
 def present(path: Path, snapshot: Snapshot) -> Answers | None:
-    """What the file that is there decides; None when there is none, or it cannot be changed in place."""
+    """Return the decisions of the existing file; None if there is none, or it cannot be changed in place."""
     try:
         return edited(path, snapshot) if path.is_file() else None
     except MgpuError:
@@ -34,14 +34,14 @@ def present(path: Path, snapshot: Snapshot) -> Answers | None:
 
 
 def edited(path: Path, snapshot: Snapshot) -> Answers:
-    """What a file decides, on this machine. Raises MgpuError when there is nothing to start from."""
+    """Return the decisions of a file on this machine. Raises MgpuError if there is nothing to start from."""
     config = read(path)
     if not config.values or any(fault.fatal for fault in config.faults):
-        why = next((fault.message for fault in config.faults if fault.fatal), "it holds no values")
+        why = next((fault.message for fault in config.faults if fault.fatal), "it contains no values")
         validate = shell("mgpu configure --validate {:path}", os.fspath(path))
-        raise MgpuError(f"{path} cannot be changed: {why}{below(validate, 'says more')}", errors.USAGE)
+        raise MgpuError(f"{path} cannot be changed: {why}{below(validate, 'show details')}", errors.USAGE)
     found = answers_from(config, snapshot)
-    if config.written_by_mgpu:  # the size of the model, the rate: what no key of accelerate holds
+    if config.written_by_mgpu:  # the model size, the rate: no accelerate key stores them
         kept = _only_remembered(existing_file.text_of(path))
         origins: dict[str, Origin] = dict.fromkeys(kept, "file")
         found = replace(found, **kept, origins={**found.origins, **origins})
@@ -49,13 +49,13 @@ def edited(path: Path, snapshot: Snapshot) -> Answers:
 
 
 def _only_remembered(text: str) -> dict[str, Any]:
-    """Decisions that no value of the file contains; a file that mgpu wrote repeats them in its first lines."""
+    """Return decisions that no value of the file contains; mgpu stores them in a comment at its top."""
     kept = remembered(text)
     return {name: kept[name] for name in kept.origins if not decisions.BY_NAME[name].in_config}
 
 
 def unchanged(path: Path, text: str) -> bool:
-    """Whether the file already says this, comments and order aside."""
+    """Return whether the file already has this content, ignoring comments and order."""
     if not path.is_file():
         return False
     try:
@@ -73,28 +73,28 @@ def _meaning(config: Config) -> tuple[Any, ...]:
 
 
 def refuse_place(path: Path) -> None:
-    """Raise MgpuError if no file can be written there: before anything is asked."""
+    """Raise MgpuError if no file can be written there; called before anything is asked."""
     if path.is_dir():
         raise MgpuError(f"{path} is a folder", errors.USAGE)
     files.target_inside(path)
     whole = path.resolve()
     if not whole.parent.is_dir():
-        raise MgpuError(f"cannot write {path}: there is no folder {whole.parent}", errors.USAGE)
+        raise MgpuError(f"cannot write {path}: folder {whole.parent} does not exist", errors.USAGE)
     if not os.access(whole.parent, os.W_OK) and (not path.exists() or path.is_file()):
         read_only = os.statvfs(whole.parent).f_flag & os.ST_RDONLY
-        why = "Read-only file system" if read_only else f"you may not write in {whole.parent}"
+        why = "Read-only file system" if read_only else f"no write permission in {whole.parent}"
         raise MgpuError(f"cannot write {path}: {why}", errors.NOT_READY)
 
 
 def refuse_problems(proposal: Proposal) -> None:
-    """Raise MgpuError when the answers cannot be, with every sentence."""
+    """Raise MgpuError with all problems if the answers are impossible."""
     if proposal.problems:
         first, *others = proposal.problems
         raise MgpuError("\n".join([first, *(f"  {text}" for text in others)]), errors.NOT_READY)
 
 
 def write(planned: Planned) -> int:
-    """Write the config: identical is left alone, somebody else's is refused, ours is kept as a backup."""
+    """Write the config; leave an identical file alone, refuse one not from mgpu, back up one from mgpu."""
     refuse_problems(planned.proposal)
     path, answers = planned.path, planned.request.save_answers
     for place in (path, planned.script, Path(answers) if answers else None):
@@ -115,38 +115,38 @@ def write(planned: Planned) -> int:
     same = unchanged(path, text)
     if not same and path.exists():
         _refuse_foreign(planned)
-    said = [f"{path} already says this: left as it is."] if same else _replaced(path, text, shown=planned.asked)
+    report = [f"{path} is already up to date."] if same else _write_file(path, text, shown=planned.asked)
     if planned.script is not None:
-        said += _write_script(planned.proposal, planned.script, script)
-    return next_steps.show(planned, verdict, said, checked_by, script)
+        report += _write_script(planned.proposal, planned.script, script)
+    return next_steps.show(planned, verdict, report, checked_by, script)
 
 
-def _replaced(path: Path, text: str, *, shown: bool) -> list[str]:
-    """Write a file; what is said of it: a backup, and what changed where that was not shown before."""
-    said, changes = f"Wrote {path}", []
+def _write_file(path: Path, text: str, *, shown: bool) -> list[str]:
+    """Write a file; return lines about the backup, and the changes unless they were `shown` before."""
+    wrote, changes = f"Wrote {path}", []
     if path.exists():
         changes = [] if shown else existing_file.differences(path, text)
-        said += f"  (the previous one is kept as {files.back_up(path)})"
+        wrote += f"  (backup: {files.back_up(path)})"
     files.write(path, text)
-    return [said, *changes]
+    return [wrote, *changes]
 
 
 def _write_script(proposal: Proposal, path: Path, text: str) -> list[str]:
     if job_file.unchanged(path, text):
-        return [f"{path} already says this: left as it is."]
+        return [f"{path} is already up to date."]
     made = job_file.make_folders(proposal, path.absolute().parent)
-    said = _replaced(path, text, shown=True)
-    return [said[0] + (f", and made {made} for its output" if made else "")]
+    wrote = _write_file(path, text, shown=True)
+    return [wrote[0] + (f", and created {made} for its output" if made else "")]
 
 
 def _refused(planned: Planned, verdict: str) -> MgpuError:
-    """Whose fault it is that accelerate does not take the text: what stays of somebody's file, or ours."""
+    """Return the error if accelerate rejects the config, due to mgpu or to what an edited file already contained."""
     if planned.base is None or planned.before is not None:
-        return MgpuError(f"accelerate does not take the config that mgpu made: {verdict}", errors.NOT_READY)
+        return MgpuError(f"accelerate rejects the config that mgpu generated: {verdict}", errors.NOT_READY)
     return MgpuError(
-        f"{planned.base} stays as it is: accelerate does not take what it keeps of its own.\n  {verdict}"
-        + below(shell("mgpu configure --validate {:path}", os.fspath(planned.base)), "      says where")
-        + below(shell("mgpu configure --validate {:path} --fix", os.fspath(planned.base)), "mends what is safe"),
+        f"{planned.base} left unchanged: accelerate rejects settings that were already in it.\n  {verdict}"
+        + below(shell("mgpu configure --validate {:path}", os.fspath(planned.base)), "      show where")
+        + below(shell("mgpu configure --validate {:path} --fix", os.fspath(planned.base)), "fix what is safe"),
         errors.NOT_READY,
     )
 
@@ -158,7 +158,7 @@ def _refuse_foreign(planned: Planned) -> None:
     began_as_ours = existing_file.text_of(path).startswith("# Written by mgpu")
     what = "was changed since mgpu wrote it" if began_as_ours else "was not written by mgpu"
     raise MgpuError(
-        f"{path} {what}; it stays as it is.\n"
+        f"{path} {what}; left unchanged.\n"
         f"  mgpu configure --yes --force              replace it (a backup is kept)\n"
         f"  mgpu configure --yes -o OTHER.yaml        write another file"
         + below(shell("mgpu configure --validate {:path}", os.fspath(path)), "check it"),
@@ -167,9 +167,9 @@ def _refuse_foreign(planned: Planned) -> None:
 
 
 def ask_loader(text: str, python: str | None = None, name: str = DEFAULT_FILE) -> str | None:
-    """Whether the installed accelerate takes the text: "accelerate 1.15.0", its error, or None when nobody can say.
+    """Check the text with the installed accelerate: "accelerate 1.15.0" if accepted, else its error; None if unknown.
 
-    `name`: what the error calls the file, which is not written yet.
+    `name`: the file name for the error, as the file is not written yet.
     """
     with scratch.folder() as folder:
         path = folder / DEFAULT_FILE

@@ -1,4 +1,4 @@
-"""How many samples does an optimizer step see, and how many are there?"""
+"""How many samples are in an optimizer step, and how many in the dataset?"""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ if TYPE_CHECKING:
     from mgpu.wizard.answer_fields import Answers
     from mgpu.wizard.proposal_types import Proposal
 
-_SAMPLES: Final = 1_000  # what steps are told for while the size of the dataset is not known
+_SAMPLES: Final = 1_000  # steps are shown for this many until the size of the dataset is known
 
 
 def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
-    """The effective batch and the steps of an epoch."""
+    """Return lines with the effective batch and the steps per epoch."""
     from mgpu.planning import plan
 
     ranks, unit, size, times = proposal.ranks, proposal.unit, proposal.batch_per_gpu, proposal.accumulate
     if size is None:
         many = f"{ranks} {unit}{'s' if ranks > 1 else ''}"
-        return [f"Effective batch = this x {many} x accumulation: the samples behind one optimizer step."]
+        return [f"Effective batch = this x {many} x accumulation, in samples per optimizer step."]
     whole = plan.effective_batch(size, ranks, times)
     samples = answers.dataset_size
     epoch = samples if samples is not None else _SAMPLES
     drop = bool(answers.drop_last)
     mine = plan.steps(epoch, size, ranks, times, drop_last=drop)
     alone = plan.steps(epoch, size, 1, drop_last=drop)
-    dataset = f"dataset {samples:,} samples" if samples is not None else f"each {_SAMPLES:,} samples"
+    dataset = f"dataset of {samples:,} samples" if samples is not None else f"every {_SAMPLES:,} samples"
     per = " per epoch" if samples is not None else ""
     facts = [
         (f"{ranks} {unit}{'s' if ranks > 1 else ''} x {size} x accumulate {times}", f"effective batch {whole:,}"),
         (dataset, f"{mine.optimizer_steps:,} optimizer step{'' if mine.optimizer_steps == 1 else 's'}{per}"),
     ]
     if ranks > 1:
-        facts.append((f"one {unit} alone", f"{alone.optimizer_steps:,} steps of {size}"))
+        facts.append((f"a single {unit}", f"{alone.optimizer_steps:,} steps of {size}"))
     if answers.epochs and samples is not None:
         facts.append((f"{answers.epochs} epochs", f"{mine.optimizer_steps * answers.epochs:,} optimizer steps"))
     pad = max(len(left) for left, _ in facts) if width >= NARROW else 0
@@ -44,12 +44,12 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
     if samples is not None and (mine.samples_repeated or mine.samples_dropped):
         what = "repeated" if mine.samples_repeated else "left out"
         count = mine.samples_repeated or mine.samples_dropped
-        lines.append(f"{count:,} sample{'' if count == 1 else 's'} {what} so that all {unit}s take equally many steps")
+        lines.append(f"{count:,} sample{'' if count == 1 else 's'} {what} so all {unit}s run the same number of steps")
     return [*lines, *(_accumulations(proposal, epoch, drop, width, known=samples is not None) if width else [])]
 
 
 def _accumulations(proposal: Proposal, samples: int, drop: bool, width: int, *, known: bool) -> list[str]:
-    """The same micro-batch with more accumulation."""
+    """Return table rows for the same micro-batch with more accumulation."""
     from mgpu.planning import plan
 
     now, size = proposal.accumulate, proposal.batch_per_gpu or 1
@@ -75,23 +75,23 @@ DECISIONS: Final = (
     Decision("batch_per_gpu", "batch", "N", "Samples per GPU per step.", whole(1, MOST),
         key="per_gpu", walk="quick", skips=True, needed=True, in_config=True, together=("accum",), panel=_panel,
         text="Samples per {unit} per step (micro-batch)?",
-        info="The batch_size your DataLoader gets. Each {unit} works on that many samples in each step, so one\n"
+        info="The batch_size of your DataLoader. Each {unit} processes this many samples per step, so one\n"
              "optimizer step sees ranks x micro-batch x accumulation samples: the effective batch.\n"
-             "Take the largest that fits, or what one GPU used so far. accelerate does not store it: mgpu\n"
-             "notes it in a comment of the config, and compares it with what your script does."),
-    Decision("dataset_size", "batch", "N", "Samples of the data set: 52002, 52k.", count_of,
+             "Use the largest that fits, or what one GPU used so far. accelerate does not store it: mgpu\n"
+             "records it in a comment of the config and compares it with your script."),
+    Decision("dataset_size", "batch", "N", "Samples in the dataset: 52002, 52k.", count_of,
         walk="quick", skips=True, in_config=True, panel=_panel,
-        text="How many samples has the dataset?",
-        info="With it, mgpu counts optimizer steps per epoch exactly as accelerate's sampler deals out batches.\n"
-             "Type 52002, 52k or 1.2M. Enter = unknown or streaming: steps are then told per 1,000 samples.\n"
-             "Schedulers and warm-up are built from that number, and it changes with the number of GPUs.",
-        hint="Like 52002, 52k or 1.2M. Skip it where it is unknown or a stream."),
+        text="How many samples are in the dataset?",
+        info="With it, mgpu computes the optimizer steps per epoch exactly as accelerate's sampler deals out batches.\n"
+             "Type 52002, 52k or 1.2M. Enter = unknown or streaming: steps are then shown per 1,000 samples.\n"
+             "Schedulers and warm-up depend on the number of steps, which changes with the number of GPUs.",
+        hint="For example 52002, 52k or 1.2M. Skip it if unknown or streaming."),
     Decision("drop_last", "batch", "", "The DataLoader drops the last partial batch.", yes_no,
         walk="guided", panel=_panel, applies=lambda case: case.answers.dataset_size is not None,
         text="Does the DataLoader drop the last partial batch?",
-        info="With drop_last=True the samples that do not fill a batch on every rank are left out of the epoch.\n"
-             "Without it accelerate repeats a few samples from the start, so that all ranks take equally many steps.\n"
-             "Say what your script does: it only changes the numbers told here.",
+        info="With drop_last=True, samples that do not fill a batch on every rank are left out of the epoch.\n"
+             "Without it, accelerate repeats a few samples from the start, so all ranks run the same number of steps.\n"
+             "Answer what your script does. It only changes the numbers shown here.",
         choices=(
             ("no", "no    samples are repeated instead (the DataLoader's default)"),
             ("yes", "yes   drop_last=True"),
@@ -101,21 +101,21 @@ DECISIONS: Final = (
         excludes=("effective_batch", "accumulation follows from the effective batch"),
         applies=lambda case: case.answers.batch_per_gpu is not None,
         text="Accumulate gradients over how many batches?",
-        info="The optimizer steps once after that many batches, as if the batch were that much larger.\n"
-             "1 is the default. Take more to keep the effective batch of a run on more GPUs or to reach one\n"
-             "that does not fit. Your script has to do it: gradient_accumulation_steps of Accelerator()."),
-    Decision("effective_batch", "batch", "N", "Samples per optimizer step; accumulation follows.",
+        info="The optimizer steps once per this many batches, as if the batch were that much larger.\n"
+             "The default is 1. Use more to match the effective batch of a run on more GPUs, or to reach one that\n"
+             "does not fit in memory. Your script must do it: Accelerator(gradient_accumulation_steps=...)."),
+    Decision("effective_batch", "batch", "N", "Samples per optimizer step; sets accumulation.",
         whole(1, MOST_SAMPLES),
         in_config=True, settles=("accum",)),
-    Decision("epochs", "batch", "N", "Passes over the data.", whole(1, MOST),
+    Decision("epochs", "batch", "N", "Passes over the dataset.", whole(1, MOST),
         skips=True, panel=_panel,
         text="How many epochs?",
-        info="Only for the number of optimizer steps in all, which schedulers want.\n"
-             "Enter skips it."),
-    Decision("seq_len", "model", "N", "Tokens per sample, for a hint.", whole(1, 10_000_000),
+        info="Only used for the total number of optimizer steps, which schedulers need.\n"
+             "Press Enter to skip."),
+    Decision("seq_len", "model", "N", "Tokens per sample, to show token counts.", whole(1, 10_000_000),
         skips=True, panel=_panel,
         text="Tokens per sample?",
-        info="Activations grow with batch x sequence length; mgpu does not count them, and says so.\n"
-             "The tokens of an optimizer step follow from it. Enter skips it."),
+        info="Used to show the tokens per optimizer step. The memory for activations grows with batch x sequence\n"
+             "length; mgpu does not estimate it. Press Enter to skip."),
 )
 # fmt: on

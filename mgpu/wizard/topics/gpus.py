@@ -1,4 +1,4 @@
-"""Which GPUs, and in which number format?"""
+"""Which GPUs, and at which precision?"""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
-    """How many ranks the marked GPUs make."""
+    """Return how many processes the selected GPUs get, and a hint if that is not a power of two."""
     number = len(proposal.gpus)
-    lines = [f"{number} marked: {number} process{'' if number == 1 else 'es'}, one for each GPU."]
+    lines = [f"{number} selected: {number} process{'' if number == 1 else 'es'}, one per GPU."]
     if number & (number - 1):
         lines.append(
-            f"Effective batches will be multiples of {number}; powers of two are common, so "
+            f"Effective batches will be multiples of {number}. Powers of two are common, so "
             f"{1 << number.bit_length() - 1} or {1 << number.bit_length()} GPUs are easier to compare."
         )
     return lines + [text for text in proposal.problems if "GPU" in text]
@@ -31,15 +31,15 @@ DECISIONS: Final = (
         applies=lambda case: not case.proposal.engine and not case.proposal.cpu
         and len(case.proposal.options.get("gpus", ())) > 1,
         text="Which GPUs?",
-        info="Each marked GPU gets one process (rank), which trains on its own share of every batch.\n"
-             "Marked are those that are free. A GPU somebody else is using slows both of you down.\n"
-             "Unmark some to compare 1, 2 and 4 GPUs, or to leave one for another job."),
+        info="Each selected GPU gets one process (rank), which trains on its own share of every batch.\n"
+             "Free GPUs are preselected. Sharing a GPU with another process slows both down.\n"
+             "Deselect some to compare 1, 2 and 4 GPUs, or to leave one for another job."),
     Decision("precision", "devices", "P", "bf16, fp16, fp32, fp8 or auto.",
         one_of("bf16", "fp16", "fp32", "fp8", fp32="no"),
         show=lambda value: "fp32" if value == "no" else value, walk="guided", menu=True, probed=True, in_config=True,
         text="Precision?",
-        info="The number format of most arithmetic while training; weights stay in fp32 with bf16 and fp16.\n"
-             "bf16 has the range of fp32, so it needs no loss scaling: the default where the GPU computes in it.\n"
-             "fp16 is for older GPUs (V100, T4); fp32 is the slowest and safest, to look for a numeric fault."),
+        info="The number format of most arithmetic in training; weights stay in fp32 with bf16 and fp16.\n"
+             "bf16 has the range of fp32, so it needs no loss scaling: the default if the GPU supports it natively.\n"
+             "fp16 is for older GPUs (V100, T4). fp32 is slowest and safest, for tracking down numerical problems."),
 )
 # fmt: on

@@ -16,23 +16,23 @@ RULE_NAMES: Final = {"keep": "keep", "sqrt": "square root", "linear": "linear"}
 
 
 def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[str]:
-    """The rates that common rules give at the new effective batch."""
+    """Return lines with the learning rates that common rules suggest for the new effective batch."""
     from mgpu.planning import plan
 
     if answers.lr is None:
-        return ["accelerate stores no learning rate: what comes out here is a note for your script."]
+        return ["accelerate does not store a learning rate: the result is a note for your script."]
     size = proposal.batch_per_gpu
     if size is None:
-        return ["The rules need the effective batch, and with it the micro-batch: answer that first."]
+        return ["The rules need the effective batch: answer the question about the micro-batch first."]
     whole = plan.effective_batch(size, proposal.ranks, proposal.accumulate)
     if answers.lr_ref_batch is None:
-        return [f"Your effective batch is now {whole:,}. The rules start from the batch the rate was tuned for."]
+        return [f"Your effective batch is now {whole:,}. The rules scale from the batch the rate was tuned for."]
     try:
         rates = plan.rates(answers.lr, answers.lr_ref_batch, whole, proposal.chosen.get("optimizer", "adamw"))
     except ValueError as error:
         return [str(error)]
     change = whole / answers.lr_ref_batch
-    lines = [f"Your effective batch is now {whole:,}, {change:g} times that. Common rules:"]
+    lines = [f"Your effective batch is now {whole:,}, {change:g} times the reference. Common rules:"]
     taken = proposal.chosen.get("lr_rule") or next(rate.rule for rate in rates if rate.suggested)
     if width >= NARROW:
         lines += ["", "rule          rate      usually for"]
@@ -51,31 +51,31 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
     warm = plan.warm_up(best.rule, change)
     several = proposal.steps is not None and proposal.ranks > 1
     scheduler = [plan.scheduler_steps(proposal.steps or 0, proposal.ranks).note] if several else []
-    note = f"accelerate stores no rate: it is a note for your script (--learning_rate {plan.rate_text(best.value)})."
+    note = f"accelerate does not store a rate: set it in your script (--learning_rate {plan.rate_text(best.value)})."
     return [*lines, *([""] if width else []), note, *([warm] if warm else []), *scheduler]
 
 
 # fmt: off
 DECISIONS: Final = (
-    Decision("lr", "batch", "X", "A learning rate you trust: 2e-5.", rate_of,
+    Decision("lr", "batch", "X", "Known-good learning rate: 2e-5.", rate_of,
         show=decimal, walk="quick", skips=True, together=("lr_ref_batch", "lr_rule"), panel=_panel,
-        text="A learning rate you trust?",
-        info="A rate that worked before, at some effective batch. A larger batch may want a larger rate.\n"
-             "accelerate stores no rate: mgpu shows what the common rules give and notes it in a comment.\n"
-             "Enter skips it.",
-        hint="Like 3e-4: a rate that worked, at a batch you know."),
-    Decision("lr_ref_batch", "batch", "N", "The effective batch it was tuned at.", whole(1, MOST_SAMPLES),
+        text="Known-good learning rate (optional)?",
+        info="A rate that worked before, at some effective batch. A larger batch may need a larger rate.\n"
+             "accelerate does not store a rate: mgpu shows what the common rules suggest and records it in a comment.\n"
+             "Press Enter to skip.",
+        hint="For example 3e-4: a rate that worked at a batch size you know."),
+    Decision("lr_ref_batch", "batch", "N", "Effective batch the rate was tuned for.", whole(1, MOST_SAMPLES),
         walk="quick", skips=True, panel=_panel, applies=lambda case: case.answers.lr is not None,
-        text="The effective batch it was tuned for?",
-        info="Samples behind one optimizer step of the run in which the rate worked: batch x GPUs x accumulation.\n"
-             "For a script that ran on one GPU it is the batch_size (times its accumulation steps).\n"
-             "The ratio to the new effective batch is what the rules scale by.",
+        text="Effective batch it was tuned for?",
+        info="Samples per optimizer step of the run in which the rate worked: batch x GPUs x accumulation.\n"
+             "For a script on one GPU, that is its batch_size (times its accumulation steps).\n"
+             "The rules scale by the ratio of the new effective batch to this one.",
         hint="Of the run in which the rate worked: batch x GPUs x accumulation."),
     Decision("lr_rule", "batch", "RULE", "keep, sqrt or linear.", one_of("keep", "sqrt", "linear"),
         walk="guided", menu=True, panel=_panel, applies=lambda case: case.answers.lr is not None,
-        text="Which rule for the learning rate?",
+        text="How should the learning rate scale?",
         info="keep: the same rate, the safest start for fine-tuning. Square root: usual for Adam and AdamW.\n"
-             "Linear: usual for SGD with momentum, with warm-up. Each is a starting point, not a truth:\n"
-             "compare the first few hundred steps of the loss. It becomes a note for your script."),
+             "Linear: usual for SGD with momentum, with warm-up. Each is only a starting point: compare the loss\n"
+             "over the first few hundred steps. mgpu records the rate as a note for your script."),
 )
 # fmt: on

@@ -1,4 +1,4 @@
-"""Is the model compiled, and can a run continue on another number of GPUs?"""
+"""Is the model compiled, and can a run resume on a different number of GPUs?"""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from mgpu.wizard.value_readers import yes_no
 
 # fmt: off
 DECISIONS: Final = (
-    Decision("compile", "host", "", "torch.compile.", yes_no,
+    Decision("compile", "host", "", "Use torch.compile.", yes_no,
         walk="guided", menu=True, in_config=True,
         text="Compile the model (torch.compile)?",
-        info="torch.compile often makes steps faster after a slow start of minutes, and errors harder to read.\n"
+        info="torch.compile often makes steps faster, after a start that takes minutes, and errors harder to read.\n"
              "No is right for the first run: change one thing at a time.\n"
-             "Turn it on once training works, and compare the speed of a few hundred steps."),
-    Decision("reshard", "host", "", "Checkpoints may go on with another number of GPUs.", yes_no,
+             "Turn it on once training works, and compare the speed over a few hundred steps."),
+    Decision("reshard", "host", "", "Resume later on a different number of GPUs.", yes_no,
         walk="guided", applies=lambda case: case.is_split,
-        text="Might you continue on another number of GPUs?",
-        info="Split checkpoints (FSDP2) can be loaded on another number of GPUs when each rank saves its shard\n"
-             "through torch's distributed checkpoint. ZeRO optimizer shards belong to one number of GPUs until they\n"
-             "are converted (DeepSpeed's universal checkpoint). Maybe is the default: it costs nothing.",
+        text="Resume later on a different number of GPUs?",
+        info="FSDP2 checkpoints can be loaded on a different number of GPUs if each rank saves its shard with\n"
+             "torch's distributed checkpoint. ZeRO optimizer shards only fit the same number of GPUs until they\n"
+             "are converted (DeepSpeed's universal checkpoint). Yes is the default: it costs nothing.",
         choices=(
-            ("yes", "maybe   each rank saves its shard: can be split anew"),
-            ("no", "no      one full file"),
+            ("yes", "yes   each rank saves its shard: loadable on any number of GPUs"),
+            ("no", "no    one full file"),
         )),
 )
 # fmt: on
