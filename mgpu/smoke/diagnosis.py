@@ -1,7 +1,7 @@
 """Which single change makes a failed stage work?
 
-Runs the failed stage again on its own, in new processes through the same launcher: first unchanged, then with one change
-at a time. The first change that works is the diagnosis. Every try and the whole search have time limits.
+Runs the failed stage again in new processes through the same launcher: first unchanged, then with one change at a time.
+The first change that works is the diagnosis. Every try and the whole search have time limits.
 """
 
 from __future__ import annotations

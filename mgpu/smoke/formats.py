@@ -19,7 +19,7 @@ from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, headed
 from mgpu.smoke import report as smoke_report
 from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
-from mgpu.smoke.screen import TITLES
+from mgpu.smoke.screen import TITLE_WIDTH, TITLES
 from mgpu.snapshot import Snapshot
 
 _COMMAND = "mgpu smoke-test"
@@ -82,7 +82,7 @@ def stage_lines(result: Result, screen: Screen) -> list[Line]:
     for number, stage in enumerate(smoke_report.stages(result.ranks), 1):
         took = f" ({stage.seconds:.1f}s)" if stage.seconds is not None and stage.status == "ok" else ""
         lines += report_screen.row(
-            screen, stage.status, f"{number} {TITLES[stage.name]:<18} ", f"{stage.detail or ''}{took}"
+            screen, stage.status, f"{number} {TITLES[stage.name]:<{TITLE_WIDTH}} ", f"{stage.detail or ''}{took}"
         )
     return lines
 

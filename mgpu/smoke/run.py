@@ -1,4 +1,4 @@
-"""`mgpu smoke-test`: probe the machine, run the ranks, judge the result, search for the cause, record a pass, report."""
+"""`mgpu smoke-test`: probe the machine, run the ranks, judge them, search for the cause, record a pass, report."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
 _MOST_ROWS = 8  # ranks in the table
 _GIB = 1 << 30
 _WORD = 14  # the narrowest column for a rank's last progress
-_TITLE = 18
+TITLE_WIDTH = 16
 _MOST_VARIABLE = 68  # "mgpu sets " and a variable fit into 80 columns
 
 
@@ -118,7 +118,7 @@ class StageScreen:
         self.pace = Pace(clock)
         self.gauges = Gauges() if self.live and self.indices else None
 
-    def __enter__(self) -> Rungs:
+    def __enter__(self) -> StageScreen:
         return self
 
     def __exit__(
@@ -174,7 +174,7 @@ class StageScreen:
 
 
 def _label(stage: str) -> str:
-    return f"{RUNGS.index(stage) + 1} {TITLES[stage]:<{_TITLE}} "
+    return f"{RUNGS.index(stage) + 1} {TITLES[stage]:<{TITLE_WIDTH}} "
 
 
 def _unfinished(view: watch.View, stage: str) -> tuple[Status, str, str]:
