@@ -2,8 +2,8 @@
 
 gloo uses GLOO_SOCKET_IFNAME, else the address of the host name, else the loopback address (torch's
 ProcessGroupGloo.cpp); NCCL uses NCCL_SOCKET_IFNAME, else the first interface that is neither lo nor docker*, InfiniBand
-first (its misc/socket.cc). A wrong address causes a hang in the first collective; a test connection beforehand shows the
-reason.
+first (its misc/socket.cc). A wrong address causes a hang in the first collective; a test connection shows the reason
+beforehand.
 """
 
 from __future__ import annotations

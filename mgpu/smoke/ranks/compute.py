@@ -120,7 +120,7 @@ def _gemm_size(here: Here, kind: Any) -> int:
 
 
 def copy_rates(here: Here) -> dict[str, float]:
-    """Return the copy rates from host to device and back through pinned memory, in decimal GB/s: the best of several."""
+    """Return the rates of copies to the device and back through pinned memory, in decimal GB/s: the best of several."""
     torch = here.torch
     size = {"quick": 16, "standard": 128, "long": 256}[here.orders.level] << 20
     host = torch.empty(size, dtype=torch.uint8, pin_memory=True).fill_(7)

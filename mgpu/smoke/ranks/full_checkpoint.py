@@ -94,7 +94,7 @@ def free(folder: Path) -> int | None:
 
 
 def save(here: Here, folder: Path, state: Mapping[str, Any]) -> dict[str, int | None]:
-    """Write to a temporary name, sync to disk, then rename: a reader finds the old or the new file, never a partial one.
+    """Write to a temporary name, sync to disk, then rename: a reader never finds a partial file.
 
     Returns the size of the file, and the free bytes before.
     """

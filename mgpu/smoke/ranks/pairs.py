@@ -145,7 +145,7 @@ def _send_both_ways(pair: _Pair) -> list[Wrong]:
 def _pass(pair: _Pair, data: Any, sends: bool) -> None:
     """Send or receive in one direction.
 
-    As a batch of one, so that NCCL uses the communicator of all ranks: a plain send would create a communicator for each
+    As a batch of one, so that NCCL uses the communicator of all ranks: a plain send would create a communicator per
     pair, whose GPU buffers stay allocated for the whole test.
     """
     distributed = pair.here.torch.distributed
