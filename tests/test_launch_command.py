@@ -188,7 +188,7 @@ def test_the_launcher_fits_the_script(
 
 
 def test_python_alone_starts_one_process(tmp_path: Path) -> None:
-    with pytest.raises(MgpuError, match="add --gpus 1") as error:
+    with pytest.raises(MgpuError, match="Add --gpus 1") as error:
         launchers_choice.choose(config(tmp_path, DDP), None, "python")
     assert error.value.exit_code == USAGE
 

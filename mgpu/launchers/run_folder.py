@@ -143,7 +143,7 @@ def claim_folder(
 ) -> Iterator[Path]:
     """Create and lock the folder of a run for the duration of the block, without files of an earlier run of this kind.
 
-    `named`: the folder is --log-dir; else a similar name or a temporary folder may be used, which is removed if it stays
+    `named`: the folder is --log-dir; else a similar name or a temporary folder may be used, removed if it is
     empty. `more`: further names that the run writes. `outlived`: the run continues after the block in another
     process that inherits the lock (--detach). Raises MgpuError, with exit code 5 while another run writes there.
     """

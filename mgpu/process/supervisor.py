@@ -281,7 +281,7 @@ class Supervisor:
             try:
                 tick(self)
             except Exception as error:  # a bug in mgpu must not affect the training
-                self.note(f"bug in mgpu: {reason(error)}")
+                self.note(f"a bug in mgpu: {reason(error)}")
                 self._ticks.remove(tick)
                 if os.environ.get("MGPU_DEBUG"):
                     raise

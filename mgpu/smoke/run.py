@@ -48,7 +48,7 @@ def run(request: Request) -> int:
     except Exception as error:
         if request.format == "human" or os.environ.get("MGPU_DEBUG"):
             raise
-        message = f"bug in mgpu: {reason(error)} (set MGPU_DEBUG=1 for a traceback)"
+        message = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
         return formats.report_failure(request, message, errors.UNKNOWN, time.monotonic() - started)
 
 

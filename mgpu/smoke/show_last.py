@@ -48,8 +48,8 @@ def show(request: Request) -> int:
     result = _result(found)
     width = screen.Screen.of().width
     name = result.snapshot.config.path if result.snapshot.config else "a generated config"
-    text = f"Last result of {name}: {_when(found.time)}, {found.folder}/"
-    head: list[screen.Line] = [[(line, "bold")] for line in screen.wrapped(text, width)]
+    texts = (f"Last result of {name}: {_when(found.time)}", f"in {found.folder}/")
+    head: list[screen.Line] = [[(line, "bold")] for text in texts for line in screen.wrapped(text, width)]
     smoke_formats.write_report(result, request, None, [*head, []])
     return result.code
 
