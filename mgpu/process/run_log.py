@@ -45,9 +45,9 @@ def limit() -> int:
 class RunLog:
     """The log of one run, opened for writing. A write error ends the log, never the run."""
 
-    def __init__(self, folder: Path, tell: Callable[[str], None], most: int | None = None) -> None:
-        """Create the log. `tell` shows a message of mgpu. Raises OSError if the log cannot be created."""
-        self._folder, self._tell = folder, tell
+    def __init__(self, folder: Path, notify: Callable[[str], None], most: int | None = None) -> None:
+        """Create the log. `notify` shows a message of mgpu. Raises OSError if the log cannot be created."""
+        self._folder, self._notify = folder, notify
         self._most = limit() if most is None else most
         self._number = 0  # of the current part
         self._room = self._most // 2
@@ -73,7 +73,7 @@ class RunLog:
             except OSError as error:
                 self.close()
                 why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else reason(error)
-                self._tell(f"the log ends here ({why}). The run continues")
+                self._notify(f"the log ends here ({why}). The run continues")
 
     def close(self) -> None:
         """Close the log."""
@@ -139,10 +139,10 @@ class Notes:
             self._file = None
 
 
-def open_log(folder: Path, tell: Callable[[str], None]) -> RunLog | None:
+def open_log(folder: Path, notify: Callable[[str], None]) -> RunLog | None:
     """Open the run's log; None, with a message on stderr, if it cannot be written."""
     try:
-        return RunLog(folder, tell)
+        return RunLog(folder, notify)
     except OSError as error:
         from mgpu import messages
 

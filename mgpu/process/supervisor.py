@@ -493,10 +493,7 @@ def _stdin_is_open() -> bool:
 
 
 def open_missing() -> None:
-    """Open /dev/null for standard streams that were closed when mgpu started.
-
-    Otherwise the next opened file would become a standard stream.
-    """
+    """Open /dev/null for closed standard streams, so that the next opened file does not become one."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
