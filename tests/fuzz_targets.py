@@ -241,7 +241,7 @@ def shown_of(path: Path) -> None:
         from mgpu.smoke.request import Request
 
         with contextlib.redirect_stdout(io.StringIO()):
-            formats.tell(result, Request(), None, [])
+            formats.write_report(result, Request(), None, [])
 
 
 BASELINE = {
@@ -372,8 +372,8 @@ def recorder_of(path: Path) -> None:
     stacks._stack(path.parent, 0)
     found = stacks._recorder(path.parent, 0)
     if found is not None:
-        stacks.pending(found)
-        stacks.last_of_the_world(found)
+        stacks.pending_collective(found)
+        stacks.last_global_sequence(found)
 
 
 RECORDER = {
@@ -554,7 +554,7 @@ TARGETS: dict[str, Target] = {
         share=0.2,
     ),
     "baseline": Target(
-        "b.json", lambda: document(BASELINE), lambda path: baseline.of(str(path), MACHINE), ("smoke.baseline._read",)
+        "b.json", lambda: document(BASELINE), lambda path: baseline.load(str(path), MACHINE), ("smoke.baseline._read",)
     ),
     "stamp": Target("v.json", stamps, stamp_of, ("launchers.stamp._read",), share=0.5),
     "run": Target(

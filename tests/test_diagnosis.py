@@ -189,7 +189,7 @@ def ran(*members: Rank, **more: Any) -> Ranks:
     ],
 )  # fmt: skip
 def test_whether_to_search(ranks: Ranks, rung: str | None) -> None:
-    assert diagnosis.worth_searching(ranks) == rung
+    assert diagnosis.stage_to_search(ranks) == rung
 
 
 # The search itself, without ranks
@@ -214,7 +214,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
                 members[1] = failed()
             return ran(*members, **({"ended": ended} if isinstance(ended, str) else {}))
 
-        monkeypatch.setattr(diagnosis, "climb", climb)
+        monkeypatch.setattr(diagnosis, "run_ranks", climb)
         monkeypatch.setattr("mgpu.smoke.diagnosis.time.monotonic", lambda: clock[0])
         snapshot = healthy(**told.pop("facts", {}))
         assert snapshot.config is not None
@@ -287,7 +287,7 @@ def test_when_the_time_is_up_what_is_left_is_told_as_open(search: Any) -> None:
     tried = [trial for trial in trials if trial.ok is False]
     assert len(tried) == len(search.launched) == 6 and sum(trial.seconds or 0 for trial in trials) <= 102
     left = trials[len(tried) :]
-    assert left and all(trial.ok is None and "90 s were over" in (trial.detail or "") for trial in left)
+    assert left and all(trial.ok is None and "90 s limit reached" in (trial.detail or "") for trial in left)
     assert max(attempt.timeout_s for attempt in search.launched) <= 45.0
     assert search.launched[-1].timeout_s == 5.0
 
@@ -303,9 +303,9 @@ def test_a_try_climbs_the_failed_rung_alone_in_a_folder_of_its_own(search: Any, 
 
 def test_interrupted_the_trials_so_far_are_kept(search: Any) -> None:
     trials = search(lambda attempt: "interrupted" if "NCCL_P2P_DISABLE" in attempt.environment else False)
-    assert [trial.change for trial in trials] == ["as configured", "the rest"]
-    assert diagnosis.interrupted(replace(ran(finished(0)), trials=trials))
-    assert not diagnosis.interrupted(replace(ran(finished(0)), trials=trials[:1]))
+    assert [trial.change for trial in trials] == ["as configured", "remaining changes"]
+    assert diagnosis.was_interrupted(replace(ran(finished(0)), trials=trials))
+    assert not diagnosis.was_interrupted(replace(ran(finished(0)), trials=trials[:1]))
 
 
 def test_no_answer_within_its_time_is_neither_works_nor_fails(search: Any) -> None:

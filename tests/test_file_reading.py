@@ -63,7 +63,7 @@ ALLOWED = {
     "engine.catalogue.main": "mgpu's own README.md, whose counts it writes",
     "launch.detached.start": "a pipe from its own child",
     "smoke.ranks.rank_plan.read": "in a rank, which imports nothing else of mgpu: what the runner wrote for it",
-    "smoke.ranks.full_checkpoint.expected": "in a rank: what another rank wrote a moment before",
+    "smoke.ranks.full_checkpoint.expected_digest": "in a rank: what another rank wrote a moment before",
     **dict.fromkeys(
         (
             "launch.run_outcome._meminfo", "launch.run_outcome.available",

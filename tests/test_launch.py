@@ -167,7 +167,7 @@ def test_several_machines_are_started_by_hand(here: Path, mgpu: Run) -> None:
     for node in (0, 1):
         assert f"accelerate launch --config_file accelerate.yaml --machine_rank {node} report.py --lr 1" in done.stderr
         assert f"mgpu launch --node-rank {node} report.py --lr 1   # on machine {node}" in done.stderr
-    assert "mgpu smoke-test --node-rank 1   # on machine 1" in done.stderr
+    assert "mgpu smoke-test --node-rank 1   # on node 1" in done.stderr
     assert mgpu("launch", "--node-rank", "2", "report.py").returncode == errors.USAGE
     which = mgpu("launch", "--unverified", "allow", "--launcher", "torchrun", "report.py")
     assert (which.returncode, which.stdout) == (errors.LAUNCH_REFUSED, "") and not (here / "runs").exists()
@@ -216,7 +216,7 @@ def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
         (("report.py",), errors.LAUNCH_REFUSED, "no config nowhere.yaml.  mgpu configure  writes one"),
         (("repotr.py",), errors.NOT_FOUND, "no script repotr.py. Did you mean report.py?"),
         (("zzz",), errors.NOT_FOUND, "no script zzz."),
-        (("--epochs", "3", "report.py"), errors.NOT_FOUND, "launch has no option --epochs"),
+        (("--epochs", "3", "report.py"), errors.NOT_FOUND, "unknown option --epochs"),
         (("--unverified", "maybe", "report.py"), errors.USAGE, "choose ask, allow or refuse"),
         (("--yes",), errors.USAGE, "which script?"),
     ],
@@ -249,7 +249,7 @@ def test_script_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Root reads everything: the answer of the system is a stand-in."""
     (tmp_path / "train.py").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(errors.MgpuError, match="may not be read by you") as refused:
+    with pytest.raises(errors.MgpuError, match="no permission to read the script") as refused:
         choice.named([str(tmp_path / "train.py")])
     assert refused.value.exit_code == errors.CANNOT_RUN
 

@@ -66,7 +66,7 @@ def test_an_accelerate_that_goes_by_the_file_is_refused(
     text = f"distributed_type: DEEPSPEED\nnum_processes: 4\nnum_machines: 2\nmachine_rank: 0\n{section}"
     config = facts(write_config(tmp_path, text), ask_loader=False)
     why = launchers_argv.writes_environment(config, accelerate)
-    assert ("write  deepspeed_multinode_launcher: standard" in (why or "").lower()) is refused
+    assert ("set  deepspeed_multinode_launcher: standard" in (why or "").lower()) is refused
     assert (why is None) is not refused
 
 
@@ -188,7 +188,7 @@ def test_the_launcher_fits_the_script(
 
 
 def test_python_alone_starts_one_process(tmp_path: Path) -> None:
-    with pytest.raises(MgpuError, match="add --gpus 1") as error:
+    with pytest.raises(MgpuError, match="Add --gpus 1") as error:
         launchers_choice.choose(config(tmp_path, DDP), None, "python")
     assert error.value.exit_code == USAGE
 

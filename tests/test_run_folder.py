@@ -67,7 +67,7 @@ def test_the_users_files_stay(mine: Path, kind: Kind, monkeypatch: pytest.Monkey
 
 
 def test_a_pre_flight_refuses_a_folder_with_files_of_its_names(mine: Path) -> None:
-    with pytest.raises(MgpuError, match="mgpu did not write the") as error, claim_folder(mine, PRE_FLIGHT, named=True):
+    with pytest.raises(MgpuError, match="mgpu did not create") as error, claim_folder(mine, PRE_FLIGHT, named=True):
         pass
     assert error.value.exit_code == errors.REFUSED
     assert_untouched(mine)
@@ -130,7 +130,7 @@ def test_a_trial_folder_with_a_file_of_the_users_stays(tmp_path: Path) -> None:
     with claim_folder(tmp_path / "logs", SMOKE_TEST, named=True) as path:
         (make_below(path / "try-1", TRIAL) / "rank0.json").touch()
     (path / "try-1" / "mine.txt").write_text("mine")
-    with pytest.raises(MgpuError, match="did not write all of its try-1"):
+    with pytest.raises(MgpuError, match="did not create all of its try-1"):
         run_once(path, SMOKE_TEST)
     assert sorted(os.listdir(path / "try-1")) == ["mine.txt"]
 
@@ -149,7 +149,10 @@ def test_the_folders_of_a_pre_flight(tmp_path: Path) -> None:
         (folder / "alone").mkdir()
         run_once(folder / "alone" / "n1.n1", SMOKE_TEST, "rank0.json")
         (folder / "alone" / "n1.n1" / "mine").touch()
-    with pytest.raises(MgpuError, match="did not write all of its alone"), claim_folder(folder, PRE_FLIGHT, named=True):
+    with (
+        pytest.raises(MgpuError, match="did not create all of its alone"),
+        claim_folder(folder, PRE_FLIGHT, named=True),
+    ):
         pass
     assert (folder / "alone" / "n1.n1" / "mine").exists()
 
@@ -181,7 +184,7 @@ def test_a_listed_name_that_is_a_link_now(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "logs" / "run.log").unlink()
     (tmp_path / "logs" / "run.log").symlink_to(tmp_path / "mine")
-    with pytest.raises(MgpuError, match=r"did not write all of its run\.log"):
+    with pytest.raises(MgpuError, match=r"did not create all of its run\.log"):
         run_once(tmp_path / "logs", LAUNCH, "run.log")
     assert (tmp_path / "mine").read_text() == "mine"
 

@@ -467,7 +467,7 @@ def test_a_log_is_followed_through_its_parts(tmp_path: Path) -> None:
     everything = b""
     while data := late.read():
         everything += data
-    assert re.search(rb"\[mgpu: [\d,]+ bytes left out here", everything), "what is missing is said"
+    assert re.search(rb"\[mgpu: [\d,]+ bytes omitted here", everything), "what is missing is said"
     tail = log_follower.Output(tmp_path)
     tail.skip_to_tail()
     log.write(memoryview(b"later\n"))

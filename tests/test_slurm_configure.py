@@ -437,9 +437,9 @@ def test_the_comment_of_every_engine_is_read_back(name: str) -> None:
 def test_a_config_for_slurm_is_no_work_by_hand(tmp_path: Path) -> None:
     config = understand(text_for(made(nodes="2")).encode(), "accelerate.yaml")
     with pytest.raises(MgpuError, match=r"mgpu launch --slurm JOB\.sbatch") as caught:
-        several.this_one(None, config, "")
+        several.node_number(None, config, "")
     assert caught.value.exit_code == errors.USAGE and "--node-rank" not in caught.value.message
-    assert several.this_one(1, config, "") == 1  # a number is still a number
+    assert several.node_number(1, config, "") == 1  # a number is still a number
 
 
 def test_the_decisions_are_remembered_in_the_first_lines() -> None:

@@ -26,7 +26,7 @@ from mgpu.launchers import argv as launching
 from mgpu.smoke import config_under_test, culprit
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
-from mgpu.smoke.runner import Attempt, climb
+from mgpu.smoke.runner import Attempt, run_ranks
 from mgpu.smoke.screen import TITLES
 from mgpu.snapshot import Gap, Plan, Snapshot
 from tests import fake_nvml
@@ -258,14 +258,14 @@ def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     assert snapshot.driver is not None
     orders = config_under_test.orders(Request(), config_under_test.Subject(config), snapshot.driver, folder)
-    ranks = climb(Attempt(config, snapshot, orders, timeout_s=60))
+    ranks = run_ranks(Attempt(config, snapshot, orders, timeout_s=60))
     assert ranks.ended == "died"
     outcomes = judged(replace(snapshot, ranks=ranks))
     failed = {o.check.id: o for o in outcomes if o.status == "fail"}
     assert "rank_failed" in failed
     problem = failed["rank_failed"].problem
-    assert problem is not None and "accelerate counts 1 rank, the config asks for 2" in problem.title
-    named = culprit.cause(outcomes)
+    assert problem is not None and "accelerate reports 1 rank, the config asks for 2" in problem.title
+    named = culprit.find_cause(outcomes)
     assert named is not None and named.problem is not None and named.check.id == "ranks_not_of_one_world"
     assert "2 ranks wanted" in named.problem.title
     # The launcher ends the other rank when the first has failed, which may be before it could say anything.

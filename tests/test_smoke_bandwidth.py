@@ -86,8 +86,8 @@ def test_ddp_and_sharded_training_need_other_collectives(climbed: dict[str, Rank
     ],
 )
 def test_collectives_of_a_strategy(strategy: str, stage: int | None, wanted: str) -> None:
-    assert rung.of_strategy(strategy, "standard", stage) == tuple(wanted.split())
-    assert rung.of_strategy(strategy, "long", stage) == (*wanted.split(), "all_to_all")
+    assert rung.collectives_of(strategy, "standard", stage) == tuple(wanted.split())
+    assert rung.collectives_of(strategy, "long", stage) == (*wanted.split(), "all_to_all")
 
 
 def test_a_size_is_what_nccl_tests_counts(climbed: dict[str, Ranks]) -> None:
@@ -126,7 +126,7 @@ def test_rank_0s_clock_decides_for_all_what_is_left_out(climbed: dict[str, Ranks
     for rank in ranks.ranks:
         told = [text for text in rank.skipped if "bandwidth" in text or "scaling" in text]
         assert "bandwidth of all-reduce 256 KiB, broadcast 256 KiB, all-reduce 4 MiB" in told[0]
-        assert told[1:] == [f"scaling to {count} ranks: the 0 s for it were used up" for count in (1, 2)] or rank.rank
+        assert told[1:] == [f"scaling to {count} ranks: 0 s limit reached" for count in (1, 2)] or rank.rank
     (all_four,) = bandwidth.scaled(ranks.ranks)
     assert all_four.ranks == 4 and all_four.efficiency is None
     assert set(rows(climbed["no time on rank 1"])) == set(rows(climbed["two"]))
@@ -194,10 +194,9 @@ def test_a_rank_that_fails_while_others_wait_is_named(tmp_path: Path) -> None:
     ranks = climb(tmp_path, (case,))["dies"]
     first, other = ranks.ranks
     assert (
-        first.error == "RuntimeError: made to fail"
-        and first.last_word == "scaling: 8 steps of 1 of 2 ranks, each for itself"
+        first.error == "RuntimeError: made to fail" and first.last_word == "scaling: 8 steps on 1 of 2 ranks, no_sync"
     )
-    assert other.last_word == "wait for the work of rank 0"  # it is ended, or loses the store that rank 0 held
+    assert other.last_word == "wait for rank 0"  # it is ended, or loses the store that rank 0 held
     assert not other.finished or (first.failed_at or 0) < (other.failed_at or 0)
 
 
@@ -227,7 +226,7 @@ def test_a_stamp_keeps_what_was_measured(tmp_path: Path) -> None:
     assert kept.measured == {"0": {"gemm": 700.0}} and [run.ranks for run in kept.scaling] == [1, 2, 4]
     now = stamp.of_now(passed)
     assert now is not None and now.scaling == kept.scaling
-    assert baseline.of("", passed) == kept
+    assert baseline.load("", passed) == kept
 
 
 def test_a_quick_pass_keeps_what_a_longer_one_measured(tmp_path: Path) -> None:
@@ -253,7 +252,7 @@ def test_other_gpus_have_no_baseline(tmp_path: Path) -> None:
     assert stamp.measured_here(replace(passed, gpus=known.gpus(2), visible=known.seen(0, 1)), tmp_path) is None
     assert stamp.measured_here(replace(passed, gpus=(), visible=known.seen()), tmp_path) is None
     assert stamp.measured_here(replace(passed, gpus=None), tmp_path) is None
-    assert baseline.of("", replace(passed, config=None)) is None
+    assert baseline.load("", replace(passed, config=None)) is None
 
 
 @pytest.mark.parametrize("old", [{}, {"bandwidth": [{"collective": 7}], "scaling": 3, "measured": ["x"]}])
@@ -291,7 +290,7 @@ def test_an_earlier_result_is_read(tmp_path: Path) -> None:
     snapshot = measured_snapshot(tmp_path)
     path = result(tmp_path)
     for asked in (path, tmp_path):  # the file, or the run's folder
-        read = baseline.of(str(asked), snapshot)
+        read = baseline.load(str(asked), snapshot)
         assert read is not None and read.same_gpus is True and read.path == str(path)
         assert [row.size_bytes for row in read.bandwidth] == [256 * MIB]
         assert read.measured["3"] == {"gemm": 703.0} and len(read.scaling) == 3
@@ -303,19 +302,19 @@ def test_an_earlier_result_is_read(tmp_path: Path) -> None:
 )
 def test_whether_it_is_of_the_same_gpus(tmp_path: Path, gpus: Any, same: bool | None) -> None:
     snapshot = replace(measured_snapshot(tmp_path), gpus=gpus)
-    read = baseline.of(str(result(tmp_path)), snapshot)
+    read = baseline.load(str(result(tmp_path)), snapshot)
     assert read is not None and read.same_gpus is same
 
 
 def test_a_result_without_figures_is_read_as_one_without(tmp_path: Path) -> None:
     path = result(tmp_path, bandwidth=None, scaling=[], ranks=[])
-    assert baseline.of(str(path), measured_snapshot(tmp_path)) == Baseline(str(path), None, None)
+    assert baseline.load(str(path), measured_snapshot(tmp_path)) == Baseline(str(path), None, None)
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"schema": "mgpu.doctor/1.0"}, "it is no result of a smoke test"),
+        ({"schema": "mgpu.doctor/1.0"}, "not a smoke test result"),
         ({"ranks": 7}, "ranks: expected a list"),
         ({"ranks": ["x"]}, "ranks: expected a list of objects"),
         ({"ranks": [{"measured": {"gemm": "fast"}}]}, "ranks[0].measured: expected an object of numbers"),
@@ -327,7 +326,7 @@ def test_a_result_without_figures_is_read_as_one_without(tmp_path: Path) -> None
 def test_what_is_no_result_is_refused(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     path = result(tmp_path, **changes)
     with pytest.raises(MgpuError) as refused:
-        baseline.of(str(path), measured_snapshot(tmp_path))
+        baseline.load(str(path), measured_snapshot(tmp_path))
     assert refused.value.exit_code == errors.USAGE
     assert f"--baseline {path}: {why}" in refused.value.message
 
@@ -337,7 +336,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "smoke.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(MgpuError) as refused:
-        baseline.of(str(path), measured_snapshot(tmp_path))
+        baseline.load(str(path), measured_snapshot(tmp_path))
     assert refused.value.exit_code == errors.USAGE
 
 

@@ -80,9 +80,9 @@ def test_saved_and_loaded(seen: dict[str, Ranks], strategy: str, world: int) -> 
     ranks = seen[f"{strategy} {world}"]
     assert ranks.ended == "finished", [rank.error for rank in ranks.ranks]
     details = [step.detail or "" for step in ranks.ranks[0].steps if step.rung == "checkpoint"]
-    assert "3.8 MiB saved once, loaded on every rank and on 1 process" in details[0]
+    assert details[0].startswith("3.8 MiB") and "loads on " in details[0]
     assert ("and 2 ranks" in details[0]) == (world == 4)
-    assert (f"sharded over {world} ranks" in details[0]) == (strategy == "fsdp" and world > 1)
+    assert ("+ sharded" in details[0]) == (strategy == "fsdp" and world > 1)
     assert all(rank.checkpoint is not None and rank.checkpoint.shared for rank in ranks.ranks)
     assert ranks.ranks[0].measured["checkpoint_write_mb_per_s"] > 0
     assert {o.status for name, o in judged(ranks).items() if "checkpoint" in name} <= {"ok", "skip"}
@@ -141,7 +141,7 @@ def test_hosts_that_do_not_share_the_folder(seen: dict[str, Ranks]) -> None:
     assert ranks.ended == "finished", [rank.error for rank in ranks.ranks]
     shared = [rank.checkpoint.shared for rank in ranks.ranks if rank.checkpoint]
     assert shared == [True, False]
-    assert any("does not see what rank 0 wrote" in word for word in ranks.ranks[1].skipped)
+    assert any("are not visible here" in word for word in ranks.ranks[1].skipped)
     two_hosts = judged(replace(ranks, nodes=2))
     assert two_hosts["checkpoint_not_shared"].status == "warn"
     assert isinstance(two_hosts["sharded_checkpoint_not_shared"].answer, Skip)

@@ -100,12 +100,12 @@ def test_what_cannot_be_tried_is_said(climbed: dict[str, Ranks]) -> None:
     assert any(words.startswith("host-to-device copy: ") for words in skipped)
     assert any(words.startswith("--fill 50: ") for words in skipped)
     assert any(words.startswith("fp8 kernels: ") for words in skipped)
-    assert any("nobody to talk to" in words for words in climbed["quick of one"].ranks[0].skipped)
+    assert any("only one rank" in words for words in climbed["quick of one"].ranks[0].skipped)
 
 
 def test_every_collective_in_every_type(climbed: dict[str, Ranks]) -> None:
     detail = {name: _detail(climbed[name].ranks[0], "collectives") for name in climbed}
-    assert detail["quick of two"] == "18 exact over gloo: 6 collectives, 3 types"
+    assert detail["quick of two"] == "6 collectives x 3 dtypes: all 18 correct"
     assert "6 collectives, 6 types" in (detail["standard of two"] or "")
 
 
@@ -121,8 +121,8 @@ def test_every_pair_is_tried_and_timed(climbed: dict[str, Ranks]) -> None:
         assert {pair.other for pair in rank.pairs} == {0, 1, 2, 3} - {rank.rank}
         assert all(pair.ok and pair.gb_per_s and pair.latency_s for pair in rank.pairs)
     assert climbed["quick of one"].ranks[0].pairs == ()
-    assert _detail(climbed["standard of three"].ranks[0], "pairs") == "3 of 3 pairs exact, both ways"
-    assert _detail(climbed["quick of four"].ranks[3], "pairs") == "6 of 6 pairs exact, both ways"
+    assert _detail(climbed["standard of three"].ranks[0], "pairs") == "3 of 3 pairs correct, both directions"
+    assert _detail(climbed["quick of four"].ranks[3], "pairs") == "6 of 6 pairs correct, both directions"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_rank_that_finds_no_gpu_is_named(climbed: dict[str, Ranks]) -> None:
     if pytest.importorskip("torch").cuda.is_available():
         pytest.skip("there is a GPU")
     problem = only(climbed["no gpu"], "rank_without_gpu")
-    assert "has no GPU: torch sees no GPU in this process" in problem.title
+    assert "has no GPU (device): torch finds no GPU in this process" in problem.title
     assert set(problem.subjects) == {"rank 0", "rank 1"}
 
 
@@ -308,7 +308,7 @@ def test_a_turn_accuses_nobody_by_chance() -> None:
     ],
 )  # fmt: skip
 def test_errors_of_the_device_have_a_kind(error: Exception, kind: str, evidence: dict[str, Any]) -> None:
-    failure = errors.named(error)
+    failure = errors.classify(error)
     assert failure is not None and failure.kind == kind and failure.evidence == evidence
     assert str(failure).startswith(type(error).__name__)
 
@@ -316,14 +316,14 @@ def test_errors_of_the_device_have_a_kind(error: Exception, kind: str, evidence:
 def test_out_of_gpu_memory_has_a_kind() -> None:
     torch = pytest.importorskip("torch")
     error = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
-    failure = errors.named(error)
+    failure = errors.classify(error)
     assert failure is not None and (failure.kind, failure.evidence["asked"]) == ("out_of_memory", "2.00 GiB")
     assert failure.evidence["where"] == "gpu"
 
 
 def test_other_errors_have_none() -> None:
-    assert errors.named(RuntimeError("Connection closed by peer")) is None
-    assert errors.named(ValueError("CUDA error in a name")) is None
+    assert errors.classify(RuntimeError("Connection closed by peer")) is None
+    assert errors.classify(ValueError("CUDA error in a name")) is None
 
 
 @pytest.mark.parametrize(

@@ -132,9 +132,9 @@ def test_reaching_a_listener_a_closed_port_and_a_stranger() -> None:
         )
     listener.close()
     assert told == {
-        "well": None, "other": "answered by somebody else", "closed": "connection refused", "silent": "timed out",
+        "well": None, "other": "answered by another program", "closed": "connection refused", "silent": "timed out",
     }  # fmt: skip
-    assert addresses.knock("127.0.0.1", listener.port, 0.05) == "connection refused"
+    assert addresses.wait_for_listener("127.0.0.1", listener.port, 0.05) == "connection refused"
 
 
 # Which machine is this?
@@ -147,12 +147,16 @@ def several(folder: Path, machines: int = 2) -> Config:
 
 def test_the_number_of_this_machine(tmp_path: Path) -> None:
     two, one = several(tmp_path), facts(write_config(tmp_path, name="one.yaml"), ask_loader=False)
-    assert (machines.this_one(1, two, ""), machines.this_one(0, one, ""), machines.this_one(None, one, "")) == (1, 0, 0)
+    assert (
+        machines.node_number(1, two, ""),
+        machines.node_number(0, one, ""),
+        machines.node_number(None, one, ""),
+    ) == (1, 0, 0)
     for node, config in ((None, two), (2, two), (1, one)):
         with pytest.raises(MgpuError) as raised:
-            machines.this_one(node, config, "")
+            machines.node_number(node, config, "")
         assert raised.value.exit_code == errors.USAGE
-    assert "mgpu smoke-test -c a.yaml --node-rank 1   # on machine 1" in machines.commands(two, "a.yaml")
+    assert "mgpu smoke-test -c a.yaml --node-rank 1   # on node 1" in machines.commands(two, "a.yaml")
     assert len(machines.commands(several(tmp_path, 32), "")) == 4
 
 
@@ -160,19 +164,19 @@ def test_a_step_of_slurm_says_the_number(tmp_path: Path, monkeypatch: pytest.Mon
     """In the batch script itself SLURM_NODEID is there, and 0, whatever starts there."""
     monkeypatch.setenv("SLURM_NODEID", "1")
     with pytest.raises(MgpuError):
-        machines.this_one(None, several(tmp_path), "")
+        machines.node_number(None, several(tmp_path), "")
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
-    assert machines.this_one(None, several(tmp_path), "") == 1
-    assert machines.this_one(0, several(tmp_path), "") == 0
+    assert machines.node_number(None, several(tmp_path), "") == 1
+    assert machines.node_number(0, several(tmp_path), "") == 0
     with pytest.raises(MgpuError):
-        machines.this_one(None, several(tmp_path, 3), "")
+        machines.node_number(None, several(tmp_path, 3), "")
 
 
 def test_without_a_number_every_machine_s_command_is_printed(mgpu: Run, tmp_path: Path) -> None:
     several(tmp_path)
     done = mgpu("smoke-test")
     assert done.returncode == errors.USAGE
-    assert "spans 2 machines" in done.stderr and "--node-rank 1   # on machine 1" in done.stderr
+    assert "uses 2 nodes" in done.stderr and "--node-rank 1   # on node 1" in done.stderr
 
 
 def test_the_launcher_gives_up_before_the_ranks_do(tmp_path: Path) -> None:

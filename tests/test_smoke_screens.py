@@ -127,7 +127,10 @@ def test_the_picture_of_ranks_on_gpus(training: Told, width: int) -> None:
     readings = {uuid(n): gpu_monitor.Reading(int(6.2 * GIB), 79 * GIB, 97 - n) for n in range(4)}
     indices = {uuid(n): n for n in range(4)}
     pace = paced(view, 0.972, 0.972, 0.984, 0.972)
-    lines = [*screens.rungs(view, plain(width), False), *screens.table(view, plain(width), pace, indices, readings)]
+    lines = [
+        *screens.stage_rows(view, plain(width), False),
+        *screens.rank_table(view, plain(width), pace, indices, readings),
+    ]
     shown = text(lines, width)
     assert max(map(len, shown.splitlines())) <= width
     same_screen(shown, f"smoke_training{NAMED[width]}")
@@ -136,23 +139,23 @@ def test_the_picture_of_ranks_on_gpus(training: Told, width: int) -> None:
 def test_columns_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
     told = Told(tmp_path, 2, cpu=True)
     told.word("start", "import torch", 0)
-    shown = text(screens.table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {}))
-    assert shown.splitlines() == ["", "  rank  last word", "  0     import torch", "  1     starting"]
+    shown = text(screens.rank_table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {}))
+    assert shown.splitlines() == ["", "  rank  last progress", "  0     import torch", "  1     starting"]
 
 
 def test_of_many_ranks_those_furthest_behind_are_shown(tmp_path: Path) -> None:
     told = Told(tmp_path, 64, cpu=True)
     for rank in range(64):
         told.word("train", f"step {rank} of 99", rank, order=100 - rank)
-    shown = text(screens.table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {})).splitlines()
+    shown = text(screens.rank_table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {})).splitlines()
     assert [line.split()[0] for line in shown[2:10]] == [str(rank) for rank in range(56, 64)]
-    assert shown[10].strip() == "56 more ranks are further"
+    assert shown[10].strip() == "56 ranks further ahead are not shown"
 
 
 def test_a_hostile_word_stays_in_its_line(tmp_path: Path) -> None:
     told = Told(tmp_path, 2, cpu=True)
     told.word("train", "a\x1b[2Jb\nc" + "x" * 200, 0)
-    shown = text(screens.table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {}))
+    shown = text(screens.rank_table(told.view, plain(), screens.Pace(lambda: 0.0), {}, {}))
     assert "\x1b" not in shown and max(map(len, shown.splitlines())) <= 80 and len(shown.splitlines()) == 4
 
 
@@ -164,7 +167,7 @@ def test_pace_starts_again_with_the_next_training() -> None:
     view: Any = SimpleNamespace(journals={0: journal})
     for at, word in ((0.0, "step 1 of 20"), (2.0, "step 5 of 20"), (3.0, "DDP: step 1 of 4"), (4.0, "step 2 of 4")):
         now[0], journal.word = at, word
-        pace.see(view)
+        pace.update(view)
     assert (pace.step(0), pace.seconds(0)) == (2, 1.0)
 
 
@@ -199,7 +202,7 @@ def test_what_stays_when_all_have_passed(watched: Callable[..., Terminal], width
     assert left_as_it_was(terminal.raw)
     rows = [line for line in terminal.text.splitlines() if "ok" in line.split()[:2]]
     assert len(rows) == len(RUNGS) and terminal.text.endswith("the end")
-    assert "elapsed" not in terminal.text and "last word" not in terminal.text
+    assert "elapsed" not in terminal.text and "last progress" not in terminal.text
 
 
 def test_at_most_four_pictures_a_second(watched: Callable[..., Terminal]) -> None:
@@ -217,8 +220,8 @@ def test_at_most_four_pictures_a_second(watched: Callable[..., Terminal]) -> Non
 def test_ranks_that_stopped_stay_on_the_screen(watched: Callable[..., Terminal]) -> None:
     terminal = watched("stops")
     assert terminal.end() == 0
-    assert "FAIL  6 training steps     rank 0: step 3 of 6; rank 1: step 3 of 6" in terminal.text
-    assert "7 checkpoint         not reached" in terminal.text and "last word" in terminal.text
+    assert "FAIL  6 training steps   ranks 0-1: step 3 of 6" in terminal.text
+    assert "7 checkpoint       not reached" in terminal.text and "last progress" in terminal.text
 
 
 def test_a_window_lower_than_the_picture(watched: Callable[..., Terminal]) -> None:
@@ -260,7 +263,7 @@ def test_a_real_run_in_a_terminal(tmp_path: Path) -> None:
     assert "Testing accelerate.yaml on 2 CPU ranks (gloo): DDP, fp32." in terminal.text
     assert "ACCELERATE_USE_CPU=true (this machine has no NVIDIA GPU)" in terminal.text
     assert "PASSED  2 CPU ranks trained together correctly" in terminal.text
-    assert "Left out by --level quick: checkpoint, bandwidth" in terminal.text
+    assert "Not part of --level quick: checkpoint, bandwidth" in terminal.text
     (folder,) = (tmp_path / "runs").iterdir()
     SMOKE.validate(json.loads((folder / "smoke.json").read_text()))
     # the same, later
@@ -269,7 +272,7 @@ def test_a_real_run_in_a_terminal(tmp_path: Path) -> None:
     )
     assert shown.returncode == errors.READY and "Last result of accelerate.yaml: just now" in shown.stdout
     assert shown.stdout.count(" ok ") == len(RUNGS) - 2 and shown.stdout.count(" skip ") == 2
-    assert "Stamped: this config is verified on this machine." in shown.stdout
+    assert "Verified: this config works on this machine" in shown.stdout
 
 
 def test_control_c_in_a_real_run(tmp_path: Path) -> None:
@@ -280,7 +283,11 @@ def test_control_c_in_a_real_run(tmp_path: Path) -> None:
         terminal.see("Ctrl-C stops")
         terminal.press(CONTROL_C)
         assert terminal.end(30) == errors.INTERRUPTED
-        assert "INTERRUPTED  All ranks were ended." in terminal.text and "Traceback" not in terminal.text
+        assert (
+            "Interrupted after " in terminal.text
+            and "(exit 130)." in terminal.text
+            and "Traceback" not in terminal.text
+        )
         assert left_as_it_was(terminal.raw) and not marked(tmp_path)
     finally:
         kill_all(tmp_path)
@@ -381,10 +388,10 @@ def test_one_cause_is_named_and_its_consequences_fold_under_it() -> None:
 def test_an_interrupted_run_says_what_is_left() -> None:
     told = ranks(ended="interrupted", launcher_exit=None)
     said = text(verdicts.lines(result(told, verdict="unknown", code=130), Request(), plain()))
-    assert "INTERRUPTED  All ranks were ended.\n" in said and "Logs" in said
+    assert said == "Interrupted after 15 s (exit 130).\n"
     left = replace(told, left_running=(4711, 4712))
     said = text(verdicts.lines(result(left, verdict="unknown", code=130), Request(), plain()))
-    assert "2 processes could not be ended: 4711 4712" in said and "All ranks were ended" not in said
+    assert said.splitlines()[1] == "2 processes could not be killed: 4711 4712"
 
 
 def verdict_of(told: Ranks, outcomes: Sequence[Outcome]) -> tuple[SmokeVerdict, int]:
@@ -395,7 +402,7 @@ def test_a_crashed_check_is_no_pass() -> None:
     crashed = outcome("gpus_explode", Crash("ValueError: x", "Traceback: …"), area="smoke")
     assert verdict_of(ranks(), [crashed]) == ("unknown", errors.UNKNOWN)
     said = text(verdicts.lines(result(ranks(), crashed, verdict="unknown", code=3), Request(), plain()))
-    assert "COULD NOT TELL  gpus_explode crashed: a bug in mgpu." in said and "Stamped" not in said
+    assert "UNKNOWN  gpus_explode crashed. This is a bug in mgpu." in said and "Verified" not in said
 
 
 def test_what_a_run_amounts_to() -> None:
@@ -410,12 +417,16 @@ def test_what_a_run_amounts_to() -> None:
 @pytest.mark.parametrize(
     ("changes", "request_", "words"),
     [
-        ({"cpu": True}, Request(cpu=4), "A rehearsal: nothing was stamped."),
-        ({"cpu": True}, Request(), "The config says use_cpu: this machine's GPUs were not used."),
-        ({"level": "quick", "rungs": RUNGS[:6]}, Request(), "Left out by --level quick: checkpoint, bandwidth"),
-        ({}, Request(gpus="2"), "Some of the GPUs only: nothing was stamped."),
-        ({}, Request(stamp=False), "Nothing was stamped (--no-stamp)."),
-        ({"cpu": True, "strategy": "deepspeed"}, Request(), "DDP was tried in its place: nothing was stamped."),
+        ({"cpu": True}, Request(cpu=4), "CPU rehearsal, not recorded."),
+        ({"cpu": True}, Request(), "The config sets use_cpu: this machine's GPUs were not used."),
+        ({"level": "quick", "rungs": RUNGS[:6]}, Request(), "Not part of --level quick: checkpoint, bandwidth"),
+        ({}, Request(gpus="2"), "Not recorded: only some of the GPUs were tested."),
+        ({}, Request(stamp=False), "Not recorded (--no-stamp)."),
+        (
+            {"cpu": True, "strategy": "deepspeed"},
+            Request(),
+            "Not recorded: DeepSpeed needs GPUs, so DDP was tested instead.",
+        ),
         ({"expected": 1, "ranks": (rank(0),)}, Request(), "PASSED  1 GPU trained correctly in"),
     ],
 )
@@ -448,7 +459,7 @@ def test_json_of_a_failure() -> None:
     found = document(result(told, *outcomes, verdict="failed", code=1))
     assert found["culprit"]["rank"] == 0 and found["culprit"]["rung"] == "collectives"
     status = {stage["name"]: (stage["status"], stage["detail"]) for stage in found["stages"]}
-    assert status["collectives"] == ("fail", "; ".join(f"rank {n}: all-reduce" for n in range(4)))
+    assert status["collectives"] == ("fail", "ranks 0-3: all-reduce")
     assert status["pairs"] == ("skip", "not reached")
     assert [trial["ok"] for trial in found["diagnosis"]] == [False, True, True, None]
     assert {check["verify"] for check in found["checks"]} == {"mgpu smoke-test"}
@@ -467,7 +478,7 @@ def test_junit_has_every_rung_and_every_check() -> None:
     failure = cases["collectives"].find("failure")
     assert failure is not None and "direct GPU-to-GPU transfer" in str(failure.get("message"))
     skipped = cases["checkpoint"].find("skipped")
-    assert skipped is not None and skipped.get("message") == "left out by level quick"
+    assert skipped is not None and skipped.get("message") == "not part of level quick"
     assert {case.get("name") for case in smoke_suite.findall("testcase")} == {o.check.id for o in outcomes}
     assert int(str(root.get("tests"))) == len(RUNGS) + 3 and int(str(root.get("failures"))) == 3
 
@@ -490,7 +501,7 @@ def test_markdown_can_be_shown_to_everybody() -> None:
         result(told, *judged(machine_), verdict="failed", code=1), Request(format="markdown")
     )  # fmt: skip
     assert found.startswith("### mgpu smoke-test: FAILED\n")
-    assert "| **FAIL** | collectives | rank 0: step 20 of 20; rank 1" in found and "#### 1. `rank_frozen` FAIL" in found
+    assert "| **FAIL** | collectives | ranks 0-1: step 20 of 20" in found and "#### 1. `rank_frozen` FAIL" in found
     assert "node7" not in found and uuid(0) not in found and "pid 5001" not in found
 
 
@@ -499,7 +510,7 @@ def test_a_refusal_in_every_format(format: str, tmp_path: Path, capsys: pytest.C
     machine = Snapshot(**known.facts(ranks=None))
     busy = ["GPU 0: ada's process (pid 4711) is using it"]
     output = tmp_path / "out"
-    code = formats.refused((), machine, Request(format=format, output=str(output)), 0.5, busy)
+    code = formats.report_refusal((), machine, Request(format=format, output=str(output)), 0.5, busy)
     assert code == errors.REFUSED
     said = output.read_text()
     assert "ada's process" in said.replace("&#x27;", "'").replace("\n", " ").replace("  ", " ") or format == "junit"
@@ -510,7 +521,7 @@ def test_a_refusal_in_every_format(format: str, tmp_path: Path, capsys: pytest.C
 
 
 def test_json_also_where_nothing_could_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert formats.failed(Request(format="json"), "interrupted", errors.INTERRUPTED, 0.1) == errors.INTERRUPTED
+    assert formats.report_failure(Request(format="json"), "interrupted", errors.INTERRUPTED, 0.1) == errors.INTERRUPTED
     out, err = capsys.readouterr()
     SMOKE.validate(json.loads(out))
     assert json.loads(out)["error"] == "interrupted" and err == "mgpu: interrupted\n"
@@ -528,7 +539,7 @@ def keep(folder: Path, told: Result, name: str = "smoke-1", age_s: float = 0.0) 
     """A run folder, as the runner leaves it."""
     path = folder / "runs" / name
     path.mkdir(parents=True)
-    document_, facts = verdicts.kept(str(path))
+    document_, facts = verdicts.result_paths(str(path))
     document_.write_text(formats.text_of(told, Request(format="json")))
     facts.write_text(json.dumps(to_json(told.snapshot)))
     os.utime(document_, (time.time() - age_s,) * 2)
@@ -552,7 +563,7 @@ def test_show_prints_the_newest_and_ends_like_it(here: Path, capsys: pytest.Capt
     assert cli.run(["smoke-test", "--show"]) == errors.NOT_READY
     out = capsys.readouterr().out
     assert "Last result of accelerate.yaml: 2 hours ago (" in out and "smoke-2" in out and "FAILED" in out
-    assert "FAIL  4 collectives" in out and "skip  5 pairs" in out
+    assert "FAIL  4 collectives" in out and "skip  5 rank pairs" in out
     assert cli.run(["smoke-test", "--show", "--json"]) == errors.NOT_READY
     assert json.loads(capsys.readouterr().out) == json.loads((newest / "smoke.json").read_text())
     assert cli.run(["smoke-test", "--show", "--log-dir", "runs/smoke-1"]) == errors.READY
@@ -563,7 +574,7 @@ def test_show_is_about_this_config(here: Path, capsys: pytest.CaptureFixture[str
     keep(here, result(ranks()))
     write_config(here, name="other.yaml")
     assert cli.run(["smoke-test", "--show", "-c", "other.yaml"]) == errors.USAGE
-    assert "no smoke test of other.yaml was kept here" in capsys.readouterr().err
+    assert "no smoke test result for other.yaml here" in capsys.readouterr().err
     assert cli.run(["smoke-test", "--show"]) == errors.READY
 
 
@@ -614,14 +625,14 @@ def test_show_without_some_of_the_streams(closed: str, here: Path) -> None:
         (["--timeout", "nan"], "--timeout"),
         (["--stall-timeout", "inf"], "--stall-timeout"),
         (["--cpu", "5000"], "--cpu 5000: give a number from 1 to 1024"),
-        (["--cpu", "2", "--gpus", "2"], "--cpu rehearses without GPUs"),
-        (["--cpu", "2", "--fill", "50"], "not with --cpu"),
-        (["--cpu", "2", "--allow-busy"], "not with --cpu"),
-        (["--show", "--cpu", "2", "--fill", "0"], "--show runs nothing: leave out --cpu"),
-        (["--show", "--baseline", "x", "--gpus", "2"], "leave out --gpus, --baseline"),
-        (["--gpus", "0"], "at least one"),
+        (["--cpu", "2", "--gpus", "2"], "--cpu uses no GPUs: remove --gpus"),
+        (["--cpu", "2", "--fill", "50"], "remove --fill"),
+        (["--cpu", "2", "--allow-busy"], "remove --allow-busy"),
+        (["--show", "--cpu", "2", "--fill", "0"], "--show only prints the last result: remove --cpu"),
+        (["--show", "--baseline", "x", "--gpus", "2"], "remove --gpus, --baseline"),
+        (["--gpus", "0"], "at least 1"),
         (["--gpus", "a"], "give a number of GPUs (2) or a list"),
-        (["--gpus", "0,0"], "the same GPU twice"),
+        (["--gpus", "0,0"], "lists a GPU twice"),
         (["--gpus", "-1"], "--gpus -1"),
         (["--gpus", ","], "--gpus ,"),
     ],
@@ -653,7 +664,7 @@ def subject(folder: Path, written: str = TWO_RANKS, **more: str) -> Subject:
 def test_some_of_the_gpus(wanted: str, gpus: tuple[int, ...], kind: str, tmp_path: Path) -> None:
     (scratch := tmp_path / "scratch").mkdir()
     whole = subject(tmp_path, gpu_ids="all")
-    narrow, seen = subjects.narrowed(whole, machine(), Request(gpus=wanted), scratch)
+    narrow, seen = subjects.select_gpus(whole, machine(), Request(gpus=wanted), scratch)
     assert narrow.changed and narrow.config.path.startswith(str(scratch)) and narrow.config.sha256 is None
     assert (narrow.config.num_processes, narrow.config.distributed_type) == (len(gpus), kind)
     assert narrow.environment["CUDA_VISIBLE_DEVICES"] == ",".join(uuid(index) for index in gpus)
@@ -664,23 +675,23 @@ def test_some_of_the_gpus(wanted: str, gpus: tuple[int, ...], kind: str, tmp_pat
     ("wanted", "changes", "words"),
     [
         ("5", {}, "4 usable here"),
-        ("0,9", {}, "there is no GPU 9, they are 0 to 3"),
+        ("0,9", {}, "no GPU 9, GPUs are numbered 0 to 3"),
         ("0,3", {"visible": known.seen(0, 1)}, "CUDA_VISIBLE_DEVICES hides GPU 3"),
-        ("1,", {"gpus": known.gpus(4, known.lost(1))}, "GPU 1 does not answer the driver"),
+        ("1,", {"gpus": known.gpus(4, known.lost(1))}, "GPU 1 does not respond"),
         ("4", {"gpus": known.gpus(4, known.lost(1))}, "3 usable here"),
         ("1", {"gpus": ()}, "no usable GPU here"),
     ],
 )
 def test_gpus_that_cannot_be_had(wanted: str, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(MgpuError, match=words) as error:
-        subjects.narrowed(subject(tmp_path), machine(**changes), Request(gpus=wanted), tmp_path)
+        subjects.select_gpus(subject(tmp_path), machine(**changes), Request(gpus=wanted), tmp_path)
     assert error.value.exit_code == errors.USAGE
 
 
 def test_a_gpu_that_somebody_works_on(tmp_path: Path) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
     assert gpu_in_use.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) is using it"]
-    _, narrow = subjects.narrowed(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
+    _, narrow = subjects.select_gpus(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
     assert gpu_in_use.worked_on(subject(tmp_path).config, narrow) == []
     mine = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(mine=True),))))
     assert gpu_in_use.worked_on(subject(tmp_path).config, mine) == []
@@ -691,7 +702,7 @@ def test_a_gpu_that_somebody_works_on_is_not_loaded(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    monkeypatch.setattr(smoke, "_look", lambda _: busy)
+    monkeypatch.setattr(smoke, "_probe", lambda _: busy)
     assert cli.run(["smoke-test", "--json"]) == errors.REFUSED
     told = json.loads(capsys.readouterr().out)
     SMOKE.validate(told)
@@ -710,7 +721,7 @@ def test_a_rehearsal_takes_of_the_config_what_the_cpu_can(here: Path) -> None:
     found = subjects.of(Request(cpu=2), scratch)
     assert (found.strategy, found.cpu, found.changed, found.name) == ("fsdp", True, True, "accelerate.yaml")
     assert found.config.precision == "bf16" and "fsdp_config" not in found.config.values
-    assert found.notes == ("fp16 needs a GPU: rehearsed with bf16.",)
+    assert found.notes == ("fp16 needs a GPU: testing with bf16 instead.",)
     orders = subjects.orders(Request(cpu=2), found, known.driver(), here)
     assert (orders.strategy, orders.precision, orders.cpu, orders.world) == ("fsdp", "bf16", True, 2)
 
@@ -722,7 +733,7 @@ def test_a_config_that_says_use_cpu_is_told_as_what_it_is(here: Path) -> None:
     orders = subjects.orders(Request(), found, known.driver(), here)
     assert orders.cpu
     said = text(screens.headline(found, machine(), Request(), orders, {}, (), plain()))
-    assert "on 2 CPU ranks (gloo): DDP, fp32." in said and "mgpu adds" not in said
+    assert "on 2 CPU ranks (gloo): DDP, fp32." in said and "mgpu sets" not in said
 
 
 def test_the_headline_says_what_is_used(tmp_path: Path) -> None:
@@ -731,9 +742,9 @@ def test_the_headline_says_what_is_used(tmp_path: Path) -> None:
     added = {"CUDA_VISIBLE_DEVICES": ",".join(uuid(n) for n in range(2)), "NCCL_DEBUG": "INFO"}
     request_ = Request(level="long", fill_percent=50)
     said = text(screens.headline(whole, machine(), request_, orders, added, ("gpu_busy",), plain(200)), 200)
-    assert "on 2 GPUs: DDP, bf16." in said and "Stops by itself after 900 s." in said
-    assert "Takes about 5 min (level long) and up to 1 GiB and 50 % of what is free of each GPU's memory." in said
-    assert "NCCL_DEBUG=INFO" in said and "CUDA_VISIBLE_DEVICES=GPU-" in said and "doubts (gpu_busy)" in said
+    assert "on 2 GPUs: DDP, bf16." in said and "Warnings  gpu_busy  (details: mgpu doctor)" in said
+    assert "Level long: about 5 min (limit 900 s), up to 1 GiB + 50 % of the free memory per GPU." in said
+    assert "NCCL_DEBUG=INFO" in said and "CUDA_VISIBLE_DEVICES=GPU-" in said
 
 
 # ---- the gauges
@@ -806,14 +817,14 @@ def test_a_terminal_that_is_gone_at_the_end(tmp_path: Path) -> None:
             raise OSError(5, "Input/output error")
 
     told = Told(tmp_path, 2)
-    show = screens.Rungs(report_screen.Screen(80, False, False, Gone()), machine())
+    show = screens.StageScreen(report_screen.Screen(80, False, False, Gone()), machine())
     with show:
         show(told.view, True)
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("nowhere/result.json", "there is no folder nowhere"), (".", "it is a folder"), ("text/x", "no folder text")],
+    [("nowhere/result.json", "no folder nowhere"), (".", "it is a folder"), ("text/x", "no folder text")],
 )
 def test_an_output_that_cannot_be_written_is_told_at_once(here: Path, name: str, words: str) -> None:
     (here / "text").write_text("", "utf-8")
@@ -848,5 +859,5 @@ def test_a_second_interrupt_sweeps_as_well(tmp_path: Path, monkeypatch: pytest.M
     assert snapshot.config is not None
     orders = Orders(folder=str(tmp_path), world=2, rungs=RUNGS)
     with pytest.raises(KeyboardInterrupt):
-        climbing.climb(climbing.Attempt(snapshot.config, snapshot, orders, 60.0))
+        climbing.run_ranks(climbing.Attempt(snapshot.config, snapshot, orders, 60.0))
     assert len(swept) == 1

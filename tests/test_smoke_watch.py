@@ -137,7 +137,7 @@ def test_reached_and_last_words(journals: Journals) -> None:
     journals.write(0, "start", "begins")
     journals.view.read()
     assert journals.view.reached() == "start"
-    assert journals.view.where_they_are() == "rank 0: begins; rank 1: not heard of"
+    assert journals.view.positions() == "rank 0: begins; rank 1: no progress reported"
 
 
 def rank(number: int, order: int, **more: Any) -> Rank:
@@ -179,7 +179,7 @@ PASSED = tuple(Step(rung, True) for rung in RUNGS)
 def test_culprit(found: Ranks, who: int | None) -> None:
     """The rank that the first failing check names, and no other rule."""
     outcomes = judged(Snapshot(ranks=found))
-    told = culprit.of(outcomes, found)
+    told = culprit.find_culprit(outcomes, found)
     assert (told["rank"] if told else None) == who
     assert told is None or told["rung"] in RUNGS
 
@@ -275,7 +275,7 @@ def test_ranks_tell_where_they_hang(tmp_path: Path) -> None:
         wait_for(lambda: processes.state_of(stopped.pid) == "stopped")
         members = (rank(0, 1), rank(1, 1, process_state="stopped"), rank(2, 1))
         listeners = {0: running.pid, 1: stopped.pid, 2: deaf.pid}
-        found = stacks.where(tmp_path, listeners, members)
+        found = stacks.collect(tmp_path, listeners, members)
     finally:
         for process in (running, stopped, deaf):
             process.kill()
@@ -301,18 +301,21 @@ def test_what_the_flight_recorder_tells() -> None:
             {**ENTRY, "collective_seq_id": 2, "profiling_name": "gloo:all_gather", "retired": False},
         ]
     }
-    assert stacks.pending(inside) == "gloo all_gather of 10 x Float"
-    assert stacks.last_of_the_world(inside) == 2
-    assert stacks.pending({"entries": [ENTRY]}) is None and stacks.last_of_the_world({"entries": [ENTRY]}) == 1
+    assert stacks.pending_collective(inside) == "gloo all_gather of 10 x Float"
+    assert stacks.last_global_sequence(inside) == 2
+    assert (
+        stacks.pending_collective({"entries": [ENTRY]}) is None
+        and stacks.last_global_sequence({"entries": [ENTRY]}) == 1
+    )
     barrier = {**ENTRY, "profiling_name": "nccl:barrier", "retired": False, "input_sizes": [], "input_dtypes": []}
-    assert stacks.pending({"entries": [barrier]}) == "nccl barrier"
-    assert stacks.pending({}) is None and stacks.last_of_the_world({"entries": "none"}) is None
+    assert stacks.pending_collective({"entries": [barrier]}) == "nccl barrier"
+    assert stacks.pending_collective({}) is None and stacks.last_global_sequence({"entries": "none"}) is None
 
 
 def test_a_rung_that_exits_is_not_passed(tmp_path: Path) -> None:
     """SystemExit is no Exception, and its code may be 0."""
     journal = Journal(tmp_path, 0)
-    with pytest.raises(SystemExit), journal.climbing("train"):
+    with pytest.raises(SystemExit), journal.stage("train"):
         sys.exit(0)
     os.close(journal.file)
     assert [step["ok"] for step in journal.report["steps"]] == [False]
@@ -323,7 +326,7 @@ def test_a_fact_that_timed_out_is_no_bug_of_ours() -> None:
     snapshot = Snapshot(ranks=known.ranks(), gaps={"gpus": Gap("timed_out", "NVML did not answer within 10 s")})
     outcomes = judged(snapshot)
     result = report.Result(snapshot, outcomes, "unknown", 3, 1.0)
-    assert report.head(result)[2] == "bandwidth_collapsed could not be asked: NVML did not answer within 10 s."
+    assert report.head(result)[2] == "bandwidth_collapsed could not be checked: NVML did not answer within 10 s."
 
 
 def test_an_old_question_is_not_taken_for_a_new_one() -> None:
@@ -432,17 +435,20 @@ def test_memory_that_a_gpu_does_not_give_back(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(memory_kept, "_FREED_S", 0.5)
     assert all(gpu.uuid for gpu in gpus)
     before = Before({str(gpu.uuid): 1 << 30 for gpu in gpus})
-    kept = memory_kept.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept
+    kept = memory_kept.add_leftovers(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept
     assert kept == {gpus[0].uuid: 1 << 30}
     monkeypatch.setattr(probes, "gather", lambda asked: Snapshot())
-    assert memory_kept.of(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept is None
+    assert memory_kept.add_leftovers(replace(ranks(rank(0, 9)), cpu=False), before).memory_kept is None
 
 
 def test_the_kernels_count_of_processes_killed_for_memory() -> None:
     count = leftover_files.killed_for_memory()
     assert count is None or count >= 0
     if count is not None:
-        assert memory_kept.of(replace(ranks(rank(0, 9)), cpu=True), Before({}, count - 2)).killed_for_memory == 2
+        assert (
+            memory_kept.add_leftovers(replace(ranks(rank(0, 9)), cpu=True), Before({}, count - 2)).killed_for_memory
+            == 2
+        )
 
 
 def test_a_port_that_somebody_holds_is_taken() -> None:

@@ -167,7 +167,7 @@ def test_log_of_a_long_run(tmp_path: Path) -> None:
     assert begin == lines[: len(begin)]
     assert middle[1:] + end[1:] == lines[-len(middle) - len(end) + 2 :]
     left_out = (len(lines) - len(begin) - len(middle) - len(end) + 2) * len(lines[0])
-    assert middle[0].startswith(b"[mgpu: %s bytes left out here" % f"{left_out:,}".encode())
+    assert middle[0].startswith(b"[mgpu: %s bytes omitted here" % f"{left_out:,}".encode())
     assert b"nothing is left out" in end[0]
     assert not told
 
@@ -239,7 +239,7 @@ def test_the_same_signal_twice_at_once_is_one(here: Path) -> None:
     ready(here)
     runner.terminate()  # handed on as at the end of the time
     assert runner.communicate(timeout=30) and (here / "saved").exists()
-    assert notes(here).count("SIGTERM came") == 1 and "what is left" not in notes(here)
+    assert notes(here).count("received SIGTERM") == 1 and "killing the remaining" not in notes(here)
 
 
 def test_killed_together_with_what_guards_it(here: Path) -> None:
@@ -259,7 +259,7 @@ def test_another_guard_for_one_that_was_killed(here: Path) -> None:
     program = ready(here)
     (guard,) = (pid for pid in children(runner.pid) if pid != program)
     os.kill(guard, signal.SIGKILL)
-    wait_for(lambda: "there is another one" in notes(here), 10)
+    wait_for(lambda: "started another one" in notes(here), 10)
     assert len(marked(here)) == 2
     runner.kill()
     runner.wait(10)
@@ -296,7 +296,7 @@ def test_launcher_killed_while_a_rank_prints(here: Path) -> None:
     runner = start(*LAUNCH, "dies.py", folder=here)
     printed, _ = runner.communicate(timeout=30)
     assert runner.returncode == 137
-    assert printed.startswith("0\n1\n") and "ended what was left behind" in notes(here)
+    assert printed.startswith("0\n1\n") and "stopped leftover processes" in notes(here)
     assert not marked(here)
 
 
@@ -381,7 +381,7 @@ def test_signals_for_ranks_that_are_there() -> None:
             running.launcher = launcher
             running.ranks[0] = processes.Rank(other.pid)
             running._on_user(signal.SIGUSR1, None)
-            assert told == ["SIGUSR1 came, and goes to the ranks: "]
+            assert told == ["received SIGUSR1, forwarding it to the ranks: "]
             time.sleep(0.1)
             assert other.poll() is None
         finally:
@@ -409,8 +409,8 @@ def test_no_pseudo_terminal(here: Path) -> None:
         [sys.executable, "supervises.py", "import os; print([os.isatty(n) for n in (1, 2)])"],
         here, {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert b"no pseudo-terminal, pipes in its place: No such file or directory" in shown
-    assert b"[False, False]\r\n" in shown and b"the launcher ended with 0" in shown
+    assert b"no pseudo-terminal, using pipes: No such file or directory" in shown
+    assert b"[False, False]\r\n" in shown and b"the launcher exited with 0" in shown
 
 
 def test_guard_leaves_a_terminal_that_is_not_the_runs(here: Path) -> None:

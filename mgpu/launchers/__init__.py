@@ -1,1 +1,1 @@
-"""accelerate, torchrun and python as data: argv, environment, port, GPU selection, run folder, verified config."""
+"""accelerate, torchrun and python as data: argv, environment, port, GPU selection, run folder, verification record."""

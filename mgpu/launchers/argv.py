@@ -1,4 +1,4 @@
-"""Which command, with which environment, will start the run? Data: built here, shown, then run as it stands."""
+"""Which command and environment start the run? Built here as data, shown to the user, then executed unchanged."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from mgpu.process import interpreter, open_files
 from mgpu.process.command import Command
 from mgpu.snapshot import Config, Driver, Python
 
-# Rendezvous backends of torchrun besides the launcher's own `static`. The launcher takes rdzv_backend, as it does
-# enable_cpu_affinity, from its command line only, and ignores them in a file (checks/config, config_key_never_applied).
+# Rendezvous backends of torchrun besides the launcher's own `static`. The launcher reads rdzv_backend and
+# enable_cpu_affinity from its command line only and ignores them in a file (checks/config, config_key_never_applied).
 _BACKENDS = ("c10d", "etcd", "etcd-v2")
 _ACCELERATE, _TORCHRUN = KNOWN["accelerate"].modules[0], KNOWN["torchrun"].modules[0]
-_PORT = 29500  # the launchers' own, where several machines meet and the config names none
-# What FSDP 1 splits. accelerate's wizard asks for it and writes it under the name that only FSDP 2 reads; the launcher
-# then has FULL_SHARD (accelerate 1.15: commands/config/cluster.py, utils/launch.py prepare_multi_gpu_env).
+_PORT = 29500  # the launchers' default for several nodes if the config sets none
+# FSDP1's sharding strategy. accelerate's wizard writes it under the name that only FSDP2 reads, so the launcher uses
+# FULL_SHARD (accelerate 1.15: commands/config/cluster.py, utils/launch.py prepare_multi_gpu_env).
 _SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 # Read by the ranks (accelerate 1.15, utils/dataclasses.py DeepSpeedPlugin), set by no launcher.
 _NVME = {
     "offload_optimizer_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
     "offload_param_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
 }
-# Sections of which a lone process learns from its environment only, as accelerate's launcher would set it.
+# Sections that a single process reads only from variables set by accelerate's launcher.
 _OF_THE_LAUNCHER = ("dynamo_config", "fp8_config", "parallelism_config")
 
 
 def become(command: Command) -> NoReturn:
-    """Replace this process by the launcher. Raises MgpuError (126, 127) when it cannot be started.
+    """Replace this process with the launcher. Raises MgpuError (126, 127) if it cannot be started.
 
-    What Python ignores for itself (a closed pipe, a file that grows too large) would stay ignored.
+    Restores the signals that Python ignores (SIGPIPE, SIGXFSZ), because the launcher would inherit that.
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -54,25 +54,25 @@ def become(command: Command) -> NoReturn:
 
 
 def on_cpu(config: Config, driver: Driver) -> bool:
-    """Whether the ranks run on the CPU: a config for GPUs on a machine that has no NVIDIA GPU at all.
+    """Whether the ranks run on the CPU: a config for GPUs on a machine without any NVIDIA GPU.
 
-    accelerate would start N trainings that do not know of each other when torch sees no GPU; ACCELERATE_USE_CPU makes
-    them one run over gloo (measured: accelerate 1.15, torch 2.13). Never where there is a GPU: there a torch that sees
-    none is a fault.
+    If torch finds no GPU, accelerate would start N independent single-process runs; ACCELERATE_USE_CPU makes them one
+    run over gloo (measured: accelerate 1.15, torch 2.13). Not if there is a GPU: then a torch that finds none is a
+    fault.
     """
     return config.distributed_type in GPU_TYPES and not driver.any_gpu
 
 
 def flags_of(config: Config) -> list[str]:
-    """What the config means and its file cannot say: for the launcher's command line."""
+    """Return the flags for settings that the launcher reads from its command line only."""
     flags: list[str] = []
     if config.values.get("enable_cpu_affinity") is True and "--enable_cpu_affinity" not in config.launch_flags:
         flags.append("--enable_cpu_affinity")
     if config.values.get("rdzv_backend") in _BACKENDS:
         flags += ["--rdzv_backend", str(config.values["rdzv_backend"])]
     if config.distributed_type == "DEEPSPEED" and config.num_machines > 1:
-        # Every node is started by hand. With any other word accelerate starts the nodes itself, and writes its whole
-        # environment, tokens included, to ./.deepspeed_env for everybody to read (commands/launch.py).
+        # Every node is started separately. With any other value accelerate starts the nodes itself, and writes its
+        # whole environment, including tokens, to a world-readable ./.deepspeed_env (commands/launch.py).
         flags += ["--deepspeed_multinode_launcher", "standard"]
     if sharding := _sharding(config):
         flags += ["--fsdp_sharding_strategy", sharding]
@@ -80,13 +80,13 @@ def flags_of(config: Config) -> list[str]:
     return flags
 
 
-# The first accelerate in whose launch a value of the command line wins over a section of the file (1.5.2 has it, 1.4
-# and older do not; measured with 1.0.1).
+# The first accelerate whose launcher prefers a command-line value over a section of the file (1.5.2 does, 1.4 and older
+# do not; measured with 1.0.1).
 _COMMAND_LINE_WINS = (1, 5)
 
 
 def writes_environment(config: Config, accelerate: str) -> str | None:
-    """Why accelerate would write its environment to ./.deepspeed_env after all; None where it does not."""
+    """Return why accelerate would write its environment to ./.deepspeed_env; None if it would not."""
     launcher = _section(config, "deepspeed_config").get("deepspeed_multinode_launcher")
     several = config.distributed_type == "DEEPSPEED" and config.num_machines > 1
     if not several or launcher in (None, "standard"):
@@ -95,8 +95,8 @@ def writes_environment(config: Config, accelerate: str) -> str | None:
         return None
     return (
         f"{config.path}: deepspeed_multinode_launcher is {launcher}, and accelerate {accelerate} would write its whole "
-        "environment, tokens included, to ./.deepspeed_env for everybody to read.\n"
-        "Write  deepspeed_multinode_launcher: standard  into it"
+        "environment, including tokens, to a world-readable ./.deepspeed_env.\n"
+        "Set  deepspeed_multinode_launcher: standard  in the config"
     )
 
 
@@ -106,7 +106,7 @@ def _section(config: Config, name: str) -> Mapping[str, Any]:
 
 
 def _sharding(config: Config) -> str:
-    """FSDP 1's strategy where it stands under the key that only FSDP 2 reads; else nothing."""
+    """Return FSDP1's strategy if it is under the key that only FSDP2 reads; else ""."""
     fsdp = {key.removeprefix("fsdp_"): value for key, value in _section(config, "fsdp_config").items()}
     if config.distributed_type != "FSDP" or str(fsdp.get("version", 1)) != "1" or "sharding_strategy" in fsdp:
         return ""
@@ -115,10 +115,10 @@ def _sharding(config: Config) -> str:
 
 
 def _variables(config: Config, driver: Driver) -> dict[str, str]:
-    """What accelerate's launcher does not tell its ranks, and they would read."""
+    """Return variables that the ranks read and accelerate's launcher does not set."""
     added = {"ACCELERATE_USE_CPU": "true"} if on_cpu(config, driver) else {}
     section = _section(config, "deepspeed_config") if config.distributed_type == "DEEPSPEED" else {}
-    if not section.get("deepspeed_config_file"):  # which says it itself
+    if not section.get("deepspeed_config_file"):  # which contains these paths itself
         added |= {name: section[key] for key, name in _NVME.items() if isinstance(section.get(key), str)}
     return added
 
@@ -136,10 +136,10 @@ def build(
     more: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> Command:
-    """The launch of `target` (a script and its arguments, or `-m module …`) with a config file.
+    """Return the command to launch `target` (a script and its arguments, or `-m module …`) with a config file.
 
-    `port`: where the ranks meet, when the config leaves it open. `node`: which of several machines this is.
-    `meet_s`: how long the launcher waits for the others (its default is 600 s, and more with each retry).
+    `port`: the rendezvous port, if the config does not set one. `node`: the number of this node.
+    `meet_s`: how long the launcher waits for the other nodes (its default is 600 s, and more with each retry).
     `more`: flags of the launcher for this launch only. `env`: variables for this launch only.
     """
     flags: list[str] = [] if port is None else ["--main_process_port", str(port)]
@@ -165,7 +165,7 @@ def torchrun(
     node: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Command:
-    """The same ranks, for a script that needs nothing of accelerate: what torchrun takes of the config."""
+    """Return the torchrun command for the same ranks, for a script that does not use accelerate."""
     ranks = config.ranks_here or 1
     meet = port or config.port
     flags = ["--nproc-per-node", str(ranks)]
@@ -192,7 +192,7 @@ def alone(
     run_id: str = "",
     env: Mapping[str, str] | None = None,
 ) -> Command:
-    """One process and no launcher: Python, with what accelerate's launcher of one process puts into its environment."""
+    """Return the command for one process without a launcher, with the variables accelerate's launcher would set."""
     added = {"ACCELERATE_MIXED_PRECISION": config.precision} if config.precision != "no" else {}
     if config.on_cpu or on_cpu(config, driver):
         added["ACCELERATE_USE_CPU"] = "true"
@@ -200,13 +200,13 @@ def alone(
 
 
 def needs_accelerate(config: Config) -> bool:
-    """Whether one process alone would not get what the config says without accelerate's launcher."""
+    """Whether a single process needs accelerate's launcher to apply the config."""
     sharded = config.distributed_type not in ("MULTI_GPU", "MULTI_CPU", "NO")
     return sharded or config.precision == "fp8" or any(config.values.get(name) for name in _OF_THE_LAUNCHER)
 
 
 def _plain(config: Config) -> dict[str, str]:
-    """What a config says to any launcher, as variables: which GPUs, how many threads a rank."""
+    """Return the settings that apply to any launcher as variables: GPUs, threads per rank."""
     added: dict[str, str] = {}
     ids = str(config.values.get("gpu_ids") or "all")
     if ids != "all":
@@ -218,20 +218,20 @@ def _plain(config: Config) -> dict[str, str]:
 
 
 def _start(python: Python, module: str) -> list[str]:
-    """The words that start a launcher without the current folder on its sys.path, like its console script.
+    """Return the arguments that start a launcher without the current folder on its sys.path, like its console script.
 
-    The ranks get the sys.path of that console script's ranks: the flag is this one process's, not inherited.
+    The ranks have the same sys.path as with the console script: they do not inherit the flag.
     """
     return interpreter.module(python.executable, python.version, module)
 
 
 def by_accelerate(argv: Sequence[str]) -> bool:
-    """Whether a command line starts accelerate's launcher, by any of the words that mgpu has used for it."""
+    """Whether a command line starts accelerate's launcher, in any of the forms that mgpu has used."""
     return any(_ACCELERATE in word for word in argv[1:4])
 
 
 def _kept(target: Sequence[str]) -> list[str]:
-    """A script's first argument `--` twice: the launchers' parser (argparse) takes one away there, and only there."""
+    """Double a script's first argument `--`: the launchers' parser (argparse) removes one there, and only there."""
     first = 2 if target[0] == "-m" else 1
     before, after = target[:first], target[first:]
     return [*before, *(["--"] if after[:1] in (["--"], ("--",)) else ()), *after]

@@ -1,4 +1,4 @@
-"""Which script or module is to be run, and which launcher fits it?"""
+"""Which script or module is launched, and which launcher fits it?"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mgpu.launchers.table import WAYS
 from mgpu.snapshot import Config, Script
 from mgpu.text import visible
 
-# What a script does that speaks for itself, in the words of the summary.
+# Why a script needs torchrun, for the summary.
 _BY_ITSELF = {
     "ddp": "sets up torch.distributed itself",
-    "lightning": "trains with Lightning, which finds its ranks itself",
+    "lightning": "trains with Lightning, which sets up its ranks itself",
     "deepspeed": "calls DeepSpeed itself",
 }
 _STRATEGIES = {"FSDP": "FSDP", "DEEPSPEED": "DeepSpeed", "MEGATRON_LM": "Megatron-LM"}
@@ -28,31 +28,31 @@ _SECTIONS = {"dynamo_config": "torch.compile", "fp8_config": "fp8", "parallelism
 
 @dataclass(frozen=True)
 class Choice:
-    """The launcher, and why it is not accelerate's, when it is not."""
+    """The launcher, and why it was chosen instead of accelerate."""
 
     launcher: Launcher
     why: str = ""
-    unheard: tuple[str, ...] = ()  # what the config says and this script will not learn
+    unheard: tuple[str, ...] = ()  # settings of the config that this script will not receive
 
     def forbidden(self, few: Fewer) -> str | None:
-        """Why the launcher must not start this config."""
+        """Return why the launcher must not start this config; None if it may."""
         find = WAYS[self.launcher].forbidden
         return find(few.config, (few.snapshot.packages or {}).get("accelerate", "")) if find else None
 
 
 def named(words: Sequence[str], *, module: bool = False) -> list[str]:
-    """What the launcher is to run: a script and its arguments, or -m and a module."""
+    """Return what to run: a script and its arguments, or -m and a module. Raises MgpuError (2, 126, 127)."""
     target = list(words)
     if target[:1] == ["--"]:
         target = target[1:]
     if not target or not target[0]:
-        raise MgpuError("which script?  mgpu launch [OPTIONS] SCRIPT [ARGS...]", errors.USAGE)
+        raise MgpuError("missing script. Usage: mgpu launch [OPTIONS] SCRIPT [ARGS...]", errors.USAGE)
     if module:
         return ["-m", *target]
     if not Path(target[0]).is_file():
         raise MgpuError(_none_such(target[0]), errors.NOT_FOUND)
-    if not os.access(target[0], os.R_OK):  # Python would end with 2, as for wrong arguments
-        raise MgpuError(f"the script {target[0]} may not be read by you", errors.CANNOT_RUN)
+    if not os.access(target[0], os.R_OK):  # Python would exit with 2, as for wrong arguments
+        raise MgpuError(f"no permission to read the script {target[0]}", errors.CANNOT_RUN)
     return target
 
 
@@ -63,7 +63,7 @@ def _none_such(name: str) -> str:
     import difflib
 
     if name.startswith("-"):
-        return f"launch has no option {name} (options of mgpu come before the script)"
+        return f"unknown option {name} (options of mgpu launch go before the script)"
     if Path(name).is_dir():
         return f"{name} is a folder, not a script"
     folder = Path(name).parent
@@ -76,7 +76,7 @@ def _none_such(name: str) -> str:
 
 
 def read(target: Sequence[str]) -> Script | None:
-    """The script's syntax tree as a fact; None for a module, and for what is no Python that can be read."""
+    """Return the facts from the script's source; None for a module, and if it cannot be parsed as Python."""
     if target[0] == "-m":
         return None
     from mgpu import secrets_masking
@@ -92,9 +92,9 @@ def read(target: Sequence[str]) -> Script | None:
 
 
 def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus: str = "") -> Choice:
-    """The launcher for this script with this config; `wanted` and `gpus` are --launcher and --gpus.
+    """Return the launcher for this script and config; `wanted` and `gpus` are --launcher and --gpus.
 
-    Raises MgpuError (2) for one that cannot start so many ranks.
+    Raises MgpuError (2) if --launcher cannot start that many ranks.
     """
     several = (config.num_processes or 1) > 1
     name = Path(script.path).name if script else "the script"
@@ -103,8 +103,8 @@ def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus:
         if wanted != launcher:
             continue
         if way.one_process and several:
-            words = f"starts one process; {config.path} is for {config.num_processes}: add --gpus 1"
-            raise MgpuError(f"--launcher {launcher} {words}", errors.USAGE)
+            why = f"starts one process, but {config.path} is for {config.num_processes}. Add --gpus 1"
+            raise MgpuError(f"--launcher {launcher} {why}", errors.USAGE)
         return Choice(launcher, f"--launcher {launcher}", _unheard(config, speaks, launcher))
     if speaks in _BY_ITSELF:
         return Choice("torchrun", f"{name} {_BY_ITSELF[speaks]}", _unheard(config, speaks, "torchrun"))
@@ -114,8 +114,10 @@ def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus:
 
 
 def _unheard(config: Config, speaks: str | None, launcher: Launcher) -> tuple[str, ...]:
-    """What only a script with an Accelerator (or a Trainer, which has one) learns from the config, through variables
-    that only accelerate's launcher sets."""
+    """Return the settings that the script will not receive with this launcher.
+
+    They reach a script with an Accelerator (or a Trainer, which has one) through variables of accelerate's launcher.
+    """
     tells = WAYS[launcher].tells
     if tells == "config" and speaks not in _BY_ITSELF:
         return ()
@@ -123,4 +125,4 @@ def _unheard(config: Config, speaks: str | None, launcher: Launcher) -> tuple[st
     lost = [_STRATEGIES[config.distributed_type]] if config.distributed_type in _STRATEGIES else []
     if config.precision != "no" and not learns_precision:
         lost.append(f"mixed_precision {config.precision}")
-    return (*lost, *(words for key, words in _SECTIONS.items() if config.values.get(key)))
+    return (*lost, *(name for key, name in _SECTIONS.items() if config.values.get(key)))

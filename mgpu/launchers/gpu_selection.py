@@ -1,4 +1,4 @@
-"""`--gpus`: which ranks are left, and how is the launcher told?"""
+"""`--gpus`: which ranks remain, and which flags and variables does the launcher need?"""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from mgpu.snapshot import Config, Snapshot
 
 @dataclass(frozen=True)
 class Fewer:
-    """What is launched: the config as it stands, or for some of the GPUs only."""
+    """What is launched: the unchanged config, or the config for some of the GPUs."""
 
-    snapshot: Snapshot  # with the config, and as if there were no other GPUs
+    snapshot: Snapshot  # with the config, and with only the selected GPUs
     flags: tuple[str, ...] = ()  # for accelerate's launcher
     env: Mapping[str, str] = field(default_factory=dict)
     ranks_before: int | None = None
 
     @property
     def config(self) -> Config:
-        """The config that these ranks follow."""
+        """Return the config of these ranks."""
         assert self.snapshot.config is not None
         return self.snapshot.config
 
 
 def narrowed(gpus: str, snapshot: Snapshot) -> Fewer:
-    """The same machine and config for the GPUs of `--gpus` ("": all). Raises MgpuError (2)."""
+    """Return machine and config for the GPUs of `--gpus` ("": all). Raises MgpuError (2)."""
     config, driver, visible = snapshot.config, snapshot.driver, snapshot.visible
     assert config is not None and driver is not None
     if not gpus:
         return Fewer(snapshot)
     wanted = wanted_gpus(gpus)
     if config.num_machines > 1:
-        raise MgpuError(f"--gpus chooses on one machine; {config.path} spans {config.num_machines}", USAGE)
+        raise MgpuError(f"--gpus works on one machine only; {config.path} uses {config.num_machines}", USAGE)
     if config.on_cpu or (argv.on_cpu(config, driver) and isinstance(wanted, int)):
         if not isinstance(wanted, int):
             raise MgpuError(f"--gpus {gpus}: {config.path} runs on the CPU (use_cpu)", USAGE)
         return _of(config, snapshot, wanted)
     if not driver.any_gpu:
         count = len(wanted) if isinstance(wanted, tuple) else wanted
-        raise MgpuError(f"--gpus {gpus}: no GPU here; a number means ranks on the CPU: --gpus {count}", USAGE)
+        raise MgpuError(f"--gpus {gpus}: no GPU here. For {count} CPU ranks use --gpus {count}", USAGE)
     chosen = chosen_gpus(snapshot, wanted, gpus)
     uuids = {gpu.index: gpu.uuid for gpu in snapshot.gpus or ()}
     if unnamed := [index for index in chosen if not uuids[index]]:
-        raise MgpuError(f"--gpus {gpus}: NVML does not tell the UUID of GPU {unnamed[0]}", USAGE)
+        raise MgpuError(f"--gpus {gpus}: NVML does not report the UUID of GPU {unnamed[0]}", USAGE)
     assert visible is not None
     mask = ",".join(str(uuids[index]) for index in chosen)
     narrow = replace(snapshot, visible=replace(visible, gpus=chosen, value=mask, by_number=False))
@@ -58,7 +58,7 @@ def _of(config: Config, snapshot: Snapshot, ranks: int) -> Fewer:
     shape: dict[str, Any] = {"num_processes": ranks}
     flags = ["--num_processes", str(ranks)]
     if config.values.get("gpu_ids") not in (None, "all"):
-        flags += ["--gpu_ids", "all"]  # all that CUDA_VISIBLE_DEVICES leaves
+        flags += ["--gpu_ids", "all"]  # all in CUDA_VISIBLE_DEVICES
     if ranks == 1 and config.distributed_type == "MULTI_GPU":
         shape["distributed_type"] = "NO"
     elif ranks > 1 and config.distributed_type == "NO":
@@ -73,36 +73,38 @@ def _of(config: Config, snapshot: Snapshot, ranks: int) -> Fewer:
 
 
 def chosen_gpus(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tuple[int, ...]:
-    """NVML's indices of the GPUs that `--gpus` means here. Raises MgpuError (2)."""
+    """Return the NVML indices of the GPUs selected by `--gpus`. Raises MgpuError (2)."""
     gpus = {gpu.index: gpu for gpu in snapshot.gpus or ()}
     visible = snapshot.visible.gpus if snapshot.visible else ()
     usable = [index for index in visible if index in gpus and not gpus[index].lost]
     if not gpus or not usable:
-        raise MgpuError(f"--gpus {text}: no usable GPU here; without GPUs: --cpu 2", USAGE)
+        raise MgpuError(f"--gpus {text}: no usable GPU here. To test without GPUs: --cpu 2", USAGE)
     if isinstance(wanted, int):
         if wanted > len(usable):
-            raise MgpuError(f"--gpus {text}: {len(usable)} usable here (one alone, by its index: {text},)", USAGE)
+            raise MgpuError(
+                f"--gpus {text}: only {len(usable)} usable here (for the GPU with index {text}: --gpus {text},)", USAGE
+            )
         return tuple(usable[:wanted])
     for index in wanted:
         if index not in gpus:
-            raise MgpuError(f"--gpus {text}: there is no GPU {index}, they are 0 to {max(gpus)}", USAGE)
+            raise MgpuError(f"--gpus {text}: no GPU {index}, GPUs are numbered 0 to {max(gpus)}", USAGE)
         if index not in visible:
             raise MgpuError(f"--gpus {text}: CUDA_VISIBLE_DEVICES hides GPU {index} here", USAGE)
         if gpus[index].lost:
-            raise MgpuError(f"--gpus {text}: GPU {index} does not answer the driver ({gpus[index].lost})", USAGE)
+            raise MgpuError(f"--gpus {text}: GPU {index} does not respond ({gpus[index].lost})", USAGE)
     return wanted
 
 
 def wanted_gpus(text: str) -> int | tuple[int, ...]:
-    """`--gpus`: how many, or which. A comma makes a list of NVML indices. Raises MgpuError (2)."""
+    """Parse `--gpus`: a number, or with a comma a list of NVML indices. Raises MgpuError (2)."""
     text = text.strip()
     if not re.fullmatch(r"[0-9]{1,4}(?:,[0-9]{1,4})*,?", text):
-        raise MgpuError(f"--gpus {text}: give a number of GPUs (2) or a list (0,2; one alone: 3,)", USAGE)
+        raise MgpuError(f"--gpus {text}: give a number of GPUs (2) or a list of indices (0,2 or 3,)", USAGE)
     if "," not in text:
         if int(text) < 1:
-            raise MgpuError(f"--gpus {text}: at least one; without GPUs: --cpu 2", USAGE)
+            raise MgpuError(f"--gpus {text}: give at least 1. To test without GPUs: --cpu 2", USAGE)
         return int(text)
     indices = tuple(int(part) for part in text.split(",") if part)
     if len(set(indices)) < len(indices):
-        raise MgpuError(f"--gpus {text}: the same GPU twice", USAGE)
+        raise MgpuError(f"--gpus {text}: lists a GPU twice", USAGE)
     return indices

@@ -1,10 +1,10 @@
-"""Which folder do a run's files go to, and which of the files there may mgpu remove?
+"""Which folder do a run's files go to, and which files there may mgpu remove?
 
-mgpu writes into a folder of its own: a new one, an empty one, or one that an earlier run of mgpu wrote to. Such a
-folder has a marker, `.mgpu-run.json`, which lists what mgpu writes there. Only what the marker lists is ever removed,
-and the marker counts only in the very folder it was made in: a copy of it in another folder (in a cloned repository,
-say) lists nothing. A --log-dir that holds other files gets a subfolder. Two runs never write to one folder: the marker
-is locked for as long as a run lasts.
+mgpu writes into its own folder: a new one, an empty one, or one that an earlier run of mgpu wrote to. Such a folder
+has a marker, `.mgpu-run.json`, which lists the files of mgpu. Only listed files are ever removed, and the marker is
+valid only in the folder in which it was created: a copy in another folder (for example in a cloned repository) is
+ignored. A --log-dir with other files gets a subfolder. Two runs never write to the same folder: the marker is locked
+during a run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ _DEPTH = 4  # folders below a run's folder: pre-flight / stage / smoke test / tr
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run: how its folders begin, and what it writes: plain names, and patterns of names that are not known
-    before. A name that ends in `/` is a folder, which is removed once it is empty."""
+    """A kind of run, with the prefix of its folders and the names of the files it writes.
+
+    The names are plain names or keys of `_PATTERNS`. A name that ends in `/` is a folder, removed once it is empty.
+    """
 
     name: str
     prefix: str
     writes: tuple[str, ...]
     keeps: tuple[str, ...] = ()  # written too, but replaced rather than removed
-    among_others: bool = False  # it may write beside the user's files: a job script names the very folder
+    among_others: bool = False  # may write beside the user's files, because a job script names the folder
 
 
 # The names in the marker that stand for several files, as regular expressions.
@@ -74,9 +76,9 @@ PRE_FLIGHT = Kind(
 
 
 def plan_folder(wanted: str, kind: Kind) -> Path:
-    """The folder that a run would use: --log-dir or a subfolder of it, or a new one in runs/. Nothing is made.
+    """Return the folder that a run would use: --log-dir or a subfolder of it, or a new one in runs/. Creates nothing.
 
-    Raises MgpuError where --log-dir cannot be used.
+    Raises MgpuError if --log-dir cannot be used.
     """
     name = f"{kind.prefix}{datetime.now():%Y%m%d-%H%M%S}"
     if not wanted:
@@ -93,7 +95,7 @@ def plan_folder(wanted: str, kind: Kind) -> Path:
     if not there.is_dir():
         raise MgpuError(f"cannot use the folder {path}: {there} is a file", USAGE)
     if not os.access(there, os.W_OK | os.X_OK):
-        raise MgpuError(f"cannot use the folder {path}: {there} may not be written", USAGE)
+        raise MgpuError(f"cannot use the folder {path}: no permission to write to {there}", USAGE)
     if find_obstacle(path, kind) is None:
         return path
     label = kind.prefix or f"{kind.name}-"
@@ -101,22 +103,22 @@ def plan_folder(wanted: str, kind: Kind) -> Path:
 
 
 def base_folder() -> Path:
-    """MGPU_LOG_DIR, or `runs` here. Raises MgpuError if `runs` is a link that leaves this folder."""
+    """Return MGPU_LOG_DIR, or `runs` in this folder. Raises MgpuError if `runs` is a link out of this folder."""
     if named := os.environ.get("MGPU_LOG_DIR"):
         return Path(named)
     base = Path("runs")
     if base.is_symlink() and not Path(os.path.realpath(base)).is_relative_to(os.path.realpath(".")):
         target = os.path.realpath(base)
         raise MgpuError(
-            f"runs is a symbolic link to {target}, outside this folder: mgpu does not write through it.\n"
-            f"  If it is yours, name it: --log-dir, or MGPU_LOG_DIR in the environment",
+            f"runs is a symbolic link to {target}, outside this folder. mgpu does not write through it.\n"
+            f"  If it is yours, set --log-dir, or MGPU_LOG_DIR in the environment",
             REFUSED,
         )
     return base
 
 
 def find_obstacle(folder: Path, kind: Kind) -> str | None:
-    """Why a run of this kind may not write into the folder itself; None: it may. Raises MgpuError."""
+    """Return why a run of this kind may not write into the folder; None if it may. Raises MgpuError."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -126,25 +128,24 @@ def find_obstacle(folder: Path, kind: Kind) -> str | None:
     marker = _read_marker(folder)
     others = [name for name in names if name != MARKER]
     if marker is None and not kind.among_others:
-        return f"it holds other files, such as {min(names)}" if names else None
+        return f"it contains other files, such as {min(names)}" if names else None
     listed = [name for writes in (marker or {}).values() for name in writes]
     ours = (*kind.writes, *kind.keeps)
     taken = [name for name in others if _matches(name, ours) and not _matches(name, listed)]
     if MARKER in names and marker is None:
-        return f"its {MARKER} is of another folder"
-    return f"mgpu did not write the {min(taken)} there" if taken else None
+        return f"its {MARKER} belongs to another folder"
+    return f"mgpu did not create {min(taken)} there" if taken else None
 
 
 @contextlib.contextmanager
 def claim_folder(
     folder: Path, kind: Kind, *, named: bool, more: Sequence[str] = (), outlived: bool = False
 ) -> Iterator[Path]:
-    """The folder of a run, for as long as the block lasts: made, locked, and without what an earlier run of this kind
-    left there.
+    """Create and lock the folder of a run for the duration of the block, without files of an earlier run of this kind.
 
-    `named`: --log-dir; else a folder of about this name, or a temporary one, which goes again if nothing was written.
-    `more`: further names that the run writes. `outlived`: the run goes on after the block, in another process that
-    inherits the lock (--detach). Raises MgpuError, with exit code 5 while another run writes there.
+    `named`: the folder is --log-dir; else a similar name or a temporary folder may be used, removed if it is
+    empty. `more`: further names that the run writes. `outlived`: the run continues after the block in another
+    process that inherits the lock (--detach). Raises MgpuError, with exit code 5 while another run writes there.
     """
     path = folder if named else _new(folder)
     try:
@@ -162,7 +163,7 @@ def claim_folder(
         try:
             _clear(path, [name for name in before.get(kind.name, ()) if name not in kind.keeps], _DEPTH)
             if left := [name for name in os.listdir(path) if _matches(name, kind.writes)]:
-                raise MgpuError(f"cannot use the folder {path}: mgpu did not write all of its {min(left)}", REFUSED)
+                raise MgpuError(f"cannot use the folder {path}: mgpu did not create all of its {min(left)}", REFUSED)
             _write_marker(handle, path, {**before, kind.name: writes})
         except OSError as error:
             raise MgpuError(f"cannot use the folder {path}: {reason(error)}", USAGE) from None
@@ -178,7 +179,7 @@ def claim_folder(
 def _settle(
     handle: int, folder: Path, before: dict[str, list[str]], kind: Kind, writes: Sequence[str], *, named: bool
 ) -> None:
-    """List in the marker what was really written; a folder that nobody named goes if that is nothing."""
+    """List in the marker what was actually written; remove an automatically named folder if that is nothing."""
     with contextlib.suppress(OSError):
         there = [name for name in _relative_names(folder) if _matches(name, writes)]
         _write_marker(handle, folder, {**before, kind.name: there})
@@ -189,7 +190,7 @@ def _settle(
 
 
 def make_below(folder: Path, kind: Kind) -> Path:
-    """Make a folder of mgpu inside a claimed one, with a marker of its own. Raises OSError."""
+    """Create a folder inside a claimed one, with its own marker. Raises OSError."""
     folder.mkdir(mode=0o700)
     handle = _open_marker(folder)
     try:
@@ -200,7 +201,7 @@ def make_below(folder: Path, kind: Kind) -> Path:
 
 
 def _new(planned_folder: Path) -> Path:
-    """Make the folder, or one of about its name if another run took it meanwhile; a temporary one if it cannot be."""
+    """Create the folder, or one with a similar name if it exists by now; a temporary one if that fails."""
     try:
         planned_folder.parent.mkdir(parents=True, exist_ok=True)
         for name in _names(planned_folder.name):
@@ -210,9 +211,9 @@ def _new(planned_folder: Path) -> Path:
                 return path
     except OSError as error:
         fallback = Path(tempfile.mkdtemp(prefix="mgpu-run-"))
-        messages.notice(f"{planned_folder.parent} cannot be written ({reason(error)}); logs go to {fallback}")
+        messages.notice(f"cannot write to {planned_folder.parent} ({reason(error)}). Logs are in {fallback}")
         return fallback
-    raise MgpuError(f"no free name for a run folder in {planned_folder.parent}")
+    raise MgpuError(f"no unused name for a run folder in {planned_folder.parent}")
 
 
 def _names(name: str) -> Iterator[str]:
@@ -224,7 +225,7 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _open_marker(folder: Path) -> int:
-    """The marker, made if it is missing. Raises OSError for one that is not this user's regular file."""
+    """Open the marker, or create it. Raises OSError if it is not a regular file of this user."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     handle = os.open(folder / MARKER, flags, 0o600)
     about = os.fstat(handle)
@@ -238,13 +239,13 @@ def _lock(handle: int, folder: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise MgpuError(f"another run is writing to {folder}: choose another --log-dir", REFUSED) from None
+        raise MgpuError(f"another run is writing to {folder}. Use another --log-dir", REFUSED) from None
     except OSError:
         pass  # a file system without locks
 
 
 def _read_marker(folder: Path) -> dict[str, list[str]] | None:
-    """What the marker lists, by kind of run; None without one that was made in this folder."""
+    """Return what the marker lists, by kind of run; None if there is no valid marker of this folder."""
     try:
         found = json_of(read_own(folder / MARKER, most=_LARGEST))
         if found["schema"] != _SCHEMA or found["inode"] != folder.stat().st_ino:
@@ -257,9 +258,9 @@ def _read_marker(folder: Path) -> dict[str, list[str]] | None:
 
 
 def _write_marker(handle: int, folder: Path, wrote: dict[str, list[str]]) -> None:
-    """Rewrite it in place: a new file in its place would not be locked."""
+    """Rewrite the marker in place: a new file would not be locked."""
     content: dict[str, Any] = {
-        "about": "What mgpu wrote in this folder; nothing else is removed when the folder is used again.",
+        "about": "Files written by mgpu. Only these are removed when mgpu uses the folder again.",
         "schema": _SCHEMA,
         "inode": folder.stat().st_ino,
         "wrote": wrote,
@@ -277,7 +278,7 @@ def _is_plain(name: Any) -> bool:
 
 
 def _matches(name: str, listed: Iterable[str]) -> bool:
-    """Whether a name, or a folder of this name, is among the listed ones."""
+    """Whether a file or folder name is among the listed ones."""
     return any(
         name.removesuffix("/") == one.removesuffix("/")
         or (one in _PATTERNS and re.fullmatch(_PATTERNS[one], name.removesuffix("/")) is not None)
@@ -289,7 +290,7 @@ def _matches(name: str, listed: Iterable[str]) -> bool:
 
 
 def _relative_names(folder: Path) -> list[str]:
-    """Names in the folder; of its folders also the files in them, as `machines/n1.json`."""
+    """Return the names in the folder, and those in its subfolders as `machines/n1.json`."""
     found = []
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
@@ -300,7 +301,7 @@ def _relative_names(folder: Path) -> list[str]:
 
 
 def _clear(folder: Path, listed: Sequence[str], depth: int) -> None:
-    """Remove what is listed: regular files of this user, and the folders among them that are empty then."""
+    """Remove the listed regular files of this user, then the listed folders that are empty."""
     if depth < 0:
         return
     for name in _relative_names(folder):
@@ -314,7 +315,7 @@ def _clear(folder: Path, listed: Sequence[str], depth: int) -> None:
 
 
 def _clear_folder(folder: Path, depth: int) -> None:
-    """Remove a folder of ours with the folders in it, each as far as its own marker lists what it holds."""
+    """Remove a folder of mgpu and its subfolders, as far as their own markers list the content."""
     if folder.is_symlink() or folder.lstat().st_uid != os.getuid():
         return
     if (wrote := _read_marker(folder)) is not None:
@@ -325,5 +326,5 @@ def _clear_folder(folder: Path, depth: int) -> None:
         for entry in list(os.scandir(folder)):
             if entry.is_dir(follow_symlinks=False):
                 _clear_folder(Path(entry.path), depth - 1)
-    with contextlib.suppress(OSError):  # it holds something that is not ours
+    with contextlib.suppress(OSError):  # it contains other files
         folder.rmdir()

@@ -1,7 +1,7 @@
-"""What was verified, on which machine, with what?
+"""Which config was verified, on which machine, with which software?
 
-A smoke test that passes leaves an entry in `.mgpu/verified.json` beside the config: one per config and set of GPUs,
-since several machines may share the folder. `mgpu launch` compares the entry with the machine of now, fact by fact.
+A smoke test that passes adds an entry to `.mgpu/verified.json` beside the config: one per config and set of GPUs,
+because several machines may share the folder. `mgpu launch` compares the entry with the current machine, fact by fact.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from mgpu.file_reading import read_own
 from mgpu.secrets_masking import masked_argv, masked_value
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
 from mgpu.structured_text import json_of
+from mgpu.text import plural
 
 FOLDER, FILE = ".mgpu", "verified.json"
 SCHEMA = 1
 _LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
-_CLOCK_SKEW_S = 600  # two nodes that share the folder may disagree by as much (chrony's default alarm is far below)
+_CLOCK_SKEW_S = 600  # maximum clock difference between nodes that share the folder (far above chrony's default alarm)
 Row = TypeVar("Row", Bandwidth, Scaling)
 # fmt: off
-# The variables a verdict depends on. The stamp, the launch and the report use this one list.
+# The variables a verdict depends on: one list for the stamp, the launch and the report.
 RELEVANT_ENV = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_MODULE_LOADING", "NVIDIA_TF32_OVERRIDE", "NCCL_", "OFI_NCCL_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_",
@@ -37,16 +38,16 @@ RELEVANT_ENV = (
     "PARALLELISM_CONFIG_", "PET_", "UCX_", "FI_", "LD_PRELOAD", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
 )
 # fmt: on
-# Of those, what only makes a library talk.
-_TALK = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_FORMAT"})
-# Packages that take part only with such a config.
+# Of those, the ones that only add log output.
+_LOGGING = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_FORMAT"})
+# Packages that are used only with such a config.
 _PACKAGES = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron-core"}
 
 
 def of_now(snapshot: Snapshot) -> Stamp | None:
-    """The fact `stamp`: the entry that fits best, beside the same facts as they are now.
+    """Return the fact `stamp`: the best matching entry, with the current values of the same facts.
 
-    None when something the stamp covers is not known: then nothing can be said to be verified.
+    None if a fact that the stamp covers is unknown: then nothing counts as verified.
     """
     config = snapshot.config
     now = fingerprint(snapshot)
@@ -67,14 +68,14 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
 
 
 def untold(snapshot: Snapshot) -> str:
-    """Why nothing can be said to be verified here: what a stamp covers and is not known."""
+    """Return which unknown fact prevents a verification here."""
     covered = ("config", "driver", "gpus", "visible", "pytorch", "packages", "nccl", "env", "python")
     missing = next((fact for fact in covered if getattr(snapshot, fact) is None), None)
-    return snapshot.gap(missing).reason if missing else "part of what a stamp covers is not known here"
+    return snapshot.gap(missing).reason if missing else "some facts needed for a verification are unknown"
 
 
 def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
-    """What the last pass on exactly these GPUs measured, of this config where there is one; None without any."""
+    """Return the measurements of the last pass on exactly these GPUs, preferably of this config; None if none."""
     now = _gpus(snapshot)
     entries = [entry for entry in _read(folder)[0].values() if now and entry["facts"].get("gpus") == now]
     config = snapshot.config.sha256 if snapshot.config else None
@@ -92,7 +93,7 @@ def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
 
 
 def _rows(kind: type[Row], rows: Any) -> tuple[Row, ...]:
-    """Measured rows of an entry; none where an older mgpu wrote none, or other ones."""
+    """Return the measured rows of an entry; empty if an older mgpu wrote none, or in another format."""
     try:
         return tuple(decode(kind, row, "") for row in rows or ())
     except (BadSnapshot, TypeError):
@@ -100,7 +101,7 @@ def _rows(kind: type[Row], rows: Any) -> tuple[Row, ...]:
 
 
 def _figures(measured: Any) -> dict[str, dict[str, float]]:
-    """rank -> figures."""
+    """Return the measured numbers of each rank."""
     found = measured.items() if isinstance(measured, dict) else ()
     return {
         str(rank): {name: float(number) for name, number in figures.items() if isinstance(number, int | float)}
@@ -110,7 +111,7 @@ def _figures(measured: Any) -> dict[str, dict[str, float]]:
 
 
 def _gpus(snapshot: Snapshot) -> str | None:
-    """The GPUs a run would use, in CUDA's order, as an entry names them; None when they are not known."""
+    """Return the GPUs a run would use, in CUDA's order, as in an entry; None if they are unknown."""
     if snapshot.gpus is None or snapshot.visible is None:
         return None
     named = {gpu.index: gpu.uuid or f"GPU {gpu.index}" for gpu in snapshot.gpus}
@@ -118,13 +119,13 @@ def _gpus(snapshot: Snapshot) -> str | None:
 
 
 def last_pass(config: Path) -> str | None:
-    """When a config of this name in this folder passed last, on whatever GPUs; None: never, as far as is kept."""
+    """Return when a config of this name in this folder last passed, on any GPUs; None if no pass is recorded."""
     entries = _read(config.parent)[0].values()
     return max((str(e["time"]) for e in entries if e["facts"].get("file") == config.name), default=None)
 
 
 def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
-    """Everything a verification depends on, flat and in words; None when part of it is not known."""
+    """Return everything a verification depends on, as flat text values; None if part of it is unknown."""
     config, driver, gpus, visible = snapshot.config, snapshot.driver, snapshot.gpus, snapshot.visible
     torch, packages, env, python = snapshot.pytorch, snapshot.packages, snapshot.env, snapshot.python
     if config is None or driver is None or gpus is None or visible is None:
@@ -162,17 +163,19 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
 
 
 def _hidden(facts: Mapping[str, str]) -> dict[str, str]:
-    """The facts without secrets: the file of the stamp, and what has changed, are shown to people. That a hidden value
-    of the config changed is known by the hash of the whole config."""
+    """Return the facts without secrets, because the stamp and its changes are shown.
+
+    A change of a hidden value in the config is still detected by the hash of the whole config.
+    """
     return {name: masked_value(value, name) for name, value in facts.items()}
 
 
 def _matters(name: str) -> bool:
-    return name.upper().startswith(RELEVANT_ENV) and name.upper() not in _TALK
+    return name.upper().startswith(RELEVANT_ENV) and name.upper() not in _LOGGING
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Nested settings by dotted key, each value as JSON."""
+    """Return nested settings by dotted key, each value as JSON."""
     facts: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -183,14 +186,14 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any]) -> Path:
-    """Add (or renew) the entry for this config and set of GPUs, with what its ranks measured. Raises MgpuError."""
+    """Add or replace the entry for this config and set of GPUs, with its measurements. Raises MgpuError."""
     facts = fingerprint(snapshot)
     assert snapshot.config is not None
     folder = Path(snapshot.config.path).parent
     from mgpu.planning import bandwidth
 
     if facts is None:
-        raise MgpuError("nothing was stamped: part of what a stamp covers is not known here")
+        raise MgpuError("some facts needed for a verification are unknown")
     with _locked(folder):
         entries, _ = _read(folder)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -200,7 +203,9 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
             entry["bandwidth"] = [asdict(row) for row in bandwidth.merged(snapshot.ranks.ranks)]
             entry["scaling"] = [asdict(run) for run in bandwidth.scaled(snapshot.ranks.ranks)]
         key = f"{facts['config'][:16]} on {facts['gpus']}"
-        if not entry.get("bandwidth") and (before := entries.get(key, {})).get("bandwidth"):  # the quick level has none
+        if not entry.get("bandwidth") and (before := entries.get(key, {})).get(
+            "bandwidth"
+        ):  # quick level: no bandwidth
             entry |= {name: before.get(name) for name in ("bandwidth", "scaling")}
             entry["measured_at"] = before.get("measured_at") or before["time"]
         entries[key] = entry
@@ -211,15 +216,15 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; another mgpu that holds it is exit code 5."""
+    """Hold the folder's lock. Raises MgpuError with exit code 5 if another mgpu has it."""
     try:
         files.private_folder(folder / FOLDER)
         ignore = folder / FOLDER / ".gitignore"
         if not ignore.exists():
-            files.write(ignore, "*\n", mode=0o600)  # a stamp belongs to one machine, never into a repository
+            files.write(ignore, "*\n", mode=0o600)  # a stamp is for one machine and must not be committed
         handle = os.open(folder / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise MgpuError(f"cannot write the stamp: {reason(error)}") from None
+        raise MgpuError(f"cannot record the verification: {reason(error)}") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -230,9 +235,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """The entries of the folder's stamp file, and why the file does not count, if it does not.
+    """Return the entries of the folder's stamp file, and why the file or some entries are ignored.
 
-    Only a file that the user owns counts, in a folder that is not a link; a damaged one verifies nothing.
+    The file must belong to the user, in a folder that is not a link. A damaged file verifies nothing.
     """
     path = folder / FOLDER / FILE
     try:
@@ -241,23 +246,25 @@ def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
         data = json_of(read_own(path, most=_LARGEST))
         entries = data["entries"] if data.get("schema") == SCHEMA else {}
         possible = {key: entry for key, entry in entries.items() if _is_possible(entry)}
-        # An older mgpu kept secrets as they are.
+        # Entries of an older mgpu contain secrets.
         counted = {key: entry | {"facts": _hidden(entry["facts"])} for key, entry in possible.items()}
     except FileNotFoundError:
         return {}, None
     except OSError as error:
-        return {}, f"{path} does not count: {reason(error).partition(': ')[0]}"
+        return {}, f"{path} is ignored: {reason(error).partition(': ')[0]}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}, f"{path} is damaged"
     left_out = len(entries) - len(counted)
     return (
         counted,
-        f"{path}: {left_out} of its entries cannot be true (no stages, or a time ahead)" if left_out else None,
+        f"{path}: {left_out} {plural(left_out, 'entry', 'entries')} ignored (no stages, or a time in the future)"
+        if left_out
+        else None,
     )
 
 
 def _is_possible(entry: Any) -> bool:
-    """Whether a smoke test can have written this entry: it has facts and stages, and is not from the future."""
+    """Whether a smoke test can have written the entry: it has facts and stages, and its time is not in the future."""
     facts, stages, time = entry.get("facts"), entry.get("rungs"), entry.get("time")
     if not isinstance(facts, dict) or not all(isinstance(value, str) for value in facts.values()):
         return False

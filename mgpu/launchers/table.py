@@ -1,4 +1,4 @@
-"""How does `mgpu launch` start each launcher, and what do its ranks learn of the config? One record per launcher.
+"""How does `mgpu launch` start each launcher, and which settings reach its ranks? One record per launcher.
 
 How each is recognized on a command line, in a log and among processes is in known_launchers.py.
 """
@@ -18,40 +18,40 @@ from mgpu.snapshot import Config, Driver, Python
 
 @dataclass(frozen=True)
 class Start:
-    """What one machine is to start."""
+    """The input for the command of one node."""
 
     fewer: Fewer  # the config and the machine
     target: Sequence[str]  # the script and its arguments, or -m and a module
     run_id: str
-    port: int | None = None  # where the ranks meet, if the launcher has to be told
-    node: int | None = None  # which of several machines this is
+    port: int | None = None  # the rendezvous port, if it must be passed to the launcher
+    node: int | None = None  # the number of this node
 
     @property
     def config(self) -> Config:
-        """The config that the ranks follow."""
+        """Return the config of the ranks."""
         return self.fewer.config
 
     @property
     def driver(self) -> Driver:
-        """The driver, and with it whether there is a GPU."""
+        """Return the driver, which also shows whether there is a GPU."""
         assert self.fewer.snapshot.driver is not None
         return self.fewer.snapshot.driver
 
     @property
     def python(self) -> Python:
-        """The interpreter of the ranks."""
+        """Return the interpreter of the ranks."""
         assert self.fewer.snapshot.python is not None
         return self.fewer.snapshot.python
 
 
 @dataclass(frozen=True)
 class Way:
-    """The way to start one launcher."""
+    """How to start one launcher."""
 
     command: Callable[[Start], Command]
-    tells: Literal["config", "precision", "nothing"]  # what its ranks learn of the config, besides the GPUs
+    tells: Literal["config", "precision", "nothing"]  # which settings it passes to its ranks, besides the GPUs
     one_process: bool = False  # it starts one process, on one machine
-    needs_port: bool = False  # it reads no port from the config, and a single rank needs one too
+    needs_port: bool = False  # it does not read the config's port, and needs one even for a single rank
     forbidden: Callable[[Config, str], str | None] | None = None  # why this version of accelerate must not start it
     title: str = ""  # in the summary; "": its name
     mode: str = ""  # in the summary, in place of strategy and precision
@@ -84,6 +84,6 @@ def _python(s: Start) -> Command:
 
 WAYS: Final[Mapping[Launcher, Way]] = {
     "accelerate": Way(_accelerate, "config", forbidden=argv.writes_environment),
-    "torchrun": Way(_torchrun, "nothing", needs_port=True, mode="precision and strategy are the script's"),
-    "python": Way(_python, "precision", one_process=True, title="python alone"),
+    "torchrun": Way(_torchrun, "nothing", needs_port=True, mode="precision and strategy set by the script"),
+    "python": Way(_python, "precision", one_process=True, title="python without a launcher"),
 }

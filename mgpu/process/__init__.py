@@ -1,1 +1,1 @@
-"""Other programs: how they are started, supervised, signaled and logged, and what they leave behind."""
+"""Other programs: how they are started, supervised, signaled and logged, and which files they leave behind."""

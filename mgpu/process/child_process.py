@@ -1,15 +1,15 @@
 """How does mgpu start a program of its own so that the program never outlives mgpu?
 
-Each child gets a session of its own, no stdin, and a tie: the read end of a pipe whose only write end mgpu holds. The
-read end belongs to the child's process group (fcntl F_SETOWN, F_SETSIG, O_ASYNC). When mgpu ends, also by SIGKILL or
+Each child gets its own session, no stdin, and a tie: the read end of a pipe whose only write end belongs to mgpu. The
+read end is owned by the child's process group (fcntl F_SETOWN, F_SETSIG, O_ASYNC). When mgpu exits, even by SIGKILL or
 the OOM killer, the kernel closes the write end and sends the signal to the whole group.
 
-Why not PR_SET_PDEATHSIG: it fires when the starting *thread* ends, reaches only the direct child, needs ctypes (5 ms to
-import) and code between fork and exec, which rules out vfork.
+Why not PR_SET_PDEATHSIG: it fires when the starting *thread* exits, reaches only the direct child, needs ctypes (5 ms
+to import) and code between fork and exec, which rules out vfork.
 
-What a tie cannot reach: a process that left the child's group (setsid) or runs as another user (a setuid program), one
-in uninterruptible sleep until it wakes up, and a program other than a probe in the moment between its start and `hold`
-(about 1 ms; a probe checks its tie itself).
+A tie does not reach a process that left the child's group (setsid) or runs as another user (a setuid program), a
+process in uninterruptible sleep until it wakes up, and a program other than a probe between its start and `hold` (about
+1 ms; a probe checks its tie itself).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_REAP_S = 1.0  # a killed child in uninterruptible sleep is not waited for longer than this
+_REAP_S = 1.0  # maximum wait for a killed child in uninterruptible sleep
 
 
 class Tie:
-    """The pipe between mgpu and one child; closed with the object that holds it."""
+    """The pipe between mgpu and one child; closed together with this object."""
 
     def __init__(self) -> None:
         self.reading, self._writing = map(_above_streams, os.pipe())
         self._made_by = os.getpid()
 
     def hold(self, process: int, *, of_group: bool, number: signal.Signals) -> None:
-        """Have the kernel send the signal `number` when this process ends."""
+        """Make the kernel send the signal `number` to `process` when mgpu exits."""
         with contextlib.suppress(OSError):  # a kernel without F_SETSIG: the child is then stopped only by `end`
             fcntl.fcntl(self.reading, fcntl.F_SETOWN, -process if of_group else process)
             fcntl.fcntl(self.reading, fcntl.F_SETSIG, number)
@@ -56,7 +56,7 @@ class Tie:
 
 
 def _above_streams(number: int) -> int:
-    """Move a file off the numbers of the standard streams: needed if mgpu was started with one of them closed."""
+    """Move a file descriptor above those of the standard streams, if mgpu was started with one of them closed."""
     if number > 2:
         return number
     copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -65,7 +65,7 @@ def _above_streams(number: int) -> int:
 
 
 class Program(subprocess.Popen[bytes]):
-    """A program of mgpu's own. It is killed when its last reference is dropped, at the latest."""
+    """A program started by mgpu. It is killed at the latest when its last reference is dropped."""
 
     tie: Tie | None = None
     _made_by = 0
@@ -76,7 +76,7 @@ class Program(subprocess.Popen[bytes]):
         _live.add(self)
 
     def kill_group(self) -> None:
-        """Send SIGKILL to the program and to what it started; one that ended does not matter."""
+        """Send SIGKILL to the program and its children, unless it has exited."""
         if self._made_by != os.getpid() or self.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -86,9 +86,9 @@ class Program(subprocess.Popen[bytes]):
                 self.kill()
 
     def __del__(self, *args: Any, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if _ending():  # modules may be gone already; the tie ends with this process
+        if _ending():  # modules may already be unloaded; the tie is closed with this process
             return
-        if getattr(self, "_child_created", False):  # as in Popen: false where nothing could be started
+        if getattr(self, "_child_created", False):  # as in Popen: false if nothing was started
             self.kill_group()
         super().__del__(*args)
 
@@ -104,9 +104,9 @@ def start(
     start_new_session: bool = True,
     **options: Any,
 ) -> Program:
-    """Start a program that ends with mgpu, by the signal `at_our_end`. Raises OSError.
+    """Start a program that gets the signal `at_our_end` when mgpu exits. Raises OSError.
 
-    Options are those of subprocess.Popen. `tie`: made beforehand, for a child that checks it by its number.
+    Options are those of subprocess.Popen. `tie`: created beforehand, for a child that checks its file descriptor.
     """
     tie = tie or Tie()
     options.setdefault("stdin", subprocess.DEVNULL)
@@ -122,9 +122,9 @@ def start(
 def run(
     command: Sequence[str], timeout_s: float, *, input: bytes | None = None, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end, its output captured. Raises OSError, and subprocess.TimeoutExpired after `timeout_s`.
+    """Run a program and capture its output. Raises OSError, and subprocess.TimeoutExpired after `timeout_s`.
 
-    Whatever interrupts the wait, the program and what it started are killed.
+    If anything interrupts the wait, the program and its children are killed.
     """
     pipe = subprocess.PIPE
     program = start(command, stdin=subprocess.DEVNULL if input is None else pipe, stdout=pipe, stderr=pipe, **options)
@@ -136,7 +136,7 @@ def run(
 
 
 def end(*programs: Program) -> None:
-    """Kill programs and what they started, and close their streams. One in uninterruptible sleep is given up."""
+    """Kill programs and their children, and close their streams, without waiting for uninterruptible sleep."""
     for program in programs:
         program.kill_group()
     for program in programs:
@@ -149,5 +149,5 @@ def end(*programs: Program) -> None:
 
 
 def end_all() -> None:
-    """Kill whatever is still running, and reap it."""
+    """Kill and reap all programs that are still running."""
     end(*[program for program in list(_live) if program.poll() is None])

@@ -1,7 +1,7 @@
 """What was the training's own exit code?
 
-accelerate and torchrun end with 1 whatever a rank's code was; what they print names the first rank that failed and its
-code. `Tables` keeps that when it passes by, however much is printed after it. Pure.
+accelerate and torchrun exit with 1 for any exit code of a rank; their output names the first rank that failed and its
+code. `Tables` keeps that part of the output, no matter how much is printed after it. Pure.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _ROOT = re.compile(
 )
 # accelerate's single-process launcher: subprocess.CalledProcessError
 _CALLED = re.compile(rb"returned non-zero exit status (\d+)\.|CalledProcessError.* died with <Signals\.\w+: (\d+)>")
-# Every entry of that summary, the ones under "Other Failures" included.
+# Every entry of that summary, including those under "Other Failures".
 _ENTRY = re.compile(rb"\n\s*rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 _PROBLEM_CODES = range(1, 256)
 _MARK = b"Root Cause (first observed"
-_TAIL_BYTES = 64 << 10  # what stands before the root cause: the list of the others, 300 bytes a rank
-_AFTER_BYTES = 16 << 10  # … and after it: its own entry, with the traceback that the rank left in its error file
+_TAIL_BYTES = 64 << 10  # kept before the root cause: the list of the other ranks, 300 bytes each
+_AFTER_BYTES = 16 << 10  # … and after it: its own entry, with the traceback from the rank's error file
 
 
 class Tables:
-    """The end of what was printed, and the launcher's last table of failed ranks, of all that passes by."""
+    """Keeps the end of the output, and the launcher's last table of failed ranks."""
 
     def __init__(self) -> None:
         self._tail = bytearray()
@@ -35,14 +35,16 @@ class Tables:
         self._wanted = 0  # bytes of the table that are still to come
 
     def feed(self, buffer: bytes | bytearray, size: int | None = None) -> None:
-        """What was printed next: `buffer`, or its first `size` bytes. Nothing large is copied that need not be."""
+        """Process the next output: `buffer`, or its first `size` bytes. Avoids large copies."""
         size = len(buffer) if size is None else size
         if self._wanted:
             self._table += buffer[: min(size, self._wanted)]
             self._wanted = max(0, self._wanted - size)
         if (place := buffer.rfind(_MARK, 0, size)) >= 0:
             self._begin(bytes(self._tail) + buffer[:place], buffer[place:size])
-        elif (place := (self._tail[-len(_MARK) :] + buffer[: min(size, len(_MARK))]).find(_MARK)) >= 0:  # cut in two
+        elif (
+            place := (self._tail[-len(_MARK) :] + buffer[: min(size, len(_MARK))]).find(_MARK)
+        ) >= 0:  # split over two reads
             begun = min(len(self._tail), len(_MARK)) - place
             self._begin(bytes(self._tail[:-begun]), bytes(self._tail[-begun:]) + buffer[:size])
         if size >= _TAIL_BYTES:
@@ -53,24 +55,24 @@ class Tables:
                 del self._tail[:-_TAIL_BYTES]
 
     def _begin(self, before: bytes, table: bytes | bytearray) -> None:
-        """A table begins, or one more: the last counts."""
+        """Start a table; the last one counts."""
         self._table = bytearray(before[-_TAIL_BYTES:] + table[:_AFTER_BYTES])
         self._wanted = max(0, _AFTER_BYTES - len(table))
 
     @property
     def tail(self) -> bytes:
-        """The last that was printed."""
+        """Return the end of the output."""
         return bytes(self._tail[-_TAIL_BYTES:])
 
     @property
     def last(self) -> bytes:
-        """The last table, from some way before it to some way after it; empty when there was none."""
+        """Return the last table with some context before and after it; empty if there was none."""
         return bytes(self._table)
 
 
 @dataclass(frozen=True)
 class FirstFailure:
-    """The first rank that failed, as the launcher tells it."""
+    """The first rank that failed, as reported by the launcher."""
 
     rank: int
     host: str | None
@@ -78,7 +80,7 @@ class FirstFailure:
 
     @property
     def signal(self) -> str | None:
-        """SIGKILL …, when a signal ended it."""
+        """Return the name of the signal that killed it ("SIGKILL"), or None."""
         try:
             return signal.Signals(self.exit_code - 128).name if self.exit_code > 128 else None
         except ValueError:
@@ -86,7 +88,7 @@ class FirstFailure:
 
 
 def first_failure(printed: bytes) -> FirstFailure | None:
-    """The failure that the launcher's last words name."""
+    """Return the failure that the end of the launcher's output reports."""
     text = _ANSI.sub(b"", printed)
     if found := list(_ROOT.finditer(text)):
         host, rank, code = found[-1].groups()
@@ -98,8 +100,7 @@ def first_failure(printed: bytes) -> FirstFailure | None:
 
 
 def of_ranks(text: bytes) -> dict[int, int]:
-    """Every rank's exit code that torchrun's summary (or accelerate's launcher of one process) tells; negative for a
-    signal."""
+    """Return the exit code of each rank in torchrun's summary or accelerate's error; negative for a signal."""
     plain = _ANSI.sub(b"", text)
     start = plain.rfind(b"FAILED")
     if start >= 0 and (found := _ENTRY.findall(plain[start:])):
@@ -109,11 +110,11 @@ def of_ranks(text: bytes) -> dict[int, int]:
 
 
 def of_training(returncode: int, printed: bytes, signalled: int | None, *, flattened: bool = True) -> int:
-    """The exit code mgpu ends with: 0, the first failing rank's own, or 128 + N.
+    """Return mgpu's exit code: 0, the first failing rank's own, or 128 + N for signal N.
 
-    `flattened`: there is a launcher that ends with 1 whatever its ranks ended with, a signal of its own included
-    (torchrun raises SignalException; accelerate's launcher of one process dies by it). Else what is printed tells
-    nothing, and a training that ends by itself after a signal, having saved its state, has a code of its own.
+    `flattened`: a launcher exits with 1 for any exit code of its ranks, and for a signal to itself (torchrun raises
+    SignalException; accelerate's single-process launcher dies by it). Otherwise the output does not matter, and a
+    training run that exits on its own after a signal, for example after saving its state, has its own code.
     """
     if returncode == 0:
         return 0

@@ -1,9 +1,9 @@
-"""What ends a run when mgpu itself is killed?
+"""What stops a run when mgpu itself is killed?
 
-The launcher is told by the kernel (supervisor.py: a parent-death signal, or the hangup of its terminal) and ends its
-ranks in its own way. A forked child, the guard, holds the other end of a pipe: when mgpu dies, even by SIGKILL, the
-pipe ends, and the guard gives the launcher its time, ends what is left of the run, and hands the terminal back as it
-was. accelerate's single-process launcher, for one, leaves its child alone.
+The kernel signals the launcher (supervisor.py: a parent-death signal, or the hangup of its terminal), which stops its
+ranks in its own way. A forked child, the guard, reads from a pipe: when mgpu dies, even by SIGKILL, the pipe is closed,
+and the guard waits for the launcher, kills the remaining processes of the run, and restores the terminal. For example,
+accelerate's single-process launcher does not stop its child.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any
 from mgpu.process import processes
 
 _GRACE_S = 10.0
-_DONE, _NOW = b"done", b"now"  # nothing is left to do; end it, and wait for nobody
+_DONE, _NOW = b"done", b"now"  # nothing left to do; kill the run without waiting for the launcher
 _RAW, _COOKED = "raw", "cooked"
 _LAUNCHERS_S = 40.0  # torchrun gives its ranks 30 s between TERM and KILL (measured torch 2.13)
 _POLL_S = 0.05
 
 
 class Guard:
-    """The guard of one run; a new one when it was killed itself."""
+    """The guard process of one run; restarted if it is killed itself."""
 
     def __init__(self, run_id: str, terminal: Sequence[Any] | None = None) -> None:
-        """`terminal`: the attributes of the terminal on stdin, to be put back if it `is_raw` then."""
+        """Start the guard. `terminal`: the attributes to restore on stdin's terminal if it is raw by then."""
         self._run_id, self._terminal = run_id, terminal
-        self._told: list[bytes] = []
+        self._sent: list[bytes] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -41,17 +41,17 @@ class Guard:
         if self.pid == 0:
             _watch(self._run_id, reading, self._terminal)
         os.close(reading)
-        for line in self._told:
+        for line in self._sent:
             self._write(line)
 
     def knows(self, what: int | str) -> None:
-        """Tell it which process is the launcher, and where torchrun wants a rank's errors."""
+        """Send the guard the pid of the launcher, or the path of a rank's error file."""
         line = os.fsencode(str(what)) + b"\n"
-        self._told.append(line)
+        self._sent.append(line)
         self._write(line)
 
     def is_raw(self, yes: bool) -> None:
-        """Tell it whether the terminal on stdin is the run's now, and raw; a background job's is somebody else's."""
+        """Send the guard whether stdin's terminal is in raw mode for the run; a background job does not own it."""
         self.knows(_RAW if yes else _COOKED)
 
     def _write(self, line: bytes) -> None:
@@ -59,7 +59,7 @@ class Guard:
             os.write(self._writing, line)
 
     def look(self) -> bool:
-        """Whether it lives; a new one is there when not."""
+        """Whether the guard is still running; if not, a new one is started."""
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
                 return True
@@ -68,7 +68,7 @@ class Guard:
         return False
 
     def end(self, done: bool) -> None:
-        """`done`: there is nothing left for it to do; else it ends what the block was kept from ending."""
+        """Stop the guard. `done`: the run is cleaned up; otherwise the guard kills the remaining processes now."""
         self._write(_DONE if done else _NOW)
         os.close(self._writing)
         with contextlib.suppress(ChildProcessError):
@@ -77,37 +77,37 @@ class Guard:
 
 @contextlib.contextmanager
 def over(run_id: str, terminal: Sequence[Any] | None = None) -> Iterator[Guard]:
-    """Watch over the processes of a run for as long as the block lasts."""
+    """Guard the processes of a run for the duration of the block."""
     guard = Guard(run_id, terminal)
     done = False
     try:
         yield guard
         done = True
     finally:
-        guard.end(done)  # not done: by a second Ctrl-C, say
+        guard.end(done)  # not done: for example after a second Ctrl-C
 
 
 def _watch(run_id: str, reading: int, terminal: Sequence[Any] | None) -> None:
-    """The guard's life; it never returns."""
+    """Run the guard process; never returns."""
     try:
-        os.setsid()  # out of reach of the terminal's keys
+        os.setsid()  # detach from the terminal's signals
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
         keys = os.dup(0) if terminal is not None else None
-        for name in os.listdir("/proc/self/fd"):  # hold nobody's pipe open
+        for name in os.listdir("/proc/self/fd"):  # do not keep other pipes open
             if int(name) not in (reading, keys):
                 with contextlib.suppress(OSError):
                     os.close(int(name))
-        told = b""
-        while word := os.read(reading, 4096):
-            told += word
-        if told.endswith(_DONE):
+        received = b""
+        while data := os.read(reading, 4096):
+            received += data
+        if received.endswith(_DONE):
             return
-        lines = told.removesuffix(_NOW).splitlines()
+        lines = received.removesuffix(_NOW).splitlines()
         if keys is not None and terminal is not None and _was_raw(lines):
-            _put_back(keys, terminal)
-        if not told.endswith(_NOW):
-            _let_it_end(run_id, next((int(line) for line in lines if line.isdigit()), None))
+            _restore(keys, terminal)
+        if not received.endswith(_NOW):
+            _wait_for_launcher(run_id, next((int(line) for line in lines if line.isdigit()), None))
         processes.end_run(run_id, _GRACE_S)
         sweep(os.fsdecode(line) for line in lines if line.startswith(b"/"))
     finally:
@@ -115,29 +115,31 @@ def _watch(run_id: str, reading: int, terminal: Sequence[Any] | None) -> None:
 
 
 def _was_raw(lines: Iterable[bytes]) -> bool:
-    """By the last that was told of it."""
-    told = [line for line in lines if line in (_RAW.encode(), _COOKED.encode())]
-    return told[-1:] == [_RAW.encode()]
+    """Whether the last message about the terminal was that it is raw."""
+    modes = [line for line in lines if line in (_RAW.encode(), _COOKED.encode())]
+    return modes[-1:] == [_RAW.encode()]
 
 
-def _put_back(keys: int, terminal: Sequence[Any]) -> None:
+def _restore(keys: int, terminal: Sequence[Any]) -> None:
     with contextlib.suppress(OSError, termios.error):
         termios.tcsetattr(keys, termios.TCSANOW, list(terminal))
 
 
 def sweep(error_files: Iterable[str], before: frozenset[Path] | None = None) -> None:
-    """Remove the folders that torchrun makes for its ranks' errors and never removes; with what was there `before` the
-    run also the empty one of a launcher that ended before its ranks began."""
+    """Remove the folders that torchrun creates for its ranks' errors and never removes.
+
+    With the files from `before` the run, also the empty folder of a launcher that exited before it started its ranks.
+    """
     from mgpu.process import leftover_files
     from mgpu.process.leftover_files import error_folder
 
     folders = {error_folder(path) for path in error_files if len(Path(path).parents) > 3}
-    if folders or before is not None:  # those that bear torchrun's name, and no others
+    if folders or before is not None:  # removes only folders with torchrun's name
         leftover_files.sweep(leftover_files.files() if before is None else before, (), folders)
 
 
-def _let_it_end(run_id: str, launcher: int | None) -> None:
-    """Wait for the launcher, which the kernel has told, while it ends its ranks."""
+def _wait_for_launcher(run_id: str, launcher: int | None) -> None:
+    """Wait while the launcher, signaled by the kernel, stops its ranks."""
     deadline = time.monotonic() + _LAUNCHERS_S
     while launcher is not None and time.monotonic() < deadline:
         if launcher not in {process.pid for process in processes.of_run(run_id)}:
@@ -146,15 +148,15 @@ def _let_it_end(run_id: str, launcher: int | None) -> None:
 
 
 def dies_with_us() -> Callable[[], None]:
-    """For the child between fork and exec: SIGTERM when its parent, this process, dies."""
+    """Return a function for the child between fork and exec that requests SIGTERM when this process dies."""
     import ctypes
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 
-    def ask() -> None:
+    def request() -> None:
         prctl(1, int(signal.SIGTERM), 0, 0, 0)  # PR_SET_PDEATHSIG, prctl(2)
         if os.getppid() != parent:
             os._exit(1)
 
-    return ask
+    return request

@@ -1,6 +1,6 @@
-"""What did a run leave in /dev/shm and the temporary folder, and which of it may be removed?
+"""Which files did a run leave in /dev/shm and the temporary folder, and which of them may be removed?
 
-Also: did the kernel kill a process of this control group for lack of memory?
+Also: did the OOM killer kill a process of this control group?
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from mgpu.known_launchers import OTHERS
 _SHM = Path("/dev/shm")
 _CGROUPS = Path("/sys/fs/cgroup")
 _EVENTS = ("memory.events.local", "memory.events")  # of this group alone (Linux 5.2 and later), else with those in it
-# In the command line of a launcher, and of whatever else torch, accelerate or DeepSpeed starts.
+# Names in the command lines of launchers and other processes that torch, accelerate or DeepSpeed start.
 _LAUNCHERS = tuple({known.modules[0].partition(".")[0].rstrip("*").encode() for known in OTHERS})
-# What torch, NCCL, Python and the launchers make there; files of other programs are none of ours.
+# Files that torch, NCCL, Python and the launchers create there; others are never touched.
 _OURS = {
     _SHM: ("torch_*", "nccl-*", "sem.*", "psm_*", "cuda.shm.*"),
     Path(tempfile.gettempdir()): ("torchelastic_*", "pymp-*", "torch-shm-dir-*"),
 }
-# The process that made it, where the name tells: torch_4711_…, pymp-…/listener-4711-0-….
+# The pid of the creator, if the name contains it: torch_4711_…, pymp-…/listener-4711-0-….
 _MAKER = re.compile(r"^(?:torch_|listener-)(\d+)[_-]")
-# Folders that a rank names as its own (Rank.wrote); nothing else is ever removed by name.
+# Folders that a rank may list as its own (Rank.wrote); nothing else is ever removed by name.
 _OWN = re.compile(r"^(?:torchelastic_\w+|\.mgpu-smoke-[\w.-]+)$")
 
 
 def killed_for_memory() -> int | None:
-    """How many processes of this control group (a container, a job, a session; the ranks inherit it) the kernel has
-    killed for want of memory: of theirs, or of the whole machine."""
+    """Return how many processes of this control group the OOM killer has killed; None if unknown.
+
+    The group is that of a container, job or session, and inherited by the ranks. Its own memory limit or the machine's
+    memory may have been exceeded.
+    """
     for path in _counters():
         with contextlib.suppress(OSError, ValueError, StopIteration):
             lines = path.read_text("utf-8").splitlines()
@@ -42,7 +45,7 @@ def killed_for_memory() -> int | None:
 
 
 def _counters() -> list[Path]:
-    """Where the kernel may count them: cgroup v2 and v1, seen from the host and from within a container."""
+    """Return the possible files with the counter: cgroup v2 and v1, seen from the host and from inside a container."""
     with contextlib.suppress(OSError):
         groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines()]
         return [
@@ -57,7 +60,7 @@ def _counters() -> list[Path]:
 
 
 def files() -> frozenset[Path]:
-    """Files of this user that a run may leave, as they are now."""
+    """Return the current files of this user that a run may leave behind."""
     found = set()
     for folder, patterns in _OURS.items():
         for pattern in patterns:
@@ -67,7 +70,7 @@ def files() -> frozenset[Path]:
 
 
 def sweep(before: frozenset[Path], pids: Collection[int], wrote: Collection[str]) -> tuple[str, ...]:
-    """Remove what the processes of a run that is over have left; what is still there, in use by nobody."""
+    """Remove the files that the processes of a finished run left. Returns those that remain and are not in use."""
     for path in map(Path, wrote):
         if _OWN.match(path.name):
             _remove(path)
@@ -77,7 +80,7 @@ def sweep(before: frozenset[Path], pids: Collection[int], wrote: Collection[str]
             _remove(path)
     wanted = {path for path in map(Path, wrote) if _OWN.match(path.name)}
     left = [path for path in (*new, *sorted(wanted - set(new))) if path.exists()]
-    # Another run of this user's may have made the others: only what is certainly of this one is told.
+    # Another run of this user may have created the others: report only those that certainly belong to this run.
     mine = [path for path in left if path in wanted or _makers(path) & set(pids)]
     in_use = _mapped() if len(left) > len(mine) else frozenset()
     strange = [p for p in left if p not in mine and p.parent == _SHM and not _makers(p) and str(p) not in in_use]
@@ -85,7 +88,7 @@ def sweep(before: frozenset[Path], pids: Collection[int], wrote: Collection[str]
 
 
 def _makers(path: Path) -> set[int]:
-    """The processes that made a file, or something in a folder, by the names."""
+    """Return the pids in the names of a file, or of the files in a folder."""
     names = [path.name]
     with contextlib.suppress(OSError):
         names += os.listdir(path)
@@ -93,12 +96,14 @@ def _makers(path: Path) -> set[int]:
 
 
 def _nobodys(path: Path) -> bool:
-    """Whether a launcher's folder is empty and no launcher lives that may have made it: ours died before it started a
-    rank that could have named it."""
+    """Whether a launcher's folder is empty and no running launcher can own it.
+
+    Then our launcher died before it started a rank that could have listed it.
+    """
     with contextlib.suppress(OSError):
         if any(path.iterdir()):
             return False
-    ours = Path("/proc/self/cmdline").read_bytes()  # `mgpu launch --launcher torchrun` is none, nor is what it forked
+    ours = Path("/proc/self/cmdline").read_bytes()  # `mgpu launch --launcher torchrun` and its forks are not launchers
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             command = Path(f"/proc/{name}/cmdline").read_bytes()
@@ -113,7 +118,7 @@ def _nobodys(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """A file, or a folder with all that is in it; one of another user's, or a link, stays."""
+    """Remove a file, or a folder with its content, unless it is a link or belongs to another user."""
     with contextlib.suppress(OSError):
         if path.is_symlink() or path.lstat().st_uid != os.getuid():
             return
@@ -124,7 +129,7 @@ def _remove(path: Path) -> None:
 
 
 def _mapped() -> frozenset[str]:
-    """The shared memory that this user's live processes use."""
+    """Return the shared memory files that this user's running processes have mapped."""
     found = set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -135,6 +140,8 @@ def _mapped() -> frozenset[str]:
 
 
 def error_folder(error_file: str) -> str:
-    """The folder that torchrun makes for every run, and removes never (measured torch 2.13), by a rank's error file:
-    …/torchelastic_XXXX/RUN_XXXX/attempt_0/RANK/error.json."""
+    """Return the folder that torchrun creates for every run and never removes (measured with torch 2.13).
+
+    A rank's error file is …/torchelastic_XXXX/RUN_XXXX/attempt_0/RANK/error.json.
+    """
     return str(Path(error_file).parents[3])

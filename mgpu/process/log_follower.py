@@ -1,4 +1,4 @@
-"""What has a run written so far, and what does it still write? Its log is followed through all its parts."""
+"""Follow the log of a run, through all its parts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mgpu.process import run_log
 
 _CHUNK = 1 << 16
 _TAIL_LINES = 100
-_GOES_ON = b"nothing is left out]"  # ends the head of a part that follows on the one before
+_GOES_ON = b"nothing is left out]"  # ends the first line of a part that continues the previous one
 _TAIL_BYTES = 256 << 10  # a progress bar is one long line
 
 
 class Output:
-    """The bytes of a run, in their order.
+    """The output of a run, in order.
 
-    A part of the log begins with a line of mgpu's own; it is passed over where nothing was left out before it.
+    A part of the log begins with a line from mgpu, which is skipped if nothing is missing before it.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._number = -1  # of the part that is read
+        self._number = -1  # of the current part
         self._file: int | None = None
         self._ahead = b""
         self._in_header = False
@@ -30,11 +30,11 @@ class Output:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is any log."""
+        """Whether there is a log."""
         return bool(run_log.parts(self._folder))
 
     def read(self) -> bytes:
-        """What came since; empty when there is nothing new yet."""
+        """Return the new output; empty if there is none yet."""
         if data := self._read():
             self.at_line_start = data.endswith((b"\n", b"\r"))
         return data
@@ -49,13 +49,13 @@ class Output:
             later = [(number(path), path) for path in run_log.parts(self._folder) if number(path) > self._number]
             if not later:
                 return b""
-            if data := self._read_part():  # it came before the next part was begun
+            if data := self._read_part():  # written before the next part was started
                 return data
             if not self._open(*later[0]):
                 return b""
 
     def skip_to_tail(self) -> None:
-        """Begin with the last lines of what is there by now."""
+        """Start with the last lines of the current log."""
         tail = b""
         for path in reversed(run_log.parts(self._folder)):
             data = self._last_of(path, _TAIL_BYTES - len(tail), follow=not tail)
@@ -86,7 +86,7 @@ class Output:
         return True
 
     def _last_of(self, path: Path, most: int, *, follow: bool) -> bytes:
-        """The end of a part; of the last one, what comes later is read from there on."""
+        """Return the end of a part. `follow`: continue reading after it."""
         try:
             start = max(0, path.stat().st_size - most)
             data = file_reading.read_part(path, most=most, start=start)
@@ -100,18 +100,18 @@ class Output:
 
 
 def number(path: Path) -> int:
-    """Which part of the log it is: run.log, run.log.1, run.log.2 …"""
+    """Return the number of a part of the log: run.log, run.log.1, run.log.2, ..."""
     last = path.suffix[1:]
     return int(last) if last.isdigit() else 0
 
 
 def last_lines(data: bytes, most: int, *, whole: bool) -> bytes:
-    """The last lines of a text, and the one that still grows.
+    """Return the last lines of a text, and the incomplete one at its end.
 
-    Where the text was cut (not `whole`), the rest of its first line goes; when there is no other, all before a carriage
-    return, with which a progress bar is drawn anew.
+    If the text was cut (not `whole`), its partial first line is dropped; if it is the only one, everything up to a
+    carriage return, with which progress bars redraw.
     """
-    lines = data.split(b"\n")  # the last one is empty, or still growing
+    lines = data.split(b"\n")  # the last one is empty or incomplete
     if len(lines) > most + 1:
         return b"\n".join(lines[-most - 1 :])
     if whole:

@@ -1,7 +1,7 @@
-"""Which processes belong to a run, and how are they all ended?
+"""Which processes belong to a run, and how are all of them stopped?
 
-The ranks of a launcher sit in sessions of their own, so that no process group holds them. They are found by a variable
-that every one of them inherits.
+The ranks of a launcher have their own sessions, so no process group contains them. They are found by an environment
+variable that all of them inherit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Process:
-    """One live process of a run."""
+    """One running process of a run."""
 
     pid: int
     parent: int
@@ -40,12 +40,12 @@ class Rank(NamedTuple):
     """One training process that a launcher has started."""
 
     pid: int
-    error_file: str | None = None  # in which torchrun wants its exception
+    error_file: str | None = None  # where torchrun expects its exception
     local_rank: int | None = None
 
 
 def of_run(run_id: str) -> list[Process]:
-    """Every live process that carries the run's mark. Other users' processes cannot be read and are not ours."""
+    """Return every running process with the run's mark. Other users' processes cannot be read and are not ours."""
     mark = f"{MARK}={run_id}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -58,14 +58,14 @@ def of_run(run_id: str) -> list[Process]:
             state, parent, *_ = stat_fields(int(name))
             process = Process(int(name), int(parent), _STATES.get(state, state))
         except (OSError, ValueError, IndexError):
-            continue  # it ended meanwhile, or belongs to somebody else
+            continue  # it has exited, or belongs to another user
         if state != "Z":
             found.append(process)
     return found
 
 
 def ranks_under(launcher: int) -> dict[int, Rank]:
-    """The ranks that a launcher has started: the first process below it, on each way down, that is told its rank."""
+    """Return the ranks that a launcher has started: in each branch below it, the first process with a RANK variable."""
     found: dict[int, Rank] = {}
     ahead = _children(launcher)
     while ahead:
@@ -82,7 +82,7 @@ def ranks_under(launcher: int) -> dict[int, Rank]:
 
 
 def alone_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
-    """The training of one process: the launcher itself, or (`starts_it`) what it has started."""
+    """Return the rank of a single-process run: the launcher itself, or its child if `starts_it`."""
     if not starts_it:
         return {0: Rank(launcher)}
     children = _children(launcher)
@@ -106,7 +106,7 @@ def _children(pid: int) -> list[int]:
 
 
 def state_of(pid: int) -> str | None:
-    """running, sleeping, stopped …; None when there is no such process, "ended" for a zombie."""
+    """Return the state: "running", "sleeping", "stopped"; "ended" for a zombie, None if there is no such process."""
     try:
         return _STATES.get(stat_fields(pid)[0])
     except (OSError, ValueError, IndexError):
@@ -114,7 +114,7 @@ def state_of(pid: int) -> str | None:
 
 
 def kernel_wait_of(pid: int) -> str | None:
-    """The function of the kernel in which a process waits, as far as the kernel tells us."""
+    """Return the kernel function in which a process waits, if the kernel reports it."""
     try:
         with open(f"/proc/{pid}/wchan", encoding="utf-8", errors="replace") as file:
             return file.read().strip().strip("0") or None
@@ -123,29 +123,29 @@ def kernel_wait_of(pid: int) -> str | None:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """The fields of proc_pid_stat(5) from the third on: state, parent ... Raises OSError."""
+    """Return the fields of proc_pid_stat(5) from the third on: state, parent, ... Raises OSError."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each; one that is gone does not matter."""
+    """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def signal_main_thread(pid: int, number: signal.Signals) -> None:
-    """Send a signal that no other thread of the process may take; one that is gone does not matter."""
+    """Send a signal to the main thread of a process, if it still exists, and to no other thread."""
     tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # glibc 2.30 and later
     if tgkill is None or tgkill(pid, pid, int(number)) != 0:
         signal_all([pid], number)
 
 
 def end_run(run_id: str, grace_s: float) -> tuple[list[int], list[int]]:
-    """End every process of a run: TERM (and CONT, for stopped ones), after `grace_s` KILL.
+    """Stop every process of a run: TERM (and CONT, for stopped ones), after `grace_s` KILL.
 
-    Returns the pids that were still there when called, and those that are there even after KILL.
+    Returns the pids that were running when called, and those that remain even after KILL.
     """
     there = [process.pid for process in of_run(run_id)]
     if not there:

@@ -1,8 +1,8 @@
-"""What is kept of what a run prints, and of what mgpu itself does meanwhile?
+"""The logs of a run: its output, and the actions of mgpu.
 
-FOLDER/run.log has every byte of the program up to half of the limit; after it come run.log.1, run.log.2 ..., a quarter
-each, of which the last two are kept: the beginning and the end of a long run are there. FOLDER/mgpu.log has mgpu's own
-doings with their times. Only their owner reads them.
+FOLDER/run.log contains the program's output up to half of the limit, then run.log.1, run.log.2, ... a quarter each. The
+last two of these are kept, so the log has the beginning and the end of a long run. FOLDER/mgpu.log has mgpu's actions
+with timestamps. Only the owner can read the files.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mgpu import durations, secrets_masking
 from mgpu.errors import reason
 from mgpu.text import clean
 
-LIMIT_BYTES = 256 << 20  # MGPU_LOG_LIMIT sets another
+LIMIT_BYTES = 256 << 20  # default of MGPU_LOG_LIMIT
 _LEAST_BYTES = 64 << 10
 NAME, NOTES = "run.log", "mgpu.log"
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in its place is no log
-_LINE = 120  # bytes of the line at the head of a part: it is written anew when the part before it goes
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # never block on a pipe
+_LINE = 120  # bytes of the first line of a part, which is rewritten when the part before it is deleted
 
 
 def parts(folder: Path) -> list[Path]:
-    """The files of a run's log, in the order of what was printed."""
+    """Return the files of a run's log, in the order of the output."""
     numbered = sorted(
         (int(found[1]), path)
         for path in folder.glob(f"{NAME}.*")
@@ -37,27 +37,27 @@ def parts(folder: Path) -> list[Path]:
 
 
 def limit() -> int:
-    """How many bytes a log may have."""
+    """Return the maximum size of a log in bytes."""
     wish = os.environ.get("MGPU_LOG_LIMIT", "")
     return max(_LEAST_BYTES, int(wish)) if wish.isdecimal() else LIMIT_BYTES
 
 
 class RunLog:
-    """The log of one run, being written. What cannot be written ends the log, never the run."""
+    """The log of one run, opened for writing. A write error ends the log, never the run."""
 
-    def __init__(self, folder: Path, tell: Callable[[str], None], most: int | None = None) -> None:
-        """Raises OSError when there can be no log."""
-        self._folder, self._tell = folder, tell
+    def __init__(self, folder: Path, notify: Callable[[str], None], most: int | None = None) -> None:
+        """Create the log. `notify` shows a message of mgpu. Raises OSError if the log cannot be created."""
+        self._folder, self._notify = folder, notify
         self._most = limit() if most is None else most
-        self._number = 0  # of the part that is being written
+        self._number = 0  # of the current part
         self._room = self._most // 2
-        self._written = 0  # bytes of the program that were written at all
-        self._starts: dict[int, int] = {}  # with which byte of the program a part begins
+        self._written = 0  # bytes of output in all parts, including deleted ones
+        self._starts: dict[int, int] = {}  # part -> its first byte in the whole output
         self._first_end = 0
         self._file: int | None = _create(folder / NAME)
 
     def write(self, data: memoryview) -> None:
-        """Keep what the program printed."""
+        """Append output of the program."""
         while data and self._file is not None:
             cut = len(data)
             if cut > self._room:
@@ -73,16 +73,16 @@ class RunLog:
             except OSError as error:
                 self.close()
                 why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else reason(error)
-                self._tell(f"the log ends here ({why}); the run goes on")
+                self._notify(f"the log ends here ({why}). The run continues")
 
     def close(self) -> None:
-        """No more is kept."""
+        """Close the log."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _next(self) -> None:
-        """Go on in another part; the last but two goes."""
+        """Start another part and delete the third-last one."""
         self.close()
         if self._number == 0:
             self._first_end = self._written
@@ -103,18 +103,18 @@ class RunLog:
         return self._folder / f"{NAME}.{number}"
 
     def _head(self, number: int, *, dropped: bool = False) -> bytes:
-        """The line at the head of a part, always of the same length."""
+        """Return the first line of a part, padded to a fixed length."""
         if dropped:
             left_out = self._starts[number] - self._first_end
-            text = f"[mgpu: {left_out:,} bytes left out here: the log keeps {self._most:,} (MGPU_LOG_LIMIT)]"
+            text = f"[mgpu: {left_out:,} bytes omitted here: the log is limited to {self._most:,} (MGPU_LOG_LIMIT)]"
         else:
             before = NAME if number == 1 else f"{NAME}.{number - 1}"
-            text = f"[mgpu: {before} goes on here, nothing is left out]"
+            text = f"[mgpu: {before} continues here, nothing is left out]"
         return text.ljust(_LINE - 1).encode("ascii") + b"\n"
 
 
 class Notes:
-    """mgpu.log, being written: one line for each thing that mgpu did."""
+    """mgpu.log, opened for writing: one line for each action of mgpu."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -133,29 +133,29 @@ class Notes:
             self.close()
 
     def close(self) -> None:
-        """No more is written."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
-def open_log(folder: Path, tell: Callable[[str], None]) -> RunLog | None:
-    """The run's log; None, with a word about it, when it cannot be written."""
+def open_log(folder: Path, notify: Callable[[str], None]) -> RunLog | None:
+    """Open the run's log; None, with a message on stderr, if it cannot be written."""
     try:
-        return RunLog(folder, tell)
+        return RunLog(folder, notify)
     except OSError as error:
         from mgpu import messages
 
-        messages.notice(f"no log is kept: {reason(error)}")
+        messages.notice(f"no log is written: {reason(error)}")
         return None
 
 
 def _create(path: Path, how: int = os.O_TRUNC) -> int:
-    """A file that only its owner reads; never through a link. Raises OSError."""
+    """Create a file that only its owner can read, never through a link. Raises OSError."""
     handle = os.open(path, _FLAGS | how, 0o600)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "no regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     os.fchmod(handle, 0o600)
     os.set_blocking(handle, True)
     return handle

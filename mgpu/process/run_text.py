@@ -1,7 +1,7 @@
-"""Runs the program text of its first argument like `python -c`, but with no current folder on sys.path.
+"""Runs the program text in its first argument like `python -c`, but without the current folder on sys.path.
 
-`python -c` puts the current folder first. The text could remove it, but Python 3.13 imports `linecache` before the
-first statement runs, so a `linecache.py` in that folder would be executed. `-P` needs Python 3.11.
+`python -c` puts the current folder first. The text could remove it, but Python 3.13 imports `linecache` before it runs
+the first statement, so a `linecache.py` in that folder would be executed. `-P` needs Python 3.11.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Where does mgpu put files that only the running command needs, and who removes them after a `kill -9`?
+"""Where does mgpu put files that only the running command needs, and how are they removed after a `kill -9`?
 
-Each folder holds a marker file, locked (flock) for as long as its owner lives. The next command that makes a folder
-removes those whose lock is free: `kill -9` and the OOM killer leave nothing for good. A folder without the marker, of
-another user, with other permissions, behind a link, or made before the last boot is never touched.
+Each folder contains a marker file that is locked (flock) while its owner lives. The next command that creates a folder
+removes those whose lock is free, so nothing stays forever after `kill -9` or the OOM killer. A folder without the
+marker, of another user, with other permissions, behind a link, or created before the last boot is never touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _swept = False
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A new folder, 0700, removed at the end of the block. Raises OSError."""
+    """Create a folder (0700) that is removed at the end of the block. Raises OSError."""
     global _swept
     parent = tempfile.gettempdir()
     if not _swept:
@@ -46,9 +46,9 @@ def folder() -> Iterator[Path]:
 
 
 def _mark(path: str) -> int | None:
-    """Put the locked marker into a folder; None where files cannot be locked: then the folder is never swept.
+    """Create the locked marker in a folder; None if files cannot be locked: then the folder is never swept.
 
-    It gets its name after it is locked, so that no other process sees it unlocked.
+    It is renamed after it is locked, so that no other process sees it unlocked.
     """
     boot = _boot()
     if not boot:
@@ -66,8 +66,10 @@ def _mark(path: str) -> int | None:
 
 
 def _boot() -> str:
-    """The id of this boot. On a file system that several machines share, another machine's lock may not be seen
-    here: only folders of this boot are judged by it."""
+    """Return the id of this boot.
+
+    Only folders of this boot are swept: on a shared file system another machine's lock may not be visible here.
+    """
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -76,7 +78,7 @@ def _boot() -> str:
 
 
 def sweep(parent: str) -> None:
-    """Remove the scratch folders of this user whose owner is gone."""
+    """Remove the scratch folders of this user whose owner has exited."""
     until, removed = time.monotonic() + _LONGEST_S, 0
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for count, entry in enumerate(entries):
@@ -88,7 +90,7 @@ def sweep(parent: str) -> None:
 
 
 def _sweep(parent: str, name: str) -> bool:
-    """Remove one folder if it is a scratch folder whose owner is gone. Raises OSError."""
+    """Remove one folder if it is a scratch folder whose owner has exited. Raises OSError."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     place = os.open(os.path.join(parent, name), flags)
     try:
@@ -113,9 +115,9 @@ def _sweep(parent: str, name: str) -> bool:
 
 
 def _remove(parent: str, name: str, place: int | None = None) -> None:
-    """Remove a folder and what is in it, the marker last. Raises OSError.
+    """Remove a folder and its content, the marker last. Raises OSError.
 
-    Everything is removed by its name in an open folder, and no link is followed: nothing outside can be meant.
+    Everything is removed by its name in an open folder and no link is followed, so nothing outside can be removed.
     """
     if place is None:
         place = os.open(os.path.join(parent, name), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

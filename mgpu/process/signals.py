@@ -1,8 +1,8 @@
-"""What does mgpu do when it is asked to stop, by a scheduler, a closed terminal or a key?
+"""What does mgpu do when a scheduler, a closed terminal or a key stops it?
 
-TERM, HUP and QUIT raise `Stopped` in the main thread, INT raises KeyboardInterrupt as in every Python program. So each
-`with` and `finally` on the way out does its part: children are killed, scratch folders removed, locks released. The
-exit code is 128 + the signal's number. A signal that was ignored when mgpu started (nohup) stays ignored.
+TERM, HUP and QUIT raise `Stopped` in the main thread, INT raises KeyboardInterrupt as in every Python program. All
+`with` and `finally` blocks run: children are killed, scratch folders removed, locks released. The exit code is 128 +
+the signal's number. A signal that was ignored when mgpu started (nohup) stays ignored.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-# The same request again: timeout(1) signals the process and then its group, a shell that loses its terminal hangs up on
-# its jobs after the kernel did. Later than this a signal interrupts the clean-up too.
+# A repeated signal within this time is the same request: timeout(1) signals the process and then its group; when a
+# terminal closes, the kernel and then the shell send SIGHUP. A later signal also interrupts the clean-up.
 _AGAIN_S = 2.0
 
 Handler = Callable[[int, FrameType | None], object]
@@ -24,7 +24,7 @@ _last: tuple[int, float] | None = None  # the signal that stops mgpu, and when i
 
 
 class Stopped(SystemExit):
-    """A signal asked mgpu to stop."""
+    """Raised when a signal stops mgpu."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -32,14 +32,14 @@ class Stopped(SystemExit):
 
 
 def leave_in_order() -> None:
-    """From now on stop by an exception, so that whatever is open is closed."""
+    """From now on, raise `Stopped` on a signal, so that everything is cleaned up."""
     for number in STOPPING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
 
 
 def exit_code() -> int:
-    """The exit code of a command that was interrupted: of the signal that stopped it, else of Ctrl-C."""
+    """Return the exit code of an interrupted command: for the signal that stopped it, or for Ctrl-C."""
     return 128 + (_last[0] if _last else signal.SIGINT)
 
 
@@ -55,7 +55,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def handling(
     handlers: Mapping[signal.Signals, Handler], *, even_ignored: Collection[signal.Signals] = ()
 ) -> Iterator[None]:
-    """Handle signals otherwise inside the block; those that are ignored stay so, except `even_ignored`."""
+    """Install signal handlers inside the block; ignored signals stay ignored, except `even_ignored`."""
     ignored = {n for n in handlers if n not in even_ignored and signal.getsignal(n) == signal.SIG_IGN}
     asked = {number: handler for number, handler in handlers.items() if number not in ignored}
     old = {number: signal.signal(number, handler) for number, handler in asked.items()}
@@ -68,8 +68,10 @@ def handling(
 
 @contextlib.contextmanager
 def once() -> Iterator[None]:
-    """Stop by an exception at the first signal or Ctrl-C; later ones do not interrupt the clean-up, which has time
-    limits of its own."""
+    """Raise an exception on the first signal or Ctrl-C; later ones do not interrupt the clean-up.
+
+    The clean-up must have its own time limits.
+    """
     numbers = (signal.SIGINT, *STOPPING)
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""How do a program's bytes reach whoever reads mgpu: unchanged, at once, and without ever making mgpu wait?"""
+"""Passes a program's output on to the reader of mgpu: unchanged, immediately, and without ever blocking mgpu."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ import stat
 from mgpu.errors import reason
 
 _BUFFER_BYTES = 256 << 10
-# A pipe this large lets the program run ahead (Linux's own limit for users). Read in pieces of the usual 64 KiB,
-# 100 MB take twice as long as without mgpu (measured 2026-11, 2 cores).
+# A pipe of this size lets the program run ahead (Linux's default limit for users). With the usual 64 KiB, 100 MB take
+# twice as long as without mgpu (measured 2026-11, 2 cores).
 _PIPE_BYTES = 1 << 20
-_OTHER_SCREEN = b"\x1b[?1049"  # h: a full-screen program takes the terminal, l: gives it back
-_GONE = (errno.EPIPE, errno.EIO, errno.ENXIO)  # nobody reads any more: a pipe or a terminal that was closed
+_OTHER_SCREEN = b"\x1b[?1049"  # h: a full-screen program enters the alternate screen, l: leaves it
+_GONE = (errno.EPIPE, errno.EIO, errno.ENXIO)  # no reader: the pipe or terminal was closed
 
 
 class Stream:
-    """What comes from the program by `source`, and where it goes."""
+    """The program's output, from the descriptor `source` to the descriptor `target`."""
 
     def __init__(self, source: int, target: int) -> None:
         self.source = source
         self.name = "stderr" if target == 2 else "stdout"
         self.to_terminal = os.isatty(target) if _is_open(target) else False
-        self.target: int | None = _without_waiting(target) if _is_open(target) else None  # None: nobody reads any more
+        self.target: int | None = _without_waiting(target) if _is_open(target) else None  # None: no reader
         self.ended = False
-        self._rest: int | None = None  # bytes that are still read; None: all that comes
-        self.lost = ""  # why what was printed could not be written, though somebody wanted it: a full disk
-        self.left = memoryview(b"")  # read, and not yet taken by the reader
+        self._rest: int | None = None  # bytes still to read; None: no limit
+        self.lost = ""  # why output could not be written although there is a reader: a full disk
+        self.left = memoryview(b"")  # read from the program, but not yet accepted by the reader
         self.at_line_start = True
         self.full_screen = False
-        self.buffer = bytearray(_BUFFER_BYTES)  # what `read` has found
+        self.buffer = bytearray(_BUFFER_BYTES)  # filled by `read`
         self._view = memoryview(self.buffer)
         os.set_blocking(source, False)
         for end in (source, self.target):
             if end is not None:
-                with contextlib.suppress(OSError):  # no pipe, or the user has used up what pipes he may have
+                with contextlib.suppress(OSError):  # not a pipe, or the user's limit for pipes is reached
                     fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     @property
     def waits(self) -> bool:
-        """Whether the reader has to take something first."""
+        """Whether the reader has not accepted all output yet."""
         return bool(self.left)
 
     def read(self) -> int:
-        """Take what is there now into the buffer; how many bytes there were."""
+        """Read the available output into the buffer and return its size in bytes."""
         size, most = 0, _BUFFER_BYTES if self._rest is None else min(_BUFFER_BYTES, self._rest)
         while size < most:
             try:
                 got = os.readv(self.source, [self._view[size:most]])
             except BlockingIOError:
                 break
-            except OSError:  # EIO: the last process has closed the pseudo-terminal
+            except OSError:  # EIO: the last process closed the pseudo-terminal
                 got = 0
             if not got:
                 self.ended = True
@@ -73,24 +73,24 @@ class Stream:
         return size
 
     def write(self) -> None:
-        """Hand on what the reader takes now."""
+        """Write what the reader accepts now."""
         while self.left and self.target is not None:
             try:
                 self.left = self.left[os.write(self.target, self.left) :]
             except BlockingIOError:
                 return
-            except OSError as error:  # our reader went away, or the disk is full: the training goes on
+            except OSError as error:  # the reader is gone, or the disk is full: the training continues
                 if error.errno not in _GONE:
                     self.lost = reason(error)
                 self.give_up()
 
     def finish(self) -> None:
-        """Read what is there, a pipe full at most, and nothing that comes after it."""
+        """Read only what is available now, at most a full pipe."""
         if self._rest is None:
             self._rest = _PIPE_BYTES
 
     def give_up(self) -> None:
-        """Nobody reads any more."""
+        """Drop the reader."""
         self.target, self.left = None, memoryview(b"")
 
 
@@ -103,9 +103,11 @@ def _is_open(number: int) -> bool:
 
 
 def _without_waiting(number: int) -> int:
-    """The same pipe or terminal, opened once more so that writing never waits: to set that on the stream itself would
-    change it for every other program that has it. What cannot be opened again (a socket, another user's terminal) is
-    written as it is."""
+    """Open the same pipe or terminal again, so that writing never blocks.
+
+    Making the stream itself non-blocking would change it for every other program that uses it. If it cannot be opened
+    again (a socket, another user's terminal), the original is used.
+    """
     mode = os.fstat(number).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         with contextlib.suppress(OSError):

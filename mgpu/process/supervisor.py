@@ -1,9 +1,9 @@
-"""How does the launcher run under mgpu without noticing it?
+"""How does the launcher run under mgpu as if it were started directly?
 
-Its bytes reach the terminal untouched, through a pseudo-terminal when there was one and through pipes when not; a copy
-goes to the log. Signals are forwarded, keys go through the pseudo-terminal's own line discipline. Whatever is left of
-the run when the launcher has ended is ended too. Nothing here ever waits for a reader: what has to be looked at while
-the program runs (a time limit, the GPUs) is called at least twice a second.
+Its output reaches the terminal unchanged, through a pseudo-terminal if there is one, else through pipes; a copy goes to
+the log. Signals are forwarded, keys go through the pseudo-terminal's own line discipline. When the launcher exits, the
+remaining processes of the run are stopped too. Nothing here ever blocks on a reader; callbacks (a time limit, the GPUs)
+are called at least twice a second while the program runs.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from mgpu.text import clean
 
 _TO_LAUNCHER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _TO_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
-# After a second Ctrl-C or signal nobody is asked any more. torchrun itself waits 30 s for its ranks.
+# A second Ctrl-C or signal kills the run without waiting. torchrun itself waits 30 s for its ranks.
 _FORCE_AFTER = 2
-# The same signal again this soon is the same wish: timeout(1) signals the process and then its group, a shell that
-# loses its terminal hangs up on its jobs after the kernel did.
+# A repeated signal within this time is the same request: timeout(1) signals the process and then its group; when a
+# terminal closes, the kernel and then the shell send SIGHUP.
 _SAME_S = 0.2
-_FORCED_S = 1.0  # from TERM to KILL, then
+_FORCED_S = 1.0  # from TERM to KILL in that case
 _GRACE_S = 5.0
-_STOP_S = 35.0  # for a launcher that mgpu asks to end: torchrun waits 30 s, then kills its ranks
+_STOP_S = 35.0  # for a launcher stopped by mgpu: torchrun waits 30 s, then kills its ranks
 _TICK_S = 0.5
-_SOON_S = 0.1  # until the ranks are there
+_SOON_S = 0.1  # polling interval until the ranks have started
 _SOON_FOR_S = 30.0
-_LAST_S = 0.05  # what comes later than this after the end comes from a process that was left behind
-_READ_ON_S = 1.0  # … and who prints without a pause is not listened to for longer before it is ended
-_READ_OUT_S = 5.0  # … nor who cannot be found and ended, after that
-_SAY_S = 3.0  # a progress bar never ends its line: then a line is broken for what mgpu has to say
+_LAST_S = 0.05  # output that arrives later than this after the end is from a leftover process
+_READ_ON_S = 1.0  # … and constant output is read for at most this long before that process is killed
+_READ_OUT_S = 5.0  # … and after that, if the process cannot be found and killed
+_SAY_S = 3.0  # after this time a message of mgpu interrupts a line, because a progress bar never ends its line
 
 
 @dataclass
 class Ended:
     """How the launcher ended."""
 
-    returncode: int  # as subprocess tells it: negative for a signal
-    table: bytes  # the launcher's last table of failed ranks; empty when there was none
-    tail: bytes  # the last of what was printed
-    signalled: int | None  # the last signal by which mgpu was asked to stop it
+    returncode: int  # as in subprocess: negative for a signal
+    table: bytes  # the launcher's last table of failed ranks; empty if there was none
+    tail: bytes  # the end of the output
+    signalled: int | None  # the last signal that mgpu received to stop the run
     timed_out: bool  # --timeout
-    left_over: tuple[int, ...]  # processes that had to be ended afterwards
-    stuck: tuple[int, ...]  # … and could not be
+    left_over: tuple[int, ...]  # processes that had to be stopped afterwards
+    stuck: tuple[int, ...]  # … and could not be killed
     ranks: dict[int, processes.Rank] = field(default_factory=dict)  # as last seen
-    error_files: frozenset[str] = frozenset()  # of every rank there ever was
+    error_files: frozenset[str] = frozenset()  # of all ranks that ever existed
     seconds: float = 0.0
     at_line_start: bool = True  # of the terminal
-    lost: tuple[str, ...] = ()  # "stdout: the disk is full": what was not handed on to its end
+    lost: tuple[str, ...] = ()  # streams that were not written completely: "stdout: the disk is full"
 
     @property
     def printed(self) -> bytes:
-        """What tells the exit code: the table, and what was said last."""
+        """Return the output that shows the exit code: the table, or the end of the output."""
         return self.table or self.tail
 
 
@@ -83,7 +83,7 @@ class Supervisor:
         note: Callable[[str], None] = lambda text: None,
         before_signal: Tick = lambda supervisor: None,
     ) -> None:
-        """`before_signal` is called before the launcher hears of a signal, or of Ctrl-C."""
+        """`before_signal` is called before the launcher gets a signal or Ctrl-C."""
         self.command, self.log, self.note = command, log, note
         self._before_signal = before_signal
         self.launcher: subprocess.Popen[bytes] | None = None
@@ -96,13 +96,13 @@ class Supervisor:
         self._error_files: set[str] = set()
         self._streams: list[Stream] = []
         self._terminal: Terminal | None = None
-        self._keys = b""  # typed, and not yet taken by the program
+        self._keys = b""  # typed, but not yet read by the program
         self._keys_ended = False
         self._guard: guard.Guard | None = None
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
         self._pidfd: int | None = None
-        self._asked = 0  # how often mgpu was asked to end the run
+        self._asked = 0  # how often mgpu was asked to stop the run
         self._asked_at = float("-inf")
         self._stop_by = float("inf")
         self._forced = False
@@ -112,16 +112,16 @@ class Supervisor:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Return the seconds since the start."""
         return time.monotonic() - self.started
 
     def run(self) -> Ended:
-        """Start, watch, clean up. Raises MgpuError when the launcher cannot be started (126, 127)."""
+        """Start, watch, clean up. Raises MgpuError (126, 127) if the launcher cannot be started."""
         shown = next((number for number in (1, 2) if is_terminal(number)), None)
         try:
             self._terminal = Terminal(shown) if shown is not None else None
-        except OSError as error:  # a container without /dev/pts, or none left
-            self.note(f"no pseudo-terminal, pipes in its place: {reason(error)}")
+        except OSError as error:  # a container without /dev/pts, or the limit is reached
+            self.note(f"no pseudo-terminal, using pipes: {reason(error)}")
         keys = self._terminal.before if self._terminal and self._terminal.takes_keys else None
         try:
             with guard.over(self.command.run_id, keys) as self._guard, self._signals():
@@ -133,7 +133,7 @@ class Supervisor:
         finally:
             if self._terminal is not None:
                 self._terminal.as_before()
-        self.note(f"the launcher ended with {launcher.returncode} after {self.seconds:.1f} s")
+        self.note(f"the launcher exited with {launcher.returncode} after {self.seconds:.1f} s")
         return Ended(
             launcher.returncode,
             self._tables.last,
@@ -149,17 +149,17 @@ class Supervisor:
             tuple(f"{stream.name}: {stream.lost}" for stream in self._streams if stream.lost),
         )
 
-    # What others may do with a run
+    # Called from outside
 
     def say(self, text: str) -> None:
-        """A line of mgpu's own amid what the program prints, where a person sees it; it is noted in any case."""
-        self.note(f"said: {text}")
+        """Note a message, and print it between the program's output if stderr is a terminal."""
+        self.note(f"message: {text}")
         if is_terminal(2):
             line = "".join(letter if letter.isprintable() else " " for letter in text)
             self._to_say.append((time.monotonic(), line))
 
     def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
-        """Ask the launcher to end; who does not end in time is ended."""
+        """Signal the launcher to stop; after a time limit the whole run is killed."""
         self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
         self._stop_by = min(self._stop_by, time.monotonic() + _STOP_S)
         self._before_signal(self)
@@ -168,7 +168,7 @@ class Supervisor:
     # The start
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """The launcher in a session of its own; a terminal for what is one here, pipes for the others."""
+        """Start the launcher in its own session, with the pseudo-terminal or pipes as its streams."""
         terminal = self._terminal
         inner = terminal.inner if terminal is not None else None
         keys = terminal is not None and terminal.takes_keys
@@ -210,7 +210,7 @@ class Supervisor:
     # While it runs
 
     def _turn(self, wait_s: float) -> bool:
-        """Wait for something to come or to be taken, and hand it on; False when nothing moved."""
+        """Wait for input, output or a ready reader, and pass the data on; False if there was none."""
         self._register()
         moved = False
         ready = {number for number, _ in self._poll.poll(int(wait_s * 1000))}
@@ -229,7 +229,7 @@ class Supervisor:
         return moved
 
     def _register(self) -> None:
-        """What is waited for now: never for more of what the reader does not take."""
+        """Register the descriptors to poll; a stream with a slow reader is not read further."""
         wanted: dict[int, int] = {}
         for stream in self._streams:
             if stream.waits and stream.target is not None:
@@ -259,14 +259,14 @@ class Supervisor:
             return
         data = memoryview(stream.buffer)[:size]
         if self._terminal is not None and stream.source == self._terminal.outer:
-            data = memoryview(bytes(data).replace(b"\r\n", b"\n"))  # as the program wrote it
+            data = memoryview(bytes(data).replace(b"\r\n", b"\n"))  # as written by the program
         self.log.write(data)
 
     def _look(self) -> None:
-        """What is done now and then: at once when somebody insists on the end."""
+        """Run the periodic tasks, and kill the run after a second request to stop."""
         now = time.monotonic()
         if self._asked >= _FORCE_AFTER or now > self._stop_by:
-            self.note("what is left of the run is ended")
+            self.note("killing the remaining processes of the run")
             self._asked, self._stop_by, self._forced = 1, float("inf"), True
             processes.end_run(self.command.run_id, _FORCED_S)
         if now < self._next_tick and self.ranks:
@@ -276,19 +276,19 @@ class Supervisor:
             return
         self._next_tick = now + _TICK_S
         if self._guard is not None and not self._guard.look():
-            self.note("the guard was killed: there is another one")
+            self.note("the guard was killed: started another one")
         self._take_keys()
         for tick in tuple(self._ticks):
             try:
                 tick(self)
-            except Exception as error:  # a bug of mgpu's own; the training has nothing to do with it
+            except Exception as error:  # a bug in mgpu must not affect the training
                 self.note(f"a bug in mgpu: {reason(error)}")
                 self._ticks.remove(tick)
                 if os.environ.get("MGPU_DEBUG"):
                     raise
 
     def _find_ranks(self) -> dict[int, processes.Rank]:
-        """The ranks that are there now; those of before are remembered."""
+        """Return the current ranks, and add them to those seen so far."""
         launcher = self.launcher
         if launcher is None or launcher.returncode is not None:
             return {}
@@ -304,7 +304,7 @@ class Supervisor:
         return found
 
     def _speak(self, *, at_once: bool = False) -> None:
-        """Say what there is to say, where it breaks no line of the program's."""
+        """Print the pending messages when no line of the program is interrupted."""
         shown = [stream for stream in self._streams if stream.to_terminal]
         between = all(stream.at_line_start for stream in shown)
         if not at_once:
@@ -321,13 +321,13 @@ class Supervisor:
     # The end
 
     def _end(self) -> tuple[list[int], list[int]]:
-        """The last that was printed, and the end of every process that is left."""
+        """Pass on the last output and stop the remaining processes. Returns those, and those that cannot be killed."""
         asked = self._asked
         self._read_on(asked)
         left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
         self._read_out(asked)
         if left:
-            self.note(f"ended what was left behind: {' '.join(map(str, left))}")
+            self.note(f"stopped leftover processes: {' '.join(map(str, left))}")
         if self._to_say:
             self._speak(at_once=True)
         if self._pidfd is not None:
@@ -335,7 +335,7 @@ class Supervisor:
         return left, stuck
 
     def _read_on(self, asked: int) -> None:
-        """Hand on what was printed last, before what is left is ended: that may print for ever."""
+        """Pass on the last output before leftover processes are stopped: those may print indefinitely."""
         until = time.monotonic() + _READ_ON_S
         while self._is_unread() and time.monotonic() < until:
             moved = self._turn(_LAST_S)
@@ -345,7 +345,7 @@ class Supervisor:
                 return
 
     def _read_out(self, asked: int) -> None:
-        """Hand on all that is there, however slow the reader; who was not found may hold the pipes open, and print."""
+        """Pass on all remaining output, even to a slow reader. An unknown process may keep the pipes open and print."""
         begun = time.monotonic()
         while self._is_unread():
             moved = self._turn(_LAST_S)
@@ -366,7 +366,7 @@ class Supervisor:
         return self._asked > asked or self._forced
 
     def _give_up(self) -> None:
-        """Wait for no reader any more."""
+        """Drop readers that have not accepted all output."""
         for stream in self._streams:
             if stream.waits:
                 stream.give_up()
@@ -374,7 +374,7 @@ class Supervisor:
     # Signals and keys
 
     def _signals(self) -> contextlib.AbstractContextManager[None]:
-        """INT, TERM, HUP, QUIT go to the launcher's process group, USR1 and USR2 to the ranks; TSTP stops the run."""
+        """Forward INT, TERM, HUP, QUIT to the launcher's process group, USR1 and USR2 to the ranks; suspend on TSTP."""
         handlers: dict[signal.Signals, signals.Handler] = {
             **dict.fromkeys(_TO_LAUNCHER, self._on_end),
             **dict.fromkeys(_TO_RANKS, self._on_user),
@@ -388,11 +388,11 @@ class Supervisor:
 
     def _on_end(self, number: int, frame: FrameType | None = None) -> None:
         if self._is_asked(number):
-            self.note(f"{signal.Signals(number).name} came, and goes to the launcher")
+            self.note(f"received {signal.Signals(number).name}, forwarding it to the launcher")
             self._signal_launcher(number)
 
     def _is_asked(self, number: int) -> bool:
-        """Count a wish for the end; False when it is the same that came just now."""
+        """Count a request to stop; False if it repeats the previous one."""
         now = time.monotonic()
         same = number == self.signalled and (now - self._asked_at < _SAME_S or number == signal.SIGHUP)
         self._asked_at = now
@@ -406,7 +406,7 @@ class Supervisor:
 
     def _on_user(self, number: int, frame: FrameType | None) -> None:
         ranks = [rank.pid for rank in self._find_ranks().values()]
-        self.note(f"{signal.Signals(number).name} came, and goes to the ranks: {' '.join(map(str, ranks))}")
+        self.note(f"received {signal.Signals(number).name}, forwarding it to the ranks: {' '.join(map(str, ranks))}")
         processes.signal_all(ranks, signal.Signals(number))
 
     def _on_resize(self, number: int, frame: FrameType | None) -> None:
@@ -421,7 +421,7 @@ class Supervisor:
                 os.killpg(self.launcher.pid, number)
 
     def _pass_keys(self, are_there: bool) -> None:
-        """Hand what was typed on to the program."""
+        """Pass typed keys on to the program."""
         terminal = self._terminal
         if terminal is None or not terminal.is_raw:
             return
@@ -436,7 +436,7 @@ class Supervisor:
                 self._suspend(of_group=True)
                 return
             if meant is not None and self._is_asked(meant):
-                self.note(f"{signal.Signals(meant).name} was typed")
+                self.note(f"{signal.Signals(meant).name} from the keyboard")
             self._keys = typed
         if self._keys:
             with contextlib.suppress(BlockingIOError):
@@ -445,10 +445,10 @@ class Supervisor:
                 except OSError as error:
                     if isinstance(error, BlockingIOError):
                         raise
-                    self._keys = b""  # nobody reads them any more
+                    self._keys = b""  # no reader
 
     def _take_keys(self) -> None:
-        """A job that was brought to the foreground gets the keys."""
+        """Start reading keys if the job was brought to the foreground."""
         if self._terminal is not None and self._terminal.takes_keys and not self._terminal.is_raw and in_front():
             self._raw(self._terminal)
             self._terminal.resize()
@@ -459,16 +459,16 @@ class Supervisor:
         terminal.raw()
 
     def _suspend(self, *, of_group: bool) -> None:
-        """Ctrl-Z: the run's processes stop, then mgpu does. A launcher that leads a session of its own would not."""
-        self.note("stopped")
+        """Handle Ctrl-Z: stop the run's processes, then mgpu. The launcher has its own session and is not stopped."""
+        self.note("suspended")
         self._suspended = True
-        for _ in range(2):  # what was started meanwhile
+        for _ in range(2):  # twice, to catch processes started meanwhile
             processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGSTOP)
         if self._terminal is not None:
             self._terminal.as_before()
             if self._guard is not None:
                 self._guard.is_raw(False)
-        if of_group:  # as the terminal does it; ignored where there is no shell that could go on with it
+        if of_group:  # like the terminal does; ignored if there is no shell to resume it
             handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             os.kill(0, signal.SIGTSTP)
             signal.signal(signal.SIGTSTP, handler)
@@ -477,11 +477,11 @@ class Supervisor:
         self._resume()
 
     def _resume(self) -> None:
-        """`fg`, `bg`, or SIGCONT."""
+        """Handle `fg`, `bg`, or SIGCONT."""
         self._take_keys()
         if self._suspended:
             self._suspended = False
-            self.note("goes on")
+            self.note("resumed")
             processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGCONT)
 
 
@@ -494,8 +494,7 @@ def _stdin_is_open() -> bool:
 
 
 def open_missing() -> None:
-    """Streams that were closed when mgpu was started are /dev/null: else the next file that is opened takes the place
-    of one."""
+    """Open /dev/null for closed standard streams, so that the next opened file does not become one."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)

@@ -1,8 +1,7 @@
-"""How does a program get a terminal of its own that looks and behaves as the one mgpu was started from?
+"""How does a program get its own terminal that behaves like the one mgpu was started from?
 
-A pseudo-terminal of the same size and with the same settings stands in for those of stdin, stdout and stderr that are a
-terminal. Keys go through its line discipline: whatever the program makes of Ctrl-C or of a prompt without echo, it
-makes of it here too.
+A pseudo-terminal of the same size and with the same settings replaces those of stdin, stdout and stderr that are a
+terminal. Keys go through its line discipline, so Ctrl-C and prompts without echo work as usual.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import termios
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-_LFLAG, _CC = 3, 6  # places in what tcgetattr gives
+_LFLAG, _CC = 3, 6  # indices in the result of tcgetattr
 _OFLAG = 1
 
 
 def is_terminal(number: int) -> bool:
-    """Whether a stream is a terminal; one that is closed is none."""
+    """Whether a stream is a terminal; False if it is closed."""
     try:
         return os.isatty(number)
     except OSError:
@@ -29,7 +28,7 @@ def is_terminal(number: int) -> bool:
 
 
 def in_front() -> bool:
-    """Whether this is the foreground job of the terminal on stdin: a background job may not touch it."""
+    """Whether this is the foreground job of stdin's terminal: a background job may not change it."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
@@ -40,9 +39,9 @@ class Terminal:
     """The pseudo-terminal of a run, and the real one behind mgpu's own streams."""
 
     def __init__(self, shown_on: int) -> None:
-        """`shown_on`: the stream of ours that is a terminal and shows what the program writes."""
+        """`shown_on`: the stream of mgpu that is a terminal and shows the program's output."""
         self.shown_on = shown_on
-        # Without stdout a pipe follows, whose reader (less) takes the keys itself.
+        # If stdout is a pipe, its reader (less) reads the keys itself.
         self.takes_keys = is_terminal(0) and is_terminal(1)
         self.before: list[Any] | None = _settings(0 if self.takes_keys else shown_on)
         self.outer, self.inner = os.openpty()
@@ -51,23 +50,23 @@ class Terminal:
         if self.before is not None:
             ours = termios.tcgetattr(self.inner)
             wanted = [*self.before[:2], ours[2], self.before[_LFLAG], *ours[4:6], self.before[_CC]]
-            wanted[_OFLAG] &= ~termios.OPOST  # the real one makes \r\n of \n, until `raw`
+            wanted[_OFLAG] &= ~termios.OPOST  # the real terminal converts \n to \r\n, until `raw`
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self.inner, termios.TCSANOW, wanted)
         self.resize()
 
     def become_its_own(self) -> None:
-        """In the child, a session leader: this is its controlling terminal."""
+        """Make it the controlling terminal; runs in the child, a session leader."""
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def resize(self) -> None:
-        """The size of the real one; the kernel tells the program."""
+        """Set the size of the real terminal; the kernel signals the program."""
         with contextlib.suppress(OSError):
             size = fcntl.ioctl(self.shown_on, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
             fcntl.ioctl(self.outer, termios.TIOCSWINSZ, size)
 
     def means(self, typed: bytes) -> int | None:
-        """The signal that typed keys make of the program's terminal as it is set now: none while it is raw."""
+        """Return the signal that the program's terminal generates for typed keys; None while it is raw."""
         settings = _settings(self.outer)
         if settings is None or not settings[_LFLAG] & termios.ISIG:
             return None
@@ -83,7 +82,7 @@ class Terminal:
         return None
 
     def raw(self) -> None:
-        """Every key reaches the program, Ctrl-C included, and it is the program's terminal that processes output."""
+        """Pass every key to the program, including Ctrl-C, and let the program's terminal process the output."""
         if self.before is None or self.is_raw:
             return
         wanted = [*self.before[:6], list(self.before[_CC])]
@@ -93,7 +92,7 @@ class Terminal:
         self._process(self._processes)
 
     def as_before(self) -> None:
-        """The real one as it was found; it processes output again."""
+        """Restore the real terminal; it processes the output again."""
         if self.before is not None and self.is_raw:
             settings = _settings(self.outer)
             self._processes = settings is not None and bool(settings[_OFLAG] & termios.OPOST)
@@ -102,7 +101,7 @@ class Terminal:
         self.is_raw = False
 
     def _process(self, yes: bool) -> None:
-        """Whether the program's terminal makes \\r\\n of \\n."""
+        r"""Set whether the program's terminal converts \n to \r\n."""
         settings = _settings(self.outer)
         if settings is not None:
             settings[_OFLAG] = settings[_OFLAG] | termios.OPOST if yes else settings[_OFLAG] & ~termios.OPOST
@@ -111,7 +110,7 @@ class Terminal:
 
 
 def _make_raw(settings: list[Any]) -> None:
-    """As tty.setraw."""
+    """Change the settings like tty.setraw."""
     settings[_OFLAG] &= ~termios.OPOST
     settings[0] &= ~(termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON)
     settings[_LFLAG] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
@@ -126,7 +125,7 @@ def _settings(number: int) -> list[Any] | None:
 
 
 def _set(settings: list[Any]) -> None:
-    """Also when the terminal has been given to another job meanwhile, which would stop this process."""
+    """Apply settings even if another job owns the terminal by now, which would normally stop this process."""
     with _unstopped(), contextlib.suppress(OSError, termios.error):
         termios.tcsetattr(0, termios.TCSANOW, settings)
 

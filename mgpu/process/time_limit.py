@@ -1,4 +1,4 @@
-"""When is a training ended because its time is up? `--timeout`."""
+"""When is a training run stopped because of `--timeout`?"""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def tick(seconds: float) -> Callable[[Supervisor], None]:
-    """What the supervisor calls while the launcher lives: after `seconds` it asks the launcher to end, once."""
+    """Return a callback for the supervisor that stops the launcher once after `seconds`."""
 
-    def ask(supervisor: Supervisor) -> None:
+    def stop_if_late(supervisor: Supervisor) -> None:
         if not supervisor.timed_out and time.monotonic() - supervisor.started >= seconds:
             supervisor.timed_out = True
-            supervisor.stop(signal.SIGTERM, f"--timeout {seconds:g} s ran out")
+            supervisor.stop(signal.SIGTERM, f"--timeout {seconds:g} s reached")
 
-    return ask
+    return stop_if_late

@@ -1,1 +1,1 @@
-"""`mgpu smoke-test`: proves with real collectives and real training steps that the ranks train together."""
+"""`mgpu smoke-test`: proves with real collectives and training steps that the ranks train together."""

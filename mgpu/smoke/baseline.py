@@ -1,4 +1,4 @@
-"""Which earlier result is this one compared with?"""
+"""Which earlier result is the new one compared with?"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SCHEMA = "mgpu.smoke/"
 _LARGEST = 16 << 20  # bytes; a smoke test of 1,000 ranks leaves about 6 MiB
 
 
-def of(path: str, snapshot: Snapshot) -> Baseline | None:
-    """The result at `path` (--baseline); without one, what the last pass on these GPUs left in its stamp.
+def load(path: str, snapshot: Snapshot) -> Baseline | None:
+    """Return the result at `path` (--baseline), or by default the recorded last pass on these GPUs.
 
-    Raises MgpuError (2) for a file that is no result of a smoke test.
+    Raises MgpuError (2) if the file is not a smoke test result.
     """
     if path:
         return _read(path, snapshot)
@@ -34,15 +34,15 @@ def _read(path: str, snapshot: Snapshot) -> Baseline:
     try:
         document = json_of(file_reading.read(file, most=_LARGEST))
     except OSError as error:
-        raise MgpuError(f"--baseline {file}: cannot read it: {reason(error)}", USAGE) from None
+        raise MgpuError(f"--baseline {file}: cannot read the file: {reason(error)}", USAGE) from None
     except Malformed as error:
         at = f" (line {error.line}, column {error.column})" if error.line else ""
-        raise _refused(file, f"{error}{at}") from None
+        raise _invalid(file, f"{error}{at}") from None
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith(SCHEMA):
-        raise _refused(file, "it is no result of a smoke test")
+        raise _invalid(file, "not a smoke test result")
     ranks = document.get("ranks")
     if not isinstance(ranks, list) or not all(isinstance(rank, dict) for rank in ranks):
-        raise _refused(file, "ranks: expected a list of objects")
+        raise _invalid(file, "ranks: expected a list of objects")
     taken = document.get("time") or document.get("taken")
     return Baseline(
         path=str(file),
@@ -54,36 +54,36 @@ def _read(path: str, snapshot: Snapshot) -> Baseline:
     )
 
 
-def _refused(file: Path, why: str) -> MgpuError:
+def _invalid(file: Path, why: str) -> MgpuError:
     return MgpuError(
-        f"--baseline {file}: {why}\nGive the smoke.json of an earlier run, e.g. runs/smoke-<time>/smoke.json", USAGE
+        f"--baseline {file}: {why}\nUse the smoke.json of an earlier run, e.g. runs/smoke-<time>/smoke.json", USAGE
     )
 
 
 def _rows(kind: type[Row], document: dict[str, Any], key: str, file: Path) -> tuple[Row, ...]:
-    """Measured rows; none in a result of the quick level, or of a run that failed before."""
+    """Return the measured rows; empty for the quick level and for runs that failed earlier."""
     rows = document.get(key) or []
     if not isinstance(rows, list):
-        raise _refused(file, f"{key}: expected a list")
+        raise _invalid(file, f"{key}: expected a list")
     try:
         return tuple(decode(kind, row, f"{key}[{number}]") for number, row in enumerate(rows))
     except BadSnapshot as error:
-        raise _refused(file, str(error)) from None
+        raise _invalid(file, str(error)) from None
 
 
 def _figures(ranks: list[dict[str, Any]], file: Path) -> dict[str, dict[str, float]]:
-    """rank -> figures."""
+    """Return the measured numbers of each rank."""
     found: dict[str, dict[str, float]] = {}
     for number, rank in enumerate(ranks):
         measured = rank.get("measured") or {}
         if not isinstance(measured, dict) or not all(isinstance(value, int | float) for value in measured.values()):
-            raise _refused(file, f"ranks[{number}].measured: expected an object of numbers")
+            raise _invalid(file, f"ranks[{number}].measured: expected an object of numbers")
         found[str(rank.get("rank", number))] = {name: float(value) for name, value in measured.items()}
     return found
 
 
 def _same_gpus(ranks: list[dict[str, Any]], snapshot: Snapshot) -> bool | None:
-    """Whether its ranks ran on GPUs that a run here would see; None where either does not say."""
+    """Whether its ranks ran on GPUs that are visible here; None if either is unknown."""
     named = [rank.get("gpu") for rank in ranks]
     then = {name for name in named if isinstance(name, str)}
     if len(then) < len(set(map(str, named))) or not then or not snapshot.gpus or snapshot.visible is None:

@@ -1,4 +1,4 @@
-"""Which config is tested, on which ranks, and what are the ranks to do with it?"""
+"""Which config is tested, on which ranks, and what must the ranks do?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mgpu.text import plural
 
 _STRATEGIES = {"FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
 # fmt: off
-# What a rehearsal on the CPU leaves out of the config: it is about GPUs, or accelerate has it on them only.
+# Keys that a CPU rehearsal drops from the config: they concern GPUs, or accelerate supports them on GPUs only.
 _OF_GPUS = frozenset({
     "gpu_ids", "enable_cpu_affinity", "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config",
     "fp8_config", "fp16", "machine_rank", "main_process_ip", "rdzv_backend", "same_network",
@@ -30,19 +30,22 @@ _OF_GPUS = frozenset({
 
 @dataclass(frozen=True)
 class Subject:
-    """What is tested. `changed`: not the file as it stands, so that a pass verifies nothing."""
+    """The config under test. `changed`: it differs from the user's file, so a pass does not verify that file."""
 
     config: Config
-    name: str = ""  # what the user calls it
+    name: str = ""  # the path as the user gave it
     changed: bool = False
-    strategy: str = "ddp"  # of the file, also where the ranks are started otherwise
-    cpu: bool = False  # the ranks stay on the CPU, GPUs or not: --cpu, or the file says so
-    notes: tuple[str, ...] = ()  # what is otherwise than in the file, in words
+    strategy: str = "ddp"  # of the file, even if the ranks are started differently
+    cpu: bool = False  # the ranks use the CPU even if there are GPUs (--cpu, or use_cpu in the file)
+    notes: tuple[str, ...] = ()  # differences from the file, for the screen
     environment: Mapping[str, str] = field(default_factory=dict)  # set for the launch
 
 
 def of(request: Request, scratch: Path) -> Subject:
-    """The config under test; for `--cpu N` one of N ranks made for the occasion."""
+    """Return the config under test; for `--cpu N` without a config, a generated one with N ranks.
+
+    Raises MgpuError (2) if there is no config.
+    """
     if request.cpu is not None and not request.config and not Path(DEFAULT_CONFIG).exists():
         path = scratch / DEFAULT_CONFIG
         path.write_text(
@@ -50,11 +53,11 @@ def of(request: Request, scratch: Path) -> Subject:
             f"num_processes: {request.cpu}\nnum_machines: 1\nuse_cpu: true\n",
             "utf-8",
         )
-        return Subject(facts(path, ask_loader=False), "a made-up config", changed=True, cpu=True)
+        return Subject(facts(path, ask_loader=False), "a generated config", changed=True, cpu=True)
     path = Path(named(request))
     if not path.exists():
         raise MgpuError(
-            f"no config {path}.\n  mgpu configure            writes one\n  mgpu smoke-test --cpu 2   needs none",
+            f"no config {path}\n  mgpu configure            creates one\n  mgpu smoke-test --cpu 2   works without one",
             USAGE,
         )
     config = facts(path, ask_loader=False)
@@ -65,12 +68,12 @@ def of(request: Request, scratch: Path) -> Subject:
 
 
 def named(request: Request) -> str:
-    """The config that is meant: by the option, the environment, or where configure writes it."""
+    """Return the path of the config: from --config, MGPU_CONFIG, or the default."""
     return request.config or os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG
 
 
 def _rehearsed(config: Config, ranks: int, strategy: str, scratch: Path) -> Subject:
-    """A copy for the CPU, with what the CPU can of it: accelerate refuses fp16 and fp8 there."""
+    """Return a copy of the config for the CPU, where accelerate rejects fp16 and fp8."""
     shape: dict[str, Any] = {
         "distributed_type": "MULTI_GPU",
         "num_processes": ranks,
@@ -80,32 +83,32 @@ def _rehearsed(config: Config, ranks: int, strategy: str, scratch: Path) -> Subj
     notes = []
     if config.precision in ("fp16", "fp8"):
         shape["mixed_precision"] = "bf16"
-        notes.append(f"{config.precision} needs a GPU: rehearsed with bf16.")
+        notes.append(f"{config.precision} needs a GPU: testing with bf16 instead.")
     copy = _copy(config, shape, _OF_GPUS, scratch)
     return Subject(copy, config.path, changed=True, strategy=strategy, cpu=True, notes=tuple(notes))
 
 
 def _copy(config: Config, changes: Mapping[str, Any], without: frozenset[str], scratch: Path) -> Config:
-    """The config with some values changed, in a file of its own that verifies nothing."""
+    """Return the config with some values changed, in a separate file without a hash to verify."""
     path = scratch / (Path(config.path).name or DEFAULT_CONFIG)
     kept = {key: value for key, value in config.values.items() if key not in without}
     path.write_text(json.dumps({**kept, **changes}, default=str), "utf-8")  # JSON is YAML
     return replace(facts(path, ask_loader=False), sha256=None)
 
 
-def narrowed(subject: Subject, snapshot: Snapshot, request: Request, scratch: Path) -> tuple[Subject, Snapshot]:
-    """`--gpus`: the config for these GPUs, and the machine as if there were no others. Raises MgpuError (2)."""
+def select_gpus(subject: Subject, snapshot: Snapshot, request: Request, scratch: Path) -> tuple[Subject, Snapshot]:
+    """Apply `--gpus`: return the config for these GPUs, and the machine with only them. Raises MgpuError (2)."""
     if not request.gpus:
         return subject, snapshot
     config, visible = subject.config, snapshot.visible
     if subject.cpu:
         raise MgpuError(f"--gpus {request.gpus}: {subject.name} runs on the CPU (use_cpu)", USAGE)
     if config.num_machines > 1:
-        raise MgpuError(f"--gpus chooses on one machine; {subject.name} spans {config.num_machines}", USAGE)
+        raise MgpuError(f"--gpus works on one machine only; {subject.name} uses {config.num_machines}", USAGE)
     chosen = chosen_gpus(snapshot, wanted_gpus(request.gpus), request.gpus)
     uuids = {gpu.index: gpu.uuid for gpu in snapshot.gpus or ()}
     if unnamed := [index for index in chosen if not uuids[index]]:
-        raise MgpuError(f"--gpus {request.gpus}: NVML does not tell the UUID of GPU {unnamed[0]}", USAGE)
+        raise MgpuError(f"--gpus {request.gpus}: NVML does not report the UUID of GPU {unnamed[0]}", USAGE)
     shape: dict[str, Any] = {"num_processes": len(chosen)}
     if len(chosen) == 1 and config.distributed_type == "MULTI_GPU":
         shape["distributed_type"] = "NO"
@@ -119,7 +122,7 @@ def narrowed(subject: Subject, snapshot: Snapshot, request: Request, scratch: Pa
             subject,
             config=_copy(config, shape, frozenset({"gpu_ids"}), scratch),
             changed=True,
-            notes=(*subject.notes, f"With {plural(len(chosen), 'GPU')} {which} only: a pass stamps nothing."),
+            notes=(*subject.notes, f"Only {plural(len(chosen), 'GPU')} {which}: a pass will not be recorded."),
             environment={**subject.environment, "CUDA_VISIBLE_DEVICES": mask},
         ),
         replace(snapshot, visible=replace(visible, gpus=chosen, value=mask, by_number=False)),
@@ -127,7 +130,7 @@ def narrowed(subject: Subject, snapshot: Snapshot, request: Request, scratch: Pa
 
 
 def orders(request: Request, subject: Subject, driver: Driver, folder: Path) -> Orders:
-    """What every rank is told."""
+    """Return the instructions for every rank."""
     config = subject.config
     return Orders(
         folder=str(folder.resolve()),
@@ -135,7 +138,7 @@ def orders(request: Request, subject: Subject, driver: Driver, folder: Path) -> 
         nodes=config.num_machines,
         node=request.node or 0,
         level=request.level,
-        rungs=request.rungs,
+        rungs=request.stages,
         strategy=subject.strategy,  # type: ignore[arg-type]
         precision=config.precision or "no",  # type: ignore[arg-type]
         accumulate=config.accumulate or 1,

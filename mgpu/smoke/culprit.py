@@ -1,4 +1,4 @@
-"""Whom does the document name as the culprit? The one whom the first failing check names; decided nowhere else."""
+"""Which rank does the JSON document report as the culprit? The rank that the first failing check names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from mgpu.smoke.smoke_json import Culprit
 
 
-def cause(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The first failure that is no consequence of another: what the verdict names."""
+def find_cause(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """Return the first failure that is not a consequence of another one: the one in the verdict."""
     return next((o for o in outcomes if o.status == "fail" and o.problem and not o.because_of), None)
 
 
-def of(outcomes: Sequence[Outcome], ranks: Ranks) -> Culprit | None:
-    """Rank, GPU, host, rung, collective and stack of the first failure that is no consequence of another.
+def find_culprit(outcomes: Sequence[Outcome], ranks: Ranks) -> Culprit | None:
+    """Return rank, GPU, host, stage, collective and stack of the first failure that is not a consequence.
 
-    None when no check failed. `rank` is None where the failure is of all ranks, or of none that was started.
+    None if no check failed. `rank` is None if the failure concerns all ranks, or none that was started.
     """
-    found = cause(outcomes)
+    found = find_cause(outcomes)
     if found is None or found.problem is None:
         return None
     evidence = found.problem.evidence
@@ -46,6 +46,6 @@ def _text(value: object) -> str | None:
 
 
 def reached(ranks: Ranks, members: Sequence[Rank]) -> str:
-    """The lowest rung that not every one of these ranks has passed."""
+    """Return the first stage that not all of these ranks have passed."""
     passed = [{step.rung for step in rank.steps if step.ok} for rank in members]
-    return next((rung for rung in ranks.rungs if not all(rung in one for one in passed)), ranks.rungs[-1])
+    return next((stage for stage in ranks.rungs if not all(stage in one for one in passed)), ranks.rungs[-1])

@@ -1,4 +1,4 @@
-"""How is a smoke test told, in the format that was asked for?"""
+"""How is the result of a smoke test written in the requested format?"""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, headed
 from mgpu.smoke import report as smoke_report
 from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
-from mgpu.smoke.screen import TITLES
+from mgpu.smoke.screen import TITLE_WIDTH, TITLES
 from mgpu.snapshot import Snapshot
 
 _COMMAND = "mgpu smoke-test"
 
 
-def tell(result: Result, request: Request, screen: Screen | None, head: Sequence[Line] = ()) -> None:
-    """The verdict. `screen`: where a person has followed the run; elsewhere the rungs come first, under `head`."""
+def write_report(result: Result, request: Request, screen: Screen | None, head: Sequence[Line] = ()) -> None:
+    """Write the result. `screen` already shows the stages; without it they are written first, under `head`."""
     if request.format == "human":
 
         def show(target: Screen) -> None:
-            target.show([*head, *rung_lines(result, target), *smoke_report.lines(result, request, target)])
+            target.show([*head, *stage_lines(result, target), *smoke_report.lines(result, request, target)])
 
         if screen is not None:
             screen.show(smoke_report.lines(result, request, screen))
@@ -42,32 +42,32 @@ def tell(result: Result, request: Request, screen: Screen | None, head: Sequence
 
 
 def text_of(result: Result, request: Request) -> str:
-    """The report of a format for programs."""
+    """Return the report in a format for programs."""
     if request.format == "json":
         return document.text(smoke_report.document(result))
     if request.format == "github":
-        output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, _told(result)))
+        output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, _report(result)))
     if request.format == "markdown":
         result = _redacted(result)
-    return formats.text(request.format, result, _told(result), lambda: _plain_text(result, request))
+    return formats.text(request.format, result, _report(result), lambda: _plain_text(result, request))
 
 
 def _plain_text(result: Result, request: Request) -> str:
     buffer = io.StringIO()
     plain = Screen(WIDTH_PLAIN, False, False, buffer)
-    plain.show([*rung_lines(result, plain), *smoke_report.lines(result, request, plain)])
+    plain.show([*stage_lines(result, plain), *smoke_report.lines(result, request, plain)])
     return buffer.getvalue()
 
 
 def _redacted(result: Result) -> Result:
-    """The same, without names of machines and people: what is pasted into an issue is read by everybody."""
+    """Return the result without names of machines and users, for pasting into public issues."""
     from mgpu.snapshot.redaction import redacted
 
     snapshot = redacted(result.snapshot)
     return dataclasses.replace(result, snapshot=snapshot, outcomes=engine.judge(snapshot, selections.SMOKE))
 
 
-def _told(result: Result) -> formats.Report:
+def _report(result: Result) -> formats.Report:
     word, _, text = smoke_report.head(result)
     stages = tuple(
         formats.Stage(stage.name, TITLES[stage.name], stage.status, stage.seconds, stage.detail or "")
@@ -76,54 +76,65 @@ def _told(result: Result) -> formats.Report:
     return formats.Report(_COMMAND, word, text, stages)
 
 
-def rung_lines(result: Result, screen: Screen) -> list[Line]:
-    """A row for each rung, as it went."""
+def stage_lines(result: Result, screen: Screen) -> list[Line]:
+    """Return a row with the result of each stage."""
     lines: list[Line] = []
     for number, stage in enumerate(smoke_report.stages(result.ranks), 1):
         took = f" ({stage.seconds:.1f}s)" if stage.seconds is not None and stage.status == "ok" else ""
         lines += report_screen.row(
-            screen, stage.status, f"{number} {TITLES[stage.name]:<18} ", f"{stage.detail or ''}{took}"
+            screen, stage.status, f"{number} {TITLES[stage.name]:<{TITLE_WIDTH}} ", f"{stage.detail or ''}{took}"
         )
     return lines
 
 
-def refused(
+def report_refusal(
     stopping: Sequence[engine.Outcome], snapshot: Snapshot, request: Request, seconds: float, busy: Sequence[str] = ()
 ) -> int:
-    """Nothing was started: these problems would only show later, and worse; or (`busy`) somebody works on the GPUs."""
+    """Report why the test was not started: problems that would make it fail, or GPUs in use (`busy`).
+
+    Returns the exit code.
+    """
     verdict, code = verdicts.of_refusals(stopping, busy=bool(busy))
     if busy:
-        why = f"{'; '.join(busy)}. Not loaded without --allow-busy; other GPUs: --gpus LIST."
+        why = f"{'; '.join(busy)}. Choose other GPUs with --gpus LIST, or add --allow-busy."
     elif verdict == "failed":
-        why = "This would fail for certain. Mend it first:"
+        why = "The test would fail. Fix this first:"
     else:
-        why = "Nobody can tell whether this would work. See"
+        why = "Could not determine whether the test would work. See"
     command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
     command = Command() if busy else command
     if request.format != "human":
-        _tell_nothing(_Nothing(stopping, snapshot, verdict, code, seconds), request, f"{why}  {command}".rstrip())
+        _write_unstarted(_Unstarted(stopping, snapshot, verdict, code, seconds), request, f"{why}  {command}".rstrip())
         return code
     screen = Screen.of()
-    said = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
+    unknown = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
     lines = findings.problems(stopping, screen, command="mgpu doctor", show_all=False)
-    lines += [line for text in said for line in screen.paragraph(f"Not known: {text}")]
+    lines += [line for text in unknown for line in screen.paragraph(f"Unknown: {text}")]
     lines += [[], *headed("NOT STARTED", "fail", why, screen)]
-    if command:  # never wrapped, so that it pastes
+    if command:  # never wrapped, so it can be pasted
         lines.append([(f"  {command}", "")])
     output.write_out(request.output, lambda stream: Screen.of(stream).show(lines))
     return code
 
 
-def failed(request: Request, message: str, code: int, seconds: float) -> int:
-    """Nothing could be judged. Whoever reads JSON gets a document all the same."""
+def report_failure(request: Request, message: str, code: int, seconds: float) -> int:
+    """Report that nothing could be tested, on stderr and as a document in formats for programs. Returns `code`."""
     if request.format != "human":
-        _tell_nothing(_Nothing((), Snapshot(), "unknown", code, seconds), request, message)
+        _write_unstarted(_Unstarted((), Snapshot(), "unknown", code, seconds), request, message)
     output.to_stderr(f"mgpu: {message}")
     return code
 
 
+def report_interruption(request: Request, code: int, seconds: float) -> int:
+    """Report an interruption before the ranks could be judged. Returns `code`."""
+    if request.format != "human":
+        return report_failure(request, "interrupted", code, seconds)
+    output.to_stderr(smoke_report.interruption(seconds, code))
+    return code
+
+
 @dataclass(frozen=True)
-class _Nothing:
+class _Unstarted:
     """A smoke test that was not started."""
 
     outcomes: Sequence[engine.Outcome]
@@ -133,10 +144,12 @@ class _Nothing:
     seconds: float
 
 
-def _tell_nothing(found: _Nothing, request: Request, why: str) -> None:
+def _write_unstarted(found: _Unstarted, request: Request, why: str) -> None:
     if request.format == "json":
-        told = smoke_report.nothing(found.snapshot, found.outcomes, found.verdict, found.code, found.seconds, why)
-        text = document.text(told)
+        content = smoke_report.unstarted_document(
+            found.snapshot, found.outcomes, found.verdict, found.code, found.seconds, why
+        )
+        text = document.text(content)
     else:
         stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
         text = formats.text(request.format, found, formats.Report(_COMMAND, "NOT STARTED", why, stages), lambda: why)

@@ -1,6 +1,6 @@
-"""What is there after a run that was not there before: files, shared memory, GPU memory?
+"""How much GPU memory is still in use after a run, and did the OOM killer kill a process meanwhile?
 
-(Processes and the port: runner.py.) What surely belonged to the ranks of the run is removed; the rest is told.
+Leftover processes, files and the port: runner.py.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from mgpu import probes
 from mgpu.process.leftover_files import killed_for_memory
 from mgpu.snapshot import Gpu, Ranks, Snapshot
 
-# A driver frees a dead process's memory in the background; on a machine where it does not, this is what it costs.
+# How long to wait for the driver, which frees the memory of an exited process in the background.
 _FREED_S = 3.0
 
 
 @dataclass(frozen=True)
 class Before:
-    """What was there before the first rank was started."""
+    """The state before the first rank started."""
 
     gpus: Mapping[str, int] = field(default_factory=dict)  # UUID -> bytes in use
-    killed: int | None = None  # processes of this control group that the kernel has killed for memory
+    killed: int | None = None  # processes of this control group that the OOM killer has killed
 
 
-def look(snapshot: Snapshot) -> Before:
-    """Now, before the run."""
+def measure(snapshot: Snapshot) -> Before:
+    """Return the current state, before the run."""
     return Before(_used(snapshot.gpus), killed_for_memory())
 
 
-def of(ranks: Ranks, before: Before) -> Ranks:
-    """The ranks with what their run left behind on the GPUs, and what the kernel did meanwhile."""
+def add_leftovers(ranks: Ranks, before: Before) -> Ranks:
+    """Return the ranks with the GPU memory that is still in use and the number of OOM kills since `before`."""
     killed = killed_for_memory()
     if killed is not None and before.killed is not None:
         ranks = replace(ranks, killed_for_memory=max(0, killed - before.killed))
@@ -40,7 +40,7 @@ def of(ranks: Ranks, before: Before) -> Ranks:
     deadline = time.monotonic() + _FREED_S
     while True:
         now = _used(probes.gather([probes.NVML]).gpus)
-        if before.gpus.keys() - now:  # NVML does not answer any more, or a GPU is gone
+        if before.gpus.keys() - now:  # NVML stopped responding, or a GPU disappeared
             return ranks
         kept = {uuid: now[uuid] - used for uuid, used in before.gpus.items() if now[uuid] > used}
         if not kept or time.monotonic() > deadline:

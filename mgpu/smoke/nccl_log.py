@@ -1,7 +1,7 @@
-"""What does NCCL's own log of the run say: version, interfaces, transport of every pair, channels?
+"""What does NCCL's log of the run contain: version, interfaces, transport of every pair, channels?
 
-The words are those of NCCL 2.18 to 2.29 (src/init.cc, src/graph/*.cc, src/transport/*.cc); a line that is not known is
-passed over. Every process writes a file of its own.
+The patterns match NCCL 2.18 to 2.29 (src/init.cc, src/graph/*.cc, src/transport/*.cc); other lines are ignored. Each
+process writes its own file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import NcclLine, NcclLog
 
 _FILES = "nccl.*.txt"
-_SUBSYSTEMS = "INIT,BOOTSTRAP,ENV,GRAPH,NET"  # one that an older NCCL does not know is ignored
-_MOST_BYTES = 16 << 20  # of one file: eight H100s in one communicator write about 0.2 MB a rank
+_SUBSYSTEMS = "INIT,BOOTSTRAP,ENV,GRAPH,NET"  # an older NCCL ignores unknown ones
+_MOST_BYTES = 16 << 20  # of one file: eight H100s in one communicator write about 0.2 MB per rank
 _MOST_WARNINGS = 20
 
 _PREFIX = re.compile(r"([\w.<>-]+):(\d+):(\d+) \[(\d+)\] (?:NCCL INFO |(\S+:\d+) NCCL WARN )(.*)")
@@ -27,7 +27,7 @@ _USING = re.compile(r"(?:Bootstrap ?:|NET/Socket ?:|; OOB) ?(?:Using )?(.*<\d+>)
 _ADDRESS = re.compile(r"(?:\[\d+\])?([\w.@-]+):([0-9a-fA-F.:]+(?:%[\w.@-]+)?)<\d+>")
 _NETWORK = re.compile(r"Using network (\S+)")
 _PLUGIN = re.compile(r"(?:Loaded net plugin|P2P plugin) (.+)")
-# A number has at most six digits here: a longer one is no rank, and Python refuses to read one of thousands.
+# At most six digits: a longer number is not a rank, and Python refuses to parse one with thousands of digits.
 _COMM = re.compile(
     r"comm 0x[0-9a-f]+ rank (\d{1,6}) n[rR]anks (\d{1,6}) cudaDev \d+(?: nvmlDev (\d{1,6}))? busId ([0-9a-f]{1,9})\b"
 )
@@ -40,9 +40,9 @@ _NO_NVLS = re.compile(r"NVLS multicast support is not available")
 
 
 def environment(orders: Orders, environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes NCCL write its log into the run folder; empty where no NCCL takes part. Shown to the user.
+    """Return the variables that make NCCL log into the run folder, shown to the user; empty if NCCL is not used.
 
-    Who has asked NCCL to talk himself keeps his level, and his file: then nothing is read.
+    Also empty if the user has set NCCL_DEBUG or NCCL_DEBUG_FILE: then no log is read.
     """
     if orders.cpu or orders.world < 2 or any(name in environ for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE")):
         return {}
@@ -51,7 +51,7 @@ def environment(orders: Orders, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def read(folder: Path) -> NcclLog | None:
-    """The facts of the run's log; None when NCCL wrote none."""
+    """Return the facts of the run's log; None if NCCL wrote none."""
     reader = _Reader()
     for path in sorted(folder.glob(_FILES)):
         try:
@@ -63,38 +63,38 @@ def read(folder: Path) -> NcclLog | None:
 
 
 def parse(text: str) -> NcclLog | None:
-    """The facts of one log; None when there is no word of NCCL in it."""
+    """Return the facts of one log; None if no line is from NCCL."""
     reader = _Reader()
     reader.take(text.splitlines())
     return reader.facts()
 
 
 @dataclass(frozen=True)
-class _Way:
-    """A connection as a line tells it: numbers of ranks in a communicator, and of the devices they are on."""
+class _Link:
+    """A connection as logged: the ranks in a communicator, and their devices."""
 
     host: str
     ranks: tuple[int, int]
     devices: tuple[str, str]
     transport: str
-    comm_size: int | None  # of the communicator that the process set up last
+    comm_size: int | None  # of the communicator that the process set up most recently
 
 
 @dataclass
 class _Reader:
-    """Takes lines, and keeps what they say."""
+    """Collects the facts from the lines of the log."""
 
     lines: int = 0
     version: str | None = None
     network: str | None = None
     plugin: str | None = None
-    interfaces: dict[str, None] = field(default_factory=dict)  # in the order they were met
+    interfaces: dict[str, None] = field(default_factory=dict)  # in the order of the log
     warnings: dict[str, None] = field(default_factory=dict)
-    places: dict[tuple[str, str], int] = field(default_factory=dict)  # host and device -> rank in the whole world
+    places: dict[tuple[str, str], int] = field(default_factory=dict)  # host and device -> global rank
     largest: int = 0  # ranks of the largest communicator
     current: dict[tuple[str, str], int] = field(default_factory=dict)  # process -> size of its last communicator
-    ways: dict[_Way, None] = field(default_factory=dict)
-    channels: dict[int, tuple[int, int | None]] = field(default_factory=dict)  # of a communicator of that size
+    links: dict[_Link, None] = field(default_factory=dict)
+    channels: dict[int, tuple[int, int | None]] = field(default_factory=dict)  # by communicator size
     complete: bool = False
     trees: bool = False
     rings: bool = False
@@ -111,41 +111,41 @@ class _Reader:
                     self._warn(bare[1])
                 continue
             self.lines += 1
-            host, process, _, _, place, words = known.groups()
+            host, process, _, _, place, message = known.groups()
             if place is not None:
-                self._warn(f"{place} {words}")
+                self._warn(f"{place} {message}")
             else:
-                self._take(host, process, words)
+                self._take(host, process, message)
 
-    def _warn(self, words: str) -> None:
+    def _warn(self, message: str) -> None:
         self.lines += 1
         if len(self.warnings) < _MOST_WARNINGS:
-            self.warnings[words.strip()] = None
+            self.warnings[message.strip()] = None
 
-    def _take(self, host: str, process: str, words: str) -> None:
-        if comm := _COMM.search(words):
+    def _take(self, host: str, process: str, message: str) -> None:
+        if comm := _COMM.search(message):
             self._communicator(host, process, comm)
-            self.complete |= "Init COMPLETE" in words
-        elif way := _CONNECTION.search(words):
-            sender, sending, receiver, receiving, transport = way.groups()
+            self.complete |= "Init COMPLETE" in message
+        elif connection := _CONNECTION.search(message):
+            sender, sending, receiver, receiving, transport = connection.groups()
             size = self.current.get((host, process))
-            found = _Way(host, (int(sender), int(receiver)), (sending, receiving), transport, size)
-            self.ways[found] = None
-        elif channels := _CHANNELS.search(words):
+            found = _Link(host, (int(sender), int(receiver)), (sending, receiving), transport, size)
+            self.links[found] = None
+        elif channels := _CHANNELS.search(message):
             nvls = int(channels[2]) if channels[2] is not None else None
             self.channels[self.current.get((host, process), 0)] = (int(channels[1]), nvls)
-        elif using := _USING.search(words):
+        elif using := _USING.search(message):
             self.interfaces |= {f"{name}:{address}": None for name, address in _ADDRESS.findall(using[1])}
-        elif network := _NETWORK.search(words):
+        elif network := _NETWORK.search(message):
             self.network = network[1]
-        elif plugin := _PLUGIN.search(words):
+        elif plugin := _PLUGIN.search(message):
             self.plugin = plugin[1].strip()
-        elif _NO_NVLS.search(words):
+        elif _NO_NVLS.search(message):
             self.nvls = False
-        elif "Connected NVLS tree" in words:
+        elif "Connected NVLS tree" in message:
             self.nvls = True
-        self.trees |= words.startswith(("Trees [", "Connected all trees"))
-        self.rings |= words.startswith(("Ring ", "Connected all rings"))
+        self.trees |= message.startswith(("Trees [", "Connected all trees"))
+        self.rings |= message.startswith(("Ring ", "Connected all rings"))
 
     def _communicator(self, host: str, process: str, comm: re.Match[str]) -> None:
         rank, size, device, bus = int(comm[1]), int(comm[2]), comm[3], comm[4]
@@ -159,7 +159,7 @@ class _Reader:
         if not self.lines:
             return None
         connections = sorted(
-            {line for way in self.ways if (line := self._line(way)) is not None},
+            {line for link in self.links if (line := self._line(link)) is not None},
             key=lambda line: (line.sender, line.receiver, line.transport),
         )
         channels, in_switch = self.channels.get(self.largest) or self.channels.get(0) or (None, None)
@@ -179,14 +179,13 @@ class _Reader:
             warnings=tuple(self.warnings),
         )
 
-    def _line(self, way: _Way) -> NcclLine | None:
-        """The connection between ranks of the whole world; None where the line, of a smaller communicator, does not
-        tell which they are."""
-        whole = way.comm_size is None or way.comm_size == self.largest
-        sender, receiver = way.ranks
+    def _line(self, link: _Link) -> NcclLine | None:
+        """Return the connection between global ranks; None if a smaller communicator does not identify them."""
+        whole = link.comm_size is None or link.comm_size == self.largest
+        sender, receiver = link.ranks
         if not whole:
-            places = [self.places.get((way.host, device)) for device in way.devices]
-            if way.transport.startswith("NET/") or None in places:
+            places = [self.places.get((link.host, device)) for device in link.devices]
+            if link.transport.startswith("NET/") or None in places:
                 return None
             sender, receiver = (place for place in places if place is not None)
-        return NcclLine(sender, receiver, way.transport)
+        return NcclLine(sender, receiver, link.transport)

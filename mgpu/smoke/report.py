@@ -1,4 +1,4 @@
-"""What is said at the end of a smoke test, to a person and to a script?"""
+"""What does a smoke test report at its end, on the screen and as JSON?"""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mgpu.report import findings
 from mgpu.report.document import envelope
 from mgpu.report.screen import Line, Screen, Style, headed, labelled
 from mgpu.smoke import culprit as culprits
+from mgpu.smoke import watch
 from mgpu.smoke.ranks import RUNGS
 from mgpu.smoke.request import Request
 from mgpu.snapshot import PairRun, Rank, Ranks, Snapshot
@@ -27,12 +28,10 @@ if TYPE_CHECKING:
     from mgpu.report.json_types import StageStatus
     from mgpu.smoke.smoke_json import ConfigEntry, PairEntry, RankEntry, SmokeDocument
 
-_MOST_WORDS = 8  # ranks of which it is said where they were
-
 
 @dataclass(frozen=True)
 class Result:
-    """A smoke test, judged."""
+    """A finished smoke test with its verdict."""
 
     snapshot: Snapshot
     outcomes: Sequence[engine.Outcome]
@@ -43,14 +42,14 @@ class Result:
 
     @property
     def ranks(self) -> Ranks:
-        """What the ranks did."""
+        """Return the facts about the ranks."""
         assert self.snapshot.ranks is not None
         return self.snapshot.ranks
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One rung over all ranks of this machine."""
+    """The result of one stage over all ranks of this node."""
 
     name: str
     status: StageStatus
@@ -58,65 +57,69 @@ class Stage:
     detail: str | None
 
 
-# ---- to a person
+# ---- on the screen
 
 
 def head(result: Result) -> tuple[str, Style, str]:
-    """The verdict's word, its style, and what it means in one sentence."""
+    """Return the verdict in one word, its style, and one sentence that explains it."""
     ranks = result.ranks
     if ranks.ended == "interrupted":
-        return "INTERRUPTED", "fail", _left(ranks) or "All ranks were ended."
+        return "INTERRUPTED", "fail", _left(ranks) or f"Stopped after {result.seconds:.0f} s. No ranks are left."
     if result.verdict == "failed":
-        cause = culprits.cause(result.outcomes)
+        cause = culprits.find_cause(result.outcomes)
         return "FAILED", "fail", cause.problem.title if cause and cause.problem else "a check failed"
     if result.verdict == "unknown":
         crashed = next((o.check.id for o in result.outcomes if o.status == "crash"), None)
         errors = (o for o in result.outcomes if o.check.severity.value == "error")
         blind = next((o for o in errors if o.unsettling), None)
         if crashed is None and blind is not None and isinstance(blind.answer, Skip):
-            return "COULD NOT TELL", "crash", f"{blind.check.id} could not be asked: {blind.answer.reason}."
-        return "COULD NOT TELL", "crash", f"{crashed or 'a check'} crashed: a bug in mgpu."
+            return "UNKNOWN", "crash", f"{blind.check.id} could not be checked: {blind.answer.reason}."
+        return "UNKNOWN", "crash", f"{crashed or 'a check'} crashed. This is a bug in mgpu."
     what = counted(ranks.expected, "CPU rank" if ranks.cpu else "GPU")
     together = "trained together correctly" if ranks.expected > 1 else "trained correctly"
     return "PASSED", "ok", f"{what} {together} in {result.seconds:.1f} s."
 
 
+def interruption(seconds: float, code: int) -> str:
+    """Return the only line that an interrupted test prints."""
+    return f"Interrupted after {seconds:.0f} s (exit {code})."
+
+
 def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
-    """The end of the screen: problems, verdict, where the logs are, what comes next."""
+    """Return the end of the screen: problems, verdict, log folder, next command."""
     ranks = result.ranks
-    word, style, text = head(result)
-    logs = _logs(ranks, screen)
     if ranks.ended == "interrupted":
-        return [[], *headed(word, style, text, screen), *logs]
-    cause = culprits.cause(result.outcomes)
+        left = screen.paragraph(text, style="fail") if (text := _left(ranks)) else []
+        return [[(interruption(result.seconds, result.code), "")], *left]
+    word, style, text = head(result)
+    cause = culprits.find_cause(result.outcomes)
     others = [o for o in result.outcomes if cause is None or (o is not cause and cause.check.id not in o.because_of)]
-    said = findings.problems(others, screen, command="mgpu smoke-test", show_all=True)
-    said += [[], *headed(word, style, text, screen)]
+    shown = findings.problems(others, screen, command="mgpu smoke-test", show_all=True)
+    shown += [[], *headed(word, style, text, screen)]
     if result.verdict == "passed":
-        return [*said, *_measured(ranks, screen), *_not_tried(ranks, screen), *_next(result, request, screen)]
+        return [*shown, *_measured(ranks, screen), *_not_tried(ranks, screen), *_next(result, request, screen)]
     if cause is not None and cause.problem is not None:
-        said.append([(f"{' ' * (len(word) + 2)}{cause.check.id}", "")])
-        said += findings.details(cause.problem, screen)
-        said += findings.also(cause, result.outcomes, screen)
+        shown.append([(f"{' ' * (len(word) + 2)}{cause.check.id}", "")])
+        shown += findings.details(cause.problem, screen)
+        shown += findings.also(cause, result.outcomes, screen)
         explain = f"mgpu doctor --explain {cause.check.id}"
-        said += labelled("Explain", explain, screen, whole=True)
-    return [*said, *logs]
+        shown += labelled("Explain", explain, screen, whole=True)
+    return [*shown, *_logs(ranks, screen)]
 
 
 def _left(ranks: Ranks) -> str | None:
     if not ranks.left_running:
         return None
-    return f"{len(ranks.left_running)} processes could not be ended: {' '.join(map(str, ranks.left_running))}"
+    pids = " ".join(map(str, ranks.left_running))
+    return f"{counted(len(ranks.left_running), 'process', 'processes')} could not be killed: {pids}"
 
 
 def _logs(ranks: Ranks, screen: Screen) -> list[Line]:
-    """The folder, in which the files say by their names what they are."""
-    text = f"{ranks.folder}/  (rank*.jsonl: every step, rank*.stack: where Python was, launcher.log, smoke.json)"
-    return labelled("Logs", text, screen)
+    return labelled("Logs", f"{ranks.folder}/  (launcher.log, rank*.stack, smoke.json)", screen)
 
 
 def _measured(ranks: Ranks, screen: Screen) -> list[Line]:
-    """Bandwidth and scaling, where they were measured."""
+    """Return bandwidth and scaling, if they were measured."""
     texts = []
     rows = bandwidth.merged(ranks.ranks)
     if (best := bandwidth.largest([row for row in rows if row.ranks == ranks.expected])) is not None:
@@ -125,58 +128,57 @@ def _measured(ranks: Ranks, screen: Screen) -> list[Line]:
         texts.append(f"all-reduce {size}: {rate} bus bandwidth ({best.backend}){spread}")
     gains = {n: times for n, times in bandwidth.speed_up(bandwidth.scaled(ranks.ranks)).items() if n > 1}
     if gains and ranks.cpu:
-        texts.append("Speed-up with more ranks: not told, CPU ranks share the cores")
+        texts.append("Scaling not measured: CPU ranks share cores")
     elif gains:
-        shown = "   ".join(f"{n} GPUs vs 1: {times:.2f} x" for n, times in gains.items())
-        texts.append(f"{shown} the samples per second of the test's own small model")
-        texts.append("(a step is not faster with more GPUs; each step covers more samples)")
+        shown = ", ".join(f"{times:.2f}x on {n}" for n, times in gains.items())
+        texts.append(f"samples/s vs 1 GPU: {shown} GPUs (small test model)")
+        texts.append("(more GPUs process more samples per step; the step does not get faster)")
     return [line for text in texts for line in screen.paragraph(text, "  ", "    ")]
 
 
 def _spread(rates: Sequence[float], ranks: Ranks) -> str:
     if len(rates) < 2 or ranks.cpu:  # between CPU ranks it is the noise of a shared machine
         return ""
-    return f", pairs within {100 * (max(rates) - min(rates)) / max(rates):.0f} % of each other"
+    return f", pairs within {100 * (max(rates) - min(rates)) / max(rates):.0f} %"
 
 
 def _not_tried(ranks: Ranks, screen: Screen) -> list[Line]:
-    """What a pass does not say: skipped on all ranks or some, or left out by the level."""
-    found = skips(ranks)
-    skipped = [f"Not tried: {'; '.join(found)}"] if found else []
-    if left := [rung for rung in RUNGS if rung not in ranks.rungs]:
-        skipped.append(f"Left out by --level {ranks.level}: {', '.join(left)}")
-    return [line for text in skipped for line in screen.paragraph(text, "  ", "    ")]
+    """Return what a pass does not cover: skipped tests, and stages that the level omits."""
+    texts = [f"Not tested: {text}" for text in skips(ranks)]
+    if omitted := [stage for stage in RUNGS if stage not in ranks.rungs]:
+        texts.append(f"Not part of --level {ranks.level}: {', '.join(omitted)}")
+    return [line for text in texts for line in screen.paragraph(text, "  ", "    ")]
 
 
 def skips(ranks: Ranks) -> list[str]:
-    """What could not be tried here, once each."""
+    """Return what could not be tested here, without duplicates."""
     return list(dict.fromkeys(text for rank in ranks.ranks for text in rank.skipped))
 
 
 def _next(result: Result, request: Request, screen: Screen) -> list[Line]:
-    """Whether the pass was recorded, and what to do with it."""
+    """Return whether the pass was recorded, and the next command."""
     ranks, snapshot = result.ranks, result.snapshot
     texts = []
     if ranks.cpu and request.cpu is None and snapshot.driver is not None and snapshot.driver.any_gpu:
-        texts.append("The config says use_cpu: this machine's GPUs were not used.")
+        texts.append("The config sets use_cpu: this machine's GPUs were not used.")
     if result.stamped:
-        texts.append("Stamped: this config is verified on this machine.")
+        texts.append("Verified: this config works on this machine (recorded for mgpu launch).")
     elif request.cpu is not None:
-        texts.append("A rehearsal: nothing was stamped. On the GPU machine:  mgpu smoke-test")
-    elif not proven(ranks):
-        texts.append("DeepSpeed needs GPUs here; DDP was tried in its place: nothing was stamped.")
+        texts.append("CPU rehearsal, not recorded. On the GPU machine:  mgpu smoke-test")
+    elif not strategy_tested(ranks):
+        texts.append("Not recorded: DeepSpeed needs GPUs, so DDP was tested instead.")
     elif request.gpus:
-        texts.append("Some of the GPUs only: nothing was stamped.")
+        texts.append("Not recorded: only some of the GPUs were tested.")
     elif not request.stamp:
-        texts.append("Nothing was stamped (--no-stamp).")
-    said = [line for text in texts for line in screen.paragraph(text)]
+        texts.append("Not recorded (--no-stamp).")
+    shown = [line for text in texts for line in screen.paragraph(text)]
     if result.stamped and (line := _launch(snapshot, request)):
-        said.append([(f"Next:  {line}", "bold")])
-    return said
+        shown.append([(f"Next:  {line}", "bold")])
+    return shown
 
 
-def proven(ranks: Ranks) -> bool:
-    """Whether the ranks trained with the strategy of the config: accelerate has DeepSpeed on GPUs only."""
+def strategy_tested(ranks: Ranks) -> bool:
+    """Whether the ranks trained with the config's strategy: accelerate supports DeepSpeed on GPUs only."""
     return not (ranks.cpu and ranks.strategy == "deepspeed")
 
 
@@ -187,17 +189,17 @@ def _launch(snapshot: Snapshot, request: Request) -> str:
     return shell("mgpu launch -c {:path} train.py [your arguments]", request.config or name)
 
 
-# ---- to a script
+# ---- as JSON
 
 
 def document(result: Result) -> SmokeDocument:
-    """The JSON document."""
+    """Return the JSON document of a finished test."""
     ranks = result.ranks
-    told: SmokeDocument
-    told = envelope("smoke", result.outcomes, result.verdict, result.code, result.seconds, result.snapshot)
-    for entry in told["checks"]:
+    content: SmokeDocument
+    content = envelope("smoke", result.outcomes, result.verdict, result.code, result.seconds, result.snapshot)
+    for entry in content["checks"]:
         entry["verify"] = "mgpu smoke-test"
-    told.update(
+    content.update(
         {
             "config": _config(result.snapshot),
             "level": ranks.level,
@@ -215,7 +217,7 @@ def document(result: Result) -> SmokeDocument:
             "bandwidth": [_json(row) for row in bandwidth.merged(ranks.ranks)],
             "scaling": [_json(row) for row in bandwidth.scaled(ranks.ranks)],
             "skipped": skips(ranks),
-            "culprit": culprits.of(result.outcomes, ranks) if result.verdict == "failed" else None,
+            "culprit": culprits.find_culprit(result.outcomes, ranks) if result.verdict == "failed" else None,
             "diagnosis": [_json(trial) for trial in ranks.trials],
             "left": {
                 "processes": list(ranks.left_running),
@@ -228,15 +230,15 @@ def document(result: Result) -> SmokeDocument:
             "next": ["mgpu launch SCRIPT"] if result.verdict == "passed" else ["mgpu doctor"],
         }
     )
-    return told
+    return content
 
 
-def nothing(
+def unstarted_document(
     snapshot: Snapshot, outcomes: Sequence[engine.Outcome], verdict: SmokeVerdict, code: int, seconds: float, why: str
 ) -> SmokeDocument:
-    """The document of a test that was not started."""
-    told: SmokeDocument = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
-    told.update(
+    """Return the JSON document of a test that was not started."""
+    content: SmokeDocument = envelope("smoke", outcomes, verdict, code, seconds, snapshot)
+    content.update(
         {
             "ranks": [],
             "pairs": [],
@@ -244,7 +246,7 @@ def nothing(
             "scaling": [],
             "skipped": [],
             "diagnosis": [],
-            "stages": [_json(Stage(rung, "skip", None, "not started")) for rung in RUNGS],
+            "stages": [_json(Stage(name, "skip", None, "not started")) for name in RUNGS],
             "config": _config(snapshot),
             "culprit": None,
             "stamp": None,
@@ -253,7 +255,7 @@ def nothing(
             "next": ["mgpu doctor"],
         }
     )
-    return told
+    return content
 
 
 def _config(snapshot: Snapshot) -> ConfigEntry | None:
@@ -262,28 +264,28 @@ def _config(snapshot: Snapshot) -> ConfigEntry | None:
 
 
 def stages(ranks: Ranks) -> list[Stage]:
-    """Every rung, also those that were left out or not reached."""
-    return [_stage(ranks, rung) for rung in RUNGS]
+    """Return every stage, including those omitted by the level or not reached."""
+    return [_stage(ranks, name) for name in RUNGS]
 
 
-def _stage(ranks: Ranks, rung: str) -> Stage:
-    if rung not in ranks.rungs:
-        return Stage(rung, "skip", None, f"left out by level {ranks.level}")
-    steps = [(rank, step) for rank in ranks.ranks for step in rank.steps if step.rung == rung]
+def _stage(ranks: Ranks, name: str) -> Stage:
+    if name not in ranks.rungs:
+        return Stage(name, "skip", None, f"not part of level {ranks.level}")
+    steps = [(rank, step) for rank in ranks.ranks for step in rank.steps if step.rung == name]
     if not steps:
-        return Stage(rung, "skip", None, "not reached")
+        return Stage(name, "skip", None, "not reached")
     seconds = max((step.seconds for _, step in steps if step.seconds is not None), default=None)
     failed = next((step for _, step in steps if step.ok is False), None)
     if failed is not None:
-        return Stage(rung, "fail", seconds, failed.detail)
+        return Stage(name, "fail", seconds, failed.detail)
     if len(steps) < len(ranks.ranks) or any(step.ok is None for _, step in steps):
         if ranks.ended == "interrupted":
-            return Stage(rung, "skip", seconds, "interrupted")
-        words = [f"rank {rank.rank}: {rank.last_word or 'not heard of'}" for rank in ranks.ranks[:_MOST_WORDS]]
-        return Stage(rung, "fail", seconds, "; ".join(words))
-    if rung == RUNGS[0]:
-        return Stage(rung, "ok", seconds, f"{len(steps)} of {len(steps)} up")
-    return Stage(rung, "ok", seconds, steps[0][1].detail)
+            return Stage(name, "skip", seconds, "interrupted")
+        positions = watch.describe_positions((rank.rank, rank.last_word) for rank in ranks.ranks)
+        return Stage(name, "fail", seconds, positions)
+    if name == RUNGS[0]:
+        return Stage(name, "ok", seconds, f"{len(steps)} of {len(steps)} running")
+    return Stage(name, "ok", seconds, steps[0][1].detail)
 
 
 def _rank(rank: Rank) -> RankEntry:
@@ -309,7 +311,7 @@ def _rank(rank: Rank) -> RankEntry:
 
 
 def _pairs(ranks: Ranks) -> list[PairEntry]:
-    """Each pair once, as the worse of its two ends saw it."""
+    """Return each pair once, with the worse of the results of its two ranks."""
     found: dict[tuple[int, int], list[PairRun]] = {}
     for rank in ranks.ranks:
         for pair in rank.pairs:
@@ -332,13 +334,13 @@ def _worst(answers: Iterable[bool | None]) -> bool | None:
 
 
 def _json(fact: Any) -> Any:
-    """A fact as JSON has it: lists for tuples."""
+    """Return a fact as JSON values: lists for tuples."""
     return {
         key: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value
         for key, value in dataclasses.asdict(fact).items()
     }
 
 
-def kept(folder: str) -> tuple[Path, Path]:
-    """Where a run's document and its facts are kept."""
+def result_paths(folder: str) -> tuple[Path, Path]:
+    """Return the paths of a run's JSON document and of its facts."""
     return Path(folder) / "smoke.json", Path(folder) / "facts.json"

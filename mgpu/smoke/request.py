@@ -1,4 +1,4 @@
-"""What was asked of `mgpu smoke-test`?"""
+"""Which options was `mgpu smoke-test` called with, and are they valid?"""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mgpu.smoke.ranks.rank_plan import Level
 from mgpu.text import listed
 
 FORMATS = ("human", "json", "junit", "github", "markdown")
-# The limit on the whole test, unless --timeout says otherwise (without the search for a cause).
+# The default of --timeout, for the whole test without the search for a cause.
 TIMEOUT_S = {"quick": 120.0, "standard": 120.0, "long": 900.0}
-# How long each level takes where the ranks start in a few seconds.
+# How long each level takes if the ranks start within a few seconds.
 ABOUT = {"quick": "10 s", "standard": "30 s", "long": "5 min"}
-# The quick level proves, and measures nothing.
-_QUICK = tuple(rung for rung in RUNGS if rung not in ("checkpoint", "bandwidth"))
+# The quick level only checks correctness and measures nothing.
+_QUICK = tuple(name for name in RUNGS if name not in ("checkpoint", "bandwidth"))
 _MOST_RANKS = 1024
-_FILL = 95  # percent; the rest is for what is tested
+_FILL = 95  # percent; the test itself needs the rest
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Request:
     level: Level = "standard"
     timeout_s: float | None = None
     stall_s: float = 30.0
-    start_s: float = 90.0  # imports from a cold network file system, other machines that are still to come
+    start_s: float = 90.0  # for imports from a cold network file system, and for other nodes to join
     bisect: bool = True
     scaling: bool = True
     fill_percent: int = 0
     baseline: str = ""
     checkpoint_folder: str = ""
-    node: int | None = None  # which of several machines this is
+    node: int | None = None  # the number of this node
     allow_busy: bool = False
     stamp: bool = True
     show: bool = False
@@ -48,10 +48,10 @@ class Request:
     format: str = "human"
     output: str = "-"
     slurm: bool = False  # the pre-flight of a Slurm job: all its nodes
-    need: int | None = None  # good nodes that are enough for it
+    need: int | None = None  # minimum number of healthy nodes for it
 
     def check(self) -> None:
-        """Raises MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
+        """Raise MgpuError (2) if a value is not allowed or options contradict each other."""
         for flag, value, allowed in (("--format", self.format, FORMATS), ("--level", self.level, get_args(Level))):
             if value not in allowed:
                 raise MgpuError(f"{flag} {value}: choose {listed(allowed, 'or')}", USAGE)
@@ -60,10 +60,10 @@ class Request:
         if self.gpus:
             wanted_gpus(self.gpus)
         together = (
-            (self.cpu is not None and self.gpus, "--cpu rehearses without GPUs: leave out --gpus"),
-            (self.cpu is not None and self.fill_percent, "--fill holds GPU memory: not with --cpu"),
-            (self.cpu is not None and self.allow_busy, "--allow-busy is about GPUs: not with --cpu"),
-            (self.need is not None and not self.slurm, "--need counts the nodes of a Slurm job: only with --slurm"),
+            (self.cpu is not None and self.gpus, "--cpu uses no GPUs: remove --gpus"),
+            (self.cpu is not None and self.fill_percent, "--cpu uses no GPU memory: remove --fill"),
+            (self.cpu is not None and self.allow_busy, "--cpu uses no GPUs: remove --allow-busy"),
+            (self.need is not None and not self.slurm, "--need counts the nodes of a Slurm job: add --slurm"),
         )
         for wrong, text in together:
             if wrong:
@@ -82,10 +82,10 @@ class Request:
                 ("--timeout", self.timeout_s is not None),
             )
             if given := [flag for flag, value in started if value]:
-                raise MgpuError(f"--show runs nothing: leave out {', '.join(given)}", USAGE)
+                raise MgpuError(f"--show only prints the last result: remove {', '.join(given)}", USAGE)
 
     def _check_preflight(self) -> None:
-        """What a pre-flight has no use for: it chooses levels, ranks and folders for each node itself."""
+        """Reject options that a pre-flight ignores: it chooses levels, ranks and folders for each node itself."""
         useless = (
             ("--gpus", self.gpus),
             ("--node-rank", self.node is not None),
@@ -95,18 +95,18 @@ class Request:
             ("--format", self.format not in ("human", "json")),
         )
         if given := [flag for flag, value in useless if value]:
-            raise MgpuError(f"--slurm is the pre-flight of all nodes: leave out {', '.join(given)}", USAGE)
+            raise MgpuError(f"--slurm tests all nodes of the job: remove {', '.join(given)}", USAGE)
 
     def _check_output(self) -> None:
-        """Before the ranks are started: half a minute later the verdict would have nowhere to go."""
+        """Check before the ranks start that the result can be written afterwards."""
         path = Path(self.output)
         if self.output in ("", "-"):
             return
         wrong = "it is a folder" if path.is_dir() else None
         if not path.parent.is_dir():
-            wrong = f"there is no folder {path.parent}"
+            wrong = f"no folder {path.parent}"
         elif not os.access(path.parent if not path.exists() or path.is_file() else path, os.W_OK):
-            wrong = "no permission to write there"
+            wrong = "no write permission"
         if wrong:
             raise MgpuError(f"--output {self.output}: {wrong}", USAGE)
 
@@ -121,15 +121,15 @@ class Request:
             ("--need", self.need, 1, float("inf")),
         ):
             if number is not None and not (least <= number <= most and number < float("inf")):  # also NaN
-                reach = f"from {least:g} to {most:g}" if most < float("inf") else f"{least:g} or more"
-                raise MgpuError(f"{flag} {number:g}: give a number {reach}", USAGE)
+                span = f"from {least:g} to {most:g}" if most < float("inf") else f"of {least:g} or more"
+                raise MgpuError(f"{flag} {number:g}: give a number {span}", USAGE)
 
     @property
-    def rungs(self) -> tuple[str, ...]:
-        """The rungs of the level."""
+    def stages(self) -> tuple[str, ...]:
+        """Return the stages of the level."""
         return _QUICK if self.level == "quick" else RUNGS
 
     @property
     def limit_s(self) -> float:
-        """On the whole test."""
+        """Return the time limit of the whole test, in seconds."""
         return TIMEOUT_S[self.level] if self.timeout_s is None else self.timeout_s

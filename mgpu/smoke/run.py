@@ -1,4 +1,4 @@
-"""What does `mgpu smoke-test` do: look, start the ranks, judge what they did, search for the cause, stamp, tell?"""
+"""`mgpu smoke-test`: probe the machine, run the ranks, judge them, search for the cause, record a pass, report."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from mgpu.smoke import report as smoke_report
 from mgpu.smoke import screen as screens
 from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.request import Request
-from mgpu.smoke.runner import Attempt, climb
+from mgpu.smoke.runner import Attempt, run_ranks
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
 from mgpu.snapshot.gpu_in_use import worked_on
 from mgpu.snapshot.redaction import without_secrets
 
 
 def run(request: Request) -> int:
-    """`mgpu smoke-test`; 0 passed, 1 failed, 3 could not tell, 5 somebody works on the GPUs."""
+    """Run `mgpu smoke-test` and return its exit code: 0 passed, 1 failed, 3 unknown, 5 the GPUs are in use."""
     request.check()
     if request.show:
         from mgpu.smoke import show_last
@@ -42,45 +42,45 @@ def run(request: Request) -> int:
     except MgpuError as error:
         if error.exit_code == errors.USAGE or request.format == "human":
             raise
-        return formats.failed(request, error.message, error.exit_code, time.monotonic() - started)
+        return formats.report_failure(request, error.message, error.exit_code, time.monotonic() - started)
     except (KeyboardInterrupt, signals.Stopped):
-        return formats.failed(request, "interrupted", signals.exit_code(), time.monotonic() - started)
+        return formats.report_interruption(request, signals.exit_code(), time.monotonic() - started)
     except Exception as error:
         if request.format == "human" or os.environ.get("MGPU_DEBUG"):
             raise
-        words = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
-        return formats.failed(request, words, errors.UNKNOWN, time.monotonic() - started)
+        message = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
+        return formats.report_failure(request, message, errors.UNKNOWN, time.monotonic() - started)
 
 
 def _run(request: Request, started: float) -> int:
     with scratch.folder() as place:
         subject = subjects.of(request, place)
-        request = replace(request, node=machines.this_one(request.node, subject.config, request.config))
-        subject, snapshot = subjects.narrowed(subject, _look(subject), request, place)
+        request = replace(request, node=machines.node_number(request.node, subject.config, request.config))
+        subject, snapshot = subjects.select_gpus(subject, _probe(subject), request, place)
         snapshot = replace(snapshot, config=subject.config)
-        talk = screen.Screen.of() if request.format == "human" and request.output in ("", "-") else None
+        out = screen.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         if stopping := refusals(snapshot):
-            return formats.refused(stopping, snapshot, request, time.monotonic() - started)
-        if not request.allow_busy and (taken := worked_on(subject.config, snapshot, cpu=subject.cpu)):
+            return formats.report_refusal(stopping, snapshot, request, time.monotonic() - started)
+        if not request.allow_busy and (busy := worked_on(subject.config, snapshot, cpu=subject.cpu)):
             outcomes = engine.judge(snapshot, selections.BUSY)
-            return formats.refused(outcomes, snapshot, request, time.monotonic() - started, taken)
-        snapshot = replace(snapshot, baseline=baseline.of(request.baseline, snapshot))
+            return formats.report_refusal(outcomes, snapshot, request, time.monotonic() - started, busy)
+        snapshot = replace(snapshot, baseline=baseline.load(request.baseline, snapshot))
         wanted = _wanted_folder(subject, request)
         with claim_folder(plan_folder(wanted, SMOKE_TEST), SMOKE_TEST, named=bool(wanted)) as folder:
             attempt = _attempt(subject, snapshot, request, folder)
-            if talk:
+            if out:
                 added = attempt.environment
-                talk.show(screens.headline(subject, snapshot, request, attempt.orders, added, doubts(snapshot), talk))
-            snapshot = _climb(attempt, snapshot, request, talk)
-            return _conclude(snapshot, subject, request, started, talk)
+                out.show(screens.headline(subject, snapshot, request, attempt.orders, added, doubts(snapshot), out))
+            snapshot = _run_ranks(attempt, snapshot, request, out)
+            return _conclude(snapshot, subject, request, started, out)
 
 
-def _look(subject: Subject) -> Snapshot:
-    """The facts a smoke test depends on; torch is imported only where there are GPUs it must see."""
+def _probe(subject: Subject) -> Snapshot:
+    """Return the facts a smoke test depends on. torch is imported only if there are GPUs it must find."""
     config = subject.config
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if subject.cpu else None)
     with output.progress() as show:
-        started = prefetch.take() if config.port is None else None  # they know of no port
+        started = prefetch.take() if config.port is None else None  # prefetched probes do not check the port
         snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port, started=started)
         if snapshot.driver is not None and snapshot.driver.any_gpu and not subject.cpu:
             snapshot = probes.with_torch(snapshot, show)
@@ -88,14 +88,14 @@ def _look(subject: Subject) -> Snapshot:
 
 
 def _wanted_folder(subject: Subject, request: Request) -> str:
-    """--log-dir; of several machines each has its own, since they may share the disk."""
+    """Return --log-dir, with a subfolder for each of several nodes because they may share the disk."""
     if request.log_dir and subject.config.num_machines > 1:
         return str(Path(request.log_dir) / f"node{request.node}")
     return request.log_dir
 
 
 def _attempt(subject: Subject, snapshot: Snapshot, request: Request, folder: Path) -> Attempt:
-    """The launch, with the folder for what it writes."""
+    """Return the launch to try, writing to `folder`."""
     assert snapshot.driver is not None
     orders = subjects.orders(request, subject, snapshot.driver, folder)
     return Attempt(
@@ -108,56 +108,54 @@ def _attempt(subject: Subject, snapshot: Snapshot, request: Request, folder: Pat
     )
 
 
-def _climb(attempt: Attempt, snapshot: Snapshot, request: Request, talk: screen.Screen | None) -> Snapshot:
-    """The snapshot with what the ranks did, and, when they failed, which one change makes them work."""
+def _run_ranks(attempt: Attempt, snapshot: Snapshot, request: Request, out: screen.Screen | None) -> Snapshot:
+    """Return the snapshot with what the ranks did and, if they failed, the change that makes them work."""
     folder = Path(attempt.orders.folder)
-    before = memory_kept.look(snapshot)
-    with screens.Rungs(talk, snapshot) as show:
-        ranks = climb(attempt, show)
+    before = memory_kept.measure(snapshot)
+    with screens.StageScreen(out, snapshot) as show:
+        ranks = run_ranks(attempt, show)
     here = Path.cwd()
-    told = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    ranks = replace(memory_kept.of(ranks, before), folder=str(told))
+    shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    ranks = replace(memory_kept.add_leftovers(ranks, before), folder=str(shown))
     log = nccl_log.read(folder)
     gaps = dict(snapshot.gaps)
     if log is None:
-        gaps["nccl_log"] = Gap("not_asked", "no NCCL took part" if ranks.cpu else "NCCL wrote no log of its own")
+        gaps["nccl_log"] = Gap("not_asked", "NCCL was not used" if ranks.cpu else "NCCL wrote no log file")
     snapshot = replace(snapshot, ranks=ranks, nccl_log=log, gaps=gaps)
     failed = any(outcome.status == "fail" for outcome in engine.judge(snapshot, selections.SMOKE))
     if request.bisect and failed and ranks.ended != "interrupted":
-        tell = screens.Trials(talk) if talk else None
-        snapshot = replace(snapshot, ranks=replace(ranks, trials=diagnosis.search(attempt, ranks, tell)))
+        show_trial = screens.Trials(out) if out else None
+        snapshot = replace(snapshot, ranks=replace(ranks, trials=diagnosis.search(attempt, ranks, show_trial)))
     return snapshot
 
 
-def _conclude(
-    snapshot: Snapshot, subject: Subject, request: Request, started: float, talk: screen.Screen | None
-) -> int:
-    """Judge the ranks, stamp a pass, tell the verdict."""
+def _conclude(snapshot: Snapshot, subject: Subject, request: Request, started: float, out: screen.Screen | None) -> int:
+    """Judge the ranks, record a pass, save and print the result. Returns the exit code."""
     ranks = snapshot.ranks
     assert ranks is not None
     outcomes = engine.judge(snapshot, selections.SMOKE)
     verdict, code = verdicts.of_ranks(
-        ranks, outcomes, interrupted=signals.exit_code(), search_interrupted=diagnosis.interrupted(ranks)
+        ranks, outcomes, interrupted=signals.exit_code(), search_interrupted=diagnosis.was_interrupted(ranks)
     )
-    wanted = request.stamp and not subject.changed and smoke_report.proven(ranks)
+    wanted = request.stamp and not subject.changed and smoke_report.strategy_tested(ranks)
     stamped = _stamp(snapshot, ranks) if verdict == "passed" and wanted else None
-    # A copy that was made for this run is gone afterwards: it is kept under the name of what it was made from.
+    # A copy made for this run is deleted at the end, so the result names the original config.
     snapshot = replace(snapshot, config=replace(subject.config, path=subject.name))
     result = smoke_report.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
-    told, facts = smoke_report.kept(ranks.folder)
-    files.write(told, document.text(smoke_report.document(result)), mode=0o600)
+    report, facts = smoke_report.result_paths(ranks.folder)
+    files.write(report, document.text(smoke_report.document(result)), mode=0o600)
     files.write(facts, document.facts_text(to_json(without_secrets(snapshot))), mode=0o600)
-    formats.tell(result, request, talk)
+    formats.write_report(result, request, out)
     return code
 
 
 def _stamp(snapshot: Snapshot, ranks: Ranks) -> str | None:
-    """Record the pass; None (and a word on stderr) when it cannot be."""
+    """Record the pass. Returns the file, or None (with a message on stderr) if it cannot be written."""
     try:
         measured = {str(rank.rank): dict(rank.measured) for rank in ranks.ranks}
         return str(stamp.write(snapshot, ranks.rungs, measured))
     except MgpuError as error:
         if error.exit_code == errors.REFUSED:
             raise
-        messages.notice(f"passed, but not stamped: {error.message}")
+        messages.notice(f"passed, but not recorded: {error.message}")
         return None

@@ -1,7 +1,7 @@
-"""How is one launch of the ranks started, watched, ended and turned into facts?
+"""How is one launch of the ranks started, watched, stopped and turned into facts?
 
-Always through the real launcher, with the config and the environment that `mgpu launch` would use. The runner owns the
-clock; whatever happens to the ranks, none of them is left.
+Always through the real launcher, with the config and the environment that `mgpu launch` would use. The runner enforces
+all timeouts and leaves no rank behind, whatever happens to them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mgpu.snapshot import Config, Rank, Ranks, Snapshot
 
 _POLL_S = 0.05
 _GRACE_S = 2.0
-_AFTER_S = 3.0  # what a rank has started may end a moment after the launcher
+_AFTER_S = 3.0  # processes started by a rank may exit a moment after the launcher
 # A file, not a module: `-m` would put the current folder first on the ranks' sys.path.
 _WORKER = Path(__file__).resolve().with_name("worker.py")
 _LOG = "launcher.log"
-_TOLD_BYTES = 8000  # of it, kept as a fact
-_LOG_BYTES = 1 << 20  # of the launcher's log: its table of failed ranks is some 250 bytes a rank
+_FACT_BYTES = 8000  # of the launcher's log, kept as a fact
+_LOG_BYTES = 1 << 20  # of the launcher's log: its table of failed ranks has about 250 bytes per rank
 
 Ended = Literal["finished", "stalled", "timed_out", "died", "interrupted"]
 Show = Callable[[watch.View, bool], None]  # called with the view while the ranks run, and once (True) at the end
@@ -41,7 +41,7 @@ Show = Callable[[watch.View, bool], None]  # called with the view while the rank
 
 @dataclass(frozen=True)
 class Attempt:
-    """One launch: the ranks of `config` with `orders`, and what is changed in the environment for it."""
+    """One launch: the ranks of `config` with `orders`, and the changes to the environment."""
 
     config: Config
     snapshot: Snapshot
@@ -49,28 +49,31 @@ class Attempt:
     timeout_s: float
     rehearsal: bool = False  # --cpu: the ranks stay off the GPUs
     environment: Mapping[str, str] = field(default_factory=dict)  # set for this launch; "" removes
-    ranks: int | None = None  # fewer than the config's, for a part of the GPUs
+    ranks: int | None = None  # fewer than in the config, for a subset of the GPUs
 
 
-def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
-    """Start the launcher and watch the ranks until they are through, or stuck, or out of time; then leave nothing."""
+def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
+    """Start the launcher and watch the ranks until they finish, hang or run out of time, then clean up.
+
+    Returns the facts about the ranks. Raises MgpuError if the launcher cannot be started.
+    """
     orders, folder, run_id = attempt.orders, Path(attempt.orders.folder), uuid.uuid4().hex
-    meeting = attempt.config.port or port.for_launch(attempt.config)
-    taken = meeting is not None and port.taken(meeting)
-    command = _command(attempt, run_id, meeting)
+    rendezvous_port = attempt.config.port or port.for_launch(attempt.config)
+    taken = rendezvous_port is not None and port.taken(rendezvous_port)
+    command = _command(attempt, run_id, rendezvous_port)
     (folder / ASK).unlink(missing_ok=True)
     files = leftover_files.files()
     view = watch.View(orders)
-    knocking = machines.Knocking(orders, attempt.config)
+    test = machines.RendezvousTest(orders, attempt.config)
     try:
         with guard.over(run_id):
             launcher = _start(command, attempt.environment, folder / _LOG)
             ended = _watch(launcher, view, attempt.timeout_s, show)
-            ranks = _hung(view) if ended in ("stalled", "timed_out") else None
+            ranks = _hung_ranks(view) if ended in ("stalled", "timed_out") else None
             states = view.states()
             launcher_exit = launcher.poll()
             outlived, left = _end(run_id, launcher)
-    except (KeyboardInterrupt, signals.Stopped):  # a second one, while they are ended: the guard has done that now
+    except (KeyboardInterrupt, signals.Stopped):  # a second one, during the clean-up: the guard has finished it
         leftover_files.sweep(files, view.pids(), view.wrote())
         raise
     output = _tail(folder / _LOG)
@@ -87,16 +90,16 @@ def climb(attempt: Attempt, show: Show | None = None) -> Ranks:
         launcher_exit=launcher_exit,
         left_running=tuple(left),
         outlived=tuple(outlived) if by_itself else (),
-        launcher_output=output[-_TOLD_BYTES:].decode("utf-8", "replace").strip() or None,
+        launcher_output=output[-_FACT_BYTES:].decode("utf-8", "replace").strip() or None,
         left_files=leftover_files.sweep(files, {*outlived, *view.pids()}, view.wrote()),
-        port=meeting,
-        left_port=meeting is not None and not taken and orders.node == 0 and port.taken(meeting),
-        meeting=knocking.answer(),
+        port=rendezvous_port,
+        left_port=rendezvous_port is not None and not taken and orders.node == 0 and port.taken(rendezvous_port),
+        meeting=test.result(),
     )
 
 
 def _planned(orders: Orders) -> Ranks:
-    """The part of a run's facts that its orders determine; the caller replaces ranks, ended and launcher_exit."""
+    """Return the facts that the orders determine; the caller replaces ranks, ended and launcher_exit."""
     return Ranks(
         expected=orders.world,
         rungs=orders.rungs,
@@ -116,23 +119,23 @@ def _planned(orders: Orders) -> Ranks:
 
 
 def _ended_ranks(view: watch.View, states: watch.States, output: bytes) -> tuple[Rank, ...]:
-    """The ranks of a finished run, with the exit codes that the launcher reports."""
+    """Return the ranks of a finished run, with the exit codes that the launcher reports."""
     view.read()
     exits = exit_code.of_ranks(output)
     return tuple(view.rank(number, states, exits) for number in view.journals)
 
 
-def _hung(view: watch.View) -> tuple[Rank, ...]:
-    """The ranks as they are now, and where they say that they hang: one that is woken to be asked may go on."""
+def _hung_ranks(view: watch.View) -> tuple[Rank, ...]:
+    """Return the current ranks with their stacks. States are read first: a stopped rank is resumed for its stack."""
     view.read()
     states = view.states()
     ranks = tuple(view.rank(number, states, {}) for number in view.journals)
-    return stacks.where(view.folder, view.listeners(), ranks)
+    return stacks.collect(view.folder, view.listeners(), ranks)
 
 
 def _end(run_id: str, launcher: subprocess.Popen[bytes]) -> tuple[list[int], list[int]]:
-    """End what there is of the run. The processes that were still there, and those that cannot be ended."""
-    if launcher.poll() is not None:  # what ends a moment after the launcher has not outlived it
+    """Kill the processes of the run. Returns those that were still running, and those that cannot be killed."""
+    if launcher.poll() is not None:  # a process that exits a moment after the launcher has not outlived it
         deadline = time.monotonic() + _AFTER_S
         while processes.of_run(run_id) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
@@ -144,7 +147,7 @@ def _end(run_id: str, launcher: subprocess.Popen[bytes]) -> tuple[list[int], lis
     return there, left
 
 
-def _command(attempt: Attempt, run_id: str, meeting: int | None) -> process_command.Command:
+def _command(attempt: Attempt, run_id: str, rendezvous_port: int | None) -> process_command.Command:
     snapshot, config = attempt.snapshot, attempt.config
     assert snapshot.driver is not None and snapshot.python is not None
     command = launching.build(
@@ -152,14 +155,14 @@ def _command(attempt: Attempt, run_id: str, meeting: int | None) -> process_comm
         snapshot.driver,
         [str(_WORKER), "--orders", str(attempt.orders.write())],
         python=snapshot.python,
-        port=None if config.port else meeting,
+        port=None if config.port else rendezvous_port,
         run_id=run_id,
         node=attempt.orders.node if attempt.orders.nodes > 1 else None,
         meet_s=machines.launcher_limit_s(attempt.orders),
     )
     if attempt.ranks is not None:
         at = command.argv.index("--config_file") + 2
-        # All that CUDA_VISIBLE_DEVICES leaves: the config's gpu_ids would choose others.
+        # "all" means those in CUDA_VISIBLE_DEVICES: the config's gpu_ids would select others.
         flags = ("--num_processes", str(attempt.ranks), "--gpu_ids", "all")
         fewer = (*command.argv[:at], *flags, *command.argv[at:])
         command = replace(command, argv=fewer)
@@ -169,7 +172,7 @@ def _command(attempt: Attempt, run_id: str, meeting: int | None) -> process_comm
 
 
 def _start(command: process_command.Command, changes: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """The launcher in a session of its own, its output in a file."""
+    """Start the launcher in a session of its own, with its output in a file."""
     environment = {**command.environment(), **changes}
     for name, value in changes.items():
         if not value:
@@ -179,7 +182,7 @@ def _start(command: process_command.Command, changes: Mapping[str, str], log: Pa
         try:
             return child_process.start(
                 command.argv,
-                at_our_end=signal.SIGKILL,  # the ranks have asked to be killed with the launcher (ranks/ladder.py)
+                at_our_end=signal.SIGKILL,  # the kernel then kills the ranks too (ranks/ladder.py)
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -189,12 +192,12 @@ def _start(command: process_command.Command, changes: Mapping[str, str], log: Pa
 
 
 def _watch(launcher: subprocess.Popen[bytes], view: watch.View, limit_s: float, show: Show | None) -> Ended:
-    """Follow the ranks until they are through, or stuck, or out of time, or somebody wants to stop."""
+    """Watch the ranks until they finish, hang, run out of time, or the test is interrupted."""
     deadline = time.monotonic() + limit_s
     try:
         while launcher.poll() is None:
             view.read()
-            if view.unheard():
+            if view.has_unknown_ranks():
                 view.started |= processes.ranks_under(launcher.pid)
             if show:
                 show(view, False)
@@ -211,7 +214,7 @@ def _watch(launcher: subprocess.Popen[bytes], view: watch.View, limit_s: float, 
 
 
 def _tail(log: Path) -> bytes:
-    """The end of what the launcher printed."""
+    """Return the end of the launcher's output."""
     try:
         return file_reading.read_part(log, most=_LOG_BYTES)
     except OSError:

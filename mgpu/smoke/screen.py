@@ -1,11 +1,11 @@
-"""What does a person see while the ranks climb?"""
+"""What does the terminal show while the stages run?"""
 
 from __future__ import annotations
 
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from mgpu import messages
@@ -27,10 +27,10 @@ from mgpu.text import counted
 
 TITLES = {
     "start": "start processes",
-    "device": "each rank alone",
-    "group": "find each other",
+    "device": "local compute",
+    "group": "rendezvous",
     "collectives": "collectives",
-    "pairs": "pairs",
+    "pairs": "rank pairs",
     "train": "training steps",
     "checkpoint": "checkpoint",
     "bandwidth": "bandwidth",
@@ -39,8 +39,9 @@ TITLES = {
 STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
 _MOST_ROWS = 8  # ranks in the table
 _GIB = 1 << 30
-_WORD = 14  # the narrowest column for a rank's last word
-_TITLE = 18
+_WORD = 14  # the narrowest column for a rank's last progress
+TITLE_WIDTH = 16
+_MOST_VARIABLE = 68  # "mgpu sets " and a variable fit into 80 columns
 
 
 def headline(
@@ -49,59 +50,63 @@ def headline(
     request: Request,
     orders: Orders,
     added: Mapping[str, str],
-    doubts: Sequence[str],
+    warnings: Sequence[str],
     screen: Screen,
 ) -> list[Line]:
-    """What is about to be tested, what it takes, and what mgpu adds to the environment for it."""
+    """Return the lines above the stages: what is tested, time and memory, added variables, doctor warnings."""
     here = orders.world // orders.nodes
     where = f"{counted(here, 'CPU rank')} (gloo)" if orders.cpu else counted(here, "GPU")
     if orders.nodes > 1:
-        where += f" of this machine, {orders.world} on all {orders.nodes}"
+        where += f" on this node, {orders.world} on all {orders.nodes}"
     how = STRATEGIES.get(orders.strategy, orders.strategy) if orders.world > 1 else "one process"
     precision = {"no": "fp32"}.get(orders.precision, orders.precision)
     head = f"Testing {subject.name} on {where}: {how}, {precision}."
     lines: list[Line] = screen.paragraph(head, style="bold")
-    texts = [f"{_takes(request, orders)} Stops by itself after {request.limit_s:g} s.", *subject.notes]
-    if (text := _adds(subject, snapshot, request, added)) is not None:
-        texts.append(text)
-    for text in texts:
+    for text in (_cost(request, orders), *subject.notes, *_added_variables(subject, snapshot, request, added)):
         lines += screen.paragraph(text)
-    if doubts:
-        text = f"The doctor has doubts ({', '.join(doubts)}); the test shows whether they matter."
-        lines += screen.paragraph(text, style="warn")
+    if warnings:
+        lines += screen.paragraph(_warnings(warnings, screen.width), style="warn")
     return [*lines, []]
 
 
-def _takes(request: Request, orders: Orders) -> str:
-    """Time and memory."""
-    about = f"Takes about {ABOUT[orders.level]}"
+def _cost(request: Request, orders: Orders) -> str:
+    """Return how long the test takes and how much GPU memory it uses."""
+    about = f"Level {orders.level}: about {ABOUT[orders.level]} (limit {request.limit_s:g} s)"
     if orders.cpu:
-        return f"{about} (level {orders.level})."
+        return f"{about}."
     from mgpu.smoke.ranks.memory import MEMORY_BYTES
 
-    held = f" and {request.fill_percent} % of what is free" if request.fill_percent else ""
-    return f"{about} (level {orders.level}) and up to {MEMORY_BYTES / _GIB:g} GiB{held} of each GPU's memory."
+    filled = f" + {request.fill_percent} % of the free memory" if request.fill_percent else ""
+    return f"{about}, up to {MEMORY_BYTES / _GIB:g} GiB{filled} per GPU."
 
 
-def _adds(subject: Subject, snapshot: Snapshot, request: Request, added: Mapping[str, str]) -> str | None:
-    """Variables, by name and value; long values are UUIDs and files."""
+def _added_variables(subject: Subject, snapshot: Snapshot, request: Request, added: Mapping[str, str]) -> Iterator[str]:
+    """Yield the variables that mgpu sets, one per line if there are several; long values are UUIDs and paths."""
     assert snapshot.driver is not None
     ours = dict(added)
     why = ""
     if request.cpu is not None:
-        ours, why = {"ACCELERATE_USE_CPU": "true", **ours}, " (a rehearsal)"
+        ours, why = {"ACCELERATE_USE_CPU": "true", **ours}, " (a CPU rehearsal)"
     elif launching.on_cpu(subject.config, snapshot.driver):
         ours, why = {"ACCELERATE_USE_CPU": "true", **ours}, " (this machine has no NVIDIA GPU)"
-    if not ours:
-        return None
-    shown = [f"{name}={clipped(value, 60)}" for name, value in ours.items()]
-    return f"mgpu adds {' '.join(shown)}{why}."
+    for name, value in ours.items():
+        yield f"mgpu sets {clipped(f'{name}={value}', _MOST_VARIABLE)}{why if name == 'ACCELERATE_USE_CPU' else ''}"
 
 
-class Rungs:
-    """The rungs as they are climbed: painted again in place on a terminal, elsewhere a line for each that is finished.
+def _warnings(ids: Sequence[str], width: int) -> str:
+    """Return one line with as many ids of doctor checks as fit."""
+    for count in range(len(ids), 0, -1):
+        more = f" and {len(ids) - count} more" if count < len(ids) else ""
+        text = f"Warnings  {', '.join(ids[:count])}{more}  (details: mgpu doctor)"
+        if len(text) <= width:
+            break
+    return text
 
-    Used with `with`, so that the terminal is always left as it was.
+
+class StageScreen:
+    """The progress of the stages: repainted in place on a terminal, elsewhere one line per finished stage.
+
+    A context manager, so that the terminal is always restored.
     """
 
     def __init__(self, screen: Screen | None, snapshot: Snapshot, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,7 +118,7 @@ class Rungs:
         self.pace = Pace(clock)
         self.gauges = Gauges() if self.live and self.indices else None
 
-    def __enter__(self) -> Rungs:
+    def __enter__(self) -> StageScreen:
         return self
 
     def __exit__(
@@ -125,73 +130,74 @@ class Rungs:
             self.gauges.end()
 
     def __call__(self, view: watch.View, final: bool) -> None:
-        """Show what is new; `final`: also where the ranks stand on the rung that was not finished."""
+        """Show what is new. `final`: also the progress of each rank on the unfinished stage."""
         try:
             self._show(view, final)
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal was closed
             if not final:
                 raise
-            self.live = None  # the verdict is still to be judged and kept
+            self.live = None  # the result must still be judged and saved
 
     def _show(self, view: watch.View, final: bool) -> None:
         if self.screen is None:
             return
         if self.live is None:
-            self._tell(view, final, self.screen)
+            self._append(view, final, self.screen)
             return
-        self.pace.see(view)
+        self.pace.update(view)
         if final or self.live.due:
             screen = Screen.of(self.screen.stream)  # the window may have been resized
             readings = self.gauges.read() if self.gauges else {}
-            lines = rungs(view, screen, final)
-            if not final or any(view.rung(rung)[0] != "ok" for rung in view.orders.rungs):
-                lines += table(view, screen, self.pace, self.indices, readings)
+            lines = stage_rows(view, screen, final)
+            stopped = not view.interrupted and any(view.stage(name)[0] != "ok" for name in view.orders.rungs)
+            if not final or stopped:
+                lines += rank_table(view, screen, self.pace, self.indices, readings)
             if not final:
                 lines = _fitting([*lines, *_footer(self.clock() - self.began, screen)])
             self.live.paint(lines)
         if final:
             self.live.end()
 
-    def _tell(self, view: watch.View, final: bool, screen: Screen) -> None:
-        """Each rung once, in order, when every rank has passed it, or one has failed."""
-        for rung in view.orders.rungs:
-            status, detail, seconds = view.rung(rung)
+    def _append(self, view: watch.View, final: bool, screen: Screen) -> None:
+        """Print each stage once, in order, as soon as every rank has passed it or one has failed."""
+        for stage in view.orders.rungs:
+            status, detail, seconds = view.stage(stage)
             if status is None:
-                if final and rung == view.reached():
-                    screen.show(report_screen.row(screen, *_unfinished(view, rung)))
+                if final and stage == view.reached():
+                    screen.show(report_screen.row(screen, *_unfinished(view, stage)))
                 return
-            if rung not in self.shown:
-                self.shown.add(rung)
-                screen.show(report_screen.row(screen, status, _label(rung), _detail(detail, seconds)))
+            if stage not in self.shown:
+                self.shown.add(stage)
+                screen.show(report_screen.row(screen, status, _label(stage), _detail(detail, seconds)))
             if status == "fail":
                 return
 
 
-def _label(rung: str) -> str:
-    return f"{RUNGS.index(rung) + 1} {TITLES[rung]:<{_TITLE}} "
+def _label(stage: str) -> str:
+    return f"{RUNGS.index(stage) + 1} {TITLES[stage]:<{TITLE_WIDTH}} "
 
 
-def _unfinished(view: watch.View, rung: str) -> tuple[Status, str, str]:
-    """The row of the rung on which the run ended."""
+def _unfinished(view: watch.View, stage: str) -> tuple[Status, str, str]:
+    """Return the row of the stage on which the run ended."""
     if view.interrupted:
-        return "skip", _label(rung), "interrupted"
-    return "fail", _label(rung), view.where_they_are()
+        return "skip", _label(stage), "interrupted"
+    return "fail", _label(stage), view.positions()
 
 
 def _detail(detail: str, seconds: float | None) -> str:
     return f"{detail} ({seconds:.1f}s)" if seconds is not None else detail
 
 
-def rungs(view: watch.View, screen: Screen, final: bool) -> list[Line]:
-    """A row for each rung: how it went, what the ranks do on it, or that it waits."""
+def stage_rows(view: watch.View, screen: Screen, final: bool) -> list[Line]:
+    """Return a row for each stage: its result, its progress, or "waiting"."""
     lines: list[Line] = []
     reached, failed = view.reached(), False
-    for rung in view.orders.rungs:
-        status, detail, seconds = view.rung(rung)
-        label = _label(rung)
-        if failed or (status is None and rung != reached):
+    for stage in view.orders.rungs:
+        status, detail, seconds = view.stage(stage)
+        label = _label(stage)
+        if failed or (status is None and stage != reached):
             text = "not reached" if final else "waiting"
-            if screen.narrow:  # a line is enough for what has not begun
+            if screen.narrow:  # a stage that has not started gets one line
                 lines.append([(f"{' ' * len(screen.status('wait')[0][0])}{label}{text}", "")])
             else:
                 lines += report_screen.row(screen, "wait", label, text)
@@ -200,14 +206,14 @@ def rungs(view: watch.View, screen: Screen, final: bool) -> list[Line]:
             lines += report_screen.row(screen, status, label, _detail(detail, seconds))
         elif final:
             failed = True
-            lines += report_screen.row(screen, *_unfinished(view, rung))
+            lines += report_screen.row(screen, *_unfinished(view, stage))
         else:
-            lines += report_screen.row(screen, "run", label, _doing(view))
+            lines += report_screen.row(screen, "run", label, _progress(view))
     return lines
 
 
-def _doing(view: watch.View) -> str:
-    """What the ranks do: one word when it is the same for all, else that of the one furthest behind."""
+def _progress(view: watch.View) -> str:
+    """Return the progress that all ranks report, or that of the slowest rank if they differ."""
     words = {journal.word for journal in view.journals.values()}
     if len(words) == 1:
         return next(iter(words)) or "starting"
@@ -216,29 +222,29 @@ def _doing(view: watch.View) -> str:
 
 
 class Pace:
-    """How long a training step takes on each rank, as seen from outside."""
+    """The duration of a training step on each rank, measured from the journals."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.first: dict[int, tuple[int, float]] = {}  # rank -> the first step it was seen at, and when
+        self.first: dict[int, tuple[int, float]] = {}  # rank -> the first observed step, and when
         self.last: dict[int, tuple[int, float]] = {}
 
-    def see(self, view: watch.View) -> None:
-        """Take in where the ranks are."""
+    def update(self, view: watch.View) -> None:
+        """Record the current step of each rank."""
         for number, journal in view.journals.items():
             step = step_of(journal.word)
             if step is not None and step != self.last.get(number, (None,))[0]:
-                if step < self.last.get(number, (0,))[0]:  # the next kind of training begins
+                if step < self.last.get(number, (0,))[0]:  # another training loop starts
                     self.first.pop(number)
                 self.last[number] = (step, self.clock())
                 self.first.setdefault(number, self.last[number])
 
     def step(self, number: int) -> int | None:
-        """The step the rank was seen at last."""
+        """Return the rank's latest step."""
         return self.last[number][0] if number in self.last else None
 
     def seconds(self, number: int) -> float | None:
-        """Of one step; None as long as fewer than two were seen."""
+        """Return the seconds per step; None before two steps were seen."""
         if number not in self.last:
             return None
         (last, then), (first, began) = self.last[number], self.first[number]
@@ -246,15 +252,15 @@ class Pace:
 
 
 def step_of(word: str | None) -> int | None:
-    """The number in "step 13 of 20"."""
+    """Return the number in "step 13 of 20"."""
     found = re.search(r"\bstep (\d+) of \d+", word or "")
     return int(found[1]) if found else None
 
 
-def table(
+def rank_table(
     view: watch.View, screen: Screen, pace: Pace, indices: Mapping[str, int], readings: Mapping[str, Reading]
 ) -> list[Line]:
-    """A row for each rank, of many for those furthest behind; columns of which nothing is known are left out."""
+    """Return a row for each rank, or for the slowest ones if there are many; empty columns are omitted."""
     numbers = sorted(view.journals, key=lambda number: (view.journals[number].order, number))[:_MOST_ROWS]
     columns: dict[str, list[str]] = {"rank": [], "GPU": [], "step": [], "s/step": [], "memory GiB": [], "GPU %": []}
     for number in sorted(numbers):
@@ -270,20 +276,20 @@ def table(
         columns["GPU %"].append("" if busy is None else str(busy))
     shown = {name: cells for name, cells in columns.items() if name == "rank" or any(cells)}
     width = {name: max(len(name), *map(len, cells)) for name, cells in shown.items()}
-    for name in ("s/step", "GPU %", "memory GiB", "step", "GPU"):  # what a narrow screen does without first
+    for name in ("s/step", "GPU %", "memory GiB", "step", "GPU"):  # dropped in this order on a narrow screen
         if sum(width.values()) + 2 * len(width) + 2 + _WORD > screen.width:
             shown.pop(name, None)
             width.pop(name, None)
     pad = "  " if screen.width >= 60 else ""
     room = max(_WORD, screen.width - sum(width.values()) - 2 * len(width) - len(pad))
     words = [_cut(view.journals[number].word or "starting", room) for number in sorted(numbers)]
-    head = pad + "  ".join([*(f"{name:<{width[name]}}" for name in shown), "last word"])
+    head = pad + "  ".join([*(f"{name:<{width[name]}}" for name in shown), "last progress"])
     lines: list[Line] = [[], [(head, "bold")]]
     for place, word in enumerate(words):
         cells = [f"{shown[name][place]:<{width[name]}}" for name in shown]
         lines.append([(pad + "  ".join([*cells, word]), "")])
     if len(view.journals) > len(numbers):
-        more = f"{len(view.journals) - len(numbers)} more ranks are further"
+        more = f"{len(view.journals) - len(numbers)} ranks further ahead are not shown"
         lines += screen.paragraph(more, pad, pad)
     return lines
 
@@ -301,40 +307,36 @@ def _cut(text: str, width: int) -> str:
 
 
 def _footer(elapsed: float, screen: Screen) -> list[Line]:
-    text = f"elapsed {elapsed:.1f} s   Ctrl-C stops (processes are cleaned up)"
-    if len(text) > screen.width:
-        text = f"elapsed {elapsed:.1f} s   Ctrl-C stops"
-    return [[], [(text, "")]]
+    return [[], [(_cut(f"elapsed {elapsed:.1f} s   Ctrl-C stops the test", screen.width), "")]]
 
 
 def _fitting(lines: list[Line]) -> list[Line]:
-    """The picture without its upper lines, where the window is too low for all: what happens now is further down."""
+    """Drop the top lines if the window is too low: current progress is at the bottom."""
     height = shutil.get_terminal_size((80, 24)).lines - 1
     return lines if len(lines) <= height else lines[-height:]
 
 
 class Trials:
-    """A line for each trial of the search for the cause."""
+    """Prints a line for each trial of the search for the cause."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
         self.begun = False
 
     def __call__(self, trial: Trial) -> None:
-        """Show how it ended."""
+        """Print the result of a trial."""
         if not self.begun:
             self.begun = True
-            limits = f"each try at most {TRIAL_S:g} s, all of them {SEARCH_S:g} s"
-            text = f"Looking for the cause: the failed rung again, one change at a time ({limits})"
+            text = f"Searching for the cause, one change at a time ({TRIAL_S:g} s each, {SEARCH_S:g} s in total)"
             head: list[Line] = self.screen.paragraph(text, style="bold")
             self.screen.show([[], *head])
         self.screen.show(trial_lines(trial, self.screen))
 
 
 def trial_lines(trial: Trial, screen: Screen) -> list[Line]:
-    """How one trial ended, and what it costs where it works."""
-    word = {True: "works", False: "fails", None: "open"}[trial.ok]
+    """Return the result of one trial, with the bandwidth if the change works."""
+    word = {True: "works", False: "fails", None: "unknown"}[trial.ok]
     price = f"  ({trial.busbw_gb_per_s:.3g} GB/s bus bandwidth)" if trial.busbw_gb_per_s is not None else ""
     why = f": {trial.detail}" if trial.ok is None and trial.detail else ""
     text = f"{trial.change}{price}{why}"
-    return screen.paragraph(text, f"  {word:<6} ", " " * 9)
+    return screen.paragraph(text, f"  {word:<7} ", " " * 10)

@@ -1,4 +1,4 @@
-"""The JSON document of `mgpu smoke-test`, as a type (see `report/json_types.py`)."""
+"""The type of the JSON document of `mgpu smoke-test` (see `report/json_types.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rung = Annotated[str, ("enum", RUNGS)]
 
 
 class StageOfRanks(TypedDict):
-    """One rung over all ranks."""
+    """One stage over all ranks."""
 
     name: Rung
     status: StageStatus
@@ -20,7 +20,7 @@ class StageOfRanks(TypedDict):
 
 
 class RankEntry(TypedDict):
-    """What one rank did."""
+    """One rank."""
 
     rank: int
     host: str | None
@@ -38,11 +38,11 @@ class RankEntry(TypedDict):
     world_size: int | None
     accelerate_world_size: int | None
     exit: int | None
-    measured: Annotated[dict[str, float], "units stand in the names"]
+    measured: Annotated[dict[str, float], "the names include the units"]
 
 
 class PairEntry(TypedDict):
-    """Two ranks."""
+    """One pair of ranks."""
 
     ranks: list[int]
     ok: bool | None
@@ -75,7 +75,7 @@ class ScalingEntry(TypedDict):
 
 
 class TrialEntry(TypedDict):
-    """The failed rung again, with one change."""
+    """The failed stage again, with one change."""
 
     change: str
     ok: bool | None
@@ -87,7 +87,7 @@ class TrialEntry(TypedDict):
 
 
 class Culprit(TypedDict):
-    """Where the first failure is."""
+    """The rank, GPU and stage of the first failure."""
 
     rank: int | None
     gpu: str | None
@@ -108,7 +108,7 @@ class ConfigEntry(TypedDict):
 
 
 class LeftEntry(TypedDict):
-    """What the ranks left behind."""
+    """Leftovers of the ranks."""
 
     processes: list[int]
     files: list[str]
@@ -117,17 +117,17 @@ class LeftEntry(TypedDict):
 
 
 class _Smoke(Envelope):
-    next: Annotated[list[str], "commands that come next"]
-    stages: Annotated[list[StageOfRanks], "every rung, in order"]
-    ranks: Annotated[list[RankEntry], "those of this machine"]
+    next: Annotated[list[str], "the next commands to run"]
+    stages: Annotated[list[StageOfRanks], "every stage, in order"]
+    ranks: Annotated[list[RankEntry], "ranks of this node"]
     pairs: list[PairEntry]
     bandwidth: Annotated[list[BandwidthEntry], "algbw and busbw as nccl-tests defines them, decimal GB"]
     scaling: Annotated[list[ScalingEntry], "at a fixed micro-batch"]
-    skipped: Annotated[list[str], "what could not be tried here, and why"]
+    skipped: Annotated[list[str], "what could not be tested here, and why"]
     culprit: Culprit | None
-    diagnosis: Annotated[list[TrialEntry], "the failed rung again, one change at a time"]
+    diagnosis: Annotated[list[TrialEntry], "the failed stage again, one change at a time"]
     config: ConfigEntry | None
-    stamp: Annotated[str | None, "the file a pass was recorded in"]
+    stamp: Annotated[str | None, "the file in which the pass was recorded"]
     logs: Annotated[str | None, "the run folder"]
 
 
@@ -139,9 +139,9 @@ class SmokeDocument(_Smoke, total=False):
     precision: Id
     accumulate: Count
     cpu: Annotated[bool, "the ranks ran on the CPU"]
-    world: Annotated[Count, "ranks on all machines"]
+    world: Annotated[Count, "ranks on all nodes"]
     nodes: Count
     node: Count
     ended: Literal["finished", "stalled", "timed_out", "died", "interrupted"]
     left: LeftEntry
-    error: Annotated[str, "no rank was started: why"]
+    error: Annotated[str, "why no rank was started"]

@@ -1,7 +1,7 @@
-"""Where does each rank hang? Asked of the ranks themselves, while they hang.
+"""Where does each rank hang? Collected from the ranks while they hang.
 
-SIGUSR1 makes a rank write its Python stacks, a file in the run folder what torch's flight recorder holds. A stopped
-process cannot answer: it is asked, woken by SIGCONT, and answers before it does anything else.
+SIGUSR1 makes a rank write its Python stacks; a file in the run folder makes it dump torch's flight recorder. A stopped
+process gets the signal, is resumed with SIGCONT, and writes its stacks before it does anything else.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from mgpu.smoke.ranks.journal import ASK
 from mgpu.snapshot import Rank
 from mgpu.structured_text import json_of
 
-# How long the ranks get to answer. They look for the file every 0.2 s; stacks come in milliseconds.
+# How long to wait for the ranks. They look for the file every 0.2 s; stacks take milliseconds.
 _ANSWER_S = 0.6
 _MOST_STACK = 256 << 10  # bytes; faulthandler prints at most 100 frames of each thread
-_MOST_RECORDED = 16 << 20  # torch keeps 2,000 collectives, some 1 KiB each
+_MOST_RECORDED = 16 << 20  # torch keeps 2,000 collectives of about 1 KiB
 
 
-def where(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> tuple[Rank, ...]:
-    """The ranks with what they answered. `listeners`: the processes that know how to."""
+def collect(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> tuple[Rank, ...]:
+    """Return the ranks with their stacks and pending collectives. `listeners`: rank -> pid of those that can answer."""
     open_ranks = {rank.rank for rank in ranks if not rank.finished}
     asked = {number: pid for number, pid in listeners.items() if number in open_ranks}
     asleep = {rank.rank for rank in ranks if rank.process_state in ("stopped", "traced")} & set(asked)
     waits = {number: processes.kernel_wait_of(pid) for number, pid in asked.items()}
     (folder / ASK).touch()
-    for pid in asked.values():  # a stopped one's main thread has to answer it before it does anything else
+    for pid in asked.values():  # the main thread of a stopped process handles it before anything else
         processes.signal_main_thread(pid, signal.SIGUSR1)
     _wait(folder, set(asked) - asleep)
     awake = {number for number in asked if _stack(folder, number)}
@@ -44,7 +44,7 @@ def where(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> 
 
 
 def _wait(folder: Path, numbers: Collection[int]) -> None:
-    """Until all of them have answered, or their time is up."""
+    """Wait until all of these ranks have answered, or the time is up."""
     deadline = time.monotonic() + _ANSWER_S
     while time.monotonic() < deadline and not all(_stack(folder, n) and _recorder(folder, n) for n in numbers):
         time.sleep(0.05)
@@ -52,12 +52,12 @@ def _wait(folder: Path, numbers: Collection[int]) -> None:
 
 def _answered(folder: Path, rank: Rank, awake: Collection[int], kernel_wait: str | None) -> Rank:
     stack = _stack(folder, rank.rank)
-    told_by: Literal["asked", "woken"] | None = None if stack is None else "asked" if rank.rank in awake else "woken"
-    rank = replace(rank, stack=stack, stack_from=told_by, kernel_wait=kernel_wait)
+    origin: Literal["asked", "woken"] | None = None if stack is None else "asked" if rank.rank in awake else "woken"
+    rank = replace(rank, stack=stack, stack_from=origin, kernel_wait=kernel_wait)
     recorder = _recorder(folder, rank.rank)
     if recorder is None:
         return rank
-    return replace(rank, collective=pending(recorder), collective_seq=last_of_the_world(recorder))
+    return replace(rank, collective=pending_collective(recorder), collective_seq=last_global_sequence(recorder))
 
 
 def _stack(folder: Path, number: int) -> str | None:
@@ -70,14 +70,14 @@ def _stack(folder: Path, number: int) -> str | None:
 
 def _recorder(folder: Path, number: int) -> Mapping[str, Any] | None:
     try:
-        told = json_of(file_reading.read_whole(folder / f"rank{number}.recorder", most=_MOST_RECORDED))
+        content = json_of(file_reading.read_whole(folder / f"rank{number}.recorder", most=_MOST_RECORDED))
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) else None
+    return content if isinstance(content, dict) else None
 
 
-def pending(recorder: Mapping[str, Any]) -> str | None:
-    """The collective a rank is in: the last that was begun and is not over. "gloo all_reduce of 1000 x Float"."""
+def pending_collective(recorder: Mapping[str, Any]) -> str | None:
+    """Return the last collective that started and has not finished: "gloo all_reduce of 1000 x Float"."""
     found = [entry for entry in _entries(recorder) if not entry.get("retired") and entry.get("state") != "completed"]
     if not found:
         return None
@@ -92,8 +92,8 @@ def _listed(found: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def last_of_the_world(recorder: Mapping[str, Any]) -> int | None:
-    """How many collectives of the whole world (torch's default process group) were begun."""
+def last_global_sequence(recorder: Mapping[str, Any]) -> int | None:
+    """Return how many collectives were started in torch's default process group."""
     numbers = [
         entry["collective_seq_id"]
         for entry in _entries(recorder)

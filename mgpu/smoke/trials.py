@@ -1,7 +1,7 @@
-"""What could be changed, one thing at a time, to see what makes a failed rung work? Pure: from the facts alone.
+"""Which single changes could make a failed stage work? Pure: computed from the facts alone.
 
-The order is that of likelihood: what the user has set himself, then what NCCL may be told to do without, then the
-interface, then another backend; at last which of the GPUs.
+Most likely first: variables set by the user, transports that NCCL can disable, the network interface, another backend,
+and last subsets of the GPUs.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from mgpu.snapshot.gpu_in_use import gpus_of
 from mgpu.text import listed
 
 AS_CONFIGURED = "as configured"
-COMMUNICATES = ("group", "collectives", "pairs", "train", "bandwidth")  # rungs that fail when the ranks' talk does
+COMMUNICATES = ("group", "collectives", "pairs", "train", "bandwidth")  # stages that depend on communication
 P2P_OFF = {"NCCL_P2P_DISABLE": "1"}
 SHM_OFF = {"NCCL_SHM_DISABLE": "1"}
 IB_OFF = {"NCCL_IB_DISABLE": "1"}
 NVLS_OFF = {"NCCL_NVLS_ENABLE": "0"}
-# Variables that may keep ranks from talking to each other.
+# Variables that may break communication between ranks.
 _GLOO = ("GLOO_", "TORCH_GLOO_", "TORCH_DISTRIBUTED_", "USE_LIBUV")
 _NCCL = ("NCCL_", "TORCH_NCCL_", "UCX_", "FI_", "OFI_NCCL_")
-_HARMLESS = ("NCCL_DEBUG", "TORCH_DISTRIBUTED_DEBUG")  # they only make it talk
-_SINGLY = 2  # so many variables are tried one by one at once; of more, first all of them together
+_HARMLESS = ("NCCL_DEBUG", "TORCH_DISTRIBUTED_DEBUG")  # they only add log output
+_SINGLY = 2  # up to this number, variables are removed one by one; otherwise all of them together first
 _INTERFACES = 3  # at most: each costs up to 15 s of 90
 _NVLS_GPUS = 3  # NCCL uses NVLink SHARP with more than two GPUs only (src/transport/nvls.cc ncclNvlsInit)
 
 
 @dataclass(frozen=True)
 class Try:
-    """One change, and what it means for the launch."""
+    """One change and its effect on the launch."""
 
     change: str
-    environment: Mapping[str, str] = field(default_factory=dict)  # what is set; "" removes
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables to set; "" removes
     orders: Mapping[str, Any] = field(default_factory=dict)  # fields of Orders with another value
-    gpus: tuple[int, ...] = ()  # NVML indices of those that take part; none: all
-    narrower: tuple[Try, ...] = ()  # when this one works: which part of it does?
+    gpus: tuple[int, ...] = ()  # NVML indices of the GPUs to use; empty: all
+    narrower: tuple[Try, ...] = ()  # parts of this change, tried if it works
 
 
-def tries(snapshot: Snapshot, orders: Orders, rung: str) -> tuple[Try, ...]:
-    """What is worth trying for a failed rung, in order; first of all the same again."""
+def tries(snapshot: Snapshot, orders: Orders, stage: str) -> tuple[Try, ...]:
+    """Return the changes to try for a failed stage, in order; the first one is no change."""
     found = [Try(AS_CONFIGURED)]
-    if rung == "train":
+    if stage == "train":
         if orders.strategy != "ddp":
             found.append(Try(f"DDP instead of {orders.strategy.upper()}", orders={"strategy": "ddp"}))
         if orders.precision != "no":
             found.append(Try(f"fp32 instead of {orders.precision}", orders={"precision": "no"}))
-    if rung == "checkpoint" and orders.checkpoint_folder is not None:
+    if stage == "checkpoint" and orders.checkpoint_folder is not None:
         found.append(Try("checkpoint in the run folder", orders={"checkpoint_folder": None}))
-    if rung in COMMUNICATES and orders.world > 1:
+    if stage in COMMUNICATES and orders.world > 1:
         found += _without_variables(snapshot.env or {}, orders)
         if not orders.cpu:
             found += _without_transports(snapshot, orders)
@@ -64,7 +64,7 @@ def tries(snapshot: Snapshot, orders: Orders, rung: str) -> tuple[Try, ...]:
 
 
 def _without_variables(env: Mapping[str, str], orders: Orders) -> Iterator[Try]:
-    """Without what the user has set; where that is much, first without all of it."""
+    """Yield tries without the user's variables: one by one, or all together first if there are many."""
     prefixes = _GLOO if orders.cpu else (*_GLOO, *_NCCL)
     names = [name for name in env if name.startswith(prefixes) and not name.startswith(_HARMLESS)]
     singly = [Try(f"without {name}", {name: ""}) for name in names]
@@ -76,7 +76,7 @@ def _without_variables(env: Mapping[str, str], orders: Orders) -> Iterator[Try]:
 
 
 def _without_transports(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:
-    """Without each of NCCL's ways between GPUs that could matter on this machine, and is not off already."""
+    """Yield a try without each NCCL transport that this machine can use and that is not off already."""
     gpus, links, env = _taking_part(snapshot, orders), snapshot.links, snapshot.env or {}
     here = {gpu.index for gpu in gpus}
     among = [link for link in links or () if {link.a, link.b} <= here]
@@ -97,7 +97,7 @@ def _without_transports(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:
 
 
 def _with_interfaces(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:
-    """Over each network interface by name; ranks of one machine may also meet on the loopback one."""
+    """Yield a try for each network interface; ranks of one machine may also use the loopback interface."""
     env = snapshot.env or {}
     names = ("GLOO_SOCKET_IFNAME",) if orders.cpu else ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
     network = snapshot.network
@@ -110,7 +110,7 @@ def _with_interfaces(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:
 
 
 def _carries(interface: Interface, nodes: int) -> bool:
-    """Whether ranks could talk over it."""
+    """Whether ranks could communicate over the interface."""
     if not interface.up or interface.running is False or not interface.addresses:
         return False
     if interface.loopback:
@@ -119,7 +119,7 @@ def _carries(interface: Interface, nodes: int) -> bool:
 
 
 def _with_fewer_gpus(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:
-    """Halves of the GPUs, then pairs: those that are far from each other first, for there the way is longest."""
+    """Yield tries with halves of the GPUs, then with pairs: the most distant pairs first."""
     if orders.nodes > 1:
         return
     gpus = _taking_part(snapshot, orders)
@@ -134,7 +134,7 @@ def _with_fewer_gpus(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:
 
 
 def _spread(pairs: Sequence[tuple[Gpu, Gpu]]) -> Iterator[tuple[Gpu, Gpu]]:
-    """The pairs, so that after few of them every GPU has been in one."""
+    """Order pairs so that the first few contain every GPU."""
     left = list(pairs)
     while left:
         met: set[int] = set()

@@ -1,13 +1,13 @@
-"""Where a rank of the smoke test begins: `accelerate launch ... /path/of/mgpu/smoke/worker.py --orders FILE`.
+"""The entry point of a smoke test rank: `accelerate launch ... /path/of/mgpu/smoke/worker.py --orders FILE`.
 
 A file, not a module: `-m` would put the current folder first on sys.path, and a `json.py` or another `mgpu` in it would
-be imported. The package of the stages is loaded from beside this file, under a name of its own.
+be imported. The package with the stages is loaded from the folder `ranks`, under another name.
 """
 
 import sys
 
 if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-    del sys.path[0]  # the folder of this file: none of its modules is to be imported by its bare name
+    del sys.path[0]  # the folder of this file: its modules must not be importable by their bare names
 
 import importlib.util
 from pathlib import Path
@@ -16,7 +16,7 @@ from types import ModuleType
 _NAME = "mgpu_smoke_ranks"
 
 
-def _ladder() -> ModuleType:
+def _stages() -> ModuleType:
     folder = Path(__file__).resolve().parent / "ranks"
     spec = importlib.util.spec_from_file_location(
         _NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
@@ -29,4 +29,4 @@ def _ladder() -> ModuleType:
 
 
 if __name__ == "__main__":
-    _ladder().main()
+    _stages().main()

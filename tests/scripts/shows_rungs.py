@@ -28,7 +28,7 @@ def main(ranks: int, what: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         view = watch.View(Orders(folder, ranks, cpu=True))
         try:
-            with screens.Rungs(screen.Screen.of(), Snapshot()) as show:
+            with screens.StageScreen(screen.Screen.of(), Snapshot()) as show:
                 for _ in _told(Path(folder), ranks, what):
                     view.read()
                     show(view, False)

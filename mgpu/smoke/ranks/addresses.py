@@ -1,9 +1,9 @@
-"""At which address does this host say that it can be reached, and who can connect to whom?
+"""Which address does this host advertise to the other ranks, and can they connect to it?
 
-gloo takes GLOO_SOCKET_IFNAME, else what the own host name resolves to, else the loopback address (torch's
-ProcessGroupGloo.cpp); NCCL takes NCCL_SOCKET_IFNAME, else the first interface that is neither lo nor docker*,
-InfiniBand first (its misc/socket.cc). A wrong one shows as a hang in the first collective; a connection tried
-beforehand shows why.
+gloo uses GLOO_SOCKET_IFNAME, else the address of the host name, else the loopback address (torch's
+ProcessGroupGloo.cpp); NCCL uses NCCL_SOCKET_IFNAME, else the first interface that is neither lo nor docker*, InfiniBand
+first (its misc/socket.cc). A wrong address causes a hang in the first collective; a test connection shows the reason
+beforehand.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from typing import Any
 _SIOCGIFADDR = 0x8915
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 4096
-_KNOCK_S, _AGAIN_S, _ASK_AGAIN_S = 4.0, 0.02, 0.5
+_CONNECT_S, _RETRY_S, _RESOLVE_AGAIN_S = 4.0, 0.02, 0.5
 GLOO, NCCL = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
 
 
 @dataclass(frozen=True)
 class Advertised:
-    """What this host says of itself, and where that comes from."""
+    """The address that this host advertises, and its origin."""
 
     address: str
     origin: str  # GLOO_SOCKET_IFNAME, hostname (its name resolves to it), unresolvable, NCCL_SOCKET_IFNAME, interface
 
 
 def interfaces() -> list[str]:
-    """Names of the interfaces there are."""
+    """Return the names of all network interfaces."""
     with contextlib.suppress(OSError):
         return [name for _, name in socket.if_nameindex()]
     return []
 
 
 def missing(environ: Mapping[str, str], on_gpu: bool) -> tuple[str, str] | None:
-    """A variable that names an interface which does not exist, and its value."""
+    """Return a variable that names a missing interface, and its value; None if there is none."""
     there = interfaces()
     wanted = environ.get(GLOO, "")
     for name in filter(None, wanted.split(",")):
@@ -58,7 +58,7 @@ def missing(environ: Mapping[str, str], on_gpu: bool) -> tuple[str, str] | None:
 
 
 def _nccl_takes(name: str, wanted: str) -> bool:
-    """NCCL's own words: "=eth0" exactly, "eth" a prefix, "^docker" anything else; several with commas."""
+    """Whether NCCL's syntax selects the name: "=eth0" is exact, "eth" a prefix, "^docker" excludes; comma-separated."""
     text = wanted.lstrip("^=")
     exact = wanted.lstrip("^").startswith("=")
     found = any(name == one if exact else name.startswith(one) for one in text.split(",") if one)
@@ -66,7 +66,7 @@ def _nccl_takes(name: str, wanted: str) -> bool:
 
 
 def advertised(environ: Mapping[str, str], on_gpu: bool) -> Advertised:
-    """What the backend of the ranks on this host will tell the others."""
+    """Return the address that the backend of this host's ranks will advertise to the others."""
     if on_gpu:
         return _of_nccl(environ.get(NCCL, ""))
     if named := environ.get(GLOO, "").partition(",")[0]:
@@ -92,10 +92,10 @@ def _of_nccl(wanted: str) -> Advertised:
 
 
 def _address_of(interface: str) -> str | None:
-    """The IPv4 address of an interface, else its IPv6 one."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    """Return the IPv4 address of an interface, or else its IPv6 address."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         request = struct.pack("256s", interface.encode()[:15])
-        return socket.inet_ntoa(fcntl.ioctl(asked, _SIOCGIFADDR, request)[20:24])
+        return socket.inet_ntoa(fcntl.ioctl(query, _SIOCGIFADDR, request)[20:24])
     with contextlib.suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as file:
         for line in file:
             digits, *_, name = line.split()
@@ -105,14 +105,14 @@ def _address_of(interface: str) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this host itself reaches it."""
+    """Whether the address can only be reached from this host."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_loopback
     return False
 
 
 def connects(mine: str, theirs: str) -> bool:
-    """Whether gloo connects from an address to another: the larger one does, the smaller one listens (pair.cc)."""
+    """Whether gloo connects from one address to the other: the larger one connects, the smaller listens (pair.cc)."""
     with contextlib.suppress(ValueError):
         one, other = ipaddress.ip_address(mine), ipaddress.ip_address(theirs)
         return one.version != other.version or one.packed >= other.packed
@@ -120,7 +120,7 @@ def connects(mine: str, theirs: str) -> bool:
 
 
 class Listener:
-    """A port at an address that answers every connection with a word, so that a stranger is not taken for it."""
+    """A port that answers every connection with a password, so that another program is not mistaken for it."""
 
     def __init__(self, address: str, word: str) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -139,7 +139,7 @@ class Listener:
                     caller.sendall(self._word)
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop listening."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._socket.close()
@@ -153,8 +153,11 @@ class _Call:
 
 
 def reach(others: Mapping[str, tuple[str, int, str]], limit_s: float) -> dict[str, str | None]:
-    """For each key (address, port, the word that the listener says): None when it answered, else what happened."""
-    told: dict[str, str | None] = dict.fromkeys(others, "timed out")
+    """Connect to each address and port, and expect the given password.
+
+    Returns for each key None if the listener answered, else the error.
+    """
+    results: dict[str, str | None] = dict.fromkeys(others, "timed out")
     waiting = selectors.DefaultSelector()
     caller: Any
     for key, (address, port, word) in others.items():
@@ -162,7 +165,7 @@ def reach(others: Mapping[str, tuple[str, int, str]], limit_s: float) -> dict[st
         caller.setblocking(False)
         code = caller.connect_ex((address, port))
         if code not in (0, errno.EINPROGRESS):
-            told[key] = words(code)
+            results[key] = words(code)
             caller.close()
             continue
         waiting.register(caller, selectors.EVENT_READ, _Call(key, word.encode()))
@@ -173,51 +176,51 @@ def reach(others: Mapping[str, tuple[str, int, str]], limit_s: float) -> dict[st
             try:
                 data = caller.recv(256)
             except OSError as error:
-                told[call.key] = words(error.errno or 0)
+                results[call.key] = words(error.errno or 0)
                 data = b""
             else:
                 call.heard += data
                 if call.heard == call.word:
-                    told[call.key] = None
+                    results[call.key] = None
                 elif not data:
-                    told[call.key] = "answered by somebody else"
-            if not data or told[call.key] is None:
+                    results[call.key] = "answered by another program"
+            if not data or results[call.key] is None:
                 waiting.unregister(caller)
                 caller.close()
     for left_over in list(waiting.get_map().values()):
         caller = left_over.fileobj
         caller.close()
     waiting.close()
-    return told
+    return results
 
 
-def knock(host: str, port: int, limit_s: float) -> str | None:
-    """None as soon as somebody listens there, else why nobody could be reached until the limit."""
+def wait_for_listener(host: str, port: int, limit_s: float) -> str | None:
+    """Connect until a listener accepts. Returns None on success, or the last error after `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while True:
-        again = _AGAIN_S
+        again = _RETRY_S
         left = deadline - time.monotonic()
         try:
-            with socket.create_connection((host, port), timeout=max(0.1, min(left, _KNOCK_S))):
+            with socket.create_connection((host, port), timeout=max(0.1, min(left, _CONNECT_S))):
                 return None
         except socket.gaierror as error:
-            told, again = unresolved(error), _ASK_AGAIN_S
+            failure, again = unresolved(error), _RESOLVE_AGAIN_S
             if error.errno == socket.EAI_NONAME:
-                return told
+                return failure
         except TimeoutError:
-            told = "timed out"
+            failure = "timed out"
         except OSError as error:
-            told = words(error.errno or 0)
+            failure = words(error.errno or 0)
         if time.monotonic() + again >= deadline:
-            return told
+            return failure
         time.sleep(again)
 
 
 def unresolved(error: socket.gaierror) -> str:
-    """A name that nobody knows."""
+    """Return the text for a host name that cannot be resolved."""
     return f"its name cannot be resolved ({error.strerror})"
 
 
 def words(code: int) -> str:
-    """An errno of connect(): connection refused, timed out, no route to host …"""
+    """Return the text for an errno of connect(): connection refused, timed out, no route to host."""
     return "timed out" if code == errno.ETIMEDOUT else os.strerror(code).lower()

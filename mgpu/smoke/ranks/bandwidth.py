@@ -1,7 +1,7 @@
-"""Rung "bandwidth": how fast do the ranks talk, and what do more of them bring?
+"""Stage "bandwidth": how fast do the ranks communicate, and how does training scale with their number?
 
-Each rank times each repetition and leaves its own figures; the runner takes the slowest rank's. A size is S as
-nccl-tests counts it: what one rank holds for all-reduce and broadcast, the whole array for the others.
+Each rank times every repetition and reports its own numbers; the runner uses the slowest rank's. Sizes are counted as
+in nccl-tests: the data of one rank for all-reduce and broadcast, the whole array for the other collectives.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .context import Here
 from .store_sync import Turns
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-# The first repetitions connect the ranks: nccl-tests warms up 5 times; without, figures are up to 6 times too low.
+# The first repetitions connect the ranks: nccl-tests warms up 5 times; without it, rates are up to 6 times too low.
 _WARM_UP = 5
 _ITEM = 4  # bytes of a float32
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is timed at a level."""
+    """The sizes and the time of a level."""
 
     sizes: tuple[int, ...]
-    budget_s: float  # for all collectives together; larger sizes are left out when it is used up
+    budget_s: float  # for all collectives together; larger sizes are omitted once it is used up
 
 
 _ON_CPU = {
@@ -41,24 +41,24 @@ _ON_GPU = {
     "standard": _Plan((8 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), 8.0),
     "long": _Plan((8 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB, 4 * GIB), 60.0),
 }
-# Two buffers of the largest size are held; more than half of the memory that is free is not touched.
+# Two buffers of the largest size are allocated; at least half of the free memory is not touched.
 _SHARE_OF_FREE = 4
 
 
-def climb(here: Here) -> str:
-    """Time collectives on all ranks, then training steps on 1, 2 … of them."""
-    said = []
+def run_stage(here: Here) -> str:
+    """Time collectives on all ranks, then training steps on 1, 2, 4 … of them."""
+    results = []
     if here.world > 1:
-        said.append(_collectives(here))
+        results.append(_collectives(here))
     if here.orders.scaling and here.orders.level != "quick":
         start = time.monotonic()
-        said.append(scaling.measure(here))
+        results.append(scaling.measure(here))
         here.measured(scaling_seconds=time.monotonic() - start)
-    return "; ".join(said) or "one rank has nobody to talk to"
+    return "; ".join(results) or "only one rank"
 
 
-def of_strategy(strategy: str, level: str, zero_stage: int | None) -> tuple[str, ...]:
-    """The collectives a strategy lives on; all-reduce is always among them, to compare machines by."""
+def collectives_of(strategy: str, level: str, zero_stage: int | None) -> tuple[str, ...]:
+    """Return the collectives that a strategy uses; always including all-reduce, to compare machines."""
     if level == "quick":
         return ("all_reduce",)
     sharded = strategy == "fsdp" or (strategy == "deepspeed" and zero_stage != 0)
@@ -69,10 +69,10 @@ def of_strategy(strategy: str, level: str, zero_stage: int | None) -> tuple[str,
 def _collectives(here: Here) -> str:
     plan = (_ON_GPU if here.on_gpu else _ON_CPU)[here.orders.level]
     stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "")
-    names = of_strategy(here.orders.strategy, here.orders.level, int(stage) if stage.isdecimal() else None)
+    names = collectives_of(here.orders.strategy, here.orders.level, int(stage) if stage.isdecimal() else None)
     if here.on_gpu and _backend(here) == "gloo":
         names = tuple(name for name in names if name in ("all_reduce", "broadcast"))
-        here.skips("bandwidth of other collectives than all-reduce and broadcast: gloo has them in host memory only")
+        here.skips("bandwidth of some collectives: gloo needs host memory for them")
     turns = Turns(here, "bandwidth")
     here.about_to("agree on the sizes")
     sizes = _that_fit(here, turns, plan.sizes)
@@ -87,13 +87,13 @@ def _collectives(here: Here) -> str:
             ahead = _ahead(size, before, here.on_gpu)
             in_time = time.monotonic() - start + ahead < plan.budget_s and ahead < here.orders.stall_s / 2
             here.about_to(f"time {_words(name)} {_text(size)}")
-            if turns.agreed(in_time or before is None):  # the smallest of each is always timed
+            if turns.agreed(in_time or before is None):  # the smallest size is always timed
                 rows.append(_row(here, name, size, buffers))
             else:
                 left_out.append(f"{_words(name)} {_text(size)}")
     here.reports(bandwidth=rows)
     if left_out:
-        here.skips(f"bandwidth of {', '.join(left_out)}: more than the {plan.budget_s:g} s for all of it")
+        here.skips(f"bandwidth of {', '.join(left_out)}: {plan.budget_s:g} s limit reached")
     first = rows[0]
     here.measured(
         latency_p50_s=first["seconds_p50"],
@@ -101,11 +101,11 @@ def _collectives(here: Here) -> str:
         bandwidth_seconds=time.monotonic() - start,
     )
     last = max((row for row in rows if row["collective"] == "all_reduce"), key=lambda row: row["size_bytes"])
-    return f"all-reduce {_text(last['size_bytes'])} in {last['seconds_p50'] * 1000:.3g} ms"
+    return f"all-reduce {_text(last['size_bytes'])}: {last['seconds_p50'] * 1000:.3g} ms"
 
 
 def _ahead(size: int, before: dict[str, Any] | None, on_gpu: bool) -> float:
-    """Seconds that the next size will take, by the last one; a small one tells nothing but latency."""
+    """Estimate the seconds for the next size from the last one; 0 after a small size, which only shows latency."""
     if before is None or before["size_bytes"] < MIB // 2:
         return 0.0
     each: float = before["seconds_p50"] * size / before["size_bytes"]
@@ -127,12 +127,12 @@ def _row(here: Here, name: str, size: int, buffers: list[Any]) -> dict[str, Any]
 
 
 def _backend(here: Here) -> str:
-    """What carries the ranks' tensors; of several (cuda:nccl,cpu:gloo) the one for their device."""
+    """Return the backend for the ranks' device, also if there are several (cuda:nccl,cpu:gloo)."""
     return "nccl" if here.on_gpu and "nccl" in here.torch.distributed.get_backend() else "gloo"
 
 
 def _that_fit(here: Here, turns: Turns, sizes: tuple[int, ...]) -> list[int]:
-    """The sizes for which every rank has the memory; the smallest always."""
+    """Return the sizes that fit into the memory of every rank; at least the smallest."""
     if not here.on_gpu:
         return list(sizes)
     free = turns.least(here.torch.cuda.mem_get_info(here.device)[0])
@@ -140,7 +140,7 @@ def _that_fit(here: Here, turns: Turns, sizes: tuple[int, ...]) -> list[int]:
 
 
 def _call(here: Here, name: str, size: int, buffers: list[Any]) -> tuple[Callable[[], object], int]:
-    """The collective as a call, and its S: a whole number of equal parts where the ranks share it."""
+    """Return the collective as a call, and its size in bytes, rounded to equal parts if the ranks share it."""
     distributed = here.torch.distributed
     part = max(1, size // _ITEM // here.world)
     whole = part * here.world
@@ -158,16 +158,16 @@ def _call(here: Here, name: str, size: int, buffers: list[Any]) -> tuple[Callabl
 
 
 def _repetitions(size: int, on_gpu: bool) -> tuple[int, int]:
-    """How often to warm up and to time: often what is fast, since p99 of a small message is what jitter shows in."""
+    """Return how often to warm up and to time. Small sizes more often: their p99 shows jitter."""
     if size <= 64 * KIB:
         return _WARM_UP, 100 if on_gpu else 40
     if size <= 256 * MIB:
         return _WARM_UP, 20 if on_gpu else 8
-    return 2, 5  # the ranks have long been connected
+    return 2, 5  # the ranks are already connected
 
 
 def _timed(here: Here, run: Callable[[], object], warm_up: int, repetitions: int) -> list[float]:
-    """Seconds of each repetition: by the GPU's own clock, so that the time to ask for it does not count."""
+    """Return the seconds of each repetition, measured with GPU events to exclude the launch overhead."""
     for _ in range(warm_up):
         run()
     here.wait()
@@ -189,7 +189,7 @@ def _timed(here: Here, run: Callable[[], object], warm_up: int, repetitions: int
 
 
 def _share(times: list[float], share: float) -> float:
-    """The time below which this share of the repetitions is."""
+    """Return the quantile of the times at this share."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

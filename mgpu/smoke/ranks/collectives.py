@@ -1,4 +1,4 @@
-"""Rung "collectives": does every collective give the exact numbers?"""
+"""Stage "collectives": does every collective return exactly the right numbers?"""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .journal import Failure
 
 SIZES = {"quick": (1000,), "standard": (1, 1000, 65537, 1 << 20), "long": (1, 1000, 65537, 1 << 20, 1 << 22)}
 _LARGEST_ON_GPU = {"standard": 1 << 24, "long": 1 << 28}  # bytes
-_LARGE = 65537  # elements; beyond it one type carries them all
-_LEAST_FREE = 32  # a collective's data is that part of a GPU's free memory at most
-_BESIDE_LIMIT_S = 15.0  # for gloo to connect the ranks, beside NCCL
-# torch's and NCCL's words for a type that a backend does not carry.
+_LARGE = 65537  # elements; larger sizes are tested with one type only
+_LEAST_FREE = 32  # a collective's data uses at most this fraction of a GPU's free memory
+_BESIDE_LIMIT_S = 15.0  # for gloo to connect the ranks, in addition to NCCL
+# torch's and NCCL's messages about a type that a backend does not support.
 _NOT_CARRIED = re.compile(r"scalar ?type|data ?type|dtype|not (?:yet )?(?:supported|implemented)|unsupported", re.I)
 
 _Collective: TypeAlias = "Callable[[_Run, Numbers, int], Iterator[Wrong]]"
@@ -26,23 +26,23 @@ _Collective: TypeAlias = "Callable[[_Run, Numbers, int], Iterator[Wrong]]"
 
 @dataclass
 class _Run:
-    """Collectives over one communicator of the first ranks, and what was wrong with their numbers."""
+    """Collectives over one communicator of the first ranks, and the wrong numbers found."""
 
     here: Here
     group: Any  # None: all ranks
     world: int
     device: Any
-    over: str = ""  # in what is announced: which communicator, when it is not the ranks' first
+    over: str = ""  # in the announced step: the communicator, unless it is the default one
     collectives: Sequence[_Collective] = ()
     wrong: list[Wrong] = field(default_factory=list)
     tried: int = 0
 
     def numbers(self, dtype: Any) -> Numbers:
-        """What its ranks send."""
+        """Return the numbers that its ranks send."""
         return Numbers(self.here.torch, self.device, dtype, self.world)
 
     def each(self, numbers: Numbers, size: int) -> None:
-        """All its collectives, each announced; remember what is wrong."""
+        """Run and announce all its collectives, and collect wrong numbers."""
         for collective in self.collectives:
             name = collective.__name__.replace("_", "-")
             self.here.about_to(f"{name} {size} x {numbers.name}{self.over}")
@@ -50,15 +50,15 @@ class _Run:
             self.tried += 1
 
 
-def climb(here: Here) -> str:
-    """Every collective with exactly known numbers, in several sizes and types; again over a second communicator and a
-    part of the ranks; beside NCCL also over gloo.
+def run_stage(here: Here) -> str:
+    """Run every collective with known numbers, in several sizes and types.
 
-    All ranks go through all of it, whatever they find on the way: so each has its own view of who is at fault.
+    Also over a second communicator and half of the ranks, and over gloo in addition to NCCL. All ranks run everything,
+    even after an error, so that each has its own evidence of which rank is at fault.
     """
     if here.world == 1:
-        here.skips("collectives: one rank has nobody to talk to")
-        return "one rank has nobody to talk to"
+        here.skips("collectives: only one rank")
+        return "only one rank"
     backend = here.torch.distributed.get_backend()
     beside = _gloo_beside(here) if here.on_gpu and backend != "gloo" else []
     runs = _first(here, backend)
@@ -69,7 +69,7 @@ def climb(here: Here) -> str:
     here.torch.distributed.barrier()
     runs += beside
     _raise_wrong([wrong for run in runs for wrong in run.wrong])
-    return f"{sum(run.tried for run in runs)} exact over {backend}: {len(_ALL)} collectives, {types} types"
+    return f"{len(_ALL)} collectives x {types} dtypes: all {sum(run.tried for run in runs)} correct"
 
 
 def _raise_wrong(wrong: Sequence[Wrong]) -> None:
@@ -80,10 +80,10 @@ def _raise_wrong(wrong: Sequence[Wrong]) -> None:
 
 
 def _first(here: Here, backend: str) -> list[_Run]:
-    """Over the ranks' own communicator. Of tensors on GPUs gloo carries few collectives (torch's own table)."""
+    """Return the runs over the default communicator. For GPU tensors gloo supports few collectives (torch's table)."""
     if not here.on_gpu or backend != "gloo":
         return [_Run(here, None, here.world, here.device, collectives=_ALL)]
-    here.skips("all-gather, reduce-scatter, all-to-all, send/recv of GPU memory: gloo has none; sent from host memory")
+    here.skips("gloo with GPU memory, except all-reduce and broadcast: host memory used")
     rest = [collective for collective in _ALL if collective not in _GLOO_ON_GPU]
     host = here.torch.device("cpu")
     return [
@@ -93,7 +93,7 @@ def _first(here: Here, backend: str) -> list[_Run]:
 
 
 def _each_type(runs: Sequence[_Run]) -> int:
-    """All collectives in all sizes and types; how many types there were."""
+    """Run all collectives in all sizes and types. Returns the number of supported types."""
     here, tried = runs[0].here, 0
     torch = here.torch
     for dtype in _types(here):
@@ -117,7 +117,7 @@ def _half(here: Here) -> Any:
 
 
 def _needed(here: Here, dtype: Any) -> bool:
-    """Whether the training sends this type. An old gloo has no half precision, and rehearses without it."""
+    """Whether the training sends this type. A CPU rehearsal works without half precision, which an old gloo lacks."""
     return bool(dtype == here.torch.float32 or (here.on_gpu and dtype == _half(here)))
 
 
@@ -129,7 +129,7 @@ def _types(here: Here) -> tuple[Any, ...]:
 
 
 def _sizes(here: Here, numbers: Numbers) -> tuple[int, ...]:
-    """Elements of the whole: where each rank has a part, that is a share of it. The large ones in fp32 alone."""
+    """Return the numbers of elements over all ranks. Large sizes are tested in fp32 only."""
     sizes = SIZES[here.orders.level]
     if here.orders.level == "quick":
         return sizes
@@ -143,7 +143,7 @@ def _sizes(here: Here, numbers: Numbers) -> tuple[int, ...]:
 
 
 def _second(first: _Run) -> _Run:
-    """A second communicator of all ranks, in turns with the first, as tensor and data parallelism use theirs."""
+    """Alternate between two communicators of all ranks, like tensor plus data parallelism."""
     here = first.here
     here.about_to("new_group of all ranks")
     group = here.torch.distributed.new_group(list(range(here.world)))
@@ -157,7 +157,7 @@ def _second(first: _Run) -> _Run:
 
 
 def _part(here: Here, first: _Run) -> list[_Run]:
-    """A communicator of the first half of the ranks; none of two ranks."""
+    """Run the collectives on the first half of the ranks; not if there are only two."""
     half = max(2, here.world // 2)
     if half == here.world:
         return []
@@ -171,9 +171,9 @@ def _part(here: Here, first: _Run) -> list[_Run]:
 
 
 def _gloo_beside(here: Here) -> list[_Run]:
-    """The same over gloo with tensors in host memory: where NCCL fails and this does not, the network itself works.
+    """Run the same over gloo in host memory: if only NCCL fails, the network itself works.
 
-    It goes first, so that its answer is there when NCCL hangs. That gloo fails is no failure of the training.
+    It runs first, so that its result exists when NCCL hangs. A failure of gloo does not fail the stage.
     """
     torch = here.torch
     try:
@@ -183,7 +183,7 @@ def _gloo_beside(here: Here) -> list[_Run]:
         run.each(run.numbers(torch.float32), 1000)
     except RuntimeError as error:
         here.reports(gloo_works=False)
-        here.skips(f"gloo beside NCCL: {str(error).splitlines()[0]}")
+        here.skips(f"gloo in addition to NCCL: {str(error).splitlines()[0]}")
         here.journal.introduce()
         return []
     here.reports(gloo_works=not run.wrong)
@@ -191,24 +191,24 @@ def _gloo_beside(here: Here) -> list[_Run]:
     return [run]
 
 
-# torch 2.13 has new names for these two, and warns of the old ones.
+# torch 2.13 renamed these two functions and warns about the old names.
 
 
 def all_gather_into(distributed: Any) -> Any:
-    """The all-gather from one tensor into one."""
+    """Return torch's all-gather from one tensor into one tensor."""
     return getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 
 
 def reduce_scatter_into(distributed: Any) -> Any:
-    """The reduce-scatter from one tensor into one."""
+    """Return torch's reduce-scatter from one tensor into one tensor."""
     return getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
 
 
-# The collectives. Each does one with known numbers and tells what came out wrong, and from whom.
+# The collectives. Each runs once with known numbers and yields the wrong results and their senders.
 
 
 def all_reduce(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
-    """The sum of all; and, to know who is at fault when it is wrong, one in which at each place one rank adds."""
+    """Sum over all ranks; then a sum with one contributing rank per element, to identify the rank at fault."""
     distributed, rank = run.here.torch.distributed, run.here.rank
     if numbers.can_sum:
         tensor = numbers.summand(rank, size)
@@ -220,7 +220,7 @@ def all_reduce(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 
 
 def all_gather(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
-    """Each rank's part arrives at every rank."""
+    """Send each rank's part to every rank."""
     part = -(-size // numbers.world)
     gathered = numbers.untouched(part * numbers.world)
     sent = numbers.of(run.here.rank, part)
@@ -230,7 +230,7 @@ def all_gather(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 
 
 def reduce_scatter(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
-    """Each rank has its share of the sum."""
+    """Give each rank its share of the sum."""
     distributed, rank = run.here.torch.distributed, run.here.rank
     part = -(-size // numbers.world)
     whole, share = part * numbers.world, slice(rank * part, (rank + 1) * part)
@@ -244,7 +244,7 @@ def reduce_scatter(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 
 
 def broadcast(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
-    """What one rank has arrives at all; another one each time."""
+    """Send one rank's data to all; from another rank each time."""
     source = run.tried % numbers.world
     tensor = numbers.of(source, size) if source == run.here.rank else numbers.untouched(size)
     run.here.torch.distributed.broadcast(tensor, src=source, group=run.group)
@@ -252,7 +252,7 @@ def broadcast(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 
 
 def all_to_all(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
-    """Each rank has another part for each."""
+    """Send a different part from each rank to each rank."""
     part, rank = -(-size // numbers.world), run.here.rank
     blocks = [numbers.of(rank, part, to=place) for place in range(numbers.world)]
     got = numbers.untouched(part * numbers.world)
@@ -262,7 +262,7 @@ def all_to_all(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 
 
 def send_recv(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
-    """Around the ring: each rank sends to the next."""
+    """Send around the ring: from each rank to the next."""
     distributed, rank, world = run.here.torch.distributed, run.here.rank, numbers.world
     left, right = (rank - 1) % world, (rank + 1) % world
     got, sent = numbers.untouched(size), numbers.of(rank, size)
@@ -277,5 +277,5 @@ def send_recv(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 
 
 _ALL: tuple[_Collective, ...] = (all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_recv)
-# What gloo has for tensors on GPUs: https://pytorch.org/docs/stable/distributed.html (Backends)
+# What gloo supports for GPU tensors: https://pytorch.org/docs/stable/distributed.html (Backends)
 _GLOO_ON_GPU: tuple[_Collective, ...] = (all_reduce, broadcast)

@@ -1,7 +1,6 @@
-"""What does one rank compute without any other, and how fast?
+"""What does one rank compute on its own, and how fast?
 
-Everything here runs on the rank's own device: the same arithmetic on every rank, so that results can be compared, and
-the same amount of it, so that times can.
+Every rank runs the same arithmetic on its own device, so results and times can be compared between ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _ROUNDS = 4
 
 
 def precisions(here: Here) -> dict[str, Any]:
-    """The types the training will compute with, by their short names; more of them where there is time."""
+    """Return the types that the training computes with, by short name; more types above the quick level."""
     torch = here.torch
     wanted = {"fp32": torch.float32}
     every = here.orders.level != "quick"
@@ -31,9 +30,9 @@ def precisions(here: Here) -> dict[str, Any]:
 
 
 def chain(here: Here, kind: Any) -> tuple[str, bool]:
-    """The digest of a chain of matrix products and elementwise kernels, and whether all of it is finite.
+    """Return the digest of a chain of matrix products and elementwise kernels, and whether all values are finite.
 
-    The inputs are made on the CPU, so that they are the same everywhere.
+    The inputs are generated on the CPU, so they are equal on all ranks.
     """
     torch, size = here.torch, 512 if here.on_gpu else 96
     source = torch.Generator().manual_seed(_SEED)
@@ -45,7 +44,7 @@ def chain(here: Here, kind: Any) -> tuple[str, bool]:
 
 
 def whole_numbers(here: Here) -> str:
-    """The digest of arithmetic in int64, which carries and wraps: GPUs have no matrix product for it."""
+    """Return the digest of int64 arithmetic with carries and overflow: GPUs have no int64 matrix product."""
     torch = here.torch
     numbers = torch.arange(1 << 14, device=here.device, dtype=torch.int64)
     for _ in range(_ROUNDS):  # Knuth's multiplier of 64 bits
@@ -55,16 +54,16 @@ def whole_numbers(here: Here) -> str:
 
 
 def digest(tensor: Any) -> str:
-    """Of a tensor's bytes. numpy, which would make it shorter, may not be installed."""
+    """Return the digest of a tensor's bytes. Without numpy, which may not be installed."""
     flat = tensor.detach().cpu().contiguous()
     data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def own_seconds(here: Here) -> float:
-    """The time of a fixed small piece of work that needs nobody else; the least of several.
+    """Return the seconds for a small fixed amount of local work: the minimum of several runs.
 
-    The least, because whatever else a busy machine does can only add to it.
+    The minimum, because other load on the machine can only add to it.
     """
     torch, on_gpu = here.torch, here.on_gpu
     size = 2048 if on_gpu else 128
@@ -83,10 +82,10 @@ def _work(torch: Any, matrix: Any, rounds: int) -> None:
 
 
 def gemm_tflops(here: Here, kind: Any) -> float:
-    """The rate of matrix products of this type: the best of several, after the clocks have come up."""
+    """Return the TFLOP/s of matrix products of this type: the best of several runs, after a warm-up."""
     torch = here.torch
     size = _gemm_size(here, kind)
-    # Random numbers, as in a training: equal ones need less power, and the clocks stay higher than they would.
+    # Random numbers, as in training: constant data needs less power, which keeps the clocks unrealistically high.
     source = torch.Generator(device=here.device).manual_seed(_SEED)
     a = torch.randn(size, size, device=here.device, generator=source).to(kind)
     b = torch.randn(size, size, device=here.device, generator=source).to(kind)
@@ -104,8 +103,10 @@ def gemm_tflops(here: Here, kind: Any) -> float:
 
 
 def _gemm_size(here: Here, kind: Any) -> int:
-    """Large enough to be limited by arithmetic on a GPU (its three matrices are a sixteenth of what is free at most);
-    small on a CPU, where the rate says little: of half precision it may have no fast kernels at all."""
+    """Return the matrix size: large enough on a GPU to be compute-bound, with at most 1/16 of the free memory.
+
+    Small on a CPU, which may have no fast kernels for half precision.
+    """
     if not here.on_gpu:
         sizes = {"quick": 128, "standard": 256, "long": 512}
         return sizes[here.orders.level] // (1 if kind == here.torch.float32 else 2)
@@ -119,7 +120,7 @@ def _gemm_size(here: Here, kind: Any) -> int:
 
 
 def copy_rates(here: Here) -> dict[str, float]:
-    """Host to device and back through pinned memory, in decimal GB/s: the best of several."""
+    """Return the rates of copies to the device and back through pinned memory, in decimal GB/s: the best of several."""
     torch = here.torch
     size = {"quick": 16, "standard": 128, "long": 256}[here.orders.level] << 20
     host = torch.empty(size, dtype=torch.uint8, pin_memory=True).fill_(7)
@@ -136,7 +137,7 @@ def copy_rates(here: Here) -> dict[str, float]:
 
 
 def _timed(here: Here, work: Callable[[], None]) -> float:
-    """Seconds, by the device's own clock."""
+    """Return the seconds for the work, measured with the device's clock."""
     if not here.on_gpu:
         start = time.perf_counter()
         work()

@@ -1,4 +1,4 @@
-"""What does a rung know about the rank it runs on?"""
+"""What does a stage know about the rank it runs on?"""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .rank_plan import Orders
 
 @dataclass
 class Here:
-    """This rank; filled in as the rungs are climbed."""
+    """This rank. The stages fill in the fields as they run."""
 
     orders: Orders
     journal: Journal
     rank: int
     local_rank: int
     world: int
-    torch: Any = None  # from rung "start" on
-    device: Any = None  # from rung "device" on
-    store: Any = None  # of the rendezvous; from rung "group" on
-    accelerator: Any = None  # from rung "group" on, where accelerate is the launcher
+    torch: Any = None  # from stage "start" on
+    device: Any = None  # from stage "device" on
+    store: Any = None  # of the rendezvous; from stage "group" on
+    accelerator: Any = None  # from stage "group" on, if accelerate is the launcher
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
-    held: list[Any] = field(default_factory=list)  # what --fill holds
+    held: list[Any] = field(default_factory=list)  # memory allocated by --fill
 
     @property
     def by_accelerate(self) -> bool:
-        """Whether accelerate's launcher started this rank: it says what it wants of the ranks in such variables."""
+        """Whether accelerate's launcher started this rank: it sets such variables for its ranks."""
         return "ACCELERATE_MIXED_PRECISION" in os.environ
 
     @property
@@ -43,7 +43,7 @@ class Here:
         self.journal.about_to(word, limit_s)
 
     def measured(self, **numbers: float) -> None:
-        """Record figures, units in their names."""
+        """Record measured numbers; their names contain the units."""
         self.journal.report["measured"] |= numbers
 
     def reports(self, **facts: Any) -> None:
@@ -51,18 +51,18 @@ class Here:
         self.journal.report |= facts
 
     def skips(self, what: str) -> None:
-        """Record what cannot be tried here, and why."""
+        """Record what cannot be tested here, and why."""
         self.journal.report.setdefault("skipped", []).append(what)
 
     def wait(self) -> None:
-        """Until the GPU has done what it was asked."""
+        """Wait until the GPU has finished all queued work."""
         if self.on_gpu:
             self.torch.cuda.synchronize(self.device)
 
     def first(self, count: int) -> Any:
-        """The process group of ranks 0 to count - 1; every rank must ask for it, in the same order.
+        """Return the process group of ranks 0 to count - 1; None for all ranks, like in torch.
 
-        None is the whole world (torch's own word for it).
+        Every rank must call this, in the same order.
         """
         if count == self.world:
             return None

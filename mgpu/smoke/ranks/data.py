@@ -1,4 +1,4 @@
-"""Does every rank get its own samples, each once, and do its loader's workers hand them over?"""
+"""Does every rank get its own samples, each once, and do the DataLoader workers deliver them?"""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from . import reference_model
 from .context import Here
 from .journal import Failure
 
-_PER_RANK = 4  # … and one more in all, so that the last round has to be padded
-# What a worker hands over at a time: eight images of 224 x 224 in fp32.
+_PER_RANK = 4  # … plus one sample in total, so that the sampler has to pad
+# What a worker sends at a time: eight images of 224 x 224 in fp32.
 _SAMPLE_NUMBERS, _BATCH = 3 * 224 * 224, 8
-_BATCHES_PER_WORKER = 4  # two lie ready in shared memory for each worker (torch's prefetch_factor)
+_BATCHES_PER_WORKER = 4  # two of them wait in shared memory for each worker (torch's prefetch_factor)
 _OUT_OF_SHM = re.compile(r"Bus error|No space left on device|shared memory")
 _SHM = "/dev/shm"
 _LEAST_PATIENCE_S = 10.0
-# A worker hands over from a socket in the temporary folder, …/pymp-12345678/listener-12345678; its path may have 107.
+# A worker sends through a socket in the temporary folder, …/pymp-12345678/listener-12345678, limited to 107 characters.
 _LONGEST_TEMPORARY = 107 - 32
 
 
 def count(here: Here) -> int:
-    """Samples of the data set that the loaders are tried with."""
+    """Return the number of samples in the test data set."""
     return here.world * _PER_RANK + 1
 
 
-def climb(here: Here) -> None:
-    """DistributedSampler in order and shuffled: what this rank gets is reported; the runner compares all ranks."""
+def run(here: Here) -> None:
+    """Report the samples that DistributedSampler assigns to this rank, in order and shuffled.
+
+    The runner compares all ranks.
+    """
     here.about_to("DistributedSampler")
     numbers = range(count(here))
     plain = DistributedSampler(numbers, here.world, here.rank, shuffle=False)
@@ -46,7 +49,7 @@ def climb(here: Here) -> None:
 
 
 class Images(Dataset):  # type: ignore[misc]
-    """Large samples that say which one they are."""
+    """Large samples that contain their own number."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -59,25 +62,25 @@ class Images(Dataset):  # type: ignore[misc]
 
 
 def workers(here: Here) -> None:
-    """Loader processes hand over batches in shared memory, as large as those of a training on images.
+    """Load batches through worker processes and shared memory, as large as when training on images.
 
-    They are forked, as torch does it on Linux, and touch no GPU.
+    The workers are forked, torch's default on Linux, and do not use the GPU.
     """
     processes = here.orders.workers
     if not processes:
-        here.skips("loader workers: none asked for")
+        here.skips("DataLoader workers: none configured")
         return
     try:
         _all_batches(here, processes)
     except _Silent:
-        # A process that is forked among threads may inherit a lock that nobody will open: once in some thousand starts
-        # (seen with torch 2.13 on a loaded machine). What is wrong with a machine shows again.
+        # A process forked from a multi-threaded one may inherit a lock that is never released: about once in a thousand
+        # starts (seen with torch 2.13 on a loaded machine). A real fault of the machine shows again.
         here.measured(loader_restarts=1)
         try:
             _all_batches(here, processes)
         except _Silent as error:
             raise Failure(
-                f"a loader worker failed: {error}", "loader_failed", error=str(error), suspects=[here.rank]
+                f"a DataLoader worker failed: {error}", "loader_failed", error=str(error), suspects=[here.rank]
             ) from error
 
 
@@ -96,22 +99,22 @@ def _all_batches(here: Here, processes: int) -> None:
         timeout=patience,
         pin_memory=here.on_gpu,
     )
-    # The loader itself says which worker does not answer: it gets the time for it.
-    here.about_to(f"start {processes} loader workers", limit_s=patience + here.orders.stall_s)
+    # The DataLoader itself reports which worker does not answer, so it gets enough time for that.
+    here.about_to(f"start {processes} DataLoader workers", limit_s=patience + here.orders.stall_s)
     seen = 0
     for number, batch in enumerate(_handed_over(here, loader)):
         if not torch.equal(batch[:, ::4096], _expected(number)):
             raise Failure(
-                f"loader batch {number + 1} arrived altered in shared memory",
+                f"DataLoader batch {number + 1} was altered in shared memory",
                 "loader_failed",
-                error="other numbers than the worker wrote",
+                error="the numbers differ from those the worker wrote",
                 suspects=[here.rank],
             )
         seen += 1
-        here.about_to(f"loader batch {seen} of {batches}", limit_s=patience + here.orders.stall_s)
+        here.about_to(f"DataLoader batch {seen} of {batches}", limit_s=patience + here.orders.stall_s)
     if seen != batches:
         raise Failure(
-            f"the loader gave {seen} batches of {batches}",
+            f"the DataLoader returned {seen} of {batches} batches",
             "loader_failed",
             error="batches are missing",
             suspects=[here.rank],
@@ -124,33 +127,39 @@ def _expected(number: int) -> Any:
 
 
 def _handed_over(here: Here, loader: Any) -> Iterator[Any]:
-    """The loader's batches; what its workers die of has a name."""
+    """Yield the loader's batches. Raises Failure with the reason if a worker fails."""
     try:
         yield from loader
-    except Exception as error:  # a worker's own error is raised again here, whatever it is
-        said = " ".join(str(error).split())
+    except Exception as error:  # torch raises a worker's own error again here, of any type
+        message = " ".join(str(error).split())
         total, free = _shared_memory()
-        if not _OUT_OF_SHM.search(said):
-            if "timed out" in said and len(folder := tempfile.gettempdir()) > _LONGEST_TEMPORARY:
-                said = f"the path of the temporary folder is too long for their sockets: {len(folder)} characters"
+        if not _OUT_OF_SHM.search(message):
+            if "timed out" in message and len(folder := tempfile.gettempdir()) > _LONGEST_TEMPORARY:
+                message = f"the path of the temporary folder is too long for their sockets: {len(folder)} characters"
                 raise Failure(
-                    f"the loader workers do not answer: {said}", "loader_failed", error=said, suspects=[here.rank]
+                    f"the DataLoader workers do not answer: {message}",
+                    "loader_failed",
+                    error=message,
+                    suspects=[here.rank],
                 ) from error
-            if "timed out" in said:
-                raise _Silent(said[:200]) from error
+            if "timed out" in message:
+                raise _Silent(message[:200]) from error
             last = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
             raise Failure(
-                f"a loader worker failed: {last[:200]}", "loader_failed", error=said[:500], suspects=[here.rank]
+                f"a DataLoader worker failed: {last[:200]}",
+                "loader_failed",
+                error=message[:500],
+                suspects=[here.rank],
             ) from error
         raise Failure(
-            f"{_SHM} is full: a loader worker could not hand over a batch ({free >> 20} of {total >> 20} MiB free)",
+            f"{_SHM} is full: a DataLoader worker could not send a batch ({free >> 20} of {total >> 20} MiB free)",
             "shm_too_small",
             path=_SHM,
             total_bytes=total,
             free_bytes=free,
             workers=here.orders.workers,
             batch_bytes=4 * _SAMPLE_NUMBERS * _BATCH,
-            error=said[:500],
+            error=message[:500],
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: the model whole on every rank, gradients averaged."""
+"""DistributedDataParallel: the whole model on every rank, with averaged gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .context import Here
 
 
 class Replicated:
-    """The model of rank 0 on every rank; on one rank it is just the model."""
+    """The model of rank 0 on every rank; the plain model on a single rank."""
 
     compared_steps = reference_model.STEPS
 
@@ -22,17 +22,17 @@ class Replicated:
         self.scaler: Any = None
         if precision == "fp16":
             self.scaler = torch.amp.GradScaler(here.device.type, init_scale=reference_model.LOSS_SCALE)
-        # Other numbers on every rank: that all hold those of rank 0 afterwards is DDP's work.
+        # Different numbers on every rank: DDP must copy those of rank 0 to all.
         self.plain = reference_model.model(here, reference_model.SEED + here.rank)
         self.model = wrapped(here, self.plain, **options) if here.world > 1 else self.plain
         self.optimizer = reference_model.optimizer(self.model.parameters())
 
     def begin(self) -> None:
-        """A new optimizer step."""
+        """Start a new optimizer step."""
         self.optimizer.zero_grad()
 
     def micro_step(self, inputs: Any, targets: Any, micro_steps: int, last: bool) -> Any:
-        """Forward and backward; gradients are exchanged with the last micro-step only. The loss."""
+        """Run forward and backward; gradients are exchanged in the last micro-step only. Returns the loss."""
         waits = self.model is self.plain or last
         with nullcontext() if waits else self.model.no_sync():
             loss = reference_model.loss_of(self.forward(self.model, inputs), targets)
@@ -41,7 +41,7 @@ class Replicated:
         return loss.detach()
 
     def alone(self, inputs: Any, targets: Any) -> list[Any]:
-        """The gradients of this rank before anything is exchanged."""
+        """Return the gradients of this rank before any exchange."""
         self.begin()
         self.micro_step(inputs, targets, 1, last=False)
         scale = self.scaler.get_scale() if self.scaler else 1.0
@@ -50,13 +50,13 @@ class Replicated:
         return found
 
     def gradients(self) -> list[Any]:
-        """After the last micro-step."""
+        """Return the gradients after the last micro-step."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
         return [parameter.grad for parameter in self.model.parameters()]
 
     def update(self) -> None:
-        """The optimizer's step."""
+        """Take the optimizer's step."""
         if self.scaler:
             self.scaler.step(self.optimizer)
             self.scaler.update()
@@ -64,23 +64,23 @@ class Replicated:
             self.optimizer.step()
 
     def parameters(self) -> list[Any]:
-        """What this rank holds of them: all."""
+        """Return the parameters that this rank stores: all."""
         return list(self.model.parameters())
 
     def held(self, whole: list[Any]) -> list[Any]:
-        """The part of whole tensors that this rank holds."""
+        """Return the part of whole tensors that this rank stores."""
         return whole
 
     def gathered(self) -> list[Any]:
-        """The whole parameters."""
+        """Return the whole parameters."""
         return self.parameters()
 
     def state(self) -> list[Any]:
-        """The optimizer's numbers."""
+        """Return the optimizer's momentum buffers."""
         return [self.optimizer.state[p]["momentum_buffer"] for p in self.model.parameters()]
 
 
 def wrapped(here: Here, plain: Any, **options: Any) -> Any:
-    """DDP around a model, the way the documentation does it for this device."""
+    """Return the model wrapped in DDP, as documented for this device."""
     devices = [here.device.index] if here.on_gpu else None
     return torch.nn.parallel.DistributedDataParallel(plain, device_ids=devices, **options)

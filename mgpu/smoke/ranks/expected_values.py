@@ -1,8 +1,8 @@
-"""Which numbers does a collective carry, what must come out, and whose are the ones that are wrong?
+"""Which numbers does a collective send, which results are expected, and which rank sent wrong ones?
 
-All numbers are small and whole, so that every type and every order of a sum gives exactly one result. They repeat every
-251 places, a prime: data that is moved by a block, a page or a shard is wrong at nearly every place. What receives is
-filled with another number first: memory may still hold the right ones from the time before.
+All numbers are small integers, so a sum has exactly one result in every type and order. They repeat every 251 elements,
+a prime: data that is shifted by a block, a page or a shard is wrong nearly everywhere. Receive buffers are filled with
+another number first, because memory may still contain the right numbers from an earlier test.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Any
 _PERIOD = 251
 UNTOUCHED = 255  # never sent
 _LARGEST_SUMMAND = 11
-# Up to here a type counts without a gap (its significand has that many bits; 8 for bfloat16).
+# Largest integer up to which a type represents every integer exactly (its significand has that many bits).
 _COUNTS_TO = {"bfloat16": 1 << 8, "float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53, "uint8": 255}
-_TURNS = 4099  # a prime: whose turn it is repeats after so many places
-# An element of which only one rank sends more than zero accuses that rank; so few of them can do it by chance.
+_TURNS = 4099  # a prime: the sequence of contributing ranks repeats after this many elements
+# A wrong element to which one rank contributes points to that rank; with fewer elements it may be a coincidence.
 _NEEDED_OF_ONE = 8
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """Numbers that came out of one collective other than they must."""
+    """Wrong results of one collective."""
 
     collective: str
     dtype: str
-    size: int  # elements that were compared
-    count: int  # … of which are wrong
+    size: int  # compared elements
+    count: int  # wrong elements
     first: int
     expected: float
     got: float
-    sender: int | None  # the rank these came from; None: nobody can say
+    sender: int | None  # the rank that sent them; None if unknown
 
 
 @dataclass
 class Numbers:
-    """What each of `world` ranks sends, of one type on one device."""
+    """The numbers that each of `world` ranks sends, of one type on one device."""
 
     torch: Any
     device: Any
@@ -47,57 +47,57 @@ class Numbers:
 
     @property
     def name(self) -> str:
-        """The type's."""
+        """Return the name of the type."""
         return str(self.dtype).removeprefix("torch.")
 
     @property
     def can_sum(self) -> bool:
-        """Whether the type holds the sum of all ranks' numbers exactly."""
+        """Whether the type represents the sum of all ranks' numbers exactly."""
         return _LARGEST_SUMMAND * self.world <= _COUNTS_TO.get(self.name, 1 << 31)
 
     def of(self, rank: int, size: int, to: int = 0) -> Any:
-        """What a rank sends, where nothing is added: 1 to 251, another at each place for each rank and receiver."""
+        """Return what a rank sends without a sum: 1 to 251, shifted for each rank and receiver."""
         if ("of", rank) not in self.tiles:
             self.tiles["of", rank] = self._tile((self.torch.arange(_PERIOD) + 17 * rank) % _PERIOD + 1)
         return self._long(self.tiles["of", rank], size + to)[to:]
 
     def summand(self, rank: int, size: int) -> Any:
-        """What a rank adds."""
+        """Return what a rank contributes to a sum."""
         return self._long(self._summand(rank), size)
 
     def total(self, size: int) -> Any:
-        """What all ranks' summands come to."""
+        """Return the sum over all ranks."""
         if ("total", 0) not in self.tiles:
             self.tiles["total", 0] = sum(self._summand(rank) for rank in range(self.world))
         return self._long(self.tiles["total", 0], size)
 
     def turn(self, rank: int, size: int) -> Any:
-        """What a rank adds where at each place one rank adds more than zero."""
+        """Return what a rank contributes if only one rank per element contributes more than zero."""
         return self._long(self._tile(self._in_turn() * (self.whose(_TURNS) == rank)), size)
 
     def turns(self, size: int) -> Any:
-        """What those come to."""
+        """Return the sum of all `turn` contributions."""
         return self._long(self._tile(self._in_turn()), size)
 
     def whose(self, size: int) -> Any:
-        """The rank whose turn it is, at each place; on the CPU. In no order that memory could fail by."""
+        """Return the contributing rank of each element, on the CPU. Random, unlike the patterns of memory faults."""
         source = self.torch.Generator().manual_seed(5)
         return self._long(self.torch.randint(0, self.world, (_TURNS,), generator=source), size)
 
     def untouched(self, size: int) -> Any:
-        """What receives."""
+        """Return a receive buffer."""
         return self.torch.full((size,), UNTOUCHED, dtype=self.dtype, device=self.device)
 
     def compare(self, collective: str, got: Any, wanted: Any, sender: int | None = None) -> Iterator[Wrong]:
-        """At most one: how `got` differs from what is wanted."""
+        """Yield at most one Wrong: how `got` differs from `wanted`."""
         if self.torch.equal(got, wanted):
             return
         yield _difference(collective, self.name, got, wanted, got.ne(wanted), sender)
 
     def compare_turns(self, collective: str, got: Any, wanted: Any, offset: int = 0) -> Iterator[Wrong]:
-        """As `compare`, where every place is one rank's turn; `got` begins at place `offset`.
+        """Like `compare`, for sums with one contributing rank per element; `got` starts at element `offset`.
 
-        When all that are wrong, and enough of them, are one rank's, it is the sender.
+        If enough elements are wrong and all of them are from one rank, it is reported as the sender.
         """
         if self.torch.equal(got, wanted):
             return
@@ -129,7 +129,7 @@ def _difference(collective: str, dtype: str, got: Any, wanted: Any, wrong: Any, 
 
 
 def sentence(wrong: Wrong, more: int = 0) -> str:
-    """For the report."""
+    """Return the text for the report."""
     whose = f" from rank {wrong.sender}" if wrong.sender is not None else ""
     others = f" (and {more} more)" if more else ""
     return (
@@ -139,7 +139,7 @@ def sentence(wrong: Wrong, more: int = 0) -> str:
 
 
 def evidence(found: Sequence[Wrong], most: int = 12) -> dict[str, Any]:
-    """What a check needs to name the rank at fault: JSON values."""
+    """Return JSON values from which a check names the rank at fault."""
     senders = [wrong.sender for wrong in found if wrong.sender is not None]
     return {
         "wrong": [{**asdict(wrong), "got": str(wrong.got), "expected": str(wrong.expected)} for wrong in found[:most]],

@@ -1,4 +1,4 @@
-"""FSDP 2: every rank holds a part of each parameter, its gradient and its optimizer state."""
+"""FSDP2: every rank stores a part of each parameter, its gradient and its optimizer state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .journal import Failure
 
 
 class Sharded:
-    """The model cut along the first dimension of every parameter."""
+    """The model, sharded along the first dimension of every parameter."""
 
     name = "FSDP2"
-    compared_steps = 4  # each gathers the whole model, so that the reference goes on from the same bits
+    compared_steps = 4  # each gathers the whole model, so the reference continues from the same bits
 
     def __init__(self, here: Here, precision: str) -> None:
         fully_shard, policy = _api()
@@ -26,9 +26,9 @@ class Sharded:
         self.model = reference_model.model(here)
         self.whole = list(reference_model.model(here).parameters())
         dtype = reference_model.DTYPES.get(precision)
-        # Gradients are added up in fp32, so that only the order of the sums differs from one process.
+        # Gradients are summed in fp32, so only the order of the sums differs from a single process.
         mixed = policy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None)
-        # Of the ranks' own group: beside gloo init_device_mesh would make one of NCCL for tensors on GPUs.
+        # From the existing group: with gloo, init_device_mesh would create an NCCL group for GPU tensors.
         mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, here.device.type)
         for block in self.model.blocks:
             fully_shard(block, mesh=mesh, mp_policy=mixed)
@@ -42,7 +42,7 @@ class Sharded:
         self.here.measured(shard_bytes=4 * found, model_bytes=4 * sum(p.numel() for p in self.whole))
         if found != wanted:
             raise Failure(
-                f"holds {found} of {sum(p.numel() for p in self.whole)} parameters, its part is {wanted}",
+                f"stores {found} of {sum(p.numel() for p in self.whole)} parameters, its share is {wanted}",
                 "not_sharded",
                 found=found,
                 wanted=wanted,
@@ -50,37 +50,37 @@ class Sharded:
             )
 
     def begin(self) -> None:
-        """A new optimizer step."""
+        """Start a new optimizer step."""
         self.optimizer.zero_grad()
 
     def micro_step(self, inputs: Any, targets: Any, micro_steps: int, last: bool) -> Any:
-        """Forward and backward; gradients are exchanged with the last micro-step only. The loss."""
+        """Run forward and backward; gradients are exchanged in the last micro-step only. Returns the loss."""
         self.model.set_requires_gradient_sync(last)
         loss = reference_model.loss_of(self.model(inputs), targets)
         (loss / micro_steps * self.scale).backward()
         return loss.detach()
 
     def gradients(self) -> list[Any]:
-        """After the last micro-step: this rank's part."""
+        """Return this rank's part of the gradients after the last micro-step."""
         for parameter in self.model.parameters():
             if self.scale != 1.0:
                 parameter.grad.div_(self.scale)
         return [_local(parameter.grad) for parameter in self.model.parameters()]
 
     def update(self) -> None:
-        """The optimizer's step."""
+        """Take the optimizer's step."""
         self.optimizer.step()
 
     def parameters(self) -> list[Any]:
-        """What this rank holds of them."""
+        """Return the parts of the parameters that this rank stores."""
         return [_local(parameter) for parameter in self.model.parameters()]
 
     def held(self, whole: list[Any]) -> list[Any]:
-        """The part of whole tensors that this rank holds: fully_shard cuts as torch.chunk does."""
+        """Return the part of whole tensors that this rank stores: fully_shard splits like torch.chunk."""
         return [_part(tensor, self.here.world, self.here.rank) for tensor in whole]
 
     def gathered(self) -> list[Any]:
-        """The whole parameters; every rank must ask."""
+        """Return the whole parameters; every rank must call this."""
         return [parameter.full_tensor() for parameter in self.model.parameters()]
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint in one file: the model and its optimizer, written by the main process, loaded by anyone."""
+"""A checkpoint in one file: model and optimizer, written by the main process, loaded by any rank."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .journal import Failure
 FILE, DIGEST = "checkpoint.pt", "digest"
 _WIDTH = {"long": 2048}  # of the model: 55 MiB with the state of its optimizer
 _USUAL_WIDTH = 512  # 3.8 MiB
-_PIECE_BYTES = 4 << 20  # written at once; each piece is announced
+_PIECE_BYTES = 4 << 20  # per write; each one is announced
 _SAMPLES = 4
 
 
-def trained(here: Here) -> tuple[Any, Any]:
-    """A model and its optimizer after one step, so that there is state to save."""
+def trained_model(here: Here) -> tuple[Any, Any]:
+    """Return a model and its optimizer after one step, so that there is state to save."""
     torch = here.torch
     width = _WIDTH.get(here.orders.level, _USUAL_WIDTH)
     torch.manual_seed(5)  # drawn on the CPU: the same on every rank
@@ -49,7 +49,7 @@ def _width(model: Any) -> int:
 
 
 def tensors_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Every tensor of a state dict, by a name of its own."""
+    """Return every tensor of a state dict by a unique name."""
     moments = state["optimizer"]["state"].items()
     return {f"model.{name}": tensor for name, tensor in state["model"].items()} | {
         f"optimizer.{number}.{name}": value for number, held in moments for name, value in held.items()
@@ -57,14 +57,14 @@ def tensors_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest(tensors: Mapping[str, Any]) -> str:
-    """Of all bits."""
+    """Return the digest of all bits."""
     parts = [f"{name} {compute.digest(tensor)}" for name, tensor in sorted(tensors.items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @contextmanager
-def naming(folder: Path) -> Iterator[None]:
-    """An error of the file system becomes a failure that says what and where."""
+def explained_errors(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into a Failure with the folder and the reason."""
     try:
         yield
     except OSError as error:
@@ -72,20 +72,20 @@ def naming(folder: Path) -> Iterator[None]:
 
 
 def unwritable(error: OSError, folder: Path) -> Failure:
-    """The failure for an error of the file system."""
-    base, said = folder.parent, error.strerror or str(error)
+    """Return the failure for an error of the file system."""
+    base, message = folder.parent, error.strerror or str(error)
     return Failure(
-        f"cannot write a checkpoint to {base}: {said}",
+        f"cannot write a checkpoint to {base}: {message}",
         "checkpoint_not_writable",
         folder=str(base),
         errno=errno.errorcode.get(error.errno or 0, "OSError"),
-        error=said,
+        error=message,
         free_bytes=free(base),
     )
 
 
 def free(folder: Path) -> int | None:
-    """Bytes that this user may still write there."""
+    """Return the bytes that this user can still write there."""
     try:
         room = os.statvfs(folder)
     except OSError:
@@ -94,9 +94,12 @@ def free(folder: Path) -> int | None:
 
 
 def save(here: Here, folder: Path, state: Mapping[str, Any]) -> dict[str, int | None]:
-    """Written beside its name, forced to the disk, then renamed: a reader meets the old file or the new, never half."""
-    with naming(folder):
-        here.about_to(f"make a folder in {folder.parent}")
+    """Write to a temporary name, sync to disk, then rename: a reader never finds a partial file.
+
+    Returns the size of the file, and the free bytes before.
+    """
+    with explained_errors(folder):
+        here.about_to(f"create a folder in {folder.parent}")
         room = free(folder.parent)
         folder.mkdir(mode=0o755, exist_ok=True)
         buffer = io.BytesIO()
@@ -117,7 +120,7 @@ def _write(here: Here, path: Path, data: Any) -> None:
         while written < len(data):
             here.about_to(f"write {path.name}: {written >> 20} of {len(data) / 2**20:.1f} MiB")
             written += os.write(handle, data[written : written + _PIECE_BYTES])
-        here.about_to(f"wait until {path.name} is on the disk")
+        here.about_to(f"sync {path.name} to disk")
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -125,7 +128,7 @@ def _write(here: Here, path: Path, data: Any) -> None:
 
 
 def load(here: Here, folder: Path, model: Any, optimizer: Any) -> None:
-    """The file into this rank's model and optimizer, bit for bit what was saved."""
+    """Load the file into this rank's model and optimizer; every bit must be as saved."""
     found = _read(here, folder)
     model.load_state_dict(found["model"])
     optimizer.load_state_dict(found["optimizer"])
@@ -136,25 +139,25 @@ def _read(here: Here, folder: Path) -> Any:
     here.about_to("load the checkpoint")
     try:
         return here.torch.load(folder / FILE, map_location="cpu", weights_only=True)
-    except Exception as error:  # zip, pickle and torch each have their own words for a damaged file
+    except Exception as error:  # zip, pickle and torch raise different errors for a damaged file
         raise altered(folder, f"it cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})") from error
 
 
 def compare(folder: Path, tensors: Mapping[str, Any], what: str) -> None:
-    """What was loaded with what was saved."""
-    if digest(tensors) != expected(folder):
-        raise altered(folder, f"{what} holds other numbers than were saved")
+    """Compare the loaded tensors with the saved ones. Raises Failure."""
+    if digest(tensors) != expected_digest(folder):
+        raise altered(folder, f"{what} differs from the saved numbers")
 
 
-def expected(folder: Path) -> str:
-    """The digest that the main process wrote beside the checkpoint."""
+def expected_digest(folder: Path) -> str:
+    """Return the digest that the main process wrote beside the checkpoint."""
     return (folder / DIGEST).read_text("ascii")
 
 
 def altered(folder: Path, how: str) -> Failure:
-    """The failure for a checkpoint that does not come back as it went."""
+    """Return the failure for a checkpoint that cannot be loaded as it was saved."""
     return Failure(
-        f"the checkpoint in {folder.parent} does not come back: {how}",
+        f"the checkpoint in {folder.parent} cannot be restored: {how}",
         "checkpoint_altered",
         folder=str(folder.parent),
         how=how,
@@ -162,8 +165,8 @@ def altered(folder: Path, how: str) -> Failure:
 
 
 def resume(here: Here, folder: Path, group: Any, *, alone: bool) -> None:
-    """Train one more step from the file, with a fresh model: alone, or with the ranks of `group`."""
-    model, optimizer = trained(here)
+    """Train one more step from the file with a new model: alone, or with the ranks of `group`."""
+    model, optimizer = trained_model(here)
     load(here, folder, model, optimizer)
     if not alone:
         from .ddp import wrapped

@@ -1,4 +1,4 @@
-"""Rung "group": do all ranks find each other, and is the world the one that the config asks for?"""
+"""Stage "group": do all ranks find each other, and is the world size the one in the config?"""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from . import addresses, device, rendezvous
 from .context import Here
 from .journal import Failure
 
-_BARRIER_S = 3.0  # the least that a first barrier is given: on a busy machine a rank is not scheduled for a second
+_BARRIER_S = 3.0  # minimum limit of the first barrier: on a busy machine a rank may not be scheduled for a second
 _MISSING = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 
 
-def climb(here: Here) -> str:
-    """Meet, see that every host can be reached, form the process group as the training will, compare the world."""
+def run_stage(here: Here) -> str:
+    """Join the rendezvous, connect to every host, create the process group like the training, check the world size."""
     _interfaces(here)
     if here.world > 1:
         _meet(here)
@@ -31,12 +31,12 @@ def climb(here: Here) -> str:
 
 
 def _interfaces(here: Here) -> None:
-    """An interface that does not exist is named before gloo or NCCL stumbles over it."""
+    """Raise Failure if a variable names a missing interface, before gloo or NCCL fails because of it."""
     if here.world > 1 and (found := addresses.missing(os.environ, here.on_gpu)):
         variable, value = found
         there = addresses.interfaces()
         raise Failure(
-            f"{variable}={value}: there is no such interface here; there are {', '.join(there)}",
+            f"{variable}={value}: no such interface here. Available: {', '.join(there)}",
             "interface_missing",
             variable=variable,
             value=value,
@@ -46,39 +46,40 @@ def _interfaces(here: Here) -> None:
 
 def _meet(here: Here) -> None:
     limit = rendezvous.limit_s(here)
-    here.about_to("connect to the meeting point", limit_s=limit + here.orders.stall_s)
+    here.about_to("connect to the rendezvous endpoint", limit_s=limit + here.orders.stall_s)
     store = rendezvous.store(here, limit)
-    here.about_to(f"meet {here.world - 1} other ranks", limit_s=limit + here.orders.stall_s)
+    here.about_to(f"wait for {here.world - 1} other ranks", limit_s=limit + here.orders.stall_s)
     listener = rendezvous.introduce(here, store)
-    told = rendezvous.gather(here, store, limit)
+    peers = rendezvous.gather(here, store, limit)
     here.journal.introduce()
     if here.orders.nodes > 1:
         here.about_to("connect to the other hosts", limit_s=4 * rendezvous.REACH_S)
-        rendezvous.reach(here, store, told)
+        rendezvous.reach(here, store, peers)
     if listener is not None:
         listener.close()
-    # Ranks that wait for another's measurement: it is the runner that ends a hang, long before.
-    store.set_timeout(_long(here))
-    here.store = store  # where rank 0 hosts it, it must outlive the group
+    # For ranks that wait for another's measurement; the runner stops a hang long before this timeout.
+    store.set_timeout(_group_timeout(here))
+    here.store = store  # must outlive the group if rank 0 hosts it
 
 
 def _join(here: Here) -> None:
-    """accelerate starts N trainings of one rank each, and says nothing, when it finds no device to train on: its own
-    count of ranks is compared with what the config asks for."""
+    """Create the process group, through accelerate if it is the launcher.
+
+    If accelerate finds no device, it silently starts N runs of one rank each, so its number of ranks is reported too.
+    """
     torch = here.torch
-    limit = _long(here)
+    limit = _group_timeout(here)
     if here.by_accelerate:
         from accelerate import Accelerator
         from accelerate.utils import InitProcessGroupKwargs
 
-        compiles = (
-            here.orders.start_limit_s if here.orders.strategy == "deepspeed" else None
-        )  # what it has no wheel for
+        # DeepSpeed compiles operators that have no wheel.
+        compiles = here.orders.start_limit_s if here.orders.strategy == "deepspeed" else None
         here.about_to("init_process_group", limit_s=compiles)
         other = {"backend": here.orders.backend} if here.orders.backend else {}
         here.accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=limit, **other)])
         if here.on_gpu:
-            device.exact(torch)  # with a dynamo backend accelerate has turned TF32 on
+            device.disable_tf32(torch)  # accelerate turns it on with a dynamo backend
         here.reports(accelerate_world_size=here.accelerator.num_processes)
     elif here.world > 1:
         here.about_to("init_process_group")
@@ -86,8 +87,8 @@ def _join(here: Here) -> None:
         torch.distributed.init_process_group(backend, timeout=limit)
 
 
-def _long(here: Here) -> timedelta:
-    """For what the runner stops long before when it hangs."""
+def _group_timeout(here: Here) -> timedelta:
+    """Return torch's timeout; the runner stops a hang long before."""
     return timedelta(seconds=max(60.0, 4 * here.orders.stall_s))
 
 
@@ -98,15 +99,15 @@ def _compare(here: Here) -> None:
     here.reports(world_size=world)
     if world != expected:
         raise Failure(
-            f"torch.distributed has a world of {world}, the config asks for {expected}",
+            f"the world size of torch.distributed is {world}, the config asks for {expected}",
             "wrong_world",
             found=world,
             wanted=expected,
         )
     if here.accelerator is not None and here.accelerator.num_processes != expected:
         raise Failure(
-            f"accelerate counts {here.accelerator.num_processes} rank, the config asks for {expected}: "
-            "each would train alone",
+            f"accelerate reports {here.accelerator.num_processes} rank, the config asks for {expected}: "
+            "each rank would train on its own",
             "wrong_world",
             found=here.accelerator.num_processes,
             wanted=expected,
@@ -114,7 +115,7 @@ def _compare(here: Here) -> None:
     if joined and torch.distributed.get_rank() != here.rank:
         found = torch.distributed.get_rank()
         raise Failure(
-            f"torch.distributed calls this rank {found}, the launcher {here.rank}",
+            f"this is rank {found} in torch.distributed, but rank {here.rank} for the launcher",
             "wrong_layout",
             what="rank",
             found=found,
@@ -123,20 +124,20 @@ def _compare(here: Here) -> None:
 
 
 def _first_barrier(here: Here) -> None:
-    """gloo's names the ranks that do not come; on GPUs one of NCCL follows, its first collective.
+    """Run a barrier over gloo, which names missing ranks, and on GPUs then one over NCCL.
 
-    There gloo is only for the names: where it finds no way and NCCL does, the training runs all the same.
+    On GPUs a failure of gloo is not an error: the training only needs NCCL.
     """
     distributed = here.torch.distributed
     limit = timedelta(seconds=max(_BARRIER_S, 0.7 * here.orders.stall_s))  # before the runner stops it
     if distributed.get_backend() == "gloo":
         _all_come(here, None, limit)
         return
-    here.about_to("a gloo group beside it")
+    here.about_to("new_group over gloo")
     try:
         _all_come(here, distributed.new_group(backend="gloo", timeout=limit), limit)
     except RuntimeError as error:
-        here.skips(f"a first barrier over gloo, beside NCCL: {str(error).splitlines()[0]}")
+        here.skips(f"first barrier over gloo: {str(error).splitlines()[0]}")
     here.about_to("first barrier of NCCL")
     distributed.barrier(device_ids=[here.device.index])
     here.wait()
@@ -149,14 +150,14 @@ def _all_come(here: Here, group: Any, limit: timedelta) -> None:
         here.torch.distributed.monitored_barrier(group, timeout=limit, wait_all_ranks=True)
     except RuntimeError as error:
         found = _MISSING.search(str(error))
-        if not found or "by peer" in str(error):  # it came, and is gone: its address stands in these words
+        if not found or "by peer" in str(error):  # the rank joined and then exited: the message has its address
             raise
         absent = [int(rank) for rank in re.findall(r"\d+", found[1])]
         peers = here.journal.report.get("peers", [])
         hosts = sorted({one["host"] for one in peers if one["rank"] in absent and one.get("host")})
         names = f"rank{'s' if len(absent) > 1 else ''} {found[1].strip()}"
         raise Failure(
-            f"{names} did not come to the first barrier within {limit.total_seconds():.0f} s",
+            f"{names} did not reach the first barrier within {limit.total_seconds():.0f} s",
             "ranks_missing",
             ranks=absent,
             hosts=hosts,

@@ -1,4 +1,4 @@
-"""Which GPU is this rank's, and where in the machine are it and the process?"""
+"""Which GPU does this rank use, and which CPUs and NUMA node?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BUS_ID_LENGTH = 20
 
 
 def of(here: Here) -> dict[str, Any]:
-    """Fields of Rank that say who it is."""
+    """Return the fields of Rank that identify its device."""
     found: dict[str, Any] = {
         "device": str(here.device),
         "cpus": spans(os.sched_getaffinity(0)),
@@ -33,7 +33,7 @@ def of(here: Here) -> dict[str, Any]:
 
 
 def uuid(properties: Any) -> str | None:
-    """As NVML names it. torch gives the bare digits, of a MIG instance its own, whose model says that it is one."""
+    """Return the UUID in NVML's form. torch returns it without the prefix; the name shows if it is a MIG instance."""
     digits = getattr(properties, "uuid", None)
     if digits is None:
         return None
@@ -41,7 +41,7 @@ def uuid(properties: Any) -> str | None:
 
 
 def _pci(ordinal: int) -> str | None:
-    """The address on the bus, from the driver that this process has loaded: not every torch tells."""
+    """Return the PCI address from the loaded driver; older versions of torch do not report it."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
         device, text = ctypes.c_int(), ctypes.create_string_buffer(_BUS_ID_LENGTH)
@@ -55,7 +55,7 @@ def _pci(ordinal: int) -> str | None:
 
 
 def _numa_node(address: str | None) -> int | None:
-    """Of the GPU, as the kernel tells it; None where it has none (-1)."""
+    """Return the GPU's NUMA node as the kernel reports it; None if it has none (-1)."""
     if address is None:
         return None
     domain, _, rest = address.partition(":")
@@ -67,7 +67,7 @@ def _numa_node(address: str | None) -> int | None:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """{0, 1, 2, 5} -> "0-2,5" """
+    """{0, 1, 2, 5} -> "0-2,5"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -78,12 +78,12 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def model(here: Here) -> str:
-    """What this rank computes on, in a word."""
+    """Return the name of the device that this rank computes on."""
     return str(here.torch.cuda.get_device_properties(here.device).name) if here.on_gpu else "CPU"
 
 
 def kernels(here: Here) -> str:
-    """Ranks of which this is the same compute with the same kernels, and to the same bits."""
+    """Return a key that is equal for ranks that use the same kernels, and thus compute the same bits."""
     if here.on_gpu:
         properties = here.torch.cuda.get_device_properties(here.device)
         return f"{properties.name}, {properties.multi_processor_count} SM"

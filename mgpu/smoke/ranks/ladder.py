@@ -1,4 +1,4 @@
-"""Which rungs does this rank climb, and how does it leave?"""
+"""Which stages does this rank run, and how does it exit?"""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str] | None = None) -> None:
-    """One rank, from start to clean exit; exit code 1 when a rung fails."""
+    """Run one rank from start to clean exit; exit code 1 if a stage fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--orders", type=Path, required=True)
     orders = ordering.read(parser.parse_args(argv).orders)
-    # When the launcher dies by SIGKILL nobody else would end its ranks.
+    # If the launcher is killed with SIGKILL, nothing else would stop its ranks.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     number = {name: int(os.environ.get(name, default)) for name, default in _LAUNCHED.items()}
     journal = Journal(Path(orders.folder), number["RANK"])
-    journal.name = errors.named
+    journal.classify = errors.classify
     journal.listen()
     if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         journal.report["wrote"].append(error_folder(error_file))
@@ -37,21 +37,21 @@ def main(argv: list[str] | None = None) -> None:
     here = Here(orders, journal, number["RANK"], number["LOCAL_RANK"], number["WORLD_SIZE"])
     code = 0
     try:
-        climb(here)
+        run_stages(here)
     except Exception:
         code = 1
     journal.finish()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Interpreter shutdown with a live process group sometimes aborts; everything is written, so leave directly.
+    # Interpreter shutdown with a live process group sometimes aborts; everything is written, so exit directly.
     os._exit(code)
 
 
 _LAUNCHED = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
-def climb(here: Here) -> None:
-    """The rungs in order. Each needs the ones below."""
-    for rung in here.orders.rungs:
-        with here.journal.climbing(rung) as told:
-            told.append(importlib.import_module(f".{rung}", __package__).climb(here))
+def run_stages(here: Here) -> None:
+    """Run the stages in order. Each depends on the ones before."""
+    for name in here.orders.rungs:
+        with here.journal.stage(name) as details:
+            details.append(importlib.import_module(f".{name}", __package__).run_stage(here))

@@ -1,4 +1,4 @@
-"""Can the rank have memory, and does what it writes there stay as it was?"""
+"""Can the rank allocate memory, and does the memory keep what is written to it?"""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 from .context import Here
 from .journal import Failure
 
-MEMORY_BYTES = 1 << 30  # of a GPU's memory at most, per rank, unless --fill asks for more
-_SHARE_OF_FREE = 10  # … and a tenth of what is free
+MEMORY_BYTES = 1 << 30  # maximum of GPU memory per rank, without --fill
+_SHARE_OF_FREE = 10  # … and at most a tenth of the free memory
 _ON_CPU = {"standard": 32 << 20, "long": 256 << 20}
-_BLOCK = 1 << 25  # numbers of 8 bytes: 256 MiB are had at a time
-_PIECE = 1 << 21  # … and 16 MiB more while they are compared: little may be free
-_STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # odd: the numbers differ from each other in all their bits
+_BLOCK = 1 << 25  # numbers of 8 bytes: 256 MiB per allocation
+_PIECE = 1 << 21  # … compared 16 MiB at a time, because little memory may be free
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # odd, so that the numbers differ in all their bits
 
 
 @dataclass
 class Held:
-    """Blocks of memory that --fill keeps during the whole test."""
+    """Blocks of memory that --fill keeps allocated during the whole test."""
 
     blocks: list[Any]
 
     @property
     def mib(self) -> int:
-        """How much it is."""
+        """Return the total size in MiB."""
         return int(sum(block.numel() * block.element_size() for block in self.blocks)) >> 20
 
 
 def check(here: Here) -> None:
-    """Have some memory, write all of it, read it back, give it back."""
+    """Allocate some memory, write it, read it back, and free it."""
     if here.orders.level == "quick":
         return
     size = _ON_CPU[here.orders.level]
@@ -45,12 +45,12 @@ def check(here: Here) -> None:
 
 
 def fill(here: Here) -> None:
-    """--fill: hold this share of the GPU's free memory from now on; `read_back` looks at it at the end."""
+    """Apply --fill: allocate a share of the GPU's free memory from now on; `read_back` compares it at the end."""
     percent = here.orders.fill_percent
     if not percent:
         return
     if not here.on_gpu:
-        here.skips(f"--fill {percent}: there is no GPU memory to fill")
+        here.skips(f"--fill {percent}: no GPU memory to fill")
         return
     size = here.torch.cuda.mem_get_info(here.device)[0] * percent // 100
     here.about_to(f"fill {size >> 20} MiB of GPU memory")
@@ -60,7 +60,7 @@ def fill(here: Here) -> None:
 
 
 def read_back(here: Here) -> None:
-    """What --fill wrote, at the end of the test; nothing to do without it."""
+    """Read back and compare what --fill wrote, at the end of the test."""
     for held in here.held:
         if isinstance(held, Held):
             here.about_to(f"read back {held.mib} MiB of GPU memory")
@@ -82,7 +82,7 @@ def _written(here: Here, size: int) -> Held:
 
 
 def _pattern(here: Here, first: int, count: int) -> Any:
-    """The numbers from that place on; another at every place."""
+    """Return the numbers from index `first` on; all are different."""
     return here.torch.arange(first, first + count, device=here.device, dtype=here.torch.int64).mul_(_STEP)
 
 
@@ -99,7 +99,7 @@ def _altered(piece: Any, wanted: Any, first: int) -> Failure:
     wrong = piece.ne(wanted).nonzero().flatten()
     place = int(wrong[0])
     return Failure(
-        f"{len(wrong)} of {len(piece)} numbers in memory are not what was written there",
+        f"{len(wrong)} of {len(piece)} numbers in memory differ from what was written",
         "memory_altered",
         wrong=len(wrong),
         of=len(piece),

@@ -1,7 +1,7 @@
-"""Are this rank's numbers those of one process, and if not, who spoiled them?
+"""Do this rank's numbers match a single process, and if not, which rank is at fault?
 
-Every rank can compute what every other should have contributed, so the rank at fault names itself, and the others name
-it where the error has the direction of its share. Nothing is exchanged for it.
+Every rank can compute what every other rank should have contributed. The rank at fault detects itself, and the others
+detect it if the error has the direction of its contribution. No communication is needed.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from .context import Here
 from .journal import Failure
 
 # Largest difference from the reference, relative to the largest number of the tensor. Measured on 1 to 4 gloo CPU
-# ranks, DDP and FSDP2, accumulation 1 and 4, torch 2.13: 3e-7 in fp32, bf16 and fp16 alike, since every rank's share is
-# computed by the same operations on the same shapes and only the sum of shares runs in another order. A rank of 2 that
-# scales its gradients by 1.01 gives 1e-2, a wrong shard more. In low precision there is room for GPU kernels that add
-# in no fixed order.
+# ranks, DDP and FSDP2, accumulation 1 and 4, torch 2.13: 3e-7 in fp32, bf16 and fp16, because every rank's share is
+# computed by the same operations on the same shapes and only the order of the sum differs. One of 2 ranks that scales
+# its gradients by 1.01 causes 1e-2, a wrong shard more. The low-precision limits allow for GPU kernels that sum in no
+# fixed order.
 TOLERANCE = {"no": 1e-4, "bf16": 1e-3, "fp16": 1e-3, "fp8": 1e-3}
-# A share explains an error when what is left of the error without it is less than this part of it.
+# A share explains an error if removing it leaves less than this fraction of the error.
 _EXPLAINS = 0.05
 
 
 class Judge:
-    """Compares a strategy's numbers with the reference's; a Failure says which rank is at fault."""
+    """Compares a strategy's numbers with the reference's. Raises Failure with the rank at fault."""
 
     def __init__(self, here: Here, strategy: Any, reference: reference_model.Reference, precision: str) -> None:
         self.here, self.strategy, self.reference = here, strategy, reference
         self.tolerance = TOLERANCE[precision]
 
     def start(self) -> None:
-        """Every rank begins with the parameters of rank 0."""
+        """Check that this rank starts with the parameters of rank 0."""
         apart = self._parameters_apart()
         if not apart <= self.tolerance:
             raise Failure(
-                f"begins with other parameters than rank 0 (off by {apart:.1e})",
+                f"starts with different parameters than rank 0 (off by {apart:.1e})",
                 "parameters_not_synchronised",
                 difference=apart,
                 step=0,
@@ -44,7 +44,7 @@ class Judge:
             )
 
     def own(self, found: list[Any], step: int) -> None:
-        """The gradients of this rank's own samples, before anything is exchanged."""
+        """Check the gradients of this rank's own samples, before any exchange."""
         expected = self.reference.own(self.here.rank, step)
         apart = reference_model.difference(found, expected)
         if apart <= self.tolerance:
@@ -65,13 +65,13 @@ class Judge:
         )
 
     def _mean(self, step: int) -> list[Any]:
-        """Of all ranks' gradients of one micro-batch."""
+        """Return the mean of all ranks' gradients of one micro-batch."""
         world = self.here.world
         shares = [self.reference.own(rank, step) for rank in range(world)]
         return [sum(parts) / world for parts in zip(*shares, strict=True)]
 
     def gradients(self, found: list[Any], step: int) -> float:
-        """After the exchange; how far they are off."""
+        """Check the gradients after the exchange. Returns their difference from the reference."""
         whole = [parameter.grad for parameter in self.reference.model.parameters()]
         expected = self.strategy.held(whole)
         apart = reference_model.difference(found, expected, whole)
@@ -80,11 +80,11 @@ class Judge:
         return apart
 
     def parameters(self, step: int) -> None:
-        """After the optimizer's step."""
+        """Check the parameters after the optimizer's step."""
         apart = self._parameters_apart()
         if not apart <= self.tolerance:
             raise Failure(
-                f"step {step + 1}: its parameters are not what the gradients make of them (off by {apart:.1e})",
+                f"step {step + 1}: its parameters do not match its gradients (off by {apart:.1e})",
                 "parameters_not_synchronised",
                 difference=apart,
                 step=step + 1,
@@ -96,7 +96,7 @@ class Judge:
         return reference_model.difference(self.strategy.parameters(), self.strategy.held(whole), whole)
 
     def _accuse(self, found: list[Any], expected: list[Any], apart: float, step: int) -> None:
-        """Raise: its own parameters are off, or its own share, or another's, or nobody can be named."""
+        """Raise Failure for its own parameters, its own share, another rank's share, or an unknown rank."""
         drifted = self._parameters_apart()
         if not drifted <= self.tolerance:
             raise Failure(
@@ -118,7 +118,7 @@ class Judge:
         )
 
     def _shares_that_explain(self, found: list[Any], expected: list[Any]) -> list[int]:
-        """The ranks whose share of the gradients, larger or smaller, would make up for the error; one or none."""
+        """Return the rank whose scaled share of the gradients would explain the error, if there is one."""
         error = torch.cat([(a.float() - b.float()).reshape(-1) for a, b in zip(found, expected, strict=True)])
         left = []
         for share in self.reference.shares:

@@ -1,4 +1,4 @@
-"""What DDP offers beside its defaults: does each option give the same gradients?"""
+"""Do the options of DDP produce the same gradients as its defaults?"""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .ddp import Replicated, wrapped
 from .journal import Failure
 from .numeric_diff import Judge
 
-_STEPS = 3  # DDP sorts its buckets anew after the first
-# Several buckets for 36 000 parameters, as a large model has them.
+_STEPS = 3  # DDP rebuilds its buckets after the first
+# Several buckets for 36,000 parameters, like in a large model.
 _VARIANTS: dict[str, dict[str, Any]] = {
     "static_graph": {"static_graph": True},
     "small buckets, gradients inside them": {"bucket_cap_mb": 0.05, "gradient_as_bucket_view": True},
@@ -23,8 +23,8 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def climb(here: Here) -> None:
-    """Each option for a few steps beside the reference; then what DDP must refuse, and batch norm."""
+def run(here: Here) -> None:
+    """Compare each option with the reference for a few steps; then test what DDP must reject, and batch norm."""
     if here.world == 1:
         return
     for name, options in _VARIANTS.items():
@@ -35,11 +35,11 @@ def climb(here: Here) -> None:
     if here.on_gpu:
         _tried("SyncBatchNorm", lambda: _sync_batch_norm(here))
     else:
-        here.skips("SyncBatchNorm: torch has it on GPUs only")
+        here.skips("SyncBatchNorm: GPUs only")
 
 
 def _tried(name: str, option: Callable[[], None]) -> None:
-    """A failure says which option it was."""
+    """Add the name of the option to a Failure."""
     try:
         option()
     except Failure as failure:
@@ -64,7 +64,7 @@ def _variant(here: Here, name: str, options: dict[str, Any]) -> None:
 
 
 def _accumulation(here: Here) -> None:
-    """Two micro-steps: each rank's own gradients before the exchange, those of the whole batch after it."""
+    """Compare the gradients of two micro-steps: the rank's own before the exchange, the whole batch's after it."""
     strategy = Replicated(here, "no")
     taught = reference_model.batches(here, 2, 1)
     reference = reference_model.Reference(here, taught, strategy.forward, 1.0, 1)
@@ -88,14 +88,14 @@ def _accumulation(here: Here) -> None:
     apart = reference_model.difference(strategy.gradients(), whole)
     if not apart <= judge.tolerance:
         raise Failure(
-            f"accumulated gradients differ from those of the whole batch by {apart:.1e}",
+            f"accumulated gradients differ from the whole batch's gradients by {apart:.1e}",
             "accumulation_wrong",
             difference=apart,
         )
 
 
 class _Spare(nn.Module):  # type: ignore[misc]
-    """A layer that the forward pass leaves out."""
+    """A model with a layer that the forward pass does not use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,12 +105,12 @@ class _Spare(nn.Module):  # type: ignore[misc]
         )
 
     def forward(self, x: Any) -> Any:
-        """Without the spare layer."""
+        """Return the output without the spare layer."""
         return self.used(x)
 
 
 def _unused(here: Here) -> None:
-    """A parameter without a gradient would hang or spoil the exchange: DDP must say so at the second step."""
+    """Check that DDP reports a parameter without a gradient in the second step, instead of hanging."""
     taught = reference_model.batches(here, 1, 1)
     inputs, targets = taught.of(here.rank, 0)
     model = wrapped(here, _Spare().to(here.device))
@@ -134,7 +134,7 @@ def _normed(here: Here) -> Any:
 
 
 def _batch_norm(here: Here) -> None:
-    """Running statistics follow rank 0: DDP broadcasts them before each forward pass."""
+    """Report the running statistics: DDP broadcasts those of rank 0 before each forward pass."""
     model = wrapped(here, _normed(here))
     taught = reference_model.batches(here, 1, 2)
     for step in range(2):
@@ -149,7 +149,7 @@ def _batch_norm(here: Here) -> None:
 
 
 def _sync_batch_norm(here: Here) -> None:
-    """The statistics of the whole batch on every rank."""
+    """Check that SyncBatchNorm uses the statistics of the whole batch on every rank."""
     taught = reference_model.batches(here, 1, 1)
     synced = wrapped(here, nn.SyncBatchNorm.convert_sync_batchnorm(_normed(here)))
     here.about_to("SyncBatchNorm: forward and backward")
@@ -163,11 +163,11 @@ def _sync_batch_norm(here: Here) -> None:
     apart = max(apart, reference_model.difference(list(synced.buffers())[:2], list(alone.buffers())[:2]))
     if not apart <= _SYNCED_TOLERANCE:
         raise Failure(
-            f"SyncBatchNorm differs from batch norm of the whole batch by {apart:.1e}",
+            f"SyncBatchNorm differs from batch norm on the whole batch by {apart:.1e}",
             "batch_norm_not_synchronised",
             difference=apart,
         )
 
 
-# Mean and variance are put together from the ranks' parts: not the same sums. Not measured: no GPU was at hand.
+# Mean and variance are combined from the ranks' parts, so the sums differ. An estimate, not measured on GPUs.
 _SYNCED_TOLERANCE = 1e-3

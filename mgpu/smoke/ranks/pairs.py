@@ -1,4 +1,4 @@
-"""Rung "pairs": does every two ranks' way to each other work?"""
+"""Stage "pairs": does the connection between every two ranks work?"""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .context import Here
 from .expected_values import Numbers, Wrong
 from .journal import Failure
 
-# Numbers of 4 bytes that are sent each way, and timed.
+# Numbers of 4 bytes that are sent and timed in each direction.
 _SIZES_ON_CPU = {"quick": 1 << 14, "standard": 1 << 18, "long": 1 << 22}
 _SIZES_ON_GPU = {"quick": 1 << 18, "standard": 1 << 24, "long": 1 << 26}
 _TIMES = {"quick": 2, "standard": 5, "long": 10}
-_GROUPS_UP_TO = 8  # ranks: each pair is a communicator of its own as well, which all ranks have to make together
-_ROUNDS = {"quick": 15, "standard": 63}  # more ranks than that: not every pair, unless --level long
+_GROUPS_UP_TO = 8  # ranks: each pair also gets its own communicator, which all ranks must create together
+_ROUNDS = {"quick": 15, "standard": 63}  # with more ranks not every pair is tested, except in level long
 
 
 @dataclass
 class _Pair:
-    """This rank and one other, who do the same one after the other."""
+    """This rank and another one, with the data they exchange."""
 
     here: Here
     other: int
@@ -31,7 +31,7 @@ class _Pair:
 
     @property
     def name(self) -> str:
-        """The lower rank first."""
+        """Return both ranks, the lower one first: "0-3"."""
         return "-".join(str(rank) for rank in sorted((self.here.rank, self.other)))
 
     @property
@@ -40,10 +40,10 @@ class _Pair:
         return self.here.rank < self.other
 
 
-def climb(here: Here) -> str:
-    """Every pair of ranks alone, as in a tournament: disjoint pairs at the same time."""
+def run_stage(here: Here) -> str:
+    """Test every pair of ranks, like in a tournament: disjoint pairs at the same time."""
     if here.world == 1:
-        return "no pairs with one rank"
+        return "only one rank"
     torch = here.torch
     over_gloo = torch.distributed.get_backend() == "gloo"
     # gloo sends from host memory only: https://pytorch.org/docs/stable/distributed.html (Backends)
@@ -56,7 +56,7 @@ def climb(here: Here) -> str:
     rounds = list(_tournament(here.world, here.rank))
     tried = rounds[: _ROUNDS.get(here.orders.level, len(rounds))]
     if len(tried) < len(rounds):
-        here.skips(f"pairs: {len(tried)} of this rank's {len(rounds)}; --level long tries them all")
+        here.skips(f"{len(rounds) - len(tried)} of {len(rounds)} pairs per rank (--level long tests all)")
     for other in tried:
         if other is not None:
             wrong += _meet(_Pair(here, other, numbers, size), found, groups)
@@ -70,11 +70,11 @@ def climb(here: Here) -> str:
             expected_values.sentence(wrong[0], len(wrong) - 1), "pair_wrong_numbers", **expected_values.evidence(wrong)
         )
     met = len(tried) * (here.world // 2)  # in each round, over all ranks
-    return f"{met} of {here.world * (here.world - 1) // 2} pairs exact, both ways"
+    return f"{met} of {here.world * (here.world - 1) // 2} pairs correct, both directions"
 
 
 def _tournament(world: int, rank: int) -> Iterator[int | None]:
-    """Whom this rank meets, round by round: in each everybody meets another one, or, of an odd number, rests.
+    """Yield this rank's partner in each round; None if it has none, with an odd number of ranks.
 
     The circle method: the last player stays, the others move on by one.
     """
@@ -91,7 +91,7 @@ def _tournament(world: int, rank: int) -> Iterator[int | None]:
 
 
 def _groups(here: Here) -> dict[tuple[int, int], Any]:
-    """A communicator for each pair, in the same order on every rank; None for other ranks' pairs."""
+    """Create a communicator for each pair, in the same order on every rank; None for other ranks' pairs."""
     if here.orders.level == "quick" or not 2 < here.world <= _GROUPS_UP_TO:
         return {}
     made: dict[tuple[int, int], Any] = {}
@@ -104,10 +104,10 @@ def _groups(here: Here) -> dict[tuple[int, int], Any]:
 
 
 def _meet(pair: _Pair, found: list[dict[str, Any]], groups: dict[tuple[int, int], Any]) -> list[Wrong]:
-    """Everything that two ranks do with each other. What is begun is known to the runner before it may hang."""
+    """Run all tests of one pair. The pair is reported to the runner first, because the tests may hang."""
     here = pair.here
-    told: dict[str, Any] = {"other": pair.other, "ok": None}
-    found.append(told)
+    result: dict[str, Any] = {"other": pair.other, "ok": None}
+    found.append(result)
     here.journal.introduce("pairs")
     here.about_to(f"pair {pair.name}: send {_amount(pair)}")
     wrong = _send_both_ways(pair)
@@ -118,7 +118,7 @@ def _meet(pair: _Pair, found: list[dict[str, Any]], groups: dict[tuple[int, int]
     here.about_to(f"pair {pair.name}: time {_amount(pair)}")
     latency = _there_and_back(pair, 1) / 2
     seconds = _there_and_back(pair, pair.size) / 2
-    told |= {
+    result |= {
         "ok": not wrong,
         "detail": expected_values.sentence(wrong[0]) if wrong else None,
         "gb_per_s": pair.size * pair.numbers.dtype.itemsize / seconds / 1e9,
@@ -143,8 +143,11 @@ def _send_both_ways(pair: _Pair) -> list[Wrong]:
 
 
 def _pass(pair: _Pair, data: Any, sends: bool) -> None:
-    """One way. As a batch of one, which NCCL carries over the communicator of all ranks: a send by itself would make
-    one for each pair, with buffers on the GPU for as long as the test runs."""
+    """Send or receive in one direction.
+
+    As a batch of one, so that NCCL uses the communicator of all ranks: a plain send would create a communicator per
+    pair, whose GPU buffers stay allocated for the whole test.
+    """
     distributed = pair.here.torch.distributed
     way = distributed.isend if sends else distributed.irecv
     for request in distributed.batch_isend_irecv([distributed.P2POp(way, data, pair.other)]):
@@ -152,7 +155,7 @@ def _pass(pair: _Pair, data: Any, sends: bool) -> None:
 
 
 def _add(pair: _Pair, group: Any) -> list[Wrong]:
-    """The sum over a communicator of these two alone. Which of them is wrong, a sum does not tell."""
+    """All-reduce over the pair's own communicator. A wrong sum does not show which rank is at fault."""
     numbers = pair.numbers
     tensor = numbers.summand(pair.here.rank, pair.size)
     pair.here.torch.distributed.all_reduce(tensor, group=group)
@@ -161,7 +164,7 @@ def _add(pair: _Pair, group: Any) -> list[Wrong]:
 
 
 def _there_and_back(pair: _Pair, size: int) -> float:
-    """Seconds for data to the other and back again: the least of several."""
+    """Return the seconds for data to the other rank and back: the minimum of several runs."""
     here = pair.here
     data = pair.numbers.untouched(size)
     least = float("inf")

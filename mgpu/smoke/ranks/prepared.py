@@ -1,6 +1,6 @@
-"""Steps as a user's script takes them: model, optimizer and loader through accelerate, with the config's own plugins.
+"""Training steps like in a user's script: model, optimizer and loader through accelerate, with the config's plugins.
 
-Only here FSDP 1 and 2 and DeepSpeed run with the settings of the config.
+Only here FSDP1, FSDP2 and DeepSpeed run with the settings of the config.
 """
 
 from __future__ import annotations
@@ -17,61 +17,61 @@ from .journal import Failure
 
 _STEPS, _STEPS_ACCUMULATED = 5, 2
 _RATE = 1e-2
-# Largest difference of a loss from the single-process reference in fp32, relative to it. Measured on 1 to 4 gloo CPU
-# ranks, torch 2.13: see tests/test_smoke_training.py; in low precision the activations differ in the third digit.
+# Largest relative difference of a loss from the single-process reference in fp32. Measured on 1 to 4 gloo CPU ranks,
+# torch 2.13: see tests/test_smoke_training.py. In low precision the activations differ in the third digit.
 _TOLERANCE = {"no": 1e-3}
 _LOW_PRECISION_TOLERANCE = 0.1
 _TYPES = {"fsdp": "FSDP", "deepspeed": "DEEPSPEED"}
+_NAMES = {"fsdp": "accelerate", "deepspeed": "DeepSpeed"}  # in the detail of the stage
 
 
-INSTEAD = "; DDP in place of DeepSpeed"
+def run(here: Here) -> str | None:
+    """Train a few steps; every loss must match a single process on the whole batch.
 
-
-def climb(here: Here) -> str:
-    """A few steps; every loss must be the one of a single process on the whole batch. What to add to the detail."""
+    Returns a name for the detail of the stage if the config's FSDP or DeepSpeed was tested.
+    """
     accelerator, wanted = here.accelerator, _TYPES.get(here.orders.strategy)
-    instead = INSTEAD if here.orders.strategy == "deepspeed" else ""
     if accelerator is None:
-        here.skips("accelerate's own steps: the ranks were not started by accelerate")
-        return instead
+        here.skips("steps through accelerate: it did not start the ranks")
+        return None
     found = str(accelerator.distributed_type.value)
     if reason := _untried(here, accelerator, found):
-        here.skips(f"accelerate's own steps: {reason}")
-        return instead
+        here.skips(f"steps through accelerate: {reason}")
+        return None
     if wanted and found != wanted and here.on_gpu:
         raise Failure(
-            f"the config asks for {wanted}, accelerate trains as {found}",
+            f"the config asks for {wanted}, accelerate trains with {found}",
             "strategy_not_applied",
             wanted=wanted,
             found=found,
         )
     if wanted and found != wanted:
-        here.skips(f"{wanted} through accelerate: it has it on GPUs only, and trains these ranks as {found}")
+        here.skips(f"{wanted} through accelerate: GPUs only, these ranks use {found}")
         _steps(here, accelerator, "accelerate")
-        return instead
-    steps = _steps(here, accelerator, "accelerate" + (f", {wanted}" if wanted else ""))
-    return f"; {steps} more with {wanted} through accelerate" if wanted else ""
+        return None
+    _steps(here, accelerator, "accelerate" + (f", {wanted}" if wanted else ""))
+    return _NAMES[here.orders.strategy] if wanted else None
 
 
 def _untried(here: Here, accelerator: Any, found: str) -> str | None:
-    """Why the test's own model cannot be trained as this config says."""
+    """Return why the test's own model cannot be trained with this config; None if it can."""
     if found == "MEGATRON_LM":
-        return "Megatron-LM trains models and data of its own only; nothing of it was tried"
+        return "Megatron-LM only trains its own models and data"
     if here.orders.precision == "fp8":
-        return "fp8 kernels take blocks of 16 samples, larger than the test's; nothing was trained in fp8"
+        return "fp8 kernels need blocks of 16 samples, more than the test has"
     parallel = getattr(accelerator, "parallelism_config", None)
     ways = ("tp", "cp", "sp")
     used = [f"{way}_size {size}" for way in ways if (size := getattr(parallel, f"{way}_size", 1) or 1) > 1]
     if used:
-        return f"{', '.join(used)} share one sample among ranks, which the model must support; not tried"
+        return f"the test model does not support {', '.join(used)}"
     return None
 
 
 def _micro_steps(accelerator: Any) -> int:
-    """DeepSpeed's own config has the last word."""
+    """Return the gradient accumulation steps; DeepSpeed's own config has priority."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
-    said = plugin.deepspeed_config.get("gradient_accumulation_steps") if plugin is not None else None
-    return said if isinstance(said, int) else int(accelerator.gradient_accumulation_steps)
+    steps = plugin.deepspeed_config.get("gradient_accumulation_steps") if plugin is not None else None
+    return steps if isinstance(steps, int) else int(accelerator.gradient_accumulation_steps)
 
 
 def _compiles(accelerator: Any) -> bool:
@@ -80,7 +80,7 @@ def _compiles(accelerator: Any) -> bool:
     return plugin is not None and str(plugin.backend.value).upper() != "NO"
 
 
-def _steps(here: Here, accelerator: Any, name: str) -> int:
+def _steps(here: Here, accelerator: Any, name: str) -> None:
     micros = _micro_steps(accelerator)
     steps = _STEPS if micros == 1 else _STEPS_ACCUMULATED
     taught = reference_model.batches(here, micros, steps)
@@ -105,24 +105,23 @@ def _steps(here: Here, accelerator: Any, name: str) -> int:
             optimizer.step()
             optimizer.zero_grad()
         sums[number // micros] += float(loss.detach()) / micros
-    here.about_to(f"{name}: end of the loader")
+    here.about_to(f"{name}: rest of the DataLoader")
     samples += [number for batch in batches for number in batch[2].tolist()]
     here.measured(prepared_samples=steps * micros * here.world * reference_model.MICRO_BATCH)
     here.reports(samples={**here.journal.report.get("samples", {}), "prepared": samples})
     _compare(here, taught, sums, known and not _clips(accelerator))
     accelerator.free_memory()
-    return steps
 
 
 def _loader(taught: reference_model.Batches, steps: int) -> Any:
-    """All ranks' samples in the order in which accelerate deals batches out to the ranks, and their numbers."""
+    """Return a loader of all ranks' samples and their numbers, in the order in which accelerate distributes batches."""
     inputs = taught.inputs.reshape(-1, reference_model.WIDTH).cpu()
     targets = taught.targets.expand(steps, *taught.targets.shape).reshape(-1).cpu()
     return DataLoader(TensorDataset(inputs, targets, torch.arange(len(inputs))), batch_size=reference_model.MICRO_BATCH)
 
 
 def _optimizer(accelerator: Any, plain: Any) -> tuple[Any, bool]:
-    """AdamW, which every strategy takes; DeepSpeed's own where its config names one. Whether we know what it does."""
+    """Return AdamW, or the optimizer of DeepSpeed's config, and whether its results are known."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None and "optimizer" in plugin.deepspeed_config:
         from accelerate.utils import DummyOptim
@@ -132,36 +131,34 @@ def _optimizer(accelerator: Any, plain: Any) -> tuple[Any, bool]:
 
 
 def _clips(accelerator: Any) -> bool:
-    """Whether DeepSpeed alters the gradients; "auto" is 1.0 for accelerate."""
+    """Whether DeepSpeed clips the gradients; accelerate uses 1.0 for "auto"."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     return bool(plugin is not None and plugin.deepspeed_config.get("gradient_clipping"))
 
 
 def _name_the_block(here: Here, accelerator: Any) -> None:
-    """A config names the layers of the user's model; ours has others."""
+    """Wrap the test model's blocks: the config names layers of the user's model."""
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     names = getattr(plugin, "transformer_cls_names_to_wrap", None)
     if plugin is not None and names and "Block" not in names:
         plugin.transformer_cls_names_to_wrap = ["Block"]
-        here.skips(f"wrapping {', '.join(names)}: the test's model has none; its own blocks were wrapped")
+        here.skips(f"wrapping {', '.join(names)}: the test model has its own blocks")
 
 
 def _compare(here: Here, taught: reference_model.Batches, found: list[float], known: bool) -> None:
-    """With one process on the whole batch. fp16 may leave out a step while it looks for its scale."""
+    """Compare the losses with a single process. fp16 may skip a step while it adjusts its loss scale."""
     expected = _alone(here, taught, len(found))
     tolerance = _TOLERANCE.get(here.orders.precision, _LOW_PRECISION_TOLERANCE)
     compared = len(found) if known and here.orders.precision != "fp16" else 1
     if compared < len(found):
-        here.skips(
-            "accelerate's own steps: of their losses only the first was compared (fp16, or DeepSpeed's settings)"
-        )
+        here.skips("losses through accelerate after step 1 (fp16 or DeepSpeed settings)")
     worst = 0.0
     for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
         apart = abs(ours - theirs) / max(theirs, 0.1) if step < compared else 0.0
         worst = max(worst, apart)
         if not (math.isfinite(ours) and apart <= tolerance):
             raise Failure(
-                f"with accelerate the loss of step {step + 1} is {ours:.4f}, on one process {theirs:.4f}",
+                f"loss of step {step + 1} with accelerate: {ours:.4f}, on a single process: {theirs:.4f}",
                 "prepared_differs",
                 step=step + 1,
                 found=ours if math.isfinite(ours) else str(ours),
@@ -171,7 +168,7 @@ def _compare(here: Here, taught: reference_model.Batches, found: list[float], kn
 
 
 def _alone(here: Here, taught: reference_model.Batches, steps: int) -> list[float]:
-    """The losses of this rank's samples when one process trains on all of them, in fp32."""
+    """Return the losses of this rank's samples if a single process trains on all samples in fp32."""
     net = reference_model.model(here)
     optimizer = torch.optim.AdamW(net.parameters(), lr=_RATE)
     losses = []

@@ -1,7 +1,7 @@
-"""What is trained on rung "train", and what does one process alone make of it?
+"""The model of stage "train", and its training on a single process as the reference.
 
-A small model of a few blocks, so that sharding has something to wrap; a batch for each optimizer step that all ranks
-know whole, so that each can say what every other should have computed.
+A small model with a few blocks for sharding to wrap. Every rank knows the whole batch of each optimizer step, so it can
+compute what every other rank should have computed.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from torch import nn
 from . import compute
 from .context import Here
 
-STEPS = 20  # on a micro-batch each; enough for a wrong gradient to show in the parameters
+STEPS = 20  # with one micro-batch each; enough for a wrong gradient to show in the parameters
 MICRO_BATCH = 4
 WIDTH, INNER, CLASSES, BLOCKS = 32, 64, 10, 2
 SEED = 7
 LEARNING_RATE, MOMENTUM = 0.2, 0.9
-# The reference costs every rank the work of all: what a step of it may be, forward and backward passes over the run.
+# Every rank does the work of all ranks for the reference: the maximum of its forward and backward passes.
 _REFERENCE_PASSES = 160
 _LEAST_STEPS = 3
-# fp16 overflows beyond 65504: a scale that leaves this model's gradients in range, and a power of two (no rounding).
+# fp16 overflows beyond 65504: this scale keeps the model's gradients in range, and is a power of two (no rounding).
 LOSS_SCALE = 1024.0
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # fp8 is tried as accelerate does it
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # fp8 itself runs through accelerate
 
 
 class Block(nn.Module):  # type: ignore[misc]
-    """One of the parts that a sharded strategy wraps."""
+    """One of the blocks that a sharded strategy wraps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,14 +39,14 @@ class Block(nn.Module):  # type: ignore[misc]
         self.up, self.down = nn.Linear(INNER, 2 * INNER), nn.Linear(2 * INNER, INNER)
 
     def forward(self, x: Any) -> Any:
-        """A residual block."""
+        """Return the output of the residual block."""
         return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
 class Model(nn.Module):  # type: ignore[misc]
-    """36 000 parameters."""
+    """A model with 36,000 parameters."""
 
-    _no_split_modules = ("Block",)  # what accelerate wraps when a config names no class
+    _no_split_modules = ("Block",)  # wrapped by accelerate if the config names no class
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Model(nn.Module):  # type: ignore[misc]
         self.out = nn.Linear(INNER, CLASSES)
 
     def forward(self, x: Any) -> Any:
-        """Class scores."""
+        """Return the class scores."""
         x = self.into(x)
         for block in self.blocks:
             x = block(x)
@@ -63,18 +63,18 @@ class Model(nn.Module):  # type: ignore[misc]
 
 
 def model(here: Here, seed: int = SEED) -> Any:
-    """The model, the same on every rank that asks with the same seed."""
+    """Return the model; it is equal on all ranks with the same seed."""
     torch.manual_seed(seed)  # drawn on the CPU: the same whatever the device
     return Model().to(here.device)
 
 
 def optimizer(parameters: Iterable[Any]) -> Any:
-    """Plain momentum: one state a parameter."""
+    """Return SGD with momentum: one state tensor per parameter."""
     return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
 
 
 def loss_of(scores: Any, targets: Any) -> Any:
-    """In fp32, whatever the scores are in."""
+    """Return the loss, computed in fp32 for scores of any type."""
     return nn.functional.cross_entropy(scores.float(), targets)
 
 
@@ -88,16 +88,16 @@ class Batches:
 
     @property
     def steps(self) -> int:
-        """The optimizer's."""
+        """Return the number of optimizer steps."""
         return len(self.inputs)
 
     def of(self, rank: int, step: int, micro: int = 0) -> tuple[Any, Any]:
-        """What a rank trains on."""
+        """Return inputs and targets of a rank."""
         return self.inputs[step, micro, rank], self.targets[micro, rank]
 
 
 def batches(here: Here, micro_steps: int, steps: int) -> Batches:
-    """The same samples with noise at each step, of classes that can be learned, so that the loss has to fall."""
+    """Return the same samples with new noise for each step, in learnable classes, so that the loss must fall."""
     generator = torch.Generator().manual_seed(11)
     shape = (micro_steps, here.world, MICRO_BATCH)
     samples = torch.randn(*shape, WIDTH, generator=generator)
@@ -110,7 +110,7 @@ Forward = Callable[[Any, Any], Any]  # (model, inputs) -> scores, in the precisi
 
 
 def autocast(here: Here, precision: str) -> Forward:
-    """As DDP trains in mixed precision: fp32 parameters, each operation in the precision that suits it."""
+    """Return a forward pass with autocast, like DDP in mixed precision: fp32 parameters, precision per operation."""
     dtype = DTYPES.get(precision)
 
     def forward(net: Any, x: Any) -> Any:
@@ -121,7 +121,7 @@ def autocast(here: Here, precision: str) -> Forward:
 
 
 def cast(precision: str) -> Forward:
-    """As FSDP2 trains in mixed precision: everything in the one precision, master parameters in fp32."""
+    """Return a forward pass like FSDP2 in mixed precision: everything in one precision, master parameters in fp32."""
     dtype = DTYPES.get(precision)
     if dtype is None:
         return lambda net, x: net(x)
@@ -134,24 +134,24 @@ def cast(precision: str) -> Forward:
 
 
 class Reference:
-    """One process that trains on the whole batch, micro-batch by micro-batch: only sums run in another order."""
+    """A single process training on the whole batch, micro-batch by micro-batch: only the order of sums differs."""
 
     def __init__(self, here: Here, taught: Batches, forward: Forward, scale: float, most_steps: int) -> None:
         self.here, self.taught, self.forward, self.scale = here, taught, forward, scale
         self.model = model(here)
         self.optimizer = optimizer(self.model.parameters())
         self.steps = min(most_steps, max(_LEAST_STEPS, _REFERENCE_PASSES // (here.world * taught.micro_steps)))
-        self.shares: list[list[Any]] = []  # what each rank adds to the gradients of this step
+        self.shares: list[list[Any]] = []  # the contribution of each rank to the gradients of this step
 
     def own(self, rank: int, step: int, micro: int = 0, micro_steps: int = 1) -> list[Any]:
-        """What one micro-batch adds to the gradients of its rank."""
+        """Return the contribution of one micro-batch to the gradients of its rank."""
         inputs, targets = self.taught.of(rank, step, micro)
         loss = loss_of(self.forward(self.model, inputs), targets)
         gradients = torch.autograd.grad(loss / micro_steps * self.scale, list(self.model.parameters()))
         return [gradient / self.scale for gradient in gradients]
 
     def learn(self, step: int) -> list[Any]:
-        """The gradients of the whole batch of a step; `update` takes the step."""
+        """Return the gradients of the whole batch of a step; `update` takes the step."""
         world, micros = self.here.world, self.taught.micro_steps
         self.shares = []
         for rank in range(world):
@@ -165,18 +165,18 @@ class Reference:
         return [parameter.grad for parameter in self.model.parameters()]
 
     def update(self) -> None:
-        """With the gradients of `learn`."""
+        """Take the optimizer step with the gradients of `learn`."""
         self.optimizer.step()
 
     def follow(self, parameters: Sequence[Any]) -> None:
-        """Go on from these: a last bit that differs would turn another way when it is rounded to bf16."""
+        """Continue from these parameters: rounding to bf16 would amplify a difference in the last bit."""
         with torch.no_grad():
             for mine, theirs in zip(self.model.parameters(), parameters, strict=True):
                 mine.copy_(theirs)
 
 
 def difference(ours: Sequence[Any], theirs: Sequence[Any], whole: Sequence[Any] | None = None) -> float:
-    """The largest difference, relative to the largest number of the (whole) tensor it is in; NaN counts as infinite."""
+    """Return the largest difference, relative to the largest number of its (whole) tensor; inf if there is a NaN."""
     apart = []
     for a, b, of in zip(ours, theirs, whole or theirs, strict=True):
         if b.numel():
@@ -187,5 +187,5 @@ def difference(ours: Sequence[Any], theirs: Sequence[Any], whole: Sequence[Any] 
 
 
 def digest(tensors: Iterable[Any]) -> str:
-    """Of the bits of all."""
+    """Return the digest of the bits of all tensors."""
     return hashlib.sha256("".join(map(compute.digest, tensors)).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Who came to the meeting point, and do the hosts reach each other?
+"""Which ranks joined the rendezvous, and can the hosts connect to each other?
 
-Through the store of the rendezvous, before a process group exists: a rank that is missing, and an address that nobody
-reaches, would only show as a hang in it. The store is the one that the launcher keeps, or, without one, rank 0's.
+Tested through the rendezvous store before a process group exists: a missing rank or an unreachable address would only
+show as a hang in the group. The store is the launcher's, or rank 0's if the launcher has none.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from .journal import Failure
 
 # Connecting takes milliseconds; a lost SYN is sent again after 1 s and after 3 s.
 REACH_S = 4.0
-# What another host's ranks may take longer to come than ours did, from their start on: its disk is slower.
+# Factor by which another host's ranks may take longer to start than ours, for example because of a slower disk.
 _SLOWER = 3.0
-# Of that, what a rank that cannot even connect gets: it says so before the others say that it did not come.
+# Share of that limit for connecting: a rank that cannot connect reports it before the others report it as missing.
 _CONNECT_SHARE = 0.6
 _POLL_S = 0.02
-_FEW = 32  # keys; of more, a rank asks less often: all of them ask one store for all of them
+_FEW = 32  # keys; with more, a rank polls less often, because all ranks query the same store
 
 
 def limit_s(here: Here) -> float:
-    """How long a rank waits for the others: imports take about as long everywhere."""
+    """Return how long a rank waits for the others, in seconds, based on the time of its own imports."""
     own = time.monotonic() - here.began
     return min(here.orders.start_limit_s, max(here.orders.stall_s, _SLOWER * own))
 
 
 def store(here: Here, limit: float) -> Any:
-    """The store of the rendezvous; it is connected to a second time when the process group is formed."""
+    """Connect to the store of the rendezvous. The process group connects to it again later."""
     distributed = here.torch.distributed
     try:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     except (KeyError, ValueError) as error:
-        raise Failure(f"the launcher gave no meeting point: {error}", "master_unreachable", address=None) from None
+        raise Failure(f"the launcher set no rendezvous endpoint: {error}", "master_unreachable", address=None) from None
     limit *= _CONNECT_SHARE
     of_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     hosts_it = here.rank == 0 and not of_launcher
-    if not hosts_it and (silent := addresses.knock(host, port, limit)):
+    if not hosts_it and (silent := addresses.wait_for_listener(host, port, limit)):
         raise Failure(
-            f"the meeting point {host}:{port} does not answer: {silent}",
+            f"the rendezvous endpoint {host}:{port} does not answer: {silent}",
             "master_unreachable",
             address=host,
             port=port,
@@ -59,7 +59,7 @@ def store(here: Here, limit: float) -> Any:
             port,
             here.world,
             hosts_it,
-            timedelta(seconds=math.ceil(limit)),  # torch 2.4 drops the rest
+            timedelta(seconds=math.ceil(limit)),  # torch 2.4 truncates to seconds
             wait_for_workers=False,
             multi_tenant=not of_launcher,
         )
@@ -67,21 +67,23 @@ def store(here: Here, limit: float) -> Any:
         first = str(error).splitlines()[0]
         if hosts_it and "EADDRINUSE" in str(error):
             raise Failure(
-                f"cannot listen at {host}:{port}: another process does", "port_taken", port=port, error=first
+                f"cannot listen on {host}:{port}: another process does", "port_taken", port=port, error=first
             ) from None
         raise Failure(
-            f"the meeting point {host}:{port} answers, but not as torch's: {first}",
+            f"the rendezvous endpoint {host}:{port} is not a torch store: {first}",
             "master_unreachable",
             address=host,
             port=port,
-            error="answered by somebody else",
+            error="answered by another program",
         ) from None
     return distributed.PrefixStore("mgpu", found)
 
 
 def introduce(here: Here, meeting: Any) -> addresses.Listener | None:
-    """Tell the others that this rank is there, and where its host can be reached. The first rank of each of several
-    hosts listens there."""
+    """Announce this rank and its host's address to the others.
+
+    With several hosts, the first rank of each host listens at the address; its listener is returned.
+    """
     found = addresses.advertised(os.environ, here.on_gpu)
     listener = None
     if here.orders.nodes > 1 and here.rank == _first(here, here.orders.node):
@@ -98,31 +100,33 @@ def introduce(here: Here, meeting: Any) -> addresses.Listener | None:
 
 
 def gather(here: Here, meeting: Any, limit: float) -> list[dict[str, Any]]:
-    """Wait for all the others: what each says of itself. Raises Failure (ranks_missing)."""
+    """Wait for all ranks and return what each announced. Raises Failure (ranks_missing)."""
     keys = [f"rank{rank}" for rank in range(here.world)]
     came = _wait(meeting, keys, limit)
-    told = [json.loads(meeting.get(key)) if key in came else None for key in keys]
-    host_of = {one["node"]: one["host"] for one in told if one}
-    here.reports(peers=[_peer(here, rank, one, host_of) for rank, one in enumerate(told)])
-    absent = [rank for rank, one in enumerate(told) if one is None]
+    cards = [json.loads(meeting.get(key)) if key in came else None for key in keys]
+    host_of = {one["node"]: one["host"] for one in cards if one}
+    here.reports(peers=[_peer(here, rank, one, host_of) for rank, one in enumerate(cards)])
+    absent = [rank for rank, one in enumerate(cards) if one is None]
     if absent:
-        hosts = sorted({host_of.get(_node(here, rank), f"machine {_node(here, rank)}") for rank in absent})
+        hosts = sorted({host_of.get(_node(here, rank), f"node {_node(here, rank)}") for rank in absent})
         many = "s" if len(absent) > 1 else ""
         raise Failure(
-            f"rank{many} {_some(absent)} ({', '.join(hosts)}) did not come to the meeting point within {limit:.0f} s",
+            f"rank{many} {_some(absent)} ({', '.join(hosts)}) did not join the rendezvous within {limit:.0f} s",
             "ranks_missing",
             ranks=absent,
             hosts=hosts,
             limit_s=round(limit, 1),
         )
-    return [one for one in told if one]
+    return [one for one in cards if one]
 
 
-def reach(here: Here, meeting: Any, told: list[dict[str, Any]]) -> None:
-    """Each host's first rank connects to those of all others, at the address that the backend would use. What each
-    found goes round, so that all ranks come to the same end. Raises Failure when a way that is needed is closed."""
+def reach(here: Here, meeting: Any, cards: list[dict[str, Any]]) -> None:
+    """Test the connections between all hosts, from their first ranks, at the addresses that the backend would use.
+
+    The results are shared, so that all ranks reach the same conclusion. Raises Failure if a needed connection fails.
+    """
     nodes = here.orders.nodes
-    first = {node: told[_first(here, node)] for node in range(nodes)}
+    first = {node: cards[_first(here, node)] for node in range(nodes)}
     mine = here.orders.node
     if here.rank == _first(here, mine):
         others = {
@@ -137,7 +141,7 @@ def reach(here: Here, meeting: Any, told: list[dict[str, Any]]) -> None:
         lost = [first[node]["host"] for node in range(nodes) if f"reach{node}" not in came]
         absent = [_first(here, node) for node in range(nodes) if f"reach{node}" not in came]
         raise Failure(
-            f"{', '.join(lost)} came to the meeting point and then fell silent",
+            f"{', '.join(lost)} joined the rendezvous and then stopped responding",
             "ranks_missing",
             ranks=absent,
             hosts=lost,
@@ -163,7 +167,7 @@ def reach(here: Here, meeting: Any, told: list[dict[str, Any]]) -> None:
         loopback = addresses.is_loopback(one["address"])
         unresolved = loopback and one["origin"] == "unresolvable"
         raise Failure(
-            f"{one['host']} says that it is reached at {one['address']}; from {one['source']}: {one['error']}",
+            f"{one['host']} advertises {one['address']}, which {one['source']} cannot reach: {one['error']}",
             "name_unresolvable" if unresolved else "advertises_loopback" if loopback else "data_port_blocked",
             **one,
             ways=closed,
@@ -171,7 +175,7 @@ def reach(here: Here, meeting: Any, told: list[dict[str, Any]]) -> None:
 
 
 def _note(here: Here, found: dict[str, str | None]) -> None:
-    """What this host found about the others, in the report."""
+    """Add the results of this host to the report."""
     peers = here.journal.report["peers"]
     for node, error in found.items():
         for rank in range(_first(here, int(node)), _first(here, int(node) + 1)):
@@ -179,7 +183,7 @@ def _note(here: Here, found: dict[str, str | None]) -> None:
 
 
 def _wait(meeting: Any, keys: list[str], limit: float) -> set[str]:
-    """The keys that are there when all of them are, or when the time is over."""
+    """Wait until all keys exist or the time is up. Returns the existing keys."""
     deadline = time.monotonic() + limit
     while not (whole := meeting.check(keys)) and time.monotonic() < deadline:
         time.sleep(_POLL_S * max(1.0, len(keys) / _FEW))

@@ -1,7 +1,7 @@
-"""How much more do 2, 4 … all ranks train than one, at the same micro-batch?
+"""How much faster do 2, 4 … all ranks train than one, with the same micro-batch?
 
-A model of the smoke test's own: small, so what a larger model gains may be more (more to compute for each byte that is
-sent) or less. Sub-groups of the one world: ranks that do not take part wait.
+Measured with a small test model; a larger model may scale better (more compute per byte sent) or worse. Uses sub-groups
+of the world: the other ranks wait.
 """
 
 from __future__ import annotations
@@ -24,39 +24,40 @@ _BUDGET_S = {"standard": 3.0, "long": 60.0}
 
 
 def measure(here: Here) -> str:
-    """Steps on the first 1, 2, 4 … ranks."""
+    """Time training steps on the first 1, 2, 4 … ranks."""
     steps = _STEPS[here.orders.level]
     width, layers, _ = _ON_GPU if here.on_gpu else _ON_CPU
     counts = group_sizes(here.world)
     turns = Turns(here, "scaling")
-    here.about_to("form the groups of ranks")
+    here.about_to("create the groups of ranks")
     groups = {count: here.first(count) for count in counts if count > 1}
     rows: list[dict[str, Any]] = []
     here.measured(scaling_gradient_bytes=4.0 * layers * (width * width + width))
     start = time.monotonic()
     for count in counts:
         in_time = turns.agreed(time.monotonic() - start < _BUDGET_S[here.orders.level])
-        if not in_time and count < here.world:  # all of them are always measured
-            here.skips(f"scaling to {count} ranks: the {_BUDGET_S[here.orders.level]:g} s for it were used up")
+        if not in_time and count < here.world:  # the full world is always measured
+            here.skips(f"scaling to {count} ranks: {_BUDGET_S[here.orders.level]:g} s limit reached")
             continue
         row = turns.done(partial(_train, here, count, groups.get(count), steps), count)
         rows += [row] if row else []
     here.reports(scaling=rows)
     mine = rows[-1]  # every rank takes part in the last one
-    return f"{here.world} rank{'s' if here.world > 1 else ''}: {mine['samples_per_s']:,.0f} samples/s"
+    rate = mine["samples_per_s"]
+    return f"{f'{rate:.0f}' if rate < 10_000 else f'{rate / 1000:.0f}k'} samples/s"
 
 
 def group_sizes(world: int) -> tuple[int, ...]:
-    """1, 2, 4 … and all."""
+    """Return 1, 2, 4 … and `world`."""
     return (*(2**power for power in range(world.bit_length()) if 2**power < world), world)
 
 
 def _train(here: Here, count: int, group: Any, steps: int) -> dict[str, Any]:
-    """A few steps of DDP on `count` ranks: first each for itself (their own computing), then averaging gradients."""
+    """Run a few DDP steps on `count` ranks: first without communication (compute time), then with it."""
     torch, device = here.torch, here.device
     width, layers, batch = _ON_GPU if here.on_gpu else _ON_CPU
-    word = f"{count} of {here.world} ranks"
-    here.about_to(f"scaling: the model on {word}")
+    some = f"{count} of {here.world} ranks"
+    here.about_to(f"scaling: create the model on {some}")
     torch.manual_seed(3)
     plain = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).to(device)
     model, alone = plain, contextlib.nullcontext
@@ -67,11 +68,11 @@ def _train(here: Here, count: int, group: Any, steps: int) -> dict[str, Any]:
         alone = model.no_sync
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs = torch.randn(batch, width, device=device)
-    here.about_to(f"scaling: {steps} steps of {word}, each for itself")
+    here.about_to(f"scaling: {steps} steps on {some}, no_sync")
     with alone():
         own = _steps(here, model, optimizer, inputs, steps)
     here.measured(step_compute_seconds=min(own))
-    here.about_to(f"scaling: {steps} steps of {word}")
+    here.about_to(f"scaling: {steps} steps on {some}")
     seconds = sum(_steps(here, model, optimizer, inputs, steps) if count > 1 else own) / steps
     return {
         "ranks": count,
@@ -82,7 +83,7 @@ def _train(here: Here, count: int, group: Any, steps: int) -> dict[str, Any]:
 
 
 def _steps(here: Here, model: Any, optimizer: Any, inputs: Any, steps: int) -> list[float]:
-    """Seconds of each step."""
+    """Return the seconds of each step."""
     torch = here.torch
     lower = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(here.orders.precision) if here.on_gpu else None
     times = []

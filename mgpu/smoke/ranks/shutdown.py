@@ -1,4 +1,4 @@
-"""Rung "shutdown": does the rank leave its process group?"""
+"""Stage "shutdown": can the rank destroy its process groups?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from . import memory
 from .context import Here
 
 
-def climb(here: Here) -> str:
-    """Destroy the groups, within the stall limit; what is left behind is seen from outside."""
+def run_stage(here: Here) -> str:
+    """Destroy the groups within the stall limit. The runner checks for leftovers."""
     memory.read_back(here)
     here.held.clear()
     here.groups.clear()
@@ -16,8 +16,8 @@ def climb(here: Here) -> str:
         here.torch.distributed.destroy_process_group()
     here.store = here.accelerator = None
     if here.on_gpu:
-        here.about_to("give GPU memory back")
+        here.about_to("free GPU memory")
         here.torch.cuda.empty_cache()
         here.wait()
-    here.about_to("leave")
-    return "every rank left its groups"
+    here.about_to("exit")
+    return "process groups destroyed"

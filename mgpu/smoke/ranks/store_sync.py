@@ -1,6 +1,6 @@
-"""What do all ranks agree on without using the process group under test? Through the store by which they met.
+"""How do all ranks agree without using the process group under test? Through the rendezvous store.
 
-A rank that waits for a key sleeps in its socket, and says what it waits for.
+A rank that waits for a key blocks in its socket, after announcing what it waits for.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from .context import Here
 
 
 class Turns:
-    """Rank 0 decides, the others follow."""
+    """Decisions of rank 0 that the other ranks follow."""
 
     def __init__(self, here: Here, name: str) -> None:
         self.here, self.number = here, 0
-        self.store: Any = None  # alone, nobody has to be asked
+        self.store: Any = None  # not needed by a single rank
         if here.world > 1:
             self.store = here.torch.distributed.PrefixStore(f"mgpu/{name}", here.store)
 
@@ -25,7 +25,7 @@ class Turns:
         return str(self.number)
 
     def agreed(self, yes: bool) -> bool:
-        """What rank 0 thinks, on every rank."""
+        """Return rank 0's value on every rank."""
         key = self._key()
         if self.store is None:
             return yes
@@ -35,7 +35,7 @@ class Turns:
         return bool(self.store.get(key) == b"yes")
 
     def least(self, number: int) -> int:
-        """The smallest of all ranks' numbers, on every rank."""
+        """Return the smallest of all ranks' numbers on every rank."""
         key = self._key()
         if self.store is None:
             return number
@@ -43,11 +43,11 @@ class Turns:
         return min(int(self.store.get(f"{key}/{rank}")) for rank in range(self.here.world))
 
     def done(self, work: Callable[[], Any], members: int) -> Any:
-        """`work()` on the first `members` ranks, while the others wait until rank 0 has done it."""
+        """Run `work()` on the first `members` ranks, while the others wait until rank 0 has finished it."""
         key = self._key()
         if self.here.rank >= members:
             who = "rank 0" if members == 1 else f"ranks 0 to {members - 1}"
-            self.here.about_to(f"wait for the work of {who}")
+            self.here.about_to(f"wait for {who}")
             self.store.get(key)
             return None
         found = work()

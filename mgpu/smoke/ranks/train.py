@@ -1,4 +1,4 @@
-"""Rung "train": do the ranks train one model, and the same that one process would?"""
+"""Stage "train": do the ranks train one model together, with the same result as a single process?"""
 
 from __future__ import annotations
 
@@ -13,56 +13,63 @@ from .ddp import Replicated
 from .fsdp import Sharded
 from .journal import Failure
 
-_MOST_MICRO_STEPS = 4  # a config may accumulate over more: what happens is the same
-_COMPARED_QUICKLY = 5  # steps beside the reference at the quick level
-_PASSES = 10  # forward and backward without waiting for others; the fastest counts
+_MOST_MICRO_STEPS = 4  # a config may accumulate over more: the mechanism is the same
+_COMPARED_QUICKLY = 5  # steps compared with the reference at the quick level
+_PASSES = 10  # forward and backward without communication; the fastest counts
 
 
-def climb(here: Here) -> str:
-    """20 steps of the strategy beside the same steps of one process on the whole batch; then the data, and the rest."""
+def run_stage(here: Here) -> str:
+    """Compare 20 steps of the strategy with a single process on the whole batch; then test data loading and options."""
     precision = here.orders.precision
     if precision == "fp8":
-        here.skips("fp8 against a reference: bf16 is compared instead")
+        here.skips("fp8 against the reference: bf16 compared instead")
     if precision != "no" and not _one_model(here):
-        here.skips(f"{precision} against a reference: the ranks' devices are of several models, which round otherwise")
+        here.skips(f"{precision} against the reference: GPU models differ in rounding")
         precision = "no"
     strategy = _strategy(here, precision)
-    detail = _steps(here, strategy, _batches(here), precision)
-    data.climb(here)
+    kind, steps = _steps(here, strategy, _batches(here), precision)
+    data.run(here)
     if here.orders.level != "quick":
-        options.climb(here)
+        options.run(here)
         data.workers(here)
+    through_accelerate = None
     if here.orders.level != "quick" or (here.on_gpu and here.orders.strategy != "ddp"):
-        detail += prepared.climb(here)
-    elif here.orders.strategy == "deepspeed":
-        detail += prepared.INSTEAD
-    return detail
+        through_accelerate = prepared.run(here)
+    if here.world == 1:
+        return "steps match the reference"
+    if through_accelerate:
+        return f"{kind} and {through_accelerate} match 1 process"
+    kind += " instead of DeepSpeed" if here.orders.strategy == "deepspeed" else ""
+    return f"{kind}: gradients match {f'({steps})' if steps else 'a single process'}"
 
 
 def _one_model(here: Here) -> bool:
-    """Whether all ranks compute on one model of device, with the same kernels. In half precision those of another one
-    differ from the reference's as much as a fault would: up to 4e-2, as bf16 from fp32 (measured torch 2.13 CPU)."""
+    """Whether all ranks use the same device model and kernels.
+
+    In half precision the kernels of different models differ as much as a fault would: up to 4e-2, like bf16 from fp32
+    (measured with torch 2.13 on CPUs).
+    """
     if here.world == 1:
         return True
-    here.about_to("ask what the others compute on")
+    here.about_to("compare the ranks' device models")
     key = "mgpu/train/model"
     here.store.set(f"{key}/{here.rank}", identity.kernels(here))
     return len({here.store.get(f"{key}/{rank}") for rank in range(here.world)}) == 1
 
 
 def _strategy(here: Here, precision: str) -> Any:
-    """What the config trains with, as far as it can be had here and compared."""
+    """Return the config's strategy, or DDP if it is not available or cannot be compared here."""
     wanted = here.orders.strategy
     here.about_to(f"wrap the model ({'FSDP2' if wanted == 'fsdp' else 'DDP'})", limit_s=here.orders.start_limit_s)
     if wanted == "deepspeed":
-        here.skips("DeepSpeed beside a reference: DDP is compared; DeepSpeed runs through accelerate, on GPUs")
+        here.skips("DeepSpeed gradients (DDP compared; DeepSpeed runs on GPUs only)")
     if wanted != "fsdp":
         return Replicated(here, precision)
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if here.world == 1 and not torch.distributed.is_initialized():
-        here.skips("FSDP: one process alone has nobody to share the model with")
+        here.skips("FSDP: only one process")
     elif version < (2, 6) and not here.on_gpu:
-        here.skips(f"FSDP2: torch {torch.__version__} has it on GPUs only; DDP was tried instead")
+        here.skips(f"FSDP2: torch {torch.__version__} supports it on GPUs only (DDP tested)")
     else:
         return Sharded(here, precision)
     return Replicated(here, precision)
@@ -73,13 +80,14 @@ def _batches(here: Here) -> reference_model.Batches:
     return reference_model.batches(here, micro_steps, reference_model.STEPS // micro_steps)
 
 
-def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision: str) -> str:
+def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision: str) -> tuple[str, str]:
+    """Train and compare. Returns the kind of training, and how many steps were compared if not all."""
     scale = reference_model.LOSS_SCALE if precision == "fp16" else 1.0
     most = min(strategy.compared_steps, _COMPARED_QUICKLY) if here.orders.level == "quick" else strategy.compared_steps
     reference = reference_model.Reference(here, taught, strategy.forward, scale, most)
     judge = numeric_diff.Judge(here, strategy, reference, precision)
     judge.start()
-    here.about_to("forward and backward alone")
+    here.about_to("forward and backward without communication")
     _alone(here, strategy, reference, judge)
     losses, worst, seconds = [], 0.0, []
     for step in range(taught.steps):
@@ -104,21 +112,15 @@ def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision
             reference.follow(strategy.gathered())
         losses.append(loss)
     _finish(here, strategy, taught, losses, worst, seconds)
-    of = f" of {reference.steps}" if reference.steps < taught.steps else ""
-    kind = ", ".join(
-        (
-            strategy.name,
-            *((precision,) if precision != "no" else ()),
-            *((f"accumulation {taught.micro_steps}",) if taught.micro_steps > 1 else ()),
-        )
-    )
-    return f"{taught.steps} steps ({kind}), loss {losses[0]:.2f} -> {losses[-1]:.2f}, gradients{of} as on one process"
+    accumulation = f", accumulation {taught.micro_steps}" if taught.micro_steps > 1 else ""
+    kind = f"{strategy.name}{f' {precision}' if precision != 'no' else ''}{accumulation}"
+    return kind, f"{reference.steps}/{taught.steps} steps" if reference.steps < taught.steps else ""
 
 
 def _alone(here: Here, strategy: Any, reference: reference_model.Reference, judge: numeric_diff.Judge) -> None:
-    """This rank's own part of the work, before anything is exchanged: is it right, and how long does it take?
+    """Check and time this rank's own forward and backward pass, without communication.
 
-    A sharded model cannot work alone: the time is that of the whole one.
+    A sharded model always communicates, so the reference is timed instead.
     """
     replicated = isinstance(strategy, Replicated)
     best = float("inf")
@@ -136,7 +138,7 @@ def _alone(here: Here, strategy: Any, reference: reference_model.Reference, judg
 
 
 def _forward_and_backward(here: Here, strategy: Any, taught: reference_model.Batches, step: int) -> float:
-    """One optimizer step's work up to the gradients; the mean loss of this rank's samples."""
+    """Run one optimizer step up to the gradients. Returns the mean loss of this rank's samples."""
     strategy.begin()
     total = 0.0
     for micro in range(taught.micro_steps):
