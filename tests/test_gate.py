@@ -47,7 +47,7 @@ from mgpu.config import facts
 from mgpu.launch import preflight
 from mgpu.launchers import stamp
 from mgpu.smoke.ranks import RUNGS
-stamp.write(preflight.look(facts(Path("accelerate.yaml"), ask_loader=False), ()), RUNGS, {})
+stamp.write(preflight.gather_facts(facts(Path("accelerate.yaml"), ask_loader=False), ()), RUNGS, {})
 """
 
 

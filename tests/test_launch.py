@@ -267,7 +267,7 @@ def test_command_that_would_start_it(monkeypatch: pytest.MonkeyPatch, words: str
     """A refusal ends with a line that pastes."""
     monkeypatch.setattr(sys, "argv", ["mgpu", *shlex.split(words)])
     line = option_parser.read(sys.argv[1:])
-    assert line and told.again(line[1]["target"], "--unverified", "allow") == again
+    assert line and told.rerun_command(line[1]["target"], "--unverified", "allow") == again
 
 
 def test_result_of_a_run_that_could_not_be_prepared(here: Path, mgpu: Run) -> None:

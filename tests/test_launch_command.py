@@ -373,6 +373,6 @@ def test_machines_that_share_a_folder_of_logs(tmp_path: Path) -> None:
     several = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\n")
     alone = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 1\n")
     asked = Request(target=("x.py",), log_dir=str(tmp_path / "logs"), node=1)
-    assert run._folder(asked, several) == tmp_path / "logs" / "node1"
-    assert run._folder(asked, alone) == tmp_path / "logs"
+    assert run._plan_folder(asked, several) == tmp_path / "logs" / "node1"
+    assert run._plan_folder(asked, alone) == tmp_path / "logs"
     assert not (tmp_path / "logs").exists()

@@ -328,7 +328,7 @@ def test_an_end_that_cannot_be_told_says_so(
     watch: Any = SimpleNamespace(result=lambda: SimpleNamespace(gpus=None, after_s=None, gap=None, quiet_s=None))
     ended: Any = SimpleNamespace(seconds=1.0, timed_out=False)
     after = run_outcome.Aftermath()
-    hand_off._tell(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
+    hand_off._report_end(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
     said = capsys.readouterr().err
     assert ("why it ended cannot be told" in said and "the training ended with 3" in said) is told
     assert bool(said) is told

@@ -261,7 +261,7 @@ def entry(runs: Path, id_: str = "20261121-1012-3f2a", **changed: Any) -> Entry:
 )
 def test_what_a_run_does_now(runs: Path, changed: dict[str, Any], state: str, words: str) -> None:
     made = entry(runs, **changed)
-    assert registry.look(made) == (made, state)
+    assert registry.refresh(made) == (made, state)
     if words:
         assert registry.whereabouts(made) == words
         with pytest.raises(MgpuError, match=re.escape(words)) as error:
@@ -275,7 +275,7 @@ def test_the_last_word_counts(runs: Path) -> None:
     """A supervisor that ends between the two looks has said how."""
     running = entry(runs, pid=1 << 30)
     ended = entry(runs, pid=1 << 30, ended=durations.now(), exit_code=3)
-    assert registry.look(running) == (ended, "ended")
+    assert registry.refresh(running) == (ended, "ended")
 
 
 def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,7 +329,7 @@ def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
     with run_entry.running(command, tmp_path / "a b\n", Request(config="x.yaml")) as kept:
         path = runs / f"{kept.entry.id}.json"
         assert path.name == "a-b-c0de.json"
-        assert registry.look(kept.entry)[1] == "running"
+        assert registry.refresh(kept.entry)[1] == "running"
         path.unlink()
         path.symlink_to(tmp_path / "victim")
         kept.ended(3, signalled=signal.SIGTERM)
@@ -409,7 +409,7 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
         rank.kill()
         rank.wait()
     assert "was lost, nobody watched over it any more: 1 process of it ended now" in capsys.readouterr().err
-    assert registry.look(lost)[1] == "ended"
+    assert registry.refresh(lost)[1] == "ended"
 
 
 @pytest.mark.parametrize(
@@ -515,7 +515,7 @@ def test_last_line_of_a_progress_bar(tmp_path: Path) -> None:
 )
 def test_how_a_run_ended(runs: Path, changed: dict[str, Any], word: str, rest: str) -> None:
     made = entry(runs, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:01:05Z", **changed)
-    assert list_runs.word(made, "ended")[0] == word
+    assert list_runs.state_word(made, "ended")[0] == word
     assert list_runs.ending(made) == rest
 
 

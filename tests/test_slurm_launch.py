@@ -32,7 +32,7 @@ from mgpu.report.screen import Screen
 from mgpu.scheduler import sbatch_errors
 from mgpu.scheduler.client import Answer
 from mgpu.slurm import in_allocation, job_outcome, prepare, record, report, run, salloc
-from mgpu.slurm.follow import Asked, Followed, follow
+from mgpu.slurm.follow import Followed, ReceivedSignals, follow
 from tests.conftest import environment
 from tests.slurm import Cluster
 
@@ -303,7 +303,7 @@ def says(folder: Path, state: str, reason: str = "None", restarts: int = 0, code
 
 
 def followed(said: list[str], **options: bool) -> Followed:
-    with Asked() as signals:
+    with ReceivedSignals() as signals:
         return follow(12, signals, say=lambda text, style: said.append(text), **options)
 
 
@@ -362,10 +362,10 @@ def test_a_job_that_slurm_has_forgotten_is_asked_of_the_accounting(
 
 def test_a_controller_that_does_not_answer_has_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
-    monkeypatch.setattr(record, "asking", lambda job: types.SimpleNamespace(wait=lambda: silent))
-    monkeypatch.setattr(record, "accounted", lambda job: None)
+    monkeypatch.setattr(record, "query", lambda job: types.SimpleNamespace(wait=lambda: silent))
+    monkeypatch.setattr(record, "read_accounting", lambda job: None)
     with pytest.raises(MgpuError, match="cannot be asked about job 7") as refused:
-        record.of(7)
+        record.read_record(7)
     assert refused.value.exit_code == errors.UNKNOWN
 
 
@@ -389,7 +389,7 @@ def test_no_step_is_ended_that_may_be_somebody_elses(monkeypatch: pytest.MonkeyP
 
 def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch)
-    signals = Asked()
+    signals = ReceivedSignals()
     signals.came = [signal.SIGINT, signal.SIGINT]
     end = follow(12, signals, say=lambda text, style: None)
     assert end.left and job_outcome.exit_status(end, job_outcome.Found()) == 130
@@ -400,12 +400,12 @@ def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_record_of_the_accounting_of_any_release() -> None:
-    new = record.of_sacct(12, "CANCELLED by 0|0:15|n[1-2]|2026-11-22T01:56:24|None|a|1-02:00:03|1|gpu\n")
+    new = record.parse_sacct(12, "CANCELLED by 0|0:15|n[1-2]|2026-11-22T01:56:24|None|a|1-02:00:03|1|gpu\n")
     assert new is not None and (new.state, new.signal, new.restarts) == ("CANCELLED", 15, 1)
     assert new.ran_s == 26 * 3600 + 3
-    old = record.of_sacct(12, "TIMEOUT|0:0|n1|Unknown|None|a|00:01:00\n", record._SACCT_OLD)
+    old = record.parse_sacct(12, "TIMEOUT|0:0|n1|Unknown|None|a|00:01:00\n", record._SACCT_OLD)
     assert old is not None and (old.state, old.start, old.ran_s) == ("TIMEOUT", "", 60)
-    assert record.of_sacct(12, "\n") is None
+    assert record.parse_sacct(12, "\n") is None
 
 
 def test_a_file_with_patterns_that_scontrol_leaves() -> None:
@@ -436,7 +436,7 @@ def test_the_first_failure_of_several_nodes(tmp_path: Path) -> None:
         (tmp_path / "slurm-12.out").write_text(text + "srun: error: n8: task 1: Killed\n")
         asked = record.Record(12, "FAILED", exit_code=137, nodes="n[7-8]")
         one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
-        found = job_outcome.found(one)
+        found = job_outcome.read_outcome(one)
         assert found.first is not None
         node = "n7" if first is _TABLE else "n8"
         assert (found.first.rank, found.first.host, found.first.exit_code) == (3, node, 9)
@@ -452,7 +452,7 @@ def test_the_store_that_went_with_the_first_launcher_is_no_cause(code: int, caus
     (tmp_path / "slurm-12.out").write_text(f"{table}{lost}remote server shutdown or crash?\n")
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]")
     one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
-    run_ = job_outcome.run_of(one, job_outcome.found(one), code, None)
+    run_ = job_outcome.run_of(one, job_outcome.read_outcome(one), code, None)
     first = root_cause.of(read.logs([tmp_path / "slurm-12.out"]), run_).first
     assert first is not None and first.id == cause
 
@@ -464,7 +464,7 @@ def test_the_nodes_that_the_preflight_left_count_the_tasks(tmp_path: Path) -> No
     (folder / "hostfile").write_text("n7\nn9\n")
     (tmp_path / "slurm-12.out").write_text("".join(f"1: {line}\n" for line in _TABLE.splitlines()))
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-9]")
-    found = job_outcome.found(Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out")))
+    found = job_outcome.read_outcome(Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out")))
     assert found.first is not None and found.first.host == "n9"
 
 
@@ -473,7 +473,7 @@ def test_files_of_single_nodes_tell_the_node(tmp_path: Path) -> None:
     (tmp_path / "train-12-n1.log").write_text(_TABLE)
     (tmp_path / "train-112-n0.log").write_text(_TABLE.replace(": 9 (", ": 5 ("))  # another job's
     asked = record.Record(12, "FAILED", exit_code=1, nodes="gpu[01-02]")
-    found = job_outcome.found(Followed(12, asked, 1.0, output=str(tmp_path / "train-12.out")))
+    found = job_outcome.read_outcome(Followed(12, asked, 1.0, output=str(tmp_path / "train-12.out")))
     assert found.first is not None and (found.first.host, found.first.exit_code) == ("gpu02", 9)
     assert job_outcome.node_in(tmp_path / "x-gpu01.log", tmp_path, ("gpu01", "gpu011")) == "gpu01"
 
@@ -515,7 +515,7 @@ def test_reasons_in_words() -> None:
         assert wait.words and not wait.never and not wait.held
     assert "n[3,7]" in sbatch_errors.waiting("ReqNodeNotAvail,_UnavailableNodes:n[3,7]").words
     assert sbatch_errors.waiting("launch_failed_requeued_held").held
-    assert record.gone(Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
+    assert record.is_dropped(Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
 
 
 def test_a_file_that_is_begun_anew_is_read_anew(tmp_path: Path) -> None:
@@ -538,7 +538,7 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]", script=str(tmp_path / "runs" / "job.sbatch"))
     end = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
     run = job_outcome.run_of(end, job_outcome.Found(), 1, None)
-    document = report._document(end, job_outcome.found(end), run, None, triage=True, config=None)
+    document = report._document(end, job_outcome.read_outcome(end), run, None, triage=True, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
     assert "no training was started: 1 good node, 2 needed. n8: no GPU" in " ".join(said.split())
@@ -580,7 +580,7 @@ def test_where_stderr_is_full_nothing_goes_to_stdout(
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stderr", full)
         for _ in range(2):
-            report.plan([("Job", "x")], Screen.of(sys.stderr))
+            report.show_plan([("Job", "x")], Screen.of(sys.stderr))
         assert sys.stderr is not full
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), full.fileno())  # what is buffered can be let go
@@ -594,7 +594,7 @@ def test_in_an_allocation_it_is_told_that_the_preflight_let_nothing_start(
              "bad": [{"node": "n8", "reason": "no GPU"}]}  # fmt: skip
     for chosen, told in ((["n7"], False), ([], True)):
         (tmp_path / "preflight.json").write_text(json.dumps(found | {"chosen": chosen}))
-        in_allocation._tell_preflight(tmp_path)
+        in_allocation._show_preflight(tmp_path)
         said = " ".join(capsys.readouterr().err.split())
         assert ("1 good node, 2 needed. n8: no GPU. salloc --exclude=n8" in said) == told == bool(said)
 
@@ -617,7 +617,7 @@ def test_a_script_of_nearly_this_name_is_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     job(tmp_path, "srun true", name="train.sbatch")
     with pytest.raises(errors.MgpuError, match=r"Did you mean train\.sbatch"):
-        prepare.prepared(Request(slurm=True), ["trian.sbatch"], tmp_path)
+        prepare.prepare_script(Request(slurm=True), ["trian.sbatch"], tmp_path)
 
 
 @pytest.mark.parametrize("line", ["#SBATCH --array=0-3", "#SBATCH -W"])
@@ -641,12 +641,12 @@ def test_no_preflight_switches_off_the_block_that_is_there(tmp_path: Path, monke
             ]
         )
     )
-    kept = prepare.prepared(Request(slurm=True), ["j.sbatch"], tmp_path)
+    kept = prepare.prepare_script(Request(slurm=True), ["j.sbatch"], tmp_path)
     assert (kept.preflight, kept.changed) == ("in the script", False)
-    off = prepare.prepared(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
+    off = prepare.prepare_script(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
     assert off.changed and "\nMGPU_PREFLIGHT=0" in off.text and "left out" in off.preflight
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2\nmgpu smoke-test --slurm\nsrun t\n")
-    own = prepare.prepared(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
+    own = prepare.prepare_script(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
     assert not own.changed and "does not reach them" in own.preflight
 
 
@@ -669,7 +669,7 @@ def test_a_config_for_ranks_on_the_cpu_asks_for_no_gpu(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "accelerate.yaml").write_text("\n".join([*remarks, for_engine("slurm"), _CONFIG]))
     (tmp_path / "train.py").write_text("from accelerate import Accelerator\n")
-    made = prepare.prepared(Request(slurm=True, nodes=2, gpus_per_node=asked), ["train.py"], tmp_path)
+    made = prepare.prepare_script(Request(slurm=True, nodes=2, gpus_per_node=asked), ["train.py"], tmp_path)
     assert "mgpu launch --slurm job.sbatch" in made.text and "THIS_FILE" not in made.text
     assert (f"--gpus-per-node={gpus}" in made.text) is (gpus > 0)
     assert ("ACCELERATE_USE_CPU=true" in made.text) is (gpus == 0)
@@ -719,7 +719,7 @@ def test_the_preflight_says_that_it_does_not_examine_an_image(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     job(tmp_path, launch, head="--nodes=2", name="j.sbatch")
-    text = prepare.prepared(Request(slurm=True), ["j.sbatch"], tmp_path).text
+    text = prepare.prepare_script(Request(slurm=True), ["j.sbatch"], tmp_path).text
     assert "smoke-test --slurm" in text
     assert ("examined outside of the container" in text) is told
 
