@@ -203,7 +203,7 @@ def test_every_fact_that_is_compared_is_told_when_it_differs() -> None:
     checks = engine.load(only=("fleet",))
     told: dict[str, set[str]] = {}
     for key, value in base.values.items():
-        if field_kinds.measure_of(field_kinds.words(key).where):
+        if field_kinds.measure_of(field_kinds.key_label(key).where):
             continue
         nodes = [copy.copy(base) for _ in range(4)]
         for number, machine in enumerate(nodes, 1):
