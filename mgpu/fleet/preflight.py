@@ -139,9 +139,7 @@ class _Preflight:
                 {
                     "do": "examine",
                     "name": Path(wanted.config.path).name or reading.DEFAULT_CONFIG,
-                    "config": stages.derive_config(
-                        wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port
-                    ),
+                    "config": config,
                     "cpu": wanted.cpu,
                     "tokens": tokens,
                     "files": self._files(),
