@@ -213,7 +213,7 @@ def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("report.py",), errors.LAUNCH_REFUSED, "no config nowhere.yaml.  mgpu configure  writes one"),
+        (("report.py",), errors.LAUNCH_REFUSED, "config nowhere.yaml not found. Create one with:  mgpu configure"),
         (("repotr.py",), errors.NOT_FOUND, "no script repotr.py. Did you mean report.py?"),
         (("zzz",), errors.NOT_FOUND, "no script zzz."),
         (("--epochs", "3", "report.py"), errors.NOT_FOUND, "launch has no option --epochs"),
@@ -230,7 +230,7 @@ def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int,
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("-", "stdout is the training's; name a file"),
+        ("-", "stdout belongs to the training script"),
         ("nowhere/result.json", "nowhere does not exist"),
         (".", "is a folder"),
     ],
@@ -391,6 +391,8 @@ def test_sigint_and_one_process(here: Path) -> None:
     runner.send_signal(signal.SIGINT)
     code, _, said = launched(runner)
     assert code == errors.INTERRUPTED, said
+    assert re.search(r"^Interrupted after \d+ s \(exit 130\)\.$", said, re.MULTILINE), said
+    assert "Probable cause" not in said and "Try" not in said
     assert not marked(here)
 
 
@@ -434,7 +436,7 @@ def test_left_over_process_is_ended(stamped: Path) -> None:
     assert code == 0, said
     child = int((stamped / "child").read_text())
     assert processes.state_of(child) in (None, "ended")
-    assert "mgpu ended 1 process" in said
+    assert "mgpu stopped 1 leftover process" in said
     assert not marked(stamped)
 
 

@@ -113,7 +113,7 @@ def test_a_job_is_followed_to_its_end(cluster: Cluster, tmp_path: Path, code: in
     ended_with, out, err = launched.end()
     assert ended_with == code
     # Slurm makes no folder: the job would fail, and nothing would tell why.
-    assert "made the folder" in err
+    assert "created " in err
     output = next(tmp_path.glob("new/sub/*.out")).read_bytes()
     assert said + out == output and output.startswith(b"half a line\n\xff\x00 bytes")
     document = json.loads((tmp_path / "logs" / "result.json").read_text())
@@ -149,7 +149,7 @@ def test_a_job_that_can_never_start_is_no_wait(cluster: Cluster, tmp_path: Path)
     launched = Launched(cluster, tmp_path, "--no-preflight", "--detach", "--time", "10:00:00", "job.sbatch")
     code, out, err = launched.end()  # nobody would be there to see it wait
     assert (code, out) == (errors.LAUNCH_REFUSED, b"")
-    assert "NOT STARTED" in err and "PartitionTimeLimit" in err and "it is cancelled" in err
+    assert "NOT STARTED" in err and "PartitionTimeLimit" in err and "cancelled it" in err
     assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
 
 
@@ -162,11 +162,11 @@ def test_a_job_is_left_found_and_ended(cluster: Cluster, tmp_path: Path) -> None
     following.until(b"ready")
     following.process.send_signal(signal.SIGINT)
     code, _, err = following.end()
-    assert code == errors.INTERRUPTED and "goes on" in err
+    assert code == errors.INTERRUPTED and "is still running" in err
     code, out, _ = Launched(cluster, tmp_path, "--status", number).end()
     assert code == 0 and b"RUNNING" in out and b"node1" in out
     code, _, err = Launched(cluster, tmp_path, "--stop", number).end()
-    assert code == 0 and "is gone (CANCELLED)" in err
+    assert code == 0 and "has ended (CANCELLED)" in err
     code, out, err = Launched(cluster, tmp_path, "--attach", number).end()  # of one that is over: its end
     assert code == 143 and out.startswith(b"ready") and "CANCELLED" in err
 
@@ -219,7 +219,7 @@ def test_a_script_runs_in_the_allocation_that_is_there(cluster: Cluster, tmp_pat
     assert code == 0 and {b"on node1", b"on node2"} <= set(out.splitlines()), err
     small = ("salloc", "--nodes=1", "--immediate=30")
     code, _, err = Launched(cluster, tmp_path, "--no-preflight", script, before=small).end()
-    assert code == errors.LAUNCH_REFUSED and "wants 2 nodes" in err
+    assert code == errors.LAUNCH_REFUSED and "requests 2 nodes" in err
     assert cluster.quiet() == []
 
 
@@ -232,7 +232,7 @@ def test_ctrl_c_in_an_allocation_ends_the_step(cluster: Cluster, tmp_path: Path)
     launched.until(b"ready")
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGINT)
     code, _, err = launched.end()
-    assert code == 130 and "stopped by SIGINT" in err
+    assert code == 130 and "Interrupted after" in err
     assert cluster.quiet() == []
 
 
@@ -249,7 +249,7 @@ def test_what_slurm_would_refuse_is_explained(cluster: Cluster, tmp_path: Path) 
     code, out, err = Launched(
         cluster, tmp_path, "--no-preflight", "--dry-run", job(tmp_path, "srun true", head=head)
     ).end()
-    assert code == 0 and out == (tmp_path / "job.sbatch").read_bytes() and "would be made" in err
+    assert code == 0 and out == (tmp_path / "job.sbatch").read_bytes() and "would create" in err
     assert not (tmp_path / "new").exists()
     assert cluster.run("squeue", "-h", "-t", "all", "-o", "%i").stdout == jobs  # nothing was submitted
 
@@ -316,7 +316,7 @@ def test_a_job_that_is_queued_again_goes_on(
     said: list[str] = []
     end = followed(said)
     assert end.state == "COMPLETED" and job_outcome.exit_status(end, job_outcome.Found()) == 0
-    assert any("put back into the queue (restart 1)" in line for line in said)
+    assert any("requeued (restart 1)" in line for line in said)
     assert capfdbinary.readouterr().out == b"from the checkpoint\n"
 
 
@@ -364,7 +364,7 @@ def test_a_controller_that_does_not_answer_has_not_forgotten(monkeypatch: pytest
     silent = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
     monkeypatch.setattr(record, "query", lambda job: types.SimpleNamespace(wait=lambda: silent))
     monkeypatch.setattr(record, "read_accounting", lambda job: None)
-    with pytest.raises(MgpuError, match="cannot be asked about job 7") as refused:
+    with pytest.raises(MgpuError, match="cannot query Slurm about job 7") as refused:
         record.read_record(7)
     assert refused.value.exit_code == errors.UNKNOWN
 
@@ -541,7 +541,7 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     document = report._document(end, job_outcome.read_outcome(end), run, None, triage=True, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
-    assert "no training was started: 1 good node, 2 needed. n8: no GPU" in " ".join(said.split())
+    assert "training not started: 1 healthy node, 2 needed. n8: no GPU" in " ".join(said.split())
     found_by_preflight = document["slurm"]["preflight"]
     assert found_by_preflight is not None and found_by_preflight["chosen"] == []
 
@@ -596,7 +596,7 @@ def test_in_an_allocation_it_is_told_that_the_preflight_let_nothing_start(
         (tmp_path / "preflight.json").write_text(json.dumps(found | {"chosen": chosen}))
         in_allocation._show_preflight(tmp_path)
         said = " ".join(capsys.readouterr().err.split())
-        assert ("1 good node, 2 needed. n8: no GPU. salloc --exclude=n8" in said) == told == bool(said)
+        assert ("1 healthy node, 2 needed. n8: no GPU. salloc --exclude=n8" in said) == told == bool(said)
 
 
 @pytest.mark.parametrize(("granted", "fits"), [("4(x2)", True), ("8,2(x3)", False), ("", True)])
@@ -609,7 +609,7 @@ def test_more_cpus_than_the_allocation_has_are_refused(granted: str, fits: bool,
     if fits:
         in_allocation._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
     else:
-        with pytest.raises(errors.MgpuError, match=r"wants 4 CPUs a node.* has 2:  salloc --cpus-per-task=4"):
+        with pytest.raises(errors.MgpuError, match=r"requests 4 CPUs per node.* has 2:  salloc --cpus-per-task=4"):
             in_allocation._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
 
 
@@ -644,10 +644,10 @@ def test_no_preflight_switches_off_the_block_that_is_there(tmp_path: Path, monke
     kept = prepare.prepare_script(Request(slurm=True), ["j.sbatch"], tmp_path)
     assert (kept.preflight, kept.changed) == ("in the script", False)
     off = prepare.prepare_script(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
-    assert off.changed and "\nMGPU_PREFLIGHT=0" in off.text and "left out" in off.preflight
+    assert off.changed and "\nMGPU_PREFLIGHT=0" in off.text and "omitted" in off.preflight
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2\nmgpu smoke-test --slurm\nsrun t\n")
     own = prepare.prepare_script(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
-    assert not own.changed and "does not reach them" in own.preflight
+    assert not own.changed and "cannot remove" in own.preflight
 
 
 _CONFIG = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\n"
@@ -699,7 +699,7 @@ def test_a_larger_allocation_needs_the_preflight(
         salloc.Allocation("12", 3, None, False),
     )
     if refused:
-        with pytest.raises(errors.MgpuError, match=r"2 nodes are to train, .* has 3, .*--nodes 3"):
+        with pytest.raises(errors.MgpuError, match=r"2 nodes requested, .* has 3, .*--nodes 3"):
             in_allocation._refuse_too_few_nodes(request, one, here)
     else:
         in_allocation._refuse_too_few_nodes(request, one, here)
@@ -721,12 +721,12 @@ def test_the_preflight_says_that_it_does_not_examine_an_image(
     job(tmp_path, launch, head="--nodes=2", name="j.sbatch")
     text = prepare.prepare_script(Request(slurm=True), ["j.sbatch"], tmp_path).text
     assert "smoke-test --slurm" in text
-    assert ("examined outside of the container" in text) is told
+    assert ("checking outside the container" in text) is told
 
 
 def test_spare_nodes_need_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MGPU_PREFLIGHT", "0")
-    with pytest.raises(errors.MgpuError, match="MGPU_PREFLIGHT=0 looks for none"):
+    with pytest.raises(errors.MgpuError, match="MGPU_PREFLIGHT=0 does not detect"):
         run.check(Request(slurm=True, spare=1, target=("a.sbatch",)))
 
 
