@@ -583,8 +583,8 @@ def test_an_interrupted_run_takes_one_line() -> None:
         ["Interrupted after 12 s (exit 130)."]
     ]
     for change in (
-        {"secondary": [early]}, {"probable_cause": {"id": "run_rank_silent"}}, {"exit_code": 3}, {"signalled": "SIGTERM"},
-        {"timed_out": True}, {"first_failure": {"rank": 1}},
+        {"secondary": [early]}, {"probable_cause": {"id": "run_rank_silent"}}, {"exit_code": 3},
+        {"signalled": "SIGTERM"}, {"timed_out": True}, {"first_failure": {"rank": 1}},
     ):  # fmt: skip
         assert not launch_report._is_interruption({**document, **change}), change
 
