@@ -788,8 +788,8 @@ def test_no_block_in_another_language(shebang: str, tmp_path: Path) -> None:
         (Request(target=("a.sbatch",), time="1 2"), "--time"),
         (Request(target=("a.sbatch",), partition="--wrap=x"), "--partition"),
         (Request(target=("a.sbatch",), print_command=True), "--dry-run"),
-        (Request(attach=True), "number of a job"),
-        (Request(attach=True, target=("x1",)), "number of a job"),
+        (Request(attach=True), "needs a job number"),
+        (Request(attach=True, target=("x1",)), "needs a job number"),
     ],
 )
 def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> None:

@@ -131,7 +131,7 @@ class _Preflight:
 
     def _examine(self, workers: Workers) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
         wanted, job = self.wanted, self.job
-        self.progress.say(f"check nodes: mgpu doctor on {counted(len(job.nodes), 'node')}")
+        self.progress.say(f"check nodes: the doctor on {counted(len(job.nodes), 'node')}")
         config = stages.derive_config(wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port)
         with _tokens(_folders(self.request)) as tokens:
             self.untried = [folder for folder in _folders(self.request) if folder not in tokens]
