@@ -298,7 +298,7 @@ def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[s
     ]  # fmt: skip
     assert list_runs.run(Request(status=True), None, found, troubles) == errors.READY
     shown = capsys.readouterr().out
-    assert "another version of mgpu wrote it" in shown and "train.py --lr 1" in shown
+    assert "written by another version of mgpu" in shown and "train.py --lr 1" in shown
 
 
 def test_a_run_is_named(runs: Path) -> None:

@@ -787,8 +787,8 @@ def test_a_report_that_nobody_can_take_does_not_stop_the_job(stdout: str, stderr
     if stderr == "kept":
         why = "No space left on device" if stdout == "full" else "Broken pipe"
         said = (tmp_path / "words").read_text()
-        lost = f"mgpu: cannot write the report: {why}. It is also in out/preflight.json\n"
-        assert said == f"{lost}mgpu: the job goes on\n"
+        reported = f"mgpu: cannot write the report: {why}. It is also in out/preflight.json\n"
+        assert said == f"{reported}mgpu: the job goes on\n"
 
 
 def test_a_bad_node_is_named_once_and_for_what_is_its_own() -> None:

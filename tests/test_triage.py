@@ -582,11 +582,13 @@ def test_an_interrupted_run_takes_one_line() -> None:
     assert [["".join(text for text, _ in line)] for line in launch_report.lines(document, screen)] == [
         ["Interrupted after 12 s (exit 130)."]
     ]
-    for change in (
+    changes: Any = (
         {"secondary": [early]}, {"probable_cause": {"id": "run_rank_silent"}}, {"exit_code": 3},
         {"signalled": "SIGTERM"}, {"timed_out": True}, {"first_failure": {"rank": 1}},
-    ):  # fmt: skip
-        assert not launch_report._is_interruption({**document, **change}), change
+    )  # fmt: skip
+    for change in changes:
+        changed: Any = {**document, **change}
+        assert not launch_report._is_interruption(changed), change
 
 
 def test_what_is_not_known_is_said() -> None:
