@@ -295,7 +295,7 @@ ENTRY = dataclasses.asdict(
 
 def entry_of(path: Path) -> None:
     found = registry.load(path)
-    looked = registry.look(found)
+    looked = registry.refresh(found)
     list_runs._table([looked], [], SCREEN)
     list_runs._one(*looked, SCREEN)
     json.dumps(registry.as_json(*looked))

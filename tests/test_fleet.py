@@ -23,7 +23,7 @@ from mgpu.cli import json_schema
 from mgpu.errors import MgpuError
 from mgpu.fleet import field_kinds, load
 from mgpu.fleet.compare import Machine, fleet_of
-from mgpu.fleet.flatten import NOT_LOOKED_AT
+from mgpu.fleet.flatten import NOT_CHECKED
 from mgpu.snapshot import OF_A_RUN, Fleet, Snapshot, from_json, hints_of, to_json
 from mgpu.snapshot.redaction import redacted
 from tests.bench import fleet as bench
@@ -203,7 +203,7 @@ def test_every_fact_that_is_compared_is_told_when_it_differs() -> None:
     checks = engine.load(only=("fleet",))
     told: dict[str, set[str]] = {}
     for key, value in base.values.items():
-        if field_kinds.measure_of(field_kinds.words(key).where):
+        if field_kinds.measure_of(field_kinds.key_label(key).where):
             continue
         nodes = [copy.copy(base) for _ in range(4)]
         for number, machine in enumerate(nodes, 1):
@@ -217,7 +217,7 @@ def test_every_fact_that_is_compared_is_told_when_it_differs() -> None:
     assert told["pytorch.version"] == {"fleet_torch_differs"}
     assert told["gpus.count"] == {"fleet_gpu_count_differs"}
     of_the_job = re.compile(r"mgpu|slurm.*|env\.SLURM_.*|network\.master.*")
-    rest = {key for key, ids in told.items() if "fleet_rest_differs" in ids and base.values[key] != NOT_LOOKED_AT}
+    rest = {key for key, ids in told.items() if "fleet_rest_differs" in ids and base.values[key] != NOT_CHECKED}
     assert [key for key in rest if not of_the_job.fullmatch(key)] == []
 
 
@@ -397,7 +397,7 @@ def test_a_quick_look_is_no_trouble_and_a_probe_that_timed_out_everywhere_is() -
 def test_a_driver_that_hangs_is_no_kind_of_node_on_however_many() -> None:
     hung = [unasked(n, "timed_out", "driver", "gpus", "links") for n in range(5, 10)]
     assert bench.found(compared(*healthy(4), *hung)) == {"fleet_driver_silent": "n[5-9]"}
-    assert list(compared(*hung).roles) == ["GPUs not known"]
+    assert list(compared(*hung).roles) == ["unknown GPUs"]
     dead = [node(n, driver__nvml_error="DRIVER_NOT_LOADED", driver__version=None) for n in range(31, 39)]
     found = bench.found(compared(*healthy(30), *dead))
     assert found == {"fleet_driver_silent": "n[31-38]"}  # no second population, on which one could keep a job
@@ -504,7 +504,7 @@ def test_nodes_that_are_alike(doctor: Doctor, tmp_path: Path) -> None:
     save(tmp_path / "nodes", *healthy(3))
     code, out, err = doctor("nodes")
     assert (code, err) == (errors.READY, "")
-    assert "n[1-3]" in out and "nothing differs" in out and "ALIKE  3 nodes of one kind, no problem." in out
+    assert "n[1-3]" in out and "no differences" in out and "CONSISTENT  3 nodes of one kind, no problems." in out
 
 
 def test_a_screen_of_nodes_that_differ(doctor: Doctor, tmp_path: Path) -> None:
@@ -517,8 +517,8 @@ def test_a_screen_of_nodes_that_differ(doctor: Doctor, tmp_path: Path) -> None:
     assert code == errors.NOT_READY
     assert f"{H100}: 8 nodes" in out
     assert "torch 2.12.1 on n[3,5], 2.9.0+cu130 on the other 6 nodes" in out
-    assert "n9 not examined: n9.json cannot be read: not JSON (line 1)" in out
-    assert "Leave out: --exclude=n[3,5,9]" in out
+    assert "n9 not examined: cannot read n9.json: not JSON (line 1)" in out
+    assert "Exclude:  --exclude=n[3,5,9]" in out
     assert out.rstrip().endswith("mgpu doctor --explain fleet_node_missing")
     prose = [line for line in out.splitlines() if not line.startswith(" " * 9)]
     assert max(map(len, prose)) <= 80
@@ -566,7 +566,7 @@ def test_names_are_hidden_where_a_report_is_to_be_shown(doctor: Doctor, tmp_path
     ("options", "words"),
     [
         (("nowhere",), "nowhere: no such file or folder"),
-        (("empty",), "at least 2, and finds 0 saved machines in empty"),
+        (("empty",), "at least 2 nodes, found 0 saved machines in empty"),
         (("one",), "mkdir -p nodes; srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save"),
         (("one", "same"), "two files for n1"),
         (("one", "--from", "x.json"), "not with --deep, --fix, --from"),
@@ -587,7 +587,7 @@ def test_one_machine_under_two_names_is_refused(doctor: Doctor, tmp_path: Path) 
     shutil.copy(folder / "n1.json", folder / "n1-monday.json")
     code, out, err = doctor("nodes")
     assert (code, out) == (errors.USAGE, "")
-    assert "nodes/n1.json and nodes/n1-monday.json are of one machine, host-" in err
+    assert "nodes/n1.json and nodes/n1-monday.json describe the same machine, host-" in err
     (folder / "n1-monday.json").rename(folder / ".n1.json.part.json")  # nobody's node
     assert doctor("nodes")[0] == errors.READY
 
@@ -596,12 +596,12 @@ def test_of_two_nodes_none_is_to_be_left_out(doctor: Doctor, tmp_path: Path) -> 
     save(tmp_path / "nodes", node(1), node(2, pytorch__version="2.1"))
     code, out, _ = doctor("nodes")
     assert code == errors.NOT_READY
-    assert "NOT ALIKE  1 failure.\n" in out and "Leave out" not in out
+    assert "INCONSISTENT  1 failure.\n" in out and "Exclude:" not in out
 
 
 def test_a_name_that_cannot_be_a_nodes_is_in_no_command(doctor: Doctor, tmp_path: Path) -> None:
     folder = save(tmp_path / "nodes", *healthy(2), node(3, pytorch__version="2.1"))
-    assert "Leave out: --exclude=n3\n" in doctor("nodes")[1]
+    assert "Exclude:  --exclude=n3\n" in doctor("nodes")[1]
     (folder / "n3.json").rename(folder / "n 3;x.json")
     said = doctor("nodes")[1]
     assert "n 3;x" in said and "--exclude" not in said
@@ -628,7 +628,7 @@ def test_files_of_any_content_are_named_and_never_a_crash(doctor: Doctor, tmp_pa
     whole = json.loads(out)
     assert (code, err) == (errors.NOT_READY, "")
     assert set(whole["fleet"]["missing"]) == {*HOSTILE, "folder"} - NO_MACHINES
-    assert all("cannot be read" in why or "is not a machine" in why for why in whole["fleet"]["missing"].values())
+    assert all("cannot read" in why or "is not a machine" in why for why in whole["fleet"]["missing"].values())
     assert whole["counts"]["crash"] == 0
     Draft202012Validator(json_schema.doctor()).validate(whole)
 
@@ -639,7 +639,7 @@ def test_a_file_that_was_never_a_machine_is_told_and_is_no_node(doctor: Doctor, 
         (folder / f"{name}.json").write_text(HOSTILE[name])
     code, out, _ = doctor("nodes")
     assert code == errors.READY  # a warning
-    assert "ALIKE WITH WARNINGS" in out and "Leave out" not in out and "--exclude" not in out
+    assert "CONSISTENT WITH WARNINGS" in out and "Exclude:" not in out and "--exclude" not in out
     assert "list.json, number.json, other.json and 1 more: not written by mgpu" in " ".join(out.split())
     whole = json.loads(doctor("nodes", "--json")[1])
     Draft202012Validator(json_schema.doctor()).validate(whole)
@@ -648,7 +648,7 @@ def test_a_file_that_was_never_a_machine_is_told_and_is_no_node(doctor: Doctor, 
     assert doctor("nodes", "--strict")[0] == errors.NOT_READY
     (folder / "n2.json").unlink()
     code, out, err = doctor("nodes")
-    assert (code, out) == (errors.USAGE, "") and "list.json is no machine saved by mgpu doctor --save" in err
+    assert (code, out) == (errors.USAGE, "") and "list.json is not a machine saved by mgpu doctor --save" in err
 
 
 def test_what_no_node_knows_is_in_the_document(doctor: Doctor, tmp_path: Path) -> None:
@@ -663,7 +663,7 @@ def test_a_lot_of_nodes_is_not_judged_one_by_one_and_that_is_said(
     save(tmp_path / "nodes", *healthy(3))
     code, out, _ = doctor("nodes", "-v")
     assert code == errors.READY
-    assert "Not looked at, for there are too many: each node's own faults" in " ".join(out.split())
+    assert "Too many nodes to check each one's own problems" in " ".join(out.split())
 
 
 def test_the_folder_of_a_pre_flight_tells_who_was_missing(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from mgpu.config import facts
 from mgpu.launch import preflight
 from mgpu.launchers import stamp
 from mgpu.smoke.ranks import RUNGS
-stamp.write(preflight.look(facts(Path("accelerate.yaml"), ask_loader=False), ()), RUNGS, {})
+stamp.write(preflight.gather_facts(facts(Path("accelerate.yaml"), ask_loader=False), ()), RUNGS, {})
 """
 
 
@@ -260,7 +260,7 @@ def test_a_gpu_that_somebody_works_on(machine: Machine) -> None:
     assert [check["id"] for check in result["checks"]] == ["gpu_busy"]
     allowed = machine.launch("--unverified", "allow", "--dry-run", "train.py")
     assert allowed.returncode == errors.READY
-    assert re.search("^Doubts +gpu_busy", allowed.stdout, re.MULTILINE)
+    assert re.search("^Warnings +gpu_busy", allowed.stdout, re.MULTILINE)
 
 
 def test_a_port_that_is_taken(bare: Machine) -> None:
@@ -342,7 +342,7 @@ def test_a_script_that_speaks_for_itself_gets_torchrun(machine: Machine) -> None
     assert told["arguments"][4:] == ["train.py", "--lr", "1"]
     said = " ".join(done.stderr.split())
     assert "torchrun: train.py sets up torch.distributed itself" in said
-    assert "does not learn FSDP, mixed_precision bf16" in said
+    assert "ignores FSDP, mixed_precision bf16" in said
     forced = machine.launch("--launcher", "accelerate", "--print-command", "train.py")
     assert "accelerate.commands.launch" in forced.stdout
 

@@ -119,7 +119,7 @@ def test_all_train_is_said_once(going: Going) -> None:
 def test_a_long_start_is_not_called_idle(going: Going) -> None:
     """Tokenising for eight minutes; then the first batches; judged is what comes after them."""
     (said,) = going.go(480, *[IDLE] * 4)
-    assert said == "after 1 min no GPU is busy yet (loading, tokenising, compiling?); mgpu goes on looking"
+    assert said == "after 1 min no GPU is busy yet (loading, tokenizing, compiling?); still monitoring"
     (said,) = going.go(180, *training())
     assert said.startswith("after 9 min") and "all 4 GPUs train" in said
 
@@ -134,7 +134,7 @@ def test_a_rank_that_prepares_the_data_for_all_is_waited_for(going: Going) -> No
 def test_one_that_never_works_is_told_in_the_end(going: Going) -> None:
     waiting = [reading(0, 1.1, (PIDS[0],)), *(reading(100, 1.4, (pid,)) for pid in PIDS[1:])]
     (said,) = going.go(700, *waiting)
-    assert said == "after 10 min 3 of 4 GPUs work, GPU 0 waits: 1 of 80 GiB, 0-100 % busy"
+    assert said == "after 10 min 3 of 4 GPUs busy, idle: GPU 0: 1 of 80 GiB, 0-100 % busy"
 
 
 def test_an_idle_gpu_is_named_with_why_that_usually_is(going: Going) -> None:
@@ -230,14 +230,14 @@ def test_a_small_model_that_always_draws_little_does_not_hang(going: Going) -> N
 def test_what_nvml_does_not_tell_is_not_made_up(going: Going) -> None:
     """MIG and some virtual GPUs: no utilisation, no processes."""
     dark = Reading(20 * GIB, 80 * GIB, None)
-    assert going.go(700, *[dark] * 4) == ["after 1 min 4 GPUs; NVML does not tell how busy: 20 of 80 GiB"]
+    assert going.go(700, *[dark] * 4) == ["after 1 min 4 GPUs; NVML does not report utilization: 20 of 80 GiB"]
     seen = going.watch.result().gpus or ()
     assert [(gpu.busy_percent, gpu.busy_share, gpu.idle_s, gpu.processes) for gpu in seen] == [(None,) * 4] * 4
 
 
 def test_with_nothing_told_nothing_is_claimed(going: Going) -> None:
     nothing = Reading(None, None, None)
-    assert going.go(700, *[nothing] * 4) == ["after 10 min 4 GPUs; NVML does not tell how busy"]
+    assert going.go(700, *[nothing] * 4) == ["after 10 min 4 GPUs; NVML does not report utilization"]
 
 
 # What is kept for the end
@@ -307,7 +307,7 @@ def test_a_child_that_dies_is_told_at_the_end(going: Going) -> None:
     seen = going.watch.result()
     assert seen.gap is not None and "NVMLError_Unknown" in seen.gap and "1 min 41 s after the start" in seen.gap
     assert seen.gpus is not None and seen.gpus[0].samples > 90  # what was seen before still counts
-    assert "not watched any more" in going.noted[0] and len(going.noted) == 1
+    assert "GPU monitoring stopped" in going.noted[0] and len(going.noted) == 1
 
 
 def test_a_child_that_hangs_is_given_up(going: Going) -> None:
@@ -443,7 +443,7 @@ def test_the_table_says_where_a_process_is_not(known: registry.Entry) -> None:
     ("changes", "words"),
     [
         ({"at": 0.0}, "the last reading is"),
-        ({"gap": "NVML has not answered for 61 s"}, "not watched any more: NVML has not answered"),
+        ({"gap": "NVML has not answered for 61 s"}, "GPU monitoring stopped: NVML has not answered"),
         ({"now": ()}, "rank  pid   state"),
     ],
 )
@@ -457,7 +457,7 @@ def test_the_table_tells_what_it_does_not_know(known: registry.Entry, changes: d
 def test_a_run_on_the_cpu_shows_its_ranks(known: registry.Entry) -> None:
     (Path(known.folder) / gpu_readings_file.NAME).unlink()
     text = shown(replace(known, started="2026-01-01T00:00:00Z"))
-    assert "2     4002  running" in text and "no GPU of this run is watched" in text
+    assert "2     4002  running" in text and "no GPU of this run is monitored" in text
 
 
 def test_without_a_terminal_it_is_shown_once(known: registry.Entry, capsys: pytest.CaptureFixture[str]) -> None:
@@ -496,16 +496,16 @@ def test_a_run_from_its_start_to_its_end(library: Path, tmp_path: Path) -> None:
     try:
         run.see(" s all 2 GPUs train: 31-32 of 80 GiB, 95-96 % busy")
         looker = Terminal(looks, env=env, cwd=tmp_path, lines=24)
-        text = looker.see("q or Ctrl-C leaves")
+        text = looker.see("q or Ctrl-C: leave")
         assert "0    0" in text and "31.0 / 80   95 %" in text and "log: step 1" in text, text
         looker.press("q")
-        assert looker.end() == 0 and "goes on.  mgpu launch --attach" in looker.text
+        assert looker.end() == 0 and "is still running.  mgpu launch --attach" in looker.text
         pids = [
             now.pids for now in (gpu_readings_file.stored(tmp_path / "logs") or gpu_readings_file.Stored(0, (), ())).now
         ]
         assert [pid and len(pid) for pid in pids] == [1, 1] and f"{pids[1] and pids[1][0]}" in text
         looker = Terminal([*looks, "logs"], env=env, cwd=tmp_path, lines=24)
-        looker.see("q or Ctrl-C leaves")
+        looker.see("q or Ctrl-C: leave")
         looker.press(CONTROL_C)
         assert looker.end() == errors.INTERRUPTED and run.child.isalive()
         looker = Terminal(looks, env=env | {"LC_ALL": "C", "NO_COLOR": "1"}, cwd=tmp_path, columns=40, lines=24)

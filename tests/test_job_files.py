@@ -113,7 +113,7 @@ def test_the_fields_are_those_of_the_engine(name: str) -> None:
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
     assert script.startswith("#!/bin/bash\n") and (done.returncode, done.stderr) == (0, "")
     for engine in OTHERS:
-        assert "NOT tried on a live cluster" in render(engine, CASES[name])
+        assert "NOT tested on a live cluster" in render(engine, CASES[name])
 
 
 def test_a_strange_field_would_be_seen() -> None:
@@ -156,9 +156,9 @@ def test_a_task_names_the_gpus_as_skypilot_does() -> None:
     ("changes", "words"),
     [
         ({"env": {"HF_TOKEN": "hf_x"}}, "HF_TOKEN is a secret"),
-        ({"env": {"A B": "1"}}, "'A B' is no name of a variable"),
-        ({"command": ("train.py", "a\x1bb")}, "no such file can hold"),
-        ({"command": ()}, "nothing to train"),
+        ({"env": {"A B": "1"}}, "'A B' is not a valid variable name"),
+        ({"command": ("train.py", "a\x1bb")}, "this file cannot contain"),
+        ({"command": ()}, "no script or module given"),
     ],
 )
 def test_what_no_file_can_hold_is_refused(engine: str, changes: dict[str, Any], words: str) -> None:
@@ -190,7 +190,7 @@ def test_the_head_names_the_file_itself(engine: str) -> None:
 
 def test_an_image_that_is_a_file_is_refused() -> None:
     for engine in ("kubeflow", "skypilot"):
-        with pytest.raises(MgpuError, match=r"\.sif is a file of apptainer"):
+        with pytest.raises(MgpuError, match=r"\.sif is an Apptainer file"):
             render(engine, plan(container=Container("apptainer", "x.sif")))
 
 
@@ -206,19 +206,19 @@ def test_names_are_those_of_kubernetes(name: str, plain: str) -> None:
 
 def test_what_the_package_says_is_told(tmp_path: Path) -> None:
     said = validating.told("kubeflow", render("kubeflow", CASES["image"]))[0]
-    assert said.startswith(("Not validated: the package kubeflow-trainer-api is not", "Its fields are those of"))
+    assert said.startswith(("Not validated: package kubeflow-trainer-api is not", "Its fields are valid for"))
     python = tmp_path / "python"  # one that has it
     for answer, words in (
-        ('["2.3.0", ""]', "Its fields are those of kubeflow-trainer-api 2.3.0."),
-        ('["2.1.0", "it does not know spec.x"]', "kubeflow-trainer-api 2.1.0 refuses it: it does not know spec.x"),
-        ("nonsense", "Not validated: the package kubeflow-trainer-api could not be asked."),
+        ('["2.3.0", ""]', "Its fields are valid for kubeflow-trainer-api 2.3.0."),
+        ('["2.1.0", "it does not know spec.x"]', "kubeflow-trainer-api 2.1.0 rejects it: it does not know spec.x"),
+        ("nonsense", "Not validated: package kubeflow-trainer-api could not be run."),
     ):
         python.write_text(f"#!/bin/sh\ncat > /dev/null\necho a warning\necho '{answer}'\n")
         python.chmod(0o755)
         assert validating.told("kubeflow", render("kubeflow", CASES["gpus"]), str(python)) == [
             words,
-            "Nobody has run this file on a live cluster of Kubeflow: start small. Put the name of your image into it "
-            "first, or say --container IMAGE.",
+            "This file was not tested on a live Kubeflow cluster: start small. First set the name of your image in it, "
+            "or add --container IMAGE.",
         ]
 
 
@@ -401,7 +401,7 @@ def test_configure_writes_the_files(tmp_path: Path, configure: Any) -> None:
     path = tmp_path / "train.trainjob.yaml"
     job = yaml.safe_load(path.read_text())
     assert (job["kind"], job["spec"]["trainer"]["numNodes"]) == ("TrainJob", 2)
-    assert "live cluster of Kubeflow" in out and "kubectl create -f train.trainjob.yaml" in out
+    assert "live Kubeflow cluster" in out and "kubectl create -f train.trainjob.yaml" in out
     code, out, error = configure("--emit", "kubeflow", "--diff", "--", "train.py")
     assert (code, out) == (0, "") and error.count("would stay unchanged") == 2
     path.write_text("kind: Mine\n")
@@ -415,8 +415,8 @@ def test_a_program_is_told_as_well_that_nobody_ran_the_file(configure: Any) -> N
     code, out, error = configure("--emit", "skypilot", "--yes", "--json", "--", "train.py")
     assert code == 0, error
     notes = json.loads(out)["notes"]
-    assert any("Nobody has run this file on a live cluster of SkyPilot" in note for note in notes)
-    assert any(note.startswith(("Not validated", "Its fields are those of")) for note in notes)
+    assert any("This file was not tested on a live SkyPilot cluster" in note for note in notes)
+    assert any(note.startswith(("Not validated", "Its fields are valid for")) for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("report.py",), errors.LAUNCH_REFUSED, "no config nowhere.yaml.  mgpu configure  writes one"),
+        (("report.py",), errors.LAUNCH_REFUSED, "config nowhere.yaml not found. Create one with:  mgpu configure"),
         (("repotr.py",), errors.NOT_FOUND, "no script repotr.py. Did you mean report.py?"),
         (("zzz",), errors.NOT_FOUND, "no script zzz."),
         (("--epochs", "3", "report.py"), errors.NOT_FOUND, "unknown option --epochs"),
@@ -230,7 +230,7 @@ def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int,
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("-", "stdout is the training's; name a file"),
+        ("-", "stdout belongs to the training script"),
         ("nowhere/result.json", "nowhere does not exist"),
         (".", "is a folder"),
     ],
@@ -267,7 +267,7 @@ def test_command_that_would_start_it(monkeypatch: pytest.MonkeyPatch, words: str
     """A refusal ends with a line that pastes."""
     monkeypatch.setattr(sys, "argv", ["mgpu", *shlex.split(words)])
     line = option_parser.read(sys.argv[1:])
-    assert line and told.again(line[1]["target"], "--unverified", "allow") == again
+    assert line and told.rerun_command(line[1]["target"], "--unverified", "allow") == again
 
 
 def test_result_of_a_run_that_could_not_be_prepared(here: Path, mgpu: Run) -> None:
@@ -391,6 +391,8 @@ def test_sigint_and_one_process(here: Path) -> None:
     runner.send_signal(signal.SIGINT)
     code, _, said = launched(runner)
     assert code == errors.INTERRUPTED, said
+    assert re.search(r"^Interrupted after \d+ s \(exit 130\)\.$", said, re.MULTILINE), said
+    assert "Probable cause" not in said and "Try" not in said
     assert not marked(here)
 
 
@@ -434,7 +436,7 @@ def test_left_over_process_is_ended(stamped: Path) -> None:
     assert code == 0, said
     child = int((stamped / "child").read_text())
     assert processes.state_of(child) in (None, "ended")
-    assert "mgpu ended 1 process" in said
+    assert "mgpu stopped 1 leftover process" in said
     assert not marked(stamped)
 
 

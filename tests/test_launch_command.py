@@ -346,18 +346,18 @@ def test_a_plain_launch_needs_no_parser(tmp_path: Path) -> None:
     [
         ({"launcher": "torchrn"}, "choose auto, accelerate, torchrun or python. Did you mean torchrun?"),
         ({"smoke": "yes"}, "--smoke yes: choose"),
-        ({"port": "0"}, "auto, or a number"),
-        ({"port": "http"}, "auto, or a number"),
+        ({"port": "0"}, "expected auto or a number"),
+        ({"port": "http"}, "expected auto or a number"),
         ({"gpus": "x"}, "--gpus x: give a number"),
-        ({"dry_run": True, "print_command": True}, "leave out --print-command"),
+        ({"dry_run": True, "print_command": True}, "omit --print-command"),
         ({"exec_": True, "detach": True}, "choose one"),
-        ({"exec_": True, "timeout_s": 3.0}, "leave out --timeout"),
-        ({"exec_": True, "log_dir": "x"}, "nobody to keep --log-dir"),
-        ({"exec_": True, "triage": False}, "leave out --no-triage"),
-        ({"dry_run": True, "json_result": "x"}, "--dry-run starts nothing that could end: leave out --json-result"),
-        ({"print_command": True, "json_result": "x"}, "leave out --json-result"),
+        ({"exec_": True, "timeout_s": 3.0}, "not enforce --timeout"),
+        ({"exec_": True, "log_dir": "x"}, "not write --log-dir"),
+        ({"exec_": True, "triage": False}, "omit --no-triage"),
+        ({"dry_run": True, "json_result": "x"}, "--dry-run starts nothing, so there is no result: omit --json-result"),
+        ({"print_command": True, "json_result": "x"}, "omit --json-result"),
         ({"smoke": "always", "gpus": "2"}, "mgpu smoke-test --gpus 2"),
-        ({"dry_run": True, "exec_": True}, "leave out --exec"),
+        ({"dry_run": True, "exec_": True}, "omit --exec"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], words: str) -> None:
@@ -373,6 +373,6 @@ def test_machines_that_share_a_folder_of_logs(tmp_path: Path) -> None:
     several = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\n")
     alone = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 1\n")
     asked = Request(target=("x.py",), log_dir=str(tmp_path / "logs"), node=1)
-    assert run._folder(asked, several) == tmp_path / "logs" / "node1"
-    assert run._folder(asked, alone) == tmp_path / "logs"
+    assert run._plan_folder(asked, several) == tmp_path / "logs" / "node1"
+    assert run._plan_folder(asked, alone) == tmp_path / "logs"
     assert not (tmp_path / "logs").exists()

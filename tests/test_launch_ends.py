@@ -131,7 +131,7 @@ def test_well(ends: Mapping[str, End]) -> None:
     end = ends["well"]
     assert (end.code, end.cause, end.document["first_failure"]) == (0, None, None)
     assert re.search(r"^mgpu: finished, exit 0, \d+ s$", end.said, re.MULTILINE)
-    assert "Probable" not in end.said and "Same again" not in end.said
+    assert "Probable" not in end.said and "Rerun" not in end.said
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_box(ends: Mapping[str, End]) -> None:
     words = " ".join(box.split())
     assert "First to fail rank 1 (host " in words and "ValueError: the loss is NaN at train.py:" in words
     assert "It began with KeyError: 'loss'" in words and "Evidence run.log:" in words
-    assert f"Log logs/run.log Same again mgpu launch {'--unverified allow'}" in words
+    assert f"Log logs/run.log Rerun mgpu launch {'--unverified allow'}" in words
     assert json.loads((end.folder / "logs" / "result.json").read_text()) == end.document
     assert (end.folder / "logs" / "result.json").stat().st_mode & 0o077 == 0
 
@@ -328,9 +328,9 @@ def test_an_end_that_cannot_be_told_says_so(
     watch: Any = SimpleNamespace(result=lambda: SimpleNamespace(gpus=None, after_s=None, gap=None, quiet_s=None))
     ended: Any = SimpleNamespace(seconds=1.0, timed_out=False)
     after = run_outcome.Aftermath()
-    hand_off._tell(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
+    hand_off._report_end(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
     said = capsys.readouterr().err
-    assert ("why it ended cannot be told" in said and "the training ended with 3" in said) is told
+    assert ("could not determine why the run ended" in said and "the training ended with 3" in said) is told
     assert bool(said) is told
 
 

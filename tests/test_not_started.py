@@ -67,7 +67,7 @@ def at_most(limit: int, number: int) -> Callable[[], None]:
 @pytest.mark.parametrize(("files", "words"), [(6, ()), (9, ("--detach",)), (12, ("--exec",))])
 def test_too_few_file_descriptors(here: Path, files: int, words: Sequence[str]) -> None:
     done = launched(here, *words, preexec_fn=at_most(resource.RLIMIT_NOFILE, files))
-    not_started(done, "not started: Too many open files", f"at most {files}", "ulimit -n")
+    not_started(done, "not started: Too many open files", f"limit of this process: {files}", "ulimit -n")
 
 
 def test_too_few_file_descriptors_for_the_launcher_alone(here: Path) -> None:
@@ -198,4 +198,4 @@ def test_a_failure_while_it_runs_is_not_told_as_a_refusal(
     with pytest.raises(errors.MgpuError) as told:
         hand_off.hand_off(Request(target=("train.py",)), command, here / "logs", Snapshot())
     assert told.value.exit_code == errors.LAUNCH_REFUSED
-    assert "mgpu failed while it watched the run, and has ended it: Too many open files" in told.value.message
+    assert "mgpu failed while watching the run, and stopped it: Too many open files" in told.value.message

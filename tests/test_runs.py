@@ -93,7 +93,7 @@ def test_a_run_survives_its_terminal(here: Path, mgpu: Run) -> None:
     assert left.stdout is not None and left.stdout.readline() == "début False\n"
     left.send_signal(signal.SIGINT)
     assert left.wait(20) == errors.INTERRUPTED
-    assert left.stderr is not None and f"{run} goes on." in left.stderr.read()
+    assert left.stderr is not None and f"{run} is still running." in left.stderr.read()
 
     os.kill(entry.pid, signal.SIGHUP)
     with (here / "seen").open("wb") as seen:
@@ -126,14 +126,14 @@ def test_two_ranks_are_ended(here: Path, mgpu: Run) -> None:
     assert re.search(r"running +\S.* +2 of 2 +lasts\.py 0", mgpu("launch", "--status").stdout)
     done = mgpu("launch", "--stop")
     assert (done.returncode, done.stdout) == (errors.READY, ""), done.stderr
-    assert f"ending {entry.id}" in done.stderr and "stopped by SIGTERM" in done.stderr
+    assert f"stopping {entry.id}" in done.stderr and "stopped by SIGTERM" in done.stderr
     assert not marked(here)
     after = registry.load(entries_of(here) / f"{entry.id}.json")
     assert (registry.state(after), after.exit_code) == ("ended", 143)
     again = mgpu("launch", "--stop", entry.id)
-    assert again.returncode == errors.READY and "is over: stopped by SIGTERM" in again.stderr
+    assert again.returncode == errors.READY and "has already ended: stopped by SIGTERM" in again.stderr
     none = mgpu("launch", "--stop")
-    assert none.returncode == errors.NOT_READY and "no run is going on here" in none.stderr
+    assert none.returncode == errors.NOT_READY and "no run is active" in none.stderr
     followed = mgpu("launch", "--attach")
     assert (followed.returncode, followed.stdout.count("début")) == (143, 2)
 
@@ -261,7 +261,7 @@ def entry(runs: Path, id_: str = "20261121-1012-3f2a", **changed: Any) -> Entry:
 )
 def test_what_a_run_does_now(runs: Path, changed: dict[str, Any], state: str, words: str) -> None:
     made = entry(runs, **changed)
-    assert registry.look(made) == (made, state)
+    assert registry.refresh(made) == (made, state)
     if words:
         assert registry.whereabouts(made) == words
         with pytest.raises(MgpuError, match=re.escape(words)) as error:
@@ -275,7 +275,7 @@ def test_the_last_word_counts(runs: Path) -> None:
     """A supervisor that ends between the two looks has said how."""
     running = entry(runs, pid=1 << 30)
     ended = entry(runs, pid=1 << 30, ended=durations.now(), exit_code=3)
-    assert registry.look(running) == (ended, "ended")
+    assert registry.refresh(running) == (ended, "ended")
 
 
 def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,7 +298,7 @@ def test_entries_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[s
     ]  # fmt: skip
     assert list_runs.run(Request(status=True), None, found, troubles) == errors.READY
     shown = capsys.readouterr().out
-    assert "another version of mgpu wrote it" in shown and "train.py --lr 1" in shown
+    assert "written by another version of mgpu" in shown and "train.py --lr 1" in shown
 
 
 def test_a_run_is_named(runs: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_run_is_named(runs: Path) -> None:
         with pytest.raises(MgpuError, match=words) as error:
             registry.find(name, found)
         assert error.value.exit_code == errors.USAGE
-    with pytest.raises(MgpuError, match="no run is known here"):
+    with pytest.raises(MgpuError, match="no runs found"):
         registry.find(None, [])
 
 
@@ -329,7 +329,7 @@ def test_old_entries_are_forgotten(runs: Path, tmp_path: Path) -> None:
     with run_entry.running(command, tmp_path / "a b\n", Request(config="x.yaml")) as kept:
         path = runs / f"{kept.entry.id}.json"
         assert path.name == "a-b-c0de.json"
-        assert registry.look(kept.entry)[1] == "running"
+        assert registry.refresh(kept.entry)[1] == "running"
         path.unlink()
         path.symlink_to(tmp_path / "victim")
         kept.ended(3, signalled=signal.SIGTERM)
@@ -353,7 +353,7 @@ def test_a_folder_that_a_later_run_has(runs: Path, capsys: pytest.CaptureFixture
     assert list_runs.run(Request(status=True), early.id, [early, late], []) == errors.NOT_READY
     told = capsys.readouterr()
     assert "of the later one" not in told.out
-    assert "a later run by now, logs-bbbb" in told.err and "a later run by now, logs-bbbb" in told.out
+    assert "a later run, logs-bbbb" in told.err and "a later run, logs-bbbb" in told.out
 
 
 def test_a_folder_that_a_run_still_writes_to(runs: Path, here: Path, mgpu: Run) -> None:
@@ -400,32 +400,32 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
     rank = subprocess.Popen(["sleep", "60"], env={"MGPU_RUN_ID": lost.run_id, "PATH": os.environ["PATH"]})
     try:
         assert list_runs.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
-        assert f"its processes still run ({rank.pid})" in " ".join(capsys.readouterr().out.split())
+        assert f"its processes are still running ({rank.pid})" in " ".join(capsys.readouterr().out.split())
         assert follow.attach(lost) == errors.UNKNOWN
-        assert f"its processes still run ({rank.pid})" in capsys.readouterr().err
+        assert f"its processes are still running ({rank.pid})" in capsys.readouterr().err
         assert stop.run(None, [lost]) == errors.READY
         assert rank.wait(10) == -signal.SIGTERM
     finally:
         rank.kill()
         rank.wait()
-    assert "was lost, nobody watched over it any more: 1 process of it ended now" in capsys.readouterr().err
-    assert registry.look(lost)[1] == "ended"
+    assert "was lost, its supervisor is no longer running: stopped 1 leftover process" in capsys.readouterr().err
+    assert registry.refresh(lost)[1] == "ended"
 
 
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (Request(attach=True, target=("train.py", "--lr", "1")), "takes the name of one run"),
-        (Request(attach=True, target=("--help",)), "takes the name of one run"),
-        (Request(stop=True, target=("",)), "takes the name of one run"),
+        (Request(attach=True, target=("train.py", "--lr", "1")), "accepts at most one run"),
+        (Request(attach=True, target=("--help",)), "accepts at most one run"),
+        (Request(stop=True, target=("",)), "accepts at most one run"),
         (Request(status=True, stop=True), "--status and --stop: choose one"),
-        (Request(attach=True, exec_=True), "leave out --exec"),
-        (Request(attach=True, detach=True), "leave out --detach"),
-        (Request(stop=True, timeout_s=3), "leave out --timeout"),
-        (Request(stop=True, json_result="x"), "leave out --json-result"),
-        (Request(status=True, node=0), "leave out --node-rank"),
-        (Request(status=True, triage=False), "leave out --no-triage"),
-        (Request(status=True, log_dir="x"), "leave out --log-dir"),
+        (Request(attach=True, exec_=True), "omit --exec"),
+        (Request(attach=True, detach=True), "omit --detach"),
+        (Request(stop=True, timeout_s=3), "omit --timeout"),
+        (Request(stop=True, json_result="x"), "omit --json-result"),
+        (Request(status=True, node=0), "omit --node-rank"),
+        (Request(status=True, triage=False), "omit --no-triage"),
+        (Request(status=True, log_dir="x"), "omit --log-dir"),
     ],
 )
 def test_what_does_not_go_together(request_: Request, words: str) -> None:
@@ -439,8 +439,8 @@ def test_wrong_use_on_the_command_line(here: Path, mgpu: Run) -> None:
         done = mgpu("launch", *arguments)
         assert (done.returncode, done.stdout) == (errors.USAGE, ""), arguments
     nothing = mgpu("launch", "--attach")
-    assert nothing.returncode == errors.USAGE and "no run is known here" in nothing.stderr
-    assert "No run is known here" in mgpu("launch", "--status").stdout
+    assert nothing.returncode == errors.USAGE and "no runs found" in nothing.stderr
+    assert "No runs found" in mgpu("launch", "--status").stdout
 
 
 # What a run has written
@@ -510,12 +510,12 @@ def test_last_line_of_a_progress_bar(tmp_path: Path) -> None:
         ({"exit_code": 143, "signalled": "SIGTERM"}, "stopped", " by SIGTERM after 1 min 5 s, exit 143"),
         ({"exit_code": 0, "signalled": "SIGTERM"}, "finished", " after 1 min 5 s, exit 0"),
         ({"exit_code": 124, "signalled": "SIGTERM", "timed_out": True}, "timed out", " after 1 min 5 s, exit 124"),
-        ({}, "FAILED", " after 1 min 5 s, how is not known"),
+        ({}, "FAILED", " after 1 min 5 s, exit code unknown"),
     ],
 )
 def test_how_a_run_ended(runs: Path, changed: dict[str, Any], word: str, rest: str) -> None:
     made = entry(runs, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:01:05Z", **changed)
-    assert list_runs.word(made, "ended")[0] == word
+    assert list_runs.state_word(made, "ended")[0] == word
     assert list_runs.ending(made) == rest
 
 

@@ -203,14 +203,14 @@ def test_no_job_script_is_made_with_a_secret_in_it(change: dict[str, Any]) -> No
 
     job = replace(JOB, **change)
     with pytest.raises(MgpuError, match="secret") as refused:
-        validate.hold(job)
+        validate.refuse_invalid(job)
     assert "hunter2" not in refused.value.message
     with pytest.raises(MgpuError, match="secret"):
         parts.refuse(engines.Plan(job, {}, ""))
 
 
 def test_a_job_without_secrets_is_made() -> None:
-    validate.hold(JOB)
+    validate.refuse_invalid(JOB)
     parts.refuse(engines.Plan(JOB, {}, ""))
 
 

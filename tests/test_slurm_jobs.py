@@ -133,7 +133,7 @@ def test_a_job_whose_time_is_almost_up_starts_again(cluster: Cluster, folder: Pa
     assert cluster.run("scontrol", "update", f"JobId={number}", "StartTime=now+2").returncode == 0
     found, output = cluster.ended(number, 60), cluster.output(number)
     assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), output
-    assert f"job {number} is queued again" in output
+    assert f"requeueing job {number}" in output
     for start in (0, 1):  # both are in the one file
         said = sorted(re.findall(rf"^(\d): (rank .*), start {start}$", output, re.MULTILINE))
         assert said == [

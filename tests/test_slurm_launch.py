@@ -32,7 +32,7 @@ from mgpu.report.screen import Screen
 from mgpu.scheduler import sbatch_errors
 from mgpu.scheduler.client import Answer
 from mgpu.slurm import in_allocation, job_outcome, prepare, record, report, run, salloc
-from mgpu.slurm.follow import Asked, Followed, follow
+from mgpu.slurm.follow import Followed, ReceivedSignals, follow
 from tests.conftest import environment
 from tests.slurm import Cluster
 
@@ -113,7 +113,7 @@ def test_a_job_is_followed_to_its_end(cluster: Cluster, tmp_path: Path, code: in
     ended_with, out, err = launched.end()
     assert ended_with == code
     # Slurm makes no folder: the job would fail, and nothing would tell why.
-    assert "made the folder" in err
+    assert "created " in err
     output = next(tmp_path.glob("new/sub/*.out")).read_bytes()
     assert said + out == output and output.startswith(b"half a line\n\xff\x00 bytes")
     document = json.loads((tmp_path / "logs" / "result.json").read_text())
@@ -149,7 +149,7 @@ def test_a_job_that_can_never_start_is_no_wait(cluster: Cluster, tmp_path: Path)
     launched = Launched(cluster, tmp_path, "--no-preflight", "--detach", "--time", "10:00:00", "job.sbatch")
     code, out, err = launched.end()  # nobody would be there to see it wait
     assert (code, out) == (errors.LAUNCH_REFUSED, b"")
-    assert "NOT STARTED" in err and "PartitionTimeLimit" in err and "it is cancelled" in err
+    assert "NOT STARTED" in err and "PartitionTimeLimit" in err and "cancelled it" in err
     assert cluster.job_of(number_of(err))["JobState"] == "CANCELLED"
 
 
@@ -162,11 +162,11 @@ def test_a_job_is_left_found_and_ended(cluster: Cluster, tmp_path: Path) -> None
     following.until(b"ready")
     following.process.send_signal(signal.SIGINT)
     code, _, err = following.end()
-    assert code == errors.INTERRUPTED and "goes on" in err
+    assert code == errors.INTERRUPTED and "is still running" in err
     code, out, _ = Launched(cluster, tmp_path, "--status", number).end()
     assert code == 0 and b"RUNNING" in out and b"node1" in out
     code, _, err = Launched(cluster, tmp_path, "--stop", number).end()
-    assert code == 0 and "is gone (CANCELLED)" in err
+    assert code == 0 and "has ended (CANCELLED)" in err
     code, out, err = Launched(cluster, tmp_path, "--attach", number).end()  # of one that is over: its end
     assert code == 143 and out.startswith(b"ready") and "CANCELLED" in err
 
@@ -219,7 +219,7 @@ def test_a_script_runs_in_the_allocation_that_is_there(cluster: Cluster, tmp_pat
     assert code == 0 and {b"on node1", b"on node2"} <= set(out.splitlines()), err
     small = ("salloc", "--nodes=1", "--immediate=30")
     code, _, err = Launched(cluster, tmp_path, "--no-preflight", script, before=small).end()
-    assert code == errors.LAUNCH_REFUSED and "wants 2 nodes" in err
+    assert code == errors.LAUNCH_REFUSED and "requests 2 nodes" in err
     assert cluster.quiet() == []
 
 
@@ -232,7 +232,7 @@ def test_ctrl_c_in_an_allocation_ends_the_step(cluster: Cluster, tmp_path: Path)
     launched.until(b"ready")
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGINT)
     code, _, err = launched.end()
-    assert code == 130 and "stopped by SIGINT" in err
+    assert code == 130 and "Interrupted after" in err
     assert cluster.quiet() == []
 
 
@@ -249,7 +249,7 @@ def test_what_slurm_would_refuse_is_explained(cluster: Cluster, tmp_path: Path) 
     code, out, err = Launched(
         cluster, tmp_path, "--no-preflight", "--dry-run", job(tmp_path, "srun true", head=head)
     ).end()
-    assert code == 0 and out == (tmp_path / "job.sbatch").read_bytes() and "would be made" in err
+    assert code == 0 and out == (tmp_path / "job.sbatch").read_bytes() and "would create" in err
     assert not (tmp_path / "new").exists()
     assert cluster.run("squeue", "-h", "-t", "all", "-o", "%i").stdout == jobs  # nothing was submitted
 
@@ -303,7 +303,7 @@ def says(folder: Path, state: str, reason: str = "None", restarts: int = 0, code
 
 
 def followed(said: list[str], **options: bool) -> Followed:
-    with Asked() as signals:
+    with ReceivedSignals() as signals:
         return follow(12, signals, say=lambda text, style: said.append(text), **options)
 
 
@@ -316,7 +316,7 @@ def test_a_job_that_is_queued_again_goes_on(
     said: list[str] = []
     end = followed(said)
     assert end.state == "COMPLETED" and job_outcome.exit_status(end, job_outcome.Found()) == 0
-    assert any("put back into the queue (restart 1)" in line for line in said)
+    assert any("requeued (restart 1)" in line for line in said)
     assert capfdbinary.readouterr().out == b"from the checkpoint\n"
 
 
@@ -362,10 +362,10 @@ def test_a_job_that_slurm_has_forgotten_is_asked_of_the_accounting(
 
 def test_a_controller_that_does_not_answer_has_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
-    monkeypatch.setattr(record, "asking", lambda job: types.SimpleNamespace(wait=lambda: silent))
-    monkeypatch.setattr(record, "accounted", lambda job: None)
-    with pytest.raises(MgpuError, match="cannot be asked about job 7") as refused:
-        record.of(7)
+    monkeypatch.setattr(record, "query", lambda job: types.SimpleNamespace(wait=lambda: silent))
+    monkeypatch.setattr(record, "read_accounting", lambda job: None)
+    with pytest.raises(MgpuError, match="cannot query Slurm about job 7") as refused:
+        record.read_record(7)
     assert refused.value.exit_code == errors.UNKNOWN
 
 
@@ -389,7 +389,7 @@ def test_no_step_is_ended_that_may_be_somebody_elses(monkeypatch: pytest.MonkeyP
 
 def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saying(tmp_path, [says(tmp_path, "RUNNING")], monkeypatch)
-    signals = Asked()
+    signals = ReceivedSignals()
     signals.came = [signal.SIGINT, signal.SIGINT]
     end = follow(12, signals, say=lambda text, style: None)
     assert end.left and job_outcome.exit_status(end, job_outcome.Found()) == 130
@@ -400,12 +400,12 @@ def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_record_of_the_accounting_of_any_release() -> None:
-    new = record.of_sacct(12, "CANCELLED by 0|0:15|n[1-2]|2026-11-22T01:56:24|None|a|1-02:00:03|1|gpu\n")
+    new = record.parse_sacct(12, "CANCELLED by 0|0:15|n[1-2]|2026-11-22T01:56:24|None|a|1-02:00:03|1|gpu\n")
     assert new is not None and (new.state, new.signal, new.restarts) == ("CANCELLED", 15, 1)
     assert new.ran_s == 26 * 3600 + 3
-    old = record.of_sacct(12, "TIMEOUT|0:0|n1|Unknown|None|a|00:01:00\n", record._SACCT_OLD)
+    old = record.parse_sacct(12, "TIMEOUT|0:0|n1|Unknown|None|a|00:01:00\n", record._SACCT_OLD)
     assert old is not None and (old.state, old.start, old.ran_s) == ("TIMEOUT", "", 60)
-    assert record.of_sacct(12, "\n") is None
+    assert record.parse_sacct(12, "\n") is None
 
 
 def test_a_file_with_patterns_that_scontrol_leaves() -> None:
@@ -436,7 +436,7 @@ def test_the_first_failure_of_several_nodes(tmp_path: Path) -> None:
         (tmp_path / "slurm-12.out").write_text(text + "srun: error: n8: task 1: Killed\n")
         asked = record.Record(12, "FAILED", exit_code=137, nodes="n[7-8]")
         one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
-        found = job_outcome.found(one)
+        found = job_outcome.read_outcome(one)
         assert found.first is not None
         node = "n7" if first is _TABLE else "n8"
         assert (found.first.rank, found.first.host, found.first.exit_code) == (3, node, 9)
@@ -452,7 +452,7 @@ def test_the_store_that_went_with_the_first_launcher_is_no_cause(code: int, caus
     (tmp_path / "slurm-12.out").write_text(f"{table}{lost}remote server shutdown or crash?\n")
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]")
     one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
-    run_ = job_outcome.run_of(one, job_outcome.found(one), code, None)
+    run_ = job_outcome.run_of(one, job_outcome.read_outcome(one), code, None)
     first = root_cause.of(read.logs([tmp_path / "slurm-12.out"]), run_).first
     assert first is not None and first.id == cause
 
@@ -464,7 +464,7 @@ def test_the_nodes_that_the_preflight_left_count_the_tasks(tmp_path: Path) -> No
     (folder / "hostfile").write_text("n7\nn9\n")
     (tmp_path / "slurm-12.out").write_text("".join(f"1: {line}\n" for line in _TABLE.splitlines()))
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-9]")
-    found = job_outcome.found(Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out")))
+    found = job_outcome.read_outcome(Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out")))
     assert found.first is not None and found.first.host == "n9"
 
 
@@ -473,7 +473,7 @@ def test_files_of_single_nodes_tell_the_node(tmp_path: Path) -> None:
     (tmp_path / "train-12-n1.log").write_text(_TABLE)
     (tmp_path / "train-112-n0.log").write_text(_TABLE.replace(": 9 (", ": 5 ("))  # another job's
     asked = record.Record(12, "FAILED", exit_code=1, nodes="gpu[01-02]")
-    found = job_outcome.found(Followed(12, asked, 1.0, output=str(tmp_path / "train-12.out")))
+    found = job_outcome.read_outcome(Followed(12, asked, 1.0, output=str(tmp_path / "train-12.out")))
     assert found.first is not None and (found.first.host, found.first.exit_code) == ("gpu02", 9)
     assert job_outcome.node_in(tmp_path / "x-gpu01.log", tmp_path, ("gpu01", "gpu011")) == "gpu01"
 
@@ -515,7 +515,7 @@ def test_reasons_in_words() -> None:
         assert wait.words and not wait.never and not wait.held
     assert "n[3,7]" in sbatch_errors.waiting("ReqNodeNotAvail,_UnavailableNodes:n[3,7]").words
     assert sbatch_errors.waiting("launch_failed_requeued_held").held
-    assert record.gone(Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
+    assert record.is_dropped(Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
 
 
 def test_a_file_that_is_begun_anew_is_read_anew(tmp_path: Path) -> None:
@@ -538,10 +538,10 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]", script=str(tmp_path / "runs" / "job.sbatch"))
     end = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
     run = job_outcome.run_of(end, job_outcome.Found(), 1, None)
-    document = report._document(end, job_outcome.found(end), run, None, triage=True, config=None)
+    document = report._document(end, job_outcome.read_outcome(end), run, None, triage=True, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
-    assert "no training was started: 1 good node, 2 needed. n8: no GPU" in " ".join(said.split())
+    assert "training not started: 1 healthy node, 2 needed. n8: no GPU" in " ".join(said.split())
     found_by_preflight = document["slurm"]["preflight"]
     assert found_by_preflight is not None and found_by_preflight["chosen"] == []
 
@@ -580,7 +580,7 @@ def test_where_stderr_is_full_nothing_goes_to_stdout(
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stderr", full)
         for _ in range(2):
-            report.plan([("Job", "x")], Screen.of(sys.stderr))
+            report.show_plan([("Job", "x")], Screen.of(sys.stderr))
         assert sys.stderr is not full
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), full.fileno())  # what is buffered can be let go
@@ -594,9 +594,9 @@ def test_in_an_allocation_it_is_told_that_the_preflight_let_nothing_start(
              "bad": [{"node": "n8", "reason": "no GPU"}]}  # fmt: skip
     for chosen, told in ((["n7"], False), ([], True)):
         (tmp_path / "preflight.json").write_text(json.dumps(found | {"chosen": chosen}))
-        in_allocation._tell_preflight(tmp_path)
+        in_allocation._show_preflight(tmp_path)
         said = " ".join(capsys.readouterr().err.split())
-        assert ("1 good node, 2 needed. n8: no GPU. salloc --exclude=n8" in said) == told == bool(said)
+        assert ("1 healthy node, 2 needed. n8: no GPU. salloc --exclude=n8" in said) == told == bool(said)
 
 
 @pytest.mark.parametrize(("granted", "fits"), [("4(x2)", True), ("8,2(x3)", False), ("", True)])
@@ -609,7 +609,7 @@ def test_more_cpus_than_the_allocation_has_are_refused(granted: str, fits: bool,
     if fits:
         in_allocation._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
     else:
-        with pytest.raises(errors.MgpuError, match=r"wants 4 CPUs a node.* has 2:  salloc --cpus-per-task=4"):
+        with pytest.raises(errors.MgpuError, match=r"requests 4 CPUs per node.* has 2:  salloc --cpus-per-task=4"):
             in_allocation._refuse_too_many_cpus(one, here, {"SLURM_JOB_CPUS_PER_NODE": granted})
 
 
@@ -617,7 +617,7 @@ def test_a_script_of_nearly_this_name_is_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     job(tmp_path, "srun true", name="train.sbatch")
     with pytest.raises(errors.MgpuError, match=r"Did you mean train\.sbatch"):
-        prepare.prepared(Request(slurm=True), ["trian.sbatch"], tmp_path)
+        prepare.prepare_script(Request(slurm=True), ["trian.sbatch"], tmp_path)
 
 
 @pytest.mark.parametrize("line", ["#SBATCH --array=0-3", "#SBATCH -W"])
@@ -641,13 +641,13 @@ def test_no_preflight_switches_off_the_block_that_is_there(tmp_path: Path, monke
             ]
         )
     )
-    kept = prepare.prepared(Request(slurm=True), ["j.sbatch"], tmp_path)
+    kept = prepare.prepare_script(Request(slurm=True), ["j.sbatch"], tmp_path)
     assert (kept.preflight, kept.changed) == ("in the script", False)
-    off = prepare.prepared(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
-    assert off.changed and "\nMGPU_PREFLIGHT=0" in off.text and "left out" in off.preflight
+    off = prepare.prepare_script(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
+    assert off.changed and "\nMGPU_PREFLIGHT=0" in off.text and "omitted" in off.preflight
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2\nmgpu smoke-test --slurm\nsrun t\n")
-    own = prepare.prepared(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
-    assert not own.changed and "does not reach them" in own.preflight
+    own = prepare.prepare_script(Request(slurm=True, preflight=False), ["j.sbatch"], tmp_path)
+    assert not own.changed and "cannot remove" in own.preflight
 
 
 _CONFIG = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\n"
@@ -669,7 +669,7 @@ def test_a_config_for_ranks_on_the_cpu_asks_for_no_gpu(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "accelerate.yaml").write_text("\n".join([*remarks, for_engine("slurm"), _CONFIG]))
     (tmp_path / "train.py").write_text("from accelerate import Accelerator\n")
-    made = prepare.prepared(Request(slurm=True, nodes=2, gpus_per_node=asked), ["train.py"], tmp_path)
+    made = prepare.prepare_script(Request(slurm=True, nodes=2, gpus_per_node=asked), ["train.py"], tmp_path)
     assert "mgpu launch --slurm job.sbatch" in made.text and "THIS_FILE" not in made.text
     assert (f"--gpus-per-node={gpus}" in made.text) is (gpus > 0)
     assert ("ACCELERATE_USE_CPU=true" in made.text) is (gpus == 0)
@@ -699,7 +699,7 @@ def test_a_larger_allocation_needs_the_preflight(
         salloc.Allocation("12", 3, None, False),
     )
     if refused:
-        with pytest.raises(errors.MgpuError, match=r"2 nodes are to train, .* has 3, .*--nodes 3"):
+        with pytest.raises(errors.MgpuError, match=r"2 nodes requested, .* has 3, .*--nodes 3"):
             in_allocation._refuse_too_few_nodes(request, one, here)
     else:
         in_allocation._refuse_too_few_nodes(request, one, here)
@@ -719,14 +719,14 @@ def test_the_preflight_says_that_it_does_not_examine_an_image(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     job(tmp_path, launch, head="--nodes=2", name="j.sbatch")
-    text = prepare.prepared(Request(slurm=True), ["j.sbatch"], tmp_path).text
+    text = prepare.prepare_script(Request(slurm=True), ["j.sbatch"], tmp_path).text
     assert "smoke-test --slurm" in text
-    assert ("examined outside of the container" in text) is told
+    assert ("checking outside the container" in text) is told
 
 
 def test_spare_nodes_need_the_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MGPU_PREFLIGHT", "0")
-    with pytest.raises(errors.MgpuError, match="MGPU_PREFLIGHT=0 looks for none"):
+    with pytest.raises(errors.MgpuError, match="MGPU_PREFLIGHT=0 does not detect"):
         run.check(Request(slurm=True, spare=1, target=("a.sbatch",)))
 
 
@@ -788,8 +788,8 @@ def test_no_block_in_another_language(shebang: str, tmp_path: Path) -> None:
         (Request(target=("a.sbatch",), time="1 2"), "--time"),
         (Request(target=("a.sbatch",), partition="--wrap=x"), "--partition"),
         (Request(target=("a.sbatch",), print_command=True), "--dry-run"),
-        (Request(attach=True), "number of a job"),
-        (Request(attach=True, target=("x1",)), "number of a job"),
+        (Request(attach=True), "needs a job number"),
+        (Request(attach=True, target=("x1",)), "needs a job number"),
     ],
 )
 def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> None:

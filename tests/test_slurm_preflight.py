@@ -298,14 +298,14 @@ def test_a_step_that_is_cancelled_or_refused_blames_no_node(line: str) -> None:
     for said in (line, "srun: Job step aborted: Waiting up to 4 seconds for job step to finish."):
         workers._take("err", said)
     workers._take("err", "srun: error: n[1-3]: tasks 0-2: Terminated")
-    with pytest.raises(MgpuError, match=r"no fault of its nodes: .*(CANCELLED|Unable to create step)") as raised:
+    with pytest.raises(MgpuError, match=r"not because of its nodes: .*(CANCELLED|Unable to create step)") as raised:
         workers._take("over", "1")
     assert raised.value.exit_code == UNKNOWN and workers.lost == {}
 
 
 def test_srun_that_cannot_be_started(tmp_path: Path) -> None:
     with (
-        pytest.raises(MgpuError, match="srun cannot be started"),
+        pytest.raises(MgpuError, match="cannot start srun"),
         fleet_workers.Workers(Allocation("7", ("n1",)), {"PATH": str(tmp_path)}),
     ):
         raise AssertionError("unreachable")
@@ -387,7 +387,7 @@ def test_a_step_that_takes_no_command_is_not_waited_for(tmp_path: Path, monkeypa
     environ = environment(tmp_path / "home", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     with (
         fleet_workers.Workers(Allocation("7", ("n1",)), environ) as workers,
-        pytest.raises(MgpuError, match="srun has taken no command") as raised,
+        pytest.raises(MgpuError, match="srun accepted no input") as raised,
     ):
         workers.ask({"do": "walk", "endpoints": os.urandom(1 << 18).hex()}, 30)
     assert raised.value.exit_code == UNKNOWN
@@ -440,22 +440,22 @@ def test_more_nodes_are_needed_than_there_are(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(CONFIG)
     request = Request(config=str(tmp_path / "a.yaml"), slurm=True)
     job = Allocation("7", ("n1", "n2", "n3"))
-    found = jobs.wanted(request, job, {}, tmp_path)
+    found = jobs.read_wanted(request, job, {}, tmp_path)
     assert (found.need, found.ranks_per_node, found.cpu) == (2, 1, True)
-    with pytest.raises(MgpuError, match="--need 4: job 7 has 3 nodes"):
-        jobs.wanted(replace(request, need=4), job, {}, tmp_path)
+    with pytest.raises(MgpuError, match="--need 4: job 7 has only 3 nodes"):
+        jobs.read_wanted(replace(request, need=4), job, {}, tmp_path)
     (tmp_path / "a.yaml").write_text(CONFIG.replace("num_processes: 2", "num_processes: 3"))
-    with pytest.raises(MgpuError, match="3 processes on 2 machines"):
-        jobs.wanted(request, job, {}, tmp_path)
+    with pytest.raises(MgpuError, match="3 processes cannot be divided equally among 2 machines"):
+        jobs.read_wanted(request, job, {}, tmp_path)
 
 
 def test_without_a_config_the_grant_says_how_many_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = Allocation("7", ("n1", "n2"), tasks_per_node=3)
     (scratch := tmp_path / "scratch").mkdir()
-    gpus = jobs.wanted(Request(slurm=True), job, {"SLURM_GPUS_ON_NODE": "8"}, scratch)
+    gpus = jobs.read_wanted(Request(slurm=True), job, {"SLURM_GPUS_ON_NODE": "8"}, scratch)
     assert (gpus.ranks_per_node, gpus.need, gpus.cpu) == (8, 2, False)
-    bare = jobs.wanted(Request(slurm=True), job, {}, scratch)
+    bare = jobs.read_wanted(Request(slurm=True), job, {}, scratch)
     assert (bare.ranks_per_node, bare.cpu) == (3, True)
 
 
@@ -473,12 +473,12 @@ def test_a_derived_config_is_the_job_s_own_but_for_the_nodes(tmp_path: Path) -> 
     path = tmp_path / "a.yaml"
     path.write_text(CONFIG.replace("num_processes: 2", "num_processes: 16") + "fsdp_config: {fsdp_version: 2}\n")
     config = facts(path, ask_loader=False)
-    pair = json.loads(stages.derived(config, 8, ("n3", "n4"), 12007))
+    pair = json.loads(stages.derive_config(config, 8, ("n3", "n4"), 12007))
     assert pair["fsdp_config"] == {"fsdp_version": 2} and pair["mixed_precision"] == "no"
     assert {key: pair[key] for key in ("num_machines", "num_processes", "main_process_ip", "main_process_port")} == {
         "num_machines": 2, "num_processes": 16, "main_process_ip": "n3", "main_process_port": 12007,
     }  # fmt: skip
-    alone = json.loads(stages.derived(config, 1, ("n3",), 12007))
+    alone = json.loads(stages.derive_config(config, 1, ("n3",), 12007))
     assert (alone["num_machines"], alone["num_processes"], alone["distributed_type"]) == (1, 1, "NO")
     assert "main_process_ip" not in alone
 
@@ -586,7 +586,7 @@ def test_what_the_job_script_sources(tmp_path: Path, shell: str) -> None:
     text = artifacts.nodes_sh(("n1", "n3"), job, tmp_path / "a folder/hostfile", 2, {"SLURM_GPUS": "24"})
     shown = sourced(tmp_path, text, shell)
     assert shown == ["n[1,3]", "n[1,3]", "2", "2", "4", f"{tmp_path}/a folder/hostfile", "2(x2)", "16"]
-    assert "left out: n2" in text
+    assert "excluded: n2" in text
     typed = artifacts.nodes_sh(("n1", "n3"), job, tmp_path / "hostfile", 2, {"SLURM_GPUS": "a100:24"})
     assert sourced(tmp_path, typed, shell)[-1] == "a100:16"
     nothing = artifacts.nodes_sh(job, job, tmp_path / "hostfile", 1, {})
@@ -617,7 +617,7 @@ def judged(tmp_path: Path, good: Sequence[str], bad: Mapping[str, str], need: in
 )
 def test_the_files_and_the_screen(tmp_path: Path, good: Sequence[str], bad: Mapping[str, str], need: int) -> None:
     result = judged(tmp_path, good, bad, need)
-    told = bad_nodes.whole(result)
+    told = bad_nodes.make_document(result)
     Draft202012Validator(json_schema.preflight()).validate(told)
     (tmp_path / "nodes.sh").write_text("of an earlier run")
     artifacts.write(tmp_path, told, of_job=result.of_job, tasks_per_node=1, environ={})
@@ -642,8 +642,8 @@ def test_what_all_nodes_have_in_common_is_no_reason_to_exclude_them(tmp_path: Pa
     screen = report_screen.Screen(80, False, False, io.StringIO())
     screen.show(lines(same, screen))
     text = " ".join(screen.stream.getvalue().split())  # type: ignore[attr-defined]
-    assert same.exclude == "" and "--exclude" not in text and "all nodes have this in common" in text
-    assert bad_nodes.whole(same)["exclude"] is None
+    assert same.exclude == "" and "--exclude" not in text and "all nodes have this problem" in text
+    assert bad_nodes.make_document(same)["exclude"] is None
     assert judged(tmp_path, (), {**dict.fromkeys(nodes, "x"), "n3": "y"}, 2).exclude == "--exclude=n[1-3]"
     with_each_other = [stages.Bad(node, "pairs", "", "x") for node in nodes]
     assert replace(same, bad=tuple(with_each_other)).exclude == "--exclude=n[1-3]"
@@ -750,7 +750,7 @@ def test_where_always_another_node_is_named_nobody_is_called_good(tmp_path: Path
 
     found, workers, ended = staged(tmp_path, "abcdefgh", 3, how)
     assert [bad.node for bad in found.bad] == ["a", "b", "c"] and len(found.good) == 5
-    assert found.trouble.startswith("3 tries of all together have failed") and ended["together"] == "fail"
+    assert found.trouble.startswith("3 attempts with all nodes failed") and ended["together"] == "fail"
     assert len([asked for asked in workers.asked if len(asked[0]) == 3]) == 3
 
 
@@ -787,7 +787,8 @@ def test_a_report_that_nobody_can_take_does_not_stop_the_job(stdout: str, stderr
     if stderr == "kept":
         why = "No space left on device" if stdout == "full" else "Broken pipe"
         said = (tmp_path / "words").read_text()
-        assert said == f"mgpu: the report is lost: {why}; out/preflight.json has it\nmgpu: the job goes on\n"
+        reported = f"mgpu: cannot write the report: {why}. It is also in out/preflight.json\n"
+        assert said == f"{reported}mgpu: the job goes on\n"
 
 
 def test_a_bad_node_is_named_once_and_for_what_is_its_own() -> None:
@@ -822,7 +823,7 @@ def test_two_clocks_that_do_not_agree_fail_the_pre_flight_and_no_node() -> None:
     fleet = Fleet(("n1", "n2"), clock_offsets_s={"n1": -300.0, "n2": 300.0}, roles={"no GPU": ("n1", "n2")})
     outcomes = engine.run(engine.load(only=("fleet",)), Snapshot(fleet=fleet))
     assert bad_nodes.bad_nodes(outcomes, fleet, {}, fleet.nodes) == []
-    (of_nobody,) = [outcome.problem for outcome in outcomes if bad_nodes.of_nobody(outcome)]
+    (of_nobody,) = [outcome.problem for outcome in outcomes if bad_nodes.is_job_wide(outcome)]
     assert of_nobody and of_nobody.title == "clock of n1 10 min behind n2"
 
 
@@ -842,4 +843,4 @@ def test_a_job_in_a_container_is_told_what_is_not_examined() -> None:
     (said,) = [
         line for line in preflight_block.of_job(replace(job, container=Container("pyxis", "a"))) if "container" in line
     ]
-    assert shlex.split(said)[0] == "echo" and "not the software in its image" in said and said.endswith(">&2")
+    assert shlex.split(said)[0] == "echo" and "software in its image is not checked" in said and said.endswith(">&2")

@@ -135,7 +135,7 @@ def test_stdout_on_a_full_disk(here: Path) -> None:
         done = start(*LAUNCH, "behaves.py", "streams", folder=here, stdout=full)
         _, said = done.communicate(timeout=60)
     assert done.returncode == 0, said
-    assert "not all that was printed could be written to stdout: No space left on device. See runs/" in said
+    assert "some output could not be written to stdout: No space left on device. See runs/" in said
 
 
 def test_width_is_that_of_the_terminal_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from mgpu import errors
 from mgpu.check import Fix
 from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
+from mgpu.launch import report as launch_report
 from mgpu.readers.log import prefilter, read, tracebacks
 from mgpu.readers.log.line import taken_apart
 from mgpu.report import failure
@@ -570,6 +571,25 @@ def test_a_run_that_was_stopped(write: Write) -> None:
     )
     before = read.logs([write(traceback("ValueError: x", 1) + traceback("KeyboardInterrupt", 0))])
     assert chosen(before, held)[0] == "log_exception"
+
+
+def test_an_interrupted_run_takes_one_line() -> None:
+    stop, early = {"id": "run_stopped"}, {"id": "run_rank_left_early", "role": "secondary"}
+    document: Any = {
+        "duration_s": 12.0, "exit_code": 130, "signalled": "SIGINT", "timed_out": False, "triage": True, "logs": "logs",
+        "first_failure": None, "probable_cause": stop, "secondary": [], "left_over": 0,
+    }  # fmt: skip
+    screen = report_screen.Screen.of()
+    assert [["".join(text for text, _ in line)] for line in launch_report.lines(document, screen)] == [
+        ["Interrupted after 12 s (exit 130)."]
+    ]
+    changes: Any = (
+        {"secondary": [early]}, {"probable_cause": {"id": "run_rank_silent"}}, {"exit_code": 3},
+        {"signalled": "SIGTERM"}, {"timed_out": True}, {"first_failure": {"rank": 1}},
+    )  # fmt: skip
+    for change in changes:
+        changed: Any = {**document, **change}
+        assert not launch_report._is_interruption(changed), change
 
 
 def test_what_is_not_known_is_said() -> None:

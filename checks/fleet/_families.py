@@ -21,7 +21,7 @@ ON_NODES = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _SHOWN = 28  # characters of a value in a title, which must fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes
-_NOT_LOOKED_AT = "not looked at"  # the value of a fact that was not queried on this node
+_NOT_CHECKED = "not checked"  # the value of a fact that was not queried on this node
 
 # Family -> the facts that cause it (leading), and the facts that follow from them. A fact that follows from several
 # families belongs to the first one found.
@@ -153,7 +153,7 @@ def families(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
 
 def _family(one: Difference) -> str:
     """Return the first family that the fact causes."""
-    if _NOT_LOOKED_AT in (one.value, one.usual):
+    if _NOT_CHECKED in (one.value, one.usual):
         return "rest"
     return next(family for family, leads in _LEADS.items() if leads.fullmatch(one.key))
 

@@ -1,1 +1,1 @@
-"""Many machines: each examined, all compared, the bad ones named."""
+"""Check and compare many machines, and name the bad ones."""

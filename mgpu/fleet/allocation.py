@@ -1,4 +1,4 @@
-"""Which Slurm job is this, and what is to be trained on its nodes?"""
+"""Read the Slurm job from the environment, and what will be trained on its nodes."""
 
 from __future__ import annotations
 
@@ -17,75 +17,78 @@ from mgpu.snapshot import Config
 from mgpu.text import counted
 
 _COUNT = re.compile(r"\d+")
-# "2", "a100:2" of --gpus-per-task; of --tres-per-task what is behind "gres/gpu" ("=2", "=a100:2", older: ":2").
+# "2" or "a100:2" from --gpus-per-task; from --tres-per-task the part after "gres/gpu" ("=2", "=a100:2", older: ":2").
 _OF_A_TASK = re.compile(r"(?P<type>[^:,]+:)?(?P<number>\d+)")
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """The job whose nodes are asked."""
+    """The job whose nodes are checked."""
 
     job: str
     nodes: tuple[str, ...]
     tasks_per_node: int = 1
     cpus_per_task: int | None = None
     in_step: bool = False
-    gpus: str | None = None  # of a node, "4" or "a100:4", where the job has them for its tasks
+    gpus: str | None = None  # per node, "4" or "a100:4", if the job requested GPUs per task
 
     @property
     def cpus_per_node(self) -> int | None:
-        """What a launcher on a node would have, or all its ranks where Slurm starts them."""
+        """CPUs for a launcher on a node, or for all its ranks if Slurm starts them."""
         if self.cpus_per_task is None and self.tasks_per_node == 1:
             return None
         return (self.cpus_per_task or 1) * self.tasks_per_node
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation:
-    """The job this process is in, from what Slurm says in the environment. Raises MgpuError (2)."""
+    """Return the job of this process from Slurm's variables. Raises MgpuError (2)."""
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
     if not job:
         raise MgpuError(
-            "--slurm examines the nodes of a Slurm job, and this is none.\n"
-            "  mgpu launch --slurm job.sbatch     examines the nodes, then starts the job\n"
-            "  salloc --nodes 2 ...               a shell in which it works, too",
+            "--slurm checks the nodes of a Slurm job, but this is not inside a job.\n"
+            "  mgpu launch --slurm job.sbatch     submits a job that checks its nodes first\n"
+            "  salloc --nodes 2 ...               opens a shell in which this command works",
             errors.USAGE,
         )
     several = _number(environ.get("SLURM_STEP_NUM_NODES")) or 0
     in_step = environ.get("SLURM_STEP_ID") is not None or environ.get("SLURM_STEP_NODELIST") is not None
     if in_step and (_number(environ.get("SLURM_PROCID")) or 0) > 0:
         raise MgpuError(
-            f"task {environ['SLURM_PROCID']} of a step: the pre-flight starts its own worker on every node.\n"
-            "Start it once: in the job script without srun, or in a step of one task",
+            f"this is task {environ['SLURM_PROCID']} of a step, but the pre-flight starts its own workers.\n"
+            "Run it once: in the job script without srun, or in a step with one task",
             errors.USAGE,
         )
     names = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
-    if in_step and several > 1:  # a step of one node is a shell in the job
+    if in_step and several > 1:  # a step on one node is a shell in the job
         names = environ.get("SLURM_STEP_NODELIST") or names
     try:
         nodes = hostlist.expand(names)
     except ValueError as error:
         raise MgpuError(f"SLURM_JOB_NODELIST={names}: {error}", errors.USAGE) from None
     if not nodes:
-        raise MgpuError(f"job {job} names no nodes (SLURM_JOB_NODELIST is empty)", errors.USAGE)
+        raise MgpuError(f"job {job} has no nodes (SLURM_JOB_NODELIST is empty)", errors.USAGE)
     if shutil.which("srun", path=environ.get("PATH")) is None:
-        raise MgpuError("srun is not on PATH: the pre-flight starts its workers with it", errors.NOT_FOUND)
+        raise MgpuError("srun is not on PATH, and the pre-flight needs it to start its workers", errors.NOT_FOUND)
     per_node = _number(environ.get("SLURM_NTASKS_PER_NODE")) or _number(environ.get("SLURM_TASKS_PER_NODE")) or 1
     cpus = _number(environ.get("SLURM_CPUS_PER_TASK"))
     return Allocation(job, nodes, per_node, cpus, in_step, _gpus_of_tasks(environ, per_node))
 
 
 def _gpus_of_tasks(environ: Mapping[str, str], tasks_per_node: int) -> str | None:
-    """Of a job with --gpus-per-task a step of one task a node has one task's GPUs, unless it asks for all of them."""
+    """Return the GPUs per node of a job with --gpus-per-task.
+
+    A step with one task per node has only one task's GPUs unless it requests all of them.
+    """
     tres = re.search(r"gres/gpu[:=]([^,]+)", environ.get("SLURM_TRES_PER_TASK", ""))
-    said = environ.get("SLURM_GPUS_PER_TASK") or (tres[1] if tres else "")
-    found = _OF_A_TASK.fullmatch(said.replace("=", ":"))
+    value = environ.get("SLURM_GPUS_PER_TASK") or (tres[1] if tres else "")
+    found = _OF_A_TASK.fullmatch(value.replace("=", ":"))
     if found is None:
         return None
     return f"{found['type'] or ''}{int(found['number']) * tasks_per_node}"
 
 
 def _number(text: str | None) -> int | None:
-    """The first number of "4", "4(x2)", "4(x2),2"."""
+    """Return the first number in "4", "4(x2)" or "4(x2),2"."""
     found = _COUNT.match(text or "")
     return int(found[0]) if found else None
 
@@ -96,7 +99,7 @@ _TRUE = ("y", "yes", "t", "true", "on", "1")  # accelerate's str_to_bool
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be trained on the nodes."""
+    """What will be trained on the nodes."""
 
     config: Config
     cpu: bool
@@ -106,14 +109,14 @@ class Wanted:
 
     @property
     def what(self) -> str:
-        """In words."""
+        """The config and its ranks per node, as text."""
         one = "rank" if self.cpu else "GPU"
         cpu = " on the CPU" if self.cpu else ""
-        return f"{self.name}, {counted(self.ranks_per_node, one)} a node{cpu}"
+        return f"{self.name}, {counted(self.ranks_per_node, one)} per node{cpu}"
 
 
-def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
-    """The config, how many of its ranks belong to a node, and how many nodes are needed. Raises MgpuError (2)."""
+def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
+    """Return the config, its ranks per node, and the number of nodes needed. Raises MgpuError (2)."""
     nodes = len(job.nodes)
     if request.cpu is None and not request.config and not Path(subjects.named(request)).exists():
         gpus = _number(environ.get("SLURM_GPUS_ON_NODE"))
@@ -135,10 +138,10 @@ def wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratc
         ranks, rest = divmod(world, machines)
         if rest or not ranks:
             raise MgpuError(
-                f"{subject.name}: {world} processes on {machines} machines: not the same number on each", errors.USAGE
+                f"{subject.name}: {world} processes cannot be divided equally among {machines} machines", errors.USAGE
             )
     if need > nodes:
-        raise MgpuError(f"--need {need}: job {job.job} has {counted(nodes, 'node')}", errors.USAGE)
-    # A config for a job's CPU ranks says so in a comment, and its job in the environment.
+        raise MgpuError(f"--need {need}: job {job.job} has only {counted(nodes, 'node')}", errors.USAGE)
+    # CPU ranks of a job are marked by a comment in the config, and by a variable in the job.
     on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
     return Wanted(subject.config, on_cpu, ranks, need, subject.name)

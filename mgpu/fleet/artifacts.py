@@ -1,6 +1,6 @@
-"""What does a pre-flight leave in its folder: for the job script, for people, and for programs?
+"""Write the files of a pre-flight for the job script, for people and for programs.
 
-nodes.sh and hostfile (what the rest of the job script runs on), passing_nodes.txt, failing_nodes.txt (NAME <tab>
+nodes.sh and hostfile (the nodes for the rest of the job script), passing_nodes.txt, failing_nodes.txt (NAME <tab>
 REASON), preflight.json, machines/NODE.json (each node as `mgpu doctor --save` would write it).
 """
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 NODES_SH, HOSTFILE, DOCUMENT = "nodes.sh", "hostfile", "preflight.json"
 PASSING, FAILING, MACHINES = "passing_nodes.txt", "failing_nodes.txt", "machines"
 TESTS = ("alone", "pairs", "together")  # folders with the logs of the stages
-_LARGEST = 16 << 20  # bytes of a document; an entry of a node has about 1 KiB
+_LARGEST = 16 << 20  # bytes of a document; a node's entry has about 1 KiB
 _GPUS = re.compile(r"(?P<type>[^:,=]+:)?(?P<number>\d+)")
-_NOTHING = "# All nodes of the job are good and wanted: nothing changes.\n"
+_NOTHING = "# All nodes of the job are healthy and needed: nothing changes.\n"
 
 
 def nodes_sh(
     chosen: Sequence[str], of_job: Sequence[str], hostfile: Path, tasks_per_node: int, environ: Mapping[str, str]
 ) -> str:
-    """What the job script sources: from there on srun, and whoever counts the nodes, know only of the chosen ones.
+    """Return the script that the job sources, after which srun and Slurm's variables name only the chosen nodes.
 
-    srun takes the nodes from SLURM_HOSTFILE, a line for each task; SLURM_JOB_NODELIST alone does not bind it. The two
-    counts must agree with the file (measured with Slurm 22.05).
+    srun reads the nodes from SLURM_HOSTFILE, one line per task; SLURM_JOB_NODELIST alone has no effect on it. The node
+    and task counts must agree with the file (measured with Slurm 22.05).
     """
-    head = "# Written by mgpu smoke-test --slurm, to be sourced before the first srun of the job.\n"
+    head = "# Written by mgpu smoke-test --slurm. Source it before the first srun of the job.\n"
     if list(chosen) == list(of_job):
         return head + _NOTHING
     count, tasks, names = len(chosen), len(chosen) * tasks_per_node, hostlist.fold(chosen)
@@ -51,28 +51,28 @@ def nodes_sh(
         "SLURM_NPROCS": str(tasks),
         "SLURM_TASKS_PER_NODE": f"{tasks_per_node}(x{count})" if count > 1 else str(tasks_per_node),
     }
-    # Of --gpus, "6" or "a100:6": srun would ask for as many on fewer nodes.
+    # From --gpus, "6" or "a100:6": srun would request the same total on fewer nodes.
     all_gpus = _GPUS.fullmatch(environ.get("SLURM_GPUS", ""))
     if all_gpus and of_job and int(all_gpus["number"]) % len(of_job) == 0:
         values["SLURM_GPUS"] = f"{all_gpus['type'] or ''}{int(all_gpus['number']) // len(of_job) * count}"
     left_out = hostlist.fold(node for node in of_job if node not in chosen)
-    left_out = left_out if not left_out or is_kind("hosts", left_out) else "nodes with names that are none"
-    said = f"# {count} of the job's {len(of_job)} nodes; left out: {left_out}\n"
-    return head + said + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+    left_out = left_out if not left_out or is_kind("hosts", left_out) else "nodes with invalid names"
+    summary = f"# {count} of the job's {len(of_job)} nodes; excluded: {left_out}\n"
+    return head + summary + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
 def hostfile(chosen: Sequence[str], tasks_per_node: int) -> str:
-    """A line for each task, node after node."""
+    """Return the host file: one line per task, node by node."""
     return "".join(f"{node}\n" * tasks_per_node for node in chosen)
 
 
 def failing(bad: Mapping[str, str]) -> str:
-    """A line for each bad node: its name, a tab, why."""
+    """Return one line per bad node: its name, a tab, the reason."""
     return "".join(f"{node}\t{' '.join(why.split())}\n" for node, why in bad.items())
 
 
 def machines(nodes: Sequence[str]) -> Kind:
-    """What the folder of the nodes' facts holds."""
+    """Return the contents of the folder with the nodes' facts."""
     return Kind("machines", "", tuple(f"{node}.json" for node in nodes))
 
 
@@ -84,7 +84,7 @@ def write(
     tasks_per_node: int,
     environ: Mapping[str, str],
 ) -> None:
-    """All files but the machines. nodes.sh is the last, and is there only where the job may go on. Raises MgpuError."""
+    """Write all files except the machines. nodes.sh comes last, and only if the job may continue. Raises MgpuError."""
     from mgpu.report.document import text
 
     (folder / NODES_SH).unlink(missing_ok=True)
@@ -99,7 +99,7 @@ def write(
 
 
 def keep_machine(folder: Path, node: str, snapshot: Any) -> None:
-    """A node's facts, as the doctor saves them: `mgpu doctor --compare-nodes` reads them again."""
+    """Save a node's facts as the doctor does, readable by `mgpu doctor --compare-nodes`."""
     from mgpu.report.document import facts_text
     from mgpu.snapshot import to_json
     from mgpu.snapshot.redaction import redacted
@@ -110,7 +110,7 @@ def keep_machine(folder: Path, node: str, snapshot: Any) -> None:
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """The document of a pre-flight; None where there is none."""
+    """Return the document of a pre-flight; None if there is none."""
     with contextlib.suppress(OSError, ValueError):
         document = json_of(file_reading.read(folder / DOCUMENT, most=_LARGEST))
         if isinstance(document, dict) and str(document.get("schema", "")).startswith("mgpu.preflight/"):

@@ -1,4 +1,4 @@
-"""Which nodes are bad by what the checks say, and what is told of a pre-flight to a program?"""
+"""Find the nodes that the checks report as bad, and build the JSON document of a pre-flight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def bad_nodes(
     outcomes: Sequence[engine.Outcome], fleet: Fleet, lost: Mapping[str, str], nodes: Sequence[str]
 ) -> list[Bad]:
-    """The nodes that an error names, in the job's order, each with the first of its errors; and who gave no answer."""
+    """Return the nodes with errors, each with its first error, and the nodes that did not answer, in job order."""
     found: dict[str, Bad] = {}
     for outcome in findings.in_order(outcomes) + [o for o in outcomes if o.because_of]:
         problem = outcome.problem
@@ -33,31 +33,31 @@ def bad_nodes(
             fix = problem.fixes[0].text if problem.fixes else ""
             found.setdefault(node, Bad(node, "examine", outcome.check.id, _reason(node, problem, fleet), fix))
     for node, why in lost.items():
-        found.setdefault(node, Bad(node, "examine", "", f"not examined: {why}"))
+        found.setdefault(node, Bad(node, "examine", "", f"not checked: {why}"))
     return [found[node] for node in nodes if node in found]
 
 
-def of_nobody(outcome: engine.Outcome) -> bool:
-    """An error that is not of single nodes: leaving some out does not help."""
+def is_job_wide(outcome: engine.Outcome) -> bool:
+    """Whether an error concerns no single node, so that excluding nodes does not help."""
     return outcome.status == "fail" and outcome.problem is not None and not outcome.problem.subjects
 
 
-def named(files_of_node: Mapping[str, str]) -> dict[str, str]:
-    return {f"files.{name}": found for name, found in files_of_node.items()}
+def file_facts(hashes: Mapping[str, str]) -> dict[str, str]:
+    """Return the hashes of a node's files under the keys used for comparison ("files.script")."""
+    return {f"files.{name}": digest for name, digest in hashes.items()}
 
 
 def _reason(node: str, problem: Problem, fleet: Fleet) -> str:
-    """A problem's title, without the nodes before it; of a node that gave no answer, or whose own examination says
-    something of its own, that."""
+    """Return why a node did not answer, or its own fault, or else the problem's title without the nodes."""
     if fleet.missing.get(node):
-        return f"not examined: {fleet.missing[node]}"
+        return f"not checked: {fleet.missing[node]}"
     own = {fault.text for fault in fleet.faults or () if fault.node == node} & {*problem.evidence.values()}
     return next(iter(own), problem.title).removeprefix(f"{hostlist.fold(problem.subjects)}: ")
 
 
-def whole(result: screens.Result) -> PreflightDocument:
-    """The JSON document."""
-    told: Any = envelope(result.verdict, result.code, result.seconds, result.outcomes)
+def make_document(result: screens.Result) -> PreflightDocument:
+    """Return the JSON document."""
+    head: Any = envelope(result.verdict, result.code, result.seconds, result.outcomes)
     nodes: PreflightNodes = {
         "job": result.job,
         "nodes": list(result.of_job),
@@ -75,11 +75,12 @@ def whole(result: screens.Result) -> PreflightDocument:
         ],
         "logs": result.folder,
     }
-    document: PreflightDocument = told | nodes
+    document: PreflightDocument = head | nodes
     return document
 
 
 def envelope(verdict: str, code: int, seconds: float, outcomes: Sequence[engine.Outcome]) -> PreflightHead:
+    """Return the keys that a pre-flight shares with other commands."""
     return {
         "schema": "mgpu.preflight/1.0",
         "mgpu": __version__,
@@ -92,7 +93,8 @@ def envelope(verdict: str, code: int, seconds: float, outcomes: Sequence[engine.
     }
 
 
-def nothing(job: Allocation) -> PreflightNodes:
+def no_nodes(job: Allocation) -> PreflightNodes:
+    """Return the result of a pre-flight that could not be completed."""
     return {
         "good": [],
         "chosen": [],

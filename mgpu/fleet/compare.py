@@ -1,6 +1,6 @@
-"""In what do many machines differ, and which of them are not like the others?
+"""Compare many machines: classes of nodes with the same differences, and outliers among measured values.
 
-Facts only: classes of nodes with the same differences, outliers among measured values. `checks/fleet` judges them.
+Facts only; `checks/fleet` judges them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 
 from mgpu.fleet.field_kinds import compared as compared_facts
 from mgpu.fleet.flatten import KNOWN, Values, flat, names_of
-from mgpu.fleet.node_groups import compared, roles
+from mgpu.fleet.node_groups import compare_role, roles
 from mgpu.fleet.outliers import MEASURED, outliers
 from mgpu.hostlist import order
 from mgpu.snapshot import Fleet, NodeDoor, NodeFault, NodePath, Snapshot, to_json
 
-_IN_VAIN = frozenset({"timed out", "crashed", "no permission"})  # of the reasons for which a fact is not known
+_FAILED_READS = frozenset({"timed out", "crashed", "no permission"})  # reasons why a fact is unknown
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One node's facts as a flat table: the tree they came in is not kept.
+    """One node's facts as a flat table; the original tree is not kept.
 
-    `extra`: more that is to be the same everywhere, "files.script" -> its hash. `measured`: more that was measured,
-    named with its unit: "all_reduce_gb_per_s" -> 412.0, "first_step_s" -> 1.2.
+    `extra`: more values that should be equal everywhere, "files.script" -> its hash. `measured`: more measurements,
+    named with their unit: "all_reduce_gb_per_s" -> 412.0, "first_step_s" -> 1.2.
     """
 
     node: str
@@ -33,8 +33,8 @@ class Machine:
     extra: InitVar[Mapping[str, str] | None] = None
     measured: InitVar[Mapping[str, float] | None] = None
     values: Values = field(init=False)
-    names: tuple[str, ...] = field(init=False)  # it goes by
-    known: tuple[str, ...] = field(init=False)  # the facts it has, and "files" where hashes of some were handed over
+    names: tuple[str, ...] = field(init=False)  # of the node
+    known: tuple[str, ...] = field(init=False)  # the facts it has, and "files" if hashes of files were passed
 
     def __post_init__(
         self,
@@ -65,13 +65,16 @@ def fleet_of(
     together: bool = False,
     strangers: Sequence[str] = (),
 ) -> Fleet:
-    """The fact `fleet`. `missing`: nodes that gave no answer -> why. `faults` None: nobody judged the nodes one by one.
-    `together`: they are to run one job."""
+    """Return the fact `fleet`.
+
+    `missing`: nodes that did not answer -> why. `faults` None: the nodes were not checked one by one. `together`: they
+    will run one job.
+    """
     machines = sorted(machines, key=lambda machine: order(machine.node))
     nodes = {machine.node: machine.values for machine in machines}
     found = roles(nodes, together=together)
     of_roles = [
-        compared(role, members, nodes, {machine.node: machine.names for machine in machines})
+        compare_role(role, members, nodes, {machine.node: machine.names for machine in machines})
         for role, members in found.items()
     ]
     keys = max((of_role.keys for of_role in of_roles), default=0)
@@ -96,18 +99,18 @@ def fleet_of(
 
 
 def _unread(nodes: Mapping[str, Values], found: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The facts that no node of a role knows though they were asked for -> why."""
+    """Return the facts that were probed but that no node of a role could read -> why."""
     unread: dict[str, str] = {}
     for fact in compared_facts():
         for members in found.values():
-            said = {str(nodes[node].get(fact)) for node in members}
-            if KNOWN not in said and (why := sorted(said & _IN_VAIN)):
+            states = {str(nodes[node].get(fact)) for node in members}
+            if KNOWN not in states and (why := sorted(states & _FAILED_READS)):
                 unread[fact] = ", ".join(why)
     return unread
 
 
 def _known(machines: Iterable[Machine], found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The facts that can be compared at all: two nodes of one role have them."""
+    """Return the facts that at least two nodes of one role have, which can be compared."""
     role_of = {node: role for role, nodes in found.items() for node in nodes}
     times = Counter((role_of[machine.node], fact) for machine in machines for fact in machine.known)
     return tuple(dict.fromkeys(fact for (_, fact), number in times.items() if number > 1))

@@ -1,10 +1,10 @@
-"""Does each node of a job reach the others as the ranks will?
+"""Test whether each node of a job reaches the others the way the ranks will.
 
-Every node listens at a port the system chooses, as gloo, NCCL and torchrun do, and has a card with its names and
-addresses, of which the others are told its endpoint. Then it connects to them: by name, at the place where all meet,
-and at the address of each interface. Through the last go a packet of full size and many of them, both ways. Standard
-library only, no torch; all connections of a node are tried side by side, each with a limit, so that a network that
-swallows everything costs seconds.
+Every node listens on a port chosen by the system, as gloo, NCCL and torchrun do, and describes its names and addresses
+in a card; the other nodes get its endpoint. Then each node connects to the others: by name, to the rendezvous endpoint,
+and to the address of each interface. Over the last it sends one full-size packet and then many, both ways. Standard
+library only, no torch. All connections of a node are tried in parallel with timeouts, so a network that drops
+everything costs only seconds.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from mgpu.smoke.ranks import addresses
 from mgpu.snapshot import Interface, NodeDoor, NodePath, decode
 
 RESOLVE_S = 2.0  # for all names together
-CONNECT_S = 2.5  # the first packet is sent again after 1 s, and then only after 3 s
-POUR_S = 1.5  # each way, and each of the two amounts; a lost packet is sent again after 0.2, 0.6 and 1.4 s
-QUIET_S = 1.0  # so long nothing came before the limit: it does not go on slowly, it has stopped
-LIMIT_S = 9.0  # of all of it, after the names
-# Up to so many others are all tried, both ways; of more, each tries those 1, 2, 4, 8 … places further on: a bad node is
-# then named by as many as a bad link is by one.
+CONNECT_S = 2.5  # TCP repeats the first packet after 1 s, and then only after 3 s
+POUR_S = 1.5  # in each direction, for each of the two amounts; TCP repeats a lost packet after 0.2, 0.6 and 1.4 s
+QUIET_S = 1.0  # nothing arrived for this long before the limit: the transfer has stopped, it is not just slow
+LIMIT_S = 9.0  # for everything after name resolution
+# Up to this many others, all are tried in both directions. With more, each node tries those 1, 2, 4, 8 ... places
+# further on, so that a bad node is reported by many nodes, and a bad link by one.
 _ALL_TRIED = 16
 _BULK = 256 << 10  # many packets of any MTU, and 2 ms at 1 Gbit/s
-_BULK_ELSEWHERE = 64 << 10  # over interfaces that the ranks do not name first
-_INTERFACES = 8  # of a peer that are tried; NCCL takes no more than 16
+_BULK_ELSEWHERE = 64 << 10  # over interfaces other than the one the ranks advertise
+_INTERFACES = 8  # of a peer that are tried; NCCL uses at most 16
 _BACKLOG = 4096
-_STRANGER = "answered by somebody else"
+_STRANGER = "answered by another program"  # checks/fleet/network.py matches its beginning
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _Road:
 
     peer: str
     via: str
-    name: str | None  # to be resolved here; else the address stands
+    name: str | None  # to be resolved here; None: use the address
     address: str
     port: int
     word: str
@@ -55,14 +55,14 @@ class _Road:
 
 
 class Listening:
-    """This node's open port, and the way to the others'. `card` is for the head; `close` ends it."""
+    """This node's open port, and its connections to the others. `card` is for the head; `close` stops it."""
 
     def __init__(self, node: str, *, on_gpu: bool = False, meeting_port: int | None = None) -> None:
         open_files.raise_limit()  # on the first node of a thousand as many connections come in
         self._word = secrets.token_hex(8)
         self._node = node
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(lambda *_: None)  # of callers that are cut off at the end
+        self._loop.set_exception_handler(lambda *_: None)  # from peers that are disconnected at the end
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._servers: list[asyncio.Server] = []
@@ -86,10 +86,10 @@ class Listening:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One caller. It has to know the word; then it names amounts, each is counted, and sent back."""
+        """Serve one peer. It must send our token; then for each amount it sends, count the bytes and send them back."""
         with contextlib.suppress(OSError, ValueError, asyncio.TimeoutError):
-            said = await asyncio.wait_for(reader.readline(), CONNECT_S)
-            if said.decode("ascii", "replace").strip() == self._word:
+            token = await asyncio.wait_for(reader.readline(), CONNECT_S)
+            if token.decode("ascii", "replace").strip() == self._word:
                 writer.write(f"{self._word[::-1]}\n".encode())
                 while wanted := await asyncio.wait_for(reader.readline(), LIMIT_S):
                     size = min(int(wanted), _BULK)
@@ -97,30 +97,33 @@ class Listening:
                     back = _packet(writer) if size < _BULK_ELSEWHERE else size
                     writer.write(f"{arrived} {quiet:.3f} {back}\n".encode())
                     writer.write(bytes(back))
-        writer.transport.abort()  # the caller hangs up first, unless something is wrong
+        writer.transport.abort()  # the peer closes the connection first, unless something is wrong
 
     def walk(self, endpoints: Sequence[Mapping[str, Any]], *, head: str | None = None) -> list[NodePath]:
-        """Try the others; `endpoints` of all nodes in the job's order, `head`: the name or address where the ranks
-        meet, which belongs to the node that listens at a meeting port. Ends within RESOLVE_S + LIMIT_S."""
+        """Try to connect to the others, within RESOLVE_S + LIMIT_S.
+
+        `endpoints`: of all nodes in the job's order. `head`: the rendezvous host, which is the node that listens on a
+        rendezvous port.
+        """
         roads = _roads(self._node, endpoints, head)
-        known = _resolved({road.name for road in roads if road.name})
-        told: dict[int, NodePath] = {}
-        self._do(self._walk(roads, known, told))
+        known = _resolve({road.name for road in roads if road.name})
+        done: dict[int, NodePath] = {}
+        self._do(self._walk(roads, known, done))
         late = ((road.address,) if road.address else () for road in roads)
         return [
-            told.get(place) or _path(self._node, road, tried, False, "timed out")
+            done.get(place) or _path(self._node, road, tried, False, "timed out")
             for place, (road, tried) in enumerate(zip(roads, late, strict=True))
         ]
 
     async def _walk(
-        self, roads: Sequence[_Road], known: Mapping[str, tuple[list[str], str | None]], told: dict[int, NodePath]
+        self, roads: Sequence[_Road], known: Mapping[str, tuple[list[str], str | None]], done: dict[int, NodePath]
     ) -> None:
         async def one(place: int, road: _Road) -> None:
             found, error = known[road.name] if road.name else ([road.address], None)
             if found:
-                told[place] = await _go(self._node, road, found)
+                done[place] = await _go(self._node, road, found)
             else:
-                told[place] = _path(self._node, road, (), False, f"its name cannot be resolved ({error})")
+                done[place] = _path(self._node, road, (), False, f"its name cannot be resolved ({error})")
 
         if tasks := [asyncio.ensure_future(one(place, road)) for place, road in enumerate(roads)]:
             _, late = await asyncio.wait(tasks, timeout=LIMIT_S)
@@ -142,14 +145,17 @@ class Listening:
 
 
 def door_of(card: Mapping[str, Any]) -> NodeDoor:
-    """The fact in a card."""
+    """Return the fact in a card."""
     return decode(NodeDoor, card["door"], "door")
 
 
 def endpoint_of(card: Mapping[str, Any]) -> dict[str, Any]:
-    """What the other nodes need to come to this one. All are sent to all: 1,000 cards of nodes with eight network cards
-    are 2.9 MB of JSON, their endpoints 0.3 MB, and packed for the way (framing.packed) 63 KB; with one, 1.1 MB, 0.2 MB
-    and 38 KB (measured 2026-11)."""
+    """Return the part of a card that the other nodes need to connect to this one.
+
+    All endpoints are sent to all nodes. 1,000 cards of nodes with eight network cards are 2.9 MB of JSON, their
+    endpoints 0.3 MB, and 63 KB as sent (framing.packed); with one network card, 1.1 MB, 0.2 MB and 38 KB (measured
+    2026-11).
+    """
     door = door_of(card)
     return {
         "node": door.node,
@@ -163,7 +169,7 @@ def endpoint_of(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def partners(node: int, count: int) -> list[int]:
-    """Which of `count` nodes the node of this number tries."""
+    """Return the numbers of the nodes, of `count`, that this node tries."""
     if count <= _ALL_TRIED + 1:
         return [other for other in range(count) if other != node]
     return sorted({(node + (1 << step)) % count for step in range((count - 1).bit_length())} - {node})
@@ -174,18 +180,18 @@ def partners(node: int, count: int) -> list[int]:
 
 def _door(node: str, on_gpu: bool, meeting_port: int | None, meeting_error: str | None) -> NodeDoor:
     hostname = socket.gethostname()
-    found, error = _resolved({hostname})[hostname]
-    told = addresses.Advertised("127.0.0.1", "unresolvable")
-    if found or on_gpu or os.environ.get(addresses.GLOO):  # a name without an answer is not asked for again
-        told = addresses.advertised(os.environ, on_gpu)
+    found, error = _resolve({hostname})[hostname]
+    advertised = addresses.Advertised("127.0.0.1", "unresolvable")
+    if found or on_gpu or os.environ.get(addresses.GLOO):  # do not try to resolve an unresolvable name again
+        advertised = addresses.advertised(os.environ, on_gpu)
     return NodeDoor(
         node,
         hostname,
         _full_name(hostname),
         tuple(found),
         error,
-        told.address,
-        told.origin,
+        advertised.address,
+        advertised.origin,
         {name: os.environ[name] for name in (addresses.GLOO, addresses.NCCL) if os.environ.get(name)},
         on_gpu,
         _interfaces(),
@@ -195,12 +201,12 @@ def _door(node: str, on_gpu: bool, meeting_port: int | None, meeting_error: str 
 
 
 def _full_name(hostname: str) -> str:
-    """What torchrun tells the others: socket.getfqdn(), which may ask a slow resolver."""
-    told: list[str] = []
-    asking = threading.Thread(target=lambda: told.append(socket.getfqdn(hostname)), daemon=True)
-    asking.start()
-    asking.join(RESOLVE_S)
-    return told[0] if told else hostname
+    """Return the name that torchrun advertises: socket.getfqdn(), which may wait for a slow resolver."""
+    names: list[str] = []
+    thread = threading.Thread(target=lambda: names.append(socket.getfqdn(hostname)), daemon=True)
+    thread.start()
+    thread.join(RESOLVE_S)
+    return names[0] if names else hostname
 
 
 def _interfaces() -> tuple[Interface, ...]:
@@ -211,7 +217,7 @@ def _interfaces() -> tuple[Interface, ...]:
 
 
 def _listener(port: int) -> socket.socket:
-    """A port on all addresses of this machine; of both families where it has both."""
+    """Open a port on all addresses of this machine, for IPv4 and IPv6 if it has both."""
     for family, anywhere in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
             listener = socket.socket(family, socket.SOCK_STREAM)
@@ -228,7 +234,7 @@ def _listener(port: int) -> socket.socket:
     raise AssertionError("unreachable")
 
 
-# ---- the ways to the others
+# ---- connections to the others
 
 
 def _roads(node: str, endpoints: Sequence[Mapping[str, Any]], head: str | None) -> list[_Road]:
@@ -252,9 +258,9 @@ def _roads(node: str, endpoints: Sequence[Mapping[str, Any]], head: str | None) 
 
 
 def _ways_in(door: NodeDoor) -> dict[str, str]:
-    """Interface -> its address at which other machines may reach this node; first of all the one its ranks tell."""
-    told = door.interface_of(door.address)
-    name = told.name if told else "lo" if addresses.is_loopback(door.address) else "?"
+    """Return interface -> address at which other machines may reach this node, first the one its ranks advertise."""
+    advertised = door.interface_of(door.address)
+    name = advertised.name if advertised else "lo" if addresses.is_loopback(door.address) else "?"
     found = {name: door.address} if door.address else {}
     for one in door.interfaces:
         usable = (
@@ -266,13 +272,13 @@ def _ways_in(door: NodeDoor) -> dict[str, str]:
     return found
 
 
-def _resolved(names: Iterable[str]) -> dict[str, tuple[list[str], str | None]]:
-    """Name -> its addresses, and the resolver's words where it has none. Asked side by side: a resolver may hang."""
+def _resolve(names: Iterable[str]) -> dict[str, tuple[list[str], str | None]]:
+    """Return name -> its addresses, or the resolver's error. Runs in parallel, because a resolver may hang."""
     return {name: (found, error) for name, (found, error, _) in network.resolve(names, RESOLVE_S).items()}
 
 
 async def _go(node: str, road: _Road, found: Sequence[str]) -> NodePath:
-    """Try the addresses in turn, as torch does; the first that answers counts."""
+    """Try the addresses in turn, as torch does; the first one that answers counts."""
     error, end = "timed out", time.monotonic() + CONNECT_S
     for address in found:
         writer = None
@@ -282,9 +288,9 @@ async def _go(node: str, road: _Road, found: Sequence[str]) -> NodePath:
             reader, writer = await asyncio.wait_for(opening, max(0.1, end - began))
             began = time.monotonic()
             writer.write(f"{road.word}\n".encode())
-            said = await asyncio.wait_for(reader.readline(), max(0.5, end - began))
+            reply = await asyncio.wait_for(reader.readline(), max(0.5, end - began))
             round_trip = time.monotonic() - began
-            if said.decode("ascii", "replace").strip() != road.word[::-1]:
+            if reply.decode("ascii", "replace").strip() != road.word[::-1]:
                 error = _STRANGER
                 continue
             path = _path(node, road, found, True, None, round_trip)
@@ -302,14 +308,14 @@ async def _go(node: str, road: _Road, found: Sequence[str]) -> NodePath:
 
 
 async def _pour(path: NodePath, size: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> NodePath:
-    """A packet of full size, then many, there and back. Where full packets are lost, nothing more comes through."""
+    """Send one full-size packet, then many, there and back. If full-size packets are lost, the transfer stops."""
     for amount in (_packet(writer), size):
         began = time.monotonic()
         writer.write(f"{amount}\n".encode())  # in a packet of its own
         writer.write(bytes(amount))
         try:
-            said = await asyncio.wait_for(reader.readline(), POUR_S + QUIET_S)
-            there, quiet_there, wanted = (float(word) for word in said.split())
+            reply = await asyncio.wait_for(reader.readline(), POUR_S + QUIET_S)
+            there, quiet_there, wanted = (float(number) for number in reply.split())
         except (TimeoutError, asyncio.TimeoutError, OSError, ValueError):
             there, quiet_there, wanted = 0.0, POUR_S, 0.0
         if there < amount and quiet_there >= QUIET_S:
@@ -318,13 +324,13 @@ async def _pour(path: NodePath, size: int, reader: asyncio.StreamReader, writer:
         if back < wanted and quiet_back >= QUIET_S:
             return dataclasses.replace(path, bulk=False, stalled="back")
         rate = (there + back) * 8e-6 / max(1e-6, time.monotonic() - began)
-        if there < amount or back < wanted:  # slow, and a further amount would be mixed up with what is still coming
+        if there < amount or back < wanted:  # slow: another amount would mix with data still in transit
             break
     return dataclasses.replace(path, bulk=True, mbit_per_s=round(rate, 3))
 
 
 async def _count(reader: asyncio.StreamReader, size: int) -> tuple[int, float]:
-    """How many of `size` bytes come within the limit, and how long before its end the last of them did."""
+    """Return how many of `size` bytes arrived within the limit, and the seconds since the last of them."""
     arrived, end = 0, time.monotonic() + POUR_S
     last = end - POUR_S
     with contextlib.suppress(TimeoutError, asyncio.TimeoutError, OSError):
@@ -337,7 +343,7 @@ async def _count(reader: asyncio.StreamReader, size: int) -> tuple[int, float]:
 
 
 def _packet(writer: asyncio.StreamWriter) -> int:
-    """How many bytes make one packet of full size on this connection: alone in it, they are not cut up on the way."""
+    """Return the bytes of one full-size packet on this connection, which is not split on the way."""
     with contextlib.suppress(OSError, AttributeError):
         number: int = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
         return max(1, min(number, _BULK_ELSEWHERE - 1))

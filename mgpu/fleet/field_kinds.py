@@ -1,14 +1,14 @@
-"""How is each fact compared between nodes?
+"""Define how each fact is compared between nodes.
 
 * identity: names one node or one piece of hardware (host, UUID, address, pid): never compared.
-* moment: moves by itself or with the load (free memory, counters, errors' words): never compared; what is wrong in it
-  the node's own examination tells.
-* categorical: the same on nodes that are alike (versions, counts, settings): compared for equality.
-* near: the same but for a little (memory: the kernel keeps what its firmware leaves): equal within 2 %.
-* numeric: measured; compared with the median of the nodes that are alike.
+* moment: changes over time or with the load (free memory, counters, error messages): never compared; the node's own
+  checks judge it.
+* categorical: identical on equal nodes (versions, counts, settings): compared for equality.
+* near: almost identical (memory: firmware and kernel reserve slightly different amounts): equal within 2 %.
+* numeric: measured; compared with the median of the equal nodes.
 
-A field's declaration (mgpu/snapshot/field_types.py) or else its type decides; `kind_of` returns None for a field for
-which neither does, and a test refuses such a field.
+A field's declaration (mgpu/snapshot/field_types.py) decides, else its type. `kind_of` returns None if neither does, and
+a test rejects such a field.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mgpu.snapshot.changes import called
 from mgpu.snapshot.field_marks import marks, words_before
 from mgpu.snapshot.field_types import Kind, Measure, unit_of
 
-# Values with names that one node has by its nature, or by its place in the job.
+# Variables and config keys that naturally differ between nodes, or depend on a node's place in the job.
 _OWN = re.compile(
     r"env\.(?:SLURM_(?:NODEID|PROCID|JOB_ID.*)|(?:PET_)?(?:NODE_|GROUP_|LOCAL_)?RANK|PMI_.*|OMPI_COMM_WORLD_.*RANK"
     r"|TORCHELASTIC_RUN_ID|ACCELERATE_PROCESS_.*|.*_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK)|config\.values\.machine_rank"
@@ -35,7 +35,7 @@ _OWN = re.compile(
 
 
 def kind_of(where: str, hint: Any) -> Kind | None:
-    """The kind of a field, `Class.field`; None if it declares none and its type does not decide."""
+    """Return the kind of a field, `Class.field`; None if it declares none and its type does not decide."""
     declared = marks(where)
     if declared.measure:
         return "numeric"
@@ -51,36 +51,36 @@ def kind_of(where: str, hint: Any) -> Kind | None:
 
 
 def without_none(hint: Any) -> Any:
-    """The type of a field that is known."""
+    """Return the type of a field without None."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return next(arg for arg in typing.get_args(hint) if arg is not type(None))
     return hint
 
 
-def own(key: str) -> bool:
-    """Whether this variable or config key belongs to one node by its nature."""
+def is_own(key: str) -> bool:
+    """Whether this variable or config key naturally differs between nodes."""
     return bool(_OWN.fullmatch(key))
 
 
-def near(key: str) -> bool:
-    """Whether a key's numbers are the same when they are nearly so."""
-    return marks(words(key).where).compared.between_nodes == "near"
+def is_near(key: str) -> bool:
+    """Whether a key's numbers count as equal if they are nearly equal."""
+    return marks(key_label(key).where).compared.between_nodes == "near"
 
 
 def measure_of(where: str) -> Measure | None:
-    """How a field is measured; None if it is not a measure."""
+    """Return how a field is measured; None if it is not a measurement."""
     measure, unit = marks(where).measure, unit_of(where)[1]
     return replace(measure, unit=unit) if measure and unit else measure
 
 
 @cache
 def compared() -> tuple[str, ...]:
-    """The facts that are compared."""
+    """Return the facts that are compared."""
     return tuple(fact for fact in FACTS if marks(f"Snapshot.{fact}").compared.between_nodes != "moment")
 
 
 # fmt: off
-# What people call a thing that is not a field.
+# Names of keys that are not fields.
 _CALLED = {
     "gpus.count": "GPUs", "gpus.visible.count": "visible GPUs", "nccl.loaded.version": "NCCL",
     "nccl.loaded.origin": "NCCL from", "infiniband.ports.count": "InfiniBand ports",
@@ -91,30 +91,30 @@ _CALLED = {
 
 
 @dataclass(frozen=True)
-class Words:
-    """How a key is told."""
+class KeyLabel:
+    """The name of a key, and the field that formats its values."""
 
     what: str
-    where: str  # Class.field, by which a value is said; "" for an entry of a mapping
+    where: str  # Class.field, by which a value is formatted; "" for an entry of a mapping
 
 
-@lru_cache(maxsize=20_000)  # some hundred keys, asked for once a role
-def words(key: str) -> Words:
-    """What people call a key: "eth0 mtu" for network.interfaces.eth0.mtu."""
+@lru_cache(maxsize=20_000)  # some hundred keys, each needed once per role
+def key_label(key: str) -> KeyLabel:
+    """Return the name of a key: "eth0 mtu" for network.interfaces.eth0.mtu."""
     fact, _, rest = key.partition(".")
     hint = without_none(hints_of(Snapshot).get(fact, str))
     if key in COUNTS:
-        return Words(_CALLED.get(key, f"number of {rest.removesuffix('.count').replace('_', ' ')}"), "")
+        return KeyLabel(_CALLED.get(key, f"number of {rest.removesuffix('.count').replace('_', ' ')}"), "")
     where, subject = _place(hint, rest, fact)
     if key in _CALLED:
-        return Words(_CALLED[key], where)
+        return KeyLabel(_CALLED[key], where)
     if not where:
-        return Words(f"{subject or fact} ".replace("_", " ").strip() if not rest else subject, "")
+        return KeyLabel(f"{subject or fact} ".replace("_", " ").strip() if not rest else subject, "")
     wording = marks(where).wording
     if wording.of_nodes and not subject:
-        return Words(wording.of_nodes, where)
+        return KeyLabel(wording.of_nodes, where)
     prefix = f"{subject} " if subject else "" if wording.name else words_before(where.partition(".")[0])
-    return Words(f"{prefix}{called(where)}", where)
+    return KeyLabel(f"{prefix}{called(where)}", where)
 
 
 # fmt: off
@@ -125,7 +125,7 @@ COUNTS = frozenset({
 
 
 def _place(hint: Any, rest: str, subject: str) -> tuple[str, str]:
-    """`Class.field` of what is left of a key, and the name of the thing that has it."""
+    """Return `Class.field` for the rest of a key, and the name of the object that has the field."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple and args and dataclasses.is_dataclass(args[0]):
         name, _, field = rest.rpartition(".")

@@ -1,7 +1,7 @@
-"""What has one node, as a flat table of keys and values that can be compared?
+"""Flatten one node's facts into a table of keys and values that can be compared.
 
-Keys are dotted as in the Snapshot. Things that have a name of their own keep it (`network.interfaces.eth0.mtu`), all
-others of a list count as one thing: their number, and the different values each field has among them.
+Keys are dotted as in the Snapshot. Objects with their own names keep them (`network.interfaces.eth0.mtu`). All others
+in a list count as one: their number, and the different values of each field.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Values: TypeAlias = dict[str, Hashable]
 Reader: TypeAlias = Callable[[Values, str, Any], None]
 
 KNOWN = "known"
-NOT_LOOKED_AT = "not looked at"  # --quick, or another mgpu: nothing is wrong with the node
+NOT_CHECKED = "not checked"  # (checks/fleet matches it) --quick, or another mgpu: nothing is wrong with the node
 NODE = "{node}"
 
 
 def flat(facts: Mapping[str, Any]) -> Values:
-    """The table of one node from its Snapshot as JSON. A fact that is not known has its own key: why."""
+    """Return the table of one node from its Snapshot as JSON. An unknown fact has a key with the reason."""
     values: Values = {}
     for fact, read in _readers():
         data = facts.get(fact)
@@ -36,24 +36,24 @@ def flat(facts: Mapping[str, Any]) -> Values:
         if data is not None:
             read(values, fact, data)
     values["mgpu"] = facts.get("mgpu")
-    if facts.get("visible") and facts.get("gpus"):  # how many: which ones, Slurm decides on each node
+    if facts.get("visible") and facts.get("gpus"):  # only the number: Slurm chooses the GPUs on each node
         values["gpus.visible.count"] = len(facts["visible"]["gpus"])
     return {
         sys.intern(key): sys.intern(value) if isinstance(value, str) else value
         for key, value in values.items()
-        if not field_kinds.own(key)
+        if not field_kinds.is_own(key)
     }
 
 
 def _gap(facts: Mapping[str, Any], fact: str) -> str:
-    """Why a fact is not known, in a word: "timed out"."""
+    """Return why a fact is unknown: "timed out"."""
     gap = (facts.get("gaps") or {}).get(fact)
     kind = gap.get("kind") if isinstance(gap, dict) else None
-    return NOT_LOOKED_AT if kind in (None, "not_asked") else str(kind).replace("_", " ")
+    return NOT_CHECKED if kind in (None, "not_asked") else str(kind).replace("_", " ")
 
 
 def impersonal(value: Hashable, names: Sequence[str]) -> Hashable:
-    """A value with "{node}" where it names its own node."""
+    """Return a value with its own node's name replaced by "{node}"."""
     if isinstance(value, str):
         return _replaced(value, names)
     if isinstance(value, tuple):
@@ -62,13 +62,13 @@ def impersonal(value: Hashable, names: Sequence[str]) -> Hashable:
 
 
 def _replaced(text: str, names: Sequence[str]) -> str:
-    if not any(name in text for name in names):  # most often, and a thousand times faster than to look for words
+    if not any(name in text for name in names):  # the usual case, a thousand times faster than the regex
         return text
     return re.sub(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", NODE, text)
 
 
 def names_of(facts: Mapping[str, Any], node: str) -> tuple[str, ...]:
-    """The names this node goes by, the longest first."""
+    """Return the names of this node, the longest first."""
     known = [node, *((facts.get(fact) or {}).get(field) for fact, field in (("host", "name"), ("network", "hostname")))]
     names = {name for name in known if isinstance(name, str) and len(name) > 1 and not name.isdecimal()}
     names |= {short for name in names if len(short := name.partition(".")[0]) > 1 and not short.isdecimal()}
@@ -83,7 +83,7 @@ def _readers() -> tuple[tuple[str, Reader], ...]:
 
 
 def _reader(hint: Any, where: str) -> Reader | None:
-    """What puts a value of this type into the table; None for what is not compared."""
+    """Return the function that puts a value of this type into the table; None if it is not compared."""
     hint = field_kinds.without_none(hint)
     if "." in where and field_kinds.kind_of(where, hint) in ("identity", "moment"):
         return None
@@ -116,7 +116,7 @@ def _set(values: Values, key: str, data: Any) -> None:
 
 
 def _mapping(values: Values, key: str, data: Any) -> None:
-    """One key an entry; None is no entry at all, as an empty mapping is."""
+    """Add one key per entry; None counts as an empty mapping."""
     for name, value in (data or {}).items():
         if isinstance(value, Mapping):
             _mapping(values, f"{key}.{name}", value)
@@ -129,7 +129,7 @@ def _active_links(values: Values, key: str, data: Any) -> None:
 
 
 def _first_library(values: Values, key: str, data: Any) -> None:
-    """Of the NCCL libraries in reach the one that a torch process would load."""
+    """Add the NCCL library that a torch process would load."""
     first = data[0] if data else {}
     for field in ("version", "origin"):
         values[f"{key.rpartition('.')[0]}.loaded.{field}"] = first.get(field)
@@ -156,7 +156,7 @@ def _hca(one: Mapping[str, Any]) -> str | None:
     return f"{one['device']}:{one['port']}"
 
 
-# What a thing in a list is known by; None: it is not compared. Others of a list count as one.
+# The name of an object in a list; None: it is not compared. Other objects in a list count as one.
 _NAMED: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     "Interface": lambda one: None if one["virtual"] or one["loopback"] else one["name"],
     "HcaPort": _hca,
@@ -168,7 +168,7 @@ _COUNTED = frozenset({"Gpu", "HcaPort", "PciDevice"})
 
 
 def _things(kind: type[Any]) -> Reader:
-    """What a list of things is as one: by name where they have one, and the different values of each field."""
+    """Return the reader of a list of objects: by name if they have one, with the different values of each field."""
     name = kind.__name__
     hints = hints_of(typing.cast("Any", kind))
     own = [
@@ -192,22 +192,22 @@ def _things(kind: type[Any]) -> Reader:
             for field, reader, measure in own:
                 of = things if field == "lost" else alive
                 if measure and name == "Gpu":
-                    of = [one for one in alive if not _at_work(one)]
-                said = [one[field] for one in of if field in one]
-                if of and not said:
+                    of = [one for one in alive if not _is_busy(one)]
+                given = [one[field] for one in of if field in one]
+                if of and not given:
                     values[f"{group}.{field}"] = UNSAID
-                _merged(values, f"{group}.{field}", said, reader, measure)
+                _merge(values, f"{group}.{field}", given, reader, measure)
 
     return read
 
 
-def _at_work(gpu: Mapping[str, Any]) -> bool:
-    """Whether somebody computes on it: it is warm then, as it should be."""
+def _is_busy(gpu: Mapping[str, Any]) -> bool:
+    """Whether a process uses the GPU, which then may be warm."""
     return bool(gpu.get("processes") or gpu.get("utilization_percent"))
 
 
 def _count(values: Values, key: str, name: str, groups: Mapping[str, Sequence[Any]], things: Sequence[Any]) -> None:
-    """How many there are: of GPUs those that answer and may be used, of devices on the bus those of each kind."""
+    """Add the number of objects: GPUs that answer and may be used, PCI devices by kind."""
     if name == "PciDevice":
         for kind in ("gpu", "nic"):
             values[f"{key}.{kind}.count"] = len(groups.get(f"{key}.{kind}", ()))
@@ -217,8 +217,8 @@ def _count(values: Values, key: str, name: str, groups: Mapping[str, Sequence[An
         values[f"{key}.count"] = len(things)
 
 
-def _merged(values: Values, key: str, data: Iterable[Any], reader: Reader, measure: Measure | None) -> None:
-    """One field of several things: the value they share, or all the different ones; of a measure the worst."""
+def _merge(values: Values, key: str, data: Iterable[Any], reader: Reader, measure: Measure | None) -> None:
+    """Add one field of several objects: the common value, or all different ones; for a measurement, the worst."""
     if measure:
         numbers = [number for number in data if isinstance(number, (int, float)) and not isinstance(number, bool)]
         if numbers:
@@ -228,7 +228,7 @@ def _merged(values: Values, key: str, data: Iterable[Any], reader: Reader, measu
     scratch: Values = {}
     last: Any = _NOTHING
     for one in data:
-        if last is not _NOTHING and one == last:  # most often they are all alike
+        if last is not _NOTHING and one == last:  # usually they are all equal
             continue
         last = one
         scratch.clear()
@@ -243,7 +243,7 @@ def _merged(values: Values, key: str, data: Iterable[Any], reader: Reader, measu
 
 
 class Several(tuple[Hashable, ...]):
-    """The different values that things of one kind have."""
+    """The different values of objects of one kind."""
 
     __slots__ = ()
 
@@ -252,13 +252,13 @@ _NOTHING = object()
 
 
 class _Unsaid:
-    """The value of a field that the mgpu which saved the node did not know."""
+    """The value of a field that is unknown to the mgpu version that saved the node."""
 
 
 UNSAID = _Unsaid()
 
 
-def unsaid(values: Values, key: str) -> bool:
-    """Whether nothing is said of this key, or of a field that it is part of."""
+def is_unsaid(values: Values, key: str) -> bool:
+    """Whether this key, or a field that contains it, is unknown to the mgpu that saved the node."""
     parts = key.split(".")
     return any(values.get(".".join(parts[:end])) is UNSAID for end in range(2, len(parts) + 1))

@@ -9,7 +9,7 @@ from mgpu.report.json_types import CheckEntry, Count, ExitCode, Id, Seconds, Sta
 
 
 class RoleEntry(TypedDict):
-    """A kind of nodes."""
+    """Nodes of one kind (GPU model and count)."""
 
     role: str
     nodes: str
@@ -21,8 +21,8 @@ class DifferenceEntry(TypedDict):
 
     key: Annotated[str, "dotted, as in a saved machine"]
     what: str
-    value: Annotated[str | None, "null: it is not there, or not known"]
-    usual: Annotated[str | None, "that of most nodes of the role"]
+    value: Annotated[str | None, "null: absent or unknown"]
+    usual: Annotated[str | None, "the value of most nodes of the role"]
 
 
 class ClassEntry(TypedDict):
@@ -32,8 +32,8 @@ class ClassEntry(TypedDict):
     nodes: str
     count: Count
     of: Count
-    second_population: Annotated[bool, "so many that they are no outliers"]
-    tied: Annotated[bool, "as many have the one value as the other: which is right is not known"]
+    second_population: Annotated[bool, "too many nodes to be outliers"]
+    tied: Annotated[bool, "equally many nodes have either value, so it is unknown which is right"]
     differences: list[DifferenceEntry]
 
 
@@ -50,28 +50,28 @@ class OutlierEntry(TypedDict):
 
 
 class FleetEntry(TypedDict):
-    """Many nodes, compared. `nodes` is in Slurm's form: n[1-3,7]."""
+    """Many nodes, compared. `nodes` is a Slurm host list: n[1-3,7]."""
 
     nodes: str
     count: Count
-    compared: Annotated[Count, "facts of each node"]
-    missing: Annotated[dict[str, str], "node: why it was not examined"]
+    compared: Annotated[Count, "number of facts compared on each node"]
+    missing: Annotated[dict[str, str], "node: why it was not checked"]
     roles: list[RoleEntry]
     classes: Annotated[list[ClassEntry], "nodes that differ from most of their role in the same facts"]
     outliers: list[OutlierEntry]
-    failing: Annotated[list[str], "nodes that failures are about"]
-    exclude: Annotated[str, "the same, for Slurm's --exclude="]
-    not_compared: Annotated[list[str], "facts that are another on nearly every node"]
-    unread: Annotated[dict[str, str], "fact that no node of a kind knows: why"]
-    strangers: Annotated[list[str], "files that were never a machine, and are no node's"]
+    failing: Annotated[list[str], "nodes with failures"]
+    exclude: Annotated[str, "the same nodes, for Slurm's --exclude="]
+    not_compared: Annotated[list[str], "facts that differ on nearly every node"]
+    unread: Annotated[dict[str, str], "fact that no node of a kind could read: why"]
+    strangers: Annotated[list[str], "files that are not saved machines"]
 
 
 class BadNode(TypedDict):
-    """A node on which no rank should be started."""
+    """A node that should not run ranks."""
 
     node: str
     stage: Id
-    id: Annotated[Id | None, "of the check; null: it gave no answer"]
+    id: Annotated[Id | None, "of the check; null: the node did not answer"]
     reason: str
     fix: str | None
 
@@ -90,30 +90,30 @@ class PreflightHead(TypedDict):
 
     schema: str
     mgpu: str
-    time: Annotated[str, "of its end: ISO 8601, UTC"]
+    time: Annotated[str, "end of the pre-flight: ISO 8601, UTC"]
     duration_s: Seconds
     verdict: str
     exit_code: ExitCode
     counts: dict[Status, Count]
-    checks: Annotated[list[CheckEntry], "on the nodes as a whole; `subjects` are nodes"]
+    checks: Annotated[list[CheckEntry], "on all nodes together; `subjects` are nodes"]
 
 
 class PreflightNodes(TypedDict):
     """The result of a pre-flight for each node."""
 
     job: str
-    nodes: Annotated[list[str], "of the job, in its order"]
-    need: Annotated[int | None, "so many good nodes are enough"]
+    nodes: Annotated[list[str], "nodes of the job, in its order"]
+    need: Annotated[int | None, "minimum number of healthy nodes"]
     good: list[str]
-    chosen: Annotated[list[str], "the nodes of the training; none: it is not started"]
+    chosen: Annotated[list[str], "nodes that will train; empty: the training is not started"]
     bad: list[BadNode]
     exclude: Annotated[str | None, "for sbatch: --exclude=n[3,7]"]
-    trouble: Annotated[str | None, "why good nodes do not train together"]
+    trouble: Annotated[str | None, "why healthy nodes cannot train together"]
     stages: list[StageEntry]
-    logs: Annotated[str | None, "the folder of its files"]
+    logs: Annotated[str | None, "folder of the pre-flight's files"]
 
 
 class PreflightDocument(PreflightHead, PreflightNodes, total=False):
     """mgpu.preflight/1.x."""
 
-    error: Annotated[str, "the nodes could not be judged: why"]
+    error: Annotated[str, "why the pre-flight could not be completed"]

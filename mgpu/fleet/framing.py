@@ -1,11 +1,9 @@
-"""How do messages of any size travel over srun's stdin, which it hands to all nodes, and over its stdout, on which all
-nodes write at once?
+"""Send messages of any size over srun's stdin, which all nodes receive, and its stdout, to which all nodes write.
 
-Packed: JSON, compressed, in one alphabet. What all nodes are told is one line, what they answer are short ones. Slurm
-hands lines on whole up to 1024 bytes (SLURM_IO_MAX_MSG_LEN,
-source=https://github.com/SchedMD/slurm/blob/master/src/common/io_hdr.h), longer ones in pieces between which other
-nodes' words may come; and a module, a shell's start-up file or a container may print what it likes, with a line's end
-or without.
+Messages are compressed JSON in base64. A command to all nodes is one line; answers are split into short lines. Slurm
+forwards lines of up to 1024 bytes unbroken (SLURM_IO_MAX_MSG_LEN,
+source=https://github.com/SchedMD/slurm/blob/master/src/common/io_hdr.h), but may mix the pieces of longer ones with
+other nodes' output. Modules, shell start-up files and containers may print anything, with or without a newline.
 """
 
 from __future__ import annotations
@@ -19,19 +17,19 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 _MARK = "mgpu"
-_PIECE = 600  # characters of a line's own text
+_PIECE = 600  # characters of the message in one line
 _LINE = re.compile(rf"{_MARK} (\d+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)\s*$")
-_LARGEST = 64 << 20  # bytes of a message that are taken in; a machine of 16 GPUs has 0.2 MiB
-_LONGEST = 16 << 20  # characters of a line that is taken in; the cards of 1,000 nodes are under 0.1 million
+_LARGEST = 64 << 20  # bytes of a message that are read; a machine with 16 GPUs takes 0.2 MiB
+_LONGEST = 16 << 20  # characters of a line that are read; the cards of 1,000 nodes take under 0.1 million
 
 
 def packed(message: Any) -> str:
-    """A message as one word."""
+    """Encode a message as one word."""
     return base64.b64encode(zlib.compress(json.dumps(message).encode())).decode("ascii")
 
 
 def unpacked(text: str) -> Any:
-    """The message; None: it is spoilt, or none of ours."""
+    """Decode a message; None if it is damaged or not one of ours."""
     try:
         return json.loads(zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _LARGEST))
     except (ValueError, binascii.Error, zlib.error):
@@ -39,8 +37,8 @@ def unpacked(text: str) -> Any:
 
 
 def whole_lines(stream: IO[str]) -> Iterator[str]:
-    """The lines of a stream as they come; not one that is cut off, or that is longer than any of ours."""
-    inside = False  # of one that is too long
+    """Yield the lines of a stream as they arrive, except truncated and overlong ones."""
+    inside = False  # an overlong line
     while line := stream.readline(_LONGEST):
         ended = line.endswith("\n")
         if ended and not inside:
@@ -49,7 +47,7 @@ def whole_lines(stream: IO[str]) -> Iterator[str]:
 
 
 def lines(number: int, message: Any) -> Iterator[str]:
-    """The lines of one message; `number` tells the messages of one writer apart."""
+    """Yield the lines of one message; `number` distinguishes the messages of one writer."""
     text = packed(message)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
     for place, piece in enumerate(pieces, 1):
@@ -57,13 +55,13 @@ def lines(number: int, message: Any) -> Iterator[str]:
 
 
 class Reader:
-    """The messages of one writer, put together again."""
+    """Reassembles the messages of one writer."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, dict[int, str]] = {}
 
     def take(self, line: str) -> Any | None:
-        """The message that this line completes; None: none yet, or the line is none of ours."""
+        """Return the message that this line completes; None if there is none yet or the line is not one of ours."""
         found = _LINE.search(line)
         if not found:
             return None

@@ -1,7 +1,7 @@
-"""Which nodes are tried together, and what does it say of each when they fail? Pure: no node is asked here.
+"""Choose which nodes to test together, and find the bad ones from the results. Pure: no node is contacted here.
 
-First disjoint pairs, all at the same time. Who passed with another one is good; the nodes of a pair that failed are
-tried again, each with a good one, so that only the one that fails with everybody is bad.
+First disjoint pairs, all at the same time. A node that passes with another one is good. The nodes of a failed pair are
+tested again, each with a good one; a node is bad only if it fails with a good node too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Group = tuple[str, ...]
-# Tries the groups at the same time -> why a group failed, in words; None: it passed.
+# Tests the groups at the same time -> why a group failed, as text; None: it passed.
 Try = Callable[[Sequence[Group]], Mapping[Group, "str | None"]]
-# Where no pair at all has passed, other pairs are tried so often. Two good nodes among six always meet, among more
-# mostly; where still nobody has passed, the cause is seldom a node.
+# If no pair passes, other pairs are tested this many times. Two good nodes among six are always paired once, among more
+# mostly; if still no pair passes, the cause is seldom a node.
 _CHANGES = 5
 
 
 @dataclass
 class Found:
-    """Who is good, and who is bad and why."""
+    """The good nodes, and the bad ones with the reason."""
 
     good: list[str] = field(default_factory=list)
     bad: dict[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Found:
 
 
 def pairs(nodes: Sequence[str]) -> list[Group]:
-    """Neighbours in the given order; of an odd number the last three are one group."""
+    """Return neighbors in the given order as pairs; with an odd number, the last three are one group."""
     groups = [tuple(nodes[at : at + 2]) for at in range(0, len(nodes) - 1, 2)]
     if len(nodes) % 2 and groups:
         groups[-1] = (*groups[-1], nodes[-1])
@@ -36,7 +36,7 @@ def pairs(nodes: Sequence[str]) -> list[Group]:
 
 
 def sort_out(nodes: Sequence[str], attempt: Try) -> Found:
-    """Try the nodes in pairs until it is known of each whether it can train with another."""
+    """Test the nodes in pairs until it is known for each whether it can train with another."""
     found = Found()
     if len(nodes) < 2:
         found.good = list(nodes)
@@ -53,7 +53,7 @@ def sort_out(nodes: Sequence[str], attempt: Try) -> Found:
         found.bad = {node: why[node] for node in suspects}
         return found
     while suspects:
-        helpers = list(found.good)  # who turns out good helps from the next round on
+        helpers = list(found.good)  # nodes found good in this round help from the next round on
         now, suspects = suspects[: len(helpers)], suspects[len(helpers) :]
         why |= _round([(helper, node) for helper, node in zip(helpers, now, strict=False)], attempt, found)
         found.bad |= {node: why[node] for node in now if node not in found.good}
@@ -62,25 +62,27 @@ def sort_out(nodes: Sequence[str], attempt: Try) -> Found:
 
 
 def _round(groups: Sequence[Group], attempt: Try, found: Found) -> dict[str, str]:
-    """Try groups at once; whoever is in one that passes is good. Why the others failed, for each node."""
+    """Test groups at the same time; nodes of a group that passes are good. Return why each other node failed."""
     why = {}
-    told = attempt(groups)
+    failures = attempt(groups)
     for group in groups:
         found.tried.append(group)
-        words = told.get(group, "was not tried")
-        if words is None:
+        reason = failures.get(group, "was not tested")
+        if reason is None:
             found.good += [node for node in group if node not in found.good]
             continue
         found.failed.append(group)
         for node in group:
             others = " and ".join(other for other in group if other != node)
-            why[node] = f"with {others}: {words}"
+            why[node] = f"with {others}: {reason}"
     return why
 
 
 def _other_pairs(nodes: Sequence[str], turn: int) -> list[Group]:
-    """Everybody with somebody else in every turn, as in a tournament: the first stays, the others move around; of an
-    odd number one pauses."""
+    """Return new pairs for each turn, as in a round-robin tournament.
+
+    The first node stays in place and the others rotate; with an odd number, one node pauses.
+    """
     seats: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     first, rest = seats[0], seats[1:]
     moved = [first, *rest[turn % len(rest) :], *rest[: turn % len(rest)]]

@@ -1,7 +1,7 @@
-"""What do files say of many nodes: one `mgpu doctor --save` each, or the folder of a pre-flight?
+"""Read many nodes from files: one `mgpu doctor --save` per node, or the folder of a pre-flight.
 
-A node is called as its file is: what `--save` writes has substitutes for names. Of each file only the flat table is
-kept. A file that cannot be read is a node that is missing, with the reason; one that was never a machine is no node.
+A node is named after its file, because `--save` replaces names with substitutes. Only the flat table of each file is
+kept. A file that cannot be read is a missing node with the reason; a file that is not a saved machine is not a node.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mgpu.snapshot import FACTS, SCHEMA, BadSnapshot, Fleet, NodeFault, Plan, Sn
 from mgpu.structured_text import Malformed, json_of
 from mgpu.text import counted
 
-_LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
-# So many are judged one by one as well: 12 ms each to decode and to ask all checks (measured on two cores, 2026-11).
+_LARGEST_FILE = 8 << 20  # bytes; a saved machine with 16 GPUs takes 0.2 MiB
+# Up to this many nodes are also checked one by one: 12 ms each to decode and check (measured on two cores, 2026-11).
 JUDGED = 128
 _ENDING = ".json"
 HOW = "srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save nodes/$SLURMD_NODENAME.json'"
@@ -32,23 +32,23 @@ _Hardware: TypeAlias = tuple[str, ...]
 
 
 class _NoMachine(Exception):
-    """Valid JSON, and nobody's facts: a report, or anything else."""
+    """Valid JSON that is not a saved machine: a report, or anything else."""
 
 
 @dataclass
 class Read:
-    """What the files say."""
+    """The contents of the files."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # node -> why nothing is known of it
-    faults: list[NodeFault] | None = field(default_factory=list)  # None: too many to judge each by itself
+    missing: dict[str, str] = field(default_factory=dict)  # node -> why nothing is known about it
+    faults: list[NodeFault] | None = field(default_factory=list)  # None: too many nodes to check one by one
     origin: dict[str, Path] = field(default_factory=dict)
-    hardware: dict[_Hardware, Path] = field(default_factory=dict)  # what is one machine under any name
-    strangers: list[str] = field(default_factory=list)  # files that were never a machine
+    hardware: dict[_Hardware, Path] = field(default_factory=dict)  # identifies a machine under any file name
+    strangers: list[str] = field(default_factory=list)  # files that are not saved machines
 
 
 def fleet(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Fleet:
-    """The fact `fleet` of the files and folders that are named. Raises MgpuError (usage)."""
+    """Return the fact `fleet` of the given files and folders. Raises MgpuError (usage)."""
     seen = gather(named, progress)
     if len(seen.machines) + len(seen.missing) < 2 or not seen.machines:
         raise MgpuError(_too_few(named, seen), errors.USAGE)
@@ -56,9 +56,9 @@ def fleet(named: Sequence[str], progress: Callable[[str], None] | None = None) -
 
 
 def gather(named: Sequence[str], progress: Callable[[str], None] | None = None) -> Read:
-    """What the files and folders that are named say. Raises MgpuError (usage)."""
+    """Read the given files and folders. Raises MgpuError (usage)."""
     found, folders = _files(named)
-    # What a pre-flight saved it has judged as well, and tried where the doctor can only guess (names, ports).
+    # A pre-flight has already checked the nodes it saved, and tested what the doctor can only guess (names, ports).
     judged = {folder / MACHINES for folder in folders}
     unjudged = sum(path.parent not in judged for path in found)
     judge = _Judge(len(found)) if unjudged <= JUDGED else None
@@ -68,12 +68,12 @@ def gather(named: Sequence[str], progress: Callable[[str], None] | None = None) 
             progress(f"{number} of {len(found)} nodes")
         _take(path, seen, None if path.parent in judged else judge)
     for folder in folders:
-        _of_preflight(folder, seen)
+        _add_preflight(folder, seen)
     return seen
 
 
 def _files(named: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """The files to read, in the order of the nodes' names, and the folders of pre-flights among what is named."""
+    """Return the files to read, in the order of the nodes' names, and the pre-flight folders among them."""
     files: dict[Path, None] = {}
     preflights: list[Path] = []
     for name in named:
@@ -108,11 +108,11 @@ def _node(path: Path) -> str:
 
 
 def _take(path: Path, seen: Read, judge: _Judge | None) -> None:
-    """One file."""
+    """Read one file."""
     node = _node(path)
     if node in seen.origin:
         raise MgpuError(
-            f"two files for {node}: {seen.origin[node]} and {path}; a node is called as its file is", errors.USAGE
+            f"two files for {node}: {seen.origin[node]} and {path} (nodes are named after their files)", errors.USAGE
         )
     seen.origin[node] = path
     try:
@@ -122,20 +122,20 @@ def _take(path: Path, seen: Read, judge: _Judge | None) -> None:
         seen.machines[node] = Machine(node, facts)
         if (own := _hardware(facts)) and (other := seen.hardware.setdefault(own, path)) != path:
             raise MgpuError(
-                f"{other} and {path} are of one machine, {own[0]}, by its name and its GPUs: name one of them only. "
-                f"Each node writes its own: {HOW}",
+                f"{other} and {path} describe the same machine, {own[0]} (same name and GPUs). Pass only one of them. "
+                f"To save each node:  {HOW}",
                 errors.USAGE,
             )
     except _NoMachine:
         seen.strangers.append(path.name)
     except (OSError, BadSnapshot) as error:
-        seen.missing[node] = f"{path.name} cannot be read: {_why(error)}"
+        seen.missing[node] = f"cannot read {path.name}: {_why(error)}"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         seen.missing[node] = f"{path.name} is not a machine saved by mgpu doctor --save ({type(error).__name__})"
 
 
 def _hardware(facts: Mapping[str, Any]) -> _Hardware | None:
-    """The machine's own name with the UUIDs of its GPUs; None: they do not tell which one it is."""
+    """Return the machine's name and the UUIDs of its GPUs; None if they do not identify it."""
     uuids = sorted(gpu["uuid"] for gpu in facts.get("gpus") or () if gpu.get("uuid"))
     name = (facts.get("host") or {}).get("name")
     return (name, *uuids) if name and uuids else None
@@ -146,22 +146,22 @@ def _why(error: Exception) -> str:
 
 
 def _facts(path: Path) -> Mapping[str, Any]:
-    """The JSON of one file. Raises OSError, BadSnapshot, _NoMachine."""
+    """Return the JSON of one file. Raises OSError, BadSnapshot, _NoMachine."""
     data = file_reading.read(path, most=_LARGEST_FILE)
     try:
         facts = json_of(data)
     except Malformed as error:
-        said = f"not JSON (line {error.line})" if error.line else str(error)
-        raise BadSnapshot(said if data.strip() else "empty") from None
+        why = f"not JSON (line {error.line})" if error.line else str(error)
+        raise BadSnapshot(why if data.strip() else "empty") from None
     if not isinstance(facts, dict) or not facts.keys() & {*FACTS} or str(facts.get("schema", "")).startswith("mgpu."):
         raise _NoMachine
     if facts.get("schema", SCHEMA) != SCHEMA:
-        raise BadSnapshot(f"schema {facts['schema']!r} is not {SCHEMA}: saved by another version of mgpu")
+        raise BadSnapshot(f"schema {facts['schema']!r} instead of {SCHEMA}, saved by another version of mgpu")
     return facts
 
 
 class _Judge:
-    """Each node by itself: what the doctor would call an error there."""
+    """Finds the errors that the doctor would report on each node."""
 
     def __init__(self, nodes: int) -> None:
         self.plan = Plan(nodes=max(nodes, 1))
@@ -170,19 +170,19 @@ class _Judge:
         snapshot: Snapshot = replace(from_json(facts), plan=self.plan)
         outcomes = engine.judge(snapshot, selections.SAVED_NODE)
         bad = [outcome for outcome in outcomes if outcome.status == "fail" and not outcome.because_of]
-        hidden = [name for name in names_of(facts, node) if name != node]  # what --save wrote for it
-        return [NodeFault(node, o.check.id, _named(o.problem.title, hidden, node)) for o in bad if o.problem]
+        hidden = [name for name in names_of(facts, node) if name != node]  # substitutes written by --save
+        return [NodeFault(node, o.check.id, _with_name(o.problem.title, hidden, node)) for o in bad if o.problem]
 
 
-def _named(text: str, hidden: Sequence[str], node: str) -> str:
-    """A sentence with the node's name where it has a substitute."""
+def _with_name(text: str, hidden: Sequence[str], node: str) -> str:
+    """Replace the substitutes in a text with the node's name."""
     for name in hidden:
         text = text.replace(name, node)
     return text
 
 
-def _of_preflight(folder: Path, seen: Read) -> None:
-    """What the pre-flight of this folder knows beyond the machines it saved: who gave no answer, and who failed."""
+def _add_preflight(folder: Path, seen: Read) -> None:
+    """Add the nodes that did not answer or failed according to the pre-flight in this folder."""
     document = read(folder) or {}
     judged = {fault.node for fault in seen.faults or ()}
     for entry in document.get("bad") or ():
@@ -191,18 +191,18 @@ def _of_preflight(folder: Path, seen: Read) -> None:
         node, why, check = entry["node"], str(entry.get("reason") or ""), str(entry.get("id") or "")
         if node not in seen.machines:
             seen.missing.setdefault(node, why)
-        elif (not check.startswith("fleet_") or _of_node_itself(check)) and node not in judged:
+        elif (not check.startswith("fleet_") or _is_node_fault(check)) and node not in judged:
             seen.faults = [*(seen.faults or ()), NodeFault(node, check, why.removeprefix(f"{node}: "))]
 
 
-def _of_node_itself(check: str) -> bool:
-    """Whether a fault was found on the node: other differences are found here again."""
+def _is_node_fault(check: str) -> bool:
+    """Whether a fault was found on the node itself; differences between nodes are found here again."""
     return "node_fault" in engine.tags(check, selections.FLEET)
 
 
 def _too_few(named: Sequence[str], seen: Read) -> str:
     there = len(seen.machines)
-    said = f"{counted(there, 'saved machine')} in {', '.join(named[:3])}"
-    no_machines = [f"{name} is no machine saved by mgpu doctor --save" for name in seen.strangers]
+    number = f"{counted(there, 'saved machine')} in {', '.join(named[:3])}"
+    no_machines = [f"{name} is not a machine saved by mgpu doctor --save" for name in seen.strangers]
     broken = "".join(f"; {why}" for why in [*seen.missing.values(), *no_machines][:3])
-    return f"--compare-nodes needs at least 2, and finds {said}{broken}. One from each node: mkdir -p nodes; {HOW}"
+    return f"--compare-nodes needs at least 2 nodes, found {number}{broken}. Save each node: mkdir -p nodes; {HOW}"

@@ -1,8 +1,8 @@
-"""Which nodes are of one kind, and in what do some of them differ from the others of it?
+"""Group nodes by kind, and find how some differ from the others of their kind.
 
-First roles (GPU model and how many): nodes of different roles are never compared. Within a role every fact has the
-value of most nodes; nodes that differ from it in exactly the same facts are one class. A class that is large is a
-population of its own, with which its members are compared instead.
+First come roles (GPU model and count): nodes of different roles are never compared. Within a role, the usual value of a
+fact is that of most nodes; nodes that differ from it in exactly the same facts are one class. A large class is a
+separate population, and its members are compared with each other.
 """
 
 from __future__ import annotations
@@ -13,41 +13,44 @@ from dataclasses import dataclass
 
 from mgpu.errors import clipped
 from mgpu.fleet import field_kinds
-from mgpu.fleet.flatten import KNOWN, Several, Values, impersonal, unsaid
+from mgpu.fleet.flatten import KNOWN, Several, Values, impersonal, is_unsaid
 from mgpu.fleet.outliers import measure_of
 from mgpu.hostlist import order, prefix
 from mgpu.snapshot import Difference, NodeClass
 from mgpu.snapshot.changes import said
 
-# From here on nodes that differ alike are a population of their own and no accident: the share of the role and at least
-# so many of them, or so many whatever the share is, which is a rack (mgpu's own choice: 16 four- or eight-GPU nodes).
+# Nodes with the same differences are a separate population, not outliers, if they exceed this share of the role and
+# this number, or if they fill a rack, whatever the share (mgpu's own choice: 16 nodes with four or eight GPUs).
 _SHARE = 0.10
 _FEW = 3
 _RACK = 16
-_NEARLY = 0.02  # memory of equal machines differs by what firmware and kernel keep: under 1 % seen, 2 % is no module
-_USUAL_COUNTS = frozenset({1, 2, 3, 4, 6, 8, 10, 12, 16})  # GPUs machines are built with: 7 are 8 with one lost
-# A fact without a majority and with more values than this (or this share of the nodes) is another on every node.
+_NEARLY = 0.02  # firmware and kernel reserve different amounts of memory: under 1 % seen; a missing module is more
+_USUAL_COUNTS = frozenset({1, 2, 3, 4, 6, 8, 10, 12, 16})  # GPUs per machine: 7 means 8 with one lost
+# A fact without a majority value and with more values than this (or this share of the nodes) differs on every node.
 _MOST_VALUES = 4
 _MOST_VALUES_SHARE = 0.10
-_LONGEST = 120  # of a value, in characters
+_LONGEST = 120  # characters of a value
 
 NO_GPU = "no GPU"
-UNKNOWN_GPUS = "GPUs not known"
+UNKNOWN_GPUS = "unknown GPUs"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The nodes of one role, compared."""
+    """The comparison of the nodes of one role."""
 
     classes: tuple[NodeClass, ...]
-    populations: tuple[tuple[str, ...], ...]  # nodes alike but for single differences, by which values are measured
+    populations: tuple[tuple[str, ...], ...]  # nodes equal except for single differences, for comparing measurements
     keys: int
     scattered: tuple[str, ...]
 
 
 def roles(nodes: Mapping[str, Values], *, together: bool = False) -> dict[str, tuple[str, ...]]:
-    """Role -> its nodes, the largest first. A node whose GPUs are gone, or one of them, is with its siblings; nodes of
-    one job are all of one role: what makes them another is a difference."""
+    """Return role -> its nodes, the largest role first.
+
+    A node that lost all or some GPUs belongs to the role of its siblings. With `together`, all nodes of a job have one
+    role, and a different GPU is a difference.
+    """
     models = {node: values.get("gpus.name") for node, values in nodes.items()}
     sizes = Counter(model for model in models.values() if model is not None)
     bare = [node for node, model in models.items() if model is None]
@@ -82,14 +85,14 @@ def _many(size: int, of: int) -> bool:
 
 
 def _by_name(model: Hashable, models: Mapping[str, Hashable]) -> bool:
-    """Whether several nodes have this model, and a name by which no other node goes: dev[1-2] beside gpu[1-400]."""
+    """Whether several nodes have this model and a name prefix of their own: dev[1-2] besides gpu[1-400]."""
     own = [node for node, one in models.items() if one == model]
     prefixes = {prefix(node) for node in own}
     return len(own) > 1 and all(one == model for node, one in models.items() if prefix(node) in prefixes)
 
 
 def _never_had_one(values: Values) -> bool:
-    """Whether it is known that there is no GPU, and nothing says that there was one."""
+    """Whether the node is known to have no GPU, with no sign that it ever had one."""
     silent = values.get("driver.nvml_error") in (None, "LIBRARY_NOT_FOUND")
     return (
         values.get("driver") == KNOWN and silent and not values.get("driver.pci_gpus") and not values.get("gpus.count")
@@ -99,11 +102,11 @@ def _never_had_one(values: Values) -> bool:
 def _by_count(
     model: Hashable, members: Sequence[str], nodes: Mapping[str, Values], *, together: bool
 ) -> dict[str, tuple[str, ...]]:
-    """The nodes with one model, parted where many have another number that machines are built with."""
+    """Return the nodes with one GPU model, split by GPU count if many have another usual count."""
     if model is None:
         return {NO_GPU if all(_never_had_one(nodes[node]) for node in members) else UNKNOWN_GPUS: tuple(members)}
     counts = Counter(count for node in members if (count := nodes[node].get("gpus.count")) is not None)
-    usual = _most(counts)  # whose model is known, is known to have some
+    usual = _most(counts)  # a node with a known model has a known count
     own: set[Hashable] = {
         n for n, size in counts.items() if n in _USUAL_COUNTS and _many(size, len(members)) and not together
     }
@@ -116,14 +119,14 @@ def _by_count(
 
 
 def _most(counts: Counter[Hashable]) -> Hashable:
-    """The value most have; of several the larger number of GPUs."""
+    """Return the most common value; of several, the larger number of GPUs."""
     return max(counts, key=lambda value: (counts[value], value if isinstance(value, int) else -1))
 
 
-def compared(
+def compare_role(
     role: str, members: Sequence[str], nodes: Mapping[str, Values], names: Mapping[str, Sequence[str]]
 ) -> Compared:
-    """The classes of one role. `names`: those that each node goes by."""
+    """Return the classes of one role. `names`: all names of each node."""
     members = sorted(members, key=order)
     clear: dict[str, list[Difference]] = {}
     tied: dict[str, list[Difference]] = {}
@@ -143,38 +146,39 @@ def compared(
         ranked = counts.most_common()
         (usual, most), (_, second) = ranked[:2]
         tie = most == second and not _many(second, len(values))
-        if KNOWN in counts and key in facts:  # that most could not be asked makes it nothing to be like
+        if KNOWN in counts and key in facts:  # an unread fact is never the usual state, even on most nodes
             usual, tie = KNOWN, False
         elif most * 2 <= len(values) and len(counts) > max(_MOST_VALUES, len(values) * _MOST_VALUES_SHARE):
             scattered.append(key)
             continue
-        words = field_kinds.words(key)
+        label = field_kinds.key_label(key)
         for node, value in values.items():
             if value != usual:
-                difference = Difference(key, words.what, _told(words.where, value), _told(words.where, usual))
+                difference = Difference(key, label.what, _text_of(label.where, value), _text_of(label.where, usual))
                 (tied if tie else clear).setdefault(node, []).append(difference)
     classes = _classes(role, clear, len(members))
     populations = _populations(members, classes)
-    classes += [NodeClass(role, names, differences, len(members), tied=True) for names, differences in _alike(tied)]
+    classes += [NodeClass(role, names, differences, len(members), tied=True) for names, differences in _grouped(tied)]
     return Compared(tuple(classes), populations, len(keys), tuple(scattered))
 
 
 def _values(key: str, members: Sequence[str], nodes: Mapping[str, Values]) -> dict[str, Hashable]:
-    """The value of each node; of one on which the whole fact is not known, or whose mgpu
-    does not know the field, nothing is said."""
+    """Return the value of each node, without nodes on which the fact is unknown or whose mgpu lacks the field."""
     fact = key.partition(".")[0]
     of_fact = key != fact and fact in field_kinds.compared()
     values = {
         node: nodes[node].get(key)
         for node in members
-        if not of_fact or (nodes[node].get(fact) == KNOWN and not unsaid(nodes[node], key))
+        if not of_fact or (nodes[node].get(fact) == KNOWN and not is_unsaid(nodes[node], key))
     }
-    return _merged(values) if field_kinds.near(key) else values
+    return _merge_near(values) if field_kinds.is_near(key) else values
 
 
 def _impersonal(values: dict[str, Hashable], names: Mapping[str, Sequence[str]]) -> dict[str, Hashable]:
-    """Values that name their own node say "{node}" there, where that makes them alike (/scratch/n7/tmp); not those that
-    name one and the same node everywhere, as that where all ranks meet."""
+    """Replace a node's own name in its values by "{node}", if that makes them equal (/scratch/n7/tmp).
+
+    Values that contain the same node everywhere, such as the rendezvous host, stay as they are.
+    """
     different = len(set(values.values()))
     if different < 2 or not any(isinstance(value, (str, tuple)) for value in values.values()):
         return values
@@ -182,14 +186,14 @@ def _impersonal(values: dict[str, Hashable], names: Mapping[str, Sequence[str]])
     return replaced if len(set(replaced.values())) < different else values
 
 
-def _merged(values: dict[str, Hashable]) -> dict[str, Hashable]:
-    """Numbers that are nearly the same become one: the one most have."""
+def _merge_near(values: dict[str, Hashable]) -> dict[str, Hashable]:
+    """Replace nearly equal numbers by the most common one."""
     counts = Counter(value for value in values.values() if isinstance(value, (int, float)) and value)
-    stands: dict[Hashable, Hashable] = {}
+    replacement: dict[Hashable, Hashable] = {}
     for value, _ in counts.most_common():
-        near = (other for other in dict.fromkeys(stands.values()) if _near(value, other))
-        stands[value] = next(near, value)
-    return {node: stands.get(value, value) for node, value in values.items()}
+        near = (other for other in dict.fromkeys(replacement.values()) if _near(value, other))
+        replacement[value] = next(near, value)
+    return {node: replacement.get(value, value) for node, value in values.items()}
 
 
 def _near(value: Hashable, other: Hashable) -> bool:
@@ -197,8 +201,8 @@ def _near(value: Hashable, other: Hashable) -> bool:
     return abs(value - other) <= _NEARLY * abs(other)
 
 
-def _alike(differences: Mapping[str, Sequence[Difference]]) -> list[tuple[tuple[str, ...], tuple[Difference, ...]]]:
-    """Nodes with the same differences, the most nodes first."""
+def _grouped(differences: Mapping[str, Sequence[Difference]]) -> list[tuple[tuple[str, ...], tuple[Difference, ...]]]:
+    """Return groups of nodes with the same differences, the largest first."""
     groups: dict[tuple[Difference, ...], list[str]] = {}
     for node, found in differences.items():
         groups.setdefault(tuple(found), []).append(node)
@@ -207,8 +211,11 @@ def _alike(differences: Mapping[str, Sequence[Difference]]) -> list[tuple[tuple[
 
 
 def _classes(role: str, differences: Mapping[str, Sequence[Difference]], of: int) -> list[NodeClass]:
-    """The classes, the second populations first; who differs as a population does and in more is a member of it."""
-    groups = _alike(differences)
+    """Return the classes, second populations first.
+
+    A node with a population's differences and more belongs to the population.
+    """
+    groups = _grouped(differences)
     large = [(names, frozenset(found)) for names, found in groups if _many(len(names), of)]
     members = {found: list(names) for names, found in large}
     rest: dict[str, tuple[Difference, ...]] = {}
@@ -226,7 +233,7 @@ def _classes(role: str, differences: Mapping[str, Sequence[Difference]], of: int
         for names, found in groups
         if frozenset(found) in members
     ]
-    return populations + [NodeClass(role, names, found, of) for names, found in _alike(rest)]
+    return populations + [NodeClass(role, names, found, of) for names, found in _grouped(rest)]
 
 
 def _populations(members: Sequence[str], classes: Iterable[NodeClass]) -> tuple[tuple[str, ...], ...]:
@@ -235,10 +242,10 @@ def _populations(members: Sequence[str], classes: Iterable[NodeClass]) -> tuple[
     return (tuple(node for node in members if node not in taken), *others)
 
 
-def _told(where: str, value: Hashable) -> str | None:
-    """A value in words; None: not known, where that is nothing one knows."""
+def _text_of(where: str, value: Hashable) -> str | None:
+    """Return a value as text; None if it is unknown."""
     if isinstance(value, Several):
-        return _cut(", ".join(_told(where, one) or "not known" for one in value))
+        return _cut(", ".join(_text_of(where, one) or "unknown" for one in value))
     text = str(said(where, value))
     return None if value is None and text == "not known" else _cut(text)
 

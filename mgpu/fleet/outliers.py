@@ -1,7 +1,7 @@
-"""Which measured values are far from those of the nodes that are alike?
+"""Find measured values that are far from the values of otherwise equal nodes.
 
-Median and MAD: a single wild value moves neither. A value is told when it is more than six robust standard deviations
-off, on its bad side, and by enough to matter; with fewer than eight nodes there is no telling what is usual.
+Uses median and MAD, which a single extreme value does not move. A value is reported if it is more than six robust
+standard deviations off in the bad direction, and by enough to matter. With fewer than eight nodes nothing is reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mgpu.snapshot import Outlier
 from mgpu.snapshot.field_types import Measure
 
 LEAST = 8  # nodes
-_FAR = 6.0  # robust standard deviations: 1000 nodes of noise do not reach it
+_FAR = 6.0  # robust standard deviations: noise on 1000 nodes does not reach it
 _MAD = 1.4826  # makes the MAD of a normal distribution its standard deviation
 _UNITS = (
     ("_gb_per_s", " GB/s"),
@@ -29,7 +29,7 @@ MEASURED = "measured."
 
 
 def outliers(nodes: Mapping[str, Values], population: Sequence[str]) -> Iterator[Outlier]:
-    """Those of nodes that are alike but for single differences."""
+    """Yield the outliers among nodes that are equal except for single differences."""
     if len(population) < LEAST:
         return
     keys: dict[str, None] = {}
@@ -45,23 +45,23 @@ def outliers(nodes: Mapping[str, Values], population: Sequence[str]) -> Iterator
 
 
 def measure_of(key: str) -> Measure | None:
-    """How a key is measured; None: it is not."""
+    """Return how a key is measured; None if it is not a measurement."""
     if key.startswith(MEASURED):
         name = key.removeprefix(MEASURED)
         ending, unit = next(((ending, unit) for ending, unit in _UNITS if name.endswith(ending)), ("", ""))
         slow = ending in ("_s", "_c")
         what = name.removesuffix(ending).replace("_", " ")
         return Measure("high" if slow else "low", unit=unit, what=what)
-    return field_kinds.measure_of(field_kinds.words(key).where)
+    return field_kinds.measure_of(field_kinds.key_label(key).where)
 
 
 def _far(key: str, measure: Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
     median = statistics.median(values.values())
     spread = _MAD * statistics.median(abs(value - median) for value in values.values())
     margin = max(measure.share * abs(median), measure.least)
-    spread = max(spread, margin / _FAR)  # most are exactly alike: the practical margin alone decides
+    spread = max(spread, margin / _FAR)  # if most values are identical, only the practical margin counts
     for node, value in values.items():
         off = value - median if measure.bad == "high" else median - value
         if off > margin and off > _FAR * spread:
-            what = measure.what or field_kinds.words(key).what
+            what = measure.what or field_kinds.key_label(key).what
             yield Outlier(node, key, what, value, median, round((value - median) / spread, 1), measure.unit)

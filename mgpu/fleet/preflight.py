@@ -1,8 +1,8 @@
-"""Which nodes of this Slurm job are fit to train on, and what is wrong with the others?
+"""Find the nodes of this Slurm job that are fit for training, and what is wrong with the others.
 
-Every node is examined (doctor, clock, folders, the way to the others), all are compared, and those that are left train
-the smoke test: each alone, in pairs, all together. What judges are the checks in checks/fleet and those of the smoke
-test; what follows from it is written into a folder that the job script sources (artifacts.py).
+Every node is checked (doctor, clock, folders, connections), all are compared, and the remaining ones run the smoke
+test: each alone, in pairs, all together. The checks in checks/fleet and of the smoke test judge; the result is written
+to a folder, from which the job script sources it (artifacts.py).
 """
 
 from __future__ import annotations
@@ -42,41 +42,41 @@ from mgpu.text import counted
 if TYPE_CHECKING:
     from mgpu.report.json_types import StageStatus
 
-_WHOLE_S = 900.0  # unless --timeout says otherwise; four nodes take under a minute where nothing hangs
-_STALL_S = 15.0  # at the most: the quick level has no step that is silent for so long
-_CLOCKS = 3  # questions; the one that was answered fastest tells most
+_WHOLE_S = 900.0  # default of --timeout; four nodes take under a minute if nothing hangs
+_STALL_S = 15.0  # at most: no step of the quick level is silent for this long
+_CLOCKS = 3  # queries; the one with the fastest answer is the most accurate
 _CLOCK_S = 15.0
-_MESH_S = 20.0  # the walk itself ends within 11 s
+_MESH_S = 20.0  # the connection test itself ends within 11 s
 
 
 def run(request: Request) -> int:
-    """`mgpu smoke-test --slurm`: 0 enough good nodes, 1 too few, 3 could not tell."""
+    """Run `mgpu smoke-test --slurm`; return 0 for enough good nodes, 1 for too few, 3 if unknown."""
     request.check()
     began = time.monotonic()
     job = jobs.allocation(os.environ)
     try:
-        with signals.once():  # the end has time limits of its own (Workers.close)
+        with signals.once():  # the cleanup has its own time limits (Workers.close)
             return _Preflight(request, job, began).run()
     except (KeyboardInterrupt, signals.Stopped):
-        code, words = signals.exit_code(), "interrupted"
+        code, text = signals.exit_code(), "interrupted"
     except MgpuError as error:
         if error.exit_code == errors.USAGE or request.format == "human":
             raise
-        code, words = error.exit_code, error.message
-    except OSError as error:  # the folder is gone, or its disk full
+        code, text = error.exit_code, error.message
+    except OSError as error:  # the folder was removed, or the disk is full
         if request.format == "human":
             raise
-        code, words = errors.UNKNOWN, reason(error)
+        code, text = errors.UNKNOWN, reason(error)
     if request.format == "json":
         head = bad_nodes.envelope("unknown", code, time.monotonic() - began, ())
-        told = {**head, **bad_nodes.nothing(job), "error": words}
-        _report(request.output, lambda stream: _put(stream, document.text(told)))
-    screens.to_stderr(words)
+        whole = {**head, **bad_nodes.no_nodes(job), "error": text}
+        _report(request.output, lambda stream: _put(stream, document.text(whole)))
+    screens.to_stderr(text)
     return code
 
 
 class _Preflight:
-    """One pre-flight, from the first word to the files."""
+    """One pre-flight, from the start to the files."""
 
     def __init__(self, request: Request, job: Allocation, began: float) -> None:
         self.request, self.job, self.began = request, job, began
@@ -84,35 +84,36 @@ class _Preflight:
         self.progress = screens.Progress()
         self.stages: list[Stage] = []
         self._stage_began = began
-        self.untried: list[str] = []  # folders in which no token could be put
-        self.trouble = ""  # what is wrong with all of them
+        self.untried: list[str] = []  # folders that are not writable, so no token could be created
+        self.trouble = ""  # a problem of all nodes
         self.port = stages.first_port(job.job)
 
     def run(self) -> int:
+        """Run the pre-flight in its claimed folder; return the exit code."""
         with scratch.folder() as place:
-            self.wanted = jobs.wanted(self.request, self.job, os.environ, place)
+            self.wanted = jobs.read_wanted(self.request, self.job, os.environ, place)
             with run_folder.claim_folder(
                 _folder(self.request, self.job), run_folder.PRE_FLIGHT, named=True
             ) as self.folder:
                 return self._run()
 
     def _run(self) -> int:
-        """The stages, in the folder that is claimed for them."""
+        """Run the stages in the claimed folder."""
         count = len(self.job.nodes)
         self.progress.say(
             f"pre-flight of job {self.job.job}: {counted(count, 'node')} ({hostlist.fold(self.job.nodes)}), "
             f"{self.wanted.need} needed"
         )
         with Workers(self.job) as workers:
-            outcomes, bad = self._examined(workers)
+            outcomes, bad = self._examine(workers)
             good = [node for node in self.job.nodes if node not in {one.node for one in bad}]
-            tested = self._tested(workers, good)
+            tested = self._test(workers, good)
         return self._conclude(outcomes, bad, tested)
 
     # ---- the clock
 
     def _left(self) -> float:
-        """Seconds of the whole that are left. Raises MgpuError (124) when there are none."""
+        """Return the seconds left for the pre-flight. Raises MgpuError (124) if there are none."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             limit = self.request.timeout_s or _WHOLE_S
@@ -126,18 +127,19 @@ class _Preflight:
         self.stages.append(Stage(name, status, seconds, detail))
         self.progress.ended(name, status, detail, seconds)
 
-    # ---- examining and comparing
+    # ---- checking and comparing
 
-    def _examined(self, workers: Workers) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
+    def _examine(self, workers: Workers) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
         wanted, job = self.wanted, self.job
-        self.progress.say(f"examine: the doctor on {counted(len(job.nodes), 'node')}")
+        self.progress.say(f"check nodes: the doctor on {counted(len(job.nodes), 'node')}")
+        config = stages.derive_config(wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port)
         with _tokens(_folders(self.request)) as tokens:
             self.untried = [folder for folder in _folders(self.request) if folder not in tokens]
             found = workers.ask(
                 {
                     "do": "examine",
                     "name": Path(wanted.config.path).name or reading.DEFAULT_CONFIG,
-                    "config": stages.derived(wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port),
+                    "config": config,
                     "cpu": wanted.cpu,
                     "tokens": tokens,
                     "files": self._files(),
@@ -148,8 +150,8 @@ class _Preflight:
             )
         self._left()
         broken = {node: answer["error"] for node, answer in found.items() if answer.get("error")}
-        for node, words in broken.items():
-            workers.lost[node] = f"the doctor failed there: {words}"
+        for node, text in broken.items():
+            workers.lost[node] = f"mgpu doctor failed: {text}"
         found = {node: answer for node, answer in found.items() if node not in broken}
         self.busy = {node: answer["busy"] for node, answer in found.items()}
         clocks = self._clocks(workers)
@@ -157,15 +159,15 @@ class _Preflight:
         detail = f"{answered} of {counted(count, 'node')} answered"
         self._stage("examine", "fail" if workers.lost else "ok", detail)
         cards, paths = self._network(workers)
-        return self._compared(workers, found, clocks, cards, paths)
+        return self._compare(workers, found, clocks, cards, paths)
 
     def _files(self) -> dict[str, str]:
-        """What every node reads for itself."""
+        """Return the files that every node reads itself."""
         path = Path(subjects.named(self.request)).absolute()
         return {"config": str(path)} if path.exists() else {}
 
     def _clocks(self, workers: Workers) -> dict[str, float]:
-        """How far each node's clock is from the median: half of the way there and back is taken for the way there."""
+        """Return each node's clock offset from the median in seconds, assuming half the round trip for each way."""
         best: dict[str, tuple[float, float]] = {}
         for _ in range(_CLOCKS):
             asked = time.time()
@@ -178,18 +180,18 @@ class _Preflight:
         return {node: round(offset - middle, 3) for node, (_, offset) in best.items()}
 
     def _network(self, workers: Workers) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """Does every node reach the others? Where the ranks will meet is on the first node that is left."""
+        """Test whether every node reaches the others, with the rendezvous on the first node that is left."""
         if len(workers.nodes) < 2:
             self._stage("network", "skip", "one node" if workers.nodes else "no node answered")
             return [], None
         from mgpu.fleet import connectivity
 
         head = workers.nodes[0]
-        self.progress.say(f"reach each other: {len(workers.nodes)} nodes, meeting on {head}")
+        self.progress.say(f"connect: {len(workers.nodes)} nodes, rendezvous on {head}")
         ports = [port for port in stages.some_ports(self.port) if port not in self.busy.get(head, ())] or [self.port]
-        asked = {"do": "listen", "head": head, "ports": ports, "cpu": self.wanted.cpu}
-        told = workers.ask(asked, min(self._left(), _MESH_S), show=self.progress.asked)
-        cards = [told[node]["card"] for node in self.job.nodes if "card" in told.get(node, {})]
+        command = {"do": "listen", "head": head, "ports": ports, "cpu": self.wanted.cpu}
+        listening = workers.ask(command, min(self._left(), _MESH_S), show=self.progress.asked)
+        cards = [listening[node]["card"] for node in self.job.nodes if "card" in listening.get(node, {})]
         walked = workers.ask(
             {"do": "walk", "endpoints": [connectivity.endpoint_of(card) for card in cards], "head": head},
             min(self._left(), _MESH_S),
@@ -198,14 +200,14 @@ class _Preflight:
         paths = [path for answer in walked.values() for path in answer.get("paths", ())]
         broken = [node for node in workers.nodes if "paths" not in walked.get(node, {})]
         for node in broken:
-            words = told.get(node, {}).get("error") or walked.get(node, {}).get("error") or "no answer"
-            workers.lost.setdefault(node, f"it could not try the network: {words}")
+            text = listening.get(node, {}).get("error") or walked.get(node, {}).get("error") or "no answer"
+            workers.lost.setdefault(node, f"could not test its network: {text}")
         lost = sum(path["connected"] is False or path["bulk"] is False for path in paths)
-        detail = f"{len(paths) - lost} of {len(paths)} connections" if paths else "no connection could be tried"
+        detail = f"{len(paths) - lost} of {len(paths)} connections work" if paths else "no connection could be tested"
         self._stage("network", "fail" if lost or broken or not paths else "ok", detail)
         return cards, paths
 
-    def _compared(
+    def _compare(
         self,
         workers: Workers,
         found: Mapping[str, Any],
@@ -220,11 +222,11 @@ class _Preflight:
         outcomes = engine.judge(snapshot, selections.FLEET)
         bad = bad_nodes.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
         self.trouble = next(
-            (o.problem.title for o in findings.in_order(outcomes) if bad_nodes.of_nobody(o) and o.problem), ""
+            (o.problem.title for o in findings.in_order(outcomes) if bad_nodes.is_job_wide(o) and o.problem), ""
         )
         crashed = [o.check.id for o in outcomes if o.status == "crash"]
         if crashed:
-            raise MgpuError(f"{crashed[0]} crashed: a bug in mgpu; nothing can be said of the nodes", errors.UNKNOWN)
+            raise MgpuError(f"{crashed[0]} crashed (a bug in mgpu), so the nodes were not checked", errors.UNKNOWN)
         warned = sum(o.status == "warn" for o in outcomes)
         fit = len(there) - len([b for b in bad if b.node in there])
         detail = f"{fit} of {len(there)} nodes are fit for one job" if len(there) != 1 else f"{fit} of 1 node is fit"
@@ -256,7 +258,7 @@ class _Preflight:
             if blind := tuple(node for node, answer in found.items() if folder in answer["unseen"]):
                 unshared[folder] = blind
         return fleet_of(
-            [Machine(node, said["facts"], extra=bad_nodes.named(said["files"])) for node, said in found.items()],
+            [Machine(node, one["facts"], extra=bad_nodes.file_facts(one["files"])) for node, one in found.items()],
             dict(workers.lost),
             faults=[NodeFault(node, fault["id"], fault["text"]) for node in found for fault in found[node]["faults"]],
             clock_offsets_s={node: clocks[node] for node in found if node in clocks},
@@ -268,10 +270,10 @@ class _Preflight:
 
     # ---- testing
 
-    def _tested(self, workers: Workers, good: Sequence[str]) -> stages.Tested:
+    def _test(self, workers: Workers, good: Sequence[str]) -> stages.Tested:
         if self.trouble or len(good) < self.wanted.need:
             for name in artifacts.TESTS:
-                self._stage(name, "skip", "no node can do without it" if self.trouble else "too few nodes are left")
+                self._stage(name, "skip", "the problem affects all nodes" if self.trouble else "too few nodes left")
             return stages.Tested(list(good), trouble=self.trouble)
         request = self.request
         options = ["--allow-busy"] if request.allow_busy else []
@@ -315,34 +317,34 @@ class _Preflight:
             verdict=verdict,
             code=code,
             seconds=time.monotonic() - self.began,
-            folder=_told(self.folder),
+            folder=_short_path(self.folder),
             unasked=(*self._untried(), *dict.fromkeys(reasons)),
         )
-        told = bad_nodes.whole(result)
+        whole = bad_nodes.make_document(result)
         artifacts.write(
-            self.folder, told, of_job=self.job.nodes, tasks_per_node=self.job.tasks_per_node, environ=os.environ
+            self.folder, whole, of_job=self.job.nodes, tasks_per_node=self.job.tasks_per_node, environ=os.environ
         )
         if self.request.format == "json":
-            _report(self.request.output, lambda stream: _put(stream, document.text(told)), self.folder)
+            _report(self.request.output, lambda stream: _put(stream, document.text(whole)), self.folder)
         else:
             _report(self.request.output, lambda stream: _show(Screen.of(stream), result), self.folder)
         return code
 
     def _untried(self) -> list[str]:
-        """Folders of which is not known whether the nodes share them."""
-        return [f"whether all nodes see the same {folder}: it cannot be written to" for folder in self.untried]
+        """Return a line for each folder for which it is unknown whether the nodes share it."""
+        return [f"whether all nodes see the same {folder}: the folder is not writable" for folder in self.untried]
 
 
 def _report(output: str, show: Callable[[IO[str]], None], folder: Path | None = None) -> None:
-    """Write the report. A full disk or a pipe that nobody reads changes nothing in the nodes, or in the exit code."""
+    """Write the report. A full disk or a closed pipe does not change the result or the exit code."""
     try:
         report_output.write_out(output, show)
     except (OSError, MgpuError) as error:
         if output in ("", "-"):
             exit_status.drop(1)
-        words = error.message if isinstance(error, MgpuError) else reason(error)
-        there = f"; {folder / artifacts.DOCUMENT} has it" if folder else ""
-        screens.to_stderr(f"the report is lost: {words}{there}")
+        text = error.message if isinstance(error, MgpuError) else reason(error)
+        there = f". It is also in {folder / artifacts.DOCUMENT}" if folder else ""
+        screens.to_stderr(f"cannot write the report: {text}{there}")
 
 
 def _put(stream: Any, text: str) -> None:
@@ -355,25 +357,27 @@ def _show(screen: Screen, result: screens.Result) -> None:
 
 
 def _folder(request: Request, job: Allocation) -> Path:
-    """--log-dir, or runs/preflight-JOB here. Raises MgpuError."""
+    """Return --log-dir, or runs/preflight-JOB in the current folder. Raises MgpuError."""
     return Path(request.log_dir) if request.log_dir else run_folder.base_folder() / f"preflight-{job.job}"
 
 
-def _told(folder: Path) -> str:
+def _short_path(folder: Path) -> str:
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_absolute() and folder.is_relative_to(here) else folder)
 
 
 def _folders(request: Request) -> list[str]:
-    """What every node must see: where the job runs and its script is, and where its config is. Not the folder of the
-    logs, which may be this node's own."""
+    """Return the folders that every node must see: the job's working directory and the config's folder.
+
+    The log folder is not among them, because it may be local to this node.
+    """
     config = Path(subjects.named(request)).absolute().parent if request.config else Path.cwd()
     return list(dict.fromkeys(map(str, (Path.cwd(), config))))
 
 
 @contextlib.contextmanager
 def _tokens(folders: Sequence[str]) -> Iterator[dict[str, str]]:
-    """A new file in each folder that can be written: who sees it, sees this folder, and not one of the same name."""
+    """Create a file in each writable folder: a node that sees it sees this folder, not another one of the same name."""
     made: dict[str, str] = {}
     try:
         for folder in folders:

@@ -1,4 +1,4 @@
-"""How is a comparison of nodes told: on a screen, and in JSON?"""
+"""Report a comparison of nodes, on the screen and as JSON."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
     from mgpu.fleet.fleet_json import ClassEntry, FleetEntry
 
 _SHOWN_DIFFERENCES = 3
-_SHOWN_ROWS = 12  # of a kind of nodes
-_LONGEST = 34  # of a value on a screen
-_LABEL = 24  # the longest range that stands in the column of the nodes
+_SHOWN_ROWS = 12  # for each kind of nodes
+_LONGEST = 34  # characters of a value on a screen
+_LABEL = 24  # the longest range in the column of nodes
 
-_Row: TypeAlias = tuple[Mark, Sequence[str], str]  # status, nodes, what is said of them
+_Row: TypeAlias = tuple[Mark, Sequence[str], str]  # status, nodes, text
 
 
 def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen, command: str, *, verbose: bool) -> list[Line]:
-    """The report of a person: kinds of nodes, classes with what they differ in, problems, and what to leave out."""
+    """Return the report: kinds of nodes, classes with their differences, problems, and the nodes to exclude."""
     head = f"mgpu doctor {__version__} on {_counted(len(fleet.nodes) + len(fleet.missing))}"
-    told: list[Line] = screen.paragraph(head, style="bold")
-    told += screen.paragraph(_compared(fleet))
-    told.append([])
-    missing: list[_Row] = [("fail", nodes, f"not examined: {why}") for why, nodes in _missing(fleet).items()]
+    shown: list[Line] = screen.paragraph(head, style="bold")
+    shown += screen.paragraph(_compared(fleet))
+    shown.append([])
+    missing: list[_Row] = [("fail", nodes, f"not checked: {why}") for why, nodes in _missing(fleet).items()]
     bad = frozenset(failing(outcomes))
     roles = {role: _role(fleet, role, nodes, bad, verbose=verbose) for role, nodes in fleet.roles.items()}
     width = max((len(_label(nodes)) for rows in (*roles.values(), missing) for _, nodes, _ in rows), default=0) + 2
     for role, rows in roles.items():
         head = f"{role}: {_counted(len(fleet.roles[role]))}"
-        told += screen.paragraph(head, style="bold")
-        told += _rows(rows if verbose else rows[:_SHOWN_ROWS], width, screen)
+        shown += screen.paragraph(head, style="bold")
+        shown += _rows(rows if verbose else rows[:_SHOWN_ROWS], width, screen)
         if len(rows) > _SHOWN_ROWS and not verbose:
-            told += unstyled([f"  +{len(rows) - _SHOWN_ROWS} more: -v shows them"])
-    told += _rows(missing, width, screen)
+            shown += unstyled([f"  +{len(rows) - _SHOWN_ROWS} more (show with -v)"])
+    shown += _rows(missing, width, screen)
     if verbose:
-        told += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
-    told += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
-    told += [[], *_verdict(fleet, outcomes, screen)]
+        shown += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
+    shown += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
+    shown += [[], *_verdict(fleet, outcomes, screen)]
     if fleet.faults is None:
-        text = "Not looked at, for there are too many: each node's own faults (mgpu doctor --from FILE)."
-        told += screen.paragraph(text)
-    return told + _next(fleet, outcomes, screen)
+        text = "Too many nodes to check each one's own problems; check single ones with: mgpu doctor --from FILE"
+        shown += screen.paragraph(text)
+    return shown + _next(fleet, outcomes, screen)
 
 
 def _compared(fleet: Fleet) -> str:
-    return f"{fleet.compared} facts of each, compared with those of the nodes of its kind."
+    return f"Compared {fleet.compared} facts of each node with other nodes of its kind."
 
 
 def _missing(fleet: Fleet) -> dict[str, list[str]]:
@@ -65,13 +65,13 @@ def _missing(fleet: Fleet) -> dict[str, list[str]]:
 
 
 def _role(fleet: Fleet, role: str, nodes: Sequence[str], bad: Set[str], *, verbose: bool) -> list[_Row]:
-    """The nodes of a kind that are alike, each class with its differences, and what was measured far off."""
+    """Return the rows of a kind: the equal nodes, each class with its differences, and measured outliers."""
     classes = [one for one in fleet.classes if one.role == role]
     unlike = {node for one in classes for node in one.nodes}
-    alike = [node for node in nodes if node not in unlike]
-    rows: list[_Row] = [("ok", alike, _alike(classes, len(alike), len(nodes)))] if alike else []
+    equal = [node for node in nodes if node not in unlike]
+    rows: list[_Row] = [("ok", equal, _equal(classes, len(equal), len(nodes)))] if equal else []
     rows += [
-        ("info" if one.second and not bad & {*one.nodes} else "warn", one.nodes, _said(one, verbose=verbose))
+        ("info" if one.second and not bad & {*one.nodes} else "warn", one.nodes, _differences(one, verbose=verbose))
         for one in classes
     ]
     for far in (far for far in fleet.outliers if far.node in nodes):
@@ -81,37 +81,37 @@ def _role(fleet: Fleet, role: str, nodes: Sequence[str], bad: Set[str], *, verbo
 
 
 def _label(nodes: Sequence[str]) -> str:
-    """The nodes, or how many, where their names are too long for a column."""
+    """Return the nodes, or their number if the names are too long for the column."""
     return name if len(name := fold(nodes)) <= _LABEL else _counted(len(nodes))
 
 
 def _rows(rows: Sequence[_Row], width: int, screen: Screen) -> list[Line]:
-    """Lines with one column of nodes."""
-    told: list[Line] = []
+    """Return lines with a column of nodes."""
+    shown: list[Line] = []
     for mark, nodes, text in rows:
         label = _label(nodes)
         named = "" if label == fold(nodes) or mark == "ok" else f" ({fold(nodes)})"
-        told += row(screen, mark, f"{label:<{width}}", text + named)
-    return told
+        shown += row(screen, mark, f"{label:<{width}}", text + named)
+    return shown
 
 
-def _alike(classes: Sequence[NodeClass], alike: int, of: int) -> str:
+def _equal(classes: Sequence[NodeClass], equal: int, of: int) -> str:
     if of == 1:
-        return "the only one: nothing to compare with"
+        return "the only node of this kind, nothing to compare"
     if not classes:
-        return "nothing differs"
-    return "as most are" if alike * 2 > of else "the others"
+        return "no differences"
+    return "same as most" if equal * 2 > of else "the others"
 
 
-def _said(one: NodeClass, *, verbose: bool) -> str:
+def _differences(one: NodeClass, *, verbose: bool) -> str:
     half = one.tied or len(one.nodes) * 2 >= one.of
     shown = one.differences if verbose else one.differences[:_SHOWN_DIFFERENCES]
-    said = [f"{d.what} {_short(d.value)}, {'others' if half else 'most'}: {_short(d.usual)}" for d in shown]
+    texts = [f"{d.what} {_short(d.value)}, {'others' if half else 'most'}: {_short(d.usual)}" for d in shown]
     more = len(one.differences) - len(shown)
     if more:
-        said.append(f"and {more} more")
+        texts.append(f"and {more} more")
     kind = f"a second population, {_counted(len(one.nodes))}: " if one.second else ""
-    return kind + "; ".join(said)
+    return kind + "; ".join(texts)
 
 
 def _short(value: str | None) -> str:
@@ -125,33 +125,33 @@ def _verdict(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[
     bad = failing(outcomes)
     style: Style
     if number["fail"]:
-        word, style = "NOT ALIKE", "fail"
+        word, style = "INCONSISTENT", "fail"
         of = len(fleet.nodes) + len(fleet.missing)
-        text = f"{', '.join(parts)}." + (f" {_counted(len(bad))} to leave out, of {of}." if bad else "")
+        text = f"{', '.join(parts)}." + (f" Exclude {len(bad)} of {_counted(of)}." if bad else "")
     elif number["warn"] or number["crash"]:
-        word, style, text = "ALIKE WITH WARNINGS", "warn", f"{', '.join(parts)}."
+        word, style, text = "CONSISTENT WITH WARNINGS", "warn", f"{', '.join(parts)}."
     else:
         kinds = "one kind" if len(fleet.roles) == 1 else f"{len(fleet.roles)} kinds"
-        word, style, text = "ALIKE", "ok", f"{_counted(len(fleet.nodes))} of {kinds}, no problem."
+        word, style, text = "CONSISTENT", "ok", f"{_counted(len(fleet.nodes))} of {kinds}, no problems."
     return headed(word, style, text, screen)
 
 
 def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
-    """The nodes that failures are about: those to leave out."""
+    """Return the nodes with failures, which are to be excluded."""
     nodes = {n for o in outcomes if o.status == "fail" and o.problem for n in o.problem.subjects}
     return tuple(sorted(nodes, key=order))
 
 
 def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
-    told: list[Line] = []
+    shown: list[Line] = []
     if (bad := failing(outcomes)) and (names := shell("--exclude={:nodes}", fold(bad))):
-        told += [[("Leave out: ", "bold"), (names, "")]]  # one line: it pastes
+        shown += [[("Exclude:  ", "bold"), (names, "")]]  # one line, for pasting
     first = next((outcome.check.id for outcome in findings.in_order(outcomes)), None)
     if first:
-        told += findings.explained(first, screen)
+        shown += findings.explained(first, screen)
     elif not bad:
-        told += unstyled(["Next:  mgpu configure --slurm"])
-    return told
+        shown += unstyled(["Next:  mgpu configure --slurm"])
+    return shown
 
 
 def _counted(number: int) -> str:
@@ -159,7 +159,7 @@ def _counted(number: int) -> str:
 
 
 def document(fleet: Fleet, outcomes: Sequence[Outcome]) -> FleetEntry:
-    """`fleet` of the doctor's document. Nodes are in Slurm's form."""
+    """Return `fleet` of the doctor's document, with nodes as Slurm host lists."""
     bad = failing(outcomes)
     return {
         "nodes": fold(fleet.nodes),

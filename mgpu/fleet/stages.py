@@ -1,7 +1,7 @@
-"""Do the nodes train: each alone, then in pairs, then all that are to run together?
+"""Test whether the nodes train: each alone, then in pairs, then all of them together.
 
-Each stage is the real `mgpu smoke-test`, quick level, with a config derived from the job's own, on nodes that passed
-the stage before. Its limits are those of the nodes themselves: what takes one node T alone is no hang before 1.5 T.
+Each stage runs `mgpu smoke-test` at the quick level with a config derived from the job's, on nodes that passed the
+previous stage. Its time limits come from the nodes themselves: if one node alone takes T, a hang is at least 1.5 T.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from mgpu.text import counted
 if TYPE_CHECKING:
     from mgpu.report.json_types import StageStatus
 
-# Below the range from which Linux takes the ports of outgoing connections (32768), as the job script does it.
+# Below the ports that Linux uses for outgoing connections (from 32768), as in the job script.
 _FIRST_PORT, _PORTS = 12000, 20000
 PORTS_TRIED = 64
 _LEAST_S = 15.0  # to start, and without progress
-_SLOWER = 1.5  # than a whole test alone: there is the rendezvous to come, and a pair is slower than its slower node
-_MORE_S = 60.0  # beyond the start, for the rungs of the quick level (10 s where nothing is wrong)
-_ANSWER_S = 20.0  # beyond a test's own limit, for its end and the way of its answer
+_SLOWER = 1.5  # factor over a node's test alone: a rendezvous is added, and a pair is slower than its slower node
+_MORE_S = 60.0  # after the start, for the stages of the quick level (10 s if nothing is wrong)
+_ANSWER_S = 20.0  # beyond a test's own limit, for its cleanup and its answer
 _ALONE_PATIENCE_S = 30.0
-_TURNS = 3  # of all together, each without the node that the last one has named
-# What the derived config says itself.
+_TURNS = 3  # attempts with all nodes, each without the node that the previous one blamed
+# Keys that the derived config sets itself.
 _OURS = ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port", "rdzv_backend")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the pre-flight, as it went."""
+    """The result of one step of the pre-flight."""
 
     name: str
     status: StageStatus
@@ -49,26 +49,26 @@ class Stage:
 
 @dataclass(frozen=True)
 class Bad:
-    """A node that no rank should be started on, and why."""
+    """A node that should not run ranks, and why."""
 
     node: str
     stage: str
-    id: str  # of the check that says so; "" where it is no check's verdict
+    id: str  # of the check that failed; "" if none did
     reason: str
     fix: str = ""
 
 
 @dataclass
 class Tested:
-    """What the stages found."""
+    """The result of the stages."""
 
     good: list[str]
     bad: list[Bad] = field(default_factory=list)
-    trouble: str = ""  # why the good ones cannot train together all the same
+    trouble: str = ""  # why the good nodes still cannot train together
 
 
-def derived(config: Config, ranks_per_node: int, nodes: Sequence[str], port: int) -> str:
-    """The job's config for some of its nodes, as JSON, which is YAML."""
+def derive_config(config: Config, ranks_per_node: int, nodes: Sequence[str], port: int) -> str:
+    """Return the job's config for some of its nodes, as JSON, which is valid YAML."""
     values: dict[str, Any] = {key: value for key, value in config.values.items() if key not in _OURS}
     world = ranks_per_node * len(nodes)
     values |= {"num_machines": len(nodes), "num_processes": world}
@@ -83,13 +83,13 @@ def derived(config: Config, ranks_per_node: int, nodes: Sequence[str], port: int
 
 
 def first_port(job: str) -> int:
-    """Where the ranks of a job meet; other jobs on the same node mostly do elsewhere."""
+    """Return the rendezvous port of a job; other jobs on the same node mostly have another one."""
     number = int("".join(filter(str.isdigit, job)) or 0)
     return _FIRST_PORT + number % _PORTS
 
 
 def some_ports(first: int) -> range:
-    """Ports for one group after the other, from `first` on."""
+    """Return the ports for the groups, starting at `first`."""
     return range(first, first + PORTS_TRIED)
 
 
@@ -101,33 +101,33 @@ class Testing:
     config: Config
     ranks_per_node: int
     need: int
-    rehearsal: bool  # --cpu: the ranks stay off the GPUs
+    rehearsal: bool  # --cpu: the ranks do not use the GPUs
     ports: Iterator[int]
-    busy: Mapping[str, Sequence[int]]  # node -> ports taken on it
+    busy: Mapping[str, Sequence[int]]  # node -> ports in use on it
     options: Sequence[str]  # for every smoke test
     start_s: float
     stall_s: float
     folder: Path
-    left_s: Callable[[], float]  # of the whole pre-flight; raises when there is none
+    left_s: Callable[[], float]  # time left for the pre-flight; raises if there is none
     began: Callable[[str, Sequence[Group]], None]
     ended: Callable[[str, StageStatus, str], None]
     show: Callable[[int, int, Sequence[str]], None]
-    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the last try
-    tried: list[Group] = field(default_factory=list)  # and passed
-    slowest_s: float = 0.0  # a whole test of a node alone
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the last attempt
+    tried: list[Group] = field(default_factory=list)  # groups that passed
+    slowest_s: float = 0.0  # the longest test of a node alone
 
     def run(self, nodes: Sequence[str]) -> Tested:
-        """All stages, as long as enough nodes are left."""
+        """Run all stages, as long as enough nodes are left."""
         found = self._alone(nodes)
         if len(found.good) < self.need:
-            self._skip("too few nodes are left", "pairs", "together")
+            self._skip("too few nodes left", "pairs", "together")
             return found
         if self.need < 2:
-            self._skip("one node is to train", "pairs", "together")
+            self._skip("only one node will train", "pairs", "together")
             return found
         self._pairs(found)
         if len(found.good) < self.need:
-            self._skip("too few nodes are left", "together")
+            self._skip("too few nodes left", "together")
             return found
         self._together(found)
         return found
@@ -137,11 +137,11 @@ class Testing:
     def _alone(self, nodes: Sequence[str]) -> Tested:
         single: list[Group] = [(node,) for node in nodes]
         self.began("alone", single)
-        told = self._try("alone", single)
-        found = Tested([node for node in nodes if told[node,] is None])
-        found.bad = [self._bad(node, "alone", why) for (node,), why in told.items() if why is not None]
+        failures = self._try("alone", single)
+        found = Tested([node for node in nodes if failures[node,] is None])
+        found.bad = [self._bad(node, "alone", why) for (node,), why in failures.items() if why is not None]
         self.slowest_s = max((self.answers[node]["seconds"] for node in found.good), default=0.0)
-        self.ended("alone", "fail" if found.bad else "ok", _of(len(found.good), len(nodes), "node"))
+        self.ended("alone", "fail" if found.bad else "ok", _passed(len(found.good), len(nodes), "node"))
         return found
 
     def _pairs(self, found: Tested) -> None:
@@ -149,9 +149,9 @@ class Testing:
         answers: dict[str, dict[str, Any]] = {}
 
         def attempt(wanted: Sequence[Group]) -> Mapping[Group, str | None]:
-            told = self._try("pairs", wanted)
-            answers.update({n: self.answers.get(n, {}) for g in wanted if told[g] is not None for n in g})
-            return told
+            failures = self._try("pairs", wanted)
+            answers.update({n: self.answers.get(n, {}) for g in wanted if failures[g] is not None for n in g})
+            return failures
 
         sorted_out = groups.sort_out(found.good, attempt)
         self.tried = [group for group in sorted_out.tried if group not in sorted_out.failed]
@@ -159,23 +159,24 @@ class Testing:
         found.bad += [self._bad(node, "pairs", why) for node, why in sorted_out.bad.items()]
         found.good = sorted_out.good
         passed = len(sorted_out.tried) - len(sorted_out.failed)
-        detail = _of(passed, len(sorted_out.tried), "group" if any(len(g) > 2 for g in sorted_out.tried) else "pair")
+        unit = "group" if any(len(g) > 2 for g in sorted_out.tried) else "pair"
+        detail = _passed(passed, len(sorted_out.tried), unit)
         self.ended("pairs", "fail" if sorted_out.bad else "ok", detail)
 
     def _together(self, found: Tested) -> None:
-        """Those that will train, as they will; once more without a node that is named, where there is another."""
+        """Test the nodes that will train, together; again without a node that is blamed, if there is a replacement."""
         why: str | None = None
         for _ in range(_TURNS):
             chosen = tuple(found.good[: self.need])
             if chosen in self.tried:
-                self._skip(f"these {len(chosen)} nodes were tried together already", "together")
+                self._skip(f"these {len(chosen)} nodes already passed together", "together")
                 return
             self.began("together", [chosen])
             why = self._try("together", [chosen])[chosen]
             if why is None:
                 self.ended("together", "ok", f"{len(chosen)} nodes, {len(chosen) * self.ranks_per_node} ranks")
                 return
-            named = self._named(chosen)
+            named = self._blamed_node(chosen)
             if named is None:
                 found.trouble = why
                 break
@@ -183,12 +184,12 @@ class Testing:
             found.good.remove(named)
             if len(found.good) < self.need:
                 break
-        else:  # those that are left were never tried together
-            found.trouble = f"{_TURNS} tries of all together have failed, each for another node; the last: {why}"
+        else:  # the remaining nodes were never tested together
+            found.trouble = f"{_TURNS} attempts with all nodes failed, each because of another node; the last: {why}"
         self.ended("together", "fail", why or "")
 
-    def _named(self, chosen: Sequence[str]) -> str | None:
-        """The one node that gave no answer, or that all who name somebody name."""
+    def _blamed_node(self, chosen: Sequence[str]) -> str | None:
+        """Return a node that did not answer, or the one node that all blame; else None."""
         if silent := [node for node in chosen if node in self.workers.lost]:
             return silent[0]
         hosts = {
@@ -204,10 +205,10 @@ class Testing:
         for name in names:
             self.ended(name, "skip", why)
 
-    # ---- one try
+    # ---- one attempt
 
     def _try(self, stage: str, wanted: Sequence[Group]) -> dict[Group, str | None]:
-        """The smoke test of all these groups at once: why each failed; None: it passed."""
+        """Run the smoke test of all groups at the same time; return why each failed, or None if it passed."""
         able = [group for group in wanted if not any(node in self.workers.lost for node in group)]
         alone = stage == "alone"
         start_s = self.start_s if alone else max(_LEAST_S, _SLOWER * self.slowest_s)
@@ -217,7 +218,7 @@ class Testing:
         self.answers = {}
         if nodes:
             self.answers = self.workers.ask(
-                self._order(stage, able, start_s, limit_s),
+                self._test_command(stage, able, start_s, limit_s),
                 min(self.left_s(), limit_s + _ANSWER_S),
                 of=nodes,
                 show=self.show,
@@ -226,8 +227,8 @@ class Testing:
         self.left_s()
         return {group: self._why(group) for group in wanted}
 
-    def _order(self, stage: str, able: Sequence[Group], start_s: float, limit_s: float) -> dict[str, Any]:
-        """The command for the workers: the smoke test of each group on its nodes."""
+    def _test_command(self, stage: str, able: Sequence[Group], start_s: float, limit_s: float) -> dict[str, Any]:
+        """Return the command for the workers: the smoke test of each group on its nodes."""
         limits = {"--start-timeout": start_s, "--stall-timeout": self.stall_s, "--timeout": limit_s}
         options = ["--json", "--level", "quick", "--no-bisect", "--no-stamp", "--no-scaling"]
         for option, seconds in limits.items():
@@ -240,7 +241,7 @@ class Testing:
             "groups": [
                 {
                     "nodes": list(group),
-                    "config": derived(self.config, self.ranks_per_node, group, self._port(group[0])),
+                    "config": derive_config(self.config, self.ranks_per_node, group, self._port(group[0])),
                     "folder": str(self.folder / stage),
                 }
                 for group in able
@@ -248,28 +249,28 @@ class Testing:
         }
 
     def _port(self, node: str) -> int:
-        """The next port that is free on the node where a group meets."""
+        """Return the next free port on the node of a group's rendezvous."""
         taken = self.busy.get(node, ())
         free = (port for port in itertools.islice(self.ports, PORTS_TRIED) if port not in taken)
         return next(free, None) or next(self.ports)
 
     def _why(self, group: Group) -> str | None:
-        """Why a group failed, in the words of the node that says most; None: it passed."""
-        told = []
+        """Return why a group failed, from the node with the most specific reason; None if it passed."""
+        reasons = []
         for node in group:
-            if node in self.workers.lost:
-                told.append((0, f"{node}: {self.workers.lost[node]}" if len(group) > 1 else self.workers.lost[node]))
+            if lost := self.workers.lost.get(node):
+                reasons.append((0, f"{node}: {lost}" if len(group) > 1 else lost))
                 continue
             answer = self.answers.get(node, {})
             if answer.get("verdict") == "passed":
                 continue
             problem = next(iter(answer.get("problems") or ()), None)
             if problem is None:
-                told.append((2, str(answer.get("error") or "the smoke test could not tell")))
+                reasons.append((2, str(answer.get("error") or "the smoke test was inconclusive")))
             else:
-                echo = "echo" in engine.tags(problem["id"], selections.SMOKE)  # the other node's own says more
-                told.append((3 if echo else 1, f"{problem['id']}: {problem['title']}"))
-        return min(told)[1] if told else None
+                echo = "echo" in engine.tags(problem["id"], selections.SMOKE)  # the other node's reason is better
+                reasons.append((3 if echo else 1, f"{problem['id']}: {problem['title']}"))
+        return min(reasons)[1] if reasons else None
 
     def _bad(self, node: str, stage: str, why: str) -> Bad:
         problems = self.answers.get(node, {}).get("problems") or [{}]
@@ -277,5 +278,5 @@ class Testing:
         return Bad(node, stage, str(problems[0].get("id", "")), why, fix)
 
 
-def _of(good: int, all_of_them: int, what: str) -> str:
-    return f"{good} of {counted(all_of_them, what)} passed"
+def _passed(good: int, total: int, unit: str) -> str:
+    return f"{good} of {counted(total, unit)} passed"

@@ -1,7 +1,7 @@
-"""What does one node of a job do while all are examined? What the head of the pre-flight tells it, line by line.
+"""The pre-flight's worker on one node: runs the commands that the head of the pre-flight sends.
 
-Started by srun, one a node (gather.py). Commands are lines on stdin, answers go to stdout (both: framing.py);
-whatever else prints here goes to stderr. With the end of stdin it ends.
+srun starts one worker per node (workers.py). Commands are lines on stdin, answers go to stdout (both: framing.py); all
+other output goes to stderr. The worker exits when stdin is closed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from mgpu.process import child_process, interpreter, scratch, signals
 from mgpu.structured_text import json_of
 from mgpu.version import __version__
 
-_END_S = 5.0  # for a smoke test that is told to stop
-_LATE_S = 10.0  # past its own limit a smoke test is stopped from outside
+_END_S = 5.0  # for a smoke test to stop after SIGTERM
+_LATE_S = 10.0  # past its own limit, a smoke test is stopped from outside
 _LARGEST = 16 << 20  # bytes of a test's document
 _MOST_HASHED = 64 << 20  # bytes of a config or a script
-_TOLD = 2000  # characters of what a test printed, where it left no document
+_TAIL = 2000  # characters of a test's output, if it left no document
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.__main__ import main; main()"
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Serve commands until stdin is closed."""
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     node = Node(answers)
-    with signals.once():  # both the head of the pre-flight and Slurm send one
+    with signals.once():  # the head of the pre-flight and Slurm may both send a signal
         try:
             node.greet()
             for line in framing.whole_lines(sys.stdin):
@@ -51,21 +51,21 @@ def main() -> None:
 
 
 class Node:
-    """This node, and what it has open for the others."""
+    """This node, and the port it opened for the other nodes."""
 
     def __init__(self, answers: IO[str]) -> None:
         self.name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         self._answers = answers
-        self._said = 0
+        self._sent = 0
         self._listening: Any = None
         self._test: child_process.Program | None = None
 
     def greet(self) -> None:
-        """The first word."""
-        self._say({"pid": os.getpid(), "host": socket.gethostname(), "mgpu": __version__})
+        """Send the first message."""
+        self._send({"pid": os.getpid(), "host": socket.gethostname(), "mgpu": __version__})
 
     def serve(self, command: Mapping[str, Any]) -> None:
-        """Do what is asked, and answer; a fault of ours is an answer too."""
+        """Run a command and send the answer; an exception becomes an answer too."""
         do: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "examine": self._examine,
             "clock": self._clock,
@@ -84,18 +84,18 @@ class Node:
             from mgpu.errors import reason
 
             found = {"error": reason(error)}
-        self._say({"number": command.get("number"), **found})
+        self._send({"number": command.get("number"), **found})
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """Stop everything that this node started."""
         if self._listening is not None:
             self._listening.close()
         if self._test is not None and self._test.poll() is None:
             _end(self._test)
 
-    def _say(self, message: Mapping[str, Any]) -> None:
-        self._said += 1
-        for line in framing.lines(self._said, {"node": self.name, **message}):
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._sent += 1
+        for line in framing.lines(self._sent, {"node": self.name, **message}):
             self._answers.write(line)
         self._answers.flush()
 
@@ -103,7 +103,7 @@ class Node:
         return {"time": time.time()}
 
     def _examine(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """The doctor's quick look in the light of the config, and which of the head's folders are seen here."""
+        """Run the doctor's quick checks for the config, and check which of the head's folders are visible here."""
         from mgpu import probes
         from mgpu.config import facts
         from mgpu.snapshot import Plan, to_json
@@ -115,7 +115,7 @@ class Node:
         plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if command["cpu"] else None)
         snapshot = replace(probes.gather(probes.QUICK, plan=plan), config=config)
         return {
-            "facts": to_json(replace(snapshot, config=None)),  # which came from the head, the same for all
+            "facts": to_json(replace(snapshot, config=None)),  # the config came from the head
             "faults": faults(snapshot),
             "files": {name: _sha256(Path(path)) for name, path in command["files"].items()},
             "unseen": [folder for folder, token in command["tokens"].items() if not (Path(folder) / token).exists()],
@@ -126,7 +126,7 @@ class Node:
         from mgpu.fleet import connectivity
 
         meeting = command["ports"] if command["head"] == self.name else [None]
-        for port in meeting:  # as the job script does, on to the next where one is taken
+        for port in meeting:  # like the job script, try the next port if one is in use
             self._listening = connectivity.Listening(self.name, on_gpu=not command["cpu"], meeting_port=port)
             if self._listening.door.meeting_error is None or port == meeting[-1]:
                 break
@@ -138,8 +138,8 @@ class Node:
         return {"paths": [asdict(path) for path in self._listening.walk(command["endpoints"], head=command["head"])]}
 
     def _smoke_test(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """`mgpu smoke-test` of the group this node is in."""
-        if self._listening is not None:  # all have walked
+        """Run `mgpu smoke-test` of this node's group."""
+        if self._listening is not None:  # the connection test is finished
             self._listening.close()
             self._listening = None
         group = next((g for g in command["groups"] if self.name in g["nodes"]), None)
@@ -155,14 +155,14 @@ class Node:
             if len(group["nodes"]) > 1:
                 arguments += ["--node-rank", str(group["nodes"].index(self.name))]
             limit_s, log = float(command["limit_s"]) + _LATE_S, place / "output"
-            code, said = self._run(arguments, {**os.environ, **command["environment"]}, limit_s, log)
+            code, printed = self._run(arguments, {**os.environ, **command["environment"]}, limit_s, log)
             document = _read(output)
         if document is None:
-            return {"code": code, "error": said or "the smoke test left no answer"}
+            return {"code": code, "error": printed or "the smoke test wrote no result"}
         return {"code": code, "seconds": round(time.monotonic() - began, 3), **summary(document)}
 
     def _run(self, arguments: list[str], variables: Mapping[str, str], limit_s: float, log: Path) -> tuple[int, str]:
-        """mgpu's own command line in a process of its own: exit code, and the end of what it printed."""
+        """Run mgpu in its own process; return the exit code and the end of its output."""
         root = str(Path(__file__).resolve().parents[2])
         with log.open("wb") as output:
             self._test = child_process.start(
@@ -177,15 +177,15 @@ class Node:
                 code = self._test.wait(limit_s)
             except subprocess.TimeoutExpired:
                 _end(self._test)
-                return 124, f"the smoke test did not end in {limit_s:.0f} s"
-            except (KeyboardInterrupt, signals.Stopped):  # before the folder it writes into is taken away
+                return 124, f"the smoke test did not finish within {limit_s:.0f} s"
+            except (KeyboardInterrupt, signals.Stopped):  # stop it before the folder it writes to is removed
                 _end(self._test)
                 raise
-        return code, file_reading.read_part(log, most=4 * _TOLD).decode("utf-8", "replace").strip()[-_TOLD:]
+        return code, file_reading.read_part(log, most=4 * _TAIL).decode("utf-8", "replace").strip()[-_TAIL:]
 
 
 def faults(snapshot: Any) -> list[dict[str, str]]:
-    """The errors of the doctor that are no consequence of another one, and what stops a run for certain."""
+    """Return the doctor's errors, except consequences of others, and all problems that certainly stop a run."""
     from mgpu import engine
     from mgpu.engine import before_start, selections
     from mgpu.report.document import said
@@ -198,7 +198,7 @@ def faults(snapshot: Any) -> list[dict[str, str]]:
 
 
 def summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the head needs of a smoke test's document."""
+    """Return the part of a smoke test's document that the head needs."""
     failed = [check for check in document["checks"] if check["status"] == "fail"]
     causes = [check for check in failed if not check["because_of"]] or failed
     return {
@@ -218,15 +218,15 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _sha256(path: Path) -> str:
-    """Of a file that every node reads for itself."""
+    """Return the hash of a file that every node reads itself."""
     try:
         return hashlib.sha256(file_reading.read(path, most=_MOST_HASHED)).hexdigest()
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"not readable: {error.strerror}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It ends its ranks itself when it is told to stop."""
+    """Stop a smoke test; on SIGTERM it stops its ranks itself."""
     process.terminate()
     try:
         process.wait(_END_S)

@@ -1,8 +1,8 @@
-"""How are all nodes of a Slurm job asked at once, and what of a node that does not answer?
+"""Send commands to all nodes of a Slurm job at once, and handle nodes that do not answer.
 
-One step with one worker a node (node.py) lasts for the whole pre-flight: what it is told comes over srun's stdin, which
-Slurm hands to every task, what it answers over srun's stdout. So no folder need be shared, and the workers live in the
-environment in which the ranks will. A step that Slurm cannot start for the sake of some nodes is started without them.
+One step with one worker per node (worker.py) runs during the whole pre-flight. Commands go over srun's stdin, which
+Slurm forwards to every task, and answers come over srun's stdout. So no shared folder is needed, and the workers run in
+the environment of the ranks. If Slurm cannot start the step because of some nodes, it is started again without them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from mgpu.process import child_process, interpreter
 from mgpu.snapshot import OTHER_MGPU
 from mgpu.version import __version__
 
-# Nobody need wait long for a node once half of the others have answered: what takes them T takes it no more than 3 T,
-# unless T is so short that it says nothing.
+# Once half of the nodes have answered within T, the others get 3 T, but at least _PATIENCE_S.
 _PATIENCE = 3.0
 _PATIENCE_S = 15.0
-_STARTS = 4  # of a step, each without the nodes that the last one could not be started on
-_END_S = 8.0  # for a step to end when it is told to: a worker then ends its smoke test, and that its ranks
-_BY_ITSELF_S = 1.0  # for workers that wait for a question
-_TAKEN_S = 30.0  # for srun to take a command, which it hands on while one node or another may be stuck
-_KEPT_LINES = 40  # of what a node's worker writes to stderr
-# What is installed on the node is found before the head's mgpu.
+_STARTS = 4  # attempts to start the step, each without the nodes on which the previous one failed
+_END_S = 8.0  # for a step to stop: each worker stops its smoke test, which stops its ranks
+_BY_ITSELF_S = 1.0  # for idle workers to exit when stdin is closed
+_TAKEN_S = 30.0  # for srun to accept a command, since some nodes may be stuck
+_KEPT_LINES = 40  # lines of a worker's stderr
+# Packages installed on the node come before the head's mgpu.
 _BOOT = "sys.path.append(sys.argv.pop(1)); from mgpu.fleet.worker import main; main()"
 # fmt: off
-# What a job's options leave in the environment for its steps, and what is otherwise for these: one task a node, which
-# sees all that the job has there.
+# Variables in which a job's options are passed to its steps. They do not fit this step, which has one task per node
+# with all of the job's resources there.
 _NOT_OURS = (
     "SLURM_HOSTFILE", "SLURM_DISTRIBUTION", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND",
     "SLURM_TRES_PER_TASK", "SLURM_LABELIO", "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE",
@@ -52,7 +51,7 @@ _NOT_OURS = (
 )
 # fmt: on
 _LABEL = re.compile(r"^ *(\d+): ?(.*)$")
-# srun's own words about a node: "srun: error: node3: task 2: Exited with exit code 1", "srun: error: Task launch for
+# srun's messages about a node: "srun: error: node3: task 2: Exited with exit code 1", "srun: error: Task launch for
 # StepId=7.0 failed on node node3: Communication connection failure", "srun: error: Node failure on node3"
 # (source=https://github.com/aws/aws-parallelcluster/issues/4179 of 21.08, /issues/1122 of 18.08; measured: 22.05).
 _OF_A_NODE = (
@@ -60,15 +59,15 @@ _OF_A_NODE = (
     re.compile(r"^srun: error: (?P<why>Node failure) on (?P<nodes>[^\s:]+)"),
     re.compile(r"^srun: error: (?P<nodes>[^\s:]+): tasks? [\d,\-\[\]]+: (?P<why>.*)$"),
 )
-# What is said of tasks after such a line is of those that Slurm then killed with the step.
+# Messages about tasks after such a line are about tasks that Slurm killed with the step.
 _GIVEN_UP = re.compile(r"^srun: (?:error: )?(?:Task launch for|Application launch failed|Job step aborted)")
-# slurmstepd's, of scancel, the time limit or a preemption; a node that fails does not cancel the step (--no-kill).
+# slurmstepd's message after scancel, a time limit or a preemption. With --no-kill, a node failure cancels no step.
 _CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) .*\bCANCELLED AT (?!.*NODE FAILURE)")
 
 
 @dataclass
 class _Task:
-    """One node's worker, as far as it has been heard of."""
+    """One node's worker and its messages so far."""
 
     node: str
     reader: framing.Reader = field(default_factory=framing.Reader)
@@ -77,12 +76,12 @@ class _Task:
 
 
 class Workers:
-    """A worker on every node. Used with `with`: at its end none is left."""
+    """A worker on every node. A context manager: all workers are stopped at its end."""
 
     def __init__(self, allocation: Allocation, environ: Mapping[str, str] = os.environ) -> None:
         self.allocation = allocation
-        self.lost: dict[str, str] = {}  # node -> why it is asked no more
-        self.greetings: dict[str, dict[str, Any]] = {}  # node -> what its worker said first
+        self.lost: dict[str, str] = {}  # node -> why it is no longer used
+        self.greetings: dict[str, dict[str, Any]] = {}  # node -> its worker's first message
         self._environ = environ
         self._number = 0
         self._starts = 0
@@ -90,8 +89,8 @@ class Workers:
         self._heard: queue.Queue[tuple[str, int, str]] = queue.Queue()
         self._tasks: dict[int, _Task] = {}
         self._given_up = False  # Slurm has ended the step itself
-        self._own: list[str] = []  # srun's words about no node in particular
-        self._said: list[str] = []  # all commands, for a step that is started again
+        self._own: list[str] = []  # srun's messages that are not about a node
+        self._sent: list[str] = []  # all commands, to repeat them if the step is started again
 
     def __enter__(self) -> Workers:
         self._start(self.allocation.nodes)
@@ -102,7 +101,7 @@ class Workers:
 
     @property
     def nodes(self) -> list[str]:
-        """Those that can be asked still."""
+        """The nodes that still answer."""
         return [node for node in self.allocation.nodes if node not in self.lost]
 
     def ask(
@@ -114,14 +113,15 @@ class Workers:
         show: Callable[[int, int, Sequence[str]], None] | None = None,
         patience_s: float | None = _PATIENCE_S,
     ) -> dict[str, dict[str, Any]]:
-        """The answers of the nodes (`of`: of those) to one command; who does not answer in `limit_s` is lost.
+        """Send one command to the nodes (or those in `of`) and return their answers.
 
-        `patience_s`: and who does not once half have and so much time has passed; None: all have their whole time.
-        `show` is told now and then how many of how many have answered, and who has not.
+        A node that does not answer within `limit_s` is lost. `patience_s`: so is one that has not answered after this
+        time, once half of the nodes have; None: all nodes have the full time. `show` is called repeatedly with the
+        number of answers, the number of nodes, and the nodes that have not answered.
         """
         self._number += 1
         number = self._number
-        self._say({"number": number, "of": None if of is None else list(of), **command})
+        self._send({"number": number, "of": None if of is None else list(of), **command})
         began = time.monotonic()
         wanted = [node for node in self.nodes if of is None or node in of]
         answers: dict[str, dict[str, Any]] = {}
@@ -143,12 +143,12 @@ class Workers:
                     answers[node] = {**message, "heard": time.time()}
                     times.append(time.monotonic() - began)
 
-    def words_of(self, node: str) -> str:
-        """What a node's worker, or Slurm on it, wrote to stderr."""
+    def stderr_of(self, node: str) -> str:
+        """Return what a node's worker, or Slurm on that node, wrote to stderr."""
         return "\n".join(line for task in self._tasks.values() if task.node == node for line in task.stderr)
 
     def close(self) -> None:
-        """End the step: told over stdin, then by a signal, which srun hands on, then by Slurm."""
+        """Stop the step: by closing stdin, then with SIGTERM, which srun forwards, then with SIGKILL."""
         process = self._process
         if process is None:
             return
@@ -186,14 +186,14 @@ class Workers:
             assert self._process.stdin is not None
             os.set_blocking(self._process.stdin.fileno(), False)
         except OSError as error:
-            raise MgpuError(f"srun cannot be started: {reason(error)}", CANNOT_RUN) from None
+            raise MgpuError(f"cannot start srun: {reason(error)}", CANNOT_RUN) from None
         threads = []
         for name, stream in (("out", self._process.stdout), ("err", self._process.stderr)):
             assert stream is not None
             threads.append(threading.Thread(target=self._read, args=(name, stream, self._starts), daemon=True))
             threads[-1].start()
         threading.Thread(target=self._await, args=(self._process, threads, self._starts), daemon=True).start()
-        for text in self._said:
+        for text in self._sent:
             self._write(text)
 
     def _read(self, name: str, stream: IO[bytes], start: int) -> None:
@@ -202,31 +202,34 @@ class Workers:
                 self._heard.put((name, start, line.decode("utf-8", "replace").rstrip("\n")))
 
     def _await(self, process: subprocess.Popen[bytes], threads: Sequence[threading.Thread], start: int) -> None:
-        """Tell when the step is over and its last words are read."""
+        """Report the end of the step after its last output was read."""
         process.wait()
         for thread in threads:
             thread.join(2)
         self._heard.put(("over", start, str(process.returncode)))
 
-    def _say(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> None:
         text = framing.packed(message)
-        self._said.append(text)
+        self._sent.append(text)
         self._write(text)
 
     def _write(self, text: str) -> None:
-        """Raises MgpuError (3) when srun takes no more. It holds 1 MiB back for a node that reads nothing
-        (STDIO_MAX_FREE_BUF, source=https://github.com/SchedMD/slurm/blob/master/src/api/step_io.c)."""
+        """Write to srun's stdin. Raises MgpuError (3) if srun accepts no more.
+
+        srun buffers 1 MiB for a node that does not read (STDIO_MAX_FREE_BUF,
+        source=https://github.com/SchedMD/slurm/blob/master/src/api/step_io.c).
+        """
         assert self._process is not None and self._process.stdin is not None
         data, end = memoryview(text.encode() + b"\n"), time.monotonic() + _TAKEN_S
-        with contextlib.suppress(OSError):  # the step is over: its end will be heard
+        with contextlib.suppress(OSError):  # the step has ended, which `_hear` will report
             number = self._process.stdin.fileno()
             while data:
                 if not select.select([], [number], [], max(0.0, end - time.monotonic()))[1]:
-                    raise MgpuError(f"srun has taken no command for {_TAKEN_S:.0f} s: a node may be stuck", UNKNOWN)
+                    raise MgpuError(f"srun accepted no input for {_TAKEN_S:.0f} s: a node may be stuck", UNKNOWN)
                 data = data[os.write(number, data) :]
 
     def _hear(self, wait_s: float) -> list[tuple[str, dict[str, Any]]]:
-        """Messages of nodes; what else is heard is kept where it belongs."""
+        """Return new messages of nodes, and store all other output."""
         found = []
         with contextlib.suppress(queue.Empty):
             name, start, line = self._heard.get(timeout=wait_s)
@@ -260,14 +263,14 @@ class Workers:
             task.greeted = True
             task.node = str(message.get("node") or task.node)
             self.greetings[task.node] = message
-            if message.get("mgpu") != __version__:  # its answers may mean something else
+            if message.get("mgpu") != __version__:  # its answers may have another meaning
                 theirs = message.get("mgpu") or "another version"
                 self.lost.setdefault(task.node, f"{OTHER_MGPU}{theirs}, here it is {__version__}")
             return []
         return [(task.node, message)]
 
     def heard_from_srun(self, line: str) -> None:
-        """srun's words: about nodes, which are lost, or about the step."""
+        """Process a message of srun, about nodes (which are then lost) or about the step."""
         given_up = self._given_up
         self._given_up = given_up or bool(_GIVEN_UP.match(line))
         for pattern in _OF_A_NODE:
@@ -279,37 +282,44 @@ class Workers:
         self._own.append(line)
 
     def _lose(self, node: str, why: str) -> None:
-        """A worker that ended. Its own last words say more than its exit code."""
-        last = self.words_of(node).strip().splitlines()
+        """Record a node whose worker ended, with its last line of stderr, which explains more than its exit code."""
+        last = self.stderr_of(node).strip().splitlines()
         self.lost.setdefault(node, f"{last[-1]} ({why})" if last else why)
 
     def _over(self, code: int) -> None:
-        """The step has ended under us. Started again without the nodes that Slurm could not start it on. Raises
-        MgpuError (3) where it was cancelled, or cannot be started at all: no node is to blame."""
+        """Handle the end of the step: start it again without the nodes on which Slurm could not start it.
+
+        Raises MgpuError (3) if it was cancelled or cannot be started at all, which is not the fault of a node.
+        """
         left = self.nodes
-        # What was asked so far is asked again: no more than the first question, which may be asked twice.
+        # Commands are repeated: only the first one, which may run twice.
         if left and self.lost and self._given_up and self._number <= 1 and self._starts < _STARTS:
             self._start(left)
             return
         if not left:
             return
         lines = [line.removeprefix("srun: ").removeprefix("error: ") for line in self._own[-3:]]
-        words = "; ".join(dict.fromkeys(lines)) or f"exit code {code}"
-        raise MgpuError(f"the step of the workers has ended, which is no fault of its nodes: {words}", UNKNOWN)
+        why = "; ".join(dict.fromkeys(lines)) or f"exit code {code}"
+        raise MgpuError(f"the step with the workers ended, not because of its nodes: {why}", UNKNOWN)
 
     def _give_up(self, nodes: Sequence[str], waited_s: float, times: Sequence[float], asked: int) -> None:
         half = (
-            f"; half of the {asked} nodes had after {_half(times, asked):.1f} s" if len(times) * 2 >= asked > 1 else ""
+            f"; half of the {asked} nodes answered in {_half(times, asked):.1f} s"
+            if len(times) * 2 >= asked > 1
+            else ""
         )
         for node in nodes:
             never = node not in self.greetings
-            what = "its worker never started to answer" if never else "no answer"
-            self._lose(node, f"{what} in {waited_s:.0f} s{half}")
+            what = "its worker did not start" if never else "no answer"
+            self._lose(node, f"{what} within {waited_s:.0f} s{half}")
 
 
 def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
-    """The step of one worker a node. A step has all GPUs that its job has on a node, and shares them (--overlap) with
-    the steps that run already; only where the job has them for its tasks it must ask (measured with Slurm 22.05)."""
+    """Return the srun command for the step with one worker per node.
+
+    A step has all of its job's GPUs on a node and shares them with running steps (--overlap). It must request them only
+    if the job has them per task (measured with Slurm 22.05).
+    """
     number = str(len(nodes))
     cpus = allocation.cpus_per_node
     return [
@@ -341,14 +351,14 @@ def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
 
 
 def deadline(times: Sequence[float], asked: int, limit_s: float, patience_s: float | None) -> float:
-    """When the last answer must be there, in seconds after the question."""
+    """Return the deadline for the last answer, in seconds after the command."""
     if patience_s is None or len(times) * 2 < asked or asked < 2:
         return limit_s
     return min(limit_s, max(patience_s, _PATIENCE * _half(times, asked)))
 
 
 def _half(times: Sequence[float], asked: int) -> float:
-    """When half of those that were asked had answered."""
+    """Return the time at which half of the nodes had answered, in seconds."""
     return sorted(times)[(asked + 1) // 2 - 1]
 
 

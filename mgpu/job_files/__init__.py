@@ -1,1 +1,1 @@
-"""A plan as a file for a scheduler or an engine: sbatch, torchrun, Kubeflow, SkyPilot."""
+"""Job files for schedulers and engines: sbatch, torchrun, Kubeflow, SkyPilot."""

@@ -1,4 +1,4 @@
-"""What does an engine need to know of a run? One record for all of them; the module of its name here renders it."""
+"""The input for an engine's job file: one record for all engines, rendered by the module with the engine's name."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mgpu.job_files.job import Job
 
 @dataclass(frozen=True)
 class Plan:
-    """A verified config, and the job it is for."""
+    """A verified config and its job."""
 
     job: Job  # nodes, ranks_per_node, command, threads, container, name, time ...
-    values: Mapping[str, Any]  # of the config, in accelerate's words, sections nested
-    config_text: str  # the whole YAML file: where it must travel with the job
+    values: Mapping[str, Any]  # of the config, with accelerate's keys, sections nested
+    config_text: str  # the complete YAML file, for engines that embed it
     config_path: str = "accelerate.yaml"
-    gpu_model: str = ""  # as people call it: A100-80GB; "" = CPU ranks, or not known
+    gpu_model: str = ""  # common name: A100-80GB; "": CPU ranks, or unknown
     cpu: bool = False  # ranks run on the CPU
-    environment: Mapping[str, str] = field(default_factory=dict)  # what accelerate's launcher tells its ranks: torchrun
+    environment: Mapping[str, str] = field(default_factory=dict)  # set by accelerate's launcher; needed with torchrun
 
 
 class Package(NamedTuple):
-    """The engine's own package, and a program that prints its version and why it refuses the file on stdin."""
+    """The engine's own package, and a program that prints its version and why it rejects the file on stdin."""
 
     name: str
     module: str
@@ -32,13 +32,15 @@ class Package(NamedTuple):
 
 
 def package_of(engine: str) -> Package | None:
-    """The package that knows the fields of the engine's file; None where there is none."""
+    """Return the package that validates the engine's file; None if there is none."""
     found: Package | None = getattr(import_module(f"mgpu.job_files.{engine}"), "PACKAGE", None)
     return found
 
 
 def render(engine: str, plan: Plan) -> str:
-    """The file of an engine other than Slurm, by its module here: with the line #!/bin/bash first where it is for a
-    shell. Who wrote it, and with which command, is put before it."""
+    """Return the file for an engine other than Slurm; a shell script starts with #!/bin/bash.
+
+    The caller adds the header that says which command wrote it.
+    """
     rendered: Callable[[Plan], str] = import_module(f"mgpu.job_files.{engine}").render
     return rendered(plan)

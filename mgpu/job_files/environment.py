@@ -1,7 +1,7 @@
-"""Which shell lines give a job the software of here and now: modules, conda, a virtual environment?
+"""Write the shell lines that load the current software in a job: modules, conda, a virtual environment.
 
-A job starts with the variables of the shell it was submitted from, if nobody says otherwise; the lines say it once
-more, for the day when the script is submitted from another shell.
+By default a job gets the variables of the shell from which it is submitted. The lines make the script work when it is
+submitted from another shell, too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 
 def setup_lines(environ: Mapping[str, str] = os.environ, python: str | None = None) -> tuple[str, ...]:
-    """Lines for Job.setup: modules first, then conda, then the virtual environment that lies on top; absolute, quoted.
+    """Return lines for Job.setup: modules, then conda, then the virtual environment on top; absolute, quoted.
 
-    `python`: the training's interpreter, where it is another one than the shell's; its environment then counts. Nothing
-    is read but the variables and whether a few files are there.
+    `python`: the training's interpreter if it differs from the shell's, whose environment is then used. Reads only the
+    variables, and whether a few files exist.
     """
     lines = _modules(environ)
     home = _home(python) if python else None
-    if python and home is None:  # of the system, or somewhere by itself: no environment of this shell's
+    if python and home is None:  # a system or standalone interpreter, in no environment
         return (*lines, f'export PATH={shlex.quote(os.path.dirname(os.path.abspath(python)))}:"$PATH"')
     if home is not None and _is_conda(home):
         return (*lines, *_conda(environ, home))
@@ -37,7 +37,7 @@ def setup_lines(environ: Mapping[str, str] = os.environ, python: str | None = No
 
 
 def _home(python: str) -> Path | None:
-    """The environment that an interpreter belongs to, by its place: its links lead out of it and are not followed."""
+    """Return an interpreter's environment, by its path: symbolic links lead out of it and are not followed."""
     home = Path(os.path.abspath(python)).parent.parent
     return home if (home / "pyvenv.cfg").is_file() or _is_conda(home) else None
 
@@ -47,19 +47,22 @@ def _is_conda(home: Path) -> bool:
 
 
 def _modules(environ: Mapping[str, str]) -> list[str]:
-    """Environment Modules and Lmod: both keep the loaded ones in LOADEDMODULES, in the order in which they were loaded
-    (https://modules.readthedocs.io/en/latest/module.html, https://lmod.readthedocs.io)."""
+    """Return the lines for Environment Modules or Lmod.
+
+    Both list the loaded modules in LOADEDMODULES, in load order (https://modules.readthedocs.io/en/latest/module.html,
+    https://lmod.readthedocs.io).
+    """
     loaded = [name for name in environ.get("LOADEDMODULES", "").split(":") if name]
     if not loaded:
         return []
-    # A batch script's shell is no login shell: it has the command `module` only if it was exported to it.
+    # A batch script's shell is not a login shell: it has the command `module` only if it was exported.
     places = [Path(environ[name]) / "init" / "bash" for name in ("LMOD_PKG", "MODULESHOME") if environ.get(name)]
     start = [f"source {shlex.quote(str(place))}" for place in places if place.is_file()][:1]
     return [*start, f"module load {shlex.join(loaded)}"]
 
 
 def _conda(environ: Mapping[str, str], home: Path) -> list[str]:
-    """conda's own start script and its `activate`; micromamba's, where that is what made the environment."""
+    """Return the lines for conda's start script and `conda activate`, or the ones for micromamba."""
     name = shlex.quote(str(home))
     if conda := environ.get("CONDA_EXE"):
         start = Path(conda).parent.parent / "etc" / "profile.d" / "conda.sh"

@@ -1,5 +1,7 @@
-"""Where in somebody's job script does the pre-flight go? In front of the first command that launches something, or that
-reads which nodes the job has: what the pre-flight leaves out is then left out by all that follows.
+"""Insert the pre-flight into a user's job script.
+
+It goes before the first command that launches something or reads the job's nodes, so that all later commands use only
+the nodes that the pre-flight chose.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ _OF_NODES = re.compile(
 
 
 def place(job: JobScript) -> int | None:
-    """The line, counted from 1, that is to come after the block; None where the script launches nothing that can be
-    seen, or is none of a POSIX shell."""
+    """Return the line, counted from 1, before which the block goes.
+
+    None if the script has no recognizable launch command or is not for a POSIX shell.
+    """
     if job.shebang is not None and not _SHELLS.match(job.shebang):
         return None
-    commands = [command for command in job.commands if "trap" not in command.through]  # for later
+    commands = [command for command in job.commands if "trap" not in command.through]  # a trap runs later
     starts = [command.statement for command in commands if _starts(command)]
     if not starts:
         return None
@@ -33,7 +37,7 @@ def place(job: JobScript) -> int | None:
 
 
 def with_block(text: str, block: str, line: int) -> str:
-    """A job script with a block in front of a line of it; everything else byte for byte."""
+    """Return a job script with a block inserted before a line, otherwise unchanged."""
     lines = text.split("\n")
     block = block if block.endswith("\n") else f"{block}\n"
     return "\n".join([*lines[: line - 1], block + lines[line - 1], *lines[line:]])

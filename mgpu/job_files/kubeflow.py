@@ -1,8 +1,8 @@
-"""What does Kubeflow Trainer run in its pods? A TrainJob on the runtime `torch-distributed`.
+"""Write a Kubeflow Trainer TrainJob for the runtime `torch-distributed`.
 
-Its controller tells each pod PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT, and
-refuses a TrainJob that sets them (pkg/runtime/framework/plugins/torch/torch.go). torchrun reads them by itself;
-accelerate is given them by its flags. The container and the replicated job of the runtime are both called `node`.
+Its controller sets PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT in each pod, and
+rejects a TrainJob that sets them (pkg/runtime/framework/plugins/torch/torch.go). torchrun reads them by itself;
+accelerate gets them as flags. The container and the replicated job of the runtime are both called `node`.
 source=https://github.com/kubeflow/trainer/blob/master/pkg/apis/trainer/v1alpha1/trainjob_types.go
 The fields were validated against the models of kubeflow-trainer-api 2.3.0, for Trainer 2.3.
 """
@@ -28,7 +28,7 @@ _MEETING: Final = parts.Meeting(
 _END: Final = "END_OF_CONFIG"
 _LONGEST: Final = 40  # pods are called NAME-xxxxx-node-0-0, and one label of a host name has at most 63 characters
 
-# What the models do not know they drop without a word: a text that comes back otherwise has a field of another version.
+# The models silently drop unknown fields: if the text comes back different, it has fields of another version.
 PACKAGE: Final = Package(
     "kubeflow-trainer-api",
     "kubeflow_trainer_api",
@@ -52,7 +52,7 @@ def lost(before, after, where):
 task = json.load(sys.stdin)
 try:
     gone = lost(task, without_none(TrainerV1alpha1TrainJob.from_dict(task).to_dict()), "")
-    why = f"it does not know {', '.join(gone)}" if gone else ""
+    why = f"unknown fields: {', '.join(gone)}" if gone else ""
 except ValueError as error:
     why = str(error)
 print(json.dumps([version("kubeflow-trainer-api"), why]))
@@ -61,7 +61,7 @@ print(json.dumps([version("kubeflow-trainer-api"), why]))
 
 
 def render(plan: Plan) -> str:
-    """The TrainJob. Raises MgpuError (2) where a value cannot stand in one."""
+    """Return the TrainJob. Raises MgpuError (2) for a value that it cannot contain."""
     parts.refuse(plan)
     job, image = plan.job, parts.image(plan)
     gpus = 0 if plan.cpu else job.gpus_per_node
@@ -71,12 +71,12 @@ def render(plan: Plan) -> str:
     length = seconds(job.time) if job.time else None
     return "\n".join(
         [
-            f"# {parts.size(plan)}, by Kubeflow Trainer 2.3:  kubectl create -f {THIS_FILE}",
+            f"# {parts.size(plan)}, with Kubeflow Trainer 2.3:  kubectl create -f {THIS_FILE}",
             parts.UNTRIED,
             "apiVersion: trainer.kubeflow.org/v1alpha1",
             "kind: TrainJob",
             "metadata:",
-            f"  generateName: {_name(job.name)}-  # each `kubectl create` makes a job of its own",
+            f"  generateName: {_name(job.name)}-  # each `kubectl create` makes a new job",
             "spec:",
             *([f"  activeDeadlineSeconds: {int(length)}  # {job.time}"] if length else []),
             "  runtimeRef:",
@@ -91,7 +91,7 @@ def render(plan: Plan) -> str:
                 [
                     "    env:",
                     *(
-                        f"      - name: {name}\n        value: {json.dumps(_kept(text), ensure_ascii=False)}"
+                        f"      - name: {name}\n        value: {json.dumps(_escaped(text), ensure_ascii=False)}"
                         for name, text in variables.items()
                     ),
                 ]
@@ -110,43 +110,48 @@ def render(plan: Plan) -> str:
 
 
 def _name(name: str) -> str:
-    """A name that Kubernetes takes for objects and hosts: a-z, 0-9 and -, with a letter first."""
+    """Return a valid name for Kubernetes objects and hosts: a-z, 0-9 and -, with a letter first."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).lstrip("-0123456789")[:_LONGEST].rstrip("-")
     return plain or "train"
 
 
-def _kept(text: str) -> str:
-    """A text that Kubernetes hands on as it is: in commands and variables it reads $$ as $, and $(NAME) as a variable.
-    source=https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/"""
+def _escaped(text: str) -> str:
+    """Escape a text for Kubernetes, which reads $$ as $ and $(NAME) as a variable in commands and variables.
+
+    source=https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+    """
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def _run(plan: Plan) -> list[str]:
     if plan.job.shape != "accelerate":
-        return ["set -euo pipefail", f"exec torchrun {_kept(shlex.join(plan.job.command))}  # finds all of it in PET_*"]
+        return [
+            "set -euo pipefail",
+            f"exec torchrun {_escaped(shlex.join(plan.job.command))}  # reads its settings from PET_*",
+        ]
     path = shlex.quote(f"/tmp/{parts.config_name(plan)}")
     return [
         "set -euo pipefail",
         f"cat > {path} <<'{_END}'",
-        *_kept(_settings(plan.config_text)).splitlines(),
+        *_escaped(_settings(plan.config_text)).splitlines(),
         _END,
-        f"exec {_kept(parts.launcher(plan, _MEETING, path))}",
+        f"exec {_escaped(parts.launcher(plan, _MEETING, path))}",
     ]
 
 
 def _settings(config: str) -> str:
-    """The config without its comments, but for the one that says who starts it."""
+    """Return the config without comments, except the one that names its engine."""
     kept = [line for line in config.splitlines() if line.strip() and not line.startswith("#") and line != _END]
     text = "\n".join(kept)
     if masked(text) != text:
-        raise MgpuError("config: it holds a secret, and this file is one that people share: it has the config", USAGE)
+        raise MgpuError("config: it contains a secret, but this file contains the config and may be shared", USAGE)
     return "\n".join([for_engine("kubeflow"), *kept])
 
 
 def _shared_memory() -> list[str]:
-    """/dev/shm of a pod is 64 MiB: too small for NCCL and for loader workers. A volume in memory has no such limit."""
+    """Return a memory volume for /dev/shm, which has 64 MiB in a pod, too small for NCCL and loader workers."""
     return [
-        "  # /dev/shm: a pod has 64 MiB; NCCL and loader workers need more. It counts as memory of the pod.",
+        "  # /dev/shm has 64 MiB in a pod; NCCL and loader workers need more. It counts toward the pod's memory.",
         "  # Before Trainer 2.2:  podTemplateOverrides: [{targetJobs: [{name: node}], spec: {volumes, containers}}]",
         "  runtimePatches:",
         "    - manager: mgpu/configure",

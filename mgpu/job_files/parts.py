@@ -1,4 +1,4 @@
-"""What do the files of all engines have in common: the launcher's line, its environment, what no file can hold?"""
+"""Parts of job files that all engines share: the launcher's command, its environment, and values that are refused."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mgpu.job_files.engines import Plan
 from mgpu.secrets_masking import masked, masked_argv, masked_env
 from mgpu.text import counted
 
-UNTRIED: Final = "# NOT tried on a live cluster: checked by its fields, and its commands run on one machine only."
+UNTRIED: Final = "# NOT tested on a live cluster: only its fields were validated, and its commands run on one machine."
 NO_IMAGE: Final = "REGISTRY/IMAGE:TAG"
-PORT: Final = 29500  # torch's own; nothing else listens in a machine that is the job's alone
+PORT: Final = 29500  # torch's default; nothing else listens on a machine that is the job's alone
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # by YAML
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)  # of a variable
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the ranks meet, as a shell writes it: each engine tells its nodes by other variables."""
+    """The rendezvous in shell syntax; each engine passes it to its nodes in different variables."""
 
     nodes: str
     ranks_per_node: str
@@ -33,13 +33,13 @@ class Meeting:
 
 
 def launcher(plan: Plan, meeting: Meeting, config: str) -> str:
-    """The command that starts the ranks of a node, over several lines. `config`: the file, as the shell finds it."""
+    """Return the command that starts the ranks of a node, over several lines. `config`: the file, in shell syntax."""
     job = plan.job
     several = job.nodes > 1
     if job.shape == "accelerate":
         words = [f"accelerate launch --config_file {config}"]
         if plan.cpu and job.world_size > 1:
-            words.append("--multi_gpu")  # accelerate's word for ranks that are started by torchrun's launcher
+            words.append("--multi_gpu")  # accelerate's flag for ranks started by torchrun's launcher
         words.append(f"--num_machines {meeting.nodes}")
         words.append(f'--num_processes "$(({_bare(meeting.nodes)} * {_bare(meeting.ranks_per_node)}))"')
         if several:
@@ -56,12 +56,12 @@ def launcher(plan: Plan, meeting: Meeting, config: str) -> str:
 
 
 def _bare(word: str) -> str:
-    """A quoted variable, as arithmetic wants it."""
+    """Return a quoted variable in the form for shell arithmetic."""
     return word.strip('"').removeprefix("$")
 
 
 def environment(plan: Plan) -> dict[str, str]:
-    """The variables of the ranks; what accelerate's launcher would tell them, where torchrun starts them."""
+    """Return the variables of the ranks, with torchrun including the ones that accelerate's launcher would set."""
     found = dict(plan.environment) if plan.job.shape != "accelerate" else {}
     found |= plan.job.env
     if plan.job.threads:
@@ -72,12 +72,12 @@ def environment(plan: Plan) -> dict[str, str]:
 
 
 def exports(variables: Mapping[str, str]) -> list[str]:
-    """The same, as lines of a shell."""
+    """Return variables as `export` lines of a shell."""
     return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
 def size(plan: Plan) -> str:
-    """How large the job is, in words."""
+    """Return the size of the job as text ("2 nodes of 4 A100-80GB GPUs")."""
     job = plan.job
     nodes = counted(job.nodes, "node")
     if plan.cpu or not job.gpus_per_node:
@@ -87,51 +87,51 @@ def size(plan: Plan) -> str:
 
 
 def image(plan: Plan) -> str:
-    """The container image as registries name it; "" where none is asked for. pyxis writes nvcr.io#nvidia/pytorch."""
+    """Return the container image in registry syntax; "" if there is none. pyxis writes nvcr.io#nvidia/pytorch."""
     container = plan.job.container
     if container is None:
         return ""
     if container.kind == "apptainer":
-        raise MgpuError(f"container: {container.image} is a file of apptainer; name an image of a registry", USAGE)
+        raise MgpuError(f"container: {container.image} is an Apptainer file. Use an image from a registry", USAGE)
     return container.image.removeprefix("docker://").replace("#", "/", 1)
 
 
 def config_name(plan: Plan) -> str:
-    """The config's file name."""
+    """Return the config's file name."""
     return PurePosixPath(plan.config_path).name
 
 
 def refuse(plan: Plan) -> None:
-    """Raise where a value would break the file, or must not stand in it."""
+    """Raise MgpuError (2) for a value that would break the file, or that it must not contain."""
     for name in environment(plan):
         if not _NAME.fullmatch(name):
-            raise MgpuError(f"env: {name!r} is no name of a variable", USAGE)
+            raise MgpuError(f"env: {name!r} is not a valid variable name", USAGE)
     if not plan.job.command:
-        raise MgpuError("command: there is nothing to train", USAGE)
+        raise MgpuError("command: no script or module given", USAGE)
     words = [*plan.job.command, *environment(plan).values(), plan.config_text, plan.config_path, plan.gpu_model]
     _refuse_secrets(plan)
     for word in words:
         if found := _UNWRITABLE.search(word):
-            raise MgpuError(f"{word[:60]!r} has a character that no such file can hold ({found.group()!r})", USAGE)
+            raise MgpuError(f"{word[:60]!r} has a character that this file cannot contain ({found.group()!r})", USAGE)
 
 
 def _refuse_secrets(plan: Plan) -> None:
-    """The same for secrets."""
-    shared = "and this file is one that people share"
+    """Raise MgpuError (2) if the file would contain a secret."""
+    shared = "but this file may be shared"
     for name, value in environment(plan).items():
         if masked_env({name: value})[name] != value:
             raise MgpuError(f"env: {name} is a secret, {shared}", USAGE)
     if masked_argv(plan.job.command) != [*plan.job.command]:
-        advice = "Let the training read it from a file, or from its environment"
-        raise MgpuError(f"command: one of its words is a secret, {shared}.\n{advice}", USAGE)
+        advice = "Let the training read it from a file or its environment"
+        raise MgpuError(f"command: an argument is a secret, {shared}.\n{advice}", USAGE)
     container = plan.job.container
     texts = [("container", container.image if container else ""), ("name", plan.job.name)]
     for field, text in [*texts, *(("setup", line) for line in plan.job.setup)]:
         if masked(text) != text:
-            raise MgpuError(f"{field}: it holds a secret, {shared}", USAGE)
+            raise MgpuError(f"{field}: it contains a secret, {shared}", USAGE)
 
 
 def literal(lines: Iterable[str], indent: int) -> list[str]:
-    """Lines of a YAML block literal (after a `|`), as deep as `indent`; what is quoted may itself have lines."""
+    """Return the lines of a YAML block literal (after a `|`), indented; a quoted line may contain newlines."""
     whole = "\n".join(lines).split("\n")
     return [f"{' ' * indent}{line}" if line else "" for line in whole]

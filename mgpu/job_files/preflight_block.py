@@ -1,7 +1,7 @@
-"""Which lines of a job script examine and test its nodes before the training starts?
+"""The lines of a job script that check and test its nodes before the training starts.
 
-The same lines stand in the scripts that mgpu writes and in those it is handed: the shell that runs them is any POSIX
-shell, with `set -e` or without.
+The same lines go into scripts that mgpu writes and into users' scripts, so they work in any POSIX shell, with or
+without `set -e`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Final
 
 from mgpu.job_files.job import Job
 
-BEGIN: Final = "# >>> mgpu: every node is examined and tested before the training (MGPU_PREFLIGHT=0: not)"
+BEGIN: Final = "# >>> mgpu: check and test every node before the training (skip with MGPU_PREFLIGHT=0)"
 END: Final = "# <<< mgpu"
+_BEGIN = re.compile(r"^[ \t]*# >>> mgpu: .*\(.*MGPU_PREFLIGHT=0.*\)$", re.MULTILINE)  # of any version of mgpu
 _PRESENT = re.compile(r"^[^#\n]*\bsmoke-test\b[^#\n]*--slurm\b", re.MULTILINE)
 
 
@@ -27,12 +28,14 @@ def lines(
     spare: int = 0,
     tasks_per_node: int | None = None,
 ) -> list[str]:
-    """The block. `mgpu`: how the job calls it, as shell words. `need`: nodes that train, None: all of the job's.
-    `config`: where there is one. `container`: the training runs in an image, which the pre-flight does not. `spare`:
-    nodes more than that, which do not train where nobody examines the nodes either: then the first train, where it is
-    known how many tasks a node has, and else the job ends.
+    """Return the block.
 
-    Afterwards srun and the variables of Slurm name the nodes that are left, so that the lines below stay as they are.
+    `mgpu`: its command in the job, in shell syntax. `need`: number of nodes that train; None: all of the job's.
+    `config`: the config, if there is one. `container`: the training runs in an image, the pre-flight does not. `spare`:
+    number of extra nodes. They must not train if the pre-flight is skipped: then the first `need` nodes train if
+    `tasks_per_node` is known, else the job ends.
+
+    After the block, srun and Slurm's variables name only the chosen nodes, so the rest of the script stays unchanged.
     """
     folder = f'{shlex.quote(logs)}/"preflight-$SLURM_JOB_ID"'
     chosen = f" -c {shlex.quote(config)}" if config else ""
@@ -41,33 +44,33 @@ def lines(
         BEGIN,
         'if [ "${MGPU_PREFLIGHT:-1}" != 0 ]; then',
         *(
-            ["    echo 'mgpu: examined outside of the container: not the software in its image' >&2"]
+            ["    echo 'mgpu: checking outside the container, so the software in its image is not checked' >&2"]
             if container
             else []
         ),
         f"    {mgpu} smoke-test --slurm{needed}{chosen} --log-dir {folder} || exit $?",
-        "    # Where nodes are left out: from here on srun and $SLURM_* know only of the others.",
+        "    # If nodes were excluded, srun and $SLURM_* name only the remaining ones from here on.",
         f"    . {folder}/nodes.sh || exit $?",
-        *(_unexamined(need, folder, tasks_per_node) if spare and need is not None else []),
+        *(_unchecked(need, folder, tasks_per_node) if spare and need is not None else []),
         "fi",
         END,
     ]
 
 
-def _unexamined(need: int, folder: str, tasks_per_node: int | None) -> list[str]:
-    """The nodes of a job with spare ones that are not examined: the world would be larger than was planned."""
+def _unchecked(need: int, folder: str, tasks_per_node: int | None) -> list[str]:
+    """Return the lines for a job with spare nodes that skips the pre-flight: without them all nodes would train."""
     more = f'elif [ "${{SLURM_JOB_NUM_NODES:-0}}" -gt {need} ]; then'
     if tasks_per_node is None:
-        words = f"mgpu: the nodes are not examined (MGPU_PREFLIGHT=0), and the spare ones would train: --nodes={need}"
-        return [more, f"    echo {shlex.quote(words)} >&2", "    exit 1"]
+        text = f"mgpu: pre-flight skipped (MGPU_PREFLIGHT=0), so the spare nodes would train: use --nodes={need}"
+        return [more, f"    echo {shlex.quote(text)} >&2", "    exit 1"]
     first = "the first node trains" if need == 1 else f"the first {need} nodes train"
-    printed = "p;" * tasks_per_node  # a line for each task
+    printed = "p;" * tasks_per_node  # one line per task
     tasks = need * tasks_per_node
     return [
         more,
-        f"    echo 'mgpu: not examined (MGPU_PREFLIGHT=0): {first}, the spare ones do not' >&2",
+        f"    echo 'mgpu: pre-flight skipped (MGPU_PREFLIGHT=0): {first}, the spare ones do not' >&2",
         f"    mkdir -p {folder} || exit $?",
-        f"    SLURM_HOSTFILE=$(cd {folder} && pwd)/hostfile || exit $?  # srun takes its nodes from it",
+        f"    SLURM_HOSTFILE=$(cd {folder} && pwd)/hostfile || exit $?  # srun reads its nodes from it",
         '    scontrol show hostnames "$SLURM_JOB_NODELIST" > "$SLURM_HOSTFILE.all" || exit $?',
         f"""    sed -n '1,{need}{{{printed}}}' "$SLURM_HOSTFILE.all" > "$SLURM_HOSTFILE" || exit $?""",
         f"""    SLURM_JOB_NODELIST=$(sed -n '1,{need}p' "$SLURM_HOSTFILE.all" | paste -s -d , -)""",
@@ -83,7 +86,7 @@ def _each(tasks_per_node: int, nodes: int) -> str:
 
 
 def of_job(job: Job) -> list[str]:
-    """The block of a job that mgpu writes."""
+    """Return the block of a job that mgpu writes."""
     config = job.config if job.shape == "accelerate" else None
     return lines(
         mgpu=job.mgpu,
@@ -97,13 +100,13 @@ def of_job(job: Job) -> list[str]:
 
 
 def off(script: str) -> str | None:
-    """A script whose block does not examine the nodes; None where it has no block of mgpu's."""
-    found = re.search(rf"^[ \t]*{re.escape(BEGIN)}$", script, re.MULTILINE)
+    """Return a script whose block skips the pre-flight; None if it has no block."""
+    found = _BEGIN.search(script)
     if found is None:
         return None
     return f"{script[: found.start()]}MGPU_PREFLIGHT=0  # --no-preflight\n{script[found.start() :]}"
 
 
 def present(script: str) -> bool:
-    """Whether a script examines its nodes already."""
+    """Whether a script already runs the pre-flight."""
     return bool(_PRESENT.search(script))

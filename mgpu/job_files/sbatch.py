@@ -1,14 +1,13 @@
-"""What does the job script of a Job say?
+"""Write the job script of a Job.
 
-Everything a user gave is quoted where it stands, and each value once: what is evaluated on the nodes is one fixed line,
-`bash -c '...'`, whose other words come behind it from the batch shell. The script needs mgpu on the nodes only where
-the nodes are examined first.
+All user values are quoted, and each appears once. The nodes evaluate one fixed line, `bash -c '...'`; its arguments are
+expanded by the batch shell. The script needs mgpu on the nodes only for the pre-flight.
 
-Measured with Slurm 22.05, torch 2.13 and accelerate 1.15 (2026-11): a `wait` that a trap cuts short is repeated, and
-bash gives the same exit status to as many waits as ask for it; `srun --wait=60` ends a task that still saves the model
-60 s after the first one is done, and the job fails with 137; under pipefail `scontrol show hostnames | head -n 1`
-failed 4 times of 40 with 1,000 nodes, `sed -n 1p` never; `scancel` sends SIGTERM to the tasks and to the batch
-shell, and SIGKILL after KillWait.
+Measured with Slurm 22.05, torch 2.13 and accelerate 1.15 (2026-11): a `wait` that is interrupted by a trap must be
+repeated, and bash returns the same exit status every time. `srun --wait=60` kills a task that is still saving the model
+60 s after the first one has finished, and the job fails with 137. Under pipefail, `scontrol show hostnames | head -n 1`
+failed 4 of 40 times with 1,000 nodes, `sed -n 1p` never. `scancel` sends SIGTERM to the tasks and to the batch shell,
+and SIGKILL after KillWait.
 """
 
 from __future__ import annotations
@@ -23,40 +22,40 @@ from mgpu.job_files.job import THIS_FILE, Job
 from mgpu.job_formats import Shape
 from mgpu.text import counted
 
-# Ports are taken from here on, by the job's number: below 32768, where Linux begins to hand out ports by itself
-# (/proc/sys/net/ipv4/ip_local_port_range), and with room to move on.
+# The port is this number plus a value from the job's number. It stays below 32768, where Linux's ports for outgoing
+# connections begin (/proc/sys/net/ipv4/ip_local_port_range), with room for the next ones.
 _FIRST_PORT = 12000
 _PORTS = 20000
 _WIDTH = 120  # of a comment
-_UNQUOTED = re.compile(r"[\w@%+=:,./\-\[\]&|*()!^~]+", re.ASCII)  # what sbatch reads in an #SBATCH line as it stands
+_UNQUOTED = re.compile(r"[\w@%+=:,./\-\[\]&|*()!^~]+", re.ASCII)  # needs no quotes in an #SBATCH line
 
 
 def render(job: Job) -> str:
-    """The sbatch script. Raises MgpuError (2) where a value cannot stand in one; nothing is written or made.
+    """Return the sbatch script. Raises MgpuError (2) for a value that it cannot contain; writes nothing.
 
-    Slurm opens the job's output before the script runs, so that whoever submits makes the folder `job.logs`:
-    `mgpu launch --slurm` does, and the script's head says how by hand.
+    Slurm opens the job's output before the script runs, so the folder `job.logs` must be created before submitting.
+    `mgpu launch --slurm` creates it, and the script's header shows how to do so by hand.
     """
-    validate.hold(job)
+    validate.refuse_invalid(job)
     parts = [
         [*_head(job), "", *_directives(job)],
         [
             "set -euo pipefail",
             'cd "$SLURM_SUBMIT_DIR"',
-            "export SLURM_EXPORT_ENV=ALL  # what is set here reaches the nodes, after sbatch --export=NONE too",
+            "export SLURM_EXPORT_ENV=ALL  # pass variables set here to the nodes, even after sbatch --export=NONE",
         ],
         _setup(job),
         _variables(job),
-        _again(job),
+        _time_limit(job),
         preflight_block.of_job(job) if job.preflight else [],
-        _meeting(job),
+        _rendezvous(job),
         _step(job),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def _output(job: Job) -> str:
-    """The file of the job's own output, as Slurm writes it: %x is the job's name, %j its number."""
+    """Return the file for the job's output in Slurm's syntax: %x is the job's name, %j its number."""
     return f"{job.logs.rstrip('/') or '/'}/%x-%j.out".replace("//", "/")
 
 
@@ -67,7 +66,7 @@ def _head(job: Job) -> list[str]:
     what = (
         counted(job.gpus_per_node, "GPU") if job.gpus_per_node else f"{counted(job.ranks_per_node, 'rank')} on the CPU"
     )
-    spare = f", and {job.spare} more to stand in for bad ones" if job.spare else ""
+    spare = f", and {counted(job.spare, 'spare node')}" if job.spare else ""
     return [
         "#!/bin/bash",
         f"# {counted(job.nodes, 'node')} of {what}{spare};",
@@ -97,7 +96,7 @@ def _directives(job: Job) -> list[str]:
         ("exclusive", None if job.exclusive else ""),
         ("time", job.time),
         ("output", _output(job)),
-        ("open-mode", "append"),  # a job that starts again goes on in its file
+        ("open-mode", "append"),  # a requeued job continues its file
         ("requeue", None if job.requeue else ""),
         ("signal", f"B:USR1@{warn}" if warn else ""),
     ]
@@ -109,7 +108,7 @@ def _directives(job: Job) -> list[str]:
 
 
 def _directive(value: str) -> str:
-    """A value as sbatch reads it back from an #SBATCH line: it knows quotes and backslashes, and # as a comment."""
+    """Return a value quoted for an #SBATCH line, where sbatch handles quotes, backslashes and # comments."""
     if _UNQUOTED.fullmatch(value):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -118,8 +117,13 @@ def _directive(value: str) -> str:
 def _setup(job: Job) -> list[str]:
     if not job.setup:
         return []
-    # The scripts of modules and conda read variables that nobody has set.
-    return ["# The software of the training; srun hands it on to the nodes.", "set +u", *job.setup, "set -u"]
+    # The scripts of modules and conda read unset variables.
+    return [
+        "# Load the software for the training; srun passes the environment to the nodes.",
+        "set +u",
+        *job.setup,
+        "set -u",
+    ]
 
 
 def _variables(job: Job) -> list[str]:
@@ -127,58 +131,58 @@ def _variables(job: Job) -> list[str]:
     if "OMP_NUM_THREADS" not in job.env:
         lines += _threads(job)
     if job.gpus_per_node == 0 and "ACCELERATE_USE_CPU" not in job.env:
-        # Without it a script of accelerate whose torch sees no GPU trains alone on each rank.
-        lines.append(
-            "export ACCELERATE_USE_CPU=true  # the ranks of a script of accelerate meet on the CPU too, over gloo"
-        )
+        # Without it, each rank of an accelerate script whose torch sees no GPU trains alone.
+        lines.append("export ACCELERATE_USE_CPU=true  # the ranks of an accelerate script train together on CPUs")
     return lines
 
 
 def _threads(job: Job) -> list[str]:
-    """The threads of a rank: its share of the CPUs that were granted, which may be others than were asked for. The
-    shell of salloc knows no SLURM_CPUS_ON_NODE."""
+    """Return the lines that set a rank's threads: its share of the granted CPUs, which may differ from the request.
+
+    The shell of salloc has no SLURM_CPUS_ON_NODE.
+    """
     ranks, lines = job.ranks_per_node, list[str]()
-    said = "SLURM_CPUS_PER_TASK" if job.cpus_per_node else "SLURM_CPUS_ON_NODE"
+    variable = "SLURM_CPUS_PER_TASK" if job.cpus_per_node else "SLURM_CPUS_ON_NODE"
     if job.threads:
         share = str(job.threads)
     elif ranks == 1 or (job.shape == "plain" and job.cpus_per_node):
-        share = f"${{{said}:-1}}"
+        share = f"${{{variable}:-1}}"
     else:
         share = f"$((cpus > {ranks} ? cpus / {ranks} : 1))"
-        lines.append(f"cpus=${{{said}:-{ranks}}}")
-    return [*lines, f"export OMP_NUM_THREADS={share}  # of a rank"]
+        lines.append(f"cpus=${{{variable}:-{ranks}}}")
+    return [*lines, f"export OMP_NUM_THREADS={share}  # per rank"]
 
 
-def _again(job: Job) -> list[str]:
-    """What happens on Slurm's signal before the time limit; where that fails, the training goes on (set -e)."""
+def _time_limit(job: Job) -> list[str]:
+    """Return the lines that handle Slurm's signal before the time limit; if they fail, the training continues."""
     warn = job.warning_s
     if warn is None:
         return []
-    # The number alone would be the whole array, where this is the array's last task (measured on 22.05).
+    # In the last task of an array, the number alone would mean the whole array (measured on 22.05).
     this = [
-        "this_job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}  # this task of an array alone",
+        "this_job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}  # in an array, only this task",
         "this_job=${this_job:-$SLURM_JOB_ID}",
     ]
     if job.requeue:
         return [
-            f"# {warn} s before the time limit: back into the queue, to go on from the training's last checkpoint. The",
+            f"# {warn} s before the time limit: requeue the job, to continue from the training's last checkpoint. The",
             "# ranks get SIGTERM, and SIGKILL after KillWait (scontrol show config).",
             *this,
-            """trap 'echo "mgpu: the time is almost up, job $this_job is queued again"
+            """trap 'echo "mgpu: time limit almost reached, requeueing job $this_job"
       scontrol requeue "$this_job" || true' USR1""",
         ]
     return [
-        f"# {warn} s before the time limit: SIGTERM to the ranks, which may save what they have.",
+        f"# {warn} s before the time limit: send SIGTERM to the ranks, so that they can save a checkpoint.",
         *this,
-        """trap 'echo "mgpu: the time is almost up, the ranks get SIGTERM"
+        """trap 'echo "mgpu: time limit almost reached, sending SIGTERM to the ranks"
       scancel --signal=TERM "$this_job" || true' USR1""",
     ]
 
 
-def _meeting(job: Job) -> list[str]:
+def _rendezvous(job: Job) -> list[str]:
     lines = [
-        "# The ranks meet on the first node, at a port from the job's number: the next, where it is taken.",
-        # sed reads to the end; `head` would leave scontrol with a broken pipe, and end this script.
+        "# Rendezvous on the first node, at a port derived from the job number, or the next free one.",
+        # sed reads all input; `head` would break scontrol's pipe and end this script.
         """MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)""",
         f"MASTER_PORT=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))",
         """while timeout 2 bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$MASTER_ADDR" "$MASTER_PORT" 2>/dev/null; do""",
@@ -189,28 +193,28 @@ def _meeting(job: Job) -> list[str]:
 
 
 def _step(job: Job) -> list[str]:
-    """The one step that trains, in the background: a shell that waits can be told that the time is almost up."""
+    """Return the step that trains, in the background, so that the waiting shell can handle signals."""
     srun = ["srun", "--kill-on-bad-exit=1", "--wait=0", "--label"]
     if job.cpus_per_node:
-        # Slurm 22.05 to 23.02 does not hand it on by itself. In an allocation of salloc it may not be set.
+        # Slurm 22.05 to 23.02 does not pass it on by itself. In a salloc allocation it may be unset.
         srun.append('${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}')
     on_node, words = _STARTED[job.shape].step(job)
     words.append(shlex.join(job.command))
     inner = f"bash -c {shlex.quote(on_node)} bash"
-    told = [
-        "# A task that fails ends all of them; one that is done does not (--wait=0): others may still be saving.",
-        "# --label: each line begins with the number of its task.",
+    comments = [
+        "# A failed task stops all others; a finished one does not (--wait=0), because others may still be saving.",
+        "# --label: each line starts with its task number.",
     ]
     if job.shape != "plain":
-        told.append("# Each rank's output by itself, in the folder of the job's output:")
-        told.append("# NAME-JOB/NODE/*/attempt_0/RANK_OF_NODE/")
-    told.append("# In single quotes stands what each node evaluates for itself.")
+        comments.append("# Each rank's own output, in the folder of the job's output:")
+        comments.append("# NAME-JOB/NODE/*/attempt_0/RANK_OF_NODE/")
+    comments.append("# Each node evaluates the part in single quotes.")
     lines = [" ".join(srun), *_container(job), inner, *words]
-    return [*told, " \\\n    ".join(lines) + " &", *_waiting()]
+    return [*comments, " \\\n    ".join(lines) + " &", *_wait()]
 
 
 def _plain(job: Job) -> tuple[str, list[str]]:
-    """What a task runs: the part that its node evaluates, and the words behind it."""
+    """Return what a task runs: the part that its node evaluates, and the arguments after it."""
     return (
         "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID\n"
         f"        export WORLD_SIZE=$SLURM_NTASKS LOCAL_WORLD_SIZE={job.ranks_per_node}\n"
@@ -220,8 +224,10 @@ def _plain(job: Job) -> tuple[str, list[str]]:
 
 
 def _with_logs(job: Job, launcher: str) -> str:
-    """A launcher that knows where its ranks' logs go, and the name under which the others reach this node: accelerate
-    has no flag for that, and hands it on from here."""
+    """Return a launcher's command with the folder of its ranks' logs and the name at which others reach this node.
+
+    accelerate has no flag for the name, but passes the variable on.
+    """
     address = 'export PET_LOCAL_ADDR="$SLURMD_NODENAME"\n        ' if job.nodes > 1 else ""
     logs = f'logs={shlex.quote(job.logs)}/"$SLURM_JOB_NAME-$SLURM_JOB_ID/$SLURMD_NODENAME"'
     return f"{logs}\n        {address}exec {launcher}"
@@ -253,7 +259,7 @@ def _accelerate(job: Job) -> tuple[str, list[str]]:
 
 
 class _Started(NamedTuple):
-    """How the ranks of one shape are started."""
+    """The way the ranks of one shape are started."""
 
     how: str
     step: Callable[[Job], tuple[str, list[str]]]
@@ -277,11 +283,11 @@ def _container(job: Job) -> list[str]:
     return [f'apptainer exec {gpus}--bind "$PWD:$PWD"{mounts} --pwd "$PWD" {image}']
 
 
-def _waiting() -> list[str]:
+def _wait() -> list[str]:
     return [
         "step=$!",
         """trap 'kill -TERM "$step" 2>/dev/null || true' TERM INT""",
-        "# A signal that is trapped ends a wait, not the step. The last wait gives the step's exit status to the job.",
+        "# A trapped signal interrupts `wait`, not the step. The last wait returns the step's exit status to the job.",
         'while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done',
         'wait "$step"',
     ]

@@ -1,8 +1,9 @@
-"""What does SkyPilot run on the machines that it finds? A task: the GPUs of a node, and what each node executes.
+"""Write a SkyPilot task: the GPUs of a node, and the commands for each node.
 
-`run` is executed on every node, with SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS (one a line, the head first),
+`run` is executed on every node, with SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS (one per line, the head first),
 SKYPILOT_NUM_NODES and SKYPILOT_NUM_GPUS_PER_NODE. source=https://docs.skypilot.co/en/stable/running-jobs/distributed-jobs.html
-The fields were validated against `sky.utils.schemas` of skypilot 0.14.1; it brings 90 packages, so that no test has it.
+The fields were validated against `sky.utils.schemas` of skypilot 0.14.1, which no test installs (it has 90
+dependencies).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from mgpu.job_files import parts
 from mgpu.job_files.engines import Package, Plan
 from mgpu.job_files.job import THIS_FILE
 
-# What SkyPilot's catalogs call a GPU, where it is not what mgpu does (sky/catalog of 0.14.1).
+# Names of GPUs in SkyPilot's catalogs that differ from mgpu's (sky/catalog of 0.14.1).
 _CALLED: Final = {"A100-40GB": "A100", "V100-16GB": "V100", "RTX6000Ada": "RTX6000-Ada"}
 _HEAD: Final = "head=${SKYPILOT_NODE_IPS%%$'\\n'*}  # the first address of the list"
 _SOFTWARE: Final = ("torch", "accelerate")
 
-# It refuses what its schemas do not know.
+# It rejects unknown fields.
 PACKAGE: Final = Package(
     "skypilot",
     "sky",
@@ -46,12 +47,12 @@ print(json.dumps([version("skypilot"), why]))
 
 
 def render(plan: Plan) -> str:
-    """The task. Raises MgpuError (2) where a value cannot stand in one, or the GPUs have no name."""
+    """Return the task. Raises MgpuError (2) for a value that it cannot contain, or if the GPU model is unknown."""
     parts.refuse(plan)
     job = plan.job
     gpus = 0 if plan.cpu else job.gpus_per_node
     if gpus and not plan.gpu_model:
-        raise MgpuError("SkyPilot looks for GPUs by their name: which are they? --gpu-model A100-80GB, say", USAGE)
+        raise MgpuError("SkyPilot needs the GPU model: add for example --gpu-model A100-80GB", USAGE)
     inside, mounted = _config(plan)
     resources = []
     if gpus:
@@ -63,12 +64,12 @@ def render(plan: Plan) -> str:
     variables, name = parts.environment(plan), _name(job.name)
     return "\n".join(
         [
-            f"# {parts.size(plan)}, by SkyPilot:  sky launch -c {name} {THIS_FILE}",
+            f"# {parts.size(plan)}, with SkyPilot:  sky launch -c {name} {THIS_FILE}",
             parts.UNTRIED,
             f"name: {json.dumps(name)}",
             f"num_nodes: {job.nodes}  # machines, not GPUs",
             *(["resources:", *resources] if resources else []),
-            "workdir: .  # this folder is copied to every node; leave large data out of it (.skyignore)",
+            "workdir: .  # this folder is copied to every node; exclude large data with .skyignore",
             *(["file_mounts:", f"  {json.dumps(mounted)}: {json.dumps(plan.config_path)}"] if mounted else []),
             *(
                 ["envs:", *(f"  {name}: {json.dumps(text, ensure_ascii=False)}" for name, text in variables.items())]
@@ -85,14 +86,16 @@ def render(plan: Plan) -> str:
 
 
 def _name(name: str) -> str:
-    """A name that SkyPilot takes for tasks and clusters: a letter first, no two of . _ - in a row, none at the end.
-    source=https://github.com/skypilot-org/skypilot/blob/master/sky/task.py (_VALID_NAME_REGEX)"""
+    """Return a valid name for SkyPilot tasks and clusters: a letter first, no two of . _ - in a row, none at the end.
+
+    source=https://github.com/skypilot-org/skypilot/blob/master/sky/task.py (_VALID_NAME_REGEX)
+    """
     plain = re.sub(r"[^A-Za-z0-9]*([._-])[^A-Za-z0-9]*", r"\1", name).strip("._-")
     return plain if plain[:1].isalpha() else f"train-{plain}".rstrip("-")
 
 
 def _config(plan: Plan) -> tuple[str, str]:
-    """The config as the nodes' shell finds it, and where it is put if it does not lie in the folder that is copied."""
+    """Return the config's path in the nodes' shell, and its mount target if it is outside the copied folder."""
     path = PurePosixPath(plan.config_path)
     if not path.is_absolute() and ".." not in path.parts:
         return shlex.quote(str(path)), ""
@@ -103,7 +106,7 @@ def _setup(plan: Plan) -> list[str]:
     wanted = " ".join([*_SOFTWARE, *(["deepspeed"] if plan.values.get("distributed_type") == "DEEPSPEED" else [])])
     return [
         "set -e",
-        "# The software of the training: yours goes into requirements.txt.",
+        "# Install the software for the training; list your packages in requirements.txt.",
         "if [ -f requirements.txt ]; then pip install -r requirements.txt",
         f"else pip install {wanted}; fi",
     ]

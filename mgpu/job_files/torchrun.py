@@ -1,7 +1,7 @@
-"""What starts a run with torchrun alone, on machines that no engine hands out? A script that each of them runs.
+"""Write a script that starts torchrun on each of several machines, without a scheduler.
 
-The ranks find the settings of the config in the variables that accelerate's launcher would have set: torchrun reads no
-config. Static rendezvous: the rank of each machine is the one it is given.
+torchrun reads no config, so the script sets the variables that accelerate's launcher would set. The rendezvous is
+static: each machine has the rank it is given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MEETING = parts.Meeting("{nodes}", "{ranks}", '"$NODE_RANK"', '"$HEAD"', '"$POR
 
 
 def render(plan: Plan) -> str:
-    """The script. Raises MgpuError (2) where a value cannot stand in one."""
+    """Return the script. Raises MgpuError (2) for a value that it cannot contain."""
     plan = replace(plan, job=replace(plan.job, shape="torchrun"))
     parts.refuse(plan)
     job = plan.job
@@ -25,12 +25,12 @@ def render(plan: Plan) -> str:
     several = []
     if job.nodes > 1:
         head += [
-            "# On every machine, within 15 minutes of the first (torchrun waits so long), with the same HEAD:",
-            f"#   HEAD=first-machine NODE_RANK=0 bash {THIS_FILE}    # 0 is HEAD itself, the last {job.nodes - 1}",
+            "# Run on every machine within 15 minutes of the first (torchrun's timeout), with the same HEAD:",
+            f"#   HEAD=first-machine NODE_RANK=0 bash {THIS_FILE}    # NODE_RANK 0 (HEAD itself) to {job.nodes - 1}",
         ]
         several = [
-            ': "${HEAD:?the name or address of the machine with NODE_RANK=0}"',
-            f': "${{NODE_RANK:?the number of this machine, 0 to {job.nodes - 1}; HEAD is 0}}"',
+            ': "${HEAD:?set it to the name or address of the machine with NODE_RANK=0}"',
+            f': "${{NODE_RANK:?set it to the number of this machine, 0 to {job.nodes - 1}; HEAD is 0}}"',
             f"PORT=${{PORT:-{parts.PORT}}}  # the same on all machines, and free on HEAD",
         ]
     variables = parts.exports(parts.environment(plan))
@@ -40,8 +40,8 @@ def render(plan: Plan) -> str:
             parts.UNTRIED,
             "set -euo pipefail",
             *several,
-            *(["", "# The software of the training.", "set +u", *job.setup, "set -u"] if job.setup else []),
-            *(["", "# What accelerate's launcher would tell the ranks.", *variables] if variables else []),
+            *(["", "# Load the software for the training.", "set +u", *job.setup, "set -u"] if job.setup else []),
+            *(["", "# Variables that accelerate's launcher would set.", *variables] if variables else []),
             "",
             f"exec {parts.launcher(plan, meeting, '')}",
             "",

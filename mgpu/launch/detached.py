@@ -1,7 +1,7 @@
-"""How does a run go on without the terminal it was started from? `--detach`, and under `--watch SCRIPT`.
+"""Run a launch without the terminal it was started from: `--detach`, and `--watch SCRIPT`.
 
-The supervisor goes on in a session of its own, without a terminal: no key and no hangup reaches it. What mgpu says goes
-to FOLDER/mgpu.log, what the program writes to its log only. The command ends when the launcher is there.
+The supervisor runs in its own session without a terminal, so no key and no hangup reaches it. mgpu's messages go to
+FOLDER/mgpu.log, the program's output only to its log. The command returns once the launcher is running.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from mgpu.report import screen as report_screen
 from mgpu.snapshot import Snapshot
 
 NOTES = "mgpu.log"
-_ASKED_S = 2.0  # logind answers in milliseconds
+_LOGIND_S = 2.0  # timeout; logind answers in milliseconds
 
 
 def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) -> int:
-    """Start the run and leave it; 0 once the launcher is there. Raises MgpuError when it could not be started.
+    """Start the run in the background; return 0 once the launcher is running. Raises MgpuError if it cannot start.
 
-    Whoever calls has asked `keeping.can_keep`.
+    The caller has called `run_entry.can_keep`.
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -44,35 +44,33 @@ def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) 
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _go_on(request, command, folder, snapshot, writing)
+        _supervise(request, command, folder, snapshot, writing)
     os.close(writing)
     try:
         os.waitpid(child, 0)
         with open(reading, encoding="utf-8") as pipe:
-            told = pipe.readline()
+            line = pipe.readline()
     except KeyboardInterrupt:
-        raise MgpuError("left early; the run may go on:  mgpu launch --status", errors.INTERRUPTED) from None
+        raise MgpuError("interrupted; the run may continue:  mgpu launch --status", errors.INTERRUPTED) from None
     try:
-        word = json.loads(told)
+        message = json.loads(line)
     except ValueError:
-        raise MgpuError(
-            f"the run ended before its launcher was there; {folder / NOTES} may say why", errors.CANNOT_RUN
-        ) from None
-    if "error" in word:
-        raise MgpuError(word["error"], word["exit_code"])
+        raise MgpuError(f"the run ended before its launcher started. See {folder / NOTES}", errors.CANNOT_RUN) from None
+    if "error" in message:
+        raise MgpuError(message["error"], message["exit_code"])
     if request.watch:
         from mgpu.launch import gpu_table
 
-        return gpu_table.watch(registry.find(word["id"], registry.entries()[0]))
-    _say(word["id"])
+        return gpu_table.watch(registry.find(message["id"], registry.entries()[0]))
+    _show_started(message["id"])
     return errors.READY
 
 
-def _say(run: str) -> None:
-    """The run's id on stdout, for scripts; what one does with it on stderr."""
+def _show_started(run: str) -> None:
+    """Print the run's id on stdout, for scripts, and the commands for it on stderr."""
     screen = report_screen.Screen.of(sys.stderr)
-    lines: list[report_screen.Line] = [[("mgpu: started", "ok"), (", and goes on when this terminal is closed", "")]]
-    for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
+    lines: list[report_screen.Line] = [[("mgpu: started", "ok"), (" in the background", "")]]
+    for label, option in (("Follow", "--attach"), ("Status", "--status"), ("Stop", "--stop")):
         lines.append([(f"{label:<11}", "bold"), (shell("mgpu launch {:option} {:id}", option, run), "")])
     if ends := what_ends_it():
         lines += report_screen.unstyled(report_screen.wrapped(ends, screen.width))
@@ -81,49 +79,49 @@ def _say(run: str) -> None:
         print(run, flush=True)
 
 
-def _go_on(request: Request, command: Command, folder: Path, snapshot: Snapshot, told: int) -> NoReturn:
-    """The life of the supervisor, in a process that never returns."""
+def _supervise(request: Request, command: Command, folder: Path, snapshot: Snapshot, descriptor: int) -> NoReturn:
+    """Run the supervisor in this process, which never returns; write one message to the pipe `descriptor`."""
     code = errors.LAUNCH_REFUSED
-    pipe = open(told, "w", encoding="utf-8")  # noqa: SIM115
+    pipe = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
 
-    def tell(**word: object) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the other end is not waiting any more
-            pipe.write(json.dumps(word) + "\n")
+    def report(**message: object) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the other end is no longer waiting
+            pipe.write(json.dumps(message) + "\n")
             pipe.close()
 
     try:
         os.setsid()
         if os.fork():
-            os._exit(0)  # what goes on leads no session: no terminal that it opens can become its own
+            os._exit(0)  # the grandchild is not a session leader, so a terminal it opens cannot become its own
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        _let_go(folder)
+        _detach_streams(folder)
         from mgpu.launch import hand_off
 
-        code = hand_off.hand_off(request, command, folder, snapshot, started=lambda entry: tell(id=entry.id))
+        code = hand_off.hand_off(request, command, folder, snapshot, started=lambda entry: report(id=entry.id))
     except MgpuError as error:
         code = error.exit_code
         messages.notice(error.message)
-        tell(error=error.message, exit_code=code)
+        report(error=error.message, exit_code=code)
     except signals.Stopped as stopped:
         code = 128 + stopped.number
-        tell(error=f"stopped by {signal.Signals(stopped.number).name} before the launcher started", exit_code=code)
+        report(error=f"stopped by {signal.Signals(stopped.number).name} before the launcher started", exit_code=code)
     except OSError as error:
         refused = starting.failure(error)
         print(f"mgpu: {refused.message}", file=sys.stderr)
-        tell(error=refused.message, exit_code=code)
+        report(error=refused.message, exit_code=code)
     except BaseException as error:
         import traceback
 
         traceback.print_exc()
-        tell(error=f"a bug in mgpu: {reason(error)} ({folder / NOTES} has more)", exit_code=code)
+        report(error=f"a bug in mgpu: {reason(error)} ({folder / NOTES} has more)", exit_code=code)
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
         os._exit(code)
 
 
-def _let_go(folder: Path) -> None:
-    """Of the terminal and of every stream that others gave us: `ssh host mgpu launch --detach …` is to come back."""
+def _detach_streams(folder: Path) -> None:
+    """Close the terminal and every inherited stream, so that `ssh host mgpu launch --detach ...` returns."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
@@ -142,23 +140,23 @@ def _let_go(folder: Path) -> None:
 
 
 class Tolerant(io.FileIO):
-    """A file that swallows what it cannot keep: a full disk must not end the one who watches over the run."""
+    """A file that ignores write errors: a full disk must not stop the supervisor."""
 
     def write(self, data: Any, /) -> int:
-        """Write what can be written."""
+        """Write if possible; return the number of bytes."""
         try:
             return super().write(data) or 0
         except OSError:
             return len(data)
 
 
-# What ends it all the same
+# What stops a detached run
 
 
 def what_ends_it() -> str:
-    """What will end a run of this session although it is detached, in words; empty when nothing is known to."""
+    """Return what will stop a run of this session although it is detached, as text; empty if nothing is known to."""
     if job := os.environ.get("SLURM_JOB_ID"):
-        return f"It ends with the Slurm job {job} at the latest."
+        return f"The run stops when Slurm job {job} ends."
     try:
         group = Path("/proc/self/cgroup").read_text("utf-8", "replace")
     except OSError:
@@ -167,20 +165,23 @@ def what_ends_it() -> str:
 
 
 def _of_logind(group: str, user: int, kills: Callable[[], bool]) -> str:
-    """logind.conf(5): with KillUserProcesses=yes all of a session's scope ends at logout, but for root's. What is in a
-    scope of the user's own manager does not, while that one lingers (systemd-run(1), its last example)."""
+    """Return the warning if logind kills this session's processes at logout.
+
+    logind.conf(5): with KillUserProcesses=yes it kills the session's scope, except for root. A scope of the user's own
+    manager survives while the user lingers (systemd-run(1), last example).
+    """
     in_session = any("/session-" in line and ".scope" in line for line in group.splitlines())
     if not in_session or user == 0 or not kills():
         return ""
     return (
-        "Here a logout ends everything of the session (logind: KillUserProcesses=yes). To survive it, once:"
-        "  loginctl enable-linger  and then  systemd-run --user --scope mgpu launch --detach ..."
+        "Logging out stops this run (logind: KillUserProcesses=yes). To prevent that, run once:"
+        "  loginctl enable-linger  and start with:  systemd-run --user --scope mgpu launch --detach ..."
     )
 
 
 def _kills_user_processes() -> bool:
     try:
-        done = child_process.run(["loginctl", "show-session", "--property=KillUserProcesses"], _ASKED_S)
+        done = child_process.run(["loginctl", "show-session", "--property=KillUserProcesses"], _LOGIND_S)
     except (OSError, subprocess.SubprocessError, ValueError):
         return False
     return b"KillUserProcesses=yes" in done.stdout

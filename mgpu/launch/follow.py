@@ -1,6 +1,6 @@
-"""What is asked of a run that was started before? `--attach`, `--status`, `--stop`, and `--watch` without a script.
+"""Handle the options for a run started earlier: `--attach`, `--status`, `--stop`, and `--watch` without a script.
 
-None of them looks at the machine: they answer also where nothing could be launched.
+None of them probes the machine, so they also work where nothing could be launched.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mgpu.process.log_follower import Output
 from mgpu.report import screen as report_screen
 
 _POLL_S = 0.2
-# What a program that is still drawing may have switched: the style back to normal, the cursor shown.
-_AS_IT_WAS = b"\x1b[0m\x1b[?25h"
-_ASKED = ("attach", "status", "stop", "watch")
+# Undo what a program that was still drawing may have set: normal style, visible cursor.
+_RESET = b"\x1b[0m\x1b[?25h"
+_OPTIONS = ("attach", "status", "stop", "watch")
 _FLAGS = {"exec_": "--exec", "node": "--node-rank", "timeout_s": "--timeout", "triage": "--no-triage"}
 
 
 def run(request: Request) -> int:
-    """Answer; the exit code is said with each. Raises MgpuError."""
+    """Run the requested command and return its exit code. Raises MgpuError."""
     check(request)
     runs, troubles = registry.entries()
     name = request.target[0] if request.target else None
@@ -52,32 +52,34 @@ def run(request: Request) -> int:
 
 
 def check(request: Request) -> None:
-    """Raises MgpuError (2) where something stands beside the option that means nothing to it."""
-    asked = [f"--{name}" for name in _ASKED if getattr(request, name)]
-    if len(asked) > 1:
-        raise MgpuError(f"{' and '.join(asked)}: choose one", errors.USAGE)
-    (option,) = asked
-    free = {"target", "yes", *_ASKED, *(["json_result"] if request.status else [])}
+    """Raise MgpuError (2) for an option that means nothing for a run started earlier."""
+    given = [f"--{name}" for name in _OPTIONS if getattr(request, name)]
+    if len(given) > 1:
+        raise MgpuError(f"{' and '.join(given)}: choose one", errors.USAGE)
+    (option,) = given
+    free = {"target", "yes", *_OPTIONS, *(["json_result"] if request.status else [])}
     for field in dataclasses.fields(Request):
         if field.name not in free and getattr(request, field.name) != field.default:
             flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
-            raise MgpuError(f"{option} is about a run that was started before: leave out {flag}", errors.USAGE)
+            raise MgpuError(f"{option} is for a run that was started earlier: omit {flag}", errors.USAGE)
     if len(request.target) > 1 or any(word == "" or word.startswith("-") for word in request.target):
-        raise MgpuError(f"{option} takes the name of one run, or nothing:  mgpu launch {option} [RUN]", errors.USAGE)
+        raise MgpuError(f"{option} accepts at most one run:  mgpu launch {option} [RUN]", errors.USAGE)
 
 
 # --attach
 
 
 def attach(entry: Entry) -> int:
-    """Show what a run writes until it ends, then its end; gives the training's own exit code (3 when nobody knows it).
-    Ctrl-C leaves the run as it is: 130."""
+    """Show a run's output until it ends, then the report; return the training's own exit code (3 if unknown).
+
+    Ctrl-C detaches without stopping the run: 130.
+    """
     screen = report_screen.Screen.of(sys.stderr)
     output = Output(Path(entry.folder))
-    entry, state = registry.look(entry)
+    entry, state = registry.refresh(entry)
     if (later := registry.successor(entry)) and state != "running":
-        words = f"mgpu: {entry.id}: its folder has the log of a later run by now, {later.id}"
-        screen.show([[(words, "warn")], *_known(entry)])
+        text = f"mgpu: {entry.id}: its folder now has the log of a later run, {later.id}"
+        screen.show([[(text, "warn")], *_known_end(entry)])
         return entry.known_exit_code
     _introduce(entry, state, output, screen)
     if on_terminal := report_screen.is_terminal(sys.stdout):
@@ -86,11 +88,10 @@ def attach(entry: Entry) -> int:
         entry = _until_the_end(entry, output)
     except KeyboardInterrupt:
         _settle(output, on_terminal)
-        entry, state = registry.look(entry)
-        words = (
-            "has ended" if state in ("ended", "lost") else f"goes on.  {shell('mgpu launch --attach {:id}', entry.id)}"
-        )
-        screen.show([[], [(f"mgpu: detached; {entry.id} {words}", "")]])
+        entry, state = registry.refresh(entry)
+        again = shell("mgpu launch --attach {:id}", entry.id)
+        text = "has ended" if state in ("ended", "lost") else f"is still running.  {again}"
+        screen.show([[], [(f"mgpu: detached; {entry.id} {text}", "")]])
         return errors.INTERRUPTED
     _settle(output, on_terminal)
     screen.show([[(screen.rule("end of your program"), "")], *_end(entry, screen)])
@@ -102,24 +103,24 @@ def _introduce(entry: Entry, state: registry.State, output: Output, screen: repo
     if state == "elsewhere":
         where = registry.whereabouts(entry)
         if not output.is_there:
-            raise MgpuError(f"{entry.id} is {where}: cannot be asked from here", errors.UNKNOWN)
+            raise MgpuError(f"{entry.id} is {where} and cannot be queried from here", errors.UNKNOWN)
         lines: list[report_screen.Line] = [
-            [(f"mgpu: {began} {where}: whether it still runs cannot be told from here", "warn")]
+            [(f"mgpu: {began} {where}: cannot determine from here whether it is still running", "warn")]
         ]
     elif state == "running":
         lines = [[(f"mgpu: {began}; Ctrl-C leaves it running", "")]]
     else:
         lines = [[(f"mgpu: {began}", "")]]
         if not output.is_there:
-            lines.append([(f"mgpu: its log is not there any more: {entry.folder}", "warn")])
+            lines.append([(f"mgpu: its log no longer exists: {entry.folder}", "warn")])
     screen.show([*lines, [(screen.rule("your program's output"), "")]])
 
 
 def _until_the_end(entry: Entry, output: Output) -> Entry:
-    """Pass on what is written; the entry, when the run is over and all of it was passed on."""
+    """Copy the run's output to stdout; return the entry once the run has ended and all output was copied."""
     while True:
-        # The state comes first: what was written before the end is there once the end is told.
-        entry, state = registry.look(entry)
+        # Read the state first: all output is written before the end is recorded.
+        entry, state = registry.refresh(entry)
         while data := output.read():
             _write(data)
         if state in ("ended", "lost"):
@@ -128,7 +129,7 @@ def _until_the_end(entry: Entry, output: Output) -> Entry:
 
 
 def _pause() -> None:
-    """Wait a moment. Raises BrokenPipeError when our reader is gone: nothing may come for hours that would show it."""
+    """Wait briefly. Raises BrokenPipeError if our reader exited, which a write might not reveal for hours."""
     if sys.stdout is None:
         time.sleep(_POLL_S)
         return
@@ -145,27 +146,27 @@ def _write(data: bytes) -> None:
 
 
 def _settle(output: Output, on_terminal: bool) -> None:
-    """What mgpu says next begins a line of its own."""
+    """Reset the terminal, so that mgpu's next message starts on a new line."""
     if on_terminal:
-        _write(_AS_IT_WAS if output.at_line_start else _AS_IT_WAS + b"\r\n")
+        _write(_RESET if output.at_line_start else _RESET + b"\r\n")
 
 
 def _end(entry: Entry, screen: report_screen.Screen) -> list[report_screen.Line]:
-    """How it ended, in the words of where it was started; of a run that could not tell them, what is known."""
+    """Return the stored report of the run's end; without one, what the entry contains."""
     if entry.ended is not None:
         from mgpu.launch import report as launch_report
 
-        if told := launch_report.stored(Path(entry.folder), screen):
-            return told
-    return _known(entry)
+        if stored := launch_report.stored(Path(entry.folder), screen):
+            return stored
+    return _known_end(entry)
 
 
-def _known(entry: Entry) -> list[report_screen.Line]:
+def _known_end(entry: Entry) -> list[report_screen.Line]:
     from mgpu.launch import list_runs
 
     state = registry.state(entry)
-    word, style = list_runs.word(entry, state)
+    word, style = list_runs.state_word(entry, state)
     lines: list[report_screen.Line] = [[(f"mgpu: {word}", style), (list_runs.ending(entry), "")]]
-    if left := list_runs.left_of(entry, state):
+    if left := list_runs.leftover_text(entry, state):
         lines.append([(left, "warn")])
     return lines

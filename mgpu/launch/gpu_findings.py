@@ -1,4 +1,4 @@
-"""What did the GPUs' work leave to say, once a run has ended?"""
+"""Findings on the GPUs' work, reported when a run has ended."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from mgpu.report.json_types import CheckEntry
 
 _MOST = 2
-_AGAIN = "mgpu launch --watch"  # of the next run: this one is over
+_VERIFY = "mgpu launch --watch"  # for the next run: this one has ended
 
 
-def of(run: Run) -> list[CheckEntry]:
-    """The findings on the GPUs of a run that has ended, as a document has them: the weightiest first."""
+def find_gpu_problems(run: Run) -> list[CheckEntry]:
+    """Return the findings on the GPUs of a finished run as JSON, most severe first."""
     outcomes = engine.judge(Snapshot(run=run), selections.GPU_WORK)
-    told = [o for o in outcomes if o.problem and not o.because_of]
-    if run.exit_code:  # it has another trouble
-        told = [o for o in told if "passed_run" not in o.check.tags]
-    return [{**check_json(o), "verify": _AGAIN} for o in sorted(told, key=lambda o: o.status == "info")]
+    found = [o for o in outcomes if o.problem and not o.because_of]
+    if run.exit_code:  # the failure matters more
+        found = [o for o in found if "passed_run" not in o.check.tags]
+    return [{**check_json(o), "verify": _VERIFY} for o in sorted(found, key=lambda o: o.status == "info")]
 
 
 def lines(found: Sequence[CheckEntry], screen: Screen, *, well: bool) -> list[Line]:
-    """For the end of a run; where it ended well also what to do about it."""
-    said: list[Line] = []
+    """Return the rows for the end of a run; if it succeeded (`well`), with the fixes."""
+    rows: list[Line] = []
     for one in found[:_MOST]:
-        said += failure.row(screen, "GPUs", one["title"])
+        rows += failure.row(screen, "GPUs", one["title"])
         if well and one["fix"]:
-            said += failure.row(screen, "", one["fix"][0]["text"])
-    return said
+            rows += failure.row(screen, "", one["fix"][0]["text"])
+    return rows

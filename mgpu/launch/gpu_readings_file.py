@@ -1,6 +1,6 @@
-"""What do a run's GPUs do just now, for other processes to read?
+"""Store the latest GPU readings of a run for other processes to read.
 
-FOLDER/gpus.json, which the mgpu that watches over the run replaces again and again.
+The run's supervisor keeps replacing FOLDER/gpus.json.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mgpu.structured_text import json_of
 from mgpu.text import counted
 
 NAME = "gpus.json"
-OLD_S = 10.0  # mgpu: readings come each second or two; this old they tell nothing about now
-_LARGEST = 1 << 20  # bytes; of 16 GPUs it has 8 KiB
+OLD_S = 10.0  # mgpu: readings come every second or two; older ones do not describe the present
+_LARGEST = 1 << 20  # bytes; with 16 GPUs the file has 8 KiB
 
 
 @dataclass(frozen=True)
 class Now:
-    """One GPU of a run, at the moment."""
+    """The current reading of one GPU of a run."""
 
     index: int
     uuid: str
-    rank: int | None = None  # that is to have it
-    pids: tuple[int, ...] | None = None  # of the run, that are on it; None: NVML does not tell
+    rank: int | None = None  # the rank assigned to it
+    pids: tuple[int, ...] | None = None  # the run's processes on it; None: not reported by NVML
     used_bytes: int | None = None
     total_bytes: int | None = None
     busy_percent: int | None = None
@@ -39,7 +39,7 @@ class Now:
 
 @dataclass(frozen=True)
 class Stored:
-    """The latest of a run's GPUs, as it stands in its folder."""
+    """The latest readings of a run's GPUs, as stored in its folder."""
 
     at: float  # seconds since the epoch
     gpus: tuple[GpuWork, ...]
@@ -49,7 +49,7 @@ class Stored:
 
 
 def write(folder: Path, stored: Stored) -> None:
-    """Replace the file in one step; nothing of it matters enough to disturb the run."""
+    """Replace the file atomically; errors are ignored, because the run matters more."""
     path = folder / NAME
     aside = path.with_name(f".{NAME}.{os.getpid()}")
     with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def write(folder: Path, stored: Stored) -> None:
 
 
 def stored(folder: Path) -> Stored | None:
-    """The latest that a run has stored; None where there is nothing, or nothing that can be read."""
+    """Return the latest stored readings of a run; None if there are none or they cannot be read."""
     try:
         return decode(Stored, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
     except (OSError, ValueError, BadSnapshot):
@@ -68,12 +68,12 @@ def stored(folder: Path) -> Stored | None:
 
 
 def age_s(found: Stored) -> float:
-    """How long ago it was read."""
+    """Return the age of the readings in seconds."""
     return max(0.0, time.time() - found.at)
 
 
 def line(found: Stored | None) -> str:
-    """ "4 GPUs, 61-63 of 79 GiB, 92-97 % busy (2 s ago)"; empty when nothing is stored."""
+    """Return "4 GPUs, 61-63 of 79 GiB, 92-97 % busy (2 s ago)"; empty if nothing is stored."""
     if found is None or not found.now:
         return ""
     now = [

@@ -1,6 +1,6 @@
-"""What do the GPUs of a run do, live? `mgpu launch --watch [RUN]`: a table that is painted again in place.
+"""Show the GPUs of a run live: `mgpu launch --watch [RUN]`, a table that is redrawn in place.
 
-It only reads what the run's own mgpu stores. q and Ctrl-C leave it, and the run goes on.
+It only reads what the run's supervisor stores. q and Ctrl-C leave the table; the run continues.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from mgpu.report import screen as report_screen
 from mgpu.report.live import Live
 
 _EVERY_S = 1.0
-_BAR = 20  # characters of a whole one
+_BAR = 20  # characters of a full bar
 _LEAVES = b"qQ\x1b\x04"
 _GIB = 1 << 30
 
 
 def watch(entry: Entry) -> int:
-    """Show the run until it ends, then its exit code (3 when nobody knows it); without a terminal once. q: 0."""
+    """Show the run until it ends and return its exit code (3 if unknown); without a terminal show it once. q: 0."""
     screen = report_screen.Screen.of()
-    entry, state = registry.look(entry)
+    entry, state = registry.refresh(entry)
     if state == "elsewhere":
         where = registry.whereabouts(entry)
         if gpu_readings_file.stored(Path(entry.folder)) is None:
-            raise errors.MgpuError(f"{entry.id} is {where}: cannot be asked from here", errors.UNKNOWN)
+            raise errors.MgpuError(f"{entry.id} is {where} and cannot be queried from here", errors.UNKNOWN)
     if not screen.live or state in ("ended", "lost"):
         screen.show([*table(entry, state, screen), *_end(entry, state, screen)])
         return errors.READY if state in ("running", "elsewhere") else entry.known_exit_code
     try:
         entry, state = _until_the_end(entry, screen)
     except KeyboardInterrupt:
-        _goes_on(entry, screen)
+        _show_still_running(entry, screen)
         return errors.INTERRUPTED
     if state not in ("ended", "lost"):
-        _goes_on(entry, screen)
+        _show_still_running(entry, screen)
         return errors.READY
     screen.show(_end(entry, state, screen))
     return entry.known_exit_code
 
 
 def _until_the_end(entry: Entry, screen: report_screen.Screen) -> tuple[Entry, State]:
-    """Paint it again and again, until the run has ended or somebody wants to leave."""
+    """Keep redrawing the table until the run has ended or the user leaves."""
     live = Live(screen)
     try:
         with _keys() as pressed:
             while True:
-                entry, state = registry.look(entry)
+                entry, state = registry.refresh(entry)
                 over = state in ("ended", "lost")
                 now = report_screen.Screen.of(screen.stream)  # the window may have been resized
                 lines = table(entry, state, now)
@@ -70,36 +70,36 @@ def _until_the_end(entry: Entry, screen: report_screen.Screen) -> tuple[Entry, S
         live.end()
 
 
-def _goes_on(entry: Entry, screen: report_screen.Screen) -> None:
+def _show_still_running(entry: Entry, screen: report_screen.Screen) -> None:
     again, stop = shell("mgpu launch --attach {:id}", entry.id), shell("mgpu launch --stop {:id}", entry.id)
-    text = f"{entry.id} goes on.  {again}   {stop}"
+    text = f"{entry.id} is still running.  {again}   {stop}"
     screen.show([[(line, "")] for line in report_screen.wrapped(text, screen.width)])
 
 
 def _end(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
-    """How a run ended, as it was told where it was started."""
+    """Return the stored report of how a run ended."""
     from mgpu.launch import report as launch_report
 
     return launch_report.stored(Path(entry.folder), screen) or [] if state == "ended" else []
 
 
 def _footer(screen: report_screen.Screen) -> list[report_screen.Line]:
-    return report_screen.unstyled(report_screen.wrapped("q or Ctrl-C leaves; the run goes on", screen.width))
+    return report_screen.unstyled(report_screen.wrapped("q or Ctrl-C: leave (the run continues)", screen.width))
 
 
 def _fitting(lines: list[report_screen.Line]) -> list[report_screen.Line]:
-    """The picture without its lower lines, where the window is too low for all."""
+    """Return only the upper lines if the window is too small for all."""
     return lines[: max(1, shutil.get_terminal_size((80, 24)).lines - 1)]
 
 
-# The picture
+# The table
 
 
 def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
-    """The run in a line, a row for each of its GPUs (or ranks, where no GPU is watched), the last line of its log."""
+    """Return a line on the run, a row for each GPU (or rank, if no GPU is monitored), and the last line of its log."""
     folder = Path(entry.folder)
     found = gpu_readings_file.stored(folder)
-    word, style = list_runs.word(entry, state)
+    word, style = list_runs.state_word(entry, state)
     how = f" for {_lasted(entry)}" if state == "running" else list_runs.ending(entry) if state == "ended" else ""
     lines: list[report_screen.Line] = [[(f"{_cut(entry.id, screen.width)}  ", "bold")]]
     if len(entry.id) + 2 + len(word + how) > screen.width:
@@ -110,7 +110,7 @@ def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
         lines += _gpus(found, ranks, screen, state == "running")
     else:
         lines += _ranks(ranks, screen)
-    for text in _doubts(entry, found, state):
+    for text in _caveats(entry, found, state):
         lines += [[(line, "warn")] for line in report_screen.wrapped(text, screen.width)]
     if found is not None and found.said:
         for text in found.said[-2:]:
@@ -125,15 +125,15 @@ def _lasted(entry: Entry) -> str:
     return "?" if seconds is None else durations.lasted(seconds)
 
 
-def _doubts(entry: Entry, found: Stored | None, state: State) -> list[str]:
-    """Why the figures are not those of now, or not there."""
+def _caveats(entry: Entry, found: Stored | None, state: State) -> list[str]:
+    """Return why the readings are outdated or missing."""
     if state != "running":
         return []
     if found is None:
         seconds = durations.seconds_between(entry.started, durations.now()) or 0
-        return [] if seconds < gpu_readings_file.OLD_S else ["no GPU of this run is watched"]
+        return [] if seconds < gpu_readings_file.OLD_S else ["no GPU of this run is monitored"]
     if found.gap is not None:
-        return [f"the GPUs are not watched any more: {found.gap}"]
+        return [f"GPU monitoring stopped: {found.gap}"]
     age = gpu_readings_file.age_s(found)
     return [f"the last reading is {durations.lasted(age)} old"] if age > gpu_readings_file.OLD_S else []
 
@@ -141,7 +141,7 @@ def _doubts(entry: Entry, found: Stored | None, state: State) -> list[str]:
 def _gpus(
     found: Stored, ranks: Mapping[int, Any], screen: report_screen.Screen, live: bool
 ) -> list[report_screen.Line]:
-    """GPU, rank, pid, memory, load; what a narrow screen does without comes last."""
+    """Return the table of GPUs; a narrow screen omits the load bar, then the power, then the pids."""
     of_pid = {row["pid"]: rank for rank, row in ranks.items()}
     columns: dict[str, list[str]] = {
         "GPU": [str(gpu.index) for gpu in found.now],
@@ -189,7 +189,7 @@ def _rows(columns: Mapping[str, Sequence[str]], screen: report_screen.Screen) ->
 
 
 def _who(gpu: Now, of_pid: Mapping[int, int]) -> str:
-    """The ranks that are on a GPU; where that is not told, the one that is to have it."""
+    """Return the ranks on a GPU; if not reported, the rank assigned to it."""
     if gpu.pids is not None:
         there = sorted({of_pid[pid] for pid in gpu.pids if pid in of_pid})
         if there:
@@ -228,9 +228,9 @@ def _cut(text: str, width: int) -> str:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
-    """A function that waits so many seconds and says whether somebody wants to leave."""
+    """Provide a function that waits for a number of seconds and returns whether the user wants to leave."""
     if not report_screen.is_terminal(sys.stdin) or not in_front():
-        yield _slept
+        yield _wait
         return
     import termios
     import tty
@@ -238,17 +238,17 @@ def _keys() -> Iterator[Any]:
     before = termios.tcgetattr(0)
     tty.setcbreak(0, termios.TCSANOW)
     try:
-        yield _pressed
+        yield _wait_for_key
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
-def _slept(seconds: float) -> bool:
+def _wait(seconds: float) -> bool:
     time.sleep(seconds)
     return False
 
 
-def _pressed(seconds: float) -> bool:
+def _wait_for_key(seconds: float) -> bool:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if select.select([0], [], [], left)[0]:

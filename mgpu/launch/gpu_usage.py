@@ -1,7 +1,7 @@
-"""What did each GPU of a run do, by the readings that came one after the other?
+"""Summarize the GPU readings of a run: means and peaks, and the last half minute.
 
-Sums and peaks, and the last half minute. Pure. "Busy" is what NVML calls utilisation: the share of the time in which
-any kernel ran, and one that only waits for other GPUs counts.
+Pure. "Busy" is NVML's utilization: the share of time in which any kernel ran, including a kernel that only waits for
+other GPUs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from mgpu.probes.gpu_monitor import Reading
 from mgpu.snapshot import Gpu, GpuWork
 
-BUSY_PERCENT = 5  # mgpu: a desktop's picture alone takes less than this
-_TAKEN_BYTES = 64 << 20  # less than the smallest CUDA context takes (T4: about 100 MiB)
+BUSY_PERCENT = 5  # mgpu: a desktop alone uses less than this
+_TAKEN_BYTES = 64 << 20  # less than the smallest CUDA context (T4: about 100 MiB)
 _GIB = 1 << 30
 
 
@@ -22,7 +22,7 @@ _GIB = 1 << 30
 class _Sample:
     at: float
     reading: Reading
-    ours: frozenset[int] | None  # pids of the run; None: NVML's pids are not those of this container
+    ours: frozenset[int] | None  # pids of the run; None: NVML's pids are not this container's
 
     @property
     def busy(self) -> bool:
@@ -37,7 +37,7 @@ class _Sample:
 @dataclass
 class _Sums:
     samples: int = 0
-    known: int = 0  # samples of which the utilisation is known
+    known: int = 0  # samples with known utilization
     percent: float = 0.0
     busy: int = 0
 
@@ -51,27 +51,27 @@ class _Sums:
 
 @dataclass
 class _Gpu:
-    """What is known of one GPU so far."""
+    """The samples of one GPU so far."""
 
-    work: GpuWork  # which it is, and what does not change
+    work: GpuWork  # identity and constant fields
     all: _Sums = field(default_factory=_Sums)
-    since: _Sums = field(default_factory=_Sums)  # the first sample in which any GPU was busy
-    until: _Sums = field(default_factory=_Sums)  # … to the last such
+    since: _Sums = field(default_factory=_Sums)  # since the first sample in which any GPU was busy
+    until: _Sums = field(default_factory=_Sums)  # since then, until the last such sample
     peak: int | None = None
-    ours: frozenset[int] | None = None  # the most at once
+    ours: frozenset[int] | None = None  # the largest set seen
     last_busy: float | None = None
-    power: tuple[float, int] = (0.0, 0)  # percent of its limit, summed over the busy samples, and how many these are
+    power: tuple[float, int] = (0.0, 0)  # percent of the power limit summed over busy samples, and their number
     lately: deque[_Sample] = field(default_factory=deque)
 
 
 class Tally:
-    """The GPUs of a run, reading after reading."""
+    """Accumulates the readings of a run's GPUs."""
 
     def __init__(self, gpus: Sequence[Gpu], ranks: int, window_s: float = 30.0) -> None:
         one_each = ranks == len(gpus)
         self.window_s = window_s
         self.first_rank = 0  # of this machine
-        self.first_busy: float | None = None  # when any of them was seen at work for the first time
+        self.first_busy: float | None = None  # when any GPU was first seen busy
         self.last_at: float | None = None
         self.gpus = {
             gpu.uuid: _Gpu(
@@ -86,10 +86,10 @@ class Tally:
             for place, gpu in enumerate(gpus)
             if gpu.uuid
         }
-        self.pids_fit = False  # a process of the run was seen by NVML under the pid that it has here
+        self.pids_fit = False  # NVML reported a process of the run with its pid in this namespace
 
     def take(self, at: float, readings: Mapping[str, Reading]) -> None:
-        """One reading of all GPUs."""
+        """Add one reading of all GPUs."""
         ours = _ours(readings)
         self.pids_fit = self.pids_fit or any(ours.values())
         samples = {u: _Sample(at, readings[u], ours.get(u)) for u in self.gpus if u in readings}
@@ -119,32 +119,32 @@ class Tally:
                 gpu.lately.popleft()
 
     def _only_taken(self, samples: Mapping[str, _Sample]) -> bool:
-        """Whether memory has been taken where NVML never tells the load (MIG, some virtual GPUs)."""
+        """Whether memory was allocated, if NVML does not report utilization (MIG, some virtual GPUs)."""
         if any(sample.reading.busy_percent is not None for sample in samples.values()):
             return False
         befores = {uuid: self.gpus[uuid].work.before_bytes or 0 for uuid in samples}
         return any((s.reading.used_bytes or 0) - befores[uuid] > _TAKEN_BYTES for uuid, s in samples.items())
 
-    def whole(self) -> tuple[GpuWork, ...]:
-        """Each GPU, from the first sample to the last in which any worked."""
+    def all_time(self) -> tuple[GpuWork, ...]:
+        """Return each GPU's work, from the first sample to the last in which any GPU was busy."""
         return tuple(
-            self._told(gpu, gpu.all if self.first_busy is None else gpu.until, gpu.peak, gpu.ours)
+            self._work(gpu, gpu.all if self.first_busy is None else gpu.until, gpu.peak, gpu.ours)
             for gpu in self.gpus.values()
         )
 
     def lately(self) -> tuple[GpuWork, ...]:
-        """Each GPU in the last half minute."""
-        told = []
+        """Return each GPU's work in the last half minute."""
+        recent = []
         for gpu in self.gpus.values():
             sums = _Sums()
             for sample in gpu.lately:
                 sums.add(sample)
             used = [s.reading.used_bytes for s in gpu.lately if s.reading.used_bytes is not None]
             ours = [s.ours for s in gpu.lately if s.ours is not None]
-            told.append(self._told(gpu, sums, max(used, default=None), max(ours, key=len, default=None)))
-        return tuple(told)
+            recent.append(self._work(gpu, sums, max(used, default=None), max(ours, key=len, default=None)))
+        return tuple(recent)
 
-    def _told(self, gpu: _Gpu, sums: _Sums, peak: int | None, ours: frozenset[int] | None) -> GpuWork:
+    def _work(self, gpu: _Gpu, sums: _Sums, peak: int | None, ours: frozenset[int] | None) -> GpuWork:
         last = self.last_at or 0.0
         return replace(
             gpu.work,
@@ -162,10 +162,10 @@ class Tally:
 
 
 def _ours(readings: Mapping[str, Reading]) -> dict[str, frozenset[int]]:
-    """The run's processes on each GPU. One that merely opened a GPU holds no memory there, and does not count
-    (github.com/pytorch/pytorch/issues/54564).
+    """Return the run's processes on each GPU that hold memory there.
 
-    In a container NVML may tell the host's pids: where one that it tells does not exist here, none of them counts.
+    A process that merely opened a GPU holds no memory (github.com/pytorch/pytorch/issues/54564). In a container NVML
+    may report the host's pids: if one of them does not exist here, none counts.
     """
     if any(process.ours is None for reading in readings.values() for process in reading.processes or ()):
         return {}
@@ -173,7 +173,7 @@ def _ours(readings: Mapping[str, Reading]) -> dict[str, frozenset[int]]:
 
 
 def pids(reading: Reading) -> tuple[int, ...]:
-    """The run's processes that hold memory on a GPU."""
+    """Return the run's processes that hold memory on a GPU."""
     return tuple(process.pid for process in reading.processes or () if process.ours and process.bytes != 0)
 
 
@@ -183,7 +183,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def peak(gpus: Sequence[GpuWork] | None) -> str:
-    """ "peak memory 61 of 79 GiB (rank 2)": the fullest GPU of a run; empty when nothing is known."""
+    """Return "peak memory 61 of 79 GiB (rank 2)" for the fullest GPU of a run; empty if unknown."""
     known = [gpu for gpu in gpus or () if gpu.peak_bytes is not None and gpu.total_bytes]
     if not known:
         return ""
@@ -195,12 +195,12 @@ def peak(gpus: Sequence[GpuWork] | None) -> str:
 
 
 def busy(gpus: Sequence[GpuWork] | None) -> str:
-    """ "92-97 % busy": the means of a run's GPUs; empty when they are not known."""
+    """Return "92-97 % busy", the range of the GPUs' means; empty if unknown."""
     return _span([gpu.busy_percent for gpu in gpus or ()], " % busy")
 
 
 def amounts(gpus: Sequence[GpuWork]) -> str:
-    """ "61-63 of 79 GiB, 92-97 % busy": what each GPU took and did."""
+    """Return "61-63 of 79 GiB, 92-97 % busy", the memory and utilization of the GPUs."""
     used = _span([None if gpu.peak_bytes is None else gpu.peak_bytes / _GIB for gpu in gpus], "")
     total = _span([None if gpu.total_bytes is None else gpu.total_bytes / _GIB for gpu in gpus], " GiB")
     return ", ".join(filter(None, [f"{used} of {total}" if used and total else "", busy(gpus)]))

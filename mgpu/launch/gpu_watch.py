@@ -1,8 +1,7 @@
-"""Do the GPUs of a run really work, and what is said of it while it goes on?
+"""Monitor whether the GPUs of a run really work, and report it while the run is going on.
 
-NVML is read by a child process (`mgpu/probes/gpu_monitor.py`) from outside; nothing here waits for it. A minute after
-the start one line says whether all GPUs train, once that can be told; later only what has gone wrong is said, each
-thing once.
+A child process (`mgpu/probes/gpu_monitor.py`) reads NVML; nothing here waits for it. A minute after the start, one line
+reports whether all GPUs train, once that can be determined. Later only problems are reported, each once.
 """
 
 from __future__ import annotations
@@ -28,45 +27,45 @@ from mgpu.process.command import Command
 from mgpu.snapshot import EndedRank, Gpu, GpuWork, Run, Snapshot
 from mgpu.snapshot.gpu_in_use import gpus_of
 
-AFTER_S = 60.0  # the first word; MGPU_WATCH_AFTER, in proportion to which all other times are
-_START_S = 1.0  # a program that ends at once is not watched
+AFTER_S = 60.0  # until the first message; MGPU_WATCH_AFTER changes it and scales all other times
+_START_S = 1.0  # a program that ends at once is not monitored
 _INTERVAL_S, _LATER_S, _LATER_INTERVAL_S = 1.0, 120.0, 2.0
-_WINDOW_S = 30.0  # what is judged: a long start is not called idle
-_GIVEN_UP_S = 60.0  # NVML that has not answered for so long does not any more
-_LOOKS = 10  # a minute each: until then a start may just be long
-_SETTLING = 3  # looks that show a low load: so long the first steps may be compiled
-_SHORT_S = 10.0  # of a run that ends before this nothing is expected to be known
+_WINDOW_S = 30.0  # the time judged, so that a long start is not called idle
+_GIVEN_UP_S = 60.0  # NVML without an answer for this long is given up
+_LOOKS = 10  # one a minute: until then the start may just be slow
+_SETTLING = 3  # looks with a low load before it is reported: the first steps may be compiling
+_SHORT_S = 10.0  # for a shorter run, no readings are expected
 
 
 class Supervised(Protocol):
-    """What is asked of the supervisor of the run (`supervise.Supervisor`)."""
+    """The part of the run's supervisor (`process.supervisor.Supervisor`) used here."""
 
     started: float
     last_output: float
 
     @property
     def ranks(self) -> Mapping[int, Any]:
-        """By rank, what is known of its process."""
+        """The processes, by rank."""
 
     def say(self, text: str) -> None:
-        """To the user's terminal and mgpu's log."""
+        """Write to the user's terminal and mgpu's log."""
 
     def note(self, text: str) -> None:
-        """To mgpu's log only."""
+        """Write to mgpu's log only."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen of the GPUs of a run. All None: it had none."""
+    """What was observed of a run's GPUs. All None: it had none."""
 
     gpus: tuple[GpuWork, ...] | None = None
-    after_s: float | None = None  # sampled from then on
-    gap: str | None = None  # why there are GPUs that were not watched, or not to the end
-    quiet_s: float | None = None  # for how long nothing had been printed at last
+    after_s: float | None = None  # time of the first sample
+    gap: str | None = None  # why GPUs were not monitored, or not to the end
+    quiet_s: float | None = None  # time since the last output
 
 
 class Watch:
-    """The watch over one run. Used with `with`, so that the child never outlives it."""
+    """Monitors the GPUs of one run. A context manager, so that the child process never outlives it."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Watch:
         self.gap: str | None = None
         self.said: list[str] = []
         self.ranks: tuple[EndedRank, ...] = ()
-        self._speech = self._speak()
+        self._pending = self._messages()
         self._look_at = _after()
 
     def __enter__(self) -> Watch:
@@ -101,7 +100,7 @@ class Watch:
         self._end()
 
     def tick(self, supervisor: Supervised) -> None:
-        """Take in what has come, and say what there is to say. Cheap; called again and again."""
+        """Process new readings and report what they show. Cheap; called often."""
         now = self.clock()
         if now < self.due:
             return
@@ -124,20 +123,20 @@ class Watch:
             return
         if self.seconds >= self._look_at:
             self._look_at = self.seconds + _after()
-            for text in next(self._speech, ()):
+            for text in next(self._pending, ()):
                 self.said.append(text)
                 supervisor.say(text)
         self._store()
 
     def result(self) -> Watched:
-        """What was seen; also that nothing was."""
+        """Return what was observed, including that nothing was."""
         if self.tally is None:
             return Watched(quiet_s=self.quiet_s)
         seen = self.tally.last_at is not None
         gap = self.gap
         if not seen and gap is None and self.seconds > _SHORT_S * self.scale:
-            gap = "NVML gave no reading"
-        return Watched(self.tally.whole() if seen else None, self.after_s, gap, self.quiet_s)
+            gap = "no reading from NVML"
+        return Watched(self.tally.all_time() if seen else None, self.after_s, gap, self.quiet_s)
 
     def _begin(self, supervisor: Supervised) -> None:
         mark = f"{process_command.MARK}={self.command.run_id}"
@@ -147,16 +146,16 @@ class Watch:
                 _INTERVAL_S * scale, mark, later_s=_LATER_S * scale, later_interval_s=_LATER_INTERVAL_S * scale
             )
         except OSError as error:
-            self._give_up(f"the process that reads NVML cannot be started: {error.strerror}", supervisor)
+            self._give_up(f"cannot start the process that reads NVML: {error.strerror}", supervisor)
 
     def _take(self, now: float, supervisor: Supervised) -> bool:
-        """Whether a new reading has come."""
+        """Take a new reading if there is one; return whether there was."""
         assert self.gauges is not None and self.tally is not None
         latest = self.gauges.read()
         if self.gauges.number > self.number and latest:
             self.number = self.gauges.number
             self.after_s = self.after_s or self.seconds
-            self._know(supervisor.ranks)
+            self._update_ranks(supervisor.ranks)
             self.tally.take(now, latest)
             return True
         if trouble := self.gauges.trouble:
@@ -165,36 +164,36 @@ class Watch:
             self._give_up(f"NVML has not answered for {self.gauges.silent_s:.0f} s", supervisor)
         return False
 
-    def _know(self, ranks: Mapping[int, Any]) -> None:
+    def _update_ranks(self, ranks: Mapping[int, Any]) -> None:
         assert self.tally is not None
         self.ranks = tuple(EndedRank(rank, pid=known.pid) for rank, known in sorted(ranks.items()))
         self.tally.first_rank = min(ranks, default=0)
 
     def _give_up(self, why: str, supervisor: Supervised) -> None:
-        """The run goes on; that nobody looks any more is kept."""
+        """Stop monitoring and record why; the run continues."""
         self.gap = f"{why} ({durations.lasted(self.seconds)} after the start)"
-        supervisor.note(f"the GPUs are not watched any more: {self.gap}")
+        supervisor.note(f"GPU monitoring stopped: {self.gap}")
         self._store()
 
     def _end(self) -> None:
         if self.gauges is not None:
             self.gauges.end()
 
-    # What is said
+    # Messages
 
-    def _speak(self) -> Iterator[tuple[str, ...]]:
-        """What there is to say at each look, a minute after the other."""
+    def _messages(self) -> Iterator[tuple[str, ...]]:
+        """Yield the messages of each look, one look a minute."""
         assert self.tally is not None
-        yield from self._first_words()
-        told: set[str] = set()
+        yield from self._first_messages()
+        reported: set[str] = set()
         while True:
-            fresh = [o for o in self._problems(selections.WATCH_LATER) if o.check.id not in told]
-            told |= {o.check.id for o in fresh}
-            yield tuple(text for outcome in fresh for text in self._words(outcome))
+            fresh = [o for o in self._problems(selections.WATCH_LATER) if o.check.id not in reported]
+            reported |= {o.check.id for o in fresh}
+            yield tuple(text for outcome in fresh for text in self._problem_texts(outcome))
 
-    def _first_words(self) -> Iterator[tuple[str, ...]]:
-        """Whether all GPUs train, as soon as that can be told. Long starts are waited for, and said once."""
-        tally, asked = self.tally, False
+    def _first_messages(self) -> Iterator[tuple[str, ...]]:
+        """Yield whether all GPUs train, as soon as that can be determined. A slow start is reported once."""
+        tally, waiting_reported = self.tally, False
         assert tally is not None
         slow = 0
         for look in range(1, _LOOKS + 1):
@@ -208,18 +207,18 @@ class Watch:
                 slow += bool(problems)
                 if not problems or slow >= _SETTLING:
                     break
-            if not at_work and not asked:
-                asked = True
-                yield (f"after {self._age} no GPU is busy yet (loading, tokenising, compiling?); mgpu goes on looking",)
+            if not at_work and not waiting_reported:
+                waiting_reported = True
+                yield (f"after {self._age} no GPU is busy yet (loading, tokenizing, compiling?); still monitoring",)
             elif look < _LOOKS:
                 yield ()
         if problems:
-            yield tuple(text for outcome in problems for text in self._words(outcome))
+            yield tuple(text for outcome in problems for text in self._problem_texts(outcome))
         else:
             yield (self._summary(lately),)
 
     def _settled(self) -> bool:
-        """Whether GPUs have worked for as long as what is judged."""
+        """Whether GPUs have been busy for at least the time judged."""
         tally = self.tally
         return (
             tally is not None
@@ -234,13 +233,13 @@ class Watch:
         if len(idle) == len(gpus):
             who = "no GPU is busy"
         elif idle:
-            who = f"{len(gpus) - len(idle)} of {len(gpus)} GPUs work, GPU {', '.join(map(str, idle))} waits"
+            who = f"{len(gpus) - len(idle)} of {len(gpus)} GPUs busy, idle: GPU {', '.join(map(str, idle))}"
         elif any(gpu.busy_share is None for gpu in gpus):
-            who = f"{len(gpus)} GPUs; NVML does not tell how busy"
+            who = f"{len(gpus)} GPUs; NVML does not report utilization"
         amounts = gpu_usage.amounts(gpus)
         return f"after {self._age} {who}{f': {amounts}' if amounts else ''}"
 
-    def _words(self, outcome: Outcome) -> tuple[str, ...]:
+    def _problem_texts(self, outcome: Outcome) -> tuple[str, ...]:
         problem = outcome.problem
         assert problem is not None
         fix = problem.fixes[0]
@@ -252,7 +251,7 @@ class Watch:
         return durations.lasted(self.seconds).removesuffix(" 0 s")
 
     def _problems(self, selection: Selection) -> list[Outcome]:
-        """What the checks say of the last half minute."""
+        """Return the problems that the checks find in the last half minute."""
         tally = self.tally
         assert tally is not None
         now = Run(
@@ -267,11 +266,11 @@ class Watch:
         )
         return [o for o in engine.judge(Snapshot(run=now), selection) if o.problem and not o.because_of]
 
-    # What is stored for others to read
+    # Storage for other processes
 
     def _store(self) -> None:
         assert self.tally is not None
-        about = {gpu.uuid: gpu for gpu in self.tally.whole()}
+        about = {gpu.uuid: gpu for gpu in self.tally.all_time()}
         latest = self.gauges.read() if self.gauges is not None else {}
         now = tuple(_now(about[uuid], reading) for uuid, reading in latest.items() if uuid in about)
         found = Stored(time.time(), tuple(about.values()), now, tuple(self.said), self.gap)
@@ -293,7 +292,7 @@ def _now(gpu: GpuWork, reading: Reading) -> Now:
 
 
 def _gpus(snapshot: Snapshot, ranks: int) -> list[Gpu]:
-    """The GPUs of the run that can be watched: none where it runs on the CPU, or NVML is not there."""
+    """Return the GPUs of the run that can be monitored; none on the CPU or without NVML."""
     config, driver = snapshot.config, snapshot.driver
     if config is None or driver is None or not snapshot.gpus or config.on_cpu or launching.on_cpu(config, driver):
         return []
@@ -301,7 +300,7 @@ def _gpus(snapshot: Snapshot, ranks: int) -> list[Gpu]:
 
 
 def _after() -> float:
-    """MGPU_WATCH_AFTER: seconds until the first word."""
+    """Return MGPU_WATCH_AFTER, the seconds until the first message."""
     try:
         return max(0.5, float(os.environ.get("MGPU_WATCH_AFTER", AFTER_S)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""How is the run started, watched, and what is said at its end?"""
+"""Start the launcher, watch the run, and report its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Snapshot
 
-_NOBODY_READS = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # a pipe, a terminal, a socket that somebody left
+_READER_GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # the other end of a pipe, terminal or socket was closed
 
 
 def hand_off(
@@ -32,29 +32,29 @@ def hand_off(
     snapshot: Snapshot,
     started: Callable[[registry.Entry], None] | None = None,
 ) -> int:
-    """The real launcher, supervised; the exit code is the training's own.
+    """Run the launcher under supervision; return the training's own exit code.
 
-    `started` is called with the run's entry as soon as the launcher is there.
+    `started` is called with the run's entry as soon as the launcher is running.
     """
     process_supervisor.open_missing()
     screen = report_screen.Screen.of(sys.stderr)
-    with contextlib.suppress(OSError):  # whoever read it went away
+    with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule("your program's output starts here"), "")]])
     after = Aftermath(expected=command.ranks, folder=folder)
     with run_entry.running(command, folder, request, started) as kept, Watch(snapshot, command, folder) as watch:
         ticks: list[process_supervisor.Tick] = [kept.tick, lambda running: after.tick(running.ranks), watch.tick]
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
-        ended = _supervised(command, folder, ticks, lambda running: after.before_signal(running.ranks))
-        code = _code(command, ended)
+        ended = _supervise(command, folder, ticks, lambda running: after.before_signal(running.ranks))
+        code = _exit_code(command, ended)
         try:
-            _tell(request, command, folder, snapshot, ended, after, watch, code)
+            _report_end(request, command, folder, snapshot, ended, after, watch, code)
         finally:
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
 
 
-def _tell(
+def _report_end(
     request: Request,
     command: Command,
     folder: Path,
@@ -64,7 +64,7 @@ def _tell(
     watch: Watch,
     code: int,
 ) -> None:
-    """How it ended and why. Whatever goes wrong here, the exit code stays the training's."""
+    """Report how the run ended and why. An error here does not change the exit code."""
     from mgpu.launch import report as launch_report
 
     seen = watch.result()
@@ -78,25 +78,25 @@ def _tell(
             gpus_after_s=seen.after_s,
         )
         guard.sweep(ended.error_files, after.files_before)
-        # The ranks of a job's steps are Slurm's, not ours: nobody saw whether there were any.
+        # The ranks of a job's steps are Slurm's children, not ours: mgpu does not see whether there were any.
         run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
-        launch_report.end(request, command, folder, run, snapshot)
-        for what in ended.lost:
-            messages.notice(f"not all that was printed could be written to {what}. See {folder}/run.log")
+        launch_report.report_end(request, command, folder, run, snapshot)
+        for stream in ended.lost:
+            messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _NOBODY_READS:
+        if isinstance(error, OSError) and error.errno in _READER_GONE:
             return
         if os.environ.get("MGPU_DEBUG"):
             raise
-        what = "why it ended cannot be told" if isinstance(error, OSError) else "a bug in mgpu"
+        what = "could not determine why the run ended" if isinstance(error, OSError) else "a bug in mgpu"
         messages.notice(f"{what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)")
-        messages.notice(f"the training ended with {code}")
+        messages.notice(f"the training exited with code {code}")
 
 
-def _supervised(
+def _supervise(
     command: Command, folder: Path, ticks: list[process_supervisor.Tick], before_signal: process_supervisor.Tick
 ) -> process_supervisor.Ended:
-    """The run from its start to its last process; its log and mgpu's own."""
+    """Supervise the run from its start to its last process, and write its log and mgpu's own."""
     with _notes(folder) as note:
         supervisor = process_supervisor.Supervisor(command, None, ticks, note, before_signal)
         supervisor.log = log = run_log.open_log(folder, supervisor.say)
@@ -107,7 +107,7 @@ def _supervised(
         except Exception as error:
             if supervisor.launcher is None or os.environ.get("MGPU_DEBUG"):
                 raise
-            what = f"mgpu failed while it watched the run, and has ended it: {start_errors.why(error)}"
+            what = f"mgpu failed while watching the run, and stopped it: {start_errors.why(error)}"
             raise MgpuError(f"{what}. See {folder}/", errors.LAUNCH_REFUSED) from None
         finally:
             if log is not None:
@@ -127,8 +127,8 @@ def _notes(folder: Path) -> Iterator[run_log.Notes]:
         notes.close()
 
 
-def _code(command: Command, ended: process_supervisor.Ended) -> int:
-    """The exit code of mgpu: the training's, but for a time limit of mgpu's own."""
+def _exit_code(command: Command, ended: process_supervisor.Ended) -> int:
+    """Return mgpu's exit code: the training's, unless mgpu's own time limit was reached."""
     if ended.timed_out:
         return errors.TIMED_OUT
     return exit_code.of_training(ended.returncode, ended.printed, ended.signalled, flattened=command.known.flattens)

@@ -1,6 +1,6 @@
-"""Which runs are there, and how is one of them? `--status`.
+"""List the runs, or show one: `--status`.
 
-0; with a run named: 0 while it runs and when it ended well, 1 when it failed or was lost, 3 when that cannot be told.
+Exit code 0; with a run named: 0 if it is running or succeeded, 1 if it failed or was lost, 3 if unknown.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _LAST_BYTES = 8192
 
 
 def run(request: Request, name: str | None, runs: Sequence[Entry], troubles: Sequence[str]) -> int:
-    """Show the runs, or one; on stdout, or as JSON where --json-result says. Raises MgpuError."""
+    """Show the runs, or one, on stdout or as JSON in the --json-result file. Raises MgpuError."""
     named = registry.find(name, runs) if name else None
-    looked = [registry.look(entry) for entry in ([named] if named else runs)]
+    found = [registry.refresh(entry) for entry in ([named] if named else runs)]
     if request.json_result:
-        _write_json(request.json_result, looked, troubles)
+        _write_json(request.json_result, found, troubles)
     if request.json_result != "-":
         screen = report_screen.Screen.of()
-        screen.show(_one(*looked[0], screen) if named else _table(looked, troubles, screen))
-    return _code(*looked[0]) if named else errors.READY
+        screen.show(_one(*found[0], screen) if named else _table(found, troubles, screen))
+    return _code(*found[0]) if named else errors.READY
 
 
 def _code(entry: Entry, state: State) -> int:
@@ -46,11 +46,11 @@ def _code(entry: Entry, state: State) -> int:
     return errors.READY if state == "running" or (state == "ended" and entry.exit_code == 0) else errors.NOT_READY
 
 
-# In words
+# Texts
 
 
-def word(entry: Entry, state: State) -> tuple[str, report_screen.Style]:
-    """One word for what a run does or how it ended."""
+def state_word(entry: Entry, state: State) -> tuple[str, report_screen.Style]:
+    """Return one word for a run's state or how it ended."""
     if state == "running":
         return ("suspended", "warn") if processes.state_of(entry.pid) == "stopped" else ("running", "")
     if state == "lost":
@@ -65,23 +65,21 @@ def word(entry: Entry, state: State) -> tuple[str, report_screen.Style]:
 
 
 def ending(entry: Entry) -> str:
-    """What follows the word: how long it took, with which exit code."""
+    """Return the text after the word: how long the run took, and its exit code."""
     if entry.ended is None:
-        return (
-            ": whatever watched over it was killed, or the machine was restarted; how the training ended is not known"
-        )
+        return ": its supervisor was killed or the machine was restarted, so how the training ended is unknown"
     seconds = durations.seconds_between(entry.started, entry.ended)
     after = "" if seconds is None else f" after {durations.lasted(seconds)}"
-    code = "how is not known" if entry.exit_code is None else f"exit {entry.exit_code}"
+    code = "exit code unknown" if entry.exit_code is None else f"exit {entry.exit_code}"
     by = f" by {entry.signalled}" if entry.signalled and entry.exit_code != 0 and not entry.timed_out else ""
     return f"{by}{after}, {code}"
 
 
 def _table(
-    looked: Sequence[tuple[Entry, State]], troubles: Sequence[str], screen: report_screen.Screen
+    found: Sequence[tuple[Entry, State]], troubles: Sequence[str], screen: report_screen.Screen
 ) -> list[report_screen.Line]:
-    first = [pair for pair in looked if pair[1] in ("running", "elsewhere")]
-    ended = [pair for pair in looked if pair[1] not in ("running", "elsewhere")]
+    first = [pair for pair in found if pair[1] in ("running", "elsewhere")]
+    ended = [pair for pair in found if pair[1] not in ("running", "elsewhere")]
     rows = [_row(*pair) for pair in [*first, *ended[:_SHOWN_ENDED]]]
     lines: list[report_screen.Line] = []
     if rows:
@@ -93,30 +91,30 @@ def _table(
             rest = screen.width - len(padded[0]) - len(padded[1]) - 4
             lines.append([(f"{padded[0]}  ", ""), (padded[1], style), ("  " + _cut("  ".join(padded[2:]), rest), "")])
     else:
-        lines.append([("No run is known here.  mgpu launch SCRIPT  starts one.", "")])
+        lines.append([("No runs found. Start one with:  mgpu launch SCRIPT", "")])
     if len(ended) > _SHOWN_ENDED:
         more = len(ended) - _SHOWN_ENDED
-        lines.append([(f"{counted(more, 'earlier run')}: --json-result - has all", "")])
+        lines.append([(f"{counted(more, 'earlier run')} not shown (list all: --json-result -)", "")])
     return [*lines, *([(trouble, "warn")] for trouble in troubles)]  # type: ignore[list-item]
 
 
 def _row(entry: Entry, state: State) -> tuple[tuple[str, ...], report_screen.Style]:
-    said, style = word(entry, state)
+    shown, style = state_word(entry, state)
     alive = ""
     if state == "running":
         alive = f"{len(ranks(entry))} of {entry.ranks or '?'}"
     elif state == "elsewhere":
-        said = registry.whereabouts(entry)
+        shown = registry.whereabouts(entry)
     elif state == "lost" and (left := processes.of_run(entry.run_id)):
         alive = f"{len(left)} left"
     code = "" if entry.exit_code is None else str(entry.exit_code)
     script = " ".join(shlex.join(entry.target).split())
-    return (entry.id, said, durations.since(entry.ended or entry.started), alive, code, script), style
+    return (entry.id, shown, durations.since(entry.ended or entry.started), alive, code, script), style
 
 
 def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
-    said, style = word(entry, state)
-    lines: list[report_screen.Line] = [[(f"{entry.id}  ", "bold"), (said, style), (_how(entry, state), "")]]
+    shown, style = state_word(entry, state)
+    lines: list[report_screen.Line] = [[(f"{entry.id}  ", "bold"), (shown, style), (_details(entry, state), "")]]
     folder = Path(entry.folder)
     later = registry.successor(entry)
     host = "" if state == "running" else f" on {entry.host}"
@@ -125,15 +123,15 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
         ("Config", entry.config),
         ("Started", f"{durations.since(entry.started)}, {entry.started[:19]} UTC, in {entry.cwd}"),
         ("Command", shlex.join(entry.command)),
-        ("Logs", f"{folder}/{_whose(later) if folder.is_dir() else ' is not there any more'}"),
+        ("Logs", f"{folder}/{_later_note(later) if folder.is_dir() else ' (removed)'}"),
         ("mgpu", f"pid {entry.pid}{host}{', detached' if entry.detached else ''}"),
     ]
     if state == "running":
         live = ranks(entry)
         rows += [(f"Rank {row['rank']}", f"pid {row['pid']}, {row['state']}") for row in live]
         if len(live) < (entry.ranks or 0):
-            rows.append(("Ranks", f"{len(live)} of {entry.ranks} are there"))
-    if left := left_of(entry, state):
+            rows.append(("Ranks", f"{len(live)} of {entry.ranks} running"))
+    if left := leftover_text(entry, state):
         rows.append(("Left", left))
     if state == "running" and (gpus := gpu_readings_file.line(gpu_readings_file.stored(folder))):
         rows.append(("GPUs", gpus))
@@ -145,40 +143,40 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
     return lines
 
 
-def _whose(later: Entry | None) -> str:
-    return f" has the log of a later run by now, {later.id}" if later else ""
+def _later_note(later: Entry | None) -> str:
+    return f" (now has the log of a later run, {later.id})" if later else ""
 
 
-def _how(entry: Entry, state: State) -> str:
+def _details(entry: Entry, state: State) -> str:
     if state == "running":
         return f", {len(ranks(entry))} of {entry.ranks or '?'} ranks"
     if state == "elsewhere":
-        return f": it is {registry.whereabouts(entry)}, and cannot be asked from here"
+        return f": it is {registry.whereabouts(entry)} and cannot be queried from here"
     return ending(entry)
 
 
-def left_of(entry: Entry, state: State) -> str:
-    """What still runs of a run that nobody watches over; empty when nothing does."""
+def leftover_text(entry: Entry, state: State) -> str:
+    """Return a line on the processes of a run without a supervisor that are still running; empty if there are none."""
     left = processes.of_run(entry.run_id) if state == "lost" else []
     pids = " ".join(str(process.pid) for process in left)
-    return f"its processes still run ({pids}): {shell('mgpu launch --stop {:id}', entry.id)}" if left else ""
+    return f"its processes are still running ({pids}): {shell('mgpu launch --stop {:id}', entry.id)}" if left else ""
 
 
 def _cut(text: str, width: int) -> str:
     return text.rstrip() if len(text) <= width else text[: max(0, width - 3)] + "..."
 
 
-# Of now
+# Live state
 
 
 def ranks(entry: Entry) -> list[dict[str, Any]]:
-    """The live ranks of a run on this machine."""
+    """Return the live ranks of a run on this machine."""
     if entry.launcher is None:
         return []
     found = processes.ranks_under(entry.launcher)
     if not found and (entry.ranks or 1) == 1:
         found = processes.alone_under(entry.launcher, starts_it=by_accelerate(entry.command))
-    states = {rank: (told.pid, processes.state_of(told.pid)) for rank, told in sorted(found.items())}
+    states = {rank: (process.pid, processes.state_of(process.pid)) for rank, process in sorted(found.items())}
     return [
         {"rank": rank, "pid": pid, "state": state}
         for rank, (pid, state) in states.items()
@@ -187,7 +185,7 @@ def ranks(entry: Entry) -> list[dict[str, Any]]:
 
 
 def last_line(folder: Path) -> str:
-    """The last line that the program wrote, as a terminal would show it."""
+    """Return the last line that the program printed, as a terminal would show it."""
     parts = run_log.parts(folder)
     if not parts:
         return ""
@@ -200,9 +198,9 @@ def last_line(folder: Path) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def _write_json(path: str, looked: Sequence[tuple[Entry, State]], troubles: Sequence[str]) -> None:
+def _write_json(path: str, found: Sequence[tuple[Entry, State]], troubles: Sequence[str]) -> None:
     runs = []
-    for entry, state in looked:
+    for entry, state in found:
         live = ranks(entry) if state == "running" else []
         last = "" if registry.successor(entry) else last_line(Path(entry.folder))
         runs.append({**registry.as_json(entry, state), "alive": live, "last_line": last})

@@ -1,4 +1,4 @@
-"""Where will the script write, by its own arguments? Only names that everybody uses for it; the script is not asked."""
+"""Guess the script's output folders from its arguments, by common option names; the script itself is not run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
 
 def folders(arguments: Sequence[str]) -> list[str]:
-    """The folders, absolute, each once: --output_dir X, --output-dir=X, output_dir=X (hydra)."""
+    """Return the absolute folders, each once: --output_dir X, --output-dir=X, output_dir=X (Hydra)."""
     found: list[str] = []
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         option, equals, value = word.partition("=")

@@ -1,8 +1,7 @@
-"""What does this launch need of the machine as it is at this moment?
+"""Run the quick checks before every launch, including one whose config is verified.
 
-The quick checks before every launch, also of what is verified: GPUs are taken, ports are busy and disks are full from
-one minute to the next. What does not change so fast (limits, /dev/shm, links) the smoke test has tried; it is told as a
-doubt, and stops nothing.
+GPUs become busy, ports are taken and disks fill up from one minute to the next. What changes more slowly (limits,
+/dev/shm, links) was covered by the smoke test; it is shown as a warning and stops nothing.
 """
 
 from __future__ import annotations
@@ -19,26 +18,28 @@ from mgpu.probes import prefetch
 from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot, gpu_in_use
 
 
-def look(config: Config, arguments: Sequence[str], named: int | None = None, script: Script | None = None) -> Snapshot:
-    """The facts a launch depends on, without importing torch: the stamp covers what the smoke test saw of it.
+def gather_facts(
+    config: Config, arguments: Sequence[str], named: int | None = None, script: Script | None = None
+) -> Snapshot:
+    """Gather the facts a launch depends on, without importing torch (the stamp covers torch).
 
-    `arguments`: the script's own, which may say where it writes. `named`: the port at which the ranks shall meet.
+    `arguments`: the script's own, which may name its output folder. `named`: the rendezvous port, if one was requested.
     """
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if config.on_cpu else None)
     wanted = probes.of_launch(output_folders.folders(arguments))
     snapshot = probes.gather(wanted, plan=plan, started=prefetch.take())
-    return stamped(_meeting(replace(snapshot, config=config, script=script), named))
+    return with_stamp(_with_rendezvous(replace(snapshot, config=config, script=script), named))
 
 
-def stamped(snapshot: Snapshot) -> Snapshot:
-    """The same with the fact `stamp`, or why there is none."""
+def with_stamp(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the fact `stamp`, or with the reason why there is none."""
     found = stamp.of_now(snapshot)
     gaps = dict(snapshot.gaps) if found else {**snapshot.gaps, "stamp": Gap("not_supported", stamp.untold(snapshot))}
     return replace(snapshot, stamp=found, gaps=gaps)
 
 
-def _meeting(snapshot: Snapshot, named: int | None) -> Snapshot:
-    """The network asked again, where the ranks meet at a port or a machine that somebody has named."""
+def _with_rendezvous(snapshot: Snapshot, named: int | None) -> Snapshot:
+    """Probe the network again if the user named the rendezvous port or host."""
     config, network = snapshot.config, snapshot.network
     assert config is not None
     address = config.values.get("main_process_ip") if config.num_machines > 1 else None
@@ -54,7 +55,7 @@ def _meeting(snapshot: Snapshot, named: int | None) -> Snapshot:
 
 
 def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
-    """What stops this launch now; empty: it may start."""
+    """Return the problems that stop this launch now; empty: it may start."""
     config = snapshot.config
     assert config is not None
     cpu = config.on_cpu or snapshot.driver is None or not snapshot.driver.any_gpu
@@ -68,14 +69,14 @@ def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
     return [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
 
 
-def doubts(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> list[str]:
-    """Ids of what speaks against this run, and does not stop it."""
+def warnings(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> list[str]:
+    """Return the ids of problems that make a failure likely but do not stop the run."""
     ids = dict.fromkeys(o.check.id for o in stopping)
     return list(ids | dict.fromkeys(before_start.doubts(snapshot)))
 
 
-def of_script(snapshot: Snapshot) -> list[engine.Outcome]:
-    """What the script's own text speaks of; in the order of its lines. Stops nothing, either."""
+def script_findings(snapshot: Snapshot) -> list[engine.Outcome]:
+    """Return the findings in the script's source, in line order. They stop nothing."""
     if snapshot.script is None:
         return []
     found = [o for o in engine.judge(snapshot, selections.SCRIPT) if o.status in ("fail", "warn")]

@@ -1,5 +1,7 @@
-"""What is said when a launched training has ended? One line when it went well, one box when not: who failed first, why,
-and what to do. The same is kept in the run's folder and written for `--json-result`.
+"""Report the end of a launched run.
+
+A run that succeeded or was interrupted with Ctrl-C takes one line. A failed one takes a box: which rank failed first,
+why, and what to do. The same content is stored in the run's folder and written to `--json-result`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import durations, file_reading
+from mgpu import durations, engine, errors, file_reading
+from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import gpu_findings, gpu_usage, result_document
 from mgpu.report import failure
@@ -27,24 +30,24 @@ if TYPE_CHECKING:
     from mgpu.snapshot import Log, Run, Snapshot
 
 STORED = "result.json"
-_LARGEST = 4 << 20  # bytes; a result of 1,000 ranks has less than 1 MiB
+_LARGEST = 4 << 20  # bytes; a result of 1,000 ranks takes less than 1 MiB
 
 
-def end(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None = None) -> None:
-    """Tell how a run ended, on stderr; keep it in the folder, and write --json-result."""
+def report_end(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None = None) -> None:
+    """Report the end of a run on stderr, store it in the folder, and write --json-result."""
     document = _document(request, command, folder, run, snapshot)
-    result_document.written(folder / STORED, document, 0o600)
+    result_document.store(folder / STORED, document, 0o600)
     if request.json_result:
-        result_document.written(Path(request.json_result), document)
+        result_document.store(Path(request.json_result), document)
     screen = Screen.of(sys.stderr)
     try:
         screen.show([[(screen.rule("end of your program"), "")], *lines(document, screen)])
-    except OSError:  # the terminal was closed; Python would end with 120 where it cannot write what is left
+    except OSError:  # the terminal was closed; Python would exit with 120 if it cannot flush these streams
         sys.stdout = sys.stderr = None
 
 
 def stored(folder: Path, screen: Screen) -> list[Line] | None:
-    """The end of a run that is over, as it was told; None where nothing is kept of it."""
+    """Return the stored report of a finished run; None if there is none."""
     try:
         document: RunDocument = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
         return lines({**document, "logs": str(folder.absolute())}, screen)
@@ -53,51 +56,72 @@ def stored(folder: Path, screen: Screen) -> list[Line] | None:
 
 
 def lines(document: RunDocument, screen: Screen) -> list[Line]:
-    """The end of a run: one line, or the box."""
+    """Return the report of a run's end: one line, or the box."""
     took = durations.lasted(document["duration_s"])
+    if _is_interruption(document):
+        return [
+            [("Interrupted", "warn"), (f" after {took} (exit {document['exit_code']}).", "")],
+            *_left(document, screen),
+        ]
     if document["exit_code"] == 0:
         peak = document.get("peak_memory")
-        said: list[Line] = [[("mgpu: finished", "ok"), (f", exit 0, {took}{f', {peak}' if peak else ''}", "")]]
+        report: list[Line] = [[("mgpu: finished", "ok"), (f", exit 0, {took}{f', {peak}' if peak else ''}", "")]]
     else:
         word = "timed out" if document["timed_out"] else "stopped" if document["signalled"] else "FAILED"
         by = f" by {document['signalled']}" if document["signalled"] and not document["timed_out"] else ""
-        said = [[(f"mgpu: {word}", "fail"), (f"{by} after {took}, exit {document['exit_code']}", "")]]
+        report = [[(f"mgpu: {word}", "fail"), (f"{by} after {took}, exit {document['exit_code']}", "")]]
         if document["triage"]:
-            said += failure.lines(document, screen, document.get("ranks") or ())
+            report += failure.lines(document, screen, document.get("ranks") or ())
         elif first := document["first_failure"]:
-            said += failure.row(screen, "First to fail", failure.who(first))
+            report += failure.row(screen, "First to fail", failure.who(first))
         if document.get("log_trouble"):
-            said += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
-        said += failure.row(screen, "Log", f"{document['logs']}/run.log")
+            report += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
+        report += failure.row(screen, "Log", f"{document['logs']}/run.log")
         if document["exit_code"] and not document["signalled"]:
-            said += _again(document["again"], screen)
-    said += gpu_findings.lines(document.get("remarks", []), screen, well=not document["exit_code"])
-    if document["left_over"]:
-        number = document["left_over"]
-        text = f"mgpu ended {counted(number, 'process', 'processes')} that were left behind"
-        said += screen.paragraph(text)
-    return said
+            report += _again(document["again"], screen)
+    report += gpu_findings.lines(document.get("remarks", []), screen, well=not document["exit_code"])
+    return [*report, *_left(document, screen)]
+
+
+def _is_interruption(document: RunDocument) -> bool:
+    """Whether the user stopped a run with Ctrl-C in which nothing had gone wrong: there is nothing to diagnose."""
+    if document["exit_code"] != errors.INTERRUPTED or document["signalled"] != "SIGINT" or document["timed_out"]:
+        return False
+    if document["first_failure"]:
+        return False
+    cause = document["probable_cause"]
+    if cause and "user_stop" not in engine.tags(cause["id"], selections.ENDED):
+        return False
+    others = document["secondary"]
+    return not any("ranks_done" in engine.tags(one["id"], selections.ENDED) for one in others)  # a rank left early
+
+
+def _left(document: RunDocument, screen: Screen) -> list[Line]:
+    """Return the line on processes that outlived the launcher."""
+    number = document["left_over"]
+    text = f"mgpu stopped {counted(number, 'leftover process', 'leftover processes')}"
+    return screen.paragraph(text) if number else []
 
 
 def _again(command: str, screen: Screen) -> list[Line]:
-    """Pastes: never wrapped."""
+    """Return the command to rerun, never wrapped so that it can be pasted."""
     if screen.narrow:
-        return [[("Same again", "bold")], [(f"  {command}", "")]]
-    return [[(f"{'Same again':<15}", "bold"), (command, "")]]
+        return [[("Rerun", "bold")], [(f"  {command}", "")]]
+    return [[(f"{'Rerun':<15}", "bold"), (command, "")]]
 
 
 def _document(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None) -> RunDocument:
-    """What `--json-result` holds: mgpu.run/1.0."""
+    """Return the `--json-result` document, mgpu.run/1.0."""
     from mgpu.engine import root_cause
     from mgpu.process import run_log
 
-    triage, trouble = result_document.no_triage(), None
+    triage, trouble = result_document.empty_triage(), None
     if run.exit_code:
         log, trouble = read_logs(run_log.parts(folder)) if request.triage else (None, None)
-        triage = triaged(
+        triage = make_triage(
             root_cause.of(log, run, snapshot.config if snapshot else None), log, run, wanted=request.triage
         )
-    document: RunDocument = result_document.begun(run, triage=request.triage)
+    document: RunDocument = result_document.new_document(run, triage=request.triage)
     document.update({"command": masked_argv(command.argv), "env_added": masked_env(command.env_added)})
     result_document.add_failure(document, run, triage)
     document.update(
@@ -116,26 +140,26 @@ def _document(request: Request, command: Command, folder: Path, run: Run, snapsh
             "peak_memory": gpu_usage.peak(run.gpus),
             "busy": gpu_usage.busy(run.gpus),
             "gpus_gap": run.gpus_gap,
-            "remarks": gpu_findings.of(run),
+            "remarks": gpu_findings.find_gpu_problems(run),
             "oom_kills": run.oom_kills,
             "memory_lowest": run.memory_lowest_bytes,
             "left_over": run.left_over,
             "log_trouble": trouble,
             "logs": str(folder),
-            "again": result_document.again(request.target),
+            "again": result_document.rerun_command(request.target),
         }
     )
     return document
 
 
-def triaged(chosen: root_cause.Verdict, log: Log | None, run: Run, *, wanted: bool) -> Triage:
-    """Who failed first and why; without `wanted` only who."""
+def make_triage(chosen: root_cause.Verdict, log: Log | None, run: Run, *, wanted: bool) -> Triage:
+    """Return which rank failed first and why; without `wanted` only which."""
     found = failure.found(chosen, log, run)
     return found if wanted else {**found, "probable_cause": None, "secondary": []}
 
 
 def read_logs(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
-    """What the logs of a run tell, or why they cannot be read."""
+    """Read the logs of a run; return the facts, or the reason why they cannot be read."""
     from mgpu.readers.log import read
 
     if not paths:
@@ -144,5 +168,5 @@ def read_logs(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
         return read.logs(list(paths), one_stream=True), None
     except MgpuError as error:
         return None, error.message
-    except Exception as error:  # the end of a training is told whatever its log holds
+    except Exception as error:  # the end of a run is reported whatever its log contains
         return None, f"a bug in mgpu: {reason(error)}"

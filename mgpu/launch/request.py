@@ -1,4 +1,4 @@
-"""Which options does `mgpu launch` have?"""
+"""The options of `mgpu launch`, and which combinations are rejected."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ class Request:
     gpus: str = ""  # N, or indices
     port: str = ""  # auto: a free one, or a number; "": the config's, else a free one
     node: int | None = None  # which of several machines this is
-    exec_: bool = False  # replace this process: nothing watches, nothing is explained
+    exec_: bool = False  # replace this process: the run is neither watched nor diagnosed
     triage: bool = True
-    timeout_s: float = 0.0  # of the training; 0: none
+    timeout_s: float = 0.0  # of the training; 0: no limit
     detach: bool = False
-    attach: bool = False  # this and the next two: `target` names a run, or nothing the latest
+    attach: bool = False  # for this and the next two, `target` names a run; empty: the latest
     status: bool = False
     stop: bool = False
-    watch: bool = False  # `target` names a run or nothing, else it is the script
+    watch: bool = False  # `target` names a run or is empty, else it is the script
     log_dir: str = ""
     json_result: str = ""
     slurm: bool = False  # `target` is a job script, or a Python script for which one is written
-    nodes: int | None = None  # this and the rest: of the job on Slurm
+    nodes: int | None = None  # this and the rest: of the Slurm job
     gpus_per_node: int | None = None
     partition: str = ""
     account: str = ""
     qos: str = ""
     time: str = ""
-    spare: int = 0  # more nodes than train, to stand in for bad ones
+    spare: int = 0  # extra nodes to request as replacements
     preflight: bool = True
 
     @property
     def of_a_run(self) -> bool:
-        """Whether this is about a run that was started before, and starts none."""
+        """Whether the options are about a run started earlier, so that nothing is started."""
         program = bool(self.target) and (self.module or self.target[0].endswith(".py"))
         return self.attach or self.status or self.stop or (self.watch and not program)
 
     def check(self) -> None:
-        """Raises MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
+        """Raise MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
         for flag, value, allowed in (
             ("--launcher", self.launcher, LAUNCHERS),
             ("--unverified", self.unverified or "ask", POLICIES),
@@ -69,17 +69,17 @@ class Request:
             if value not in allowed:
                 raise MgpuError(_choose(flag, value, allowed), USAGE)
         if self.port not in ("", "auto") and not (self.port.isdecimal() and int(self.port) in _PORTS):
-            raise MgpuError(f"--port {self.port}: auto, or a number from 1 to 65535", USAGE)
+            raise MgpuError(f"--port {self.port}: expected auto or a number from 1 to 65535", USAGE)
         if self.gpus:
             from mgpu.launchers.gpu_selection import wanted_gpus
 
             wanted_gpus(self.gpus)
         if not 0 <= self.timeout_s < math.inf:
-            raise MgpuError(f"--timeout {self.timeout_s:g}: give seconds", USAGE)
+            raise MgpuError(f"--timeout {self.timeout_s:g}: expected a number of seconds", USAGE)
         self._check_together()
 
     def _check_together(self) -> None:
-        """What contradicts itself."""
+        """Raise MgpuError (2) for options that contradict each other."""
         if not self.slurm:
             of_a_job = (
                 ("--nodes", self.nodes is not None),
@@ -93,21 +93,21 @@ class Request:
             )
             for flag, given in of_a_job:
                 if given:
-                    raise MgpuError(f"{flag} is of a job on Slurm: add --slurm", USAGE)
+                    raise MgpuError(f"{flag} is only for Slurm jobs: add --slurm", USAGE)
         shows = "--print-command" if self.print_command else "--dry-run" if self.dry_run else ""
         starts = (("--exec", self.exec_), ("--detach", self.detach), ("--watch", self.watch))
-        ends = ((self.log_dir, "keep --log-dir"), (not self.triage, "explain a failure: leave out --no-triage"))
+        ends = ((self.log_dir, "write --log-dir"), (not self.triage, "diagnose a failure: omit --no-triage"))
         together: Sequence[tuple[object, str]] = (
-            (self.print_command and self.dry_run, "--dry-run shows the command as well: leave out --print-command"),
-            (shows and self.smoke == "always", f"{shows} starts nothing: leave out --smoke always"),
-            *((shows and given, f"{shows} starts nothing: leave out {flag}") for flag, given in starts),
-            (self.exec_ and self.detach, "--exec replaces this process, --detach leaves it: choose one"),
-            (self.detach and self.watch, "--watch stays, --detach leaves: choose one"),
-            (self.exec_ and self.watch, "--exec leaves nobody to watch: choose one"),
-            (self.exec_ and self.timeout_s, "--exec leaves nobody to watch the clock: leave out --timeout"),
-            (self.exec_ and self.json_result, "--exec leaves nobody to write --json-result"),
-            *((self.exec_ and given, f"--exec leaves nobody to {words}") for given, words in ends),
-            (shows and self.json_result, f"{shows} starts nothing that could end: leave out --json-result"),
+            (self.print_command and self.dry_run, "--dry-run also shows the command: omit --print-command"),
+            (shows and self.smoke == "always", f"{shows} starts nothing: omit --smoke always"),
+            *((shows and given, f"{shows} starts nothing: omit {flag}") for flag, given in starts),
+            (self.exec_ and self.detach, "--exec replaces mgpu, --detach needs it in the background: choose one"),
+            (self.detach and self.watch, "--watch stays in the terminal, --detach leaves it: choose one"),
+            (self.exec_ and self.watch, "--exec replaces mgpu, which could then not watch the run: choose one"),
+            (self.exec_ and self.timeout_s, "--exec replaces mgpu, which could then not enforce --timeout: omit it"),
+            (self.exec_ and self.json_result, "--exec replaces mgpu, which could then not write --json-result"),
+            *((self.exec_ and given, f"--exec replaces mgpu, which could then not {task}") for given, task in ends),
+            (shows and self.json_result, f"{shows} starts nothing, so there is no result: omit --json-result"),
             (
                 self.smoke == "always" and self.gpus,
                 f"--smoke always tests the config, --gpus {self.gpus} changes it: "

@@ -1,4 +1,4 @@
-"""What does `--json-result` hold?"""
+"""Build and write the `--json-result` document of a launch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from mgpu.snapshot import Run
 
 
-def again(target: Sequence[str], *more: str) -> str:
-    """The command line that this is, with another option and its value before the target, which is a Request's: pastes,
-    but for a masked secret."""
-    words = masked_argv(sys.argv[1:])
-    place = words.index("launch") + 1 if "launch" in words else 0
-    before, options = words[:place], words[place:]
+def rerun_command(target: Sequence[str], *more: str) -> str:
+    """Return the current command line, with the option `more` (name, value) set, ready to paste except masked secrets.
+
+    `target`: the script and its arguments, from the Request.
+    """
+    arguments = masked_argv(sys.argv[1:])
+    place = arguments.index("launch") + 1 if "launch" in arguments else 0
+    before, options = arguments[:place], arguments[place:]
     own = options[: max(0, len(options) - len(target))]
     given = next((number for number, word in enumerate(own) if word.partition("=")[0] in more[:1]), None)
     if given is not None:
@@ -37,38 +39,38 @@ def again(target: Sequence[str], *more: str) -> str:
 
 
 def check(request: Request) -> None:
-    """Raises MgpuError (2) where the document could not be written: known before the training, not after it."""
+    """Raise MgpuError (2) if the document could not be written, before the training starts rather than after it."""
     name = request.json_result
     if not name or request.of_a_run:
         return
     if name == "-":
-        raise MgpuError("--json-result -: stdout is the training's; name a file", errors.USAGE)
+        raise MgpuError("--json-result -: stdout belongs to the training script. Name a file.", errors.USAGE)
     path = Path(name)
     if path.is_dir():
-        raise MgpuError(f"--json-result {name} is a folder; name a file", errors.USAGE)
+        raise MgpuError(f"--json-result {name} is a folder. Name a file.", errors.USAGE)
     try:
         files.refuse_strangers_links(path)
     except MgpuError as error:
         raise MgpuError(f"--json-result {name}: {error.message}", errors.LAUNCH_REFUSED) from None
     beside = path.resolve().parent
     if not os.access(beside if not path.exists() or path.is_file() else path, os.W_OK):
-        why = "may not be written" if beside.is_dir() else "does not exist"
+        why = "is not writable" if beside.is_dir() else "does not exist"
         raise MgpuError(f"--json-result {name}: the folder {beside} {why}", errors.USAGE)
 
 
 def write(request: Request, content: dict[str, Any]) -> None:
-    """Write the document where `--json-result` says; that it cannot be written is told, and changes nothing."""
-    written(Path(request.json_result), document(content))
+    """Write the document to the `--json-result` file; a write error is reported and changes nothing else."""
+    store(Path(request.json_result), document(content))
 
 
 def document(content: Mapping[str, Any]) -> Any:
-    """mgpu.run/1.0: what every end of a launch tells, and what this one does."""
+    """Return an mgpu.run/1.0 document: the fields of every launch, and `content`."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"schema": "mgpu.run/1.0", "mgpu": __version__, "time": now, **content}
 
 
-def begun(run: Run, *, triage: bool) -> Any:
-    """The document of a run that has ended, as far as it is the same of every run."""
+def new_document(run: Run, *, triage: bool) -> Any:
+    """Return the document of a finished run with the fields that every run has."""
     return document(
         {
             "phase": "training",
@@ -82,29 +84,29 @@ def begun(run: Run, *, triage: bool) -> Any:
 
 
 def add_failure(document: RunDocument, run: Run, triage: Triage) -> None:
-    """How long it took, why it failed, and how its ranks ended."""
+    """Add how long the run took, why it failed, and how its ranks ended."""
     from mgpu.report import failure
 
-    told: Any = {"duration_s": run.seconds, **triage, "ranks": failure.ranks(run)}
-    document.update(told)
+    fields: Any = {"duration_s": run.seconds, **triage, "ranks": failure.ranks(run)}
+    document.update(fields)
 
 
-def no_triage() -> Triage:
-    """Of a run that went well."""
+def empty_triage() -> Triage:
+    """Return the triage of a run that succeeded."""
     return {"first_failure": None, "probable_cause": None, "secondary": [], "log": None}
 
 
-def written(path: Path, whole: Mapping[str, object], mode: int | None = None) -> None:
-    """Write a document in one step. The training's exit code matters more than this file."""
+def store(path: Path, whole: Mapping[str, object], mode: int | None = None) -> None:
+    """Write a document atomically. An error is only reported: the training's exit code matters more than this file."""
     try:
-        put = files.write if mode is not None else files.write_named  # of mgpu's own folder, or named by the user
+        put = files.write if mode is not None else files.write_named  # in mgpu's own folder, or named by the user
         put(path, text(whole), mode=mode)
     except MgpuError as error:
         messages.notice(error.message)
 
 
-def declined(request: Request) -> int:
-    """What was answered No to."""
+def record_declined(request: Request) -> int:
+    """Write the document of a run that the user did not confirm; return the exit code."""
     if request.json_result:
         write(request, {"phase": "preflight", "exit_code": errors.LAUNCH_REFUSED, "error": "not started: answered No"})
     return errors.LAUNCH_REFUSED

@@ -1,4 +1,4 @@
-"""What does `mgpu launch` do: compare with what was verified, say what will run, hand off, end as the training did?"""
+"""Run `mgpu launch`: check the verification, show what will run, start it, and exit with the training's exit code."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from mgpu.report import screen
 from mgpu.snapshot import Config, Snapshot
 
 _CONFIG = "accelerate.yaml"
-_WOULD_FAIL = "This run would fail, or nobody can tell:  mgpu doctor --config {config}"
-_NOT_NOW = "Mend that, or start it all the same:\n  "
+_WOULD_FAIL = "This run is expected to fail, or could not be checked:  mgpu doctor --config {config}"
+_NOT_NOW = "Fix this, or launch anyway:\n  "
 
 
 def run(request: Request) -> int:
-    """`mgpu launch`: 125 when mgpu refuses, else the training's own exit code."""
+    """Run `mgpu launch`; return 125 if mgpu refuses, else the training's own exit code."""
     result_document.check(request)
     with start_errors.documented_attempt(request):
         request.check()
@@ -46,12 +46,12 @@ def _run(request: Request) -> int:
     config = _config(request)
     named = port.asked(request.port, config)
     script = launchers_choice.read(target)
-    snapshot = preflight.look(config, target[1:], named, script)
-    if problems := _unmended(request, snapshot):
-        return gate.refuse(request, problems, _would_fail(config))
+    snapshot = preflight.gather_facts(config, target[1:], named, script)
+    if problems := _early_refusals(request, snapshot):
+        return gate.refuse(request, problems, _would_fail_text(config))
     few = gpu_selection.narrowed(request.gpus, snapshot)
     if request.gpus and (problems := before_start.refusals(few.snapshot)):
-        return gate.refuse(request, problems, _would_fail(config))
+        return gate.refuse(request, problems, _would_fail_text(config))
     choice = launchers_choice.choose(few.config, script, request.launcher, gpus=request.gpus)
     command = _command(request, few, choice, target, named)
     if request.print_command:
@@ -61,33 +61,34 @@ def _run(request: Request) -> int:
     verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
-    doubts, findings = preflight.doubts(few.snapshot, stopping), preflight.of_script(few.snapshot)
-    told = summary.Told(few, choice, verified, lone, doubts, findings)
+    warnings, findings = preflight.warnings(few.snapshot, stopping), preflight.script_findings(few.snapshot)
+    details = summary.Details(few, choice, verified, lone, warnings, findings)
     if request.dry_run:
-        summary.show(told, command, dry_run=True)
+        summary.show(details, command, dry_run=True)
         return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
     here = config.num_machines == 1 or request.node is not None  # it would start on this machine
     if stopping and policy != "allow" and here:
-        return gate.refuse(request, stopping, _NOT_NOW + result_document.again(request.target, "--unverified", "allow"))
+        rerun = result_document.rerun_command(request.target, "--unverified", "allow")
+        return gate.refuse(request, stopping, _NOT_NOW + rerun)
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
-        raise MgpuError(_by_hand(request, config, target, verified), errors.LAUNCH_REFUSED)
+        raise MgpuError(_instructions(request, config, target, verified), errors.LAUNCH_REFUSED)
     if why := choice.forbidden(few):
         raise MgpuError(why, errors.LAUNCH_REFUSED)
     if request.smoke == "always" and not lone:
-        verified = _tested(request, few)
+        verified = _run_smoke_test(request, few)
     elif verified:
-        permitted = _permitted(request, few, verified, policy)
+        permitted = _resolve_unverified(request, few, verified, policy)
         if isinstance(permitted, int):
             return permitted
         verified = permitted
-    return _start(request, command, replace(told, verified=verified))
+    return _start(request, command, replace(details, verified=verified))
 
 
 def _config(request: Request) -> Config:
-    """The config that is meant. Raises MgpuError when there is none, or it is not for this machine."""
+    """Return the config to launch. Raises MgpuError if it does not exist or has no such machine."""
     path = Path(request.config or os.environ.get("MGPU_CONFIG") or _CONFIG)
     if not path.exists():
-        raise MgpuError(f"no config {path}.  mgpu configure  writes one", errors.LAUNCH_REFUSED)
+        raise MgpuError(f"config {path} not found. Create one with:  mgpu configure", errors.LAUNCH_REFUSED)
     config = facts(path, ask_loader=False)
     if request.node is not None and request.node >= config.num_machines:
         raise MgpuError(
@@ -96,22 +97,22 @@ def _config(request: Request) -> Config:
     return config
 
 
-def _unmended(request: Request, snapshot: Snapshot) -> list[engine.Outcome]:
-    """What refuses the run however many GPUs are asked for; with `--gpus` the rest is asked of what they leave."""
+def _early_refusals(request: Request, snapshot: Snapshot) -> list[engine.Outcome]:
+    """Problems that refuse the run for any number of GPUs; with `--gpus` the others are checked on the selection."""
     problems = before_start.refusals(snapshot)
     if not request.gpus or snapshot.driver is None or snapshot.visible is None:
         return problems
     return [problem for problem in problems if problem.check.area == "driver"]
 
 
-def _would_fail(config: Config) -> str:
+def _would_fail_text(config: Config) -> str:
     return _WOULD_FAIL.format(config=from_words([config.path]) or "CONFIG")
 
 
 def _command(
     request: Request, few: Fewer, choice: Choice, target: Sequence[str], named: int | None, node: int | None = None
 ) -> process_command.Command:
-    """The command for this machine, or for machine `node`."""
+    """Return the command for this machine, or for machine `node`."""
     way = WAYS[choice.launcher]
     meet = port.for_launch(few.config, named, needs_port=way.needs_port)
     return way.command(Start(few, target, uuid.uuid4().hex, meet, request.node if node is None else node))
@@ -125,7 +126,7 @@ def _commands(
     named: int | None,
     command: process_command.Command,
 ) -> list[str]:
-    """One line, or one for each of several machines when none of them was named."""
+    """Return one line, or one line per machine if there are several and none was named."""
     machines = few.config.num_machines
     if machines == 1 or request.node is not None:
         return [command.shown()]
@@ -134,7 +135,7 @@ def _commands(
 
 
 def _print(lines: Sequence[str]) -> None:
-    """Byte for byte: also arguments that are no text."""
+    """Print byte for byte, including arguments that are not valid text."""
     data = b"".join(os.fsencode(line) + b"\n" for line in lines)
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:
@@ -144,54 +145,54 @@ def _print(lines: Sequence[str]) -> None:
     sys.stdout.flush()
 
 
-def _permitted(
+def _resolve_unverified(
     request: Request, few: Fewer, verified: Sequence[engine.Outcome], policy: str
 ) -> Sequence[engine.Outcome] | int:
-    """Not verified: what is left of that after the test, or when it does not matter; else the exit code."""
+    """Apply the policy to an unverified config; return why it is still unverified, or the exit code of a refusal."""
     if policy == "refuse":
         return gate.refuse_unverified(request, few.config, verified)
     answer = (
-        gate.ask_what(verified, smoke=request.smoke == "auto" and not request.gpus) if policy == "ask" else "launch"
+        gate.ask_user(verified, smoke=request.smoke == "auto" and not request.gpus) if policy == "ask" else "launch"
     )
     if answer == "stop":
         gate.record(request, verified)
         return errors.LAUNCH_REFUSED
     if answer == "test":
-        return _tested(request, few)
+        return _run_smoke_test(request, few)
     if unseen := gate.cannot_see_gpus(few.snapshot):
-        return gate.refuse(request, unseen, _would_fail(few.config))
+        return gate.refuse(request, unseen, _would_fail_text(few.config))
     return verified
 
 
-def _tested(request: Request, few: Fewer) -> Sequence[engine.Outcome]:
-    """Why the config is still not verified after the smoke test; raises MgpuError when the test has failed."""
+def _run_smoke_test(request: Request, few: Fewer) -> Sequence[engine.Outcome]:
+    """Run the smoke test; return why the config is still not verified. Raises MgpuError if the test failed."""
     from mgpu.smoke import run as smoke
     from mgpu.smoke.request import Request as SmokeRequest
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout is the training's
         code = smoke.run(SmokeRequest(config=request.config, node=request.node))
     if code != errors.READY:
-        raise MgpuError("not started: the smoke test has not passed", errors.LAUNCH_REFUSED)
-    return gate.verification(preflight.stamped(few.snapshot))
+        raise MgpuError("not started: the smoke test did not pass", errors.LAUNCH_REFUSED)
+    return gate.verification(preflight.with_stamp(few.snapshot))
 
 
-def _start(request: Request, command: process_command.Command, told: summary.Told) -> int:
-    """Say what will run, have it agreed to, and hand it over."""
-    folder = None if request.exec_ else _folder(request, told.fewer.config)
+def _start(request: Request, command: process_command.Command, details: summary.Details) -> int:
+    """Show what will run, ask for confirmation, and start it."""
+    folder = None if request.exec_ else _plan_folder(request, details.fewer.config)
     if request.detach or request.watch:
         from mgpu.launch import run_entry
 
         run_entry.can_keep()
-    told = replace(told, folder=folder)
-    if told.fewer.snapshot.stamp is not None and not told.verified:
-        told = replace(told, fewer=replace(told.fewer, snapshot=preflight.stamped(told.fewer.snapshot)))
-    summary.show(told, command)
-    if not request.yes and screen.can_ask() and not summary.agreed():
-        return result_document.declined(request)
+    details = replace(details, folder=folder)
+    if details.fewer.snapshot.stamp is not None and not details.verified:
+        details = replace(details, fewer=replace(details.fewer, snapshot=preflight.with_stamp(details.fewer.snapshot)))
+    summary.show(details, command)
+    if not request.yes and screen.can_ask() and not summary.confirm_start():
+        return result_document.record_declined(request)
     if folder is None:
         launching.become(command)
-    snapshot = told.fewer.snapshot
-    with _claimed(request, folder) as claimed:
+    snapshot = details.fewer.snapshot
+    with _claim_folder(request, folder) as claimed:
         gc.enable()
         if request.detach or request.watch:
             from mgpu.launch import detached
@@ -202,11 +203,11 @@ def _start(request: Request, command: process_command.Command, told: summary.Tol
         return hand_off.hand_off(request, command, claimed, snapshot)
 
 
-def _folder(request: Request, config: Config) -> Path:
-    """Where this run's files will go; nothing is made or removed yet.
+def _plan_folder(request: Request, config: Config) -> Path:
+    """Return the folder for this run's files; nothing is created or removed yet.
 
-    Each of several machines has a folder of its own in --log-dir, which they may share. Raises MgpuError: 2 while
-    another run still writes there, 125 if mgpu cannot write there.
+    With several machines, each has its own folder in --log-dir, which they may share. Raises MgpuError: 2 if another
+    run still writes there, 125 if mgpu cannot write there.
     """
     folder = request.log_dir
     if folder and config.num_machines > 1:
@@ -219,13 +220,13 @@ def _folder(request: Request, config: Config) -> Path:
         from mgpu.launch import registry
 
         if other := registry.writes_to(planned):
-            raise MgpuError(f"{other.id} still writes its logs to {folder}: choose another --log-dir", errors.USAGE)
+            raise MgpuError(f"{other.id} still writes its logs to {folder}. Use another --log-dir.", errors.USAGE)
     return planned
 
 
 @contextlib.contextmanager
-def _claimed(request: Request, planned: Path) -> Iterator[Path]:
-    """The folder while the run lasts, without what an earlier launch left in it. Raises MgpuError (125)."""
+def _claim_folder(request: Request, planned: Path) -> Iterator[Path]:
+    """Claim the folder for the duration of the run, cleared of an earlier launch's files. Raises MgpuError (125)."""
     with contextlib.ExitStack() as stack:
         outlived = request.detach or request.watch
         try:
@@ -237,8 +238,8 @@ def _claimed(request: Request, planned: Path) -> Iterator[Path]:
         yield path
 
 
-def _by_hand(request: Request, config: Config, target: Sequence[str], verified: Sequence[engine.Outcome]) -> str:
-    """What is started on each of several machines: first the test, where this one is not verified, then the run."""
+def _instructions(request: Request, config: Config, target: Sequence[str], verified: Sequence[engine.Outcome]) -> str:
+    """Return the commands to start on each machine: the test if this machine is not verified, then the run."""
     from mgpu.smoke import machines
 
     if config.for_slurm:
@@ -249,20 +250,18 @@ def _by_hand(request: Request, config: Config, target: Sequence[str], verified: 
     nodes = range(config.num_machines)
     lines = [f"{config.path} spans {config.num_machines} machines."]
     if verified:
-        lines += [f"Not verified here: {gate.why(verified)}", "Test it, on all of them at the same time:"]
+        lines += [f"Not verified here: {gate.why_unverified(verified)}", "Test it on all machines at the same time:"]
         lines += [f"  {line}" for line in machines.commands(config, request.config)]
-    lines.append(f"{'Then start' if verified else 'Start'} it on each:")
-    words = target[1:] if request.module else target
+    lines.append(f"{'Then start' if verified else 'Start'} it on each machine:")
+    arguments = target[1:] if request.module else target
     lines += [
         f"  {line}   # on {machines.where(config, node)}"
         for node in nodes
-        if (line := from_words([*ours, "--node-rank", str(node), *words]))
+        if (line := from_words([*ours, "--node-rank", str(node), *arguments]))
     ]
-    lines.append("or without mgpu:")
+    lines.append("Or without mgpu:")
     lines += [f"  {from_words([*plain, '--machine_rank', str(node), *target])}" for node in nodes]
-    return "\n".join(
-        [*lines, "Without a test of this machine's part:  mgpu launch --node-rank K --unverified allow ..."]
-    )
+    return "\n".join([*lines, "To skip the test of this machine:  mgpu launch --node-rank K --unverified allow ..."])
 
 
 def _module(request: Request) -> list[str]:
@@ -270,8 +269,8 @@ def _module(request: Request) -> list[str]:
 
 
 def verified_here(path: Path) -> tuple[bool, str]:
-    """Whether a config counts as verified on this machine, and the words for it. For bare `mgpu`."""
+    """Return whether a config counts as verified on this machine, and a phrase that says so. For bare `mgpu`."""
     config = facts(path, ask_loader=False)
-    snapshot = preflight.look(config, (), config.port)
+    snapshot = preflight.gather_facts(config, (), config.port)
     verified = gate.verification(snapshot)
-    return (False, gate.why(verified)) if verified else (True, f"verified {summary.ago(snapshot)}")
+    return (False, gate.why_unverified(verified)) if verified else (True, f"verified {summary.verified_ago(snapshot)}")

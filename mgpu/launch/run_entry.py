@@ -1,7 +1,7 @@
-"""How does a run come to have an entry, and what is written into it?
+"""Write the registry entry of a run.
 
-By its own supervisor alone: at the start, when the launcher is there, and at the end. What cannot be written costs the
-entry, never the run.
+Only the run's own supervisor writes it: at the start, once the launcher is running, and at the end. A write error
+loses the entry, never the run.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from mgpu.process.command import Command
     from mgpu.process.supervisor import Supervisor
 
-_LONGEST_WORD = 1000
-_MOST_WORDS = 100
+_LONGEST_ARGUMENT = 1000  # characters
+_MOST_ARGUMENTS = 100
 _KEPT_ENDED = 50
-_KEPT_ELSEWHERE = 200  # of which this machine cannot tell whether they have ended
+_KEPT_ELSEWHERE = 200  # runs of other hosts: this machine cannot determine whether they have ended
 
 
 class Kept:
-    """The entry of the run that this process supervises. What cannot be written costs only the entry."""
+    """The entry of the run that this process supervises. A write error loses only the entry."""
 
     def __init__(self, entry: Entry, started: Callable[[Entry], None] | None) -> None:
-        self.entry, self._tell = entry, started
+        self.entry, self._on_start = entry, started
         _write(entry)
 
     def tick(self, supervisor: Supervisor) -> None:
-        """Called while the launcher lives: the first time it is noted, and whoever waits for it is told."""
+        """Record the launcher's pid on the first call that sees it, and call `started`."""
         if self.entry.launcher is None and supervisor.launcher is not None:
             self.entry = replace(self.entry, launcher=supervisor.launcher.pid)
             _write(self.entry)
-            if self._tell is not None:
-                self._tell(self.entry)
+            if self._on_start is not None:
+                self._on_start(self.entry)
 
     def ended(self, code: int | None, *, signalled: int | None = None, timed_out: bool = False) -> None:
-        """How the run has ended; the last word of the entry."""
+        """Record how the run ended; nothing is written to the entry after this."""
         self.entry = replace(
             self.entry,
             ended=durations.now(fine=True),
@@ -65,7 +65,7 @@ class Kept:
 def running(
     command: Command, logs: Path, request: Request, started: Callable[[Entry], None] | None = None
 ) -> Iterator[Kept]:
-    """The entry of a run of this process, for as long as the block lasts."""
+    """Keep the entry of a run of this process while the block runs."""
     kept = Kept(new(command, logs, request), started)
     code: int | None = None
     try:
@@ -76,11 +76,11 @@ def running(
     finally:
         if kept.entry.ended is None:
             kept.ended(code)
-        _forget_old()  # now, since at the start somebody waits
+        _drop_old()  # at the end, because at the start the user is waiting
 
 
 def new(command: Command, logs: Path, request: Request) -> Entry:
-    """The entry of a run that this process is about to start."""
+    """Return the entry of a run that this process is about to start."""
     from mgpu.secrets_masking import masked_argv
 
     whole = masked_argv(command.argv)
@@ -98,10 +98,10 @@ def new(command: Command, logs: Path, request: Request) -> Entry:
         pid_started=registry.started_at(os.getpid()) or 0,
         folder=_text(str(where)),
         cwd=_text(os.path.realpath(".")),
-        target=_words(["-m", *script] if request.module else script),
-        command=_words(whole),
+        target=_shortened(["-m", *script] if request.module else script),
+        command=_shortened(whole),
         config=_text(request.config or os.environ.get("MGPU_CONFIG") or "accelerate.yaml"),
-        started=durations.now(fine=True),  # it orders them
+        started=durations.now(fine=True),  # runs are sorted by it
         ranks=command.ranks or None,
         detached=request.detach or request.watch,
     )
@@ -110,55 +110,55 @@ def new(command: Command, logs: Path, request: Request) -> Entry:
 def _is_taken(name: str) -> bool:
     try:
         return (registry.folder() / f"{name}.json").exists()
-    except OSError:  # no state can be kept: nothing is taken
+    except OSError:  # no state folder: no name is taken
         return False
 
 
 def end_lost(entry: Entry) -> None:
-    """A run without a supervisor is over: its last processes were ended by somebody else."""
+    """Record the end of a run without a supervisor, whose last processes were just stopped."""
     _write(replace(entry, ended=durations.now(), signalled="SIGTERM"))
 
 
 def can_keep() -> None:
-    """Raises MgpuError when no entry can be kept: a run without a terminal could not be found again."""
+    """Raise MgpuError if no entry can be written: a run without a terminal could not be found again."""
     try:
-        _private()
+        _private_folder()
     except (OSError, ValueError) as error:
-        words = errors.reason(error) if isinstance(error, OSError) else str(error)
-        raise MgpuError(f"a detached run could not be found again: {words}", errors.LAUNCH_REFUSED) from None
+        why = errors.reason(error) if isinstance(error, OSError) else str(error)
+        raise MgpuError(f"a detached run could not be found again: {why}", errors.LAUNCH_REFUSED) from None
 
 
 def _signal_name(number: int | None) -> str | None:
-    """SIGTERM ..."""
+    """Return the name of a signal (SIGTERM)."""
     try:
         return None if number is None else signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def _private() -> Path:
-    """The folder of the entries: this user's own, and nobody else writes there. Raises OSError and ValueError."""
+def _private_folder() -> Path:
+    """Return the folder of the entries, writable by this user only. Raises OSError and ValueError."""
     files.private_folder(registry.folder().parent)
     path = files.private_folder(registry.folder())
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ValueError(f"{path} cannot be written")
+        raise ValueError(f"{path} is not writable")
     return path
 
 
 def _write(entry: Entry) -> None:
-    """Replace the entry in one step; a link in its place is replaced, not followed."""
+    """Replace the entry atomically; a symbolic link in its place is replaced, not followed."""
     with contextlib.suppress(OSError, ValueError, MgpuError):
-        path = _private() / f"{entry.id}.json"
+        path = _private_folder() / f"{entry.id}.json"
         if path.is_symlink():
             path.unlink()
         files.write(path, json.dumps(dataclasses.asdict(entry), indent=1) + "\n", mode=0o600)
 
 
-def _forget_old() -> None:
-    """Drop the oldest entries of runs that are over."""
+def _drop_old() -> None:
+    """Drop the oldest entries of finished runs."""
     kept = {"ended": _KEPT_ENDED, "elsewhere": _KEPT_ELSEWHERE}
     for entry in registry.entries()[0]:
-        kind = "ended" if (now := registry.look(entry)[1]) == "lost" else now
+        kind = "ended" if (now := registry.refresh(entry)[1]) == "lost" else now
         if kind == "running":
             continue
         kept[kind] -= 1
@@ -167,11 +167,11 @@ def _forget_old() -> None:
                 registry.path_of(entry).unlink()
 
 
-def _words(words: Sequence[str]) -> tuple[str, ...]:
-    short = tuple(_text(word[:_LONGEST_WORD]) for word in words[:_MOST_WORDS])
-    return (*short, "...") if len(words) > _MOST_WORDS else short
+def _shortened(arguments: Sequence[str]) -> tuple[str, ...]:
+    short = tuple(_text(argument[:_LONGEST_ARGUMENT]) for argument in arguments[:_MOST_ARGUMENTS])
+    return (*short, "...") if len(arguments) > _MOST_ARGUMENTS else short
 
 
 def _text(text: str) -> str:
-    """What was no text (a surrogate of os.fsdecode) cannot be written."""
+    """Replace what is not valid text (surrogates of os.fsdecode), because it cannot be written."""
     return text.encode("utf-8", "replace").decode("utf-8")

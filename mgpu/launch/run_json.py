@@ -8,7 +8,7 @@ from mgpu.report.json_types import Bytes, CheckEntry, Count, EndedRankEntry, Exi
 
 
 class GpuOfRun(TypedDict):
-    """What one GPU did in the run."""
+    """One GPU's work during the run."""
 
     index: int
     uuid: str
@@ -21,41 +21,41 @@ class GpuOfRun(TypedDict):
 class _Run(TypedDict):
     schema: str
     mgpu: str
-    time: Annotated[str, "of its end: ISO 8601, UTC"]
+    time: Annotated[str, "end of the run: ISO 8601, UTC"]
     phase: Literal["preflight", "training"]
     exit_code: ExitCode
 
 
 class _Ended(_Run, total=False):
-    error: Annotated[str, "nothing was started: why"]
-    checks: Annotated[list[CheckEntry], "nothing was started: the problems"]
-    launcher_code: Annotated[int, "the launcher's own; negative for a signal"]
-    signalled: Annotated[str | None, "mgpu was asked to stop it: SIGINT"]
+    error: Annotated[str, "why nothing was started"]
+    checks: Annotated[list[CheckEntry], "problems because of which nothing was started"]
+    launcher_code: Annotated[int, "the launcher's own exit code; negative for a signal"]
+    signalled: Annotated[str | None, "signal that asked mgpu to stop the run, for example SIGINT"]
     timed_out: bool
     triage: bool
     command: Annotated[list[str], "secrets masked"]
     env_added: dict[str, str]
     duration_s: Seconds
-    ranks: Annotated[list[EndedRankEntry], "those of this machine"]
+    ranks: Annotated[list[EndedRankEntry], "ranks on this machine"]
     gpus: list[GpuOfRun]
-    peak_memory: Annotated[str, "of the fullest GPU, in words"]
-    busy: Annotated[str, "how much the GPUs worked, in words"]
-    gpus_gap: Annotated[str | None, "why GPUs were not watched, or not to the end"]
-    remarks: Annotated[list[CheckEntry], "what is to be said of the GPUs' work"]
+    peak_memory: Annotated[str, "peak memory of the fullest GPU, as text"]
+    busy: Annotated[str, "utilization of the GPUs, as text"]
+    gpus_gap: Annotated[str | None, "why the GPUs were not monitored, or not to the end"]
+    remarks: Annotated[list[CheckEntry], "findings on the GPUs' work"]
     oom_kills: int | None
-    memory_lowest: Annotated[Bytes, "of the machine or the control group, free at the least"]
-    left_over: Annotated[Count, "processes that mgpu had to end afterwards"]
+    memory_lowest: Annotated[Bytes, "lowest free memory of the machine or cgroup during the run"]
+    left_over: Annotated[Count, "leftover processes that mgpu stopped afterwards"]
     log_trouble: Annotated[str | None, "why the log could not be read"]
     logs: Annotated[str, "the run's folder"]
     again: Annotated[str, "the command, secrets masked"]
 
 
 class RunDocument(_Ended, Triage):
-    """mgpu.run/1.x; a launch that was refused has a phase, an exit code and a reason alone."""
+    """mgpu.run/1.x. A refused launch has only a phase, an exit code and a reason."""
 
 
 class TaskOfJob(TypedDict):
-    """The task of srun that failed first."""
+    """The srun task that failed first."""
 
     node: str
     task: str
@@ -63,14 +63,14 @@ class TaskOfJob(TypedDict):
 
 
 class BadOfJob(TypedDict):
-    """A node that the pre-flight left out."""
+    """A node that the pre-flight excluded."""
 
     node: str
     reason: str
 
 
 class PreflightOfJob(TypedDict):
-    """What the pre-flight of the job has found."""
+    """The result of the job's pre-flight."""
 
     folder: str
     need: int
@@ -80,7 +80,7 @@ class PreflightOfJob(TypedDict):
 
 
 class JobEntry(TypedDict):
-    """What Slurm says of a job that was followed to its end."""
+    """Slurm's record of a job that was followed to its end."""
 
     job: int
     state: str
@@ -99,6 +99,6 @@ class JobEntry(TypedDict):
 
 
 class JobDocument(RunDocument, total=False):
-    """The same of a job on Slurm."""
+    """The run document of a Slurm job."""
 
     slurm: JobEntry

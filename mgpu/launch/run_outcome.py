@@ -1,5 +1,7 @@
-"""How did a launched training end? The fact `run`: exit codes of the ranks, what they left in their error files, what
-the kernel and Slurm did meanwhile, and what each rank was doing when mgpu was asked to stop a run.
+"""Collect how a launched run ended, as the fact `run`.
+
+That is: exit codes of the ranks, their error files, what the kernel and Slurm did during the run, and what each rank
+was doing when mgpu was asked to stop.
 """
 
 from __future__ import annotations
@@ -25,25 +27,25 @@ if TYPE_CHECKING:
     from mgpu.process.supervisor import Ended
 
 _EVERY_S = 0.5
-_IDLE_FOR_S = 0.4  # of processor time a process that works uses more than nothing in this time
+_IDLE_FOR_S = 0.4  # a working process uses some CPU time within this interval
 _TICK = os.sysconf("SC_CLK_TCK")
-_ERROR_BYTES = 1 << 20  # torchelastic's file has every rank's traceback twice; cut, it is no JSON
-_SLURM_S = 5.0  # a controller that does not answer in this time is left alone
+_ERROR_BYTES = 1 << 20  # torchelastic's file has every rank's traceback twice; truncated, it is not valid JSON
+_SLURM_S = 5.0  # timeout of a query to Slurm's controller
 _CGROUPS = Path("/sys/fs/cgroup")
-_UNLIMITED = 1 << 60  # version 1 writes 2^63 less a page for "no limit"
-# The kernel writes of a killed process within moments; a log line from before the start is not of this run.
+_UNLIMITED = 1 << 60  # cgroup v1 writes 2^63 minus a page for "no limit"
+# The kernel logs a killed process within moments; a log line from before the start does not belong to this run.
 _BEFORE_S = 1.0
 
 
 class Aftermath:
-    """Looks at the machine before a run, at the run now and then, and tells in the end."""
+    """Observes the machine before a run and the ranks during it, and builds the fact `run` at its end."""
 
     def __init__(self, *, expected: int | None = None, folder: Path | None = None) -> None:
         from mgpu.process.leftover_files import killed_for_memory
 
         self._killed_for_memory = killed_for_memory
         self._expected, self._folder = expected, folder
-        self.files_before: frozenset[Path] | None = None  # as the launcher begins, which takes longer to make its own
+        self.files_before: frozenset[Path] | None = None  # at the first tick, before the launcher creates its own
         self._killed_before = killed_for_memory()
         self._started = time.monotonic()
         self._looked = 0.0
@@ -51,13 +53,13 @@ class Aftermath:
         self._lowest: int | None = None
         self._ranks: dict[int, processes.Rank] = {}
         self._errors: dict[int, str] = {}
-        self._used: dict[int, list[tuple[float, int]]] = {}  # processor time of a rank, the last two looks
+        self._used: dict[int, list[tuple[float, int]]] = {}  # by rank: time and CPU ticks of the last two samples
         self._states: dict[int, tuple[str | None, bool | None]] = {}
         self._gone: dict[int, float] = {}
         self._stopping = False
 
     def tick(self, ranks: Mapping[int, processes.Rank]) -> None:
-        """Now and then while the run goes on; cheap."""
+        """Take a sample of the ranks and the free memory, at most twice a second; cheap."""
         now = time.monotonic()
         if now - self._looked < _EVERY_S:
             return
@@ -81,12 +83,12 @@ class Aftermath:
             self._wake()
 
     def _wake(self) -> None:
-        """A rank that is stopped (SIGSTOP) does not hear that it is to end: its launcher would wait 30 s for it."""
+        """Continue ranks stopped by SIGSTOP: they cannot handle SIGTERM, and the launcher would wait 30 s for them."""
         stopped = [rank.pid for rank in self._ranks.values() if processes.state_of(rank.pid) == "stopped"]
         processes.signal_all(stopped, signal.SIGCONT)
 
     def before_signal(self, ranks: Mapping[int, processes.Rank]) -> None:
-        """The moment in which mgpu is asked to stop the run, before the ranks hear of it."""
+        """Record the state of the ranks when mgpu is asked to stop the run, before they are signaled."""
         if self._states:
             return
         self._stopping = True
@@ -108,7 +110,7 @@ class Aftermath:
         gpus: Sequence[GpuWork] | None = None,
         gpus_after_s: float | None = None,
     ) -> Run:
-        """The fact. What costs time is looked at only where the run failed."""
+        """Return the fact. Slow sources are read only if the run failed."""
         printed = ended.printed
         ranks = self._ended_ranks(printed, ended.returncode, code)
         killed_now = self._killed_for_memory()
@@ -137,8 +139,8 @@ class Aftermath:
         )
 
     def _ended_ranks(self, printed: bytes, returncode: int, code: int) -> list[EndedRank]:
-        """Every rank that was seen here, or that the launcher's table names."""
-        table = of_table(printed)
+        """Return every rank that was seen here or that the launcher's table names."""
+        table = parse_table(printed)
         codes = exit_code.of_ranks(printed)
         for rank, seen in self._ranks.items():
             self._read_error(rank, seen)
@@ -147,7 +149,7 @@ class Aftermath:
         for rank in sorted({*self._ranks, *table, *codes}):
             process, fallen = self._ranks.get(rank), table.get(rank)
             ended = 0 if returncode == 0 else codes.get(rank)
-            if ended is None and alone:  # a training of one process ends as its launcher does
+            if ended is None and alone:  # a single process exits as its launcher does
                 ended = returncode if code < 128 or returncode < 0 else 128 - code
             state, idle = self._states.get(rank, (None, None))
             found.append(
@@ -168,10 +170,10 @@ class Aftermath:
         return found
 
     def _read_error(self, rank: int, process: processes.Rank) -> None:
-        """torchelastic's error file, which its agent removes at the end."""
+        """Read torchelastic's error file, which its agent removes at the end."""
         if process.error_file is None or rank in self._errors:
             return
-        # The file is the training's: a script may write anything there.
+        # The file belongs to the training script, which may write anything there.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             raw = file_reading.read_part(process.error_file, most=_ERROR_BYTES, start=0)
             message = json_of(raw.decode("utf-8", "replace"))["message"]
@@ -180,8 +182,8 @@ class Aftermath:
                 self._errors[rank] = text.strip().splitlines()[0][:400]
 
 
-def of_table(printed: bytes) -> dict[int, Fallen]:
-    """The launcher's table, by rank."""
+def parse_table(printed: bytes) -> dict[int, Fallen]:
+    """Return the failed ranks in the launcher's table, by rank."""
     from mgpu.readers.log.line import taken_apart
     from mgpu.readers.log.torchrun_table import Tables
 
@@ -193,7 +195,7 @@ def of_table(printed: bytes) -> dict[int, Fallen]:
 
 
 class _Limit:
-    """The memory there is: of the machine, and of the control group that this process and the ranks are in."""
+    """The memory of the machine, and the limit of the cgroup of this process and the ranks."""
 
     def __init__(self) -> None:
         self.total = _meminfo("MemTotal")
@@ -209,7 +211,7 @@ class _Limit:
                     self._tightest(_CGROUPS / "memory", place, "memory.limit_in_bytes", "memory.usage_in_bytes")
 
     def _tightest(self, base: Path, place: str, limit: str, current: str) -> None:
-        """The group's own limit or that of one around it, whichever is lowest."""
+        """Store the lowest limit among the cgroup and its parents."""
         folder = base / place.lstrip("/")
         for group in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):
@@ -220,7 +222,7 @@ class _Limit:
                 break
 
     def available(self) -> int | None:
-        """What a program could still get, now."""
+        """Return the bytes that a program could still allocate."""
         free = _meminfo("MemAvailable")
         if self.bytes is None or self._current is None or self._stat is None:
             return free
@@ -241,7 +243,7 @@ def _meminfo(name: str) -> int | None:
 
 
 def _processor_time(pid: int) -> int | None:
-    """In the kernel's ticks; None for one that is gone."""
+    """Return a process's CPU time in kernel ticks; None if it exited."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = processes.stat_fields(pid)
         return None if fields[0] in "ZX" else int(fields[11]) + int(fields[12])
@@ -249,12 +251,12 @@ def _processor_time(pid: int) -> int | None:
 
 
 def _kernel(within_s: float) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """Xids and processes killed for memory since the start; None where the kernel's log is not for this user."""
+    """Return Xids and processes killed by the OOM killer since the start; None if the kernel log is not readable."""
     from mgpu import probes
 
     try:
         log = probes.gather([probes.KERNEL_LOG]).kernel_log
-    except OSError:  # no process can be started: the limit of processes, which may be what ended the run
+    except OSError:  # cannot start a process: the process limit, which may also be why the run failed
         log = None
     if log is None:
         return None, None
@@ -264,7 +266,7 @@ def _kernel(within_s: float) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
 
 
 def _slurm(environ: Mapping[str, str] = os.environ) -> str | None:
-    """What Slurm says of the job this is part of: TIMEOUT, OUT_OF_MEMORY, PREEMPTED …; None outside of one."""
+    """Return Slurm's state of the job this is part of: TIMEOUT, OUT_OF_MEMORY, PREEMPTED ...; None outside of a job."""
     job, program = environ.get("SLURM_JOB_ID"), shutil.which("scontrol")
     if not job or program is None or not job.isdigit():
         return None
@@ -275,11 +277,11 @@ def _slurm(environ: Mapping[str, str] = os.environ) -> str | None:
     return slurm_state(shown.stdout.decode("utf-8", "replace"))
 
 
-def slurm_state(said: str) -> str | None:
-    """A job's state by `scontrol show job`; TIMEOUT also where it has run for its whole time and is being ended."""
+def slurm_state(output: str) -> str | None:
+    """Return a job's state from `scontrol show job`; TIMEOUT also if its time limit is reached but it still stops."""
     from mgpu.probes import cluster
 
-    fields = dict(re.findall(r"\b(JobState|Reason|RunTime|TimeLimit)=(\S+)", said))
+    fields = dict(re.findall(r"\b(JobState|Reason|RunTime|TimeLimit)=(\S+)", output))
     state = fields.get("JobState")
     if state in ("RUNNING", "COMPLETING"):
         with contextlib.suppress(ValueError):

@@ -1,6 +1,6 @@
-"""Which exit code does a launch end with when it fails before the training starts?
+"""Choose the exit code of a launch that fails before the training starts.
 
-The README promises that every other code is the training's: so 125, whatever went wrong in mgpu or on this machine.
+It is 125, whatever went wrong in mgpu or on this machine: every other code is promised to be the training's.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from mgpu import errors
 from mgpu.errors import MgpuError, reason
 from mgpu.launch.request import Request
 
-# Codes of other commands, which a training may end with as well.
+# Exit codes of mgpu's other commands, which a training run may also exit with.
 _OF_OTHERS = (errors.NOT_READY, errors.UNKNOWN, errors.NO_GPU, errors.REFUSED)
-_PROCESSES = "no process or thread can be started (ulimit -u, or the cgroup's pids.max)"
+_PROCESSES = "cannot start a process or thread (limit: ulimit -u, or the cgroup's pids.max)"
 
 
 class Attempt:
@@ -27,7 +27,7 @@ class Attempt:
 
 @contextmanager
 def attempt(request: Request) -> Iterator[Attempt]:
-    """Turn whatever stops the block into an MgpuError with a launch's exit code, until the attempt has `started`."""
+    """Turn any error in the block into an MgpuError with a launch's exit code, until the attempt has `started`."""
     state = Attempt()
     try:
         yield state
@@ -43,7 +43,7 @@ def attempt(request: Request) -> Iterator[Attempt]:
 
 @contextmanager
 def documented_attempt(request: Request) -> Iterator[Attempt]:
-    """The same, and what stops the block is written where `--json-result` says."""
+    """Like `attempt`, and also write the error to the `--json-result` file."""
     from mgpu.launch import result_document
 
     try:
@@ -56,15 +56,15 @@ def documented_attempt(request: Request) -> Iterator[Attempt]:
 
 
 def failure(error: Exception) -> MgpuError:
-    """The refusal of a launch that could not be started because of an exception."""
+    """Return the refusal of a launch that could not be started because of an exception."""
     return MgpuError(f"not started: {why(error)}", errors.LAUNCH_REFUSED)
 
 
 def why(error: Exception) -> str:
-    """An exception as a clause, with the limit that was reached."""
+    """Return an exception as a clause, with the limit that was reached."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EMFILE:
-        return f"{reason(error)} (at most {_most_files()} in this process: ulimit -n)"
+        return f"{reason(error)} (limit of this process: {_most_files()}, ulimit -n)"
     if number == errno.EAGAIN or "can't start new thread" in str(error):
         return f"{reason(error)}: {_PROCESSES}"
     if isinstance(error, (OSError, MemoryError)):
@@ -73,7 +73,7 @@ def why(error: Exception) -> str:
 
 
 def _is_for_others(error: Exception, request: Request) -> bool:
-    """Whether `exit_status.guarded` handles it: a traceback was asked for, or no one reads a command that is shown."""
+    """Whether `exit_status.guarded` handles it: a traceback was requested, or the reader of the output exited."""
     if isinstance(error, BrokenPipeError):
         return request.dry_run or request.print_command
     return bool(os.environ.get("MGPU_DEBUG")) and not isinstance(error, OSError)

@@ -1,4 +1,4 @@
-"""What will run, on what, with which additions, in words?"""
+"""Show what will run, on which GPUs, and what mgpu adds to it."""
 
 from __future__ import annotations
 
@@ -27,34 +27,36 @@ _STRATEGIES = {"MULTI_GPU": "DDP", "NO": "one process"}
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the summary tells besides the command."""
+class Details:
+    """What the summary shows besides the command."""
 
     fewer: Fewer
     choice: Choice
-    verified: Sequence[engine.Outcome] = ()  # why the config is not; empty: it is
+    verified: Sequence[engine.Outcome] = ()  # why the config is not verified; empty: it is
     needs_no_test: bool = False  # one process: there are no ranks to verify
-    doubts: Sequence[str] = ()
+    warnings: Sequence[str] = ()  # ids of checks
     script: Sequence[engine.Outcome] = ()
     folder: Path | None = None
 
 
-def show(told: Told, command: process_command.Command, *, dry_run: bool = False) -> None:
-    """What will run, on what, with which additions: to stderr, since stdout is the training's."""
+def show(details: Details, command: process_command.Command, *, dry_run: bool = False) -> None:
+    """Show the summary on stderr, since stdout belongs to the training run."""
     screen = report_screen.Screen.of(sys.stdout if dry_run else sys.stderr)
     added = "  ".join(
         f"{name}={shlex.quote(value)}" for name, value in secrets_masking.masked_env(command.env_added).items()
     )
+    path = details.fewer.config.path
+    doctor = shell("mgpu doctor -c {:path}", path) or "mgpu doctor"
     rows = [
-        ("Config", _config(told)),
-        ("GPUs", _gpus(told.fewer)),
-        ("Mode", _mode(told, command)),
-        ("Batch", _batch(told.fewer)),
-        ("Launcher", _launcher(told, command)),
-        ("Script", _script(told)),
-        ("Doubts", f"{', '.join(told.doubts)}   (mgpu doctor says more)" if told.doubts else ""),
+        ("Config", _config(details)),
+        ("GPUs", _gpus(details.fewer)),
+        ("Mode", _mode(details, command)),
+        ("Batch", _batch(details.fewer)),
+        ("Launcher", _launcher(details, command)),
+        ("Script", _script(details)),
+        ("Warnings", f"{', '.join(details.warnings)}   (details: {doctor})" if details.warnings else ""),
         ("Env", added or "nothing added"),
-        ("Logs", f"{told.folder}/" if told.folder else ""),
+        ("Logs", f"{details.folder}/" if details.folder else ""),
     ]
     lines: list[report_screen.Line] = []
     for label, text in rows:
@@ -65,7 +67,7 @@ def show(told: Told, command: process_command.Command, *, dry_run: bool = False)
 
 
 def _wrapped(text: str, screen: report_screen.Screen) -> list[str]:
-    """Line by line; one that begins with blanks keeps them."""
+    """Wrap line by line, keeping each line's indentation."""
     wrapped: list[str] = []
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
@@ -73,13 +75,13 @@ def _wrapped(text: str, screen: report_screen.Screen) -> list[str]:
     return wrapped
 
 
-def _config(told: Told) -> str:
-    path = told.fewer.config.path
-    if told.needs_no_test:
+def _config(details: Details) -> str:
+    path = details.fewer.config.path
+    if details.needs_no_test:
         return f"{path}   one process: there are no ranks to verify"
-    if not told.verified:
-        return f"{path}   verified {ago(told.fewer.snapshot)} on this machine"
-    head, *more = gate.differences(told.verified)
+    if not details.verified:
+        return f"{path}   verified {verified_ago(details.fewer.snapshot)} on this machine"
+    head, *more = gate.differences(details.verified)
     return "\n".join([f"{path}   NOT verified: {head}", *(f"  {line}" for line in more)])
 
 
@@ -91,19 +93,19 @@ def _gpus(fewer: Fewer) -> str:
         return f"none: {ranks} ranks on the CPU over gloo" if ranks > 1 else "none: on the CPU"
     used = gpu_in_use.gpus_of(snapshot, ranks)
     if not used:
-        return describe.rows(snapshot).get("Visible", "not known")
+        return describe.rows(snapshot).get("Visible", "unknown")
     sizes = [(gpu.memory_total_bytes, gpu.memory_used_bytes) for gpu in used]
     free = [total - held for total, held in sizes if total is not None and held is not None]
-    each = "" if len(used) == 1 else " each" if len(free) == len(used) else " on those that tell"
+    each = "" if len(used) == 1 else " each" if len(free) == len(used) else " where reported"
     room = f", {quantities.gib(min(free))} free{each}" if free else ""
     mask = snapshot.visible.value if snapshot.visible else None
     return f"{len(used)} ({','.join(str(gpu.index) for gpu in used)}){room}" + (
-        ", as CUDA_VISIBLE_DEVICES has it" if mask and not fewer.env else ""
+        ", from CUDA_VISIBLE_DEVICES" if mask and not fewer.env else ""
     )
 
 
-def _mode(told: Told, command: process_command.Command) -> str:
-    config = told.fewer.config
+def _mode(details: Details, command: process_command.Command) -> str:
+    config = details.fewer.config
     fsdp = config.values.get("fsdp_config")
     second = config.distributed_type == "FSDP" and isinstance(fsdp, dict) and str(fsdp.get("fsdp_version")) == "2"
     kind = "FSDP2" if second else _STRATEGIES.get(config.distributed_type or "", config.distributed_type)
@@ -113,35 +115,35 @@ def _mode(told: Told, command: process_command.Command) -> str:
     return f"{ranks}; {mode}" if mode else f"{kind}, {precision}, {ranks}"
 
 
-def _launcher(told: Told, command: process_command.Command) -> str:
-    """Told where it is not what everybody expects, or where part of the config goes unheard."""
-    if not told.choice.why:
+def _launcher(details: Details, command: process_command.Command) -> str:
+    """Return the launcher if it is not the expected one, and the config settings that it ignores."""
+    if not details.choice.why:
         return ""
-    lines = [f"{WAYS[command.launcher].title or command.launcher}: {told.choice.why}"]
-    if told.choice.unheard:
-        lost = ", ".join(told.choice.unheard)
+    lines = [f"{WAYS[command.launcher].title or command.launcher}: {details.choice.why}"]
+    if details.choice.unheard:
+        lost = ", ".join(details.choice.unheard)
         lines.append(
-            f"of {told.fewer.config.path} it does not learn {lost}: without an Accelerator that is its own to do"
+            f"ignores {lost} of {details.fewer.config.path}: without an Accelerator, the script must set these itself"
         )
     return "\n".join(lines)
 
 
-def _script(told: Told) -> str:
-    """The first finding, and how many there are."""
-    problems = [outcome.problem for outcome in told.script if outcome.problem]
-    script = told.fewer.snapshot.script
+def _script(details: Details) -> str:
+    """Return the first finding and the number of findings."""
+    problems = [outcome.problem for outcome in details.script if outcome.problem]
+    script = details.fewer.snapshot.script
     if not problems or script is None:
         return ""
     first = problems[0]
     at = f"{visible(first.place.file)}:{first.place.line} " if first.place and first.place.line else ""
     count = counted(len(problems), "finding")
-    title = re.sub(r"^line \d+: ", "", first.title)  # said already
+    title = re.sub(r"^line \d+: ", "", first.title)  # the line is already in `at`
     again = shell("mgpu doctor --script {:path}", script.path)
     return f"{at}{title}\n({count}{f': {again}' if again else ''})"
 
 
 def _batch(fewer: Fewer) -> str:
-    """What one optimizer step sees, as the comments of the config say; empty when they say nothing."""
+    """Return the effective batch size according to the config's comments; empty if they do not state it."""
     config, before = fewer.config, fewer.ranks_before
     ranks, accumulate = config.num_processes, config.accumulate or 1
     if not config.batch_per_gpu or not ranks or fewer.snapshot.driver is None:
@@ -155,7 +157,7 @@ def _batch(fewer: Fewer) -> str:
     if before and before != ranks:
         meant = plan.effective_batch(config.batch_per_gpu, before, accumulate)
         times, rest = divmod(meant, config.batch_per_gpu * ranks)
-        keeps = f"; accumulate {times} would keep it" if not rest else ""
+        keeps = f"; accumulate {times} keeps it" if not rest else ""
         text += f" = effective batch {whole:,} ({meant:,} with {before} {unit}s{keeps})"
     else:
         text += f" = effective batch {whole:,} (as configured)"
@@ -171,21 +173,21 @@ def _steps(config: Config, ranks: int, accumulate: int) -> str:
     return f"; {config.dataset_size:,} samples = {steps.optimizer_steps:,} steps per epoch"
 
 
-def ago(snapshot: Snapshot) -> str:
-    """How long ago the stamp was made, in words."""
+def verified_ago(snapshot: Snapshot) -> str:
+    """Return how long ago the config was verified ("2 h ago")."""
     at = snapshot.stamp.verified_at if snapshot.stamp else None
     return durations.since(at) if at else "at an unknown time"
 
 
-def agreed() -> bool:
-    """Whether whoever sits there wants it started."""
+def confirm_start() -> bool:
+    """Ask the user whether to start the run."""
     from mgpu.prompts import prompts
     from mgpu.prompts.question import Choice, Question
 
     question = Question(
         "start",
         "Start?",
-        "The launcher is started exactly as shown.",
+        "The launcher starts exactly as shown.",
         default="yes",
         choices=(Choice("yes", "Yes"), Choice("no", "No")),
         saves=False,

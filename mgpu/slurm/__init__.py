@@ -1,1 +1,1 @@
-"""The job on Slurm: as data, written, submitted and followed."""
+"""Jobs on Slurm: prepared, submitted, followed and reported."""

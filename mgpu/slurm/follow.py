@@ -1,7 +1,7 @@
-"""What becomes of a job, from the queue to its end? Its output comes to stdout as it is written; what Slurm says of it
-is told on stderr. A Ctrl-C cancels a job of one's own.
+"""Follow a job from the queue to its end.
 
-A controller that is away for a while is not the end of a job; a job that is put back into the queue goes on.
+Its output is copied to stdout as it is written; its state is reported on stderr. Ctrl-C cancels a job that was
+submitted by this command. A job survives an unavailable controller, and it may be requeued.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from mgpu.slurm import record as records
 from mgpu.slurm.record import Record
 
 _TICK_S = 0.1
-# Between two looks: a share of the time since the job's state changed, so that a queue of hours costs the controller
-# little, and the end of a short job is told at once.
+# The pause between two queries is a share of the time since the job's state changed: hours in the queue cost the
+# controller little, and the end of a short job is reported at once.
 _LOOK_SHARE, _LOOK_LEAST_S, _LOOK_MOST_S = 0.05, 0.2, 10.0
-_AWAY_TOLD_S = 10.0  # a controller that is silent for so long is told of
-_ASKED_AGAIN_S = 5.0  # a cancelling that did not reach the controller
-_CLEANING_TOLD_S = 10.0
-_SETTLED_S = 0.5  # a reason that stands for less is not told: the scheduler's first look is a rough one
-# What another machine has written is seen here later: NFS keeps a file's size for 3 s (acregmin).
-_LAST_WORDS_S, _MISSING_S = 0.3, 3.0
-_AT_ONCE = 16  # chunks of a file between two looks at signals and the clock
+_AWAY_S = 10.0  # a controller that does not answer for this long is reported
+_RETRY_S = 5.0  # until scancel is repeated, if it did not reach the controller
+_CLEANING_S = 10.0  # a cleanup that takes longer is reported
+_SETTLED_S = 0.5  # a shorter-lived reason is not reported: the scheduler's first one is preliminary
+# Output written on another machine appears here later: NFS caches a file's size for 3 s (acregmin).
+_LAST_OUTPUT_S, _MISSING_S = 0.3, 3.0
+_AT_ONCE = 16  # chunks of a file to read before signals and the clock are checked again
 Say = Callable[[str, report_screen.Style], None]
-# The same signal again this soon is the same wish: timeout(1) signals the process and then its group.
+# The same signal again this soon is the same request: timeout(1) signals the process and then its group.
 _SAME_S = 0.2
 
 
 @dataclass(frozen=True)
 class Followed:
-    """A job that was followed to its end, or as far as that went."""
+    """A job that was followed to its end or until mgpu stopped following it."""
 
     job: int
-    record: Record | None  # the last that Slurm said; None: it knows no such job (any more)
+    record: Record | None  # Slurm's last record; None: it has none (any more)
     seconds: float  # that it ran
-    signalled: int | None = None  # this process was asked to stop
+    signalled: int | None = None  # the signal that asked mgpu to stop
     timed_out: bool = False  # by --timeout
-    left: bool = False  # it may go on: nobody waited for its end
+    left: bool = False  # it may still be running: mgpu did not wait for its end
     never: str = ""  # why Slurm will never start it
     held: str = ""  # why Slurm holds it
     printed: Tables | None = None
@@ -61,19 +61,19 @@ class Followed:
 
     @property
     def state(self) -> str:
-        """Slurm's word for it."""
+        """The job's state, in Slurm's terms."""
         return self.record.state if self.record else "UNKNOWN"
 
 
-class Asked:
-    """The signals that came; the terminal's own end among them."""
+class ReceivedSignals:
+    """The stop signals received, including the terminal's hangup."""
 
     def __init__(self) -> None:
         self.came: list[int] = []
         self._last = (0, 0.0)
         self._handling = signals.handling(dict.fromkeys((signal.SIGINT, *signals.STOPPING), self._note))
 
-    def __enter__(self) -> Asked:
+    def __enter__(self) -> ReceivedSignals:
         self._handling.__enter__()
         return self
 
@@ -87,11 +87,20 @@ class Asked:
 
 
 def follow(
-    job: int, asked: Asked, *, timeout_s: float = 0.0, attached: bool = False, quiet: bool = False, say: Say
+    job: int,
+    received: ReceivedSignals,
+    *,
+    timeout_s: float = 0.0,
+    attached: bool = False,
+    quiet: bool = False,
+    say: Say,
 ) -> Followed:
-    """Follow a job to its end. `asked`: the signals, from before the job was submitted. `say(text, style)` tells a
-    line. `attached`: a job of before; a signal then leaves it as it is. `quiet`: without its output."""
-    follower = _Follower(job, asked, timeout_s, attached, say)
+    """Follow a job to its end.
+
+    `received`: collected since before the job was submitted. `say(text, style)` shows a line. `attached`: the job was
+    submitted earlier, and a signal does not cancel it. `quiet`: do not copy its output.
+    """
+    follower = _Follower(job, received, timeout_s, attached, say)
     follower.readers = not quiet
     try:
         return follower.run()
@@ -100,10 +109,10 @@ def follow(
 
 
 class _Follower:
-    def __init__(self, job: int, asked: Asked, timeout_s: float, attached: bool, say: Say) -> None:
-        self.job, self.asked, self.timeout_s, self.attached, self.say = job, asked, timeout_s, attached, say
+    def __init__(self, job: int, received: ReceivedSignals, timeout_s: float, attached: bool, say: Say) -> None:
+        self.job, self.received, self.timeout_s, self.attached, self.say = job, received, timeout_s, attached, say
         self.record: Record | None = None
-        self.told: tuple[object, ...] = ()
+        self.reported: tuple[object, ...] = ()  # the state and reason last reported
         self.began = self.changed = self.heard = time.monotonic()
         self.looked = float("-inf")
         self.running_since: float | None = None
@@ -114,28 +123,28 @@ class _Follower:
         self.cancelling: Question | None = None
         self.cancelled_at: float | None = None
         self.signalled: int | None = None
-        self.timed_out = self.gone = self.away = self.cleaning = False
+        self.timed_out = self.dropped = self.away = self.cleaning = False
         self.restarts = 0
         self.never = ""
         self.readers = True
 
     def run(self) -> Followed:
-        """Until the job is over, or nothing is to be waited for."""
+        """Follow the job until it has ended or there is nothing to wait for."""
         while True:
-            more = self._pass_on()
+            more = self._copy_output()
             self._look()
-            if self.gone or (self.record and self.record.ended):
+            if self.dropped or (self.record and self.record.ended):
                 break
             if held := self._held():
                 return self._end(held=held)
             if self._stop():
                 return self._end(left=True)
             time.sleep(0 if more else _TICK_S)
-        self._last_words()
+        self._read_last_output()
         return self._end()
 
     def close(self) -> None:
-        """Leave no client behind."""
+        """Stop the Slurm clients and close the files."""
         for question in (self.looking, self.cancelling):
             if question is not None:
                 question.drop()
@@ -144,7 +153,7 @@ class _Follower:
 
     def _end(self, *, left: bool = False, held: str = "") -> Followed:
         seconds = self._ran()
-        if self.record is not None and self.record.ran_s is not None:  # it may have run before anybody looked
+        if self.record is not None and self.record.ran_s is not None:  # it may have started before the first query
             seconds = max(seconds, self.record.ran_s)
         return Followed(
             self.job,
@@ -162,7 +171,7 @@ class _Follower:
     def _ran(self) -> float:
         return self.ran_s + (time.monotonic() - self.running_since if self.running_since is not None else 0.0)
 
-    # What Slurm says
+    # Queries to Slurm
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -170,8 +179,8 @@ class _Follower:
             pause = min(_LOOK_MOST_S, max(_LOOK_LEAST_S, (now - self.changed) * _LOOK_SHARE))
             if now - self.looked >= pause:
                 try:
-                    self.looking = records.asking(self.job)
-                except (MgpuError, OSError) as error:  # no process can be started just now; the job goes on
+                    self.looking = records.query(self.job)
+                except (MgpuError, OSError) as error:  # cannot start a process right now; the job continues
                     self.looked = now
                     self._heard(Answer(1, "", str(error)), now)
             return
@@ -181,21 +190,21 @@ class _Follower:
             self._heard(answer, now)
 
     def _heard(self, answer: Answer, now: float) -> None:
-        found = records.told(self.job, answer)
+        found = records.parse_answer(self.job, answer)
         if found is not None:
             self._back(now)
             self._take(found, now)
-        elif records.gone(answer):
+        elif records.is_dropped(answer):
             self._back(now)
-            self.gone = True
-            self.record = records.accounted(self.job) or (self.record if self._was_over() else None)
-        elif now - self.heard > _AWAY_TOLD_S and not self.away:
+            self.dropped = True
+            self.record = records.read_accounting(self.job) or (self.record if self._had_ended() else None)
+        elif now - self.heard > _AWAY_S and not self.away:
             self.away = True
-            why = "does not answer" if lost(answer) else f"says: {sbatch_errors.explained(answer.err)}"
-            self.say(f"Slurm's controller {why}; job {self.job} goes on without it, mgpu asks again", "warn")
+            why = "does not answer" if lost(answer) else f"reports: {sbatch_errors.explained(answer.err)}"
+            self.say(f"Slurm's controller {why}; job {self.job} continues, mgpu keeps trying", "warn")
 
-    def _was_over(self) -> bool:
-        """Whether what was last heard of a job that Slurm has forgotten was its end."""
+    def _had_ended(self) -> bool:
+        """Whether the last record of a dropped job was its end."""
         return self.record is not None and (self.record.ended or self.record.state == "COMPLETING")
 
     def _back(self, now: float) -> None:
@@ -209,90 +218,90 @@ class _Follower:
         if before is None or (before.state, before.reason) != (found.state, found.reason):
             self.changed = now
         if found.restarts > self.restarts and before is not None:
-            self.say(f"job {self.job} was put back into the queue (restart {found.restarts})", "warn")
+            self.say(f"job {self.job} was requeued (restart {found.restarts})", "warn")
             self.restarts = found.restarts
         self.restarts = max(self.restarts, found.restarts)
         if found.started and self.running_since is None:
             self.running_since = now
             if found.state != "COMPLETING":
-                self.say(f"job {self.job} runs on {found.nodes or 'its nodes'}{self._waited(now)}", "")
+                self.say(f"job {self.job} is running on {found.nodes or 'its nodes'}{self._waited(now)}", "")
         elif not found.started and self.running_since is not None:
             self.ran_s, self.running_since = self._ran(), None
-        if found.state == "COMPLETING" and now - self.changed > _CLEANING_TOLD_S and not self.cleaning:
+        if found.state == "COMPLETING" and now - self.changed > _CLEANING_S and not self.cleaning:
             self.cleaning = True
-            self.say(f"job {self.job} has ended; Slurm still cleans up on {found.nodes or 'its nodes'}", "")
+            self.say(f"job {self.job} has ended; Slurm is still cleaning up on {found.nodes or 'its nodes'}", "")
         if found.state in ("PENDING", "CONFIGURING", "SUSPENDED", *records.HELD):
-            self._tell_waiting(found)
+            self._report_waiting(found)
 
     def _waited(self, now: float) -> str:
         waited = now - self.began
         return f", after {durations.lasted(waited)}" if waited >= 1 and not self.attached else ""
 
-    def _tell_waiting(self, found: Record) -> None:
-        """One line a reason, not one a look."""
+    def _report_waiting(self, found: Record) -> None:
+        """Report why the job waits, once for each reason."""
         wait = sbatch_errors.waiting(found.reason)
         if found.state == "PENDING" and wait.never and not self.attached and self.cancelled_at is None:
             self.never = f"{wait.words} ({found.reason})"
-            self.say(f"job {self.job} would never start ({found.reason}): cancelling it", "fail")
+            self.say(f"job {self.job} would never start ({found.reason}), cancelling it", "fail")
             self._cancel()
         unsettled = found.reason in ("", "None") or time.monotonic() - self.changed < _SETTLED_S
-        if (found.state, found.reason) == self.told or self.cancelled_at is not None:
+        if (found.state, found.reason) == self.reported or self.cancelled_at is not None:
             return
         if found.state == "PENDING" and unsettled:
             return
-        self.told = (found.state, found.reason)
+        self.reported = (found.state, found.reason)
         if found.state != "PENDING":
             self.say(f"job {self.job}: {_STATES.get(found.state, found.state)}", "")
             return
         expected = f"; expected to start {found.start.replace('T', ' ')}" if found.start else ""
-        self.say(f"job {self.job} waits: {wait.words} ({found.reason}){expected}", "warn" if wait.never else "")
+        self.say(f"job {self.job} is pending: {wait.words} ({found.reason}){expected}", "warn" if wait.never else "")
 
     def _held(self) -> str:
-        """Why nothing more will come of it by itself: Slurm holds it after a start that failed."""
+        """Return why Slurm holds the job after a failed start, so that it will not run by itself; else ""."""
         found = self.record
         if found is None or self.cancelled_at is not None:
             return ""
         wait = sbatch_errors.waiting(found.reason)
         if found.state in records.HELD:
-            return wait.words if wait.held else "it was put back into the queue and is held"
-        if found.state == "PENDING" and wait.held and (found.restarts or found.reason not in _HELD_BY_WILL):
+            return wait.words if wait.held else "it was requeued and is held"
+        if found.state == "PENDING" and wait.held and (found.restarts or found.reason not in _HELD_ON_PURPOSE):
             return wait.words
         return ""
 
-    # What somebody wants
+    # Signals and the time limit
 
     def _stop(self) -> bool:
-        """Whether nobody is to wait any longer."""
+        """Handle signals and --timeout; return whether to stop following the job."""
         now = time.monotonic()
         if self.timeout_s and not self.timed_out and self._ran() >= self.timeout_s:
             self.timed_out = True
             self.say(f"--timeout {self.timeout_s:g}: cancelling job {self.job}", "warn")
             self._cancel()
-        if self.asked.came and self.signalled is None:
-            self.signalled = self.asked.came[0]
+        if self.received.came and self.signalled is None:
+            self.signalled = self.received.came[0]
             if self.attached:
                 return True
             name = signal.Signals(self.signalled).name
-            self.say(f"{name}: cancelling job {self.job}, and waiting until it is gone (once more: not)", "warn")
+            self.say(f"{name}: cancelling job {self.job} and waiting for its end (repeat to stop waiting)", "warn")
             self._cancel()
         if self.cancelling is not None and (answer := self.cancelling.poll()) is not None:
             self.cancelling = None
             if lost(answer):
                 self.cancelled_at = now
-        if self.cancelled_at is not None and self.cancelling is None and now - self.cancelled_at > _ASKED_AGAIN_S:
+        if self.cancelled_at is not None and self.cancelling is None and now - self.cancelled_at > _RETRY_S:
             self._cancel()
-        return self.signalled is not None and len(self.asked.came) > 1 and self.cancelling is None
+        return self.signalled is not None and len(self.received.came) > 1 and self.cancelling is None
 
     def _cancel(self) -> None:
         self.cancelled_at = time.monotonic()
         if self.cancelling is None:
-            with contextlib.suppress(MgpuError, OSError):  # asked again after _ASKED_AGAIN_S
+            with contextlib.suppress(MgpuError, OSError):  # retried after _RETRY_S
                 self.cancelling = Question("scancel", str(self.job), limit_s=LOOK_S)
 
-    # What it writes
+    # Its output
 
-    def _pass_on(self) -> bool:
-        """What is new, so much of it that nobody waits long for the rest; whether there was anything."""
+    def _copy_output(self) -> bool:
+        """Copy a limited amount of new output; return whether there was any."""
         if self.record is None:
             return False
         any_new = False
@@ -314,35 +323,35 @@ class _Follower:
         try:
             while view:
                 view = view[os.write(number, view) :]
-        except OSError:  # whoever read it went away; the job goes on
+        except OSError:  # the reader exited; the job continues
             self.readers = False
 
-    def _last_words(self) -> None:
-        """The end of the output, which may be seen here later than the job's end."""
+    def _read_last_output(self) -> None:
+        """Copy the end of the output, which may appear here later than the job's end."""
         quiet = time.monotonic()
-        limit = quiet + (_LAST_WORDS_S if self.tails[0].path else _MISSING_S)
+        limit = quiet + (_LAST_OUTPUT_S if self.tails[0].path else _MISSING_S)
         record = self.record
         if record is None or not record.output or not record.nodes or record.reason == "JobLaunchFailure":
             limit = quiet
         while True:
             for tail in self.tails:
                 tail.again()
-            while self._pass_on():
-                limit = time.monotonic() + _LAST_WORDS_S
+            while self._copy_output():
+                limit = time.monotonic() + _LAST_OUTPUT_S
             if time.monotonic() >= limit:
                 return
             time.sleep(_TICK_S)
 
 
-_HELD_BY_WILL: Sequence[str] = ("JobHeldUser", "JobHeldAdmin")  # from the beginning: sbatch --hold
+_HELD_ON_PURPOSE: Sequence[str] = ("JobHeldUser", "JobHeldAdmin")  # since its submission: sbatch --hold
 _STATES = {
     "CONFIGURING": "its nodes are being prepared",
-    "SUSPENDED": "suspended, Slurm goes on with it later",
+    "SUSPENDED": "suspended, Slurm will resume it",
 }
 
 
 def speaker(screen: report_screen.Screen) -> Say:
-    """Tells lines of mgpu's own, where anybody hears them."""
+    """Return a function that shows mgpu's own lines and ignores write errors."""
 
     def say(text: str, style: report_screen.Style) -> None:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""How did a job end, which rank failed first and on which node, and what is the exit status of all that?
+"""Determine how a job ended: which rank failed first, on which node, and the exit code.
 
-By what Slurm says of the job, what srun says of its tasks, and the launchers' tables in the output and in the files of
-single nodes.
+The sources are Slurm's record of the job, srun's messages about its tasks, and the launchers' tables in the output and
+in the nodes' log files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpu import errors, file_reading, hostlist
-from mgpu.launch.run_outcome import of_table
+from mgpu.launch.run_outcome import parse_table
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.record import Record
 from mgpu.snapshot import EndedRank, Fallen, Run
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 64 << 20  # of the end of a file
 _MOST_FILES = 2000
-_MOST_HOSTS = 4 << 20  # bytes of a hostfile: a line a task
-_ENDED_BY = 128 + signal.SIGTERM
-# Slurm ended it, with SIGTERM first; ExitCode says 0:0 or 0:15 then (measured on 22.05: 0:0 for TIMEOUT and CANCELLED).
+_MOST_HOSTS = 4 << 20  # bytes of a hostfile: one line per task
+_TERMINATED = 128 + signal.SIGTERM
+# Slurm ended the job, with SIGTERM first. ExitCode is then 0:0 or 0:15 (measured on 22.05: 0:0 for TIMEOUT, CANCELLED).
 BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "CANCELLED", "DEADLINE", "REVOKED"})
-# Codes with which srun and a launcher end whatever a rank ended with: the launchers' 1, and those of tasks that srun
-# ended because another had failed (128 + KILL, 128 + TERM; 9 and 15 in older releases).
+# Exit codes of srun and launchers that hide a rank's own: 1 from launchers, and the codes of tasks that srun stopped
+# because another task failed (128 + KILL, 128 + TERM; 9 and 15 in older releases).
 _FLAT = frozenset({1, 9, 15, 137, 143})
-_CONSEQUENCES = frozenset({-15, -9, -6, 1})  # of a failure elsewhere, where two ranks fell within the same moment
+_CONSEQUENCES = frozenset({-15, -9, -6, 1})  # probably a consequence, if two ranks failed at the same moment
 # srun: error: node2: task 1: Exited with exit code 7; srun: error: node[1-2]: tasks 0-1: Killed (22.05, and source)
 _TASK = re.compile(rb"srun: error: (?P<nodes>[\w.\[\],-]+): tasks? (?P<tasks>[\d,\-\[\]]+): (?P<how>[^\n]*)")
 _EXITED = re.compile(rb"Exited with exit code (\d+)")
@@ -48,7 +48,7 @@ _TEE = re.compile(rb"^\[[A-Za-z_]+\d+\]:(?=\[rank\d)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Task:
-    """The first task of a step that failed, as srun tells it."""
+    """The first failed task of a step, as reported by srun."""
 
     node: str
     task: str
@@ -57,11 +57,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Found:
-    """What the output and the files of the nodes tell of the ranks."""
+    """The ranks and tasks found in the output and the nodes' log files."""
 
     ranks: tuple[EndedRank, ...] = ()
     task: Task | None = None
-    parts: Mapping[str, bytes] | None = None  # what each node printed, where the output tells them apart
+    parts: Mapping[str, bytes] | None = None  # each node's output, if the lines are labeled
 
     @property
     def first(self) -> EndedRank | None:
@@ -70,7 +70,7 @@ class Found:
 
 
 def state_code(record: Record | None) -> int:
-    """The exit status by what Slurm says alone: the job's own, 128 + N for a signal N."""
+    """Return the exit code according to Slurm alone: the job's own, or 128 + N for a signal N."""
     if record is None:
         return errors.UNKNOWN
     if record.state == "COMPLETED":
@@ -80,14 +80,14 @@ def state_code(record: Record | None) -> int:
     if record.state == "OUT_OF_MEMORY":
         return 137
     if record.state in BY_SLURM:
-        return _ENDED_BY
+        return _TERMINATED
     if record.signal and record.reason != "JobLaunchFailure" and record.signal < 64:
         return 128 + record.signal
     return errors.NOT_READY
 
 
 def exit_status(followed: Followed, found: Found) -> int:
-    """What mgpu ends with."""
+    """Return mgpu's exit code."""
     if followed.never:
         return errors.LAUNCH_REFUSED
     if followed.timed_out:
@@ -107,7 +107,7 @@ def exit_status(followed: Followed, found: Found) -> int:
 
 
 def run_of(followed: Followed, found: Found, code: int, folder: Path | None) -> Run:
-    """The fact `run`."""
+    """Return the fact `run`."""
     record = followed.record
     return Run(
         code,
@@ -122,8 +122,8 @@ def run_of(followed: Followed, found: Found, code: int, folder: Path | None) -> 
     )
 
 
-def found(followed: Followed) -> Found:
-    """What the output and the files of the nodes tell."""
+def read_outcome(followed: Followed) -> Found:
+    """Find the failed ranks and tasks in the output and the nodes' log files."""
     record = followed.record
     if record is None or not followed.output:
         return Found()
@@ -133,16 +133,16 @@ def found(followed: Followed) -> Found:
     names = frozenset(tasks)
     fallen: list[tuple[str | None, Fallen]] = []
     for node, text in (parts or {"": printed}).items():
-        fallen += [(node or _known(rank.host, names), rank) for rank in of_table(text).values()]
+        fallen += [(node or _slurm_name(rank.host, names), rank) for rank in parse_table(text).values()]
     for path in node_files(record, Path(followed.output)):
         where = node_in(path, Path(followed.output).parent, tasks)
-        fallen += [(where or _known(rank.host, names), rank) for rank in of_table(_end_of(path)).values()]
+        fallen += [(where or _slurm_name(rank.host, names), rank) for rank in parse_table(_end_of(path)).values()]
     task = _first_task(printed, tasks)
-    return Found(_ended(fallen, task), task, parts)
+    return Found(_ended_ranks(fallen, task), task, parts)
 
 
 def task_nodes(record: Record, output: Path) -> tuple[str, ...]:
-    """The nodes of the tasks, in their order: those that the pre-flight has chosen, else all of the job's."""
+    """Return the nodes of the tasks in order: the ones chosen by the pre-flight, else all nodes of the job."""
     for folder in preflight_folders(record, output):
         with contextlib.suppress(OSError):
             if chosen := file_reading.read(folder / "hostfile", most=_MOST_HOSTS).decode("utf-8", "replace").split():
@@ -153,7 +153,7 @@ def task_nodes(record: Record, output: Path) -> tuple[str, ...]:
 
 
 def preflight_folders(record: Record, output: Path) -> Iterator[Path]:
-    """Where a pre-flight of the job has written to: beside the script that mgpu has written, or the job's output."""
+    """Yield the folders of the job's pre-flight: next to the script that mgpu wrote, or next to the job's output."""
     name = f"preflight-{record.job}"
     script = Path(record.script if Path(record.script).is_file() else record.script.partition(" ")[0])
     for folder in dict.fromkeys((script.parent, output.parent, output.parent / "logs", Path("logs"))):
@@ -162,14 +162,14 @@ def preflight_folders(record: Record, output: Path) -> Iterator[Path]:
 
 
 def preflight(followed: Followed) -> PreflightOfJob | None:
-    """What the job's pre-flight has found: nodes that are good, bad, chosen, and how many are needed. None: no word."""
+    """Return the result of the job's pre-flight: the good, bad and chosen nodes, and how many are needed."""
     if not followed.output or followed.record is None:
         return None
     return preflight_in(preflight_folders(followed.record, Path(followed.output)))
 
 
 def preflight_in(folders: Iterable[Path]) -> PreflightOfJob | None:
-    """What a pre-flight has written into the first of these folders that can be read."""
+    """Return the pre-flight result from the first of these folders that can be read."""
     from mgpu.fleet import artifacts
 
     for folder in folders:
@@ -186,7 +186,7 @@ def preflight_in(folders: Iterable[Path]) -> PreflightOfJob | None:
 
 
 def node_files(record: Record, output: Path) -> list[Path]:
-    """Files that the job's steps have written beside its output: with its number in their names."""
+    """Return the log files next to the job's output that have the job's number in their names."""
     number = re.compile(rf"(?<!\d){record.job}(?!\d)")
     try:
         beside = [path for path in output.parent.iterdir() if number.search(path.name) and path != output]
@@ -197,7 +197,7 @@ def node_files(record: Record, output: Path) -> list[Path]:
 
 
 def node_in(path: Path, base: Path, nodes: Sequence[str]) -> str | None:
-    """The node that a file's name tells: its name, or its number in the job (n0, node1)."""
+    """Return the node that a file's name contains: its name, or its number in the job (n0, node1)."""
     name = str(path.relative_to(base)) if path.is_relative_to(base) else path.name
     named = [node for node in nodes if re.search(rf"(?<![\w.]){re.escape(node)}(?![\w])", name)]
     if named:
@@ -216,15 +216,15 @@ def _end_of(path: Path) -> bytes:
 
 
 def _by_node(printed: bytes, nodes: Sequence[str]) -> dict[str, bytes] | None:
-    """What each node printed, by the labels of `srun --label`; None where there are none."""
+    """Return each node's output by the labels of `srun --label`; None if there are none."""
     numbers = [int(found[1]) for found in _LABEL.finditer(printed)]
     if not numbers or not nodes or len(numbers) < printed.count(b"\n") * 0.5:
         return None
-    each = max(1, -(-(max(numbers) + 1) // len(nodes)))  # tasks of a node, in blocks: Slurm's default
+    each = max(1, -(-(max(numbers) + 1) // len(nodes)))  # tasks per node in block distribution, Slurm's default
     parts: dict[str, list[bytes]] = {}
     for line in printed.splitlines(keepends=True):
         label = _LABEL.match(line)
-        if label is None:  # the batch script's own, and srun's
+        if label is None:  # from the batch script or srun
             parts.setdefault("", []).append(line)
             continue
         node = nodes[min(int(label[1]) // each, len(nodes) - 1)]
@@ -232,8 +232,8 @@ def _by_node(printed: bytes, nodes: Sequence[str]) -> dict[str, bytes] | None:
     return {node: b"".join(lines) for node, lines in parts.items()}
 
 
-def _known(host: str | None, nodes: frozenset[str]) -> str | None:
-    """A host as Slurm names it; as it names itself, where that is no node of the job."""
+def _slurm_name(host: str | None, nodes: frozenset[str]) -> str | None:
+    """Return Slurm's name of a host; None if it is not a node of the job."""
     if host is None:
         return None
     short = host.partition(".")[0]
@@ -241,21 +241,21 @@ def _known(host: str | None, nodes: frozenset[str]) -> str | None:
 
 
 def _first_task(printed: bytes, nodes: Sequence[str]) -> Task | None:
-    """The first task that failed by itself: those that srun ended come after it."""
-    told = []
+    """Return the first task that failed by itself, not one that srun stopped afterwards."""
+    failed = []
     for found in _TASK.finditer(printed):
         code = _EXITED.search(found["how"])
         number = int(code[1]) if code else next((c for word, c in _SIGNALS.items() if word in found["how"]), None)
         with contextlib.suppress(ValueError):
             names = hostlist.expand(found["nodes"].decode("ascii", "replace"))
             if not nodes or set(names) <= set(nodes):
-                told.append(Task(hostlist.fold(names), found["tasks"].decode("ascii", "replace"), number))
-    own = [task for task in told if task.code not in (137, 143, None)]
-    return next(iter(own or told), None)
+                failed.append(Task(hostlist.fold(names), found["tasks"].decode("ascii", "replace"), number))
+    own = [task for task in failed if task.code not in (137, 143, None)]
+    return next(iter(own or failed), None)
 
 
-def _ended(fallen: Sequence[tuple[str | None, Fallen]], task: Task | None) -> tuple[EndedRank, ...]:
-    """Every rank that a table names, each with its node; the one marked that failed first on any node."""
+def _ended_ranks(fallen: Sequence[tuple[str | None, Fallen]], task: Task | None) -> tuple[EndedRank, ...]:
+    """Return every rank in a launcher's table, with its node; the first one to fail on any node is marked."""
     roots = [(node, rank) for node, rank in fallen if rank.first]
     marked: frozenset[int] = frozenset()
     if roots:

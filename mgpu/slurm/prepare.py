@@ -1,6 +1,4 @@
-"""Which job script will run: the one that is named, with the pre-flight in it, or one that is written for a Python
-script?
-"""
+"""Prepare the job script to submit: the given one with the pre-flight inserted, or one written for a Python script."""
 
 from __future__ import annotations
 
@@ -26,16 +24,16 @@ from mgpu.snapshot import Config, JobScript, Plan, Snapshot
 from mgpu.text import counted
 
 _CONFIG = "accelerate.yaml"
-_OF_REQUEST = ("partition", "account", "qos", "time")  # handed on to sbatch as they are
-# One job is followed, to its end.
+_OF_REQUEST = ("partition", "account", "qos", "time")  # passed to sbatch unchanged
+# mgpu follows exactly one job to its end.
 _NOT_FOLLOWED = {
-    "array": "an array is many jobs: submit it with sbatch, and give each task  mgpu smoke-test --slurm  where needed",
-    "wait": "sbatch would wait itself: take the line away",
+    "array": "an array is many jobs: submit it with sbatch, and run  mgpu smoke-test --slurm  in each task if needed",
+    "wait": "sbatch itself would wait: remove this line",
 }
 _SEVERAL = re.compile(r"^#SBATCH[ \t]+(?:het|pack)job\b", re.MULTILINE)
-# What starts a command in an image.
+# Programs that start a command in a container image.
 _IMAGES = frozenset({"apptainer", "singularity", "docker", "podman", "enroot", "shifter"})
-_BY_PREFLIGHT = "the nodes are examined, and the ranks tried on them, before the training starts"
+_BY_PREFLIGHT = "checks the nodes and runs test ranks on them before the training starts"
 
 
 @dataclass(frozen=True)
@@ -44,30 +42,30 @@ class Prepared:
 
     name: str  # of the file
     text: str
-    job: JobScript  # what the given script, or the written one, says
+    job: JobScript  # the facts of the script, given or written
     arguments: tuple[str, ...]
-    options: tuple[str, ...]  # of sbatch, over what the script says
+    options: tuple[str, ...]  # of sbatch; they override the script's
     nodes: int | None  # that train
-    preflight: str  # what becomes of it, in words
-    changed: bool  # not the file that was named
+    preflight: str  # what it does or why there is none, as text
+    changed: bool  # differs from the given file
     config: Config | None
-    source: Path | None  # the file that was named
+    source: Path | None  # the given file
 
 
-def prepared(request: Request, target: list[str], folder: Path) -> Prepared:
-    """The script that will run: the one that is named, or one that is written for a Python script."""
+def prepare_script(request: Request, target: list[str], folder: Path) -> Prepared:
+    """Return the script to run: the given one, or one written for a Python script."""
     from mgpu.readers.job_script import read
 
     path = Path(target[0])
     if request.module or path.suffix == ".py":
-        return _made(request, target, folder)
+        return _write_new(request, target, folder)
     if not path.is_file():
         from mgpu.launchers import choice as launchers_choice
 
-        launchers_choice.named(target, module=request.module)  # says what is wrong with the name
+        launchers_choice.named(target, module=request.module)  # raises what is wrong with the name
     if not read.is_job_script(path):
-        words = f"{path} is no job script (a shell script with #SBATCH lines) and no Python script (.py)"
-        raise MgpuError(words, errors.USAGE)
+        text = f"{path} is neither a job script (a shell script with #SBATCH lines) nor a Python script (.py)"
+        raise MgpuError(text, errors.USAGE)
     if request.gpus_per_node is not None:
         raise MgpuError(f"--gpus-per-node is for a Python script; {path} has its own #SBATCH lines", errors.USAGE)
     job = read.read(path)
@@ -89,16 +87,16 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
     nodes = request.nodes or _nodes(job)
     options = _options(request, path, job, nodes)
     config = _config_of(request, job)
-    changed, words = _with_preflight(request, text, job, nodes, config, folder)
-    return Prepared(path.name, changed, job, arguments, options, nodes, words, changed != text, config, path)
+    changed, preflight = _with_preflight(request, text, job, nodes, config, folder)
+    return Prepared(path.name, changed, job, arguments, options, nodes, preflight, changed != text, config, path)
 
 
 def _options(request: Request, path: Path, job: JobScript, nodes: int | None) -> tuple[str, ...]:
-    """What sbatch is told over what the script says."""
+    """Return the options of sbatch that override the script's."""
     options = [f"--{name}={value}" for name in _OF_REQUEST if (value := getattr(request, name))]
     if request.spare:
         if nodes is None:
-            raise MgpuError(f"--spare: {path} does not say how many nodes train: --nodes N", errors.USAGE)
+            raise MgpuError(f"--spare: {path} does not set the number of nodes: add --nodes N", errors.USAGE)
         options += with_spare(job, nodes, request.spare)
     elif request.nodes:
         options.append(f"--nodes={request.nodes}")
@@ -108,31 +106,31 @@ def _options(request: Request, path: Path, job: JobScript, nodes: int | None) ->
 def _with_preflight(
     request: Request, text: str, job: JobScript, nodes: int | None, config: Config | None, folder: Path
 ) -> tuple[str, str]:
-    """The script with the pre-flight in it, or without, as was asked; and what became of it, in words."""
+    """Return the script with or without the pre-flight, as requested, and a text that describes it."""
     present = preflight_block.present(text)
     if not request.preflight:
         without = preflight_block.off(text) if present else text
         if without is None:
-            return text, "in the script, by lines of its own: --no-preflight does not reach them"
-        return without, "left out (--no-preflight)"
+            return text, "in the script, in lines that --no-preflight cannot remove"
+        return without, "omitted (--no-preflight)"
     if present:
         spare = f", with {counted(request.spare, 'spare node')}" if request.spare else ""
         return text, f"in the script{spare}"
     if _SEVERAL.search(text):
-        return text, "none: it is several jobs in one (hetjob)"
+        return text, "none: this is a heterogeneous job (hetjob)"
     if (line := insert.place(job)) is None:
-        return text, "none: no command was seen that launches anything"
+        return text, "none: no launch command found in the script"
     named = str(Path(config.path).absolute()) if config else None
     logs, image = str(folder.absolute()), _in_image(job)
     lines = preflight_block.lines(
         mgpu=_mgpu(), need=nodes, config=named, logs=logs, container=image, spare=request.spare
     )
-    words = f"put in front of line {line}: {_BY_PREFLIGHT}; --no-preflight leaves it out"
-    return insert.with_block(text, "\n".join(lines), line), words
+    how = f"inserted before line {line}: {_BY_PREFLIGHT} (omit with --no-preflight)"
+    return insert.with_block(text, "\n".join(lines), line), how
 
 
 def _in_image(job: JobScript) -> bool:
-    """Whether the training runs in a container's image, which the pre-flight does not examine."""
+    """Whether the training runs in a container image, which the pre-flight does not check."""
     if job.directive("container-image") or job.directive("container"):
         return True
     steps = [job.commands[launch.step].words for launch in job.launches if launch.step is not None]
@@ -140,8 +138,8 @@ def _in_image(job: JobScript) -> bool:
     return options or any(_IMAGES & {*launch.through} for launch in job.launches)
 
 
-def _made(request: Request, target: list[str], folder: Path) -> Prepared:
-    """A job for a Python script, from the options and the config."""
+def _write_new(request: Request, target: list[str], folder: Path) -> Prepared:
+    """Return a job for a Python script, from the options and the config."""
     from mgpu.job_files import environment, sbatch
     from mgpu.readers.job_script import read
 
@@ -155,8 +153,8 @@ def _made(request: Request, target: list[str], folder: Path) -> Prepared:
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
         facts = read.read(path)
     facts = replace(facts, path=str(folder / folder_name))
-    told = f"{_BY_PREFLIGHT}; --no-preflight leaves it out" if job.preflight else "left out (--no-preflight)"
-    return Prepared(folder_name, text, facts, (), (), job.nodes, told, True, config, None)
+    how = f"{_BY_PREFLIGHT} (omit with --no-preflight)" if job.preflight else "omitted (--no-preflight)"
+    return Prepared(folder_name, text, facts, (), (), job.nodes, how, True, config, None)
 
 
 def _target(request: Request, target: list[str]) -> list[str]:
@@ -181,10 +179,10 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
     script = launchers_choice.read(words)
     choice = launchers_choice.choose(config, script, request.launcher, gpus=request.gpus)
     if choice.launcher not in SHAPES:
-        does = "starts one process; a job on Slurm takes a launcher"
+        why = "starts a single process, but a Slurm job needs a distributed launcher"
         if not WAYS[choice.launcher].one_process:
-            does = f"has no job script; a job on Slurm takes {', '.join(SHAPES)}"
-        raise MgpuError(f"--launcher {choice.launcher} {does}", errors.USAGE)
+            why = f"is not supported in Slurm jobs: use {', '.join(SHAPES)}"
+        raise MgpuError(f"--launcher {choice.launcher} {why}", errors.USAGE)
     return Job(
         tuple(words),
         cast(Shape, choice.launcher),
@@ -206,13 +204,13 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
 
 
 def _config(request: Request) -> Config:
-    """The config that is meant. Raises MgpuError where there is none."""
+    """Return the config of the request. Raises MgpuError if it does not exist or would be refused."""
     from mgpu.config import facts
 
     path = Path(request.config or os.environ.get("MGPU_CONFIG") or _CONFIG)
     if not path.exists():
-        raise MgpuError(f"no config {path}.  mgpu configure --slurm  writes one", errors.LAUNCH_REFUSED)
-    config = replace(facts(path, ask_loader=False), engine="slurm")  # the job tells where the ranks meet
+        raise MgpuError(f"config {path} not found. Create one with:  mgpu configure --slurm", errors.LAUNCH_REFUSED)
+    config = replace(facts(path, ask_loader=False), engine="slurm")  # the job sets the rendezvous endpoint
     problems = [outcome for outcome in before_start.refusals(_of_config(config)) if outcome.check.area == "config"]
     if problems:
         again = below(shell("mgpu configure --validate {:path}", str(path)))
@@ -225,7 +223,7 @@ def _of_config(config: Config) -> Snapshot:
 
 
 def _config_of(request: Request, job: JobScript) -> Config | None:
-    """The config that a job script's launcher is given, for the pre-flight's smoke test."""
+    """Return the config in a job script's launch command, for the pre-flight's smoke test."""
     from mgpu.config import facts
     from mgpu.readers.job_script import read
 
@@ -238,13 +236,13 @@ def _config_of(request: Request, job: JobScript) -> Config | None:
 
 
 def _nodes(job: JobScript) -> int | None:
-    """How many nodes a script asks for; None where it does not say, or leaves it open."""
+    """Return the number of nodes that a script requests; None if it sets none or a range."""
     said = job.directive("nodes")
     return (int(said.value) or None) if said is not None and said.value and said.value.isdecimal() else None
 
 
 def with_spare(job: JobScript, nodes: int, spare: int) -> list[str]:
-    """The options with which sbatch asks for more nodes than the script; the tasks grow with them."""
+    """Return the sbatch options that request spare nodes, with tasks and GPUs in proportion."""
     options = [f"--nodes={nodes + spare}"]
     tasks = job.directive("ntasks")
     if tasks is not None and tasks.value and tasks.value.isdecimal() and int(tasks.value) % nodes == 0:
@@ -258,7 +256,7 @@ def with_spare(job: JobScript, nodes: int, spare: int) -> list[str]:
 
 
 def _mgpu() -> str:
-    """How the job calls this mgpu, as shell words: by the same interpreter, whatever the script has activated."""
+    """Return the shell command for this mgpu in the job: the same interpreter, whatever the script activates."""
     program = Path(sys.argv[0])
     if program.name == "mgpu" and program.is_absolute() and os.access(program, os.X_OK):
         return shlex.quote(str(program))
@@ -266,19 +264,19 @@ def _mgpu() -> str:
 
 
 def title(outcome: engine.Outcome) -> str:
-    """What an outcome says, in a line."""
+    """Return the title of an outcome, one line."""
     return outcome.problem.title if outcome.problem else outcome.check.summary
 
 
-def nothing_was_run(prepared: Prepared, folder: Path) -> None:
-    """A run that did not start leaves no script; its folder goes with the claim on it (run_folder)."""
+def remove_script(prepared: Prepared, folder: Path) -> None:
+    """Remove the script of a run that did not start; its folder is removed with the claim on it (run_folder)."""
     if prepared.changed:
         with contextlib.suppress(OSError):
             (folder / prepared.name).unlink()
 
 
-def written(prepared: Prepared, folder: Path) -> Path:
-    """The script that is submitted: the file that was named, or what stands in the run's folder."""
+def write_script(prepared: Prepared, folder: Path) -> Path:
+    """Return the script to submit: the given file if it is unchanged, else one written into the run's folder."""
     if not prepared.changed and prepared.source is not None:
         return prepared.source
     path = folder / prepared.name
@@ -293,7 +291,7 @@ def written(prepared: Prepared, folder: Path) -> Path:
 
 
 def show_text(prepared: Prepared) -> None:
-    """The script, byte for byte."""
+    """Print the script byte for byte."""
     stream = getattr(sys.stdout, "buffer", None)
     if stream is not None:
         stream.write(prepared.text.encode("utf-8", "surrogateescape"))

@@ -1,5 +1,7 @@
-"""What does Slurm know of a job? From `scontrol show job` while it remembers it (MinJobAge, 5 minutes by default), then
-from `sacct` where there is accounting.
+"""Read Slurm's record of a job.
+
+From `scontrol show job` until the job is dropped (MinJobAge, 5 minutes by default), then from `sacct` if accounting is
+enabled.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from mgpu.scheduler import client
 from mgpu.scheduler.client import Answer, Question
 
 # fmt: off
-# doc/html/job_state_codes of github.com/SchedMD/slurm, 2026-08. What is not among these goes on.
+# doc/html/job_state_codes of github.com/SchedMD/slurm, 2026-08. In all other states the job has not ended.
 ENDED = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
     "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
 })
 # fmt: on
-# With these the job has nodes.
+# In these states the job has nodes.
 STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _GONE = re.compile(r"Invalid job id specified|Invalid job id \d+")
@@ -30,27 +32,27 @@ _SACCT_OLD = ("State", "ExitCode", "NodeList", "Start", "Reason", "JobName", "El
 
 @dataclass(frozen=True)
 class Record:
-    """A job, as Slurm tells it."""
+    """Slurm's record of a job."""
 
     job: int
     state: str  # PENDING, RUNNING, COMPLETED ...
     reason: str = ""  # why it waits, or how it ended: Resources, NonZeroExitCode
     exit_code: int = 0  # of the batch script
-    signal: int = 0  # that ended it
-    nodes: str = ""  # in Slurm's form: n[1-3]
-    start: str = ""  # of a job that waits: the estimate
-    output: str = ""  # the file that its script writes to
+    signal: int = 0  # the signal that ended it
+    nodes: str = ""  # as a Slurm host list: n[1-3]
+    start: str = ""  # of a pending job: the estimated start time
+    output: str = ""  # the file for its script's output
     errors: str = ""
     name: str = ""
     partition: str = ""
     restarts: int = 0
     array: bool = False
-    script: str = ""  # as it was submitted
-    ran_s: float | None = None  # its last run, as Slurm counts it
+    script: str = ""  # as submitted
+    ran_s: float | None = None  # duration of its last run, according to Slurm
 
     @property
     def ended(self) -> bool:
-        """Whether it is over, its cleaning up included."""
+        """Whether it has ended, including Slurm's cleanup."""
         return self.state in ENDED
 
     @property
@@ -59,49 +61,49 @@ class Record:
         return self.state in STARTED
 
 
-def asking(job: int) -> Question:
-    """Ask about a job; `told` reads the answer."""
+def query(job: int) -> Question:
+    """Start a query about a job; `parse_answer` reads the answer."""
     return Question("scontrol", "--oneliner", "show", "job", str(job), limit_s=client.LOOK_S)
 
 
-def told(job: int, answer: Answer) -> Record | None:
-    """What scontrol says; None where it has nothing to say (`gone` tells whether it has forgotten the job)."""
-    records = [record for line in answer.out.splitlines() if (record := of_scontrol(line))]
+def parse_answer(job: int, answer: Answer) -> Record | None:
+    """Return the job's record from scontrol's answer; None if there is none (see `is_dropped`)."""
+    records = [record for line in answer.out.splitlines() if (record := parse_scontrol(line))]
     return next((record for record in records if record.job == job), records[-1] if records else None)
 
 
-def gone(answer: Answer) -> bool:
-    """Whether the controller does not remember the job any more (or never knew it)."""
+def is_dropped(answer: Answer) -> bool:
+    """Whether the controller has no record of the job, because it dropped it or never had one."""
     return bool(_GONE.search(answer.err + answer.out))
 
 
-def of(job: int) -> Record | None:
-    """A job, once; None when Slurm knows no such job. Raises MgpuError where there is no Slurm, or it does not say."""
-    answer = asking(job).wait()
-    if record := told(job, answer):
+def read_record(job: int) -> Record | None:
+    """Query a job once; None if Slurm has no record of it. Raises MgpuError if Slurm is missing or does not answer."""
+    answer = query(job).wait()
+    if record := parse_answer(job, answer):
         return record
-    if (record := accounted(job)) is None and not gone(answer):
-        words = answer.err.strip() or "it does not answer (scontrol ping)"
-        raise MgpuError(f"Slurm cannot be asked about job {job}: {words}", UNKNOWN)
+    if (record := read_accounting(job)) is None and not is_dropped(answer):
+        why = answer.err.strip() or "the controller does not answer (scontrol ping)"
+        raise MgpuError(f"cannot query Slurm about job {job}: {why}", UNKNOWN)
     return record
 
 
-def accounted(job: int) -> Record | None:
-    """A job that is over, by the accounting; None where there is none, or it does not know the job."""
+def read_accounting(job: int) -> Record | None:
+    """Return a finished job's record from sacct; None without accounting, or if it has no record of the job."""
     if not client.is_there("sacct"):
         return None
     for fields in (_SACCT, _SACCT_OLD):
-        words = ("--allocations", "--noheader", "--parsable2", f"--jobs={job}", f"--format={','.join(fields)}")
-        answer = client.ask("sacct", *words, limit_s=client.LOOK_S)
+        options = ("--allocations", "--noheader", "--parsable2", f"--jobs={job}", f"--format={','.join(fields)}")
+        answer = client.ask("sacct", *options, limit_s=client.LOOK_S)
         if answer.code == 0:
-            return of_sacct(job, answer.out, fields)
+            return parse_sacct(job, answer.out, fields)
         if "Invalid field" not in answer.err:
             return None
     return None
 
 
-def of_scontrol(line: str) -> Record | None:
-    """A line of `scontrol --oneliner show job`."""
+def parse_scontrol(line: str) -> Record | None:
+    """Return the record from a line of `scontrol --oneliner show job`."""
     fields: dict[str, str] = {}
     for one in re.split(r"\s(?=[A-Z][A-Za-z:/]*=)", line.strip()):
         name, equals, value = one.partition("=")
@@ -129,8 +131,8 @@ def of_scontrol(line: str) -> Record | None:
     )
 
 
-def of_sacct(job: int, text: str, fields: tuple[str, ...] = _SACCT) -> Record | None:
-    """What `sacct --parsable2` says: the last line of the job, which is its last run."""
+def parse_sacct(job: int, text: str, fields: tuple[str, ...] = _SACCT) -> Record | None:
+    """Return the record from `sacct --parsable2`: the job's last line, which is its last run."""
     lines = [line.split("|") for line in text.splitlines() if line.strip()]
     if not lines or len(lines[-1]) < len(fields):
         return None
@@ -154,9 +156,9 @@ def of_sacct(job: int, text: str, fields: tuple[str, ...] = _SACCT) -> Record | 
 
 
 def files(path: str, record: Record) -> tuple[str, ...]:
-    """What a file of the job may be called: as scontrol has it, or with the patterns filled in that it leaves there.
+    """Return the possible names of a job's file: as scontrol prints it, and with the remaining patterns expanded.
 
-    One that Slurm does not know stays as it is, also in the name on the disk (measured on 22.05 with %r).
+    Slurm leaves unknown patterns unchanged, also in the file name on disk (measured on 22.05 with %r).
     """
     node = re.split(r"[,\[]", record.nodes)[0]
     known = {
@@ -175,7 +177,7 @@ def files(path: str, record: Record) -> tuple[str, ...]:
 
 
 def _seconds(text: str) -> float | None:
-    """Slurm's "[DAYS-]HH:MM:SS"."""
+    """Parse Slurm's "[DAYS-]HH:MM:SS"."""
     try:
         found = cluster.seconds(text)
     except ValueError:
@@ -184,6 +186,6 @@ def _seconds(text: str) -> float | None:
 
 
 def _code(text: str) -> tuple[int, int]:
-    """Slurm's "CODE:SIGNAL"."""
+    """Parse Slurm's "CODE:SIGNAL"."""
     found = re.fullmatch(r"(\d+):(\d+)", text.strip())
     return (int(found[1]), int(found[2])) if found else (0, 0)

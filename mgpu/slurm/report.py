@@ -1,4 +1,4 @@
-"""What is said of a job on Slurm: before it is submitted, and when it has ended?"""
+"""Report on a Slurm job before it is submitted and when it has ended."""
 
 from __future__ import annotations
 
@@ -28,23 +28,26 @@ if TYPE_CHECKING:
     from mgpu.snapshot import Config, Run
 
 _STATES = {
-    "TIMEOUT": "its time limit was reached: ask for more (--time), or save and go on (#SBATCH --requeue, --signal)",
-    "CANCELLED": "somebody cancelled it",
-    "PREEMPTED": "a job of higher priority took its place",
-    "NODE_FAIL": "a node failed under it",
-    "BOOT_FAIL": "a node did not start",
+    "TIMEOUT": "it reached its time limit: request more (--time), or save and requeue (#SBATCH --requeue, --signal)",
+    "CANCELLED": "it was cancelled",
+    "PREEMPTED": "it was preempted by a job of higher priority",
+    "NODE_FAIL": "one of its nodes failed",
+    "BOOT_FAIL": "a node failed to boot",
     "DEADLINE": "its deadline was reached",
-    "OUT_OF_MEMORY": "it used more memory than it had asked for (--mem)",
+    "OUT_OF_MEMORY": "it used more memory than requested (--mem)",
     "LAUNCH_FAILED": "Slurm could not start it on its nodes (the Prolog failed)",
-    "REVOKED": "another cluster of the federation runs it",
+    "REVOKED": "another cluster of the federation is running it",
 }
 _FILES_SHOWN = 6
 _BAD_SHOWN = 4
 
 
-def end(followed: Followed, folder: Path | None, *, triage: bool, json_result: str, config: Config | None) -> int:
-    """Tell how a job ended, on stderr; keep it in the run's folder, and write --json-result. The exit status."""
-    found = job_outcome.found(followed) if followed.record is None or followed.record.state != "COMPLETED" else Found()
+def report_end(
+    followed: Followed, folder: Path | None, *, triage: bool, json_result: str, config: Config | None
+) -> int:
+    """Report the end of a job on stderr, store it in the run's folder, write --json-result; return the exit code."""
+    completed = followed.record is not None and followed.record.state == "COMPLETED"
+    found = Found() if completed else job_outcome.read_outcome(followed)
     code = job_outcome.exit_status(followed, found)
     run = job_outcome.run_of(followed, found, code, folder)
     nothing_ran = bool(followed.never or followed.held) or (
@@ -52,9 +55,9 @@ def end(followed: Followed, folder: Path | None, *, triage: bool, json_result: s
     )
     document = _document(followed, found, run, folder, triage=triage and not nothing_ran, config=config)
     if folder is not None:
-        result_document.written(folder / "result.json", document, 0o600)
+        result_document.store(folder / "result.json", document, 0o600)
     if json_result:
-        result_document.written(Path(json_result), document)
+        result_document.store(Path(json_result), document)
     screen = Screen.of(sys.stderr)
     ran = followed.record is not None and (followed.record.nodes or followed.record.started)
     rule: list[Line] = [[(screen.rule("end of the job's output"), "")]] if ran else []
@@ -62,75 +65,76 @@ def end(followed: Followed, folder: Path | None, *, triage: bool, json_result: s
     return code
 
 
-def show(screen: Screen, said: Sequence[Line]) -> None:
-    """Tell lines, where anybody hears them: the job and its exit status do not depend on it."""
+def show(screen: Screen, shown: Sequence[Line]) -> None:
+    """Show lines; an error is ignored, because the job and its exit code do not depend on them."""
     try:
-        screen.show(said)
-    except OSError:  # a terminal that was closed, a full disk; Python would end with 120 for what it cannot write
+        screen.show(shown)
+    except OSError:  # a closed terminal, a full disk; Python would exit with 120 if it cannot flush stderr
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def lines(document: JobDocument, screen: Screen) -> list[Line]:
-    """The end of a job: one line, or the box."""
+    """Return the report of a job's end: one line, or the box."""
     slurm = document["slurm"]
     took = durations.lasted(document["duration_s"])
     where = f"job {slurm['job']}" + (f" on {slurm['nodes']}" if slurm["nodes"] else "")
     if document["exit_code"] == 0:
-        said = _headline("mgpu: finished", f", {where} {slurm['state']}, exit 0, {took}", "ok", screen)
+        shown = _headline("mgpu: finished", f", {where} {slurm['state']}, exit 0, {took}", "ok", screen)
         if (preflight := slurm["preflight"]) and preflight["bad"]:
             again = shell("sbatch --exclude={:nodes}", hostlist.fold(one["node"] for one in preflight["bad"]))
-            said += failure.row(screen, "Left out", f"{_reasons(preflight)}.  {again}".rstrip())
-        return said
+            shown += failure.row(screen, "Excluded", f"{_reasons(preflight)}.  {again}".rstrip())
+        return shown
     word, how = _word(document, slurm)
-    said = _headline(f"mgpu: {word}", f"{how}, exit {document['exit_code']}", "fail", screen)
+    shown = _headline(f"mgpu: {word}", f"{how}, exit {document['exit_code']}", "fail", screen)
     cause = document["probable_cause"]
     if slurm["why"] and "job_state" not in engine.tags(cause["id"] if cause else None, selections.ENDED):
-        said += failure.row(screen, "Slurm", slurm["why"])
+        shown += failure.row(screen, "Slurm", slurm["why"])
     if slurm["preflight"] and not slurm["preflight"]["chosen"]:
-        said += failure.row(screen, "Pre-flight", stopped_it(slurm["preflight"]))
+        shown += failure.row(screen, "Pre-flight", stopped_it(slurm["preflight"]))
     elif slurm["task"] and not document["first_failure"] and not _ended_from_outside(document):
         task = slurm["task"]
         code = "" if task["exit"] is None else f", exit code {task['exit']}"
-        said += failure.row(screen, "First to fail", f"task {task['task']} on {task['node']}{code}")
-    if document["triage"] and (document["probable_cause"] or document["first_failure"]):
-        said += failure.lines(document, screen, document["ranks"])
+        shown += failure.row(screen, "First to fail", f"task {task['task']} on {task['node']}{code}")
+    stopped = cause is not None and "user_stop" in engine.tags(cause["id"], selections.ENDED)  # as the headline says
+    if document["triage"] and (cause or document["first_failure"]) and not stopped:
+        shown += failure.lines(document, screen, document["ranks"])
     elif first := document["first_failure"]:
-        said += failure.row(screen, "First to fail", failure.who(first))
+        shown += failure.row(screen, "First to fail", failure.who(first))
     if document.get("log_trouble"):
-        said += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
+        shown += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
     if slurm["output"] and Path(slurm["output"]).exists():
-        said += failure.row(screen, "Log", slurm["output"])
+        shown += failure.row(screen, "Log", slurm["output"])
     for number, name in enumerate(slurm["files"][:_FILES_SHOWN]):
-        said += failure.row(screen, "" if number else "Of nodes", name)
+        shown += failure.row(screen, "" if number else "Node logs", name)
     if (more := len(slurm["files"]) - _FILES_SHOWN) > 0:
-        said += failure.row(screen, "", f"and {more} more")
+        shown += failure.row(screen, "", f"and {more} more")
     if slurm["again"]:
         label = f"{'Next':<15}" if not screen.narrow else "Next  "
-        said.append([(label, "bold"), (slurm["again"], "")])
-    return said
+        shown.append([(label, "bold"), (slurm["again"], "")])
+    return shown
 
 
 def _headline(word: str, rest: str, style: Style, screen: Screen) -> list[Line]:
-    """How it ended, wrapped; the first words stand out."""
+    """Return the headline, wrapped, with its first word highlighted."""
     first, *more = wrapped(f"{word}{rest}", screen.width, "", "      ")
     return [[(word, style), (first.removeprefix(word), "")], *unstyled(more)]
 
 
 def _ended_from_outside(document: JobDocument) -> bool:
-    """Whether what srun tells of its tasks is a consequence: somebody, or Slurm, ended the job."""
+    """Whether Slurm or a user ended the job, so that srun's messages about its tasks are only consequences."""
     return bool(document["signalled"] or document["timed_out"] or document["slurm"]["state"] in job_outcome.BY_SLURM)
 
 
 def _reasons(preflight: PreflightOfJob) -> str:
-    """Each bad node with its reason, one after the other."""
+    """Return the bad nodes with their reasons."""
     bad = [f"{one['node']}: {one['reason'].removeprefix(one['node'] + ': ')}" for one in preflight["bad"]]
     return "; ".join(bad[:_BAD_SHOWN]) + (f"; and {len(bad) - _BAD_SHOWN} more" if len(bad) > _BAD_SHOWN else "")
 
 
 def stopped_it(preflight: PreflightOfJob, again: str = "sbatch") -> str:
-    """Why the pre-flight let no training start. `again`: the command that takes --exclude."""
+    """Return why the pre-flight did not start the training. `again`: the command that accepts --exclude."""
     good, number = len(preflight["good"]), len(preflight["bad"])
-    head = f"no training was started: {counted(good, 'good node')}, {preflight['need']} needed"
+    head = f"training not started: {counted(good, 'healthy node')}, {preflight['need']} needed"
     if not number:
         return head
     names = hostlist.fold(one["node"] for one in preflight["bad"])
@@ -140,45 +144,45 @@ def stopped_it(preflight: PreflightOfJob, again: str = "sbatch") -> str:
 
 
 def _word(document: JobDocument, slurm: JobEntry) -> tuple[str, str]:
-    """How it ended, in a word and a half."""
+    """Return how the job ended: a word, and the details."""
     job, took = f"job {slurm['job']}", durations.lasted(document["duration_s"])
     where = f" on {slurm['nodes']}" if slurm["nodes"] else ""
     if slurm["left"]:
-        return "left", f": {job} ({slurm['state']}) may go on; Slurm was asked to end it"
+        return "detached", f": {job} ({slurm['state']}) may still be running; it was cancelled with scancel"
     if slurm["never"]:
-        return "NOT STARTED", f": {job} would have waited for ever, and is cancelled"
+        return "NOT STARTED", f": {job} would never have started and was cancelled"
     if slurm["held"]:
-        return "HELD", f": {job} does not start by itself"
+        return "HELD", f": {job} does not start until it is released"
     if document["timed_out"]:
         return "timed out", f" after {took}: {job}{where} {slurm['state']}"
     if document["signalled"]:
         return "stopped", f" by {document['signalled']} after {took}: {job}{where} is {slurm['state']}"
     if slurm["state"] == "UNKNOWN":
-        return "ended", f": {job}; Slurm has forgotten it, and nobody knows its exit status"
+        return "ended", f": {job}; Slurm no longer has a record of it, so its exit code is unknown"
     return slurm["state"], f": {job}{where} after {took}"
 
 
 def _document(
     followed: Followed, found: Found, run: Run, folder: Path | None, *, triage: bool, config: Config | None
 ) -> JobDocument:
-    """What `--json-result` holds: mgpu.run/1.0, with what Slurm says."""
-    told, trouble = result_document.no_triage(), None
+    """Return the `--json-result` document: mgpu.run/1.0 with Slurm's record of the job."""
+    triage_found, trouble = result_document.empty_triage(), None
     if run.exit_code and (triage or found.ranks) and not followed.left:
         with _logs(followed, found, folder) as paths:
             log, trouble = launch_report.read_logs(paths) if triage else (None, None)
             chosen = root_cause.of(log, run, config)
-            told = launch_report.triaged(chosen, log, run, wanted=triage)
+            triage_found = launch_report.make_triage(chosen, log, run, wanted=triage)
         if followed.signalled is not None or followed.timed_out:
-            told = _without_our_own(told, chosen)
-    document: JobDocument = result_document.begun(run, triage=triage)
-    result_document.add_failure(document, run, told)
-    end: Any = {"log_trouble": trouble, "logs": str(folder) if folder else None, "slurm": _job(followed, found)}
-    document.update(end)
+            triage_found = _without_own_cancel(triage_found, chosen)
+    document: JobDocument = result_document.new_document(run, triage=triage)
+    result_document.add_failure(document, run, triage_found)
+    fields: Any = {"log_trouble": trouble, "logs": str(folder) if folder else None, "slurm": _job(followed, found)}
+    document.update(fields)
     return document
 
 
 def _job(followed: Followed, found: Found) -> JobEntry:
-    """What Slurm says of it."""
+    """Return Slurm's record of the job for JSON."""
     record, task = followed.record, found.task
     output = Path(followed.output) if followed.output else None
     return {
@@ -199,17 +203,17 @@ def _job(followed: Followed, found: Found) -> JobEntry:
     }
 
 
-def _without_our_own(told: Triage, chosen: root_cause.Verdict) -> Triage:
-    """What Slurm writes when it ends a job is no finding where this mgpu has asked for it."""
+def _without_own_cancel(triage_found: Triage, chosen: root_cause.Verdict) -> Triage:
+    """Drop Slurm's messages on the end of a job that this mgpu cancelled."""
     causes = [*([chosen.first] if chosen.first else []), *chosen.others]
     own = {one.id for one in causes if one.outcome.check.effect_of in ("job_cancel", "task_exit")}
-    cause = told["probable_cause"]
-    others = [one for one in told["secondary"] if one["id"] not in own]
-    return {**told, "probable_cause": None if cause and cause["id"] in own else cause, "secondary": others}
+    cause = triage_found["probable_cause"]
+    others = [one for one in triage_found["secondary"] if one["id"] not in own]
+    return {**triage_found, "probable_cause": None if cause and cause["id"] in own else cause, "secondary": others}
 
 
 def _why(followed: Followed) -> str:
-    """What the state means, where it is more than a failed program."""
+    """Return the meaning of the job's state, if it is more than a failed program."""
     record = followed.record
     if followed.never or followed.held:
         return followed.never or followed.held
@@ -217,27 +221,27 @@ def _why(followed: Followed) -> str:
         return ""
     if record.reason == "JobLaunchFailure":
         return (
-            f"it could not be started: its output file {record.output} cannot be written there (does the folder "
-            "exist on the nodes?), or its folder (--chdir) is missing; nothing of it has run"
+            f"it could not be started: its output file {record.output} is not writable on the nodes (does the folder "
+            "exist there?), or its working directory (--chdir) is missing. None of it ran"
         )
     return _STATES.get(record.state, "")
 
 
 def _next(followed: Followed) -> str:
-    """A command that helps."""
+    """Return the command to run next; empty if there is none."""
     job = followed.job
     if followed.held:
-        return shell("scontrol release {:id}   # or end it:  scancel {:id}", job, job)
+        return shell("scontrol release {:id}   # or cancel it:  scancel {:id}", job, job)
     if followed.left:
         return shell("mgpu launch --slurm --status {:id}", job)
     if followed.record is not None and followed.record.state == "TIMEOUT":
-        return result_document.again(followed.target, "--time", "...") if "launch" in sys.argv else ""
+        return result_document.rerun_command(followed.target, "--time", "...") if "launch" in sys.argv else ""
     return ""
 
 
 @contextlib.contextmanager
 def _logs(followed: Followed, found: Found, folder: Path | None) -> Iterator[list[Path]]:
-    """The files to look for the cause in: what each node printed by itself, where the output tells them apart."""
+    """Provide the logs to analyze: one file per node if the output labels its lines, else the output itself."""
     output = Path(followed.output) if followed.output else None
     record = followed.record
     more = job_outcome.node_files(record, output) if record is not None and output is not None else []
@@ -259,13 +263,13 @@ def _logs(followed: Followed, found: Found, folder: Path | None) -> Iterator[lis
 # Before it is submitted
 
 
-def plan(rows: Sequence[tuple[str, str]], screen: Screen) -> None:
-    """What will be submitted."""
+def show_plan(rows: Sequence[tuple[str, str]], screen: Screen) -> None:
+    """Show what will be submitted."""
     for label, text in rows:
         if text:
             show(screen, [line for part in text.splitlines() for line in failure.row(screen, label, part)])
 
 
 def command_of(script: Path, options: Sequence[str], arguments: Sequence[str]) -> str:
-    """The line that submits it without mgpu."""
+    """Return the sbatch command that submits the job without mgpu."""
     return from_words(["sbatch", *options, str(script), *arguments])

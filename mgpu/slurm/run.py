@@ -1,5 +1,7 @@
-"""What does `mgpu launch --slurm` do: examine the job script, or write one, put the pre-flight into it, have Slurm say
-whether it takes it, submit it and follow it; inside an allocation run it there; look after a job that was submitted?
+"""Run `mgpu launch --slurm`.
+
+It checks the job script or writes one, inserts the pre-flight, lets Slurm validate it (sbatch --test-only), submits it
+and follows the job. Inside an allocation it runs the script there. It also handles jobs submitted earlier.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ from mgpu.scheduler import client, sbatch_errors, submit
 from mgpu.slurm import prepare
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
-from mgpu.slurm.follow import Asked, follow, speaker
-from mgpu.slurm.prepare import Prepared, nothing_was_run, show_text, title, written
+from mgpu.slurm.follow import ReceivedSignals, follow, speaker
+from mgpu.slurm.prepare import Prepared, remove_script, show_text, title, write_script
 from mgpu.snapshot import Snapshot
 from mgpu.text import counted
 
-# Of a job that is left: how long its first reasons are looked at. On 22.05 a time limit over the partition's is
-# PartitionConfig for 0.9 s, then PartitionTimeLimit (measured).
+# With --detach: how long the job's first pending reasons are read. On 22.05, for a time limit above the partition's,
+# the reason is PartitionConfig for 0.9 s, then PartitionTimeLimit (measured).
 _FIRST_LOOK_S, _LOOK_S, _STANDS_S = 5.0, 0.3, 2.0
 
 
 def run(request: Request) -> int:
-    """`mgpu launch --slurm`: 125 when mgpu or Slurm refuses, else the job's exit status."""
+    """Run `mgpu launch --slurm`; return 125 if mgpu or Slurm refuses, else the job's exit code."""
     if request.attach or request.status or request.stop:
-        return _later(request)
+        return _manage_job(request)
     check(request)
     result_document.check(request)
     with start_errors.documented_attempt(request) as attempt:
@@ -50,35 +52,35 @@ def run(request: Request) -> int:
 
 
 def check(request: Request) -> None:
-    """Raises MgpuError (2) for what means nothing on Slurm."""
+    """Raise MgpuError (2) for options that do not apply to Slurm."""
     request.check()
     nothing: Sequence[tuple[object, str, str]] = (
         (request.node is not None, "--node-rank", "Slurm numbers the nodes"),
-        (request.gpus, "--gpus", "say --gpus-per-node N"),
-        (request.port, "--port", "the job takes one that follows from its number"),
-        (request.exec_, "--exec", "the job runs elsewhere"),
+        (request.gpus, "--gpus", "use --gpus-per-node N"),
+        (request.port, "--port", "the job derives one from its number"),
+        (request.exec_, "--exec", "the job runs on other machines"),
         (request.watch, "--watch", "the GPUs are on other machines"),
         (
             request.smoke != "auto",
             f"--smoke {request.smoke}",
-            "the pre-flight in the job is the test: --no-preflight leaves it out",
+            "the job's pre-flight is the test; --no-preflight omits it",
         ),
         (request.print_command, "--print-command", "--dry-run shows the script and the command"),
     )
     for given, flag, why in nothing:
         if given:
-            raise MgpuError(f"{flag} means nothing with --slurm: {why}", errors.USAGE)
+            raise MgpuError(f"{flag} does not apply with --slurm: {why}", errors.USAGE)
     if request.detach and (request.timeout_s or request.json_result):
         flag = "--timeout" if request.timeout_s else "--json-result"
-        raise MgpuError(f"--detach leaves nobody for {flag}: leave one out", errors.USAGE)
+        raise MgpuError(f"with --detach, mgpu exits at once and cannot handle {flag}: omit one of them", errors.USAGE)
     if request.spare and not request.preflight:
-        words = "--spare asks for nodes that stand in for bad ones, --no-preflight looks for none: leave one out"
-        raise MgpuError(words, errors.USAGE)
+        text = "--spare requests replacements for bad nodes, which --no-preflight does not detect: omit one of them"
+        raise MgpuError(text, errors.USAGE)
     if request.spare and os.environ.get("MGPU_PREFLIGHT") == "0":  # the job would inherit it
-        words = "--spare asks for nodes that stand in for bad ones, MGPU_PREFLIGHT=0 looks for none: unset it"
-        raise MgpuError(words, errors.USAGE)
+        text = "--spare requests replacements for bad nodes, which MGPU_PREFLIGHT=0 does not detect: unset it"
+        raise MgpuError(text, errors.USAGE)
     if request.nodes == 0:
-        raise MgpuError("--nodes 0: give 1 or more", errors.USAGE)
+        raise MgpuError("--nodes 0: expected 1 or more", errors.USAGE)
     for flag, value in (
         ("--partition", request.partition),
         ("--account", request.account),
@@ -86,7 +88,7 @@ def check(request: Request) -> None:
         ("--time", request.time),
     ):
         if value.startswith("-") or any(character.isspace() or not character.isprintable() for character in value):
-            raise MgpuError(f"{flag} {value!r}: one word, as Slurm has it", errors.USAGE)
+            raise MgpuError(f"{flag} {value!r}: expected one word in Slurm's format", errors.USAGE)
 
 
 def _run(request: Request, attempt: start_errors.Attempt) -> int:
@@ -94,77 +96,80 @@ def _run(request: Request, attempt: start_errors.Attempt) -> int:
 
     target = list(request.target[1:] if request.target[:1] == ("--",) else request.target)
     if not target or not target[0]:
-        words = "which script?  mgpu launch --slurm [OPTIONS] JOB.sbatch|SCRIPT.py [ARGS...]"
-        raise MgpuError(words, errors.USAGE)
+        text = "script missing:  mgpu launch --slurm [OPTIONS] JOB.sbatch|SCRIPT.py [ARGS...]"
+        raise MgpuError(text, errors.USAGE)
     here = salloc.allocation()
     if here is None and not client.is_there():
-        words = "Slurm is not here (no sbatch): log in to a login node of the cluster, and start it there"
-        raise MgpuError(words, errors.LAUNCH_REFUSED)
+        text = "Slurm not found (no sbatch): run this on a login node of the cluster"
+        raise MgpuError(text, errors.LAUNCH_REFUSED)
     folder = plan_folder(request.log_dir, LAUNCH)
-    prepared = prepare.prepared(request, target, folder)
-    if refused := _refused(request, prepared):
+    prepared = prepare.prepare_script(request, target, folder)
+    if refused := _check_script(request, prepared):
         return refused
     if here is not None:
         return in_allocation.start(request, prepared, here, folder)
-    return _submitted(request, prepared, folder, attempt)
+    return _submit(request, prepared, folder, attempt)
 
 
-def _submitted(request: Request, prepared: Prepared, folder: Path, attempt: start_errors.Attempt) -> int:
+def _submit(request: Request, prepared: Prepared, folder: Path, attempt: start_errors.Attempt) -> int:
     options = prepared.options
     if request.dry_run:
-        return _shown(prepared, options, folder)
+        return _dry_run(prepared, options, folder)
     more = [prepared.name] if prepared.changed else []
     with claim_folder(folder, LAUNCH, named=bool(request.log_dir), more=more) as made:
-        return _submitted_from(request, prepared, options, made, attempt)
+        return _submit_from(request, prepared, options, made, attempt)
 
 
-def _submitted_from(
+def _submit_from(
     request: Request, prepared: Prepared, options: Sequence[str], folder: Path, attempt: start_errors.Attempt
 ) -> int:
-    """Submit the script of this folder, and follow the job."""
-    script = written(prepared, folder)
+    """Submit the script in this folder and follow the job."""
+    script = write_script(prepared, folder)
     if refusals := submit.test_only(script, options):
-        nothing_was_run(prepared, folder)
-        raise MgpuError(f"Slurm would not take the job: {refusals[0]}", errors.LAUNCH_REFUSED)
+        remove_script(prepared, folder)
+        raise MgpuError(f"Slurm rejects the job: {refusals[0]}", errors.LAUNCH_REFUSED)
     screen = report_screen.Screen.of(sys.stderr)
-    slurm_report.plan(_rows(prepared, options, script), screen)
+    slurm_report.show_plan(_rows(prepared, options, script), screen)
     if not request.yes and report_screen.can_ask():
         from mgpu.launch import summary
 
-        if not summary.agreed():
-            nothing_was_run(prepared, folder)
-            return result_document.declined(request)
-    _output_folders(prepared)
+        if not summary.confirm_start():
+            remove_script(prepared, folder)
+            return result_document.record_declined(request)
+    _make_output_folders(prepared)
     if not request.detach and not client.is_there("scontrol"):
-        raise MgpuError("no scontrol here, without which no job can be followed: --detach", errors.LAUNCH_REFUSED)
+        text = "scontrol not found, which is needed to follow a job: use --detach"
+        raise MgpuError(text, errors.LAUNCH_REFUSED)
     say = speaker(screen)
-    with Asked() as signals:
+    with ReceivedSignals() as signals:
         job = submit.submit(script, prepared.arguments, options)
         attempt.started = True
         if request.detach:
-            return _left(job, _never(job))
+            return _detach(job, _why_never(job))
         how = (
-            "Ctrl-C cancels it, --detach would leave it"
+            "Ctrl-C cancels it (--detach would leave it running)"
             if report_screen.is_terminal(sys.stderr)
             else "a signal cancels it"
         )
-        say(f"job {job} is submitted; {how}", "")
+        say(f"submitted job {job}; {how}", "")
         followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
         followed = replace(followed, target=request.target)
-        return slurm_report.end(
+        return slurm_report.report_end(
             followed, folder, triage=request.triage, json_result=request.json_result, config=prepared.config
         )
 
 
-def _never(job: int) -> str:
-    """Why Slurm will never start a job that nobody will follow; "" where it may, or Slurm does not say so within
-    seconds: a new job has no reason yet, or a rough one."""
+def _why_never(job: int) -> str:
+    """Return why Slurm will never start a detached job; "" if it may, or if Slurm gives no such reason within seconds.
+
+    A new job has no reason yet, or a preliminary one.
+    """
     began = changed = time.monotonic()
     reason = ""
     if not client.is_there("scontrol"):
         return ""
     while time.monotonic() - began < _FIRST_LOOK_S:
-        found = records.told(job, records.asking(job).wait())
+        found = records.parse_answer(job, records.query(job).wait())
         if found is not None:
             if found.state != "PENDING":
                 return ""
@@ -179,15 +184,15 @@ def _never(job: int) -> str:
     return ""
 
 
-def _left(job: int, never: str) -> int:
-    """The job's number on stdout, for scripts; what one does with it on stderr."""
-    if never:  # as for one that is followed
+def _detach(job: int, never: str) -> int:
+    """Print the job's number on stdout, for scripts, and the commands for it on stderr."""
+    if never:  # as for a job that is followed
         trouble = submit.cancel(job)
-        end = f"it is not cancelled: {trouble}" if trouble else "it is cancelled"
-        raise MgpuError(f"NOT STARTED: job {job} would have waited for ever: {never}; {end}", errors.LAUNCH_REFUSED)
+        end = f"could not cancel it: {trouble}" if trouble else "cancelled it"
+        raise MgpuError(f"NOT STARTED: job {job} would never start: {never}; {end}", errors.LAUNCH_REFUSED)
     screen = report_screen.Screen.of(sys.stderr)
-    lines: list[report_screen.Line] = [[("mgpu: submitted", "ok"), (f", job {job}", "")]]
-    for label, option in (("Follow it", "--attach"), ("How it is", "--status"), ("End it", "--stop")):
+    lines: list[report_screen.Line] = [[("mgpu: submitted", "ok"), (f" job {job}", "")]]
+    for label, option in (("Follow", "--attach"), ("Status", "--status"), ("Stop", "--stop")):
         lines.append([(f"{label:<11}", "bold"), (shell("mgpu launch --slurm {:option} {:id}", option, job), "")])
     slurm_report.show(screen, lines)
     if sys.stdout is not None:
@@ -198,8 +203,8 @@ def _left(job: int, never: str) -> int:
 # Before it is submitted
 
 
-def _refused(request: Request, prepared: Prepared) -> int:
-    """What a job script's examination says: errors refuse it, unless --unverified allow; warnings are told."""
+def _check_script(request: Request, prepared: Prepared) -> int:
+    """Check the job script. Errors refuse it unless --unverified allow; warnings are shown. Return the exit code."""
     outcomes = engine.judge(Snapshot(job_script=prepared.job), selections.JOB_SCRIPT)
     found = [outcome for outcome in outcomes if outcome.status in ("fail", "warn", "crash")]
     if prepared.source is None:
@@ -212,19 +217,19 @@ def _refused(request: Request, prepared: Prepared) -> int:
     if fails and request.unverified != "allow":
         from mgpu.launch import gate
 
-        again = result_document.again(request.target, "--unverified", "allow")
-        return gate.refuse(request, fails, f"Mend that, or submit it all the same:\n  {again}")
+        again = result_document.rerun_command(request.target, "--unverified", "allow")
+        return gate.refuse(request, fails, f"Fix this, or submit anyway:\n  {again}")
     for outcome in found:
         slurm_report.show(
             screen, [[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]]
         )
     if command:
-        slurm_report.show(screen, [[(f"More:  {command}", "")]])
+        slurm_report.show(screen, [[(f"Details:  {command}", "")]])
     return 0
 
 
-def _output_folders(prepared: Prepared) -> None:
-    """Slurm makes no folder for a job's output: the job would fail, and nothing would tell why."""
+def _make_output_folders(prepared: Prepared) -> None:
+    """Create the folders for the job's output. Slurm does not create them, and the job would fail without a message."""
     for folder in prepared.job.folders:
         path = Path(folder.path)
         if folder.exists is not False or path.exists():
@@ -232,9 +237,9 @@ def _output_folders(prepared: Prepared) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            words = f"the job's output goes to {path}, which is not there and cannot be made: {errors.reason(error)}"
-            raise MgpuError(words, errors.LAUNCH_REFUSED) from None
-        messages.notice(f"made the folder {path} for the job's output")
+            text = f"cannot create {path} for the job's output: {errors.reason(error)}"
+            raise MgpuError(text, errors.LAUNCH_REFUSED) from None
+        messages.notice(f"created {path} for the job's output")
 
 
 def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tuple[str, str]]:
@@ -247,61 +252,62 @@ def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tupl
     ]
 
 
-def _shown(prepared: Prepared, options: Sequence[str], folder: Path) -> int:
-    """--dry-run: the script on stdout, the rest on stderr; whether Slurm would take it."""
+def _dry_run(prepared: Prepared, options: Sequence[str], folder: Path) -> int:
+    """Handle --dry-run: print the script on stdout, the rest on stderr, and whether Slurm would accept it."""
     screen = report_screen.Screen.of(sys.stderr)
     to = folder / prepared.name if prepared.changed else prepared.source or folder
-    slurm_report.plan(_rows(prepared, options, to), screen)
+    slurm_report.show_plan(_rows(prepared, options, to), screen)
     show_text(prepared)
     with scratch.folder() as place:
-        script = written(replace(prepared, changed=True), place)
+        script = write_script(replace(prepared, changed=True), place)
         refusals = submit.test_only(script, options)
     missing = [folder.path for folder in prepared.job.folders if folder.exists is False]
     for path in missing:
-        screen.show([[(f"mgpu: the folder {path} would be made for the job's output", "")]])
+        screen.show([[(f"mgpu: would create {path} for the job's output", "")]])
     if refusals:
-        screen.show([[("NOT STARTED", "fail"), (f"  Slurm would not take it: {refusals[0]}", "")]])
+        screen.show([[("NOT STARTED", "fail"), (f"  Slurm rejects the job: {refusals[0]}", "")]])
         return errors.LAUNCH_REFUSED
-    screen.show([[("mgpu: Slurm would take it", "ok"), ("; nothing was submitted (--dry-run)", "")]])
+    screen.show([[("mgpu: Slurm accepts the job", "ok"), ("; nothing was submitted (--dry-run)", "")]])
     return errors.READY
 
 
-# Of a job that was submitted before
+# A job submitted earlier
 
 
-def _later(request: Request) -> int:
+def _manage_job(request: Request) -> int:
+    """Attach to, show or stop a job; return the exit code."""
     from mgpu.launch import follow as runs
 
     runs.check(replace(request, slurm=False))
     option = "--attach" if request.attach else "--status" if request.status else "--stop"
     name = request.target[0] if request.target else ""
     if not name.isdecimal():
-        words = f"{option} with --slurm takes the number of a job:  mgpu launch --slurm {option} JOB   (squeue --me)"
-        raise MgpuError(words, errors.USAGE)
+        text = f"{option} with --slurm needs a job number:  mgpu launch --slurm {option} JOB   (squeue --me)"
+        raise MgpuError(text, errors.USAGE)
     job = int(name)
-    found = records.of(job)
+    found = records.read_record(job)
     if found is None:
-        words = f"Slurm knows no job {job} (it forgets one that is over after MinJobAge, 5 minutes by default)"
-        raise MgpuError(words, errors.UNKNOWN)
+        text = f"Slurm has no record of job {job} (finished jobs are dropped after MinJobAge, 5 minutes by default)"
+        raise MgpuError(text, errors.UNKNOWN)
     screen = report_screen.Screen.of(sys.stderr)
     say = speaker(screen)
     if request.status:
         return _status(found, request)
-    with Asked() as signals:
+    with ReceivedSignals() as signals:
         if request.stop and not found.ended:
             if trouble := submit.cancel(job):
-                raise MgpuError(f"job {job} is not cancelled: {trouble}", errors.NOT_READY)
-            say(f"job {job}: Slurm is asked to end it", "")
+                raise MgpuError(f"could not cancel job {job}: {trouble}", errors.NOT_READY)
+            say(f"cancelling job {job}", "")
         followed = follow(job, signals, attached=True, quiet=request.stop, say=say)
     if request.stop:
-        word = f"is gone ({followed.state})" if not followed.left else "may go on"
+        word = f"has ended ({followed.state})" if not followed.left else "may still be running"
         say(f"job {job} {word}", "ok" if not followed.left else "warn")
         return errors.READY if not followed.left else errors.NOT_READY
     if followed.left:
-        say(f"left; job {job} goes on.  {shell('mgpu launch --slurm --attach {:id}', job)}", "")
+        say(f"detached; job {job} is still running.  {shell('mgpu launch --slurm --attach {:id}', job)}", "")
         return errors.INTERRUPTED
     followed = replace(followed, target=request.target)
-    return slurm_report.end(followed, None, triage=True, json_result="", config=None)
+    return slurm_report.report_end(followed, None, triage=True, json_result="", config=None)
 
 
 def _status(found: records.Record, request: Request) -> int:
@@ -310,12 +316,12 @@ def _status(found: records.Record, request: Request) -> int:
     screen = report_screen.Screen.of(sys.stdout)
     rows = [("Job", f"{found.job}   {found.name}"), ("State", found.state)]
     if found.state == "PENDING":
-        rows.append(("Waits", f"{sbatch_errors.waiting(found.reason).words} ({found.reason})"))
-        rows.append(("Expected", found.start.replace("T", " ")))
+        rows.append(("Pending", f"{sbatch_errors.waiting(found.reason).words} ({found.reason})"))
+        rows.append(("Est. start", found.start.replace("T", " ")))
     elif found.ended:
         rows.append(("Exit", f"{found.exit_code}" + (f", signal {found.signal}" if found.signal else "")))
     rows += [("Nodes", found.nodes), ("Log", found.output)]
-    slurm_report.plan(rows, screen)
+    slurm_report.show_plan(rows, screen)
     return errors.READY
 
 
@@ -324,5 +330,5 @@ def _status_json(found: records.Record, name: str) -> int:
     if name == "-":
         print(document.text(whole), end="")
     else:
-        result_document.written(Path(name), whole)
+        result_document.store(Path(name), whole)
     return errors.READY

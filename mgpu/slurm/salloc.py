@@ -1,4 +1,4 @@
-"""Does this shell already have an allocation of Slurm (salloc, or a step of srun)?"""
+"""Detect whether this shell already has a Slurm allocation (salloc, or an srun step)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Allocation:
-    """The nodes that this shell has."""
+    """The Slurm allocation of this shell."""
 
     job: str
     nodes: int | None
-    gpus_per_node: int | None  # None: not said
-    step: bool  # this is a task of an srun
+    gpus_per_node: int | None  # None: unknown
+    step: bool  # this process is a task of srun
 
 
 def allocation(environ: Mapping[str, str] = os.environ) -> Allocation | None:
-    """The allocation this process is in; None outside of one."""
+    """Return the allocation of this process; None if there is none."""
     job = environ.get("SLURM_JOB_ID", "")
     if not job.isdecimal():
         return None
@@ -32,10 +32,10 @@ def allocation(environ: Mapping[str, str] = os.environ) -> Allocation | None:
 def _gpus(environ: Mapping[str, str]) -> int | None:
     if environ.get("SLURM_GPUS_ON_NODE", "").isdecimal():
         return int(environ["SLURM_GPUS_ON_NODE"])
-    return _count(environ.get("SLURM_GPUS_PER_NODE", ""))
+    return gpu_count(environ.get("SLURM_GPUS_PER_NODE", ""))
 
 
-def _count(text: str) -> int | None:
-    """GPUs of "4", "a100:4", "gpu:a100:4", "gpu:4(S:0-1)"."""
+def gpu_count(text: str) -> int | None:
+    """Return the number of GPUs in "4", "a100:4", "gpu:a100:4" or "gpu:4(S:0-1)"."""
     found = re.fullmatch(r"(?:[A-Za-z_][\w.-]*:)*(\d+)(?:\(.*\))?", text)
     return int(found[1]) if found else None

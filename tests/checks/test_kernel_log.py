@@ -48,7 +48,7 @@ CASES = (
         kernel_log=kernel_log(killed(WHOLE), killed(GROUP))),
     well("oom_killer_struck", "no OOM kill in the kernel log (last 24 h)"),
     well("oom_killer_struck", "no OOM kill", kernel_log=kernel_log(killed(GROUP, seconds_ago=DAY + 1))),
-    skips("oom_killer_struck", "not looked at", kernel_log=None),
+    skips("oom_killer_struck", "not checked", kernel_log=None),
     # process_hung_in_kernel
     warns("process_hung_in_kernel", "python (pid 4711) hung in the kernel, last 2 min ago", "blocked for more",
         kernel_log=kernel_log(line("hung_task", HUNG, process="python (pid 4711)"))),

@@ -104,8 +104,8 @@ CASES = (
     # host_port_blocked
     fails("host_port_blocked", 'in stage "group": n1 cannot connect to n2 at 10.0.0.2: timed out', "iptables",
         ranks=two(broken(0, "data_port_blocked", **BLOCKED))),
-    fails("host_port_blocked", "answered by somebody else", "GLOO_SOCKET_IFNAME",
-        ranks=two(broken(0, "data_port_blocked", **{**BLOCKED, "error": "answered by somebody else"}))),
+    fails("host_port_blocked", "answered by another program", "GLOO_SOCKET_IFNAME",
+        ranks=two(broken(0, "data_port_blocked", **{**BLOCKED, "error": "answered by another program"}))),
     well("host_port_blocked", "to each other", ranks=two(MET)),
     skips("host_port_blocked", "single-node run"),
     # host_reached_one_way
