@@ -59,7 +59,6 @@ LONG_FILES = {
     "mgpu/readers/job_script/shell.py": 654,
     "mgpu/readers/job_script/walk.py": 640,
     "mgpu/probes/libraries.py": 521,
-    "checks/driver.py": 509,
     "mgpu/process/supervisor.py": 500,
     "mgpu/readers/log/read.py": 498,
     "checks/packages.py": 476,

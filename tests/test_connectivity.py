@@ -123,7 +123,8 @@ def test_what_is_silent_or_odd_costs_seconds_and_is_told_apart(
         program.close()
     errors = {name: paths[name, "lo"].error for name in ports}
     assert errors == {
-        "mute": "timed out", "stranger": "answered by another program", "nobody": "connection refused", "swallows": None,
+        "mute": "timed out", "stranger": "answered by another program", "nobody": "connection refused",
+        "swallows": None,
     }  # fmt: skip
     assert (paths["swallows", "lo"].bulk, paths["swallows", "lo"].stalled) == (False, "there")
 

@@ -366,6 +366,17 @@ def test_allowed_although_not_verified(here: Path, mgpu: Run) -> None:
     assert done.stdout.replace("\n", "") == "no terminal" * 2  # two ranks may share a line
 
 
+def test_the_soft_limit_on_open_files_is_raised(here: Path) -> None:
+    write_config(here, ONE_PROCESS)
+    (here / "limits.py").write_text("import resource\nprint(*resource.getrlimit(resource.RLIMIT_NOFILE))\n")
+    command = shlex.join([sys.executable, "-m", "mgpu", "launch", "--unverified", "allow", "limits.py"])
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -Hn 5000 && ulimit -Sn 256 && exec {command}"], env=environment(here / "home"), cwd=here,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["5000", "5000"], done.stderr
+
+
 # Signals
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from mgpu.config.reading import CPU_JOB, LAUNCH_ADDS, WRITTEN_BY, for_engine, job_sets, seal
 from mgpu.quantities import count_text, params_text
 from mgpu.version import __version__
-from mgpu.wizard.answers import AGAIN, BY_NAME, Answers, Origin, equivalent_flags, parse
+from mgpu.wizard.answers import AGAIN, AGAIN_BEFORE, BY_NAME, Answers, Origin, equivalent_flags, parse
 from mgpu.wizard.manual_commands import first_and_last
 from mgpu.wizard.proposal_types import Proposal, source_of
 
@@ -85,7 +85,9 @@ def _again(proposal: Proposal, output: str, flags: Sequence[str]) -> list[str]:
 def remembered(text: str) -> Answers:
     """Return the decisions behind a file of mgpu, from the command in its first lines; empty without such a command."""
     lines = iter(text.splitlines())
-    command = next((line for line in lines if line.startswith(f"# {AGAIN}")), "").removeprefix(f"# {AGAIN}")
+    markers = (f"# {AGAIN}", f"# {AGAIN_BEFORE}")
+    first = next((line for line in lines if line.startswith(markers)), "")
+    command = first.removeprefix(markers[0]).removeprefix(markers[1])
     while command.endswith("\\"):
         command = command[:-1] + next(lines, "").removeprefix("#")
     values: dict[str, Any] = {}

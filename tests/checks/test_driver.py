@@ -1,4 +1,4 @@
-"""checks/driver.py"""
+"""checks/driver/"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SHM_WARNING = "misc/shmutils.cc:132 Error while creating shared memory segment /
 LATER = "proxy.cc:1326 Socket recv failed while polling for opId=0x7f"
 CASES = (
     # nccl_way_between_gpus_weak
-    warns("nccl_way_between_gpus_weak", "NCCL connects GPUs 0 and 1 over SHM/direct/direct, although their link is NV18",
+    warns("nccl_way_between_gpus_weak", "GPUs 0 and 1 over SHM/direct/direct, although their link is NV18",
         "grep -hE", nccl_log=nccl_log(connections=SHM)),
     warns("nccl_way_between_gpus_weak", "GPUs 0 and 1 over NET/Socket/0", "mgpu doctor --only links",
         nccl_log=nccl_log(connections=(NcclLine(1, 0, "NET/Socket/0"),))),
