@@ -371,7 +371,7 @@ def test_the_soft_limit_on_open_files_is_raised(here: Path) -> None:
     (here / "limits.py").write_text("import resource\nprint(*resource.getrlimit(resource.RLIMIT_NOFILE))\n")
     command = shlex.join([sys.executable, "-m", "mgpu", "launch", "--unverified", "allow", "limits.py"])
     done = subprocess.run(
-        ["sh", "-c", f"ulimit -Hn 5000 && ulimit -Sn 256 && exec {command}"], env=environment(here / "home"), cwd=here,
+        ["sh", "-c", f"ulimit -Sn 256 && ulimit -Hn 5000 && exec {command}"], env=environment(here / "home"), cwd=here,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.stdout.split() == ["5000", "5000"], done.stderr
