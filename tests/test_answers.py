@@ -401,7 +401,7 @@ def test_deciding_twice() -> None:
             {"params": "1B", "trainable": "2B"},
             "2B trained parameters are more than the model has (1B): --trainable, --params",
         ),
-        ({"lr": "fast"}, "--lr fast: 'fast' is no learning rate: write a number above 0, such as 2e-5"),
+        ({"lr": "fast"}, "--lr fast: 'fast' is not a learning rate: write a number above 0, such as 2e-5"),
         ({"gpus": "0,0"}, "--gpus 0,0: GPU 0 is named twice"),
     ],
 )
@@ -441,7 +441,7 @@ WRONG = [
     ("a.toml", "[batch]\naccum = 2\neffective_batch = 8\n",
      "a.toml: batch.accum and batch.effective_batch exclude each other: accumulation follows from the effective batch"),
     ("a.json", '{\n "batch": {\n  "lr": "x"\n }\n}',
-     "a.json:3: batch.lr = \"x\": 'x' is no learning rate: write a number above 0, such as 2e-5"),
+     "a.json:3: batch.lr = \"x\": 'x' is not a learning rate: write a number above 0, such as 2e-5"),
     ("a.json", '{"gpus": 2,}', "a.json:1:12: Illegal trailing comma before end of object (JSON)"),
     ("a.json", '{"gpus": 2, "gpus": 3}', "a.json: 'gpus' stands there twice"),
     ("a.json", "[1]", "a.json: answers are tables of keys, this is a list"),

@@ -508,7 +508,7 @@ def test_an_accelerate_yaml_that_is_no_config(
         (("smoketest",), "Did you mean 'smoke-test'?"),
         (("config",), "Did you mean 'configure'?"),
         (("lunch", "train.py"), "Did you mean 'launch'?"),
-        (("xyzzy",), "There are doctor, configure, smoke-test, launch."),
+        (("xyzzy",), "Commands: doctor, configure, smoke-test, launch."),
         (("doctor", "--quik"), "--quick"),
         (("doctor", "extra"), "extra"),
         (("doctor", "--expect-gpus", "four"), "--expect-gpus"),

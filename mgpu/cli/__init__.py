@@ -16,7 +16,7 @@ def run(argv: Sequence[str]) -> int:
     from mgpu import exit_status
     from mgpu.cli import exit_style, option_parser
 
-    exit_status.never_die_of_a_character()
+    exit_status.tolerate_encoding_errors()
     completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
     if not completing and (line := option_parser.read(argv)):
         command, values = line
