@@ -922,12 +922,12 @@ def test_another_interpreter_is_examined_and_named(mgpu: Run, bare_python: Path)
     [
         ("/no/such/python", "no such file"),
         ("no-such-python-anywhere", "no such file, here or on PATH"),
-        ("./plain.txt", "not a program that can be run"),
+        ("./plain.txt", "not an executable program"),
         ("/bin/ls", "not a Python interpreter"),
         ("./script", "not a Python interpreter"),
         ("./broken", "it does not start"),
         ("./env", "a folder. Did you mean"),
-        ("./empty", "not a program that can be run"),
+        ("./empty", "not an executable program"),
     ],
 )
 def test_what_is_no_interpreter_is_one_clear_message(given: str, words: str, mgpu: Run, tmp_path: Path) -> None:
