@@ -203,5 +203,5 @@ def _quote(value: str, hole: _Hole, *, first: bool) -> str | None:
 
 
 def _as_program(word: str) -> str:
-    """Quote the first word of a line: `A=b/python` without quotes would set a variable."""
+    """Quote the word at the start of a line: `A=b/python` without quotes would set a variable."""
     return "'" + word.replace("'", "'\"'\"'") + "'" if "=" in word else shlex.quote(word)

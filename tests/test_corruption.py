@@ -155,7 +155,7 @@ def shown(found: result.Examined) -> None:
         doctor_report.show(screen.Screen(width, False, False, buffer), Request(verbose=True), found)
         assert "\x1b" not in buffer.getvalue() and "\x00" not in buffer.getvalue()
         buffer.getvalue().encode()
-    told = formats.doctors(found.outcomes, found.snapshot, found.verdict, 1.0)
+    told = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, 1.0)
     for text in (
         formats.junit(found.outcomes, found.snapshot, found.verdict, 1.0),
         formats.github(found.outcomes, told),
