@@ -31,7 +31,7 @@ def is_our_source_tree(root: Path) -> bool:
 
 
 def _checks_package() -> ModuleType:
-    """Import `mgpu.checks`, inside `mgpu/` once installed, beside it in a source tree. Only this function imports it."""
+    """Import `mgpu.checks`: inside `mgpu/` once installed, beside it in a source tree. Nothing else imports it."""
     root = Path(__file__).resolve().parents[2]
     folders: list[str] = importlib.import_module("mgpu").__path__  # type: ignore[assignment]
     if is_our_source_tree(root) and str(root) not in folders:
