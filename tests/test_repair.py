@@ -403,7 +403,7 @@ def test_yes_does_them_all_and_the_exit_code_is_of_what_is_left(mgpu: Run, tmp_p
     done = mgpu("doctor", "--quick", "--fix", "--yes", env=VARIABLES)
     assert not path.exists() and path.with_name(f"{path.name}.bak").exists()
     assert "unset RANK" in (tmp_path / "mgpu.env").read_text()
-    assert "accelerate_default_config_left" in done.stdout.partition("Mended: ")[2].splitlines()[0]
+    assert "accelerate_default_config_left" in done.stdout.partition("Fixed: ")[2].splitlines()[0]
     plain = mgpu("doctor", "--quick", env=VARIABLES)
     assert done.returncode == plain.returncode
     again = mgpu("doctor", "--quick", "--fix", "--yes")

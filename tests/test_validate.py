@@ -414,7 +414,7 @@ def test_show_origin_says_what_a_launch_would_take(on: Run, tmp_path: Path) -> N
     found = {one["key"]: one for one in document["values"]}
     assert (found["num_processes"]["value"], found["num_processes"]["source"]) == (2, "mine.yaml:2")
     assert found["num_processes"]["applied"] is True
-    assert found["rdzv_backend"]["applied"] is False and "takes static" in found["rdzv_backend"]["note"]
+    assert found["rdzv_backend"]["applied"] is False and "uses static" in found["rdzv_backend"]["note"]
     assert found["fsdp_config.fsdp_version"]["applied"] is False
     assert (found["num_machines"]["value"], found["num_machines"]["source"]) == (1, "accelerate's default")
     assert found["ACCELERATE_MIXED_PRECISION"]["note"] == "the launch replaces it with no"
