@@ -173,7 +173,7 @@ def _loader_text(one: Judged) -> str:
     loader = one.config.loader
     if loader is not None:
         return f"accelerate {loader.accelerate} {'accepts' if loader.accepted else 'rejects'} it"
-    if not one.asked:
+    if not one.loaded:
         return "not loaded with accelerate (--no-loader)"
     broken = any(fault.fatal for fault in one.config.faults)
     return "not loaded with accelerate" if broken else "accelerate could not load it"

@@ -47,7 +47,7 @@ class Judged:
     code: int
     snapshot: Snapshot = field(default_factory=Snapshot)  # of the machine, the file in it
     fixed: Fixed | None = None  # None: without --fix
-    asked: bool = True  # False with --no-loader
+    loaded: bool = True  # with accelerate; False with --no-loader
 
 
 def repair(outcome: engine.Outcome) -> tuple[Edit, ...]:

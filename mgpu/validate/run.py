@@ -66,10 +66,10 @@ def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
     return engine.judge(with_config(snapshot, config), selections.CONFIG)
 
 
-def _judge_file(config: Config, machine: Snapshot, fixed: Fixed | None, asked: bool) -> Judged:
+def _judge_file(config: Config, machine: Snapshot, fixed: Fixed | None, loaded: bool) -> Judged:
     outcomes = judge(config, machine)
     verdict, code = verdicts.of_config(config, outcomes)
-    return Judged(config, outcomes, verdict, code, with_config(machine, config), fixed, asked)
+    return Judged(config, outcomes, verdict, code, with_config(machine, config), fixed, loaded)
 
 
 def _this_machine(python: str | None) -> Snapshot:
