@@ -11,20 +11,20 @@ import os
 
 
 def main() -> None:
-    """Run the command line; the process ends with mgpu's exit code."""
-    if sys.argv[1:] in (["--version"], ["-V"]):  # asked from prologs and scripts: answer before anything is imported
+    """Run the command line and exit with mgpu's exit code."""
+    if sys.argv[1:] in (["--version"], ["-V"]):  # used by prologs and scripts: answer before importing anything
         from mgpu.version import __version__
 
         print(f"mgpu {__version__}")
         return
     try:
         sys.exit(_run(sys.argv[1:]))
-    except KeyboardInterrupt:  # before the command line took over
+    except KeyboardInterrupt:  # before the command line handles it
         if sys.stderr is not None:
             print("mgpu: interrupted", file=sys.stderr)
         sys.exit(130)
-    except (OSError, ImportError) as error:  # too few file descriptors, or memory, to import what a command needs
-        sys.exit(_failed(error))
+    except (OSError, ImportError) as error:  # too few file descriptors or too little memory to import a command
+        sys.exit(_report_failure(error))
 
 
 def _run(argv: list[str]) -> int:
@@ -40,13 +40,15 @@ def _run(argv: list[str]) -> int:
             children.end_all()
 
 
-def _failed(error: Exception) -> int:
-    """Print why and return the exit code, with nothing more to import: 125 for a launch (README, "Exit codes"), else
-    3. Raises the error where a traceback is wanted."""
+def _report_failure(error: Exception) -> int:
+    """Print the reason and return the exit code, without importing anything.
+
+    The code is 125 for a launch (README, "Exit codes"), else 3. With MGPU_DEBUG set, the error is raised instead.
+    """
     if "MGPU_DEBUG" in os.environ:
         raise error
     code = 125 if sys.argv[1:2] == ["launch"] else 3
-    if sys.stderr is not None:  # which is closed; print would take stdout
+    if sys.stderr is not None:  # if stderr is closed, print would write to stdout
         try:
             print(f"mgpu: not started: {error}", file=sys.stderr)
         except OSError:

@@ -1,13 +1,13 @@
 """What is a check, and what can it answer?
 
 A check is one small pure function. Its parameters are the facts it reads (fields of `Snapshot`), its name is its id,
-its docstring is its documentation, its file is its area. The answers are `Ok`, `Skip`, `Problem` (or several of them,
-when a file has several faults of one kind); the engine adds `Crash` for a bug of ours.
+its docstring is its documentation, its file is its area. The answers are `Ok`, `Skip` and `Problem` (or several of
+them, when a file has several faults of one kind). The engine adds `Crash` for a bug in mgpu.
 
-Cause and fix are the docstring's Why and Fix, unless the check has more to say than it could before it saw the machine.
+Cause and fix are the docstring's Why and Fix, unless the check adds something that depends on the machine.
 
-What follows from a problem (it stops a launch, it takes a node out, it is the cause of a failed run or a consequence)
-is declared with the check, as attributes of `Check`; what holds for a whole area is its `Family`.
+The consequences of a problem (it stops a launch, it drains a node, it is the cause of a failed run or an effect) are
+declared with the check, as attributes of `Check`. Properties of a whole area are in its `Family`.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ FixKind = Literal["fix", "stopgap"]
 Value: TypeAlias = "str | int | float | bool | None"
 Evidence: TypeAlias = Mapping[str, Value]
 
-# Of a failed run. root: a cause by itself. secondary: the cause only where no root is found. wrapper: hides the cause,
-# look inside. noise: never a cause; a log row of this role makes no check, it keeps a line from being taken for one.
+# The part a finding plays in a failed run. root: a cause by itself. secondary: the cause only if no root is found.
+# wrapper: hides the cause, look inside. noise: never a cause. A log row with the role noise makes no check: it only
+# keeps its lines from matching another row.
 Role = Literal["root", "secondary", "wrapper", "noise"]
-# Where a failure comes from, in the order in which they explain each other: the kernel that killed a rank explains the
-# timeout of the others, never the other way round.
+# Where a failure comes from. Earlier kinds explain later ones: the kernel that killed a rank explains the timeout of
+# the other ranks, never the reverse.
 Kind = Literal["scheduler", "kernel", "xid", "script", "cuda", "library", "nccl", "launcher", "network", "timeout"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# What else leads to this finding, which is then a consequence and not a cause. stop: ranks and launchers were sent a
-# signal. job_cancel: Slurm ended the job. task_exit: srun stopped the other tasks after one had ended. store_exit: the
-# process that held the store ended.
+# An event that also leads to this finding, which is then a consequence and not a cause. stop: ranks and launchers were
+# sent a signal. job_cancel: Slurm ended the job. task_exit: srun stopped the other tasks after one had exited.
+# store_exit: the process that hosted the store exited.
 EffectOf = Literal["stop", "job_cancel", "task_exit", "store_exit"]
-# When a problem stops `mgpu launch`: always, if a port was named, if there are several nodes, if the GPUs are in use.
+# When a problem stops `mgpu launch`: always, if a port is configured, with several nodes, if the GPUs are in use.
 LaunchStop = Literal["always", "named_port", "several_nodes", "busy_gpus"]
 Tag = Literal[
-    "silent_rank",  # of a run that was stopped: the rank that the others waited for; before time_limit and user_stop
-    "time_limit",  # of a run that was stopped: mgpu ended it after --timeout
-    "user_stop",  # of a run that was stopped: a signal
-    "precise",  # says more than a log row about the same failure, and comes before it
-    "last_line",  # says how a rank ended, and not why: shown with the last line of the log
-    "ranks_done",  # its ranks had ended without an error before the run failed
-    "job_state",  # says what Slurm's state of the job says
-    "passed_run",  # not worth a line after a run that failed
-    "echo",  # what a node reports that only saw another node fail
-    "node_fault",  # a fault of one node by itself, found on that node
-    "network_guess",  # guesses from settings what a pre-flight tests with connections
-    "unreadable",  # says why a file could not be read, and is the only check that is asked about it then
+    "silent_rank",  # of a stopped run: the rank that the others waited for; before time_limit and user_stop
+    "time_limit",  # of a stopped run: mgpu stopped it after --timeout
+    "user_stop",  # of a stopped run: a signal
+    "precise",  # more specific than a log row about the same failure, and listed before it
+    "last_line",  # how a rank exited, not why: shown with the last line of the log
+    "ranks_done",  # its ranks had exited without an error before the run failed
+    "job_state",  # derived from Slurm's state of the job
+    "passed_run",  # not worth a line after a failed run
+    "echo",  # reported by a node that only saw another node fail
+    "node_fault",  # a fault of a single node, found on that node
+    "network_guess",  # infers from settings what a pre-flight tests with connections
+    "unreadable",  # the reason why a file could not be read; no other check of the file runs then
 ]
 
 
@@ -71,10 +72,10 @@ class Severity(Enum):
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of a config file that is safe to make unasked: it cannot change what the user meant. Data.
+    """One change of a config file that is safe to apply because it cannot change what the user meant.
 
-    `set` writes a value (a key that is missing is added), `rename` moves a key with its value to another dotted key,
-    `delete` takes a key away with its value, `drop_line` takes away one line (of a key that stands twice).
+    `set` writes a value (and adds a missing key), `rename` moves a key with its value to another dotted key, `delete`
+    removes a key with its value, `drop_line` removes one line (of a duplicate key).
     """
 
     kind: Literal["set", "rename", "delete", "drop_line"]
@@ -86,13 +87,14 @@ class Edit:
 
 @dataclass(frozen=True)
 class Fix:
-    """What makes a problem go away: words, commands that paste, and who may run them. Data; never run by a check.
+    """How to fix a problem: a text, commands to paste, and who can run them. A check never runs them.
 
-    A command is a literal, or made by `mgpu.command_line` of a literal template and quoted values. If one of them could
-    not be made, its value being no host, path, id or whatever belongs there, none is shown: what is left of a sequence
-    may do something else.
+    A command is a literal, or built by `mgpu.command_line` from a literal template and quoted values. If one command
+    cannot be built because its value is not a host, path, id or whatever the template requires, no command is shown:
+    the rest of a sequence may do something else.
+
     `text`: empty for the docstring's Fix.
-    `edits`: where the problem is in a config file and the repair is safe, what `configure --validate --fix` does.
+    `edits`: what `configure --validate --fix` changes, if the problem is in a config file and the repair is safe.
     """
 
     text: str = ""
@@ -111,13 +113,13 @@ DOCUMENTED = Fix()  # the docstring's, without a command
 
 
 def commands(*lines: str, who: Who = "you") -> Fix:
-    """The docstring's Fix, made by these commands."""
+    """Return the docstring's Fix with these commands."""
     return Fix("", lines, who)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a file: counted from 1; `key` is the dotted path of the YAML key."""
+    """A place in a file. Line and column count from 1; `key` is the dotted path of the YAML key."""
 
     file: str
     line: int | None = None
@@ -127,21 +129,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Ok:
-    """Looked, and found it well. `evidence` says what was looked at, and how much of it."""
+    """The check ran and found no problem. `evidence` states what was examined, with numbers."""
 
     evidence: str
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Did not look, and why."""
+    """The check did not run, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something is wrong: what (one line, with numbers), why it matters, what was read, and how to mend it.
+    """Something is wrong: what (one line, with numbers), why it matters, what was read, and how to fix it.
 
     `cause`: empty for the docstring's Why. `fix`: without a text, the docstring's Fix.
     """
@@ -154,10 +156,10 @@ class Problem:
     place: Place | None = None
 
     def __post_init__(self) -> None:
-        """A title stays one line of bearable length, whatever the machine says in it."""
+        """Clip the title to one readable line."""
         title = " ".join(line.strip() for line in self.title.splitlines() if line.strip())
         if len(title) > LONGEST_TITLE:
-            title = masked(title)[: LONGEST_TITLE - 3] + "..."  # first: half a secret is not recognized any more
+            title = masked(title)[: LONGEST_TITLE - 3] + "..."  # masked first: half a secret is not recognized
         object.__setattr__(self, "title", title)
 
     @property
@@ -175,66 +177,66 @@ class Crash:
 
 
 Answer: TypeAlias = Ok | Skip | Problem | tuple[Problem, ...]
-# What has to hold before a check can ask: the answer if it does not, else None. Its parameters are facts of the check.
+# A precondition of a check: returns the answer if it is not met, else None. Its parameters are facts of the check.
 Given: TypeAlias = Callable[..., "Ok | Skip | None"]
-# Opens a line of the docstring's Why or Fix: what follows is for the catalogue and `--explain` only.
+# Starts a line of the docstring's Why or Fix. The text after it is for the catalogue and `--explain` only.
 _MORE = re.compile(r"\n *More: ")
-# In a cause: the docstring's Why, where the machine adds a sentence before or after it.
+# In a cause: placeholder for the docstring's Why, if the check adds a sentence before or after it.
 WHY = "\N{SYMBOL FOR SUBSTITUTE}"
-# Names of programs that begin a sentence as they are written.
+# Names of programs that stay in lower case at the start of a sentence.
 _LOWERCASE = re.compile(r"(accelerate|bash|deepspeed|fp8|mgpu|sbatch|srun|torch|torchrun)\b")
 
 
 @dataclass(frozen=True)
 class Family:
-    """What holds for all checks of an area: `FAMILY` in its file, or in the `__init__.py` of its folder."""
+    """Properties of all checks of an area: `FAMILY` in its file, or in the `__init__.py` of its folder."""
 
-    gpu_only: bool = False  # about GPUs: not asked about a run on the CPU
-    stops_start: Literal["always", "on_gpus"] | None = None  # its errors certainly stop a run: any, or one on GPUs
-    known_at_start: bool = False  # a run is not started while its facts could not be read
-    of_a_run: bool = False  # about a run that has ended: `mgpu doctor` cannot ask it again
+    gpu_only: bool = False  # about GPUs: skipped for a run on the CPU
+    stops_start: Literal["always", "on_gpus"] | None = None  # its errors certainly stop any run, or a run on GPUs
+    known_at_start: bool = False  # a run does not start if its facts could not be read
+    of_a_run: bool = False  # about a finished run: `mgpu doctor` cannot repeat it
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question about the facts, with the documentation that `--explain` shows, and what follows from a problem."""
+    """One question about the facts, with its documentation for `--explain` and the consequences of a problem."""
 
     function: Callable[..., Answer]
     severity: Severity
     source: str
     because_of: tuple[str, ...] = ()  # ids of problems that would explain this one
     role: Role | None = None  # among the findings of a failed run; None: not one of them
-    kind: Kind | None = None  # goes with `role`
-    same_as: tuple[str, ...] = ()  # ids that say the same as this one: not reported beside it when it is the cause
-    exit_code: int | None = None  # of a rank that ends in this way; -9 for SIGKILL
+    kind: Kind | None = None  # set together with `role`
+    same_as: tuple[str, ...] = ()  # ids of equivalent checks: not reported beside this one when it is the cause
+    exit_code: int | None = None  # of a rank that exits this way; -9 for SIGKILL
     effect_of: EffectOf | None = None
-    stops_start: bool | None = None  # certainly stops a run at its start; None: if it is an error, as its family says
-    stops_launch: LaunchStop | None = None  # whatever its severity; checked before every launch
-    condemns_node: bool | Callable[[Problem], bool] = False  # a scheduler must not give this node to anyone
-    watch: Literal["start", "later"] | None = None  # of a run that goes on: when `mgpu launch` looks for it
+    stops_start: bool | None = None  # certainly stops a run at its start; None: an error does, if its family does
+    stops_launch: LaunchStop | None = None  # regardless of its severity; checked before every launch
+    condemns_node: bool | Callable[[Problem], bool] = False  # a scheduler must not allocate this node
+    watch: Literal["start", "later"] | None = None  # of a running job: when `mgpu launch` runs this check
     tags: tuple[Tag, ...] = ()
-    given: tuple[Given, ...] = ()  # the first that does not hold is the answer
+    given: tuple[Given, ...] = ()  # preconditions; the first that is not met is the answer
 
     def answer(self, facts: Mapping[str, Any]) -> Answer:
-        """What the check says of its facts; problems have their cause and fixes, if need be those of the docstring."""
+        """Run the check on its facts. Problems get cause and fixes, from the docstring if the check sets none."""
         for given in self.given:
             if (unmet := given(**{name: facts[name] for name in _parameters(given)})) is not None:
                 return unmet
         answer = self.function(**facts)
         if isinstance(answer, tuple):
-            return tuple(map(self._completed, answer))
-        return self._completed(answer) if isinstance(answer, Problem) else answer
+            return tuple(map(self._complete, answer))
+        return self._complete(answer) if isinstance(answer, Problem) else answer
 
-    def _completed(self, problem: Problem) -> Problem:
+    def _complete(self, problem: Problem) -> Problem:
         if problem.cause and WHY not in problem.cause and all(fix.text for fix in problem.fixes):
             return problem
-        fixes = tuple(fix if fix.text else replace(fix, text=self._documented("Fix")) for fix in problem.fixes)
+        fixes = tuple(fix if fix.text else replace(fix, text=self._paragraph("Fix")) for fix in problem.fixes)
         fix = fixes if isinstance(problem.fix, tuple) else fixes[0]
         cause = problem.cause or WHY
-        return replace(problem, cause=cause.replace(WHY, self._documented("Why")) if WHY in cause else cause, fix=fix)
+        return replace(problem, cause=cause.replace(WHY, self._paragraph("Why")) if WHY in cause else cause, fix=fix)
 
-    def _documented(self, head: Literal["Why", "Fix"]) -> str:
-        """A paragraph of the docstring as a text for the screen: on one line, with a capital, without what is More."""
+    def _paragraph(self, head: Literal["Why", "Fix"]) -> str:
+        """A paragraph of the docstring for the screen: on one line, capitalized, without the More part."""
         paragraph = next((text for text in self._docstring.split("\n\n") if text.startswith(f"{head}: ")), "")
         text = " ".join(_MORE.split(paragraph)[0].removeprefix(f"{head}: ").split())
         return text if _LOWERCASE.match(text) else text[:1].upper() + text[1:]
@@ -246,24 +248,24 @@ class Check:
 
     @property
     def selection(self) -> str:
-        """The doctor's options that ask this check alone."""
+        """The doctor's options that run this check alone."""
         return f"{'--deep ' if 'gpu_runs' in self.facts else ''}--only {self.id}"
 
     @property
     def area(self) -> str:
-        """The family: the file (or, once it has outgrown one, the folder) in `checks/` the function stands in."""
+        """The family: the function's file in `checks/`, or its folder if the family has one."""
         return self.function.__module__.partition("checks.")[2].partition(".")[0] or self.function.__module__
 
     @cached_property
     def family(self) -> Family:
-        """What holds for the checks of its area."""
+        """The properties of the checks of its area."""
         package, dot, _ = self.function.__module__.partition("checks.")
         family: Family = getattr(sys.modules.get(f"{package}{dot}{self.area}"), "FAMILY", _NO_FAMILY)
         return family
 
     @property
     def fails_at_start(self) -> bool:
-        """Whether a run with this problem certainly fails, so that nothing needs to be started to know it."""
+        """Whether a run with this problem certainly fails, so it need not be started."""
         by_family = self.severity is Severity.ERROR and self.family.stops_start is not None
         return by_family if self.stops_start is None else self.stops_start
 
@@ -279,7 +281,7 @@ class Check:
 
     @cached_property
     def _docstring(self) -> str:
-        """As it is written; `python -OO` drops it, and leaves the source."""
+        """The raw docstring. `python -OO` drops it, so it is read from the source then."""
         if self.function.__doc__ is not None:
             return inspect.cleandoc(self.function.__doc__)
         (function,) = ast.parse(inspect.getsource(self.function)).body
@@ -315,7 +317,7 @@ def check(
     tags: tuple[Tag, ...] = (),
     given: Given | tuple[Given, ...] = (),
 ) -> Callable[[Callable[..., Answer]], Check]:
-    """Make a check of a function; `Check` says what the attributes mean."""
+    """Make a check from a function. `Check` explains the attributes."""
 
     def wrap(function: Callable[..., Answer]) -> Check:
         return Check(

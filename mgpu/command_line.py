@@ -1,8 +1,8 @@
-"""How is a line made that a person pastes into a shell or a file, out of values that come from outside?
+"""How is a command line that a person pastes into a shell or a file built from untrusted values?
 
-`shell("sudo ip link set {:interface} mtu {:number}", name, mtu)`: the template is a literal of ours, a hole takes a
-value from a config, a log, a machine or a person. Every value is quoted, and must be of the kind that its hole names.
-If one is not, there is no command: `shell` returns "", and no screen shows that.
+`shell("sudo ip link set {:interface} mtu {:number}", name, mtu)`: the template is a literal in mgpu's code, a hole
+accepts a value from a config, a log, a machine or a person. Every value is quoted and must be of its hole's kind. If
+one is not, there is no command: `shell` returns "", which is never shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INERT = {
     "numbers": r"\d{1,10}(?:[,:-]\d{1,10})*",  # 0,2-3: GPUs, CPUs, ports
     "pid": r"[2-9]|[1-9]\d{1,9}",  # never 0 (the own process group) or 1
     "name": r"[A-Za-z_]\w{0,200}",  # of a variable or an option
-    "dotted": r"[A-Za-z_]\w{0,200}(?:\.[A-Za-z_]\w{0,200}){0,20}",  # of Python, of a config's key
+    "dotted": r"[A-Za-z_]\w{0,200}(?:\.[A-Za-z_]\w{0,200}){0,20}",  # a Python name, a key of a config
     "host": r"[A-Za-z0-9_][\w.-]{0,252}|[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]{1,45}(?:%[\w.-]{1,15})?",
     "interface": r"[A-Za-z0-9_][\w.:@-]{0,62}",
     "id": r"[A-Za-z0-9_][\w.:+@%/-]{0,252}",  # a job, a UUID, a PCI address, a device, a version, an image
@@ -35,19 +35,19 @@ _INERT = {
 }
 _VERSIONS = r"[<>=!~]{1,3}[\w.*+!]+"
 _QUOTED = {
-    "hosts": r"[A-Za-z0-9_][\w.,\[\]-]*",  # a list of Slurm: node[1-3,7]
-    "adapters": r"[=^]{0,2}[\w.:@-]+(?:,[=^]{0,2}[\w.:@-]+)*",  # a list of NCCL: ^mlx5_0,mlx5_1
+    "hosts": r"[A-Za-z0-9_][\w.,\[\]-]*",  # a Slurm host list: node[1-3,7]
+    "adapters": r"[=^]{0,2}[\w.:@-]+(?:,[=^]{0,2}[\w.:@-]+)*",  # an NCCL list: ^mlx5_0,mlx5_1
     "package": rf"[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:{_VERSIONS}(?:,{_VERSIONS})*)?",
     "text": r".*",
-    "argument": r".*",  # a word of a command of the user's own, which may be an option
+    "argument": r".*",  # a word of the user's own command, which may be an option
     "path": r".+",
 }
-# Values that are written as they are because the shell is to act on them, each in the one place where it is harmless.
+# Values that are not quoted because the shell has to expand them, each in the one place where that is harmless.
 _RAW = {
-    "directive": r"--?[\w-]+(?:[ =][^$`;|&<>()\\!*?~]*)?",  # of a #SBATCH line, which some shells run as well
+    "directive": r"--?[\w-]+(?:[ =][^$`;|&<>()\\!*?~]*)?",  # of a #SBATCH line, which some shells also run
     # $HOST, ${HOST} and $(hostname), between double quotes
     "expansion": r"(?:[\w.,:@%+=/-]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\}|\$\(hostname(?: -[sfiI])?\))+",
-    "nodes": r"[A-Za-z0-9_][\w.,\[\]-]*",  # node[1-3,7], as it is read and as #SBATCH lines want it
+    "nodes": r"[A-Za-z0-9_][\w.,\[\]-]*",  # node[1-3,7], as #SBATCH lines require it
     "tilde": r"~[\w.-]*",  # a home folder, at the start of a word
 }
 _MAY_BE_OPTIONS = {"option", "argument", "directive"}
@@ -55,11 +55,11 @@ _KINDS = {kind: re.compile(form, re.ASCII) for kind, form in {**_INERT, **_QUOTE
 
 
 class Command(str):
-    """A line for a shell, made here; any other line that is shown is a literal of ours."""
+    """A shell command built by this module. Every other command that is shown is a literal in mgpu's code."""
 
 
 class Code(str):
-    """A line of Python, made here."""
+    """A line of Python built by this module."""
 
 
 class _Hole(NamedTuple):
@@ -73,22 +73,22 @@ class _Hole(NamedTuple):
 def shell(template: str, *values: Value, **named: Value) -> Command:
     """Return the line with every hole filled by its quoted value, or "" if a value is not of its hole's kind.
 
-    A hole is `{}` or `{name}` and may name a kind: `{:host}`; without one any printable text is right. A sequence
-    becomes words with a space between them. Raises ValueError for a template in which a value could end a quote.
+    A hole is `{}` or `{name}` and may name a kind: `{:host}`. Without a kind it accepts any printable text. A sequence
+    becomes words separated by spaces. Raises ValueError for a template in which a value could end a quote.
     """
-    return _filled(_holes(template), values, named)
+    return _fill(_holes(template), values, named)
 
 
 def python(template: str, *values: Value, **named: Value) -> Code:
-    """Return a line of Python, filled as by `shell`; its holes take only kinds that need no quotes."""
+    """Return a line of Python, filled as by `shell`; its holes accept only kinds that need no quotes."""
     holes = _holes(template)
     if any(hole.kind not in _INERT for hole in holes if hole.field is not None):
         raise ValueError(f"a hole of a kind that needs quotes in the Python line {template!r}")
-    return Code(_filled(holes, values, named))
+    return Code(_fill(holes, values, named))
 
 
 def from_words(words: Iterable[str]) -> Command:
-    """Return a command of which every word comes from outside, each quoted; "" if one of them is not printable."""
+    """Return a command from untrusted words, each quoted; "" if one of them is not printable."""
     given = list(words)
     if not given or not given[0] or not all(map(_printable, given)):
         return Command()
@@ -96,39 +96,39 @@ def from_words(words: Iterable[str]) -> Command:
 
 
 def joined(commands: Iterable[Command], between: str) -> Command:
-    """Return the commands with our own text between them; "" if one of them is ""."""
+    """Return the commands with a literal text between them; "" if one of them is ""."""
     given = list(commands)
     return Command(between.join(given)) if given and all(given) else Command()
 
 
 def below(command: Command, remark: str = "", width: int = 0) -> str:
-    """Return a command as a further line of a message, with a remark behind it; "" if there is no command."""
+    """Return a command as another line of a message, followed by a remark; "" if there is no command."""
     return f"\n  {command:<{width}}   {remark}".rstrip() if command else ""
 
 
 def remark(words: Iterable[str], longest: int = 50) -> str:
-    """Return words as a comment behind a command: "# train.py --lr 1"; only those before one that needs quotes.
+    """Return words as a comment after a command: "# train.py --lr 1"; only those before one that needs quotes.
 
-    An interactive zsh runs what is in a comment, unless told otherwise.
+    By default an interactive zsh runs the text of a comment.
     """
     plain = list(takewhile(lambda word: shlex.quote(word) == word, words))
     return f"# {' '.join(plain)[:longest]}" if plain else ""
 
 
 def is_kind(kind: str, value: object) -> bool:
-    """Report whether a value is of this kind, and of a length that a command can have."""
+    """Return whether a value is of this kind and not too long for a command."""
     text = str(value)
     return len(text) <= _LONGEST and _printable(text) and _KINDS[kind].fullmatch(text) is not None
 
 
 def _printable(text: str) -> bool:
-    """No control character, no line end, no mark that turns the direction of writing, no byte that was not decoded."""
+    """Whether a text has no control character, line end, direction mark or undecoded byte."""
     return text.isprintable()
 
 
 @cache
 def _holes(template: str) -> tuple[_Hole, ...]:
-    """The template's pieces. Raises ValueError if it has a kind that does not exist, or in a place where it may not."""
+    """The template's pieces. Raises ValueError for an unknown kind, or a kind that is not allowed in its place."""
     found: list[_Hole] = []
     quote = ""
     for before, field, kind, conversion in string.Formatter().parse(template):
@@ -138,7 +138,7 @@ def _holes(template: str) -> tuple[_Hole, ...]:
             if kind not in _KINDS or conversion:
                 raise ValueError(f"no kind {kind!r} in {template!r}")
             if not _may_be_here(kind, quote, template):
-                raise ValueError(f"a value of kind {kind!r} could end what it is in: {template!r}")
+                raise ValueError(f"a value of kind {kind!r} could end its quote or comment: {template!r}")
         starts = not quote and (before[-1:].isspace() if before else not found)
         found.append(_Hole(before, field, kind or "", starts, bool(quote)))
     return tuple(found)
@@ -158,7 +158,7 @@ def _may_be_here(kind: str, quote: str, template: str) -> bool:
 
 
 def _quote_after(text: str, quote: str) -> str:
-    """Which quote is open after this much of a template."""
+    """The quote that is open after this part of a template."""
     escaped = False
     for letter in text:
         if escaped:
@@ -170,7 +170,7 @@ def _quote_after(text: str, quote: str) -> str:
     return quote
 
 
-def _filled(holes: Sequence[_Hole], values: Sequence[Value], named: dict[str, Value]) -> Command:
+def _fill(holes: Sequence[_Hole], values: Sequence[Value], named: dict[str, Value]) -> Command:
     left = list(values)
     made = []
     for hole in holes:
@@ -179,7 +179,7 @@ def _filled(holes: Sequence[_Hole], values: Sequence[Value], named: dict[str, Va
             continue
         value = named[hole.field] if hole.field else left.pop(0)
         items = [value] if value is None or isinstance(value, str | int | float) else value
-        texts = [_written(str(item), hole, first=made == [""]) for item in items if item is not None]
+        texts = [_quote(str(item), hole, first=made == [""]) for item in items if item is not None]
         written = [text for text in texts if text is not None]
         if not written or len(written) < len(items):
             return Command()
@@ -189,7 +189,7 @@ def _filled(holes: Sequence[_Hole], values: Sequence[Value], named: dict[str, Va
     return Command("".join(made))
 
 
-def _written(value: str, hole: _Hole, *, first: bool) -> str | None:
+def _quote(value: str, hole: _Hole, *, first: bool) -> str | None:
     """A value as a word or a part of one; None if it is not of the hole's kind, or would be an option."""
     if not is_kind(hole.kind, value):
         return None
@@ -203,5 +203,5 @@ def _written(value: str, hole: _Hole, *, first: bool) -> str | None:
 
 
 def _as_program(word: str) -> str:
-    """The first word of a line; `A=b/python` without quotes would set a variable."""
+    """Quote the word at the start of a line: `A=b/python` without quotes would set a variable."""
     return "'" + word.replace("'", "'\"'\"'") + "'" if "=" in word else shlex.quote(word)

@@ -1,4 +1,4 @@
-"""How are a moment and a stretch of time told to people? "3 h ago", "2 h 14 min"."""
+"""How are times and durations written for people? "3 h ago", "2 h 14 min"."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from datetime import datetime, timezone
 
 
 def now(*, fine: bool = False) -> str:
-    """This moment, as it is kept in files: ISO, UTC, to the second, or `fine` to the millisecond."""
+    """The current time as it is stored in files: ISO, UTC, in seconds, or with `fine` in milliseconds."""
     iso = datetime.now(timezone.utc).isoformat(timespec="milliseconds" if fine else "seconds")
     return iso.replace("+00:00", "Z")
 
 
 def lasted(seconds: float) -> str:
-    """A duration: "41 s", "3 min 20 s", "2 h 14 min"."""
+    """Format a duration in seconds: "41 s", "3 min 20 s", "2 h 14 min"."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -23,7 +23,7 @@ def lasted(seconds: float) -> str:
 
 
 def seconds_between(start: str, end: str) -> float | None:
-    """How long it was from one kept moment to another; None when either is no moment."""
+    """The seconds between two stored times; None if either is not a time."""
     try:
         then, later = (datetime.fromisoformat(iso.replace("Z", "+00:00")) for iso in (start, end))
         return (later - then).total_seconds()
@@ -32,7 +32,7 @@ def seconds_between(start: str, end: str) -> float | None:
 
 
 def since(iso: str) -> str:
-    """ "just now", "12 min ago", "3 h ago", "5 days ago" for a kept moment."""
+    """Format the age of a stored time: "just now", "12 min ago", "3 h ago", "5 days ago"."""
     passed = seconds_between(iso, now())
     if passed is None:
         return "at an unknown time"

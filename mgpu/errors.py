@@ -1,6 +1,6 @@
-"""What went wrong in a way mgpu knows, and which exit code says so?
+"""Which failures are expected, and which exit code does each have?
 
-Anything raised here reaches the user as one message on stderr and an exit code, never as a traceback.
+An MgpuError reaches the user as one message on stderr and an exit code, never as a traceback.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _LONGEST_LINE = 4096  # characters of a message: the longest path there is
 
 
 class MgpuError(Exception):
-    """Known trouble: a message for the user and the exit code of the command. What a file may hold is clipped where the
-    message is made (`clipped`); no line of it is longer than a path."""
+    """An expected failure: a message for the user and the exit code of the command.
+
+    Text from a file is clipped where the message is made (`clipped`). No line is longer than the longest path.
+    """
 
     def __init__(self, message: str, exit_code: int = NOT_READY) -> None:
         if len(message) > _LONGEST_LINE:
@@ -35,12 +37,12 @@ class MgpuError(Exception):
 
 
 def clipped(text: str, most: int = 200) -> str:
-    """A text that is not longer than a message, a column or a line may be."""
+    """Return the text, cut to `most` characters."""
     return text if len(text) <= most else f"{text[: max(0, most - 3)]}..."
 
 
 def reason(error: BaseException) -> str:
-    """An exception as a clause for a sentence: the system's words without errno and repr noise."""
+    """Return an exception as a clause for a sentence: the system's message without errno and repr noise."""
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{where}"

@@ -1,4 +1,4 @@
-"""How does a command end? Known trouble is one message on stderr, never a traceback; everything has an exit code."""
+"""How does a command end? Every failure has an exit code; an expected one is a message on stderr, not a traceback."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from mgpu import errors
 COMMANDS = ("doctor", "configure", "smoke-test", "launch")
 
 
-def never_die_of_a_character() -> None:
-    """What the terminal's encoding cannot write becomes a question mark; what is said where stderr is closed is lost,
-    and does not end up in stdout, which may be a training's."""
+def tolerate_encoding_errors() -> None:
+    """Replace characters that the terminal's encoding lacks with question marks, instead of failing.
+
+    If stderr is closed, its output is dropped instead of going to stdout, which may belong to the training script.
+    """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -25,7 +27,7 @@ def never_die_of_a_character() -> None:
 
 
 def guarded(invoke: Callable[[], Any]) -> int:
-    """Known trouble as one message, and the exit code of everything."""
+    """Run a command, print an expected failure as one message, and return the exit code."""
     try:
         code = code_of(invoke())
         if sys.stdout is not None:
@@ -35,7 +37,7 @@ def guarded(invoke: Callable[[], Any]) -> int:
         return _say(error.message, error.exit_code)
     except KeyboardInterrupt:
         return _say("interrupted", errors.INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output went away: nothing is left to say, and nobody to say it to
+    except BrokenPipeError:  # the reader of the output closed it: there is nothing left to report
         drop(1)
         return 128 + signal.SIGPIPE
     except Exception as error:
@@ -54,14 +56,13 @@ def guarded(invoke: Callable[[], Any]) -> int:
 
 
 def drop(number: int) -> None:
-    """What is still buffered of stdout (1) or stderr (2) cannot be written: let it go, so that Python does not complain
-    when it ends."""
+    """Drop the unwritten buffer of stdout (1) or stderr (2), so that Python does not fail at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def code_of(result: Any) -> int:
-    """What a command gave back, as an exit code."""
+    """Return the result of a command as an exit code."""
     return result if isinstance(result, int) else 0
 
 
@@ -73,7 +74,7 @@ def _say(message: str, code: int) -> int:
         try:
             if stream is not None:
                 stream.flush()
-        except (OSError, ValueError):  # Python would try again when it ends, and end with 120
+        except (OSError, ValueError):  # Python would try again at exit, and exit with 120
             drop(number)
     return code
 
@@ -81,7 +82,7 @@ def _say(message: str, code: int) -> int:
 def _put(message: str) -> None:
     try:
         from mgpu import messages
-    except (OSError, ImportError):  # no file descriptor is left to import it
+    except (OSError, ImportError):  # no file descriptor left for the import
         plain = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in message)
         print(f"mgpu: {plain}", file=sys.stderr)
     else:
@@ -89,7 +90,7 @@ def _put(message: str) -> None:
 
 
 def _usage(error: Any) -> str:
-    """A usage error with the nearest name, and where help is."""
+    """A usage error with the closest name and the command for help."""
     import difflib
 
     message = str(error.format_message()).rstrip()
@@ -98,5 +99,5 @@ def _usage(error: Any) -> str:
     if message.startswith("No such command") and "Did you mean" not in message:
         given = message.partition("'")[2].partition("'")[0]
         near = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.4)
-        message += f" Did you mean {near[0]}?" if near else f" There are {', '.join(COMMANDS)}."
+        message += f" Did you mean {near[0]}?" if near else f" Commands: {', '.join(COMMANDS)}."
     return f"{message}\nHelp: {where} --help"

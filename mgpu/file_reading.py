@@ -1,9 +1,9 @@
 """How does mgpu read a file that it does not trust?
 
-`read` checks the type before it opens, reads at most so many bytes, and waits only so long. `read_own` reads what mgpu
-itself wrote earlier, and only where the user owns it, others cannot write to it, and no link is in between. `read_part`
-reads in a run folder, to which the user's script can write as well. Every file that is not mgpu's own code is opened
-here (tests/test_file_reading.py checks it).
+`read` checks the type before opening, and limits size and waiting time. `read_own` reads files that mgpu itself wrote
+earlier, only if the user owns them, others cannot write to them, and they are not links. `read_part` reads in a run
+folder, to which the user's script can also write. Every file that is not mgpu's own code is opened here
+(tests/test_file_reading.py checks it).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from mgpu.errors import reason
 
-WAIT_S = 10.0  # for one file: longer than a cold network file system takes for a small one
+WAIT_S = 10.0  # for one file: longer than a cold network file system needs for a small one
 _PIECE = 1 << 20
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -46,7 +46,7 @@ class Unreadable(OSError):
 def read(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
     """Return the bytes of a regular file, or of a pipe that was handed over (`<(command)`, /dev/stdin).
 
-    Raises OSError: Unreadable when it is something else, larger than `most` bytes, or does not answer in `wait_s`.
+    Raises OSError: Unreadable if it is something else, larger than `most` bytes, or does not respond within `wait_s`.
     """
     found = _read(os.fspath(path), most + 1, wait_s)
     if len(found) > most:
@@ -55,7 +55,7 @@ def read(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
 
 
 def beginning(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
-    """Return the first `most` bytes of a file, or all of a shorter one; otherwise as `read`. Raises OSError."""
+    """Return the first `most` bytes of a file; otherwise like `read`. Raises OSError."""
     return _read(os.fspath(path), most, wait_s)
 
 
@@ -72,8 +72,10 @@ def _read(name: str, most: int, wait_s: float) -> bytes:
 
 
 def open_checked(path: str | Path) -> int:
-    """Open a file for reading after checking that it is a regular file or a pipe that was handed over. No device is
-    opened to find out: opening one can act on it. Raises OSError."""
+    """Open a file for reading after checking that it is a regular file or a pipe that was handed over.
+
+    The check does not open the file, because opening a device can act on it. Raises OSError.
+    """
     name = os.fspath(path)
     try:
         _refuse_kind(name, os.stat(name).st_mode)
@@ -89,8 +91,10 @@ def open_checked(path: str | Path) -> int:
 
 
 def read_own(path: Path, *, most: int) -> bytes:
-    """Return the bytes of a file that mgpu wrote for this user. Raises OSError: Unreadable when it is a link, belongs
-    to another user, or others can write to it."""
+    """Return the bytes of a file that mgpu wrote for this user.
+
+    Raises OSError: Unreadable if it is a link, belongs to another user, or others can write to it.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         about = os.fstat(handle)
@@ -110,8 +114,8 @@ def read_own(path: Path, *, most: int) -> bytes:
 def read_part(path: str | Path, *, most: int, start: int | None = None) -> bytes:
     """Return at most `most` bytes of a regular file in a run folder: from `start`, or the end of the file (None).
 
-    No thread waits for it, because it is read many times during a run: the folder's file system answers, or the run
-    itself would hang. Raises OSError: Unreadable for a link and for anything but a regular file.
+    It is read many times during a run, so without the thread that enforces a time limit: if the folder's file system
+    hung, so would the run. Raises OSError: Unreadable for a link and for anything but a regular file.
     """
     handle = open_part(path)
     try:
@@ -125,7 +129,7 @@ def read_part(path: str | Path, *, most: int, start: int | None = None) -> bytes
 
 
 def open_part(path: str | Path) -> int:
-    """Open a regular file in a run folder for reading. Raises OSError: Unreadable as `read_part`."""
+    """Open a regular file in a run folder for reading. Raises OSError: Unreadable like `read_part`."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     mode = os.fstat(handle).st_mode
     if what := kind(mode):
@@ -135,8 +139,10 @@ def open_part(path: str | Path) -> int:
 
 
 def read_whole(path: str | Path, *, most: int) -> bytes:
-    """Return the bytes of a regular file in a run folder, as `read_part`. Raises OSError: Unreadable also when it is
-    larger than `most` bytes."""
+    """Return all bytes of a regular file in a run folder.
+
+    Raises OSError: Unreadable like `read_part`, also if the file is larger than `most` bytes.
+    """
     found = read_part(path, most=most + 1, start=0)
     if len(found) > most:
         raise Unreadable(f"it is larger than {_size(most)}", errno.EFBIG)
@@ -144,8 +150,10 @@ def read_whole(path: str | Path, *, most: int) -> bytes:
 
 
 def standard_input(*, most: int) -> bytes:
-    """Return what is on stdin, however long its writer takes. Raises OSError: Unreadable when stdin is closed, is a
-    folder, or holds more than `most` bytes."""
+    """Return the bytes of stdin, without a time limit.
+
+    Raises OSError: Unreadable if stdin is closed, is a folder, or has more than `most` bytes.
+    """
     if sys.stdin is None:
         raise Unreadable("stdin is closed", errno.EBADF)
     try:
@@ -175,7 +183,7 @@ def _up_to(handle: int, most: int, deadline: float) -> bytes:
         left = deadline - time.monotonic()
         ready = left > 0 and select.select([handle], [], [], left)[0]
         if not ready:
-            raise Unreadable("it did not answer in time", errno.ETIMEDOUT)
+            raise Unreadable("it did not respond in time", errno.ETIMEDOUT)
         if not (piece := os.read(handle, min(_PIECE, most - len(found)))):
             break
         found += piece
@@ -187,7 +195,7 @@ def _size(count: int) -> str:
 
 
 def _within(wait_s: float, work: Callable[[], Result]) -> Result:
-    """Run `work` in a thread that is given up after `wait_s`: a read from a dead file server cannot be interrupted."""
+    """Run `work` in a thread that is abandoned after `wait_s`: a read from a dead file server cannot be interrupted."""
     results: list[Result] = []
     errors: list[BaseException] = []
 
@@ -207,5 +215,5 @@ def _within(wait_s: float, work: Callable[[], Result]) -> Result:
     if errors:
         raise errors[0]
     if not results:
-        raise Unreadable(f"it did not answer in {wait_s:g} s", errno.ETIMEDOUT)
+        raise Unreadable(f"it did not respond within {wait_s:g} s", errno.ETIMEDOUT)
     return results[0]

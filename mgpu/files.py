@@ -1,9 +1,9 @@
 """How is a file written so that nothing is ever lost?
 
-Atomically (a temporary file beside the name, then a rename), with a backup that never overwrites an older backup. A
-file of the project is never written through a symbolic link that leaves its folder (a cloned repository may hold any
-link); a path that the user named may be a link of the user's own. Links that another user placed in a shared folder
-such as /tmp are never followed (the rule of the kernel's fs.protected_symlinks, applied where that is off too).
+Atomically (a temporary file in the same folder, then a rename), with a backup that never overwrites an older backup. A
+project file is never written through a symbolic link that leaves its folder (a cloned repository may contain any
+link). A path given by the user may be the user's own link. Links that another user placed in a shared folder such as
+/tmp are never followed (the rule of the kernel's fs.protected_symlinks, also applied where that is off).
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from mgpu.errors import NOT_READY, REFUSED, MgpuError, reason
 from mgpu.file_reading import HANDED_OVER, Unreadable, kind, read
 
 _MOST_BACKED_UP = 64 << 20  # bytes; what mgpu replaces has at most 1 MiB
-_NOBODY = 65534  # the owner of what a user namespace does not map (kernel.overflowuid)
+_NOBODY = 65534  # the owner of files that a user namespace does not map (kernel.overflowuid)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def write(path: Path, text: str, *, mode: int | None = None) -> None:
     """Replace a file of the project, or of mgpu's own folders, in one step.
 
-    A link is followed only to a target in the same folder or below. The mode of the user's old file is kept; a new file
-    gets `mode` (None: by the umask). Raises MgpuError, with exit code 5 when a link or another user's file is refused.
+    A link is followed only to a target in the same folder or below. The mode of the user's old file is kept. A new file
+    gets `mode` (None: by the umask). Raises MgpuError, with exit code 5 if it refuses a link or another user's file.
     """
     _put(target_inside(path), text, mode)
 
 
 def write_named(path: Path, text: str, *, mode: int | None = None) -> None:
-    """Write to a path that the user named (--output, --save): also through the user's own link, and to a pipe or
-    /dev/stderr. Otherwise as `write`. Raises MgpuError."""
+    """Write to a path given by the user (--output, --save). Raises MgpuError.
+
+    Like `write`, but the path may also be the user's own link, a pipe or /dev/stderr.
+    """
     refuse_strangers_links(path)
     try:
         resolved = path if str(path).startswith(HANDED_OVER) else path.resolve()
@@ -50,8 +52,10 @@ def write_named(path: Path, text: str, *, mode: int | None = None) -> None:
 
 
 def target_inside(path: Path) -> Path:
-    """The file that a name of the project stands for: itself, or the target of its link within the folder. Raises
-    MgpuError (5) for a link that leaves the folder, and for another user's link in a shared folder."""
+    """Return the path itself, or the target of a link within its folder.
+
+    Raises MgpuError (5) for a link that leaves the folder, and for another user's link in a shared folder.
+    """
     refuse_strangers_links(path)
     try:
         if not path.is_symlink():
@@ -62,7 +66,7 @@ def target_inside(path: Path) -> Path:
     if target.is_symlink() or not target.is_relative_to(folder):
         raise MgpuError(
             f"{path} is a symbolic link to {target}, outside its folder: mgpu does not write through it.\n"
-            f"  Remove the link, or name the file that it points to.",
+            f"  Remove the link, or give the path of the file it points to.",
             REFUSED,
         )
     return target
@@ -79,14 +83,17 @@ def refuse_strangers_links(path: Path) -> None:
                 continue
             folder = part.parent.stat()
         except (OSError, ValueError):
-            return  # nothing is there: the system's own message will say so
+            return  # it does not exist: the system's own message will report that
         if folder.st_mode & stat.S_IWOTH and about.st_uid != folder.st_uid:
-            raise MgpuError(f"{part} is a symbolic link of another user in a shared folder: not followed", REFUSED)
+            raise MgpuError(f"{part} is another user's symbolic link in a shared folder: not followed", REFUSED)
 
 
 def back_up(path: Path) -> Path:
-    """Copy a file to `NAME.bak`, or `NAME.bak.2` …: the first free name. Raises MgpuError, also for a link that leaves
-    the folder (the copy would bring a file from elsewhere into the project)."""
+    """Copy a file to the first free name of `NAME.bak`, `NAME.bak.2`, ...
+
+    Raises MgpuError, also for a link that leaves the folder (the copy would bring a file from elsewhere into the
+    project).
+    """
     source = target_inside(path)
     number = 1
     while True:
@@ -108,7 +115,7 @@ def back_up(path: Path) -> Path:
 
 
 def _put(path: Path, text: str, mode: int | None) -> None:
-    """Write a temporary file beside `path`, which is not a link, and rename it."""
+    """Write a temporary file in the folder of `path`, which is not a link, and rename it."""
     folder = None
     temporary = f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
@@ -135,7 +142,7 @@ def _put(path: Path, text: str, mode: int | None) -> None:
 
 
 def _mode_of(path: Path, folder: int, mode: int | None) -> int:
-    """The mode of the file to be written. Raises MgpuError where no file can be, or another user's is in the way."""
+    """The mode for the new file. Raises MgpuError if `path` is not a regular file, or is another user's file."""
     try:
         old = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -163,8 +170,10 @@ def _umask() -> int:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only this user can read, and check that it is one. Raises OSError: Unreadable when it is a
-    link, or belongs to another user."""
+    """Make a folder that only this user can read.
+
+    Raises OSError: Unreadable if it is a link or belongs to another user.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = path.lstat()
     if stat.S_ISLNK(about.st_mode):
@@ -177,14 +186,14 @@ def private_folder(path: Path) -> Path:
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where mgpu keeps its last verdict, drafts and the list of runs: $XDG_STATE_HOME/mgpu. Nothing is made.
+    """Return the folder for the last verdict, drafts and the list of runs: $XDG_STATE_HOME/mgpu. Does not create it.
 
-    Without HOME it is the home folder of the user database. Raises OSError where there is none, or where another user
-    owns a folder above it (as with sudo that keeps HOME): then no state is kept.
+    Without HOME, the home folder comes from the user database. Raises OSError if there is none, or if another user
+    owns a parent folder (as with sudo that keeps HOME): then no state is kept.
     """
     home = environ.get("HOME") or _home_of_user_database()
     base = environ.get("XDG_STATE_HOME", "")
-    if not base.startswith("/"):  # the specification: a relative path is invalid and ignored
+    if not base.startswith("/"):  # by the specification, a relative path is invalid and ignored
         base = f"{home}/.local/state" if home.startswith("/") else ""
     if not base:
         raise Unreadable("no home folder is known: set HOME or XDG_STATE_HOME", errno.ENOENT)

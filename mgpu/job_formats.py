@@ -1,4 +1,4 @@
-"""Which files does mgpu write for a job, each for which engine? One record per format, and how a job starts its ranks.
+"""Which job files does mgpu write, and for which engine? One record per format, and how a job starts its ranks.
 
 job_files/NAME.py renders the format NAME.
 """
@@ -9,11 +9,11 @@ from typing import Final, Literal, NamedTuple
 
 Shape = Literal["accelerate", "torchrun", "plain"]
 
-# What a job starts on its nodes, and what is said of that.
+# What a job starts on its nodes, with a description.
 SHAPES: Final[Mapping[Shape, str]] = {
-    "accelerate": "one task a node; accelerate starts its ranks by the config",
-    "torchrun": "one task a node; torchrun starts its ranks",
-    "plain": "one task a rank; Slurm starts them all (Lightning, NeMo, submitit)",
+    "accelerate": "one task per node; accelerate starts its ranks from the config",
+    "torchrun": "one task per node; torchrun starts its ranks",
+    "plain": "one task per rank; Slurm starts them all (Lightning, NeMo, submitit)",
 }
 
 
@@ -21,15 +21,15 @@ class JobFormat(NamedTuple):
     """The file of one engine."""
 
     title: str  # the engine's name
-    file: str  # the file's name, if nobody gives one
-    start: str  # the command that starts the job, a template of command_line.shell
-    starter: str  # what gives each machine its rank
+    file: str  # the default file name
+    start: str  # the command that starts the job, a template for command_line.shell
+    starter: str  # what assigns each node its rank
     shapes: tuple[Shape, ...]
-    takes: frozenset[str] = frozenset()  # of the answers in OF_SOME
-    meeting: str = ""  # where the ranks meet: who says it instead of an answer
+    takes: frozenset[str] = frozenset()  # which answers of OF_SOME it supports
+    meeting: str = ""  # how the rendezvous endpoint is set, if not by an answer
 
 
-# Answers of the wizard that not every engine can be told: those about where the ranks meet none of them.
+# Answers of the wizard that only some engines support. No engine supports address and port.
 _OF_SLURM: Final = ("partition", "account", "qos", "constraint", "requeue", "preflight", "spare", "time", "container")
 OF_SOME: Final = (*_OF_SLURM, "address", "port")
 # fmt: off
@@ -39,7 +39,7 @@ FORMATS: Final[Mapping[str, JobFormat]] = {
     ),
     "torchrun": JobFormat(
         "torchrun", "train.torchrun.sh", "bash {:path}", "the command", ("torchrun",),
-        meeting="the script takes it where it is started: HEAD=NAME PORT=NUMBER",
+        meeting="set it when you start the script: HEAD=NAME PORT=NUMBER",
     ),
     "kubeflow": JobFormat(
         "Kubeflow", "train.trainjob.yaml", "kubectl create -f {:path}", "the job", ("accelerate", "torchrun"),
@@ -55,5 +55,5 @@ TITLES: Final[Mapping[str, str]] = {name: one.title for name, one in FORMATS.ite
 
 
 def taking(answer: str) -> tuple[str, ...]:
-    """The engines that can be told an answer of OF_SOME."""
+    """Return the engines that support an answer of OF_SOME."""
     return tuple(name for name, one in FORMATS.items() if answer in one.takes)

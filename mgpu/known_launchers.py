@@ -1,4 +1,4 @@
-"""Which launchers does mgpu know: how is each written on a command line, and recognized in a log and among processes?
+"""Which launchers does mgpu support, and how does it recognize each in a command line, a log and a process list?
 
 One record per launcher. How `mgpu launch` starts one is in launchers/table.py, which needs a record for every launcher
 that is `started` here.
@@ -15,20 +15,20 @@ class KnownLauncher(NamedTuple):
     """One launcher. Options are named without their dashes, with _ for every - inside."""
 
     started: bool = False  # `mgpu launch --launcher` offers it
-    # On a command line. A * at the end of a word stands for anything.
+    # On a command line. A * at the end of a word matches anything.
     commands: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()  # the same after `python -m`
-    switches: frozenset[str] = frozenset()  # its options that take no value
-    config: tuple[str, ...] = ()  # as written: its options that name an accelerate config
-    per_node: bool = False  # one per node, which starts the ranks of its node
-    address: str = ""  # its options: where the nodes meet,
-    port: str = ""
+    switches: frozenset[str] = frozenset()  # its options without a value
+    config: tuple[str, ...] = ()  # its options for an accelerate config, with their dashes
+    per_node: bool = False  # one launcher per node, which starts the ranks of its node
+    address: str = ""  # its options for the rendezvous address,
+    port: str = ""  # the port,
     endpoint: str = ""  # and both in one: HOST:PORT
     # Among processes
-    starts_ranks: bool = True  # its ranks are processes of their own, with RANK in their environment
-    lone_rank: Literal["", "itself", "child"] = ""  # a single rank that has no RANK
-    flattens: bool = True  # it ends with 1 whatever exit code its ranks had
-    # In a log: where its own frames are in a traceback, and what it prints when a rank has failed, as patterns.
+    starts_ranks: bool = True  # its ranks are separate processes, with RANK in their environment
+    lone_rank: Literal["", "itself", "child"] = ""  # the process that is the rank, if a single rank has no RANK
+    flattens: bool = True  # it exits with 1 whatever exit code its ranks had
+    # In a log: the paths of its own frames in a traceback, and patterns of what it prints when a rank has failed.
     frames: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
 
@@ -39,7 +39,7 @@ KNOWN: Final[Mapping[Launcher, KnownLauncher]] = {
         started=True,
         commands=("accelerate launch", "accelerate-launch"),
         modules=("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch", "accelerate launch"),
-        # of accelerate 1.15 and older ones
+        # of accelerate 1.15 and older
         switches=frozenset({
             "help", "h", "quiet", "q", "cpu", "multi_gpu", "tpu", "mps", "use_mps_device", "use_xpu", "ipex",
             "enable_cpu_affinity", "dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation",

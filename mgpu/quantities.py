@@ -1,4 +1,4 @@
-"""How do people write large numbers, and how are they written for them? 8.03B parameters, 52k samples, 2e-5."""
+"""How are large numbers parsed and formatted? 8.03B parameters, 52k samples, 2e-5."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ _NUMBER = re.compile(r"([0-9]+(?:[,_][0-9]{3})+|[0-9]+)?(\.[0-9]+)?(?:e\+?([0-9]
 
 
 def parse_params(text: str) -> int:
-    """The parameters of a model: 8.03B, 350m, 8.03e9, 7,000,000,000. ValueError with one sentence."""
-    return _whole(text, "parameters", "8.03B, 350M, 8.03e9")
+    """Parse a number of parameters: 8.03B, 350m, 8.03e9, 7,000,000,000. Raises ValueError with one sentence."""
+    return _parse_integer(text, "parameters", "8.03B, 350M, 8.03e9")
 
 
 def parse_count(text: str) -> int:
-    """A number of samples: 52k, 52,002, 52_002. ValueError with one sentence."""
-    return _whole(text, "samples", "52002, 52,002, 52k")
+    """Parse a number of samples: 52k, 52,002, 52_002. Raises ValueError with one sentence."""
+    return _parse_integer(text, "samples", "52002, 52,002, 52k")
 
 
 def parse_rate(text: str) -> float:
-    """A learning rate: 2e-5, 0.001. ValueError with one sentence."""
+    """Parse a learning rate: 2e-5, 0.001. Raises ValueError with one sentence."""
     try:
         value = float(text.strip().replace("_", "x"))
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{text.strip()[:40]!r} is no learning rate: write a number above 0, such as 2e-5")
+        raise ValueError(f"{text.strip()[:40]!r} is not a learning rate: write a number above 0, such as 2e-5")
     return value
 
 
-def _whole(text: str, what: str, examples: str) -> int:
+def _parse_integer(text: str, what: str, examples: str) -> int:
     shown = repr(text.strip()[:40])
     match = _NUMBER.fullmatch(text.replace(" ", ""))
     if not match or not (match[1] or match[2]):
-        raise ValueError(f"{shown} is no number of {what}: write it like {examples}")
+        raise ValueError(f"{shown} is not a number of {what}: write it like {examples}")
     whole, fraction, power, unit = match.groups()
     if len(text) > 40 or int(power or 0) > 30:
-        raise ValueError(f"{shown} {what} are too many to be meant")
+        raise ValueError(f"{shown}: too many {what}")
     fraction = (fraction or ".")[1:]
     digits = int((whole or "0").replace(",", "").replace("_", "") + fraction)
     scale = int(power or 0) + _UNITS[unit.lower()] - len(fraction)
     times: int = 10 ** abs(scale)
     value, rest = (digits * times, 0) if scale >= 0 else divmod(digits, times)
     if value < 1:
-        raise ValueError(f"{shown}: at least 1 of the {what}")
+        raise ValueError(f"{shown}: too few {what}, at least 1 is needed")
     if rest:
-        raise ValueError(f"{shown} is no whole number of {what}: write it like {examples}")
+        raise ValueError(f"{shown} is not a whole number of {what}: write it like {examples}")
     if value > _LARGEST:
-        raise ValueError(f"{shown} {what} are too many to be meant")
+        raise ValueError(f"{shown}: too many {what}")
     return value
 
 
 def params_text(params: int) -> str:
-    """8030000000 -> "8.03B"; the way people name models."""
+    """8030000000 -> "8.03B", as in names of models."""
     for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
-        if params >= size * 0.9995:  # 999.96M reads 1B
+        if params >= size * 0.9995:  # 999.96M is shown as 1B
             return f"{params / size:.3g}{unit}" if params < size * 999.5 else f"{params / size:,.0f}{unit}"
     return str(params)
 
@@ -73,7 +73,10 @@ def rate_text(rate: float) -> str:
 
 
 def gib(size: float, *, tenths: bool = False, grouped: bool = False) -> str:
-    """Bytes: "64 MiB", "503 GiB"; KiB below one MiB. With `tenths` "1.5 GiB", and no KiB; `grouped`: "1,511 GiB"."""
+    """Format bytes: "64 MiB", "503 GiB", KiB below one MiB.
+
+    `tenths`: "1.5 GiB", and never KiB. `grouped`: "1,511 GiB".
+    """
     if size < 1024**2 and not tenths:
         return f"{size / 1024:.0f} KiB"
     if size < 1024**3:

@@ -1,7 +1,7 @@
 """Which tokens are recognized by their form, and which names mark a value as a secret? Data only.
 
-The token forms follow the rules of gitleaks (config/gitleaks.toml, 2026-07) and the plugins of detect-secrets 1.5;
-`source` names the rule or the page of the vendor. A sample is a recipe, so that no scanner takes it for a leaked key:
+The token forms follow the rules of gitleaks (config/gitleaks.toml, 2026-07) and the plugins of detect-secrets 1.5.
+`source` names the rule or the vendor's page. Samples are templates, so that no scanner reports them as leaked keys:
 `{34}` means 34 letters and digits, `{16:A}` capital letters and digits, `{12:9}` digits, `{40:f}` hexadecimal digits.
 """
 
@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 
 class Form(NamedTuple):
-    """A token that is recognized by its form: it begins with one of `begins`, and `pattern` matches all of it."""
+    """A token that is recognized by its form: it starts with one of `begins`, and `pattern` matches all of it."""
 
     name: str
     source: str
     begins: tuple[str, ...]
-    pattern: str  # every repetition is bounded by what follows it, so that matching stays linear
+    pattern: str  # every repetition is bounded by what follows it, so matching stays linear
     sample: str
-    inside: bool = False  # also behind a letter or digit: the form is unmistakable
-    lead: str = ""  # a pattern of what must precede the beginning, and is part of the token
-    not_behind: str = ""  # characters, besides letters and digits, behind which none begins
+    inside: bool = False  # also recognized after a letter or digit, because the form is unique
+    lead: str = ""  # a pattern that must precede the start, and is part of the token
+    not_behind: str = ""  # characters, besides letters and digits, after which no token starts
 
 
 # fmt: off
@@ -159,16 +159,16 @@ FORMS: tuple[Form, ...] = (
 # -- names ----------------------------------------------------------------------------------------------------------
 
 # fmt: off
-# A name with one of these words is a secret, unless its last word says that the value is about one (see ABOUT).
+# A name with one of these words is a secret, unless its final word is in ABOUT.
 SECRET_WORDS = frozenset({
     "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "credential", "credentials",
     "creds", "apikey", "passwords", "htpasswd", "authorization", "bearer", "jwt",
 })
 # fmt: on
-# The same, as the end of a longer word: --apitoken is below, under tokens.
+# The same as the end of a longer word. Names like --apitoken are handled below, with the tokens.
 SECRET_ENDS = ("password", "passwd", "passphrase", "passcode", "secret", "apikey", "credentials", "userpwd")
 # fmt: off
-# The last word of a name that is about a secret and holds none: password_file, token_ids, max_password_length.
+# The final word of a name that refers to a secret but is not one: password_file, token_ids, max_password_length.
 ABOUT = frozenset({
     "file", "files", "path", "paths", "dir", "folder", "name", "names", "id", "ids", "url", "uri", "type", "types",
     "method", "mode", "env", "var", "variable", "len", "length", "size", "count", "counts", "policy", "provider",
@@ -176,7 +176,7 @@ ABOUT = frozenset({
     "map", "version", "expires", "expiry", "ttl", "scope", "error", "class", "module", "field", "fields", "column",
     "header",
 })
-# Words before `token` of the trade: --pad_token, --placeholder_token.
+# Words before `token` that make it a machine-learning term: --pad_token, --placeholder_token.
 NO_TOKEN = frozenset({
     "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "image", "audio", "video", "stop", "start", "end",
     "begin", "per", "prompt", "next", "new", "first", "last", "each", "time", "max", "min", "num", "n", "total",
@@ -188,7 +188,7 @@ NO_TOKEN = frozenset({
     "current", "previous", "prev", "this", "unknown", "padding", "unexpected", "invalid", "beginning", "of", "eot",
     "eom", "eod", "role", "speaker", "speech", "timestamp", "control", "concept", "subject", "style",
 })
-# Words before `token`, `tokens`, `key`, `keys` and `pat` that make a credential of it.
+# Words before `token`, `tokens`, `key`, `keys` and `pat` that make it a credential.
 CREDENTIAL_OF = frozenset({
     "api", "access", "private", "secret", "auth", "encryption", "account", "service", "ssh", "wandb", "hf",
     "openai", "comet", "neptune", "aws", "azure", "license", "signing", "session", "master", "root", "admin",
@@ -205,7 +205,7 @@ CREDENTIAL_OF = frozenset({
     "supabase", "firebase", "pulumi", "prefect", "dagster", "airflow", "ray", "determined", "lightning", "aim",
     "dvc", "host", "user", "login", "priv", "ecdsa", "crypt",
 })
-# Words before `pass` of the trade: forward_pass.
+# Words before `pass` that make it a technical term: forward_pass.
 NO_PASS = frozenset({
     "forward", "backward", "bwd", "fwd", "first", "second", "third", "last", "single", "multi", "one", "two", "per",
     "each", "all", "by", "low", "high", "band", "test", "tests", "full", "encoder", "decoder", "vae", "compile",
@@ -218,7 +218,7 @@ PASS_OF = frozenset({
     "mysql", "pg", "redis", "mongo", "ssh", "key", "vnc", "registry", "docker",
 })
 # fmt: on
-# Values that are no secret whatever the name says.
+# Values that are never a secret, whatever their name.
 NO_VALUES = frozenset(
     {"none", "null", "true", "false", "yes", "no", "on", "off", "auto", "default", "nan", "~", "unset"}
 )

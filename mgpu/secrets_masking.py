@@ -1,10 +1,10 @@
 """Which parts of a text, a command line, an environment or a tree of values are secrets? They become `***`.
 
-Everything that mgpu shows or writes goes through here. Not what it hands on: `--print-command` and the launch itself
-need the secret, and the output of the training is passed on byte for byte.
+Everything that mgpu shows or writes is masked here. Exceptions: `--print-command` and the launch itself need the
+secret, and the output of the training run is passed on byte for byte.
 
-The time is linear in the length of the text: tokens are found by `str.find` of their first characters, names by a word
-that they must hold, and every repetition is bounded or consumes what it has read.
+The time is linear in the length of the text: tokens are found with `str.find` by their first characters, names by a
+word that they must contain, and every repetition is bounded or consumes what it has read.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _NUMBERS_TOO = frozenset({"password", "passwd", "passphrase", "passcode", "pwd",
 
 _OF_PROSE = frozenset({"credential", "credentials", "creds", "secret", "secrets"})
 # fmt: off
-_ENDINGS: tuple[tuple[str, frozenset[str]], ...] = (  # of a name, and the words before it that make no secret of it
+_ENDINGS: tuple[tuple[str, frozenset[str]], ...] = (  # of a name, and the words before it with which it is not a secret
     ("token", patterns.NO_TOKEN), ("key", frozenset()), ("pass", patterns.NO_PASS), ("pw", patterns.NO_PASS),
 )
 # fmt: on
 
-# A name that a word of a command line begins with: --name=, hydra's +name= and ++group/name=.
+# A name at the start of a word of a command line: --name=, hydra's +name= and ++group/name=.
 _NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")
 _OPTION = re.compile(r"-{1,2}[A-Za-z][\w.+-]*")
 _NUMBER = re.compile(r"[-+]?[\d._,]+(?:[eE][-+]?\d+)?[,;)\]}]*")
-# What stands for a value: a variable, an expression, <pad>, [MASK].
+# A placeholder for a value: a variable, an expression, <pad>, [MASK].
 _STANDS_FOR = re.compile(
     r"\$\{?[A-Z_][A-Z0-9_]{0,100}\}?[,;)]*|<[^<>]{0,64}>[,;)]*|\[[A-Z_]{0,64}\][,;)]*|[\[{(|>~-]{1,3}|%\(?\w{0,64}\)?s"
     r"|\{\w{0,64}\}|\.\.\."
 )
 _BEGINS_WITHOUT = re.compile(r"\\{0,4}['\"]?[=:]{0,2}(?:\*\*\*|\$\(|\$\{\{|(?:os\.|\w{1,40}\.)?(?:environ|getenv)\b)")
 
-# The words that every name of a secret holds, and what may follow them up to the value.
+# The words that every name of a secret contains, and what may follow them up to the value.
 _HINT = re.compile("pass|pwd|pw|secret|token|key|auth|cred|bearer|cookie|jwt|sig|conn|webhook|pat|sas")
 _NAMED = re.compile(
     r"(?i:pass|pwd?|secret|token|key|auth|cred|bearer|cookie|jwt|sig|conn|webhook|pat|sas)(?=(?P<rest>[\w.-]{0,40}))(?P=rest)"
@@ -60,7 +60,7 @@ _PLAIN = re.compile(
 )
 _WHOLE_LINE = re.compile(r"[^\n'\"`]{1,16384}")
 _END_IN_URL = re.compile(r"[&#;]")
-_FIRST = 128  # characters of the value of a mere `key` or `token`, by which it is judged
+_FIRST = 128  # characters of the value of a bare `key` or `token` that are examined
 _RANDOM = re.compile(r"[\w+/=~-]+[,;)}\]]*")
 _TWO_DIGITS = re.compile(r"\d\D{0,64}\d")
 _LETTER = re.compile(r"[A-Za-z]")
@@ -92,7 +92,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def kind_of_name(name: str) -> Kind:
-    """How surely a name marks a secret; "" when it does not."""
+    """How surely a name marks a secret; "" if it does not."""
     words = [word.lower() for word in _PARTS.findall(name)]
     if not words or name in _NO_NAMES:
         return ""
@@ -112,7 +112,7 @@ def kind_of_name(name: str) -> Kind:
 
 
 def _kind_of_last(last: str, before: str) -> Kind:
-    """By the last word of a name, and the word before it."""
+    """Judge a name by its final word and the word before it."""
     for end, never in _ENDINGS:
         if not last.endswith(end):
             continue
@@ -137,7 +137,7 @@ def _kind_of_last(last: str, before: str) -> Kind:
 
 
 def masked_argv(argv: Sequence[str]) -> list[str]:
-    """A command line, word for word, without its secrets: --token abc, ++a.token=abc, --env=API_KEY=abc, hf_..."""
+    """Mask the secrets in a command line: --token abc, ++a.token=abc, --env=API_KEY=abc, hf_..."""
     shown: list[str] = []
     secret = False
     for word in argv:
@@ -151,7 +151,7 @@ def masked_argv(argv: Sequence[str]) -> list[str]:
 
 
 def _masked_word(word: str) -> str:
-    """Names before a = one after the other, as in --env=WANDB_API_KEY=abc; what comes after them may be any text."""
+    """Mask a word that starts with one or more NAME=, as in --env=WANDB_API_KEY=abc, followed by any text."""
     place = 0
     while found := _NAME.match(word, place):
         place = found.end()
@@ -161,7 +161,7 @@ def _masked_word(word: str) -> str:
 
 
 def _is_secret_word(name: str, value: str) -> bool:
-    """Whether a word NAME=VALUE is a secret. `key=loss` is none: a mere `key` is judged by its value."""
+    """Whether a word NAME=VALUE is a secret. `key=loss` is not: a bare `key` is judged by its value."""
     kind = kind_of_name(name[-_LONGEST_NAME:])
     if not kind or _harmless(value):
         return False
@@ -169,12 +169,12 @@ def _is_secret_word(name: str, value: str) -> bool:
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables without the values of those that are secrets."""
+    """Mask the values of secret environment variables."""
     return {name: masked_value(value, name) if value else value for name, value in env.items()}
 
 
 def masked_value(value: Any, name: str = "") -> Any:
-    """A value of a config, or of any tree of mappings and lists, without secrets; `name`: of its key."""
+    """Mask the secrets in a value or a tree of mappings and lists; `name`: the value's key."""
     kind = kind_of_name(name[-_LONGEST_NAME:]) if name else ""
     if isinstance(value, Mapping):
         return {
@@ -191,14 +191,14 @@ def masked_value(value: Any, name: str = "") -> Any:
 
 
 def _inner(key: object, name: str, kind: Kind) -> str:
-    """The name by which a value of a mapping is judged: everything in `credentials:` is a secret."""
+    """The name to judge a value of a mapping by: everything in `credentials:` is a secret."""
     own = str(key)
     whole = kind in ("strong", "password") or name.lower() in _OF_PROSE
     return name if whole and not is_secret_name(own) else own
 
 
 def _harmless(value: str, kind: Kind = "strong") -> bool:
-    """Whether a value is no secret, whatever its name: None, a variable, <pad>, or masked before."""
+    """Whether a value is not a secret, whatever its name: None, a variable, <pad>, or already masked."""
     return (
         (len(value) < 16 and value.strip().rstrip(",;)]}").lower() in patterns.NO_VALUES)
         or _BEGINS_WITHOUT.match(value) is not None
@@ -211,7 +211,7 @@ def _harmless(value: str, kind: Kind = "strong") -> bool:
 
 
 def secrets_of(data: Any, name: str = "") -> tuple[str, ...]:
-    """The values of a tree that its keys mark as secrets, the longest first; not those that are common words."""
+    """Return the values of a tree that its keys mark as secrets, longest first, without common words."""
     if isinstance(data, Mapping):
         kind = kind_of_name(name[-_LONGEST_NAME:])
         found = (secrets_of(inner, _inner(key, name, kind)) for key, inner in data.items())
@@ -225,7 +225,7 @@ def secrets_of(data: Any, name: str = "") -> tuple[str, ...]:
 
 
 def masked(text: str, known: Sequence[str] = ()) -> str:
-    """Any text (a line of a log, a message, a file) without secrets; `known`: values that are known to be some."""
+    """Mask the secrets in any text (a log line, a message, a file); `known`: values known to be secrets."""
     for secret in known:
         text = text.replace(secret, MASK)
     if len(text) < 4:
@@ -249,7 +249,7 @@ def masked(text: str, known: Sequence[str] = ()) -> str:
 
 
 def _without_private_keys(text: str) -> str:
-    """PEM blocks, also cut ones and those written with \\n; of a block without an end the rest of the text."""
+    r"""Mask PEM blocks, also if cut or written with \n. Without an end, the rest of the text is masked."""
     parts, place = [], 0
     while found := _PRIVATE.search(text, place):
         parts.append(text[place : found.start()] + MASK)
@@ -266,7 +266,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _without_forms(text: str) -> str:
-    """Tokens that are recognized by their form."""
+    """Mask tokens that are recognized by their form."""
     spans: list[tuple[int, int]] = []
     for form in patterns.FORMS:
         for begin in form.begins:
@@ -287,7 +287,7 @@ def _without_forms(text: str) -> str:
 
 
 def _token(form: patterns.Form, text: str, place: int) -> tuple[int, int] | None:
-    """Where the token of this form is that begins at `place`; None when there is none."""
+    """Start and end of the token of this form at `place`; None if there is none."""
     if not form.inside and place and not _edge(text, place, form.not_behind):
         return None
     found = _compiled(form.pattern).match(text, place)
@@ -300,7 +300,7 @@ def _token(form: patterns.Form, text: str, place: int) -> tuple[int, int] | None
 
 
 def _edge(text: str, place: int, not_behind: str) -> bool:
-    """Whether a word can begin here: not behind a letter, unless that is of \\n or of %3D."""
+    r"""Whether a word can start here: not after a letter, unless the letter belongs to \n or %3D."""
     before = text[place - 1]
     if not (before.isalnum() or before == "_"):
         return before not in not_behind
@@ -308,7 +308,7 @@ def _edge(text: str, place: int, not_behind: str) -> bool:
 
 
 def _without_logins(text: str) -> str:
-    """user:password, or a token, before the host of an address."""
+    """Mask user:password, or a token, before the host of a URL."""
     parts, place, start = [], 0, text.find("://")
     while start >= 0:
         begin = start + 3
@@ -320,7 +320,7 @@ def _without_logins(text: str) -> str:
 
 
 def _login_end(text: str, begin: int) -> int:
-    """Where the @ is that ends user and password; 0 when there is none. A password may hold a / or an @."""
+    """Index of the @ after user and password; 0 if there is none. A password may contain / and @."""
     at = text.find("@", begin, begin + _LONGEST_LOGIN)
     if at <= begin:
         return 0
@@ -338,7 +338,7 @@ def _login_end(text: str, begin: int) -> int:
 
 
 def _without_assigned(text: str) -> str:
-    """The values of names that are secrets: NAME=value, "name": "value", --name value, name: value, ?name=value."""
+    """Mask the values of secret names: NAME=value, "name": "value", --name value, name: value, ?name=value."""
     parts, place, at = [], 0, 0
     while found := _NAMED.search(text, at):
         at = found.end()
@@ -347,7 +347,7 @@ def _without_assigned(text: str) -> str:
         name, between = text[start : found.start("between")], found["between"]
         kind = kind_of_name(name.rstrip(".-")[-_LONGEST_NAME:])
         if not kind:
-            if between.isspace() or not between:  # `token --key x`: the next name begins right behind
+            if between.isspace() or not between:  # `token --key x`: the next name follows directly
                 at = found.start("between") + 1 if between else at
             continue
         value = _value(text, start, name, between, found.end(), kind)
@@ -359,11 +359,11 @@ def _without_assigned(text: str) -> str:
 
 
 def _value(text: str, start: int, name: str, between: str, place: int, kind: Kind) -> tuple[int, int] | None:
-    """Where the value of a name begins and ends; None when it is no secret."""
+    """Start and end of the value of a name; None if it is not a secret."""
     option, blank = name.startswith("-"), not between.strip()
     if not between or (blank and (not option or text.startswith("--", place))):
         return None
-    if _BEGINS_WITHOUT.match(text, place):  # decided before all of it is read: the time stays linear
+    if _BEGINS_WITHOUT.match(text, place):  # decided before reading all of it, to stay linear
         return None
     before = text[start - 1] if start else ""
     in_url = before in ("?", "&", "#")
@@ -390,7 +390,7 @@ def _value(text: str, start: int, name: str, between: str, place: int, kind: Kin
 
 
 def _header(text: str, place: int, name: str) -> tuple[int, int] | None:
-    """All that follows `Authorization:` or `Cookie:`, but for the scheme."""
+    """Start and end of the text after `Authorization:` or `Cookie:`, without the scheme."""
     quote = _QUOTE.match(text, place)
     place = quote.end() if quote else place
     scheme = _SCHEME.match(text, place) if name == "authorization" else None
@@ -400,7 +400,7 @@ def _header(text: str, place: int, name: str) -> tuple[int, int] | None:
 
 
 def _quoted(text: str, quote: re.Match[str]) -> tuple[int, int]:
-    """The text between quotes; of one that is not closed the rest of the line."""
+    """Start and end of the text between quotes; without a closing quote, of the rest of the line."""
     mark, start = quote.group(), quote.end()
     limit = start + _LONGEST_QUOTED
     end = text.find(mark, start, limit)
@@ -412,7 +412,7 @@ def _quoted(text: str, quote: re.Match[str]) -> tuple[int, int]:
 
 
 def _end_of_plain(text: str, start: int, place: int, between: str, kind: Kind, *, in_url: bool) -> int:
-    """The end of a value without quotes: at a blank, or at the end of a line of YAML."""
+    """The end of an unquoted value: at a blank, or in YAML at the end of the line."""
     if kind == "weak":
         found = _PLAIN.match(text[place : place + _FIRST])
         end = place + found.end() if found else place
@@ -425,7 +425,7 @@ def _end_of_plain(text: str, start: int, place: int, between: str, kind: Kind, *
 
 
 def _looks_secret(name: str, between: str, value: str, *, quoted: bool) -> bool:
-    """Whether the value of a mere `key`, `token` or `pass` is a secret: it looks random, or is assigned as one."""
+    """Whether the value of a bare `key`, `token` or `pass` is a secret: it looks random, or is assigned as one."""
     last = _PARTS.findall(name)[-1].lower()
     if last not in ("key", "sig", "signature") and "=" in between and (quoted or not between.startswith(" ")):
         return True

@@ -1,7 +1,7 @@
-"""What is a signature: a text that a failure leaves in a log, and what it means?
+"""Log signatures: texts that a failure leaves in a log, with their meaning.
 
 A table of `Row`s becomes a tuple of checks on the fact `log` (`checks/log/`). Reading a log only finds which rows match
-which lines; what that means stands in the row.
+which lines. The meaning is in the row.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from mgpu.text import counted
 
 @dataclass(frozen=True)
 class Row:
-    """One signature. `pattern` is searched in a line without torch's prefix, colours and carriage returns.
+    """One signature. `pattern` is searched in a line without torch's prefix, colors and carriage returns.
 
-    `title`, `why` and the fix's text may name the pattern's groups: "port {port} is taken". The fix's commands are
-    templates of `mgpu.command_line.shell`, which name a kind as well: "ss -ltn 'sport = :{port:number}'".
+    `title`, `why` and the fix's text may contain the pattern's groups: "port {port} is taken". The fix's commands are
+    templates for `mgpu.command_line.shell`, which also name a kind: "ss -ltn 'sport = :{port:number}'".
     """
 
     id: str
     role: Role
     kind: Kind
     pattern: str  # of `re`; named groups become facts
-    samples: tuple[str, ...]  # real lines, old wordings and new; the pattern is tested with each
-    title: str  # one line, what is wrong
+    samples: tuple[str, ...]  # real lines, from old and new versions; tests match the pattern with each
+    title: str  # what is wrong, in one line
     why: str
     fix: Fix | tuple[Fix, ...]
     source: str  # URL, or "measured torch 2.13 CPU 2026-11"
     because_of: tuple[str, ...] = ()
-    summary: str = ""  # the check's first sentence; else made of the title
+    summary: str = ""  # the check's first sentence; "": made from the title
     exit_code: int | None = None  # as in `Check`
     effect_of: EffectOf | None = None
     tags: tuple[Tag, ...] = ()
@@ -42,13 +42,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Signature(Check):
-    """A check that is made of a row."""
+    """A check made from a row."""
 
     row: Row | None = None
 
 
 def signatures(module: str, rows: Sequence[Row]) -> tuple[Signature, ...]:
-    """The checks of a table; `module` is the table's own `__name__`, by which the checks have their area."""
+    """Return the checks of a table; `module` is the table's own `__name__`, which determines their area."""
     return tuple(_check(module, row) for row in rows if row.role != "noise")
 
 
@@ -59,12 +59,12 @@ def _check(module: str, row: Row) -> Signature:
             return Ok(f"not in {log.lines:,} lines of {counted(len(log.files), 'log')}")
         first = found[0]
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
-        told = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
-        evidence: Evidence = {name: value for name, value in told.items() if isinstance(value, str | int)}
+        details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
+        evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
         return Problem(
             row.title.format_map(groups),
             row.why.format_map(groups),
-            tuple(_filled(fix, groups) for fix in (row.fix if isinstance(row.fix, tuple) else (row.fix,))),
+            tuple(_fill(fix, groups) for fix in (row.fix if isinstance(row.fix, tuple) else (row.fix,))),
             evidence,
             tuple(f"rank {rank}" for rank in first.ranks),
             Place(first.file, first.line),
@@ -88,6 +88,6 @@ def _check(module: str, row: Row) -> Signature:
     )
 
 
-def _filled(fix: Fix, groups: dict[str, str]) -> Fix:
+def _fill(fix: Fix, groups: dict[str, str]) -> Fix:
     commands = tuple(shell(command, **groups) for command in fix.commands)
     return replace(fix, text=fix.text.format_map(groups), commands=commands)

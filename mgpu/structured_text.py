@@ -1,8 +1,8 @@
-"""How is JSON, TOML or YAML parsed that mgpu does not trust?
+"""How is untrusted JSON, TOML or YAML parsed?
 
-Every fault of such a text is one exception, Malformed: broken syntax, deep nesting, a number of thousands of digits,
-aliases that stand for billions of values. It is raised before the memory or the time is spent. Who reads the file
-limits its bytes (mgpu/file_reading.py).
+Every fault is one exception, Malformed: broken syntax, deep nesting, a number with thousands of digits, aliases that
+expand to billions of values. It is raised before memory or time is spent. The size of the file is limited when it is
+read (mgpu/file_reading.py).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from mgpu.errors import reason
 DEEPEST: Final = 64  # levels; mgpu's own documents have 12, and Python's json and repr fail at about 1,000
 MOST_VALUES: Final = 1_000_000  # of a JSON text: at most 240 bytes of memory each
 MOST_DIGITS: Final = 300  # every such number is also a float (at most 1.8e308)
-MOST_NODES: Final = 20_000  # keys and values of a YAML text; PyYAML composes so many in about half a second
-MOST_EXPANDED: Final = 4 << 20  # characters of a YAML text with all aliases written out
-_MOST_BITS: Final = 997  # of a number of 300 digits
+MOST_NODES: Final = 20_000  # keys and values of a YAML text; PyYAML composes them in about half a second
+MOST_EXPANDED: Final = 4 << 20  # characters of a YAML text with all aliases expanded
+_MOST_BITS: Final = 997  # of a number with 300 digits
 _QUOTED: Final = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'")
-# a.b.c: tomllib takes minutes over one key of 50,000 names
+# a.b.c: tomllib needs minutes for one key of 50,000 names
 _DOTTED: Final = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{DEEPEST}}}")
 
 
 class Malformed(ValueError):
-    """A text that cannot be used. Its message is a clause without a place: "it is nested more than 64 levels deep"."""
+    """A text that cannot be used. The message is a clause without a place: "it is nested more than 64 levels deep"."""
 
     def __init__(self, why: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class Malformed(ValueError):
 def json_of(
     data: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None, most_values: int = MOST_VALUES
 ) -> Any:
-    """The value of a JSON text; infinity and NaN are allowed, as Python writes them. `pairs`: object_pairs_hook.
+    """Parse a JSON text. Infinity and NaN are allowed, as Python writes them. `pairs`: object_pairs_hook.
 
     Raises Malformed, whose __cause__ is the JSONDecodeError if the syntax is wrong.
     """
@@ -61,27 +61,27 @@ def json_of(
 
 
 def toml_of(text: str) -> Any:
-    """The tables of a TOML text. Raises Malformed."""
+    """Parse a TOML text. Raises Malformed."""
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     if _DOTTED.search(_QUOTED.sub("q", text)):
         raise _too_deep()
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        said = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
-        line, column = (int(said[2]), int(said[3])) if said and said[2] else (None, None)
-        raise Malformed(said[1] if said else str(error), line, column) from None
+        match = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
+        line, column = (int(match[2]), int(match[3])) if match and match[2] else (None, None)
+        raise Malformed(match[1] if match else str(error), line, column) from None
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:  # Python's limit on the digits of a number
         digits = max(map(len, re.findall(r"[\d_]+", text)), default=0)
-        raise Malformed(f"it has a number of {digits:,} digits" if digits > MOST_DIGITS else reason(error)) from None
+        raise Malformed(f"it has a number with {digits:,} digits" if digits > MOST_DIGITS else reason(error)) from None
     refuse_extremes(found)
     return found
 
 
 def refuse_extremes(data: Any) -> None:
-    """Raise Malformed for a value that nests too deep, or for a number of too many digits."""
+    """Raise Malformed if a value is nested too deep, or a number has too many digits."""
     level: list[Any] = [data]
     for _ in range(DEEPEST + 1):
         inner: list[Any] = []
@@ -91,7 +91,7 @@ def refuse_extremes(data: Any) -> None:
             elif isinstance(value, list | tuple):
                 inner += value
             elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
-                raise Malformed(f"it has a number of about {int(value.bit_length() * 0.30103):,} digits")
+                raise Malformed(f"it has a number with about {int(value.bit_length() * 0.30103):,} digits")
         if not inner:
             return
         level = inner
@@ -101,7 +101,7 @@ def refuse_extremes(data: Any) -> None:
 def _whole(text: str) -> int:
     digits = len(text.lstrip("-"))
     if digits > MOST_DIGITS:
-        raise Malformed(f"it has a number of {digits:,} digits")
+        raise Malformed(f"it has a number with {digits:,} digits")
     return int(text)
 
 
@@ -113,7 +113,7 @@ def _too_deep() -> Malformed:
 
 
 def yaml_loader(text: str, kind: Any = None) -> Any:
-    """PyYAML's safe loader (or one derived from it), which raises Malformed for too many or too deep values."""
+    """PyYAML's safe loader (or a subclass), which raises Malformed for too many or too deeply nested values."""
     import yaml
 
     loader = (kind or yaml.SafeLoader)(text)
@@ -136,7 +136,7 @@ def yaml_loader(text: str, kind: Any = None) -> Any:
 
 
 def composed(loader: Any) -> Any:
-    """The root node of a YAML text, None of an empty one. Raises Malformed, and PyYAML's own errors."""
+    """Return the root node of a YAML text, None if it is empty. Raises Malformed, and PyYAML's own errors."""
     node = loader.get_single_node()
     if node is not None:
         _expanded(node, {}, set())
@@ -144,7 +144,7 @@ def composed(loader: Any) -> Any:
 
 
 def yaml_of(text: str, kind: Any = None, look: Callable[[Any], None] | None = None) -> Any:
-    """The value of a YAML text. `kind`: a loader class derived from SafeLoader; `look` is called with the root node.
+    """Parse a YAML text. `kind`: a loader class derived from SafeLoader; `look` is called with the root node.
 
     Raises Malformed.
     """
@@ -157,14 +157,14 @@ def yaml_of(text: str, kind: Any = None, look: Callable[[Any], None] | None = No
             return None
         if number := endless(node):
             at = number.start_mark
-            raise Malformed(f"it has a number of {len(number.value):,} digits", at.line + 1, at.column + 1)
+            raise Malformed(f"it has a number with {len(number.value):,} digits", at.line + 1, at.column + 1)
         if look:
             look(node)
         found = loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise Malformed(said, *((mark.line + 1, mark.column + 1) if mark else ())) from error
+        message = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise Malformed(message, *((mark.line + 1, mark.column + 1) if mark else ())) from error
     except RecursionError:
         raise _too_deep() from None
     except Malformed:
@@ -177,7 +177,7 @@ def yaml_of(text: str, kind: Any = None, look: Callable[[Any], None] | None = No
 
 
 def endless(node: Any) -> Any:
-    """The first scalar node that is a number of too many digits, or None: PyYAML takes minutes over one to base 60."""
+    """The first scalar node that is a number with too many digits, or None. PyYAML needs minutes for one in base 60."""
     waiting, known = [node], set()
     while waiting:
         one = waiting.pop()
@@ -196,8 +196,10 @@ def _inner(node: Any) -> list[Any]:
 
 
 def _expanded(node: Any, known: dict[int, tuple[int, int, int]], above: set[int]) -> tuple[int, int, int]:
-    """How many values, characters and levels a node stands for when every alias is written out: a few lines of aliases
-    of aliases can stand for billions. Raises Malformed before anything is written out."""
+    """Count the values, characters and levels of a node with every alias expanded.
+
+    A few lines of nested aliases can expand to billions of values. Raises Malformed before anything is expanded.
+    """
     if isinstance(node.value, str):
         return 1, len(node.value), 1
     if id(node) in above:
@@ -209,9 +211,9 @@ def _expanded(node: Any, known: dict[int, tuple[int, int, int]], above: set[int]
             more = _expanded(part, known, above)
             values, characters, levels = values + more[0], characters + more[1], max(levels, more[2])
         if values > MOST_NODES:
-            raise Malformed(f"its aliases stand for more than {MOST_NODES:,} values")
+            raise Malformed(f"its aliases expand to more than {MOST_NODES:,} values")
         if characters > MOST_EXPANDED:
-            raise Malformed(f"its aliases stand for more than {MOST_EXPANDED >> 20} MiB of text")
+            raise Malformed(f"its aliases expand to more than {MOST_EXPANDED >> 20} MiB of text")
         if levels > DEEPEST:
             raise _too_deep()
         above.discard(id(node))

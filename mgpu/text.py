@@ -1,7 +1,7 @@
-"""How is text of others made safe to show: names of files, lines of logs, messages of libraries?
+"""How is untrusted text made safe to show: file names, log lines, messages of libraries?
 
-Colors are dropped; every other control character, and the characters that reorder a line, are shown as an escape, so
-that two different names never look equal and nothing of them acts on a terminal.
+Colors are dropped. Every other control character, and the characters that reorder a line, are shown as escapes: two
+different names never look equal, and no name acts on a terminal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]{0,64}[ -/]{0,8}[@-~]")
-# C0 but tab and newline, DEL, C1, line and paragraph separators, and the marks that change the direction of a line.
+# C0 except tab and newline, DEL, C1, line and paragraph separators, and the marks that change the text direction.
 _UNSEEN = "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff"
 _ACTING = re.compile(f"[{_UNSEEN}]")
 _IN_NAMES = re.compile(f"[\\t\\n{_UNSEEN}]")
@@ -18,17 +18,17 @@ _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def clean(text: object) -> str:
-    """Text of others without colors, its control characters as escapes; lines and tabs stay."""
+    """Return untrusted text without colors, its control characters as escapes. Line breaks and tabs stay."""
     return _ACTING.sub(_escaped, _COLORS.sub("", str(text)))
 
 
 def visible(name: object) -> str:
-    """A name on one line: also newlines, tabs and whole escape sequences are shown as escapes."""
+    """Return a name on one line: newlines, tabs and escape sequences are also shown as escapes."""
     return _IN_NAMES.sub(_escaped, str(name))
 
 
 def with_visible(text: str, names: Iterable[str]) -> str:
-    """A message in which these names, and the names of folders and files in them, are visible."""
+    """Make these names, and the names of folders and files in them, visible in a message."""
     parts = {part for name in names if _IN_NAMES.search(name) for part in (name, *name.split("/")) if part.strip()}
     for part in sorted(parts, key=len, reverse=True):
         if _IN_NAMES.search(part):
@@ -53,7 +53,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def visible_json(text: str) -> str:
-    """A JSON text in which the characters that act on a terminal are escapes of JSON: it means the same."""
+    """Escape the characters in a JSON text that act on a terminal. The parsed value is the same."""
     return _ACTING.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
@@ -62,6 +62,6 @@ def _escaped(found: re.Match[str]) -> str:
     if char in _SHORT:
         return _SHORT[char]
     number = ord(char)
-    if 0xDC80 <= number <= 0xDCFF:  # a byte of a file name that is no UTF-8
+    if 0xDC80 <= number <= 0xDCFF:  # a byte of a file name that is not UTF-8
         number -= 0xDC00
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"

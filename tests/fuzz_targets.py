@@ -110,7 +110,7 @@ def no_crash(outcomes: Any) -> None:
 def config_of(path: Path) -> None:
     config = reading.read(path)
     no_crash(validate_run.judge(config, MACHINE))
-    validate_run.mend(reading.contents(path), str(path), MACHINE)
+    validate_run.fix_config(reading.contents(path), str(path), MACHINE)
 
 
 def deepspeed_of(path: Path) -> None:

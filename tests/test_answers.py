@@ -405,8 +405,8 @@ def test_deciding_twice() -> None:
             {"params": "1B", "trainable": "2B"},
             "2B trained parameters are more than the model has (1B): check --trainable and --params",
         ),
-        ({"lr": "fast"}, "--lr fast: 'fast' is no learning rate: write a number above 0, such as 2e-5"),
-        ({"gpus": "0,0"}, "--gpus 0,0: GPU 0 is listed twice"),
+        ({"lr": "fast"}, "--lr fast: 'fast' is not a learning rate: write a number above 0, such as 2e-5"),
+        ({"gpus": "0,0"}, "--gpus 0,0: GPU 0 is named twice"),
     ],
 )
 def test_what_cannot_be_together_is_one_sentence(flags: dict[str, str], words: str) -> None:
@@ -446,7 +446,7 @@ WRONG = [
      "a.toml: batch.accum and batch.effective_batch cannot be used together: "
      "accumulation follows from the effective batch"),
     ("a.json", '{\n "batch": {\n  "lr": "x"\n }\n}',
-     "a.json:3: batch.lr = \"x\": 'x' is no learning rate: write a number above 0, such as 2e-5"),
+     "a.json:3: batch.lr = \"x\": 'x' is not a learning rate: write a number above 0, such as 2e-5"),
     ("a.json", '{"gpus": 2,}', "a.json:1:12: Illegal trailing comma before end of object (JSON)"),
     ("a.json", '{"gpus": 2, "gpus": 3}', "a.json: duplicate key 'gpus'"),
     ("a.json", "[1]", "a.json: expected tables of keys, found a list"),
@@ -511,28 +511,28 @@ def test_stdin_may_be_any_of_the_formats(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--validate --plan", "--validate stands alone"),
-        ("--show-origin --plan", "exclude each other"),
-        ("--validate a --gpus 2", "answers mean nothing"),
-        ("--validate --set lr=1", "answers mean nothing"),
-        ("--show-origin --answers x", "answers mean nothing"),
+        ("--validate --plan", "--validate cannot be combined"),
+        ("--show-origin --plan", "--show-origin and --plan conflict"),
+        ("--validate a --gpus 2", "only reads configs"),
+        ("--validate --set lr=1", "only reads configs"),
+        ("--show-origin --answers x", "only reads configs"),
         ("--validate -o x", "writes no config"),
         ("--validate --edit x", "writes no config"),
-        ("--validate --force", "mean nothing there"),
-        ("--fix", "--fix belongs to --validate"),
-        ("--no-loader", "--no-loader belongs to --validate"),
-        ("--show-origin a b", "takes one FILE"),
-        ("x.yaml", "'x.yaml': what shall be done with it?"),
-        ("--params-from t.py --params 8B", "--params-from reads the number"),
-        ("--target 8xH100 --from x", "--target and --from exclude each other"),
+        ("--validate --force", "writes no config"),
+        ("--fix", "--fix needs --validate"),
+        ("--no-loader", "--no-loader needs --validate"),
+        ("--show-origin a b", "accepts one FILE"),
+        ("x.yaml", "unexpected argument 'x.yaml'"),
+        ("--params-from t.py --params 8B", "--params-from counts the parameters"),
+        ("--target 8xH100 --from x", "--target and --from conflict"),
         ("--resume --fresh", "--resume and --fresh"),
         ("--resume --edit x", "--resume and --edit"),
-        ("--guided --yes", "--guided asks, --yes does not"),
-        ("--guided --no-input", "--guided asks, --no-input does not"),
+        ("--guided --yes", "--guided and --yes conflict"),
+        ("--guided --no-input", "--guided and --no-input conflict"),
         ("--dry-run --diff", "--dry-run and --diff"),
         ("--plan --dry-run", "writes nothing"),
         ("--format yaml", "--format yaml: choose human, json or github."),
-        ("--format github", "--format github belongs to --validate"),
+        ("--format github", "--format github needs --validate"),
         ("--python /no/such", "--python /no/such: no such file"),
         ("--gpus", "'--gpus' requires an argument"),
         ("--batch-per-gpus 8", "No such option"),
@@ -597,6 +597,7 @@ def test_validating_looks_at_no_variable(asked: Any, monkeypatch: pytest.MonkeyP
 
 def test_help_groups_every_option_within_80_columns(mgpu: Any, tmp_path: Path) -> None:
     text = mgpu("configure", "--help", cwd=tmp_path).stdout
+    text += mgpu("configure", "--help-slurm", cwd=tmp_path).stdout
     assert max(map(len, text.splitlines())) <= 80
     for title in answers.SECTIONS.values():
         assert f"\n{title}:\n" in text

@@ -126,7 +126,7 @@ def test_what_is_said(case: Path) -> None:
 
 def mended(case: Path) -> bytes:
     raw = case.read_bytes()
-    return run.mend(raw, case.name, machine_of(raw.decode("utf-8", "replace"))).raw
+    return run.fix_config(raw, case.name, machine_of(raw.decode("utf-8", "replace"))).raw
 
 
 @every_case
@@ -143,7 +143,7 @@ def test_what_fix_makes_of_it(case: Path) -> None:
 
 
 def mended_again(fixed: bytes, case: Path) -> bytes:
-    return run.mend(fixed, case.name, machine_of(fixed.decode("utf-8", "replace"))).raw
+    return run.fix_config(fixed, case.name, machine_of(fixed.decode("utf-8", "replace"))).raw
 
 
 @every_case

@@ -138,7 +138,7 @@ def test_no_accident_takes_the_doctor_down(part: int) -> None:
         for outcome in found.outcomes:
             if outcome.status == "crash":
                 crashes[f"{outcome.check.id}: {document.said(outcome)}"] += 1
-        whole = json.loads(document.text(doctor_report.whole(Request(), found)))
+        whole = json.loads(document.text(doctor_report.json_document(Request(), found)))
         fresh = [c for c in whole["checks"] if json.dumps(c | {"duration_s": 0}) not in seen]
         seen |= {json.dumps(c | {"duration_s": 0}) for c in fresh}
         VALIDATOR.validate(whole | {"checks": fresh})
@@ -155,7 +155,7 @@ def shown(found: result.Examined) -> None:
         doctor_report.show(screen.Screen(width, False, False, buffer), Request(verbose=True), found)
         assert "\x1b" not in buffer.getvalue() and "\x00" not in buffer.getvalue()
         buffer.getvalue().encode()
-    told = formats.doctors(found.outcomes, found.snapshot, found.verdict, 1.0)
+    told = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, 1.0)
     for text in (
         formats.junit(found.outcomes, found.snapshot, found.verdict, 1.0),
         formats.github(found.outcomes, told),

@@ -764,7 +764,7 @@ def test_unknown_facts_are_counted_in_the_last_block(saved: Any, ask_here: Any) 
     file = saved("a100_sxm_x4", **dict.fromkeys(_NVML_FACTS), gaps=dict.fromkeys(_NVML_FACTS, gap))
     code, out, _ = ask_here("doctor", "--from", file)
     assert code == 3
-    assert "UNKNOWN  " in out and "not possible" in out
+    assert "UNKNOWN  " in out and "could not run" in out
     assert "Unknown: NVML did not answer in 10 s" in out
 
 
@@ -922,12 +922,12 @@ def test_another_interpreter_is_examined_and_named(mgpu: Run, bare_python: Path)
     [
         ("/no/such/python", "no such file"),
         ("no-such-python-anywhere", "no such file, here or on PATH"),
-        ("./plain.txt", "not a program that can be run"),
+        ("./plain.txt", "not an executable program"),
         ("/bin/ls", "not a Python interpreter"),
         ("./script", "not a Python interpreter"),
         ("./broken", "it does not start"),
         ("./env", "a folder. Did you mean"),
-        ("./empty", "not a program that can be run"),
+        ("./empty", "not an executable program"),
     ],
 )
 def test_what_is_no_interpreter_is_one_clear_message(given: str, words: str, mgpu: Run, tmp_path: Path) -> None:
@@ -990,17 +990,17 @@ def test_what_was_left_out_is_not_called_impossible(mgpu: Run) -> None:
     of_a_run = {c.id for c in CHECKS.values() if OF_A_RUN & set(c.facts)}
     assert asked == set(CHECKS) - of_a_run
     screen = mgpu("doctor", "--quick").stdout
-    assert re.search(r"\d+ checks(, \d+ not possible)?, \d+ left out, ", screen.replace("\n", " "))
+    assert re.search(r"\d+ checks(, \d+ could not run)?, \d+ left out, ", screen.replace("\n", " "))
 
 
 def test_a_kernel_log_that_may_not_be_read_is_not_called_clean(saved: Any, ask_here: Any) -> None:
     gap = {"kernel_log": Gap("no_permission", "the kernel's log is for root: sudo dmesg")}
     _, clean, _ = ask_here("doctor", "--from", saved("a100_sxm_x4"))
     code, out, _ = ask_here("doctor", "--from", saved("a100_sxm_x4", kernel_log=None, gaps=gap))
-    assert "no ECC or Xid errors" in clean and "not possible" not in clean
+    assert "no ECC or Xid errors" in clean and "could not run" not in clean
     assert code == 0
     assert "no ECC errors" in out and "Xid" not in out
-    assert re.search(r"READY  4 of 4 GPUs usable\. \d+ checks, \d+ not possible\.", out)
+    assert re.search(r"READY  4 of 4 GPUs usable\. \d+ checks, \d+ could not run\.", out)
 
 
 def test_a_deep_look_is_asked_for_or_nothing_is_said_of_it(saved: Any, ask_here: Any) -> None:

@@ -569,8 +569,8 @@ def test_names_are_hidden_where_a_report_is_to_be_shown(doctor: Doctor, tmp_path
         (("empty",), "at least 2 nodes, found 0 saved machines in empty"),
         (("one",), "mkdir -p nodes; srun --ntasks-per-node=1 bash -c 'mgpu doctor --quick --save"),
         (("one", "same"), "two files for n1"),
-        (("one", "--from", "x.json"), "not with --deep, --fix, --from"),
-        (("one", "--script", "train.py"), "not with --script"),
+        (("one", "--from", "x.json"), "remove --deep, --fix, --from"),
+        (("one", "--script", "train.py"), "remove --script"),
     ],
 )
 def test_what_cannot_be_compared_is_said(options: tuple[str, ...], words: str, doctor: Doctor, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_junit_of_nothing() -> None:
 
 def told(outcomes: Sequence[Outcome]) -> formats.Report:
     """What the doctor says of them."""
-    return formats.doctors(outcomes, MACHINE, "not_ready", 2.0)
+    return formats.doctor_report(outcomes, MACHINE, "not_ready", 2.0)
 
 
 def test_github_annotates_the_gravest_first_and_ends_with_the_verdict() -> None:
@@ -126,7 +126,7 @@ def test_github_annotates_the_gravest_first_and_ends_with_the_verdict() -> None:
     (cause,) = (line for line in lines if "title=shm_too_small" in line)
     assert cause.startswith("::error title=shm_too_small::/dev/shm is 64 MiB%0AWhy: NCCL needs it.%0A")
     assert "%0AAlso shm_wrong: also wrong" in cause
-    assert any(line == "::error title=not known::no answer in 10 s" for line in lines)
+    assert any(line == "::error title=unknown::no answer in 10 s" for line in lines)
     assert lines[-1].startswith("NOT READY  4 failures, 1 warning, 1 check crashed.")
 
 

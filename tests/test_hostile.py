@@ -125,7 +125,7 @@ def test_the_other_commands_without_torch_or_accelerate(
         assert time.monotonic() - began < 40
         assert "trained" not in result.stdout
     result = calm(mgpu("configure", "--validate", "accelerate.yaml", python=python))
-    assert result.returncode == 3 and "accelerate could not be asked" in " ".join(result.stdout.split())
+    assert result.returncode == 3 and "accelerate could not load it" in " ".join(result.stdout.split())
 
 
 # ---- a torch that is broken in each way there is
@@ -508,7 +508,7 @@ def test_an_accelerate_yaml_that_is_no_config(
         (("smoketest",), "Did you mean 'smoke-test'?"),
         (("config",), "Did you mean 'configure'?"),
         (("lunch", "train.py"), "Did you mean 'launch'?"),
-        (("xyzzy",), "There are doctor, configure, smoke-test, launch."),
+        (("xyzzy",), "Commands: doctor, configure, smoke-test, launch."),
         (("doctor", "--quik"), "--quick"),
         (("doctor", "extra"), "extra"),
         (("doctor", "--expect-gpus", "four"), "--expect-gpus"),

@@ -394,12 +394,12 @@ def test_the_report_names_line_fix_and_the_training_script(told: Told) -> None:
     done = told(text_of("ranks-double-quotes"))
     assert done.returncode == 1, done.stderr
     assert "job.sbatch:11" in done.stdout and "$SLURM_NODEID is expanded here" in done.stdout
-    assert "It asks for --nodes=2" in done.stdout
+    assert "Requests --nodes=2" in done.stdout
     assert "mgpu doctor --script train.py" in done.stdout
     assert "mgpu launch --slurm" not in done.stdout  # not before it is mended
     fine = told(text_of("ranks-double-quotes", fault=False))
     assert fine.returncode == 0
-    assert "Nothing found by" in fine.stdout and "mgpu launch --slurm job.sbatch" in fine.stdout
+    assert "No findings from" in fine.stdout and "mgpu launch --slurm job.sbatch" in fine.stdout
     assert all(len(line) <= 80 for line in fine.stdout.splitlines())
 
 

@@ -211,7 +211,7 @@ def test_output_through_a_strangers_link(shared: Path, uid: int) -> None:
         for arguments in (("--save", str(where)), ("--json", "--output", str(where))):
             done = doctor(shared, *arguments, uid=uid)
             assert done.returncode == errors.REFUSED, done.stderr
-            assert "symbolic link of another user" in done.stderr
+            assert "another user's symbolic link" in done.stderr
     assert (shared / "mine" / "precious").read_text() == SECRET and not (shared / "mine" / "new.json").exists()
 
 

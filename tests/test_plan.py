@@ -222,7 +222,7 @@ def test_samples_and_rates_as_people_write_them() -> None:
     assert [plan.parse_count(text) for text in ("52k", "52,002", "52_002", "5.2e4")] == [52_000, 52_002, 52_002, 52_000]
     assert [plan.parse_rate(text) for text in ("2e-5", "0.001", " 1 ")] == [2e-5, 0.001, 1.0]
     for text in ("0", "-1", "nan", "inf", "2e-5x", "", "1_0"):
-        with pytest.raises(ValueError, match="is no learning rate"):
+        with pytest.raises(ValueError, match="is not a learning rate"):
             plan.parse_rate(text)
 
 

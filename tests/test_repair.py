@@ -43,7 +43,7 @@ def machine(*files: LeftFile, **changes: Any) -> Snapshot:
 
 def offered(snapshot: Snapshot, outcomes: Any = (), again: Any = ..., **where: Any) -> dict[str, repair.Repair]:
     now = snapshot.leftovers if again is ... else again
-    return {one.id: one for one in repair.offered(snapshot, outcomes, lambda: now, **where)}
+    return {one.id: one for one in repair.find_repairs(snapshot, outcomes, lambda: now, **where)}
 
 
 # ---- the default config
@@ -201,7 +201,7 @@ def test_a_file_in_use_is_kept_whatever_its_name_says(how: str, shm: Path, holde
     used, free = made(shm / "nccl-used"), made(shm / "nccl-free")
     holder(how, used)
     result = repair.perform(offered(machine(left(used), left(free)), shm=shm)["shm_files"])
-    assert result.done and result.text == "removed nccl-free; left alone: nccl-used (in use)"
+    assert result.done and result.text == "removed nccl-free; skipped: nccl-used (in use)"
     assert used.exists() and not free.exists()
 
 
@@ -235,7 +235,7 @@ def test_a_lock_somebody_may_hold_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(repair, "_compiling", lambda: None)
     (old.parent / "kernel.o").write_text("just written")
     result = repair.perform(one)
-    assert not result.done and "written to within the hour" in result.text and old.exists()
+    assert not result.done and "changed within the last hour" in result.text and old.exists()
 
 
 def test_a_lock_that_newer_torch_leaves_in_place_is_no_leftover(tmp_path: Path) -> None:
@@ -403,11 +403,11 @@ def test_yes_does_them_all_and_the_exit_code_is_of_what_is_left(mgpu: Run, tmp_p
     done = mgpu("doctor", "--quick", "--fix", "--yes", env=VARIABLES)
     assert not path.exists() and path.with_name(f"{path.name}.bak").exists()
     assert "unset RANK" in (tmp_path / "mgpu.env").read_text()
-    assert "accelerate_default_config_left" in done.stdout.partition("Mended: ")[2].splitlines()[0]
+    assert "accelerate_default_config_left" in done.stdout.partition("Fixed: ")[2].splitlines()[0]
     plain = mgpu("doctor", "--quick", env=VARIABLES)
     assert done.returncode == plain.returncode
     again = mgpu("doctor", "--quick", "--fix", "--yes")
-    assert "Nothing here can be mended by mgpu itself." in again.stdout
+    assert "Nothing to fix automatically." in again.stdout
 
 
 def test_without_a_terminal_nothing_is_asked_and_nothing_done(mgpu: Run, tmp_path: Path) -> None:
@@ -442,11 +442,11 @@ def test_each_is_asked_about_in_a_terminal(keys: str, renamed: bool, tmp_path: P
     path = default_config(tmp_path / "home")
     env = environment(tmp_path / "home", {"LC_ALL": "C.UTF-8"})
     terminal = Terminal([sys.executable, "-m", "mgpu", "doctor", "--quick", "--fix"], env=env, cwd=tmp_path)
-    terminal.see("Do it? [y/N]")
+    terminal.see("Apply? [y/N]")
     terminal.press(keys, ENTER)
     terminal.end()
     assert path.exists() is not renamed
-    assert ("done: renamed to" in terminal.text.replace("\n", " ")) is renamed
+    assert ("Done: renamed to" in terminal.text.replace("\n", " ")) is renamed
 
 
 @pytest.mark.parametrize(("key", "code"), [(CONTROL_D, None), (CONTROL_C, 130)])
@@ -454,7 +454,7 @@ def test_whoever_leaves_the_question_changes_nothing(key: str, code: int | None,
     path = default_config(tmp_path / "home")
     env = environment(tmp_path / "home", {"LC_ALL": "C.UTF-8"})
     terminal = Terminal([sys.executable, "-m", "mgpu", "doctor", "--quick", "--fix"], env=env, cwd=tmp_path)
-    terminal.see("Do it? [y/N]")
+    terminal.see("Apply? [y/N]")
     terminal.press(key)
     ended = terminal.end()
     assert path.exists() and "Traceback" not in terminal.text

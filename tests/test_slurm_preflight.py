@@ -765,7 +765,7 @@ def conclude():
     screen.Progress().say("the job goes on")
     return 0
 
-exit_status.never_die_of_a_character()
+exit_status.tolerate_encoding_errors()
 sys.exit(exit_status.guarded(conclude))
 """
 

@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_named_by_its_path(path: str, value: Any, words: li
         ("null", "the file: expected an object, got NoneType"),
         ('"text"', "the file: expected an object, got str"),
         ("[" * 100_000, "it is nested more than 64 levels deep"),
-        ('{"schema": ' + "1" * 5000 + "}", "it has a number of 5,000 digits"),
+        ('{"schema": ' + "1" * 5000 + "}", "it has a number with 5,000 digits"),
         ('{"verdict": "ready"}', "verdict: unknown key"),
     ],
     ids=range(8),

@@ -248,7 +248,7 @@ def test_the_doctor_tells_a_scripts_faults_where_they_are(mgpu: Run, tmp_path: P
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert text.startswith("mgpu doctor"), text
-    assert "on train.py 5 lines: it trains on one GPU only. Nothing of it was run." in text
+    assert "on train.py 5 lines: trains on one GPU only. It was not run." in text
     assert "Where train.py:4:5" in text
     assert "accelerator.backward(loss)" in text
     assert "1 warning from" in text

@@ -172,7 +172,7 @@ def test_validate_for_people(on: Run, tmp_path: Path) -> None:
         )
         assert "  mgpu configure --validate bad.yaml --fix" in lines
         assert any(line.startswith("INVALID  bad.yaml: 1 error, 0 warnings") for line in lines) or columns == 40
-        assert lines[-1] == "2 files: 1 invalid, 1 not known."
+        assert lines[-1] == "2 files: 1 invalid, 1 unknown."
         assert all(len(line) <= columns for line in lines if not line.startswith("  mgpu "))
 
 
@@ -184,7 +184,7 @@ def test_what_accelerate_says_is_told_once_under_what_it_names(on: Run, tmp_path
     also = [number for number, line in enumerate(lines) if "[config_refused_by_accelerate]" in line]
     found = [next(line for line in reversed(lines[:number]) if line[0] != " ") for number in also]
     assert [line.split(" FAIL ")[0] for line in found] == ["a.yaml:7:1:", "b.yaml:1:1:"]
-    assert "INVALID  a.yaml: 3 errors, 0 warnings; accelerate 1.15.0 refuses it." in lines
+    assert "INVALID  a.yaml: 3 errors, 0 warnings; accelerate 1.15.0 rejects it." in lines
     result = on("rtx4090_x2", [], "configure", "--validate", "a.yaml", "b.yaml", "--format", "github")
     assert result.stdout.count("config_refused_by_accelerate") == 2
     assert "::error file=b.yaml,line=1,col=1,title=config_processes_invalid::" in result.stdout
@@ -202,7 +202,7 @@ def test_github_gets_annotations_from_the_top_of_the_repository(on: Run, tmp_pat
     assert first.startswith("::error file=a%2Cb/bad.yaml,line=5,col=1,title=config_precision_invalid::mixed_precision")
     assert "%0AFix (you): " in first
     assert (result.returncode, last) == (
-        1, "INVALID  bad.yaml: 1 error, 0 warnings; accelerate was not asked (--no-loader)."
+        1, "INVALID  bad.yaml: 1 error, 0 warnings; not loaded with accelerate (--no-loader)."
     )  # fmt: skip
 
 
@@ -323,12 +323,12 @@ def test_fix_mends_shows_the_diff_and_keeps_a_backup(on: Run, tmp_path: Path) ->
     assert path.read_text() == MENDED and path.stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "mine.yaml.bak").read_text() == MENDABLE
     lines = result.stdout.splitlines()
-    assert lines[0] == "Mended mine.yaml; the file as it was is kept as mine.yaml.bak."
+    assert lines[0] == "Fixed mine.yaml (backup: mine.yaml.bak)."
     assert "-mixed_precision: no           # fp32 for now" in lines
     assert "+mixed_precision: 'no'         # fp32 for now" in lines
     assert result.stdout.split("VALID")[1].startswith("  mine.yaml: 0 errors, 0 warnings; accelerate ")
     result = fixed(on, "mine.yaml")
-    assert result.stdout.startswith("mine.yaml: nothing that could be mended safely.")
+    assert result.stdout.startswith("mine.yaml: nothing to fix automatically.")
     assert sorted(p.name for p in tmp_path.glob("mine*")) == ["mine.yaml", "mine.yaml.bak"]
 
 
@@ -337,7 +337,7 @@ def test_a_dry_run_writes_nothing_and_judges_the_file_as_it_is(on: Run, tmp_path
     path.write_text(MENDABLE)
     result = fixed(on, "mine.yaml", "--dry-run")
     assert (result.returncode, path.read_text()) == (1, MENDABLE)
-    assert result.stdout.startswith("Would mend mine.yaml; nothing is written.\n--- mine.yaml\n")
+    assert result.stdout.startswith("Would fix mine.yaml.\n--- mine.yaml\n")
     assert not (tmp_path / "mine.yaml.bak").exists()
     document = json.loads(fixed(on, "mine.yaml", "--dry-run", "--json").stdout)
     assert document["mended"]["edits"] == [{"kind": "set", "key": "mixed_precision", "value": "no"}]
@@ -378,7 +378,7 @@ def test_fix_leaves_alone_what_it_may_not_write(on: Run, tmp_path: Path, monkeyp
     (tmp_path / "given").write_text(MENDABLE)
     with (tmp_path / "given").open() as file:
         result = fixed(on, "-", stdin=file)
-    assert result.returncode == 2 and "no file that could be mended" in result.stderr
+    assert result.returncode == 2 and "cannot write to" in result.stderr
     path = tmp_path / "mine.yaml"
     path.write_text(MENDABLE)
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
@@ -396,7 +396,7 @@ def test_a_config_of_mgpu_stays_its_own_when_mended() -> None:
     assert understand(text.encode(), "x.yaml").written_by_mgpu
     from mgpu.snapshot import Snapshot
 
-    mended = validate_run.mend(text.encode(), "x.yaml", Snapshot())
+    mended = validate_run.fix_config(text.encode(), "x.yaml", Snapshot())
     assert yaml.safe_load(mended.raw)["mixed_precision"] == "no"
     assert understand(mended.raw, "x.yaml").written_by_mgpu
 
@@ -414,7 +414,7 @@ def test_show_origin_says_what_a_launch_would_take(on: Run, tmp_path: Path) -> N
     found = {one["key"]: one for one in document["values"]}
     assert (found["num_processes"]["value"], found["num_processes"]["source"]) == (2, "mine.yaml:2")
     assert found["num_processes"]["applied"] is True
-    assert found["rdzv_backend"]["applied"] is False and "takes static" in found["rdzv_backend"]["note"]
+    assert found["rdzv_backend"]["applied"] is False and "uses static" in found["rdzv_backend"]["note"]
     assert found["fsdp_config.fsdp_version"]["applied"] is False
     assert (found["num_machines"]["value"], found["num_machines"]["source"]) == (1, "accelerate's default")
     assert found["ACCELERATE_MIXED_PRECISION"]["note"] == "the launch replaces it with no"

@@ -524,7 +524,7 @@ def test_mistakes_are_told_under_the_field(start: Start) -> None:
     terminal.press(ENTER)
     at(terminal, QUICK[0][0])
     terminal.press("8x")
-    read_until(terminal, "! '8x' is no number of parameters")
+    read_until(terminal, "! '8x' is not a number of parameters")
     lines = settled(terminal).splitlines()
     assert lines[1].startswith("  ! ") and lines[2].strip("- ") == ""
     terminal.press(ENTER)

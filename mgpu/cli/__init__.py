@@ -1,8 +1,8 @@
 """The command line: options in, exit code out.
 
-Each command has a file of its name here with one table of options. What it does is imported when it runs, so `--help`
-and `--version` load neither torch nor questionary nor pynvml. `app.py` builds the typer application, which only a line
-that is not plain needs (`option_parser.py`). Importing this package loads nothing.
+Each command has a file of its name here with one table of options. Its code is imported when it runs, so `--help` and
+`--version` load neither torch nor questionary nor pynvml. `app.py` builds the typer application, which is only needed
+for command lines that `option_parser.py` cannot read. Importing this package loads nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and return its exit code. A known failure is one message on stderr, never a traceback."""
+    """Run one command line and return its exit code. An expected failure is a message on stderr, not a traceback."""
     from mgpu import exit_status
     from mgpu.cli import exit_style, option_parser
 
-    exit_status.never_die_of_a_character()
+    exit_status.tolerate_encoding_errors()
     completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
     if not completing and (line := option_parser.read(argv)):
         command, values = line

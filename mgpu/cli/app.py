@@ -70,7 +70,7 @@ def run(argv: Sequence[str]) -> int:
         return code_of(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))
 
     def invoke() -> Any:
-        # Not `command.main`: it answers Ctrl-C and a closed pipe itself, with a code that means something else here.
+        # Not `command.main`: it handles Ctrl-C and a closed pipe itself, with exit codes that mean something else here.
         with command.make_context("mgpu", list(argv)) as context:
             return command.invoke(context)
 

@@ -76,7 +76,7 @@ _OF_VALIDATE: Final = {"validate", "fix", "no_loader", "dry_run", "json"}
 
 
 def _all_options() -> tuple[Option, ...]:
-    """All options, with those of the wizard's answers in the order of their table; those of a job come last."""
+    """All options, with those of the wizard's answers in the order of their table and the job options last."""
     from mgpu.wizard.answers import KEYS, SECTIONS
     from mgpu.wizard.topics import JOB
 
@@ -108,78 +108,78 @@ def run(values: Values) -> int:
     own = {option.name: values.pop(option.name) for option in OPTIONS}
     files: tuple[str, ...] = values.pop("files")
     given = {name: value for name, value in values.items() if value is not None}
-    asked = SimpleNamespace(**own)
+    options = SimpleNamespace(**own)
     chosen = {option.name for option in OPTIONS if own[option.name] != option.initial}
-    if asked.validate and chosen <= _OF_VALIDATE and not given:
-        return _validate(asked, files)
+    if options.validate and chosen <= _OF_VALIDATE and not given:
+        return _validate(options, files)
     from mgpu.doctor import request as doctor_request
     from mgpu.wizard import answers_file, run
 
-    _refuse_all(asked, given, files)
+    _refuse_all(options, given, files)
     paths = files or _DEFAULT
     for name in ("no_loader", "json", "set_"):
         del own[name]
     own |= {
-        "no_input": asked.no_input or bool(os.environ.get("MGPU_NO_INPUT")),
-        "accessible": asked.accessible or bool(os.environ.get("MGPU_ACCESSIBLE")),
-        "validate": paths if asked.validate else (),
-        "show_origin": paths[0] if asked.show_origin else "",
-        "format": "json" if asked.json else asked.format,
-        "save_answers": "" if asked.save_answers == "none" else asked.save_answers or answers_file.DEFAULT_FILE,
-        "answers": _answers(asked, given, files),
-        "emit": asked.emit if asked.emit != "slurm" else "",
-        "params_from": (asked.params_from, *files) if asked.params_from else (),
-        "python": doctor_request.interpreter(asked.python) if asked.python else None,
+        "no_input": options.no_input or bool(os.environ.get("MGPU_NO_INPUT")),
+        "accessible": options.accessible or bool(os.environ.get("MGPU_ACCESSIBLE")),
+        "validate": paths if options.validate else (),
+        "show_origin": paths[0] if options.show_origin else "",
+        "format": "json" if options.json else options.format,
+        "save_answers": "" if options.save_answers == "none" else options.save_answers or answers_file.DEFAULT_FILE,
+        "answers": _answers(options, given, files),
+        "emit": options.emit if options.emit != "slurm" else "",
+        "params_from": (options.params_from, *files) if options.params_from else (),
+        "python": doctor_request.interpreter(options.python) if options.python else None,
     }
-    return run.run(run.Request(**own, loader=not asked.no_loader))
+    return run.run(run.Request(**own, loader=not options.no_loader))
 
 
-def _validate(asked: SimpleNamespace, files: tuple[str, ...]) -> int:
+def _validate(options: SimpleNamespace, files: tuple[str, ...]) -> int:
     """A plain --validate, which does not import the wizard."""
     from mgpu.validate import run
     from mgpu.validate.request import Request
 
-    style = "json" if asked.json else "human"
-    return run.run(Request(files or _DEFAULT, not asked.no_loader, style, asked.fix, asked.dry_run))
+    style = "json" if options.json else "human"
+    return run.run(Request(files or _DEFAULT, not options.no_loader, style, options.fix, options.dry_run))
 
 
-def _answers(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> Answers:
+def _answers(options: SimpleNamespace, given: Values, files: Sequence[str]) -> Answers:
     """The answers that are decided before the first question."""
     from mgpu.wizard import answers, answers_file
 
-    if asked.validate or asked.show_origin:
+    if options.validate or options.show_origin:
         return answers.Answers()
-    file = answers_file.read(asked.answers) if asked.answers else None
-    decided = answers.collect(given, asked.set_ or (), os.environ, file=file)
-    if files and not asked.params_from:
-        _refuse((not (decided.slurm or asked.emit), _lost(files)))
-        decided = answers.decided(decided, "command", _trained(files), "flag")
+    file = answers_file.read(options.answers) if options.answers else None
+    decided = answers.collect(given, options.set_ or (), os.environ, file=file)
+    if files and not options.params_from:
+        _refuse((not (decided.slurm or options.emit), _unexpected(files)))
+        decided = answers.decided(decided, "command", _training_command(files), "flag")
     return decided
 
 
-def _refuse_all(asked: SimpleNamespace, given: Values, files: Sequence[str]) -> None:
+def _refuse_all(options: SimpleNamespace, given: Values, files: Sequence[str]) -> None:
     """Raise for an invalid value and for options that conflict."""
     from mgpu.doctor.request import one_of
 
-    one_of("--emit", asked.emit or "slurm", tuple(FORMATS))
+    one_of("--emit", options.emit or "slurm", tuple(FORMATS))
     slurm = given.get("slurm")
-    if asked.emit == "slurm":
+    if options.emit == "slurm":
         given["slurm"] = True
-    mode = "--validate" if asked.validate else "--show-origin" if asked.show_origin else ""
-    other = asked.emit not in ("", "slurm")
+    mode = "--validate" if options.validate else "--show-origin" if options.show_origin else ""
+    other = options.emit not in ("", "slurm")
     _refuse(
-        *_wrong_of_files(asked, mode, given, files),
-        (asked.emit and slurm is False, "--emit slurm and --no-slurm conflict"),
-        (other and slurm, f"--emit {asked.emit} and --slurm conflict: choose one engine"),
-        (mode and (asked.emit or asked.job), f"{mode} does not write jobs: remove --emit and --job"),
-        *_wrong_together(asked, given, files),
+        *_conflicts_of_files(options, mode, given, files),
+        (options.emit and slurm is False, "--emit slurm and --no-slurm conflict"),
+        (other and slurm, f"--emit {options.emit} and --slurm conflict: choose one engine"),
+        (mode and (options.emit or options.job), f"{mode} does not write jobs: remove --emit and --job"),
+        *_conflicts(options, given, files),
     )
-    one_of("--format", asked.format, _FORMATS)
-    github = asked.format == "github"
-    _refuse((github and not (asked.validate and not asked.json), "--format github needs --validate"))
+    one_of("--format", options.format, _FORMATS)
+    github = options.format == "github"
+    _refuse((github and not (options.validate and not options.json), "--format github needs --validate"))
 
 
-def _wrong_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
+def _conflicts_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
     answered = given or o.set_ or o.answers or o.params_from
     return [
         (
@@ -202,7 +202,7 @@ def _wrong_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequenc
     ]
 
 
-def _wrong_together(o: SimpleNamespace, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
+def _conflicts(o: SimpleNamespace, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:
     sized = "params" in given or "model" in given
     return [
         (files and given.get("command"), "the training command is given twice: with --command and after --"),
@@ -226,12 +226,12 @@ def _refuse(*together: tuple[object, str]) -> None:
     """Raise for the first pair of options that conflict."""
     from mgpu import errors
 
-    for wrong, words in together:
+    for wrong, message in together:
         if wrong:
-            raise errors.MgpuError(words, errors.USAGE)
+            raise errors.MgpuError(message, errors.USAGE)
 
 
-def _trained(words: Sequence[str]) -> Any:
+def _training_command(words: Sequence[str]) -> Any:
     """The training command after `--`."""
     from mgpu import errors
     from mgpu.wizard.answers import parse
@@ -242,7 +242,7 @@ def _trained(words: Sequence[str]) -> Any:
         raise errors.MgpuError(f"{' '.join(words)}: {error}", errors.USAGE) from None
 
 
-def _lost(files: Sequence[str]) -> str:
+def _unexpected(files: Sequence[str]) -> str:
     name = files[0] if files else ""
     return f"unexpected argument {name!r}: use --validate to check it, --edit to start from it, -o to write to it"
 

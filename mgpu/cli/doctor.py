@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _ids(incomplete: str) -> list[str]:
-    """Ids and areas for the shell's completion; after a comma the next one."""
+    """Complete ids and areas for the shell, also after a comma."""
     from mgpu import engine
 
     done, comma, begun = incomplete.rpartition(",")
@@ -84,7 +84,7 @@ def run(values: Values) -> int:
         import os
 
         values["quick"] = True
-        # Slurm sets it to the GPUs of the job; a node is drained as a whole, for a fault of any.
+        # Slurm sets it to the GPUs of the job, but a fault of any GPU drains the whole node.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     # The probes run while mgpu loads its checks.
     here = not any(values[name] for name in _ELSEWHERE)
@@ -120,7 +120,7 @@ def _with_probes(values: Values, started: list[Child] | None, began: float) -> i
     return run.run(request)
 
 
-_PROLOG_S = 5.0  # a child may take in a prolog: Slurm waits MessageTimeout for all of it, 10 s by default
+_PROLOG_S = 5.0  # limit for a probe in a prolog: Slurm allows the whole prolog MessageTimeout, 10 s by default
 
 
 def _start(quick: bool, paths: Sequence[str], python: str, *, hurried: bool) -> list[Child]:

@@ -1,4 +1,4 @@
-"""Which probes does this command line need, before its command is imported?
+"""Which probes does this command line need before its command is imported?
 
 Importing a command takes longer than most probes, so `mgpu.probes.prefetch` runs both at once. The command itself
 names the probes (`Command.early`); the doctor starts its own.

@@ -1,4 +1,4 @@
-"""Which exit code has a `--exit-style` line that cannot be read? One that a scheduler or a monitor does not misread."""
+"""The exit code of an invalid command line with `--exit-style`: one that a scheduler or a monitor does not misread."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Any
 
 from mgpu.exit_status import guarded
 
-_UNREADABLE = {"prolog": 0, "nagios": 3}  # 2 would drain every node that has the typing error, or mean critical
+_INVALID = {"prolog": 0, "nagios": 3}  # 2 would drain every node that has the typing error, or mean CRITICAL
 
 
 def run(argv: Sequence[str], invoke: Callable[[], Any]) -> int:
-    """The command's exit code; a line that cannot be read condemns no node."""
-    style = next((style for style in _UNREADABLE if _asks(argv, style)), "")
+    """Run a command and return its exit code. An invalid command line drains no node."""
+    style = next((style for style in _INVALID if _has_style(argv, style)), "")
     if not style:
         return guarded(invoke)
-    read = False
+    finished = False
 
-    def told() -> Any:
-        nonlocal read
-        found = invoke()
-        read = True
-        return found
+    def attempt() -> Any:
+        nonlocal finished
+        result = invoke()
+        finished = True
+        return result
 
-    code = guarded(told)
-    if read or code == 0:  # 0: it was asked for its help
+    code = guarded(attempt)
+    if finished or code == 0:  # 0: --help
         return code
     if style == "nagios":
-        guarded(lambda: print("MGPU UNKNOWN - mgpu could not be asked: see its standard error"))
-    return _UNREADABLE[style]
+        guarded(lambda: print("MGPU UNKNOWN - mgpu did not run: see its stderr"))
+    return _INVALID[style]
 
 
-def _asks(argv: Sequence[str], style: str) -> bool:
+def _has_style(argv: Sequence[str], style: str) -> bool:
     words = list(argv)
-    if words[:1] == ["launch"]:  # where it is an option of the script
+    if words[:1] == ["launch"]:  # there it is an option of the script
         return False
     return f"--exit-style={style}" in words or ["--exit-style", style] in [words[n : n + 2] for n in range(len(words))]

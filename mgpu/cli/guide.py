@@ -1,4 +1,4 @@
-"""Which of the four steps to a verified run are done here, and which is next? Bare `mgpu`."""
+"""Bare `mgpu`: which of the four steps to a verified run are done here, and which is next?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Step:
-    """One of the four steps: its command, what it is for, and its state here."""
+    """One of the four steps: its command, its purpose, and its state here."""
 
     command: str
     purpose: str
@@ -75,20 +75,20 @@ _NOT_YET = (
 
 
 def _unconfigured(doctor: Step) -> Step:
-    """The step when there is no config; on a login node of Slurm it configures for Slurm's nodes."""
+    """The step if there is no config. On a Slurm login node it configures for Slurm's nodes."""
     purpose = "a few questions, then a config"
     if doctor.text.startswith(_WORDS["no_gpu"]) and shutil.which("sbatch") and _has_cluster():
         return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml; Slurm detected", "mgpu configure --slurm")
     return Step("mgpu configure", purpose, "todo", "no ./accelerate.yaml")
 
 
-# Where Slurm's commands find their cluster, besides $SLURM_CONF: slurm.schedmd.com/slurm.conf.html and
+# Where Slurm's commands look for their configuration, besides $SLURM_CONF: slurm.schedmd.com/slurm.conf.html and
 # configless_slurm.html.
 _SLURM_CONF = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 
 
 def _has_cluster() -> bool:
-    """Whether Slurm's commands belong to a cluster: they may be installed alone."""
+    """Whether Slurm's commands have a cluster: they may be installed without one."""
     return "SLURM_CONF" in os.environ or any(Path(name).exists() for name in _SLURM_CONF)
 
 
@@ -160,7 +160,7 @@ def _show(found: Sequence[Step], upcoming: Step, screen: report_screen.Screen) -
 def _offer(
     found: Sequence[Step], upcoming: Step, screen: report_screen.Screen, run: Callable[[Sequence[str]], int]
 ) -> int:
-    """Run the steps that the user chooses; Esc leaves, and so does Ctrl-C in a step."""
+    """Run the steps that the user chooses, until Esc, or Ctrl-C in a step."""
     from mgpu.prompts import prompts
     from mgpu.prompts.question import Choice, Question
 
@@ -170,7 +170,7 @@ def _offer(
         question = Question(
             "next",
             "What next?",
-            "Each step prints the next one when it ends.",
+            "Each step prints the next one when it finishes.",
             default=upcoming.command if upcoming.command != "mgpu launch" else "leave",
             choices=tuple(choices),
             saves=False,

@@ -88,7 +88,7 @@ def preflight() -> dict[str, Any]:
 
 
 def run() -> dict[str, Any]:
-    """The schema of `mgpu.run/1.x`; a refused launch has only a phase, an exit code and a reason."""
+    """The schema of `mgpu.run/1.x`. A refused launch has only a phase, an exit code and a reason."""
     from mgpu.launch.run_json import RunDocument
 
     return _document("run", "mgpu launch --json-result", RunDocument, units=_BYTES_AND_SECONDS)

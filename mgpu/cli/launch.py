@@ -107,7 +107,7 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
-    gc.disable()  # until the hand-off: nothing allocated by then is garbage, and a collection takes 20 ms
+    gc.disable()  # until the hand-off: nothing allocated before is garbage, and a collection takes 20 ms
     with start_errors.attempt(request):
         from mgpu.launch import run
 

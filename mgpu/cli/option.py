@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from mgpu.probes.runner import Probe
 
-Values = dict[str, Any]  # of all options of a command, by the name of each
+Values = dict[str, Any]  # of all options of a command, by their names
 
-_DIGITS: Final = 15  # of a number that int and float read exactly; typer reads longer ones
+_DIGITS: Final = 15  # of a number that int and float read exactly; typer handles longer ones
 _NOT_GIVEN: Final[dict[type, Any]] = {bool: False, str: ""}
 
 
@@ -26,16 +26,16 @@ class Option:
     """One option of a command."""
 
     flags: str  # "--config -c", or with the flag that turns it off: "--stamp/--no-stamp"
-    kind: type  # of its value: bool (the flag is the value), str, int, float, or list (of texts, one each time)
+    kind: type  # of its value: bool (the flag is the value), str, int, float, or list (one text per use)
     help: str
     metavar: str = ""
-    field: str = ""  # of the command's Request; "": named like the first flag
-    default: Any = ...  # ...: False, "" or None, as `kind` has it
+    field: str = ""  # of the command's Request; "": the name of the first flag
+    default: Any = ...  # ...: False, "" or None, depending on `kind`
     least: float | None = None
     most: float | None = None
     panel: str = ""  # the heading in the help
     show_default: bool = True
-    complete: Callable[[str], list[str]] | None = None  # for the shell: the values that begin with a text
+    complete: Callable[[str], list[str]] | None = None  # for the shell: returns the values that start with a text
 
     @property
     def on(self) -> list[str]:
@@ -58,7 +58,7 @@ class Option:
         return _NOT_GIVEN.get(self.kind) if isinstance(self.default, EllipsisType) else self.default
 
     def read(self, text: str) -> Any:
-        """The value of a text. None: typer has to read or reject it."""
+        """Parse a text. None: typer has to parse or reject it."""
         if self.kind in (str, list):
             return text
         digits = text.replace(".", "", 1) if self.kind is float else text
@@ -82,8 +82,7 @@ class Command:
     usage: str = "[OPTIONS]"
     starts: bool = False  # the first argument is a program: everything after it belongs to that program
     early: Callable[[Values], Sequence[Probe]] | None = None  # probes to start before `run` is called
-    all_options: Callable[[], tuple[Option, ...]] | None = None  # if the table of some of them takes time to import
-
+    all_options: Callable[[], tuple[Option, ...]] | None = None  # if some of them take time to import
     folded_panel: str = ""  # a heading of the help whose options only --help-slurm shows
 
     @property

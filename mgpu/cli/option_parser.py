@@ -1,7 +1,7 @@
-"""Which values does a plain command line give? Read without typer, whose import takes longer than a quick doctor.
+"""A parser for plain command lines without typer, whose import takes longer than a quick doctor.
 
-Anything else (--help, an unknown option, a missing value or one out of range) is left to typer, which has the messages
-for it. A test compares the two for every option of every command.
+Anything else (--help, an unknown option, a missing value or one out of range) is left to typer, which has the error
+messages. A test compares the two for every option of every command.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
 
 
 def parse(words: Sequence[str], command: Command, options: Sequence[Option]) -> Values | None:
-    """Return the values that the words after a command's name give to its options. None: typer has to read them."""
+    """Parse the arguments after a command's name into the values of its options. None: typer has to parse them."""
     by_flag = {flag: option for option in options for flag in (*option.on, *option.off)}
     values = {option.name: option.initial for option in options}
     left, others = list(words), list[str]()

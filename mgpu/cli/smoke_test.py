@@ -18,7 +18,7 @@ OPTIONS = (
     Option("--level", str, "quick (about 10 s), standard (30 s) or long (5 min).", "LEVEL", default="standard"),
     Option("--timeout", float, "Limit for the whole test: 120 (long: 900).", "SEC", field="timeout_s", least=1),
     Option("--stall-timeout", float, "A stage without progress fails.", "SEC", field="stall_s", default=30.0, least=1),
-    Option("--start-timeout", float, "Imports and rendezvous.", "SEC", field="start_s", default=90.0, least=1),
+    Option("--start-timeout", float, "Limit for start and rendezvous.", "SEC", field="start_s", default=90.0, least=1),
     Option("--bisect/--no-bisect", bool, "On failure, search for the cause.", default=True),
     Option("--scaling/--no-scaling", bool, "Measure 1 rank against N ranks.", default=True),
     Option(

@@ -82,6 +82,7 @@ class Grouped(TyperCommand):
     folded_panel = ""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options by heading, without the folded ones."""
         for title, records in self.panels(ctx).items():
             if title != self.folded_panel:
                 with formatter.section(title):
@@ -97,7 +98,8 @@ class Grouped(TyperCommand):
         return groups
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.allow_interspersed_args:  # words of a script
+        """Parse the arguments, with `--validate=FILE` as two words."""
+        if not ctx.allow_interspersed_args:  # the arguments of a script
             return super().parse_args(ctx, args)
         end = args.index("--") if "--" in args else len(args)
         split = [
@@ -108,7 +110,8 @@ class Grouped(TyperCommand):
         return super().parse_args(ctx, split)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [self.options_metavar or ""]  # FILE... is in it, behind the option it belongs to
+        """Return the usage line, which already has FILE... after its option."""
+        return [self.options_metavar or ""]
 
 
 _TAKES_FILES = ("--validate=", "--show-origin=")

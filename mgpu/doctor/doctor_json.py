@@ -21,7 +21,7 @@ class ChangeEntry(TypedDict):
 
 
 class RepairEntry(TypedDict):
-    """What `--fix` offered."""
+    """A repair that `--fix` offered."""
 
     id: Id
     title: str
@@ -43,4 +43,4 @@ class _OfOptions(_Doctor, total=False):
 class DoctorDocument(_OfOptions, Triage, total=False):
     """mgpu.doctor/1.x."""
 
-    error: Annotated[str, "nothing could be judged: why"]
+    error: Annotated[str, "why nothing could be judged"]

@@ -1,4 +1,4 @@
-"""How does `mgpu doctor --script job.sbatch` tell what it found in a job script?"""
+"""How does `mgpu doctor --script job.sbatch` report its findings in a job script?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Config, JobCommand, JobScript
 from mgpu.version import __version__
 
-_ASKED = (
+_SHOWN = (  # directives in the report
     "nodes",
     "ntasks",
     "ntasks-per-node",
@@ -29,66 +29,67 @@ _LONGEST = 60  # characters of the training's command line
 def lines(
     job: JobScript, config: Config | None, outcomes: Sequence[Outcome], screen: Screen, command: str, *, verbose: bool
 ) -> list[Line]:
-    """The report of a person."""
+    """The report for a person."""
     head = f"mgpu doctor {__version__} on {job.path}{f' with {config.path}' if config else ''}"
-    told: list[Line] = screen.paragraph(head, style="bold")
-    for text in (_asks(job), _starts(job), _read(job)):
-        told += screen.paragraph(text)
+    report: list[Line] = screen.paragraph(head, style="bold")
+    for text in (_requests(job), _starts(job), _extent(job)):
+        report += screen.paragraph(text)
     if verbose:
-        told += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
-    told += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
-    told += [*script_report.hints(outcomes, screen), [], *script_report.summary(outcomes, screen)]
-    told += unstyled(
+        report += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
+    report += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
+    report += [*script_report.hints(outcomes, screen), [], *script_report.summary(outcomes, screen)]
+    report += unstyled(
         [
             f"Next:  {step}" if not number else f"       {step}"
             for number, step in enumerate(next_steps(job, failed=any(outcome.status == "fail" for outcome in outcomes)))
         ]
     )
-    return told + script_report.explained(outcomes)
+    return report + script_report.explain_command(outcomes)
 
 
 def next_steps(job: JobScript, *, failed: bool) -> list[str]:
-    """The commands that come next: the training script that it starts, then the job."""
-    steps = [shell("mgpu doctor --script {:path}", script) for script in trainings(job)[:2]]
+    """The next commands: check the training script that the job starts, then launch the job."""
+    steps = [shell("mgpu doctor --script {:path}", script) for script in training_scripts(job)[:2]]
     steps += [] if failed else [shell("mgpu launch --slurm {:path}", job.path)]
     return [step for step in steps if step]
 
 
-def trainings(job: JobScript) -> list[str]:
-    """The Python scripts that the job trains with, where their names are known."""
+def training_scripts(job: JobScript) -> list[str]:
+    """The Python scripts that the job trains with, if their names are known."""
     named = [one.words[one.script] for one in _launches(job) if one.script is not None]
     return [name for name in dict.fromkeys(named) if name.endswith(".py") and "$" not in name]
 
 
 def _launches(job: JobScript) -> list[JobCommand]:
-    """The launchers; scripts that are started without one count where there is none."""
+    """The launchers; without any, the scripts that are started directly."""
     certain = [one for one in job.launches if one.starts_ranks]
     return certain or [one for one in job.launches if not one.inner]
 
 
-def _asks(job: JobScript) -> str:
-    """What the directives ask for, as they write it."""
-    asked = [found.written for option in _ASKED if (found := job.directive(option))]
-    return f"It asks for {' '.join(asked)}." if asked else "It asks Slurm for nothing: what sbatch is told decides."
+def _requests(job: JobScript) -> str:
+    """The resources that the directives request, as written."""
+    requested = [found.written for option in _SHOWN if (found := job.directive(option))]
+    return f"Requests {' '.join(requested)}." if requested else "Requests no resources: sbatch's options decide."
 
 
 def _starts(job: JobScript) -> str:
     found = _launches(job)
     if not found:
-        return "What it starts is not seen: no launcher, and no Python script."
+        return "No launcher and no Python script found in it."
     first = found[0]
     what = " ".join(first.words[: 1 if first.starts_ranks else 2])
     script = first.words[first.script] if first.script is not None and first.starts_ranks else ""
-    where = "srun starts" if first.step is not None else "It starts"
+    where = "srun starts" if first.step is not None else "Starts"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     text = " ".join(f"{what} {script}".split())
-    return f"{where} {text[:_LONGEST]} in line {first.line}{more}."
+    return f"{where} {text[:_LONGEST]} on line {first.line}{more}."
 
 
-def _read(job: JobScript) -> str:
+def _extent(job: JobScript) -> str:
+    """How much of the script was read."""
     unread = f"; not read: {', '.join(job.sourced[:3])}" if job.sourced else ""
     unread += f" and {len(job.sourced) - 3} more" if len(job.sourced) > 3 else ""
     if job.cut and job.shebang and not job.commands and not job.sets:
-        return f"{job.lines:,} lines, of which only the #SBATCH lines were read: mgpu does not read {job.shebang}."
-    cut = "; not read to its end" if job.cut else ""
-    return f"{job.lines:,} lines{cut}{unread}. Nothing of it was run but bash -n."
+        return f"{job.lines:,} lines. Only the #SBATCH lines were read: mgpu cannot parse {job.shebang}."
+    cut = "; not read to the end" if job.cut else ""
+    return f"{job.lines:,} lines{cut}{unread}. Only bash -n was run on it."

@@ -1,4 +1,4 @@
-"""What did the doctor say last? Kept for the guide (bare `mgpu`)."""
+"""The doctor's last verdict, saved for the guide (bare `mgpu`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgpu.snapshot import Snapshot
 
 
 def remember_verdict(verdict: str, snapshot: Snapshot) -> None:
-    """Keep the doctor's verdict for the next bare `mgpu`. A state folder that cannot be written costs only that."""
+    """Save the doctor's verdict for the next bare `mgpu`, if the state folder is writable."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     host = snapshot.host.name if snapshot.host else None
     try:

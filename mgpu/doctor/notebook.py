@@ -1,9 +1,9 @@
-"""How is the doctor asked from a notebook or a program?
+"""How do you run the doctor from a notebook or a program?
 
     import mgpu
     mgpu.doctor()
 
-CUDA is never touched in the calling process: a context there would break `notebook_launcher` later.
+It never uses CUDA in the calling process: a context there would break `notebook_launcher` later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mgpu.doctor.request import Request
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor found: `verdict`, `exit_code`, the JSON as `document`, the screen as `text`."""
+    """The doctor's result: `verdict`, `exit_code`, the JSON as `document`, the screen as `text`."""
 
     verdict: str
     exit_code: int
@@ -36,6 +36,6 @@ class Report:
 def doctor(*, quick: bool = False, config: str = "", verbose: bool = False, expect_gpus: int | None = None) -> Report:
     """Examine this machine. Raises MgpuError for a config that cannot be read."""
     request = Request(quick=quick, config=config, verbose=verbose, expect_gpus=expect_gpus)
-    found = run.examined(request)
-    document = dict(doctor_report.whole(request, found))
+    found = run.examine(request)
+    document = dict(doctor_report.json_document(request, found))
     return Report(found.verdict, found.code, document, doctor_report.plain_text(request, found))

@@ -1,8 +1,8 @@
-"""What may `mgpu doctor --fix` mend by itself?
+"""What can `mgpu doctor --fix` repair?
 
-Only what belongs to the user and can be undone, or has no owner any more: a default config is renamed, files of dead
-processes in /dev/shm and locks nobody holds are removed, variables are written to a file that the user may source.
-Nothing needs another user's rights. Each repair looks again right before it acts, and says what it did.
+Only things that belong to the user and can be undone, or that no process owns: it renames a default config, removes
+files of dead processes in /dev/shm and unused locks, and writes variables to a file that the user can source. Nothing
+needs another user's permissions. Each repair checks again right before it acts, and reports what it did.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ ENV_FILE = "mgpu.env"
 SHM = Path("/dev/shm")
 
 _MOST_ENV = 64 << 10  # bytes of a file that mgpu wrote
-# A build of a large extension (flash-attn) takes tens of minutes; a lock whose folder nobody wrote to for this long is
-# one that a killed build left.
+# A build of a large extension (flash-attn) takes tens of minutes. If a lock's folder has not changed for this long, a
+# killed build left the lock.
 _QUIET_S = 3600.0
-# A segment may lie in a queue between its maker and its user; what is younger is nobody's leftover yet.
+# A new segment may be in a queue between the process that made it and the one that will use it. Only an older one can
+# be a leftover.
 _SETTLED_S = 60.0
 _COMPILERS = frozenset({"ninja", "nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "c++", "g++", "clang", "clang++"})
 
-# What a run's environment may be given; loader and interpreter variables never.
+# Variables that may be set for a run; never those of the loader or the interpreter.
 _MAY_SET = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "CUDA_", "OMP_", "MKL_", "HF_", "ACCELERATE_", "UCX_", "FI_")
 _NEVER = ("LD_", "PYTHON")
 _EXPORT = re.compile(r"""export ([A-Z][A-Z0-9_]*)=([\w.,:/=+@%^~-]*|'[^']*'|"[^"$`\\]*")""")
@@ -47,24 +48,24 @@ _UNSET = re.compile(r"unset ([A-Za-z_][A-Za-z0-9_]*(?: [A-Za-z_][A-Za-z0-9_]*)*)
 
 @dataclass(frozen=True)
 class Repair:
-    """One thing that could be mended: what it would do, the same as a command, and the deed itself."""
+    """One possible repair: its description, the equivalent command, and the function that performs it."""
 
     id: str
     title: str
     command: str
-    act: Callable[[], str]  # does it and says what was done; raises MgpuError where it is not safe any more
+    act: Callable[[], str]  # performs it and returns what was done; raises MgpuError if it is no longer safe
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a repair."""
+    """The result of a repair."""
 
     repair: Repair
     done: bool
     text: str
 
 
-def offered(
+def find_repairs(
     snapshot: Snapshot,
     outcomes: Sequence[Outcome],
     look_again: Callable[[], Leftovers | None],
@@ -72,7 +73,7 @@ def offered(
     folder: Path | None = None,
     shm: Path = SHM,
 ) -> list[Repair]:
-    """What can be mended here. `look_again` asks the machine anew what is left over."""
+    """Return the possible repairs. `look_again` reads the leftovers of this machine again."""
     found = [
         _default_config(snapshot),
         _shm_files(snapshot, look_again, shm),
@@ -83,30 +84,30 @@ def offered(
 
 
 def offer(repairs: Sequence[Repair], say: Callable[[str], None], *, yes: bool, dry_run: bool) -> tuple[Result, ...]:
-    """Ask about each, or do all (`yes`), or none (`dry_run`); what became of them."""
+    """Ask about each repair, or perform all (`yes`) or none (`dry_run`), and return the results."""
     results = []
     if not repairs:
-        say("Nothing here can be mended by mgpu itself.")
+        say("Nothing to fix automatically.")
     for one in repairs:
-        say(f"{'Would' if dry_run else 'Could'} {one.title}:\n  {one.command}")
+        say(f"{'Would' if dry_run else 'Can'} {one.title}:\n  {one.command}")
         if dry_run:
             results.append(Result(one, False, "not done: --dry-run"))
-        elif not yes and not _agreed():
-            results.append(Result(one, False, "not done: the answer was no"))
+        elif not yes and not _confirm():
+            results.append(Result(one, False, "not done: declined"))
         else:
             results.append(perform(one))
-            say(f"  {'done' if results[-1].done else 'NOT done'}: {results[-1].text}")
+            say(f"  {'Done' if results[-1].done else 'NOT done'}: {results[-1].text}")
     return tuple(results)
 
 
-def _agreed() -> bool:
-    sys.stdout.write("  Do it? [y/N] ")
+def _confirm() -> bool:
+    sys.stdout.write("  Apply? [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def perform(repair: Repair) -> Result:
-    """Do it; one that is not safe any more, or fails, is told and not done."""
+    """Perform a repair. The result has the reason if it failed or is no longer safe."""
     try:
         return Result(repair, True, repair.act())
     except MgpuError as error:
@@ -125,7 +126,7 @@ def _default_config(snapshot: Snapshot) -> Repair | None:
     path = Path(name)
     return Repair(
         "default_config",
-        f"rename {path} to {path.name}.bak, so that no launch reads it unasked",
+        f"rename {path} to {path.name}.bak, so that no launch picks it up by accident",
         shell("mv -n {:path} {:path}", name, f"{name}.bak") or "rename it",
         lambda: _set_aside(path),
     )
@@ -133,7 +134,7 @@ def _default_config(snapshot: Snapshot) -> Repair | None:
 
 def _set_aside(path: Path) -> str:
     """Rename to the first free NAME.bak, without ever replacing a file."""
-    _mine(path)
+    _own_status(path)
     number = 1
     while True:
         target = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak.{number}")
@@ -146,16 +147,16 @@ def _set_aside(path: Path) -> str:
         return f"renamed to {target}"
 
 
-def _mine(path: Path) -> os.stat_result:
-    """The file's status. Raises MgpuError unless it is a plain file of this user."""
+def _own_status(path: Path) -> os.stat_result:
+    """The file's status. Raises MgpuError unless it is a regular file of this user."""
     try:
         seen = path.lstat()
     except OSError as error:
         raise MgpuError(f"{path}: {reason(error)}") from None
     if not stat.S_ISREG(seen.st_mode):
-        raise MgpuError(f"{path} is not a plain file: left alone")
+        raise MgpuError(f"{path} is not a regular file: skipped")
     if seen.st_uid != os.getuid():
-        raise MgpuError(f"{path} belongs to another user: left alone")
+        raise MgpuError(f"{path} belongs to another user: skipped")
     return seen
 
 
@@ -163,9 +164,9 @@ def _mine(path: Path) -> os.stat_result:
 
 
 def _shm_files(snapshot: Snapshot, look_again: Callable[[], Leftovers | None], shm: Path) -> Repair | None:
-    dead = [file for file in _left(snapshot, "shm") if _is_dead(file) and Path(file.path).parent == shm]
+    dead = [file for file in _leftovers(snapshot, "shm") if _is_dead(file) and Path(file.path).parent == shm]
     if not snapshot.leftovers or not snapshot.leftovers.sees_all_processes:
-        return None  # the owner may be in another container, or hidden: it only looks dead from here
+        return None  # the owner may be hidden or in another container, and only seem dead
     mine = [file for file in dead if _is_mine(Path(file.path))]
     if not mine:
         return None
@@ -182,20 +183,20 @@ def _is_dead(file: LeftFile) -> bool:
     return file.owner_alive is False and file.age_s >= _SETTLED_S
 
 
-def _left(snapshot: Snapshot, kind: str) -> list[LeftFile]:
+def _leftovers(snapshot: Snapshot, kind: str) -> list[LeftFile]:
     return [file for file in snapshot.leftovers.files if file.kind == kind] if snapshot.leftovers else []
 
 
 def _is_mine(path: Path) -> bool:
     try:
-        _mine(path)
+        _own_status(path)
     except MgpuError:
         return False
     return True
 
 
 def _remove_shm(paths: Sequence[Path], look_again: Callable[[], Leftovers | None]) -> str:
-    """Remove those that are still there, still mine, still without an owner, and open in no process."""
+    """Remove the files that still exist, are this user's, have no live owner and are open in no process."""
     now = look_again()
     dead = {file.path for file in now.files if _is_dead(file)} if now and now.sees_all_processes else set()
     used = _in_use({path.name for path in paths})
@@ -203,23 +204,23 @@ def _remove_shm(paths: Sequence[Path], look_again: Callable[[], Leftovers | None
     kept: list[str] = []
     for path in paths:
         if str(path) not in dead:
-            kept.append(f"{path.name} (not known to be ownerless any more)")
+            kept.append(f"{path.name} (may have an owner now)")
         elif path.name in used:
             kept.append(f"{path.name} (in use)")
         else:
-            kept += _unlinked(path, gone)
-    return _removed(gone, kept)
+            kept += _unlink(path, gone)
+    return _removal_text(gone, kept)
 
 
-def _unlinked(path: Path, gone: list[str]) -> list[str]:
-    """Remove one file of mine; why not, where it is not to be."""
+def _unlink(path: Path, gone: list[str]) -> list[str]:
+    """Remove one file of this user and add it to `gone`; return the reason if it is kept."""
     try:
-        seen = _mine(path)
+        seen = _own_status(path)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             now = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
             if (now.st_ino, now.st_dev) != (seen.st_ino, seen.st_dev):
-                return [f"{path.name} (changed meanwhile)"]
+                return [f"{path.name} (replaced in the meantime)"]
             os.unlink(path.name, dir_fd=folder)
         finally:
             os.close(folder)
@@ -231,15 +232,15 @@ def _unlinked(path: Path, gone: list[str]) -> list[str]:
     return []
 
 
-def _removed(gone: Sequence[str], kept: Sequence[str]) -> str:
+def _removal_text(gone: Sequence[str], kept: Sequence[str]) -> str:
     if not gone:
         raise MgpuError(f"nothing removed: {'; '.join(kept)}")
-    said = f"removed {', '.join(gone)}"
-    return f"{said}; left alone: {'; '.join(kept)}" if kept else said
+    text = f"removed {', '.join(gone)}"
+    return f"{text}; skipped: {'; '.join(kept)}" if kept else text
 
 
 def _in_use(names: set[str], proc: Path = Path("/proc")) -> set[str]:
-    """Which of these names a process that may be looked at has open or mapped."""
+    """The names that a process has open or mapped, as far as this user can read its entry in /proc."""
     used = set()
     for process in _processes(proc):
         seen = []
@@ -259,22 +260,22 @@ def _processes(proc: Path) -> Iterator[Path]:
     return (path for path in proc.iterdir() if path.name.isdecimal())
 
 
-# ---- locks of builds that were killed
+# ---- locks of killed builds
 
 
 def _locks(snapshot: Snapshot, look_again: Callable[[], Leftovers | None]) -> Repair | None:
     if not snapshot.pytorch or not snapshot.pytorch.version or numbers(snapshot.pytorch.version)[:2] > BATON_TORCH:
-        return None  # newer versions leave the file where it is, and hold it by a lock of the kernel
+        return None  # newer versions keep the file, and use a kernel lock on it
     old = [
         Path(file.path)
-        for file in _left(snapshot, "lock")
+        for file in _leftovers(snapshot, "lock")
         if not file.owner_alive and file.age_s >= _QUIET_S and _is_mine(Path(file.path))
     ]
     if not old:
         return None
     return Repair(
         "build_locks",
-        f"remove {counted(len(old), 'lock')} that a killed build left: {', '.join(map(str, old))}",
+        f"remove {counted(len(old), 'lock')} of a killed build: {', '.join(map(str, old))}",
         shell("rm {:path}", [str(path) for path in old]) or "remove them",
         lambda: _remove_locks(old, look_again),
     )
@@ -282,7 +283,7 @@ def _locks(snapshot: Snapshot, look_again: Callable[[], Leftovers | None]) -> Re
 
 def _remove_locks(paths: Sequence[Path], look_again: Callable[[], Leftovers | None]) -> str:
     if compiler := _compiling():
-        raise MgpuError(f"a build is running ({compiler}): locks left alone")
+        raise MgpuError(f"a build is running ({compiler}): locks kept")
     now = look_again()
     still = {file.path for file in now.files if file.kind == "lock" and not file.owner_alive} if now else set()
     used = _in_use({os.path.realpath(path) for path in paths})
@@ -290,16 +291,16 @@ def _remove_locks(paths: Sequence[Path], look_again: Callable[[], Leftovers | No
     kept: list[str] = []
     for path in paths:
         if str(path) not in still or os.path.realpath(path) in used:
-            kept.append(f"{path} (in use, or gone)")
+            kept.append(f"{path} (in use, or already removed)")
         elif _newest(path.parent) > time.time() - _QUIET_S:
-            kept.append(f"{path} (its folder was written to within the hour)")
+            kept.append(f"{path} (its folder changed within the last hour)")
         else:
-            kept += _unlinked(path, gone)
-    return _removed(gone, kept)
+            kept += _unlink(path, gone)
+    return _removal_text(gone, kept)
 
 
 def _newest(folder: Path) -> float:
-    """When anything in the folder was written last; now, where that cannot be told."""
+    """The time of the latest change in the folder; the current time if it cannot be read."""
     try:
         times = [folder.lstat().st_mtime]
         for path in folder.iterdir():
@@ -311,7 +312,7 @@ def _newest(folder: Path) -> float:
 
 
 def _compiling(proc: Path = Path("/proc")) -> str | None:
-    """A compiler of this user that runs now."""
+    """A running compiler of this user, with its pid."""
     for process in _processes(proc):
         with contextlib.suppress(OSError):
             name = (process / "comm").read_text("utf-8", "replace").strip()
@@ -324,8 +325,10 @@ def _compiling(proc: Path = Path("/proc")) -> str | None:
 
 
 def environment_lines(outcomes: Iterable[Outcome]) -> list[str]:
-    """`export` and `unset` lines of the fixes, each under the problem it mends. What two problems want differently is
-    taken from the graver."""
+    """The `export` and `unset` lines of the fixes, each below the problem it fixes.
+
+    If two problems set the same variable, the more severe one decides.
+    """
     from mgpu import messages
     from mgpu.report import findings
 
@@ -348,7 +351,7 @@ def environment_lines(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def _names(command: str) -> set[str]:
-    """The variables a line sets or removes; none where it is anything but that, or not ours to touch."""
+    """The variables a line sets or removes; none if it is another kind of line, or a variable mgpu must not change."""
     if (found := _EXPORT.fullmatch(command)) and "..." not in found[2]:
         return {found[1]} if found[1].startswith(_MAY_SET) else set()
     if found := _UNSET.fullmatch(command):
@@ -364,20 +367,20 @@ def _environment(outcomes: Sequence[Outcome], folder: Path) -> Repair | None:
     path = folder / ENV_FILE
     number = sum(line.startswith(("export ", "unset ")) for line in lines)
     head = [
-        f"# Written by mgpu {__version__} doctor --fix. No program can change the shell it was started from:",
+        f"# Written by mgpu {__version__} doctor --fix. Load it into your shell:",
         f"#     source {ENV_FILE}",
     ]
     text = "\n".join([*head, *lines]) + "\n"
     return Repair(
         "environment",
-        f"write {counted(number, 'line')} for the environment to {path}, for you to source",
+        f"write {counted(number, 'line')} with environment variables to {path}, for you to source",
         "; ".join(line for line in lines if line.startswith(("export ", "unset "))),
         lambda: _write_env(path, text),
     )
 
 
 def _text_of(path: Path) -> str | None:
-    """The text of a file; None if it is too large to be one that mgpu wrote, or cannot be read."""
+    """The text of a file; None if it cannot be read, or is too large to be mgpu's."""
     try:
         return file_reading.read(path, most=_MOST_ENV).decode("utf-8", "replace")
     except OSError:
@@ -387,8 +390,8 @@ def _text_of(path: Path) -> str | None:
 def _write_env(path: Path, text: str) -> str:
     kept = ""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise MgpuError(f"{path} is not a plain file: left alone")
+        raise MgpuError(f"{path} is not a regular file: skipped")
     if path.exists() and _text_of(path) != text:
-        kept = f"; the older one is {files.back_up(path).name}"
+        kept = f" (backup: {files.back_up(path).name})"
     files.write(path, text)
-    return f"written{kept}. This shell is as it was; take them over:  source {ENV_FILE}"
+    return f"written{kept}. To load it into this shell:  source {ENV_FILE}"

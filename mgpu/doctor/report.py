@@ -31,7 +31,7 @@ _LONGEST_LABEL = 36  # of a change; after a longer one the text follows without 
 
 
 def show_fixed(before: Examined, after: Examined) -> None:
-    """Show what is left after repairs: the exit code reflects this."""
+    """Show the problems that are left after repairs. The exit code reflects them."""
     if not any(result.done for result in after.repairs):
         return
     screen = Screen.of()
@@ -60,12 +60,14 @@ def _text(request: Request, found: Examined) -> str:
     from mgpu.report import formats
 
     if request.format == "json":
-        return document.text(whole(request, found))
-    told = formats.doctors(found.outcomes, found.snapshot, found.verdict, found.seconds)
+        return document.text(json_document(request, found))
+    report = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.format == "github":
-        append_summary(formats.markdown_table(found.outcomes, found.snapshot, told))
+        append_summary(formats.markdown_table(found.outcomes, found.snapshot, report))
     changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
-    return formats.text(request.format, found, told, lambda: plain_text(replace(request, verbose=True), found), changes)
+    return formats.text(
+        request.format, found, report, lambda: plain_text(replace(request, verbose=True), found), changes
+    )
 
 
 def plain_text(request: Request, found: Examined) -> str:
@@ -75,7 +77,7 @@ def plain_text(request: Request, found: Examined) -> str:
     return buffer.getvalue()
 
 
-def whole(request: Request, found: Examined) -> DoctorDocument:
+def json_document(request: Request, found: Examined) -> DoctorDocument:
     """The JSON document."""
     content: DoctorDocument
     content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)

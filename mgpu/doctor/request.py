@@ -1,4 +1,4 @@
-"""What can `mgpu doctor` be asked, and which options mean nothing together?"""
+"""Which options does `mgpu doctor` have, and which of them conflict?"""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mgpu.text import listed
 if TYPE_CHECKING:
     from mgpu.probes.runner import Child
 
-_LONGEST_S = 1_000_000  # a timer takes no infinity, and nobody waits for twelve days
+_LONGEST_S = 1_000_000  # a timer accepts no infinity, and twelve days are enough
 _MOST_GIB = 1_000_000
 FORMATS = ("human", "json", "junit", "github", "markdown")
-_OLDEST = (3, 10)  # the probes are written for it
+_OLDEST = (3, 10)  # the oldest Python version that the probes support
 STYLES = ("default", "nagios", "prolog")
 
 
@@ -46,20 +46,20 @@ class Request:
     script: str = ""
     log: tuple[str, ...] = ()
     python: str | None = None
-    redact: bool | None = None  # None: as the format has it
+    redact: bool | None = None  # None: depends on the format
     fix: bool = False
     dry_run: bool = False
     yes: bool = False
     exit_style: str = "default"
     timeout_s: float = 0
     verbose: bool = False
-    started: list[Child] | None = None  # the probes' children, on their way already
-    began: float | None = None  # when (monotonic), for the time the verdict tells
+    started: list[Child] | None = None  # the probes' child processes, already running
+    began: float | None = None  # start (monotonic), for the duration in the verdict
 
     @property
     def plain(self) -> bool:
-        """Whether the question is the plain one: is this machine ready?"""
-        asked = (
+        """Whether this is a plain examination of this machine, without options that narrow it."""
+        given = (
             self.from_,
             self.only,
             self.skip,
@@ -68,57 +68,58 @@ class Request:
             self.expect_gpus,
             self.expect_free_gib,
         )
-        return self.nodes is None and not self.of_files and not any(bool(option) or option == 0 for option in asked)
+        return self.nodes is None and not self.of_files and not any(bool(option) or option == 0 for option in given)
 
     @property
     def of_files(self) -> bool:
-        """Whether files are judged (a script, logs, saved machines), and not this machine."""
+        """Whether files are judged (a script, logs, saved machines) instead of this machine."""
         return bool(self.script or self.log or self.compare_nodes)
 
     @property
     def hides(self) -> bool:
-        """Whether host, user, addresses and the like are replaced: by the flag, else for what is made to be pasted."""
+        """Whether host, user, addresses and similar values are replaced: by the flag, else for markdown."""
         return self.format == "markdown" if self.redact is None else self.redact
 
 
 def check(request: Request) -> None:
-    """Raises MgpuError (usage) for options that mean nothing, or nothing together."""
+    """Raise MgpuError (usage) for invalid values and for options that conflict."""
     from mgpu.report import screen
 
     one_of("--format", request.format, FORMATS)
     one_of("--exit-style", request.exit_style, STYLES)
     together = (
-        (request.quick and request.deep, "--quick and --deep exclude each other"),
-        (request.deep and request.from_, "--deep uses the GPUs of this machine: not together with --from"),
-        (request.fix and request.from_, "--fix mends this machine: not together with --from"),
-        (request.fix and request.hides, "--fix names files of yours: not together with --redact or markdown"),
+        (request.quick and request.deep, "--quick and --deep conflict"),
+        (request.deep and request.from_, "--deep uses the GPUs of this machine: remove --from"),
+        (request.fix and request.from_, "--fix repairs this machine: remove --from"),
+        (request.fix and request.hides, "--fix prints the names of your files: remove --redact and markdown"),
         (
             request.of_files and (request.deep or request.fix or request.from_ or request.save or request.compare),
-            "--script, --log and --compare-nodes judge files: not with --deep, --fix, --from, --save or --compare",
+            "--script, --log and --compare-nodes judge files: remove --deep, --fix, --from, --save and --compare",
         ),
         (
             request.compare_nodes and (request.script or request.log or request.python),
-            "--compare-nodes judges saved machines: not with --script, --log or --python",
+            "--compare-nodes judges saved machines: remove --script, --log and --python",
         ),
-        (request.python and request.from_, "--python asks an interpreter here: not together with --from"),
-        ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes belong to --fix"),
-        (request.fix and (request.only or request.skip), "--fix looks at all it can mend: not with --only or --skip"),
+        (request.python and request.from_, "--python examines an interpreter on this machine: remove --from"),
+        ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes need --fix"),
+        (request.fix and (request.only or request.skip), "--fix offers all repairs: remove --only and --skip"),
         (not 0 <= request.timeout_s <= _LONGEST_S, f"--timeout {request.timeout_s:g}: choose 0 to {_LONGEST_S} s"),
         (
             request.expect_free_gib is not None and not 0 <= request.expect_free_gib <= _MOST_GIB,
             f"--expect-free: choose 0 to {_MOST_GIB} GiB",
         ),
     )
-    for wrong, words in together:
+    for wrong, message in together:
         if wrong:
-            raise MgpuError(words, errors.USAGE)
+            raise MgpuError(message, errors.USAGE)
     if request.fix and not (request.dry_run or request.yes) and not (screen.can_ask() and request.format == "human"):
         raise MgpuError(
-            "--fix asks before each repair, and nobody can be asked: add --yes, or --dry-run to see them", errors.USAGE
+            "--fix asks before each repair, but cannot prompt here: add --yes, or --dry-run to list them", errors.USAGE
         )
 
 
 def one_of(option: str, given: str, names: Sequence[str]) -> None:
+    """Raise MgpuError (usage) if an option's value is not one of these names."""
     if given not in names:
         import difflib
 
@@ -128,7 +129,10 @@ def one_of(option: str, given: str, names: Sequence[str]) -> None:
 
 
 def interpreter(given: str) -> str:
-    """The interpreter `--python` names: a path, or a name on PATH. Raises MgpuError (usage) where it is none."""
+    """Return the absolute path of the `--python` interpreter: a path, or a name on PATH.
+
+    Raises MgpuError (usage) if it is not a Python interpreter.
+    """
     import shutil
     import subprocess
 
@@ -139,7 +143,7 @@ def interpreter(given: str) -> str:
     if not path.exists():
         why = "no such file" if os.sep in given else "no such file, here or on PATH"
     elif path.is_dir() or not os.access(path, os.X_OK):
-        why = "not a program that can be run"
+        why = "not an executable program"
     else:
         ask = [os.path.abspath(path), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         try:
@@ -151,7 +155,7 @@ def interpreter(given: str) -> str:
             if done.returncode or not found:
                 why = "not a Python interpreter"
             elif (int(found[1]), int(found[2])) < _OLDEST:
-                why = f"Python {found[0]} is too old to be examined, {'.'.join(map(str, _OLDEST))} or newer is needed"
+                why = f"Python {found[0]} is too old: {'.'.join(map(str, _OLDEST))} or newer is required"
     if why:
         raise MgpuError(f"--python {given}: {why}", errors.USAGE)
     return os.path.abspath(path)  # not resolved: a virtual environment's python is a link

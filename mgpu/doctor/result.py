@@ -1,4 +1,4 @@
-"""What an examination found: the machine, the outcomes of its checks, the verdict."""
+"""The result of an examination: the machine, the outcomes of its checks, the verdict."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examined:
-    """A machine, judged."""
+    """A machine with the outcomes of its checks."""
 
-    machine: Snapshot  # as it was read
-    snapshot: Snapshot  # as it is told: the same, or redacted
+    machine: Snapshot  # as read
+    snapshot: Snapshot  # as reported: the same, or redacted
     outcomes: tuple[engine.Outcome, ...]
     verdict: Verdict
     code: int
     seconds: float
-    changes: tuple[Change, ...] | None = None  # None: nothing to compare with was given
+    changes: tuple[Change, ...] | None = None  # None: without --compare
     since: str = ""
     repairs: tuple[Result, ...] = ()

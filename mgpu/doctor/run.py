@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mgpu.snapshot.changes import Change
 
 
-def examined(request: Request) -> Examined:
+def examine(request: Request) -> Examined:
     """Gather facts and judge them, without a report. Raises MgpuError."""
     began = time.monotonic()
     doctor_request.check(request)
@@ -58,22 +58,22 @@ def run(request: Request) -> int:
             _save(Path(request.save), machine)
             output.to_stderr(f"Saved this machine (redacted): {request.save}")
         if request.fix and request.format != "human":
-            found = _repaired(request, found, judge, output.to_stderr)
+            found = _repair(request, found, judge, output.to_stderr)
     except MgpuError as error:
-        if error.exit_code == errors.USAGE and request.exit_style == "default":  # else 2 means critical, or drains
+        if error.exit_code == errors.USAGE and request.exit_style == "default":  # else 2 means CRITICAL, or drains
             raise
         return doctor_report.failed(request, error.message, error.exit_code, began)
     except KeyboardInterrupt:
         return doctor_report.failed(request, "interrupted", errors.INTERRUPTED, began)
     except signals.Stopped:
-        if request.format == "json" and request.exit_style == "default":  # of the others the exit code says enough
+        if request.format == "json" and request.exit_style == "default":  # for the others the exit code is enough
             doctor_report.failed(request, "interrupted", signals.exit_code(), began)
         raise
     except Exception as error:
         if os.environ.get("MGPU_DEBUG"):
             raise
-        words = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
-        return doctor_report.failed(request, words, errors.UNKNOWN, began)
+        message = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
+        return doctor_report.failed(request, message, errors.UNKNOWN, began)
     return _report(request, machine, found, judge)
 
 
@@ -82,7 +82,7 @@ def _report(request: Request, machine: Snapshot, found: Examined, judge: Callabl
     doctor_report.write(request, found)
     if request.fix and request.format == "human":
         output.to_stdout("")
-        first, found = found, _repaired(request, found, judge, output.to_stdout)
+        first, found = found, _repair(request, found, judge, output.to_stdout)
         doctor_report.show_fixed(first, found)
     if request.plain and request.exit_style == "default":  # a monitoring run is not the user's
         from mgpu.doctor import last_verdict
@@ -99,7 +99,7 @@ def _save(path: Path, machine: Snapshot) -> None:
 
 
 def _of_files(request: Request) -> Snapshot:
-    """The facts in the files of `--script`, `--log` and `--compare-nodes`, none of this machine."""
+    """The facts in the files of `--script`, `--log` and `--compare-nodes`, without those of this machine."""
     snapshot = Snapshot()
     if request.config:
         from mgpu.config import facts
@@ -120,7 +120,7 @@ def _of_files(request: Request) -> Snapshot:
 
 
 def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
-    """Add the facts of a training script, or of a job script and of the config that it names."""
+    """Add the facts of a training script, or of a job script and the config that it uses."""
     from mgpu.readers.job_script import read as job_script_read
     from mgpu.readers.training_script import read as training_script_read
 
@@ -229,14 +229,14 @@ def _changes(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...]
     return snapshot_changes.changes(before, now), snapshot_changes.since(before, now)
 
 
-def _repaired(
+def _repair(
     request: Request, found: Examined, judge: Callable[[Snapshot], Examined], say: Callable[[str], None]
 ) -> Examined:
     """Offer the repairs one by one. After a repair the machine is judged again, which decides the exit code."""
     from mgpu.doctor import repair
 
     results = repair.offer(
-        repair.offered(found.machine, found.outcomes, lambda: probes.gather([probes.SYSTEM]).leftovers),
+        repair.find_repairs(found.machine, found.outcomes, lambda: probes.gather([probes.SYSTEM]).leftovers),
         say,
         yes=request.yes,
         dry_run=request.dry_run,

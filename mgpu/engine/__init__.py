@@ -1,4 +1,4 @@
-"""Which checks are there, which were asked for, and what do they answer? `judge` is how a command runs them."""
+"""Loading, selecting and running checks. Commands run them with `judge`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mgpu.check import Answer, Check, Crash, Severity, Skip, Tag
-from mgpu.engine.outcome import Outcome, Status, consequences, hidden
+from mgpu.engine.outcome import Outcome, Status, consequences, mask_outcome
 from mgpu.engine.selections import Selection
 from mgpu.errors import USAGE, MgpuError
 from mgpu.snapshot import UNSETTLING, Snapshot
@@ -23,7 +23,7 @@ __all__ = ["Outcome", "Status", "consequences", "judge", "load"]
 
 
 def is_our_source_tree(root: Path) -> bool:
-    """Whether `root` is a checkout of this project, so that `checks/` beside `mgpu/` is ours."""
+    """Whether `root` is a checkout of this project, and its `checks/` folder belongs to mgpu."""
     try:
         return bool(re.search(r'^name = "mgpu-doctor"$', (root / "pyproject.toml").read_text("utf-8"), re.MULTILINE))
     except OSError:
@@ -31,7 +31,7 @@ def is_our_source_tree(root: Path) -> bool:
 
 
 def _checks_package() -> ModuleType:
-    """`mgpu.checks`: inside `mgpu/` once installed, beside it in a source tree. Nobody else imports it by name."""
+    """Import `mgpu.checks`: inside `mgpu/` once installed, beside it in a source tree. Nothing else imports it."""
     root = Path(__file__).resolve().parents[2]
     folders: list[str] = importlib.import_module("mgpu").__path__  # type: ignore[assignment]
     if is_our_source_tree(root) and str(root) not in folders:
@@ -40,10 +40,10 @@ def _checks_package() -> ModuleType:
 
 
 def load(only: Collection[str] | None = None, without: Collection[str] = ()) -> tuple[Check, ...]:
-    """Every check, area after area as `ORDER` in `checks/` has them, then in the order written: of a folder, file after
-    file as in its own `ORDER`.
+    """Return the checks in the order of `ORDER` in `checks/`, and within a file in the order of the source.
 
-    `only`, `without`: areas; the others are not even imported.
+    The files of a folder are in the order of its own `ORDER`. `only`, `without`: areas; unselected ones are not
+    imported.
     """
     found: list[Check] = []
     package = _checks_package()
@@ -61,30 +61,30 @@ def load(only: Collection[str] | None = None, without: Collection[str] = ()) -> 
 
 @cache
 def checks_of(selection: Selection) -> tuple[Check, ...]:
-    """The checks that a selection may ask, by what they declare."""
+    """Return the checks that a selection may run, by their declared attributes."""
     found = (check for check in load(selection.only, selection.without) if selection.where(check))
     return tuple(replace(c, severity=Severity.ERROR) if selection.as_errors else c for c in found)
 
 
 def selected(snapshot: Snapshot, selection: Selection, among: Sequence[Check] | None = None) -> tuple[Check, ...]:
-    """The checks that a selection asks about this snapshot. `among`: no others than these."""
+    """Return the checks that a selection runs on this snapshot. `among`: only these."""
     checks = checks_of(selection) if among is None else filter(selection.where, among)
     here = selection.here(snapshot)
     return tuple(check for check in checks if here(check))
 
 
 def judge(snapshot: Snapshot, selection: Selection, among: Sequence[Check] | None = None) -> tuple[Outcome, ...]:
-    """The outcomes of a selection of the checks. `mgpu.engine.verdict` says what they amount to."""
+    """Run a selection of the checks and return the outcomes. `mgpu.engine.verdict` derives a verdict from them."""
     return run(selected(snapshot, selection, among), snapshot)
 
 
 def tags(id: str | None, selection: Selection) -> tuple[Tag, ...]:
-    """The tags of the check that a document names; none where it is not one of the selection's."""
+    """Return the tags of the check with this id; none if it is not in the selection."""
     return next((check.tags for check in checks_of(selection) if check.id == id), ()) if id else ()
 
 
 def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Check, ...]:
-    """The checks named by id or area. Hyphens count as underscores. Raises MgpuError for a name nobody bears."""
+    """Return the checks with these ids or areas. Hyphens count as underscores. Raises MgpuError for an unknown name."""
     names = {c.id for c in checks} | {c.area for c in checks}
 
     def known(given: Iterable[str]) -> set[str]:
@@ -98,16 +98,16 @@ def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str
 
 
 def unknown_id(name: str, names: Iterable[str]) -> str:
-    """The message for a check id that does not exist, with the nearest one."""
+    """Return the message for an unknown check id, with the closest name."""
     import difflib
 
     near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
-    return f"no check or area is called {name!r}.{hint} All of them: mgpu doctor --list-checks"
+    return f"no check or area is named {name!r}.{hint} List them: mgpu doctor --list-checks"
 
 
 def ask(check: Check, snapshot: Snapshot) -> list[Outcome]:
-    """One check's outcomes: Skip when a fact it reads is not known, Crash when it raises."""
+    """Run one check and return its outcomes: Skip if a fact it reads is unknown, Crash if it raises."""
     if missing := [fact for fact in check.facts if getattr(snapshot, fact) is None]:
         return [_unknown(check, missing, snapshot)]
     start = time.perf_counter()
@@ -123,7 +123,7 @@ def ask(check: Check, snapshot: Snapshot) -> list[Outcome]:
 
 
 def _unknown(check: Check, missing: Sequence[str], snapshot: Snapshot) -> Outcome:
-    """Skipped for want of facts. The gravest reason is told: crashed, then not known, then not asked for."""
+    """A skip for missing facts, with the most severe reason: a crash, then an unknown fact, then one left out."""
     gaps = [(snapshot.gap(fact), snapshot.left_out(fact)) for fact in missing]
     gap, left_out = min(gaps, key=lambda one: (one[0].kind not in UNSETTLING, one[1]))
     return Outcome(
@@ -132,7 +132,7 @@ def _unknown(check: Check, missing: Sequence[str], snapshot: Snapshot) -> Outcom
 
 
 def _outside(outcome: Outcome, snapshot: Snapshot) -> bool:
-    """Whether a problem is about GPUs only that the user has hidden from the run on purpose."""
+    """Whether a problem concerns only GPUs that the user has hidden from the run on purpose."""
     visible, problem = snapshot.visible, outcome.problem
     if problem is None or visible is None or not visible.value or visible.stopped_by or not problem.subjects:
         return False
@@ -141,17 +141,17 @@ def _outside(outcome: Outcome, snapshot: Snapshot) -> bool:
 
 
 def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
-    """Every outcome, in the order of the checks; consequences carry the ids of the problems that explain them.
+    """Run checks and return the outcomes in their order. Consequences have the ids of the problems that explain them.
 
-    A remark (info) explains no fault: the reports leave remarks to the details, and the fault would go with them.
+    A remark (info) never explains a fault: reports show remarks only in the details, which would hide the fault.
     """
     known = known_secrets(snapshot)
-    asked = (hidden(outcome, known) for check in checks for outcome in ask(check, snapshot))
-    outcomes = [replace(outcome, outside=_outside(outcome, snapshot)) for outcome in asked]
+    masked = (mask_outcome(outcome, known) for check in checks for outcome in ask(check, snapshot))
+    outcomes = [replace(outcome, outside=_outside(outcome, snapshot)) for outcome in masked]
     firing = {o.check.id: o.status for o in outcomes if o.problem}
 
-    def explained(outcome: Outcome) -> tuple[str, ...]:
+    def explanations(outcome: Outcome) -> tuple[str, ...]:
         causes = (cause for cause in outcome.check.because_of if cause in firing)
         return tuple(cause for cause in causes if firing[cause] != "info" or outcome.status == "info")
 
-    return tuple(replace(o, because_of=explained(o)) if o.problem else o for o in outcomes)
+    return tuple(replace(o, because_of=explanations(o)) if o.problem else o for o in outcomes)

@@ -1,4 +1,4 @@
-"""Before any rank is started: which problems certainly stop a run, and which others speak against it?"""
+"""Before any rank starts: which problems certainly stop a run, and which others are worth a warning?"""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mgpu.snapshot import Snapshot
 
 
 def refusals(snapshot: Snapshot) -> list[Outcome]:
-    """The errors for which no rank needs to be started to know that it fails; empty: it is worth trying.
+    """Return the errors that certainly stop a run; empty if it is worth starting.
 
-    An error of a GPU's health, a limit or the network may or may not stop a run: that is what the test is for.
+    An error in a GPU's health, a limit or the network may or may not stop a run. Only the test can show that.
     """
     outcomes = engine.judge(snapshot, selections.START)
     found = [o for o in outcomes if o.status in ("fail", "crash")]
@@ -20,6 +20,6 @@ def refusals(snapshot: Snapshot) -> list[Outcome]:
 
 
 def doubts(snapshot: Snapshot) -> list[str]:
-    """Ids of the other errors the doctor would name, but these: told before the ranks start."""
-    outcomes = engine.judge(snapshot, selections.DOUBTS)
+    """Return the ids of the doctor's other errors, which are reported before the ranks start."""
+    outcomes = engine.judge(snapshot, selections.OTHER_ERRORS)
     return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]

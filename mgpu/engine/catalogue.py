@@ -1,8 +1,8 @@
-"""The catalogue of all checks, `checks/README.md`, made of their docstrings.
+"""The catalogue of all checks, `checks/README.md`, generated from their docstrings.
 
     python -m mgpu.engine.catalogue
 
-writes it, and the numbers of checks in the README; a test says when that was forgotten.
+writes it, and the numbers of checks in the README. A test fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ FILE = Path(__file__).resolve().parents[2] / "checks" / "README.md"
 _HEAD = """\
 # The checks
 
-Generated from the docstrings by `python -m mgpu.engine.catalogue`: change those, not this file. How a check is written
-stands in [`__init__.py`](__init__.py).
+Generated from the docstrings by `python -m mgpu.engine.catalogue`. Edit the docstrings, not this file. To write a
+check, see [`__init__.py`](__init__.py).
 
-{number} checks in {areas} areas. One check = one function: its name is the id that `--only`, `--skip` and `--explain`
-take. error: the run would not start, or not be right. warning: it may be slow, or fail later. info: worth knowing.
+{number} checks in {areas} areas. Each check is one function, whose name is its id for `--only`, `--skip` and
+`--explain`. error: the run would not start, or would be wrong. warning: it may be slow, or fail later. info: worth
+knowing.
 """
 
 
@@ -35,8 +36,8 @@ def text(checks: Sequence[Check]) -> str:
     for area in areas:
         mine = [check for check in checks if check.area == area]
         number = {s: sum(c.severity.value == s for c in mine) for s in ("error", "warning", "info")}
-        told = ", ".join(f"{n} {s}" for s, n in number.items() if n)
-        parts.append(f"| [{area}](#{area}) | {told} |")
+        counts = ", ".join(f"{n} {s}" for s, n in number.items() if n)
+        parts.append(f"| [{area}](#{area}) | {counts} |")
     parts[1:] = ["| area | |\n|:--|:--|\n" + "\n".join(parts[1:]) + "\n"]
     for area in areas:
         parts.append(f"## {area}\n")
@@ -48,8 +49,7 @@ def _entry(check: Check) -> str:
     summary, *rest = check.doc.split("\n\n")
     lines = [f"### `{check.id}`", "", f"**{check.severity.value}** - {_line(summary)}", ""]
     for paragraph in rest:
-        told = re.sub(r"^(Why|Fix):", r"**\1**", _line(paragraph))
-        lines += [told, ""]
+        lines += [re.sub(r"^(Why|Fix):", r"**\1**", _line(paragraph)), ""]
     if check.because_of:
         lines += [f"Explained by {', '.join(f'`{id}`' for id in check.because_of)}.", ""]
     source = f"<{check.source}>" if check.source.startswith("http") else check.source
@@ -57,12 +57,12 @@ def _entry(check: Check) -> str:
 
 
 def _line(paragraph: str) -> str:
-    """A paragraph in one line; what Markdown would take for HTML is escaped."""
+    """A paragraph on one line, with HTML escaped."""
     return re.sub(r"<(?=[A-Za-z/])", r"\\<", " ".join(paragraph.split()))
 
 
-def counted(readme: str) -> str:
-    """The README with today's numbers of checks."""
+def update_counts(readme: str) -> str:
+    """Return the README with the current numbers of checks."""
     numbers = {
         r"\d+(?=\s+of\s+mgpu's\s+\d+\s+checks)": selections.MACHINE,
         r"(?<= of mgpu's )\d+(?=\s+checks)": selections.ALL,
@@ -77,10 +77,10 @@ def counted(readme: str) -> str:
 def main() -> None:
     """Write the page, and the README's numbers, in a source tree."""
     if not engine.is_our_source_tree(FILE.parents[1]):
-        raise SystemExit("mgpu is installed, and this is no source tree of it: nothing written")
+        raise SystemExit("not in a source tree of mgpu: nothing written")
     FILE.write_text(text(engine.load()), encoding="utf-8")
     readme = FILE.parents[1] / "README.md"
-    readme.write_text(counted(readme.read_text("utf-8")), encoding="utf-8")
+    readme.write_text(update_counts(readme.read_text("utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What did a check answer, and which of the problems found with it explain it?"""
+"""The outcome of a check, and the problems that explain it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Outcome:
     answer: Ok | Skip | Problem | Crash
     seconds: float
     because_of: tuple[str, ...] = ()  # problems found in this run that explain this one
-    unknown: bool = False  # skipped because a fact it reads is not known
+    unknown: bool = False  # skipped because a fact it reads is unknown
     unsettling: bool = False  # … because that fact timed out or crashed
     not_asked: bool = False  # skipped because a fact it reads was deliberately left out (--quick)
     outside: bool = False  # about GPUs that CUDA_VISIBLE_DEVICES hides from the run: a warning at most
 
     @property
     def status(self) -> Status:
-        """The word of the report: error -> fail, warning -> warn, info -> info."""
+        """The status in the report: error -> fail, warning -> warn, info -> info."""
         match self.answer:
             case Ok():
                 return "ok"
@@ -43,12 +43,12 @@ class Outcome:
 
     @property
     def problem(self) -> Problem | None:
-        """The problem, when there is one."""
+        """The problem, or None."""
         return self.answer if isinstance(self.answer, Problem) else None
 
 
-def hidden(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
-    """The outcome with secrets masked in all its texts: every report is made of these. Its edits stay as they are."""
+def mask_outcome(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
+    """Mask the secrets in all texts of an outcome, for every report. Its edits are not changed."""
 
     def mask(text: str) -> str:
         return masked(text, known)
@@ -66,16 +66,16 @@ def hidden(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
         answer,
         title=mask(answer.title),
         cause=mask(answer.cause),
-        fix=tuple(_hidden_fix(fix, mask) for fix in answer.fix)
+        fix=tuple(_mask_fix(fix, mask) for fix in answer.fix)
         if isinstance(answer.fix, tuple)
-        else _hidden_fix(answer.fix, mask),
+        else _mask_fix(answer.fix, mask),
         evidence={key: mask(value) if isinstance(value, str) else value for key, value in answer.evidence.items()},
         subjects=tuple(map(mask, answer.subjects)),
     )
     return replace(outcome, answer=problem)
 
 
-def _hidden_fix(fix: Fix, mask: Callable[[str], str]) -> Fix:
+def _mask_fix(fix: Fix, mask: Callable[[str], str]) -> Fix:
     return replace(
         fix,
         text=mask(fix.text),
@@ -85,15 +85,17 @@ def _hidden_fix(fix: Fix, mask: Callable[[str], str]) -> Fix:
 
 
 def consequences(cause: Outcome, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The problems to tell under this one. Each is told once, whatever number of problems explain it."""
+    """Return the problems to report below this one. Each appears once, even if several problems explain it."""
     return [o for o in outcomes if o.because_of and o.problem and _cause(o, outcomes) is cause]
 
 
 def _cause(outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome | None:
-    """Of the problems that explain one: a failure before a warning, what is about the same key, or about a key that its
-    words name, and then the first."""
+    """The problem that explains this one best.
+
+    A failure before a warning, then a problem with the same key, or with a key in this one's title, then the first.
+    """
     ids = set(outcome.because_of)
-    for _ in outcomes:  # a cause may have a cause itself, under which both are told
+    for _ in outcomes:  # a cause may itself have a cause, below which both are reported
         more = {id for o in outcomes if o.check.id in ids for id in o.because_of} - ids
         if not more:
             break

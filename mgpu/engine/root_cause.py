@@ -1,8 +1,8 @@
-"""Of everything that is wrong with a run, what came first?
+"""Which of a run's problems came first?
 
-The kernel that killed a rank explains the exception of the others, an exception explains their time-outs, and never the
-other way round: `ORDER` of mgpu/signature.py. Within one kind the earliest line of the rank that failed first. What is
-secondary is the cause only where there is no root, and what wraps another error never is where anything else is known.
+The kernel that killed a rank explains the exceptions of the others, an exception explains their timeouts, and never the
+reverse: `KINDS` in mgpu/check.py. Within one kind, the earliest line of the rank that failed first is the cause. A
+secondary finding is the cause only if there is no root, and a wrapper only if nothing else is known.
 """
 
 from __future__ import annotations
@@ -17,69 +17,69 @@ from mgpu.check import KINDS, EffectOf, Kind, Role, Tag
 from mgpu.engine import Outcome, selections
 from mgpu.snapshot import Config, Fallen, Log, Run, Seen, Snapshot
 
-# torchrun gives its ranks 30 s between TERM and KILL; a rank killed so much later is one that it ended.
+# torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
 _ENDED_LATER_S = 20.0
 _ROLES: tuple[Role, ...] = get_args(Role)
-# A run that was stopped: the rank that was waited for, mgpu's own time limit, the user.
+# The causes of a stopped run: the rank that the others waited for, mgpu's own time limit, the user.
 _STOP_TAGS: tuple[Tag, ...] = ("silent_rank", "time_limit", "user_stop")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A finding, and where it stands among the others."""
+    """A finding with its rank among the causes."""
 
     outcome: Outcome
     role: Role
     kind: Kind
-    seen: Seen | None = None  # the line, of a row of a table
+    seen: Seen | None = None  # the log line, if the finding is a log signature
 
     @property
     def id(self) -> str:
-        """The check's."""
+        """The id of the check."""
         return self.outcome.check.id
 
     @property
     def of_log(self) -> bool:
-        """Whether it was found in a log, and not by how the run ended."""
+        """Whether it was found in a log, rather than in the exit of the run."""
         return self.outcome.check.area == "log"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The one cause, and all else that was found."""
+    """The cause, and the other findings."""
 
     first: Cause | None
     others: tuple[Cause, ...] = ()
 
 
 def of(log: Log | None, run: Run | None, config: Config | None = None) -> Verdict:
-    """Ask the checks on a run's end and its log, and choose."""
+    """Run the checks on a finished run and its log, and choose the cause."""
     return choose(engine.judge(Snapshot(log=log, run=run, config=config), selections.ENDED), log, run)
 
 
 def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Verdict:
-    """The first cause among the outcomes of the checks on `log` and `run`."""
+    """Return the first cause among the outcomes of the checks on `log` and `run`."""
     seen = {one.signature: one for one in log.seen} if log else {}
     found = [cause for outcome in outcomes if (cause := _cause(outcome, seen))]
     if log:
-        found = [_demoted(cause, log, run) for cause in found]
+        found = [_demote(cause, log, run) for cause in found]
     if run is not None and (run.signalled or run.timed_out):
-        return _once(_stopped(found, log))
-    found = _ended_others(_asked_later(found), run)
+        return _without_duplicates(_choose_of_stopped(found, log))
+    found = _demote_launcher_effects(_demote_later_stops(found), run)
     ids = {cause.id for cause in found if cause.role != "wrapper"}
     earliest = _first_ranks(log, run)
     ordered = sorted(found, key=lambda cause: _place(cause, ids, earliest, log))
-    return _once(Verdict(ordered[0], tuple(ordered[1:]))) if ordered else Verdict(None)
+    return _without_duplicates(Verdict(ordered[0], tuple(ordered[1:]))) if ordered else Verdict(None)
 
 
-def _once(chosen: Verdict) -> Verdict:
-    """Without what says the same as the first cause, in fewer words."""
+def _without_duplicates(chosen: Verdict) -> Verdict:
+    """Remove less specific findings about the same failure as the first cause."""
     twice = chosen.first.outcome.check.same_as if chosen.first else ()
     return Verdict(chosen.first, tuple(cause for cause in chosen.others if cause.id not in twice))
 
 
 def _cause(outcome: Outcome, seen: dict[str, Seen]) -> Cause | None:
-    """What an outcome is in the order of causes; None for one that is none."""
+    """The outcome as a cause; None if it cannot be one."""
     if outcome.problem is None:
         return None
     check = outcome.check
@@ -88,9 +88,8 @@ def _cause(outcome: Outcome, seen: dict[str, Seen]) -> Cause | None:
     return Cause(outcome, check.role, check.kind, seen.get(check.id))
 
 
-def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
-    """A row on an end that was not the first tells of a rank that was ended: it explains nothing. Nor does what was
-    caught."""
+def _demote(cause: Cause, log: Log, run: Run | None) -> Cause:
+    """Demote signatures that explain nothing: caught exceptions, and exits of ranks that were not the first to fail."""
     bearing = [one for one in log.raised if cause.id in one.signatures]
     caught = bool(bearing) and all(one.caught for one in bearing)
     if caught and cause.seen and cause.seen.times <= sum(one.times for one in bearing):
@@ -106,33 +105,35 @@ def _demoted(cause: Cause, log: Log, run: Run | None) -> Cause:
 
 
 def _together(one: Fallen, first: Fallen) -> bool:
-    """Whether two ranks fell at about the same time, so that either may have been the first."""
+    """Whether two ranks failed at about the same time, so either may have been the first."""
     if one.at is None or first.at is None:
         return False
     try:
-        apart = (datetime.fromisoformat(one.at) - datetime.fromisoformat(first.at)).total_seconds()
+        seconds = (datetime.fromisoformat(one.at) - datetime.fromisoformat(first.at)).total_seconds()
     except (ValueError, TypeError):
         return False
-    return apart < _ENDED_LATER_S
+    return seconds < _ENDED_LATER_S
 
 
-def _asked_later(found: Sequence[Cause]) -> list[Cause]:
-    """Where something had gone wrong before, that somebody ended the run is a consequence."""
+def _demote_later_stops(found: Sequence[Cause]) -> list[Cause]:
+    """If something went wrong earlier, stopping the run is a consequence of it."""
 
-    def asked(cause: Cause) -> bool:
+    def is_stop(cause: Cause) -> bool:
         return cause.outcome.check.effect_of in ("stop", "job_cancel")
 
-    wrong = [_line(cause) for cause in found if cause.role == "root" and cause.of_log and not asked(cause)]
+    wrong = [_line(cause) for cause in found if cause.role == "root" and cause.of_log and not is_stop(cause)]
     return [
-        replace(cause, role="secondary") if asked(cause) and any(line < _line(cause) for line in wrong) else cause
+        replace(cause, role="secondary") if is_stop(cause) and any(line < _line(cause) for line in wrong) else cause
         for cause in found
     ]
 
 
-def _ended_others(found: Sequence[Cause], run: Run | None) -> list[Cause]:
-    """Of a job elsewhere, one of whose ranks is known to have ended itself: that srun and the launchers ended the
-    others then says nothing of the cause. Nor does that they lost the store, which goes with the first launcher; but a
-    rank that ended with 1 may have raised just that."""
+def _demote_launcher_effects(found: Sequence[Cause], run: Run | None) -> list[Cause]:
+    """In a Slurm job with a rank that exited by itself, ignore how srun and the launchers stopped the other ranks.
+
+    The same applies to a lost store, which exits with the first launcher, unless the rank exited with 1: then a lost
+    store may be the exception that it raised.
+    """
     codes = [rank.exit_code or 0 for rank in run.ranks if rank.first] if run and not run.watched else []
     if not any(code > 0 for code in codes):
         return list(found)
@@ -142,11 +143,11 @@ def _ended_others(found: Sequence[Cause], run: Run | None) -> list[Cause]:
     return [replace(cause, role="noise") if cause.outcome.check.effect_of in ended else cause for cause in found]
 
 
-def _stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
-    """Of a run that was stopped: who was silent, what was wrong before, and else the stop itself."""
-    asked = [c.seen.line for c in found if _by_stop(c) and c.seen]
-    asked += [one.line for one in (log.raised if log else ()) if one.type.rpartition(".")[2] in _STOPS]
-    until = min(asked, default=None)
+def _choose_of_stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
+    """The cause in a stopped run: a problem before the stop, else a silent rank, else the stop itself."""
+    stop_lines = [c.seen.line for c in found if _by_stop(c) and c.seen]
+    stop_lines += [one.line for one in (log.raised if log else ()) if one.type.rpartition(".")[2] in _STOPS]
+    until = min(stop_lines, default=None)
 
     def before(cause: Cause) -> bool:
         line = cause.outcome.problem.place.line if cause.outcome.problem and cause.outcome.problem.place else None
@@ -162,7 +163,7 @@ def _stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
 
 
 def _by_stop(cause: Cause) -> bool:
-    """Whether ranks and launchers print it when they are sent a signal."""
+    """Whether ranks and launchers print it when they get a signal."""
     return cause.outcome.check.effect_of == "stop"
 
 
@@ -170,9 +171,9 @@ _STOPS = frozenset({"KeyboardInterrupt", "SignalException"})
 
 
 def _first_ranks(log: Log | None, run: Run | None) -> frozenset[int]:
-    """The ranks that failed first, as far as launcher and mgpu know."""
-    told = {rank.rank for rank in run.ranks if rank.first} if run else set()
-    return frozenset(told or {rank.rank for rank in (log.fallen if log else ()) if rank.first})
+    """The ranks that failed first according to mgpu, else according to the launcher."""
+    of_run = {rank.rank for rank in run.ranks if rank.first} if run else set()
+    return frozenset(of_run or {rank.rank for rank in (log.fallen if log else ()) if rank.first})
 
 
 def _line(cause: Cause) -> int:
@@ -183,7 +184,7 @@ def _line(cause: Cause) -> int:
 def _place(
     cause: Cause, ids: set[str], first: frozenset[int], log: Log | None
 ) -> tuple[int, bool, int, bool, bool, str, int, int]:
-    """By what causes are ordered: role, explained by another, kind, rank, precision, time, file, line."""
+    """Sort key for causes: role, explained by another, kind, rank, precision, time, file, line."""
     explained = any(other in ids for other in cause.outcome.check.because_of)
     ranks = (
         {int(text[5:]) for text in cause.outcome.problem.subjects if text.startswith("rank ") and text[5:].isdigit()}
@@ -193,7 +194,7 @@ def _place(
     elsewhere = bool(first and ranks and not first & ranks)
     place = cause.outcome.problem.place if cause.outcome.problem else None
     file = log.files.index(place.file) if log and place and place.file in log.files else 0
-    # Within one file lines stand as they came; their times are told by some only.
+    # Lines of one file are already in order of time. Only some have a timestamp.
     at = cause.seen.at if cause.seen and log and len(log.files) > 1 else None
     general = cause.of_log and "precise" not in cause.outcome.check.tags
     return (

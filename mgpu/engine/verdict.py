@@ -1,4 +1,4 @@
-"""What do the outcomes of checks amount to: the verdict of each command, and its exit code?"""
+"""Which verdict and exit code does each command have for its outcomes?"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _failed(outcomes: Iterable[Outcome]) -> bool:
 
 
 def _not_known(outcomes: Iterable[Outcome]) -> bool:
-    """Whether an error could have been missed: its check crashed, or its facts could not be read."""
+    """Whether an error could have been missed because its check crashed or its facts could not be read."""
     return any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes)
 
 
@@ -37,7 +37,7 @@ def _not_known(outcomes: Iterable[Outcome]) -> bool:
 
 
 def of_machine(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
-    """not_ready before unknown before no_gpu before ready (design: exit codes 1, 3, 4, 0)."""
+    """Return the verdict: not_ready before unknown before no_gpu before ready (exit codes 1, 3, 4, 0)."""
     if _failed(outcomes):
         return "not_ready"
     if _not_known(outcomes):
@@ -52,35 +52,37 @@ def of_machine(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
 
 
 def exit_code(verdict: Verdict, *, strict: bool = False) -> int:
-    """The process's exit code for a verdict."""
+    """Return the process's exit code for a verdict."""
     return errors.NOT_READY if strict and verdict == "ready_with_warnings" else _CODES[verdict]
 
 
 def nagios_code(verdict: Verdict, *, strict: bool = False) -> int:
-    """0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."""
+    """Return 0 for OK, 1 for WARNING, 2 for CRITICAL, 3 for UNKNOWN."""
     return _NAGIOS["not_ready"] if strict and verdict == "ready_with_warnings" else _NAGIOS[verdict]
 
 
 def prolog_code(outcomes: Iterable[Outcome]) -> int:
-    """Not 0 takes the node out of the scheduler's hands: only for a certain fault of it."""
+    """Return 1 to drain the node, only for a definite fault, else 0."""
     return errors.NOT_READY if condemning(outcomes) else errors.READY
 
 
 def doctor_code(style: str, verdict: Verdict, outcomes: Iterable[Outcome], *, strict: bool = False) -> int:
-    """The exit code in the style that was asked for."""
+    """Return the exit code in the requested style."""
     if style == "prolog":
         return prolog_code(outcomes)
     return nagios_code(verdict, strict=strict) if style == "nagios" else exit_code(verdict, strict=strict)
 
 
 def code_without_verdict(style: str, code: int) -> int:
-    """The exit code where nothing could be judged: `code`, unless a monitor or a scheduler reads it."""
+    """Return the exit code if nothing could be judged: `code`, unless a monitor or a scheduler reads it."""
     return {"nagios": _NAGIOS["unknown"], "prolog": errors.READY}.get(style, code)
 
 
 def condemning(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The problems for which a scheduler must not give this node to anybody: certain faults of hardware or driver. All
-    GPUs of the node count, whichever a job was given: the node is taken out as a whole."""
+    """Return the problems for which a scheduler must drain this node: definite faults of hardware or driver.
+
+    All GPUs of the node count, whichever a job was given, because the whole node is drained.
+    """
     return [outcome for outcome in outcomes if outcome.status == "fail" and _condemns(outcome)]
 
 
@@ -94,8 +96,10 @@ def _condemns(outcome: Outcome) -> bool:
 
 
 def unsure(snapshot: Snapshot, verdict: Verdict) -> bool:
-    """Whether a node that is not condemned is not known to be healthy either: the driver did not answer in full, or
-    there is no GPU to ask for."""
+    """Whether a node without a definite fault is not known to be healthy.
+
+    Either the driver did not answer all queries, or there is no GPU.
+    """
     return verdict in ("unknown", "no_gpu") or any(
         gap.kind in UNSETTLING for fact, gap in snapshot.gaps.items() if fact.split(".")[0] in ("driver", "gpus")
     )
@@ -105,7 +109,7 @@ def unsure(snapshot: Snapshot, verdict: Verdict) -> bool:
 
 
 def of_config(config: Config, outcomes: Sequence[Outcome]) -> tuple[ConfigVerdict, int]:
-    """valid, invalid, or unknown when the real loader or the machine could not be asked."""
+    """Return valid, invalid, or unknown if accelerate's loader did not run or facts are missing, and the exit code."""
     if _failed(outcomes):
         return "invalid", errors.NOT_READY
     if config.loader is None or any(o.status == "crash" or o.unsettling for o in outcomes):
@@ -114,7 +118,7 @@ def of_config(config: Config, outcomes: Sequence[Outcome]) -> tuple[ConfigVerdic
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code for several files."""
+    """Return the exit code for several files."""
     return max(codes, key=(errors.READY, errors.UNKNOWN, errors.NOT_READY).index)
 
 
@@ -124,8 +128,10 @@ def worst(codes: Iterable[int]) -> int:
 def of_ranks(
     ranks: Ranks, outcomes: Sequence[Outcome], *, interrupted: int, search_interrupted: bool = False
 ) -> tuple[SmokeVerdict, int]:
-    """What the answers amount to; a check of ours that crashed leaves open what it would have said. `interrupted`: the
-    exit code of a command that a signal stopped."""
+    """Return the verdict and exit code of a smoke test. A crashed error check makes a pass unknown.
+
+    `interrupted`: the exit code of a command that a signal stopped.
+    """
     if ranks.ended == "interrupted":
         return "unknown", interrupted
     if _failed(outcomes):
@@ -135,14 +141,14 @@ def of_ranks(
 
 
 def of_refusals(stopping: Sequence[Outcome], *, busy: bool) -> tuple[SmokeVerdict, int]:
-    """Of a test that was not started: its GPUs are in use, it would fail, or whether it would is not known."""
+    """Return the verdict of a test that was not started: GPUs in use, a certain failure, or an unknown state."""
     if busy:
         return "unknown", errors.REFUSED
     return ("failed", errors.NOT_READY) if _failed(stopping) else ("unknown", errors.UNKNOWN)
 
 
 def of_nodes(good: int, need: int, *, trouble: bool) -> tuple[SmokeVerdict, int]:
-    """Whether enough nodes are good."""
+    """Return passed if enough nodes are good, else failed."""
     return ("passed", errors.READY) if good >= need and not trouble else ("failed", errors.NOT_READY)
 
 
@@ -150,5 +156,5 @@ def of_nodes(good: int, need: int, *, trouble: bool) -> tuple[SmokeVerdict, int]
 
 
 def unverified(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Why a config does not count as verified; empty when it does. Not known is not verified."""
+    """Return the reasons why a config does not count as verified. Unknown facts are reasons too."""
     return [o for o in outcomes if o.status in ("fail", "crash") or o.unknown]

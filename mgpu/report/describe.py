@@ -10,8 +10,8 @@ from mgpu.text import counted
 
 
 def rows(snapshot: Snapshot) -> dict[str, str]:
-    """A sentence for each row whose facts are known, by the row's label."""
-    written = {
+    """Return a sentence for each row whose facts are known, by the row's label."""
+    texts = {
         "Driver": _driver(snapshot),
         "GPUs": _gpus(snapshot),
         "Visible": _visible(snapshot),
@@ -23,7 +23,7 @@ def rows(snapshot: Snapshot) -> dict[str, str]:
         "Network": _network(snapshot),
         "Slurm": _slurm(snapshot),
     }
-    return {label: text for label, text in written.items() if text}
+    return {label: text for label, text in texts.items() if text}
 
 
 def where(snapshot: Snapshot) -> str:
@@ -138,7 +138,7 @@ def _pytorch(snapshot: Snapshot) -> str | None:
 
 
 def _kernels(snapshot: Snapshot) -> str | None:
-    """The architectures of torch's kernels that these GPUs would run; None unless every GPU has one."""
+    """The architectures of the torch kernels that these GPUs would run; None unless every GPU has one."""
     built = set(snapshot.pytorch.arch_list or ()) if snapshot.pytorch else set()
     wanted = dict.fromkeys(gpu.compute_capability for gpu in snapshot.gpus or ())
     found = []
@@ -146,7 +146,7 @@ def _kernels(snapshot: Snapshot) -> str | None:
         if capability is None:
             return None
         major, minor = capability
-        # A binary kernel runs on its own and on later minors of the same major.
+        # A binary kernel runs on its own and on later minor versions of the same major version.
         fits = [f"sm_{major}{m}" for m in range(min(minor, 9), -1, -1) if f"sm_{major}{m}" in built]
         if not fits:
             return None

@@ -1,4 +1,4 @@
-"""The JSON that all commands share, and how every document is written. `json_types.py` says what is in it."""
+"""The JSON that all commands share, and how every document is written. `json_types.py` defines its fields."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
         SoftwareEntry,
     )
 
-# Mappings whose keys are names of the user's: variables, keys of a config, options.
+# Mappings whose keys are the user's names: variables, keys of a config, options.
 _TREES_OF_USERS = frozenset({"env", "env_added", "config", "environment", "settings"})
 STATUSES: tuple[Status, ...] = ("ok", "info", "warn", "fail", "skip", "crash")
 
 
 def counts(outcomes: Iterable[Outcome]) -> dict[Status, int]:
-    """How many outcomes bear each status."""
+    """The number of outcomes with each status."""
     number: dict[Status, int] = dict.fromkeys(STATUSES, 0)
     for outcome in outcomes:
         number[outcome.status] += 1
@@ -106,7 +106,7 @@ def edit_json(edit: Edit) -> EditEntry:
 
 
 def _evidence(evidence: Evidence) -> dict[str, Scalar]:
-    """JSON has no word for infinity, and none for what is no number."""
+    """Replace infinity and NaN, which JSON does not have, with text."""
     return {
         key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in evidence.items()
@@ -114,21 +114,21 @@ def _evidence(evidence: Evidence) -> dict[str, Scalar]:
 
 
 def text(document: Mapping[str, object], indent: int = 2) -> str:
-    """The document as it is written, secrets masked."""
+    """Return the JSON text of a document, with secrets masked."""
     return facts_text(without_secrets(document), indent)
 
 
 def facts_text(facts: dict[str, Any], indent: int = 1) -> str:
-    """The same of a Snapshot that `redaction` has masked: it is read again, and stays of the same types.
+    """Return the JSON text of a Snapshot that `redaction` has masked. It is read again, with the same types.
 
-    Characters that act on a terminal, and half of a surrogate pair (from a file name), are escaped as JSON does it: a
-    reader gets the exact text.
+    Characters that act on a terminal, and lone surrogates (from a file name), are written as JSON escapes, so a reader
+    gets the exact text.
     """
     return visible_json(json.dumps(facts, indent=indent, ensure_ascii=False) + "\n")
 
 
 def without_secrets(data: Any) -> Any:
-    """A document with secrets masked. In the trees that hold names of the user's, the names are judged as well."""
+    """Mask the secrets in a document. In the trees whose keys are the user's names, the keys are judged as well."""
     if isinstance(data, Mapping):
         of_user = _TREES_OF_USERS
         return {key: masked_value(one) if key in of_user else without_secrets(one) for key, one in data.items()}
@@ -142,7 +142,7 @@ def without_secrets(data: Any) -> Any:
 def envelope(
     kind: str, outcomes: Sequence[Outcome], verdict: str, code: int, seconds: float, snapshot: Snapshot
 ) -> Any:
-    """The keys that all commands share; the command adds its own and declares the type of the whole document."""
+    """The keys that all commands share. The command adds its own and declares the type of the whole document."""
     head: Envelope = {
         "schema": f"mgpu.{kind}/1.0",
         "mgpu": __version__,
@@ -164,7 +164,7 @@ def envelope(
 
 
 def p2p(snapshot: Snapshot) -> bool | None:
-    """Whether every pair of GPUs reaches each other's memory; None where one could not be asked, or there is none."""
+    """Whether all pairs of GPUs can access each other's memory; None if a pair is unknown, or there is no pair."""
     pairs = [(link.p2p_read, link.p2p_write) for link in snapshot.links or ()]
     if not pairs or any(None in pair for pair in pairs):
         return None

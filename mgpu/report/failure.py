@@ -1,5 +1,6 @@
-"""How is the end of a run told: who failed first, why, what to do, and who only followed? First as data, which JSON
-shows and a run's folder keeps, then as the lines of one box.
+"""How is a failed run reported: the rank that failed first, why, what to do, and which ranks only followed?
+
+First as data, for JSON and the run's folder, then as the lines of a box on the screen.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from mgpu.snapshot import EndedRank, Fallen, Log, Raised, Run, Snapshot
 
 _LABEL = 15
-_SECONDARY = 8  # that are kept; a log of a thousand ranks has them all
+_SECONDARY = 8  # causes to keep; the log of a thousand ranks may have every one
 _EVIDENCE_LINES = 3
 _OTHERS_SHOWN = 3
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
 def found(verdict: Verdict, log: Log | None, run: Run | None) -> Triage:
-    """first_failure, probable_cause and secondary[] of the JSON."""
+    """Return first_failure, probable_cause and secondary[] of the JSON."""
     return {
         "first_failure": _first_failure(verdict.first, log, run),
         "probable_cause": _cause(verdict.first, log.last if log else None) if verdict.first else None,
@@ -40,7 +41,7 @@ def _cause(cause: Cause, last: str | None = None) -> CauseEntry:
     problem = cause.outcome.problem
     assert problem is not None
     place = problem.place
-    said = {"last_line": last} if last and "last_line" in cause.outcome.check.tags else {}
+    more = {"last_line": last} if last and "last_line" in cause.outcome.check.tags else {}
     return {
         "id": cause.id,
         "role": cause.role,
@@ -49,7 +50,7 @@ def _cause(cause: Cause, last: str | None = None) -> CauseEntry:
         "cause": masked(problem.cause),
         "evidence": {
             key: masked(value) if isinstance(value, str) else value
-            for key, value in {**problem.evidence, **said}.items()
+            for key, value in {**problem.evidence, **more}.items()
         },
         "subjects": list(problem.subjects),
         "file": place.file if place else None,
@@ -62,10 +63,10 @@ def _cause(cause: Cause, last: str | None = None) -> CauseEntry:
 
 
 def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> FailedRank | None:
-    """The rank that failed first; None where none did, or none is known."""
+    """The rank that failed first; None if no rank failed, or it is not known."""
     named = _ranks_of(cause)
-    told: Sequence[EndedRank | Fallen] = [*(run.ranks if run else ()), *(log.fallen if log else ())]
-    failed = [rank for rank in told if rank.exit_code]
+    reported: Sequence[EndedRank | Fallen] = [*(run.ranks if run else ()), *(log.fallen if log else ())]
+    failed = [rank for rank in reported if rank.exit_code]
     if run is not None and (run.signalled or run.timed_out):
         failed = [rank for rank in failed if rank.rank in named]
     first = next((rank for rank in failed if rank.first), None)
@@ -73,7 +74,7 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> Fai
         cause and first and (cause.seen or "ranks_done" in cause.outcome.check.tags) and cause.role == "secondary"
     )
     if named and not messenger and (first is None or first.rank not in named):
-        # the cause is of another rank than the launcher's first
+        # the cause is on another rank than the launcher's first failure
         first = next((rank for rank in failed if rank.rank in named), None)
         rank = first.rank if first else named[0]
     elif first is not None:
@@ -95,7 +96,7 @@ def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> Fai
 
 
 def _signal(code: int | None) -> str | None:
-    """The name of the signal that ended a process with this exit code."""
+    """The name of the signal that killed a process with this exit code."""
     return SIGNAL_NAMES.get(-code, f"signal {-code}") if code and code < 0 else None
 
 
@@ -113,8 +114,8 @@ def _error_of(rank: EndedRank | Fallen | None) -> str | None:
 
 
 def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None) -> Raised | None:
-    """The exception with which a rank ended. A rank that a signal ended has none, whatever it caught before."""
-    if log is None or (code is not None and code not in (1, -6)):  # Python ends with 1 after an exception
+    """The exception that ended a rank. A rank killed by a signal has none, whatever it caught before."""
+    if log is None or (code is not None and code not in (1, -6)):  # Python exits with 1 after an exception
         return None
     own = [
         one
@@ -130,25 +131,25 @@ def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None
 
 def lines(document: Triage, screen: Screen, ranks: Sequence[EndedRankEntry] = ()) -> list[Line]:
     """The rows of the box below its headline: from First to fail to Others."""
-    told: list[Line] = []
+    box: list[Line] = []
     if first := document.get("first_failure"):
-        told += row(screen, "First to fail", who(first))
+        box += row(screen, "First to fail", who(first))
     cause = document.get("probable_cause")
     if cause is None:
-        told += row(screen, "Probable cause", _nothing(document))
+        box += row(screen, "Probable cause", _no_cause(document))
     else:
-        told += row(screen, "Probable cause", f"{cause['title']}  [{cause['id']}]", "bold")
-        told += row(screen, "", cause["cause"])
-        told += _evidence(cause, screen)
+        box += row(screen, "Probable cause", f"{cause['title']}  [{cause['id']}]", "bold")
+        box += row(screen, "", cause["cause"])
+        box += _evidence(cause, screen)
         for number, fix in enumerate(cause["fix"]):
             by = f"({fix['who']}) " if fix["who"] != "you" else ""
-            price = f" ({fix['caveat']})" if fix["caveat"] else ""
-            text = f"{by}{fix['text']}{price}"
-            told += row(screen, "Try" if not number else "or", text)
-            told += [[(" " * (2 if screen.narrow else _LABEL) + command, "")] for command in fix["commands"]]
+            caveat = f" ({fix['caveat']})" if fix["caveat"] else ""
+            text = f"{by}{fix['text']}{caveat}"
+            box += row(screen, "Try" if not number else "or", text)
+            box += [[(" " * (2 if screen.narrow else _LABEL) + command, "")] for command in fix["commands"]]
     for number, text in enumerate(_others(document, ranks)):
-        told += row(screen, "" if number else "Others", text)
-    return told
+        box += row(screen, "" if number else "Others", text)
+    return box
 
 
 def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:
@@ -160,7 +161,7 @@ def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:
 
 
 def who(first: FailedRank) -> str:
-    """ "rank 2 (GPU 2, host node7), killed by SIGKILL, no traceback"."""
+    """Describe a failed rank: "rank 2 (GPU 2, host node7), killed by SIGKILL, no traceback"."""
     gpu = "" if first["gpu"] is None else f"GPU {first['gpu']}"
     where = ", ".join(filter(None, [gpu, f"host {first['host']}" if first["host"] else ""]))
     name = f"rank {first['rank']}{f' ({where})' if where else ''}"
@@ -173,37 +174,37 @@ def who(first: FailedRank) -> str:
 
 
 def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
-    """The line of the log that says so, and where it stands."""
+    """The log line that shows the cause, with its file and line number."""
     if last := cause["evidence"].get("last_line"):
-        return row(screen, "Last words", str(last))[:_EVIDENCE_LINES]
+        return row(screen, "Last output", str(last))[:_EVIDENCE_LINES]
     line = cause["evidence"].get("line")
     if not isinstance(line, str):
         return []
     place = f"{_name(cause['file'])}:{cause['line']}: " if cause["file"] and cause["line"] else ""
-    told = row(screen, "Evidence", f"{place}{' '.join(line.split())}")
-    return told[:_EVIDENCE_LINES]
+    return row(screen, "Evidence", f"{place}{' '.join(line.split())}")[:_EVIDENCE_LINES]
 
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2] or path
 
 
-def _nothing(document: Triage) -> str:
+def _no_cause(document: Triage) -> str:
+    """The reason why no cause is known."""
     log = document.get("log")
     if log is None:
-        return "not known: there is no log to look at"
+        return "unknown: there is no log"
     if not log["bytes"]:
-        return "not known: the log is empty, the ranks died before their first word"
-    return f"not known: in {log['lines']:,} lines of log stands no exception, and nothing that mgpu knows"
+        return "unknown: the log is empty, the ranks exited before printing anything"
+    return f"unknown: no exception and no known error in {log['lines']:,} log lines"
 
 
 def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
-    """Who only followed: ranks, and what else was found."""
+    """The ranks that only followed, and other findings."""
     from mgpu import engine
     from mgpu.engine import selections
 
     first = document.get("first_failure")
-    told = []
+    texts = []
     ranks = [rank for rank in ended if first and rank["rank"] != first["rank"]]
     cause = document.get("probable_cause")
     tags = engine.tags(cause["id"] if cause else None, selections.ENDED)
@@ -213,27 +214,27 @@ def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
         names = ",".join(map(str, stopped))
         how = "disappeared" if first and first["signal"] else "had failed"
         why = f"stopped because rank {first['rank'] if first else '?'} {how}"
-        if "silent_rank" in tags:  # nobody failed: the run was ended from outside
-            why = "ended when the run was stopped"
-        told.append(f"{plural(len(stopped), 'rank')} {names} {why}")
+        if "silent_rank" in tags:  # no rank failed: the run was stopped from outside
+            why = "exited when the run was stopped"
+        texts.append(f"{plural(len(stopped), 'rank')} {names} {why}")
     failed = [rank for rank in ranks if rank["exit"] not in (143, None, 0)]
     if failed:
-        told.append(", ".join(f"rank {rank['rank']} {_ended(rank)}" for rank in failed[:8]) + " after it")
+        texts.append(", ".join(f"rank {rank['rank']} {_exit_text(rank)}" for rank in failed[:8]) + " after it")
     secondary = [one for one in document.get("secondary") or () if one["role"] != "wrapper"]
-    told += [f"{one['title']}  [{one['id']}]" for one in secondary[:_OTHERS_SHOWN]]
+    texts += [f"{one['title']}  [{one['id']}]" for one in secondary[:_OTHERS_SHOWN]]
     if len(secondary) > _OTHERS_SHOWN:
-        told.append(f"and {len(secondary) - _OTHERS_SHOWN} more")
-    return told
+        texts.append(f"and {len(secondary) - _OTHERS_SHOWN} more")
+    return texts
 
 
-def _ended(rank: EndedRankEntry) -> str:
+def _exit_text(rank: EndedRankEntry) -> str:
     return f"killed by {rank['signal']}" if rank["signal"] else f"exit code {rank['exit']}"
 
 
 def report_of_logs(
     snapshot: Snapshot, outcomes: Sequence[Outcome], screen: Screen, *, verbose: bool = False
 ) -> list[Line]:
-    """The report of `mgpu doctor --log`: what came first, and with `verbose` everything else that was found."""
+    """The report of `mgpu doctor --log`: the first failure, and with `verbose` all other findings."""
     from mgpu.engine import root_cause
 
     log = snapshot.log
@@ -242,41 +243,41 @@ def report_of_logs(
     document = found(chosen, log, None)
     number = len(log.files)
     where = log.files[0] if number == 1 else f"{number} logs"
-    ranks_told = f", {len(log.ranks)} ranks" if len(log.ranks) > 1 else ""
-    head = f"mgpu doctor on {where}: {log.lines:,} {plural(log.lines, 'line')}{ranks_told}"
-    told: list[Line] = screen.paragraph(head, style="bold")
-    asked = sum(outcome.check.area == "log" for outcome in outcomes)
+    rank_count = f", {len(log.ranks)} ranks" if len(log.ranks) > 1 else ""
+    head = f"mgpu doctor on {where}: {log.lines:,} {plural(log.lines, 'line')}{rank_count}"
+    report: list[Line] = screen.paragraph(head, style="bold")
+    signatures = sum(outcome.check.area == "log" for outcome in outcomes)
     if chosen.first is None:
-        said = (
-            _nothing(document)
+        text = (
+            _no_cause(document)
             if not log.size_bytes
-            else f"nothing is wrong that mgpu knows: {_harmless(log)} and none of {asked} signatures"
+            else f"no known error: {_harmless(log)}, none of {signatures} signatures matched"
         )
-        return [*told, [], *screen.paragraph(said[:1].upper() + said[1:])]
-    told += [[], *lines(document, screen)]
+        return [*report, [], *screen.paragraph(text[:1].upper() + text[1:])]
+    report += [[], *lines(document, screen)]
     for outcome in [cause.outcome for cause in chosen.others] if verbose else ():
         problem = outcome.problem
         assert problem is not None
-        told += [[], [(screen.rule(f"also found: {outcome.check.id}"), "")]]
-        told += [
+        report += [[], [(screen.rule(f"also found: {outcome.check.id}"), "")]]
+        report += [
             *labelled("What", problem.title, screen),
             *findings.details(problem, screen, verbose=True),
         ]
     more = len(chosen.others) - (0 if verbose else min(len(chosen.others), _OTHERS_SHOWN))
     if more and not verbose:
-        told += [[], *screen.paragraph(f"{more} more: add -v")]
-    return [*told, [], [(f"Explain:  mgpu doctor --explain {chosen.first.id}", "")]]
+        report += [[], *screen.paragraph(f"{more} more: add -v")]
+    return [*report, [], [(f"Explain:  mgpu doctor --explain {chosen.first.id}", "")]]
 
 
 def _harmless(log: Log) -> str:
     number = sum(one.times for one in log.raised)
     if not number:
         return "no exception"
-    return f"{counted(number, 'exception')} that ended nothing or only {plural(number, 'tells', 'tell')} of an end"
+    return f"{counted(number, 'exception')} that did not end the run"
 
 
 def ranks(run: Run) -> list[EndedRankEntry]:
-    """ranks[] of the JSON."""
+    """Return ranks[] of the JSON."""
     return [
         {
             "rank": rank.rank,

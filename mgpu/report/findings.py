@@ -15,7 +15,7 @@ from mgpu.snapshot import Snapshot
 from mgpu.text import counted
 
 _SHOWN_PROBLEMS = 5
-_WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "info", "ok", "skip")  # what a row says, the worst first
+_WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "info", "ok", "skip")  # statuses of a row, worst first
 _VERDICT_WORD: dict[Verdict, tuple[str, Style]] = {
     "ready": ("READY", "ok"),
     "ready_with_warnings": ("READY WITH WARNINGS", "warn"),
@@ -28,7 +28,7 @@ FIX_BY: dict[Who, str] = {
     "admin": "an administrator",
     "hardware": "replacing or repairing hardware",
 }
-# The rows of the screen: a label and the areas (files in checks/) it stands for.
+# The rows of the screen: a label and its areas (files in checks/).
 ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Driver", ("driver",)),
     ("GPUs", ("gpu", "ecc", "clocks", "memory", "mig", "xid", "cuda", "processes")),
@@ -54,7 +54,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
 def row_texts(
     outcomes: Sequence[Outcome], facts: Mapping[str, str], *, verbose: bool = False
 ) -> list[tuple[Status, str, str, Sequence[Outcome]]]:
-    """A row for each group of areas: its status, label, text, and the outcomes behind it."""
+    """A row for each group of areas: its status, label, text and outcomes."""
     found: list[tuple[Status, str, str, Sequence[Outcome]]] = []
     shown: set[str] = set()
     named = {area for _, areas in ROWS for area in areas}
@@ -78,7 +78,7 @@ def row_texts(
             worst = unknown
             reason = unknown.answer.reason if isinstance(unknown.answer, Skip) else ""
             if reason in shown:  # another row shows the reason
-                reason = f"{counted(sum(o.unsettling for o in group), 'check')} not possible"
+                reason = f"{counted(sum(o.unsettling for o in group), 'check')} could not run"
             shown.add(reason)
             text = f"{text}; {reason}" if text else reason
         elif not text:
@@ -134,7 +134,7 @@ def problems(
 
 
 def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the root problems: failures before warnings, and first those that explain most others."""
+    """Return the root problems: failures before warnings, and first those that explain the most others."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
     return sorted((o for o in found if not o.because_of), key=lambda o: (o.status == "warn", -_explains(o, found)))
 
@@ -216,7 +216,7 @@ def usable_text(snapshot: Snapshot) -> str:
 def verdict_text(
     outcomes: Sequence[Outcome], verdict: Verdict, snapshot: Snapshot, seconds: float | None
 ) -> tuple[str, str]:
-    """The verdict's word, and what it means in numbers: GPUs, problems, checks, and what could not be checked."""
+    """The verdict's word, and its details in numbers: GPUs, problems, checks, and checks that could not run."""
     number = counts(outcomes)
     made = sum(number.values()) - number["skip"]
     unknown, left_out = sum(o.unknown for o in outcomes), sum(o.not_asked for o in outcomes)
@@ -227,7 +227,7 @@ def verdict_text(
     words = (("fail", "failure", None), ("warn", "warning", None), ("crash", "check crashed", "check crashed"))
     found = [counted(number[status], one, many) for status, one, many in words if number[status]]
     trouble = f"{', '.join(found)}. " if found else ""
-    missing = (f", {unknown} not possible" if unknown else "") + (f", {left_out} left out" if left_out else "")
+    missing = (f", {unknown} could not run" if unknown else "") + (f", {left_out} left out" if left_out else "")
     took = f", {seconds:.1f} s" if seconds is not None else ""
     return _VERDICT_WORD[verdict][0], f"{gpus}{trouble}{counted(made, 'check')}{missing}{took}."
 
@@ -241,7 +241,7 @@ def summary(
 
 
 def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
-    """The matrix of links, a sentence that reads it, and which GPU is which."""
+    """The matrix of links, a sentence that interprets it, and the addresses of the GPUs."""
     from mgpu.snapshot import topology as read
 
     gpus, table = snapshot.gpus or (), read.matrix(snapshot)
@@ -277,9 +277,9 @@ def explain(check: Check, screen: Screen) -> list[Line]:
 
 
 def listing(checks: Sequence[Check], screen: Screen) -> list[Line]:
-    """A table of checks by area: id, severity, what is wrong when the check fires.
+    """A table of checks by area: id, severity, summary.
 
-    On a terminal one line each, clipped to its width; in a pipe the whole summary.
+    On a terminal each check is one line, clipped to its width. In a pipe the summary is complete.
     """
     lines: list[Line] = []
     for area in dict.fromkeys(check.area for check in checks):
@@ -290,4 +290,4 @@ def listing(checks: Sequence[Check], screen: Screen) -> list[Line]:
             line = f"  {check.id:<{column}}  {check.severity.value:<7}  {check.summary}"
             lines.append([(clipped(line, screen.width) if screen.live else line, "")])
     number = counted(len(checks), "check")
-    return [*lines, [], *unstyled([f"{number}. All about one: mgpu doctor --explain ID"])]
+    return [*lines, [], *unstyled([f"{number}. Details: mgpu doctor --explain ID"])]

@@ -1,4 +1,4 @@
-"""How are outcomes told to other programs: JUnit, GitHub, Markdown, Nagios, a Slurm prolog?
+"""How are outcomes formatted for other programs: JUnit, GitHub, Markdown, Nagios, a Slurm prolog?
 
 Pure functions from outcomes to text. `findings.py` shows them to a person, `document.py` writes them as JSON.
 """
@@ -32,7 +32,7 @@ FORMATS = ("human", "json", "junit", "github", "markdown")
 
 @dataclass(frozen=True)
 class Stage:
-    """A rung of a smoke test, as a row or a testcase."""
+    """A stage of a smoke test, as a row or a testcase."""
 
     name: str
     title: str
@@ -43,7 +43,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Report:
-    """Who reports, what the verdict says, and the stages that led to it (the doctor has none: its areas are rows)."""
+    """The command, its verdict, and its stages (the doctor has none: its areas are the rows)."""
 
     command: str
     word: str
@@ -51,13 +51,13 @@ class Report:
     stages: tuple[Stage, ...] = ()
 
 
-def doctors(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float | None) -> Report:
-    """What `mgpu doctor` says."""
+def doctor_report(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float | None) -> Report:
+    """Return the report of `mgpu doctor`."""
     return Report("mgpu doctor", *findings.verdict_text(outcomes, verdict, snapshot, seconds))
 
 
-def _told(problem: Problem) -> list[str]:
-    """A problem in plain lines: what, why, what was read, how to mend it."""
+def _problem_lines(problem: Problem) -> list[str]:
+    """A problem in plain lines: what, why, what was read, how to fix it."""
     lines = [problem.title, f"Why: {problem.cause}"]
     if problem.evidence:
         lines.append("Read: " + ", ".join(f"{key} = {value}" for key, value in problem.evidence.items()))
@@ -75,7 +75,7 @@ def _label(fix: Fix) -> str:
 
 # ---- JUnit
 
-# XML 1.0 has no way to write these at all; `clean` leaves none of the control characters.
+# XML 1.0 cannot represent these. `clean` has already removed the control characters.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -84,25 +84,32 @@ def _xml(text: object) -> str:
 
 
 class Judged(Protocol):
-    """The result of a command, as far as every format needs it."""
+    """The parts of a command's result that every format needs."""
 
     @property
-    def outcomes(self) -> Sequence[Outcome]: ...
+    def outcomes(self) -> Sequence[Outcome]:
+        """The outcomes of the checks."""
+
     @property
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self) -> Snapshot:
+        """The machine."""
+
     @property
-    def verdict(self) -> str: ...
+    def verdict(self) -> str:
+        """The verdict's key in JSON."""
+
     @property
-    def seconds(self) -> float: ...
+    def seconds(self) -> float:
+        """The duration in seconds."""
 
 
-def text(format: str, judged: Judged, told: Report, details: Callable[[], str], changes: Sequence[str] = ()) -> str:
+def text(format: str, judged: Judged, report: Report, details: Callable[[], str], changes: Sequence[str] = ()) -> str:
     """The report as JUnit, GitHub commands or Markdown. `details` renders the whole screen, for Markdown only."""
     if format == "junit":
-        return junit(judged.outcomes, judged.snapshot, judged.verdict, judged.seconds, told)
+        return junit(judged.outcomes, judged.snapshot, judged.verdict, judged.seconds, report)
     if format == "github":
-        return github(judged.outcomes, told)
-    return markdown(judged.outcomes, judged.snapshot, told, details(), changes)
+        return github(judged.outcomes, report)
+    return markdown(judged.outcomes, judged.snapshot, report, details(), changes)
 
 
 @dataclass(frozen=True)
@@ -118,14 +125,17 @@ _TOTALS = {"tests": "", "failures": "failure", "errors": "error", "skipped": "sk
 
 
 def junit(
-    outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: str, seconds: float, told: Report | None = None
+    outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: str, seconds: float, report: Report | None = None
 ) -> str:
-    """A suite per area, a testcase per check. A warning passed, with its words in system-out; what timed out or crashed
-    is an error, so that nothing unknown is green. Stages are a suite of their own, before them."""
+    """Return JUnit XML: a suite per area, a testcase per check. Stages are a suite of their own, before the others.
+
+    A warning is a pass, with its text in system-out. A timeout or a crash is an error, so nothing unknown is green.
+    """
     from xml.etree import ElementTree
 
-    root = ElementTree.Element("testsuites", name=told.command if told else "mgpu doctor")
-    suites = {"rungs": [_case_of_stage(stage, told) for stage in told.stages]} if told and told.stages else {}
+    root = ElementTree.Element("testsuites", name=report.command if report else "mgpu doctor")
+    stages = report.stages if report else ()
+    suites = {"rungs": [_case_of_stage(one, report) for one in stages]} if report and stages else {}  # codespell:ignore
     for area in dict.fromkeys(o.check.area for o in outcomes):
         mine = [o for o in outcomes if o.check.area == area]
         ids = dict.fromkeys(o.check.id for o in mine)
@@ -139,7 +149,7 @@ def junit(
     facts = {"mgpu": __version__, "verdict": verdict, "machine": describe.where(snapshot), "taken": snapshot.taken}
     for name, what in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=_xml(what or ""))
-    if len(root):  # the schema puts them into a suite
+    if len(root):  # in the schema, properties belong to a suite
         root[0].insert(0, properties)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
@@ -160,13 +170,13 @@ def _add_suite(root: Element, name: str, cases: Sequence[_Case]) -> None:
     suite.set("time", f"{sum(one.seconds for one in cases):.6f}")
 
 
-def _case_of_stage(stage: Stage, told: Report) -> _Case:
+def _case_of_stage(stage: Stage, report: Report) -> _Case:
     """The failed stage has the verdict as its message."""
     part: tuple[str, dict[str, str], str] = ("system-out", {}, stage.detail)
     if stage.status == "skip":
         part = ("skipped", {"message": stage.detail}, "")
     elif stage.status == "fail":
-        part = ("failure", {"type": stage.name, "message": told.text}, stage.detail)
+        part = ("failure", {"type": stage.name, "message": report.text}, stage.detail)
     return _Case(stage.name, stage.seconds or 0.0, [part])
 
 
@@ -184,7 +194,7 @@ def _case_of_check(id: str, answers: Sequence[Outcome]) -> _Case:
     found = [o.problem for o in answers if o.problem]
     if not found:
         return _Case(id, seconds, [])
-    text = "\n\n".join("\n".join(_told(problem)) for problem in found)
+    text = "\n\n".join("\n".join(_problem_lines(problem)) for problem in found)
     if first.because_of:
         text += f"\nExplained by: {', '.join(first.because_of)}"
     if first.status != "fail":
@@ -207,18 +217,20 @@ def _property(text: object) -> str:
 _COMMAND = {"fail": "error", "crash": "error", "warn": "warning", "info": "notice"}
 
 
-def github(outcomes: Sequence[Outcome], told: Report) -> str:
-    """Workflow commands that annotate the run, the gravest first; the verdict as the last line.
+def github(outcomes: Sequence[Outcome], report: Report) -> str:
+    """Return workflow commands that annotate the run, most severe first, and the verdict as the last line.
 
-    A run shows ten annotations of a kind at most, so consequences stand with their cause.
+    GitHub shows at most ten annotations of each kind, so consequences are part of their cause's annotation.
     """
     lines = workflow_commands(outcomes)
-    return "\n".join([*lines, clean(f"{told.word}  {told.text}")]) + "\n"
+    return "\n".join([*lines, clean(f"{report.word}  {report.text}")]) + "\n"
 
 
 def workflow_commands(outcomes: Sequence[Outcome], base: str = "") -> list[str]:
-    """A workflow command for each problem, each thing that should be known and is not, and each remark; files are named
-    from the folder `base`, where they lie in it."""
+    """Return a workflow command for each problem, each unknown fact and each remark.
+
+    Paths inside the folder `base` are relative to it.
+    """
     roots = findings.in_order(outcomes)
     lines = [_annotation(o, consequences(o, outcomes), base) for o in roots]
     unsettled = dict.fromkeys(
@@ -228,13 +240,13 @@ def workflow_commands(outcomes: Sequence[Outcome], base: str = "") -> list[str]:
     )
     for reason in dict.fromkeys(reason for reason, _ in unsettled):
         grave = (reason, True) in unsettled
-        lines.append(f"::{'error' if grave else 'warning'} title=not known::{_data(reason)}")
+        lines.append(f"::{'error' if grave else 'warning'} title=unknown::{_data(reason)}")
     lines += [_annotation(o, (), base) for o in outcomes if o.status == "info"]
     return lines
 
 
-def _named_from(base: str, file: str) -> str:
-    """A file as GitHub finds it: by its path in the repository."""
+def _path_in(base: str, file: str) -> str:
+    """The path by which GitHub finds a file: relative to the repository."""
     whole, top = os.path.realpath(file), os.path.realpath(base)
     return os.path.relpath(whole, top) if base and whole.startswith(f"{top}{os.sep}") else file
 
@@ -243,10 +255,10 @@ def _annotation(outcome: Outcome, consequences: Iterable[Outcome], base: str = "
     where = {"title": outcome.check.id}
     text = [said(outcome)]
     if problem := outcome.problem:
-        text = _told(problem)
+        text = _problem_lines(problem)
         if problem.place:
             at = problem.place
-            place = {"file": _named_from(base, at.file), "line": at.line, "col": at.column}
+            place = {"file": _path_in(base, at.file), "line": at.line, "col": at.column}
             where = {key: str(value) for key, value in place.items() if value is not None} | where
     text += [f"Also {other.check.id}: {said(other)}" for other in consequences if other.problem]
     properties = ",".join(f"{key}={_property(value)}" for key, value in where.items())
@@ -257,7 +269,7 @@ def _annotation(outcome: Outcome, consequences: Iterable[Outcome], base: str = "
 
 
 def _cell(text: object) -> str:
-    """Foreign text in a table: it stays in its cell, is no HTML, and calls nobody."""
+    """Escape untrusted text for a table cell: no line breaks, no HTML, no mentions."""
     line = " ".join(clean(text).split())
     line = re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([@#])(?=\w)", r"\1<!-- -->", line)
@@ -270,24 +282,25 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def markdown_table(outcomes: Sequence[Outcome], snapshot: Snapshot, told: Report) -> str:
-    """The verdict and a row per stage, or per group of areas: what stands in a job's summary."""
-    lines = [f"### {told.command}: {told.word}", "", f"{_cell(told.text)} On {_cell(describe.where(snapshot))}.", ""]
+def markdown_table(outcomes: Sequence[Outcome], snapshot: Snapshot, report: Report) -> str:
+    """Return the verdict and a row per stage, or per group of areas, for the summary of a CI job."""
+    lines = [f"### {report.command}: {report.word}", ""]
+    lines += [f"{_cell(report.text)} On {_cell(describe.where(snapshot))}.", ""]
     lines += ["| | | |", "|:--|:--|:--|"]
-    rows: list[tuple[str, str, str]] = [(stage.status, stage.title, stage.detail) for stage in told.stages] or [
-        (status, label, said_) for status, label, said_, _ in findings.row_texts(outcomes, describe.rows(snapshot))
+    rows: list[tuple[str, str, str]] = [(stage.status, stage.title, stage.detail) for stage in report.stages] or [
+        (status, label, text) for status, label, text, _ in findings.row_texts(outcomes, describe.rows(snapshot))
     ]
-    for status, label, said_ in rows:
+    for status, label, text in rows:
         shown = {"fail": "**FAIL**", "crash": "**crash**", "warn": "**warn**"}.get(status, status)
-        lines.append(f"| {shown} | {label} | {_cell(said_)} |")
+        lines.append(f"| {shown} | {label} | {_cell(text)} |")
     return "\n".join(lines) + "\n"
 
 
 def markdown(
-    outcomes: Sequence[Outcome], snapshot: Snapshot, told: Report, details: str, changes: Sequence[str] = ()
+    outcomes: Sequence[Outcome], snapshot: Snapshot, report: Report, details: str, changes: Sequence[str] = ()
 ) -> str:
-    """What to paste into an issue: verdict, rows, every problem with its fix; the whole screen folded away."""
-    parts = [markdown_table(outcomes, snapshot, told)]
+    """Return a report to paste into an issue: verdict, rows, every problem with its fix, and the folded screen."""
+    parts = [markdown_table(outcomes, snapshot, report)]
     for number, outcome in enumerate(findings.in_order(outcomes), 1):
         parts.append(_section(number, outcome))
     if changes:
@@ -318,7 +331,7 @@ _NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # the words of its exit code
 
 
 def nagios(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, seconds: float, *, strict: bool) -> str:
-    """`MGPU OK - … | perfdata`, and a line for each problem below it."""
+    """Return `MGPU OK - ... | perfdata`, and a line for each problem below it."""
     word = _NAGIOS[nagios_code(verdict, strict=strict)]
     usable, there = findings.usable_gpus(snapshot)
     roots = findings.in_order(outcomes)
@@ -348,11 +361,11 @@ def _line(text: str) -> str:
     return " ".join(clean(text).split()).replace("|", "/")
 
 
-_LONGEST_REASON = 100  # what `sinfo -R` and a log line still show of it
+_LONGEST_REASON = 100  # characters that fit in `sinfo -R` and a log line
 
 
 def prolog(outcomes: Iterable[Outcome]) -> str:
-    """The reason in one line; empty where the node may be used."""
+    """Return the reason to drain this node in one line; "" if the node can be used."""
     found = condemning(outcomes)
     if not found:
         return ""

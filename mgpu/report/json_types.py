@@ -1,7 +1,7 @@
 """The parts of the JSON documents that several commands share, as types.
 
-`--json-schema` is made from these types: in `Annotated` a text is the description of a field, a pair is a keyword of
-JSON Schema with its value. Fields may be added, never renamed or removed. Only the schemas import this at run time.
+`--json-schema` is generated from these types: in `Annotated` a text is the description of a field, a pair is a keyword
+of JSON Schema with its value. Fields may be added, never renamed or removed. Only the schemas import this at run time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Edit(TypedDict):
 class EditEntry(_Edit, total=False):
     """One change that `configure --validate --fix` makes."""
 
-    value: Annotated[Any, "of set: any JSON value"]
+    value: Annotated[Any, "for kind set: any JSON value"]
     to: str
     line: int | None
 
@@ -48,7 +48,7 @@ class FixOfCause(TypedDict):
 class _Fix(TypedDict):
     who: Who
     text: str
-    commands: Annotated[list[str], "each pastes as it is"]
+    commands: Annotated[list[str], "each can be pasted unchanged"]
     caveat: str | None
     kind: FixKind
 
@@ -64,25 +64,25 @@ class _Check(TypedDict):
     area: Annotated[Id, "the family: a file in checks/"]
     severity: Annotated[str, ("enum", tuple(severity.value for severity in Severity))]
     status: Status
-    title: Annotated[str, "what is wrong; what was looked at; why it was skipped"]
+    title: Annotated[str, "what is wrong, what was examined, or why it was skipped"]
     cause: str | None
     evidence: dict[str, Scalar]
     fix: list[FixEntry]
     because_of: Annotated[list[Id], "problems of this run that explain this one"]
     source: str
-    verify: Annotated[str, "the command that asks again"]
+    verify: Annotated[str, "the command that runs this check again"]
     duration_s: Seconds
 
 
 class CheckEntry(_Check, total=False):
     """The answer of one check."""
 
-    subjects: Annotated[list[str], "what it is about: GPU 3, eth0"]
+    subjects: Annotated[list[str], "the affected devices: GPU 3, eth0"]
     file: str
     line: int | None
     column: int | None
     key: str | None
-    trace: Annotated[str, "of a check that crashed"]
+    trace: Annotated[str, "the traceback, if the check crashed"]
 
 
 class NicEntry(TypedDict):
@@ -105,11 +105,11 @@ class GpuEntry(TypedDict):
     numa: int | None
     cpus: str | None
     nics: list[NicEntry]
-    busy_by: Annotated[list[int], "process ids that compute on it"]
+    busy_by: Annotated[list[int], "IDs of the processes that compute on it"]
     mig: bool | None
     ecc_errors: int | None
-    lost: Annotated[str | None, "NVML's code, where the GPU does not answer"]
-    visible: Annotated[bool, "CUDA_VISIBLE_DEVICES leaves it"]
+    lost: Annotated[str | None, "NVML's error code, if the GPU does not respond"]
+    visible: Annotated[bool, "not hidden by CUDA_VISIBLE_DEVICES"]
 
 
 class SchedulerEntry(TypedDict):
@@ -127,7 +127,7 @@ class HostEntry(TypedDict):
     kernel: str | None
     container: str | None
     scheduler: SchedulerEntry | None
-    redacted: Annotated[bool, "names, addresses, UUIDs and the like are substitutes"]
+    redacted: Annotated[bool, "names, addresses, UUIDs and similar values are replaced"]
 
 
 class PlanEntry(TypedDict):
@@ -139,10 +139,10 @@ class PlanEntry(TypedDict):
 
 
 class LinksEntry(TypedDict):
-    """How the GPUs reach each other."""
+    """The connections between the GPUs."""
 
-    matrix: Annotated[list[list[str]], "as nvidia-smi topo -m names them; in the order of gpus[]"]
-    p2p: Annotated[bool | None, "every pair reaches each other's memory"]
+    matrix: Annotated[list[list[str]], "in the notation of nvidia-smi topo -m and the order of gpus[]"]
+    p2p: Annotated[bool | None, "all pairs can access each other's memory"]
 
 
 class NcclEntry(TypedDict):
@@ -172,11 +172,11 @@ class GapEntry(TypedDict):
 
 
 class Envelope(TypedDict):
-    """The document of a command that judges a machine; the command adds the pattern of `schema` and its verdicts."""
+    """The document of a command that judges a machine. The command adds the pattern of `schema` and its verdicts."""
 
     schema: str
     mgpu: str
-    time: Annotated[str | None, "when the machine was looked at: ISO 8601, UTC"]
+    time: Annotated[str | None, "when the machine was examined: ISO 8601, UTC"]
     duration_s: Seconds
     verdict: str
     exit_code: ExitCode
@@ -188,7 +188,7 @@ class Envelope(TypedDict):
     software: SoftwareEntry
     env: dict[str, str]
     checks: list[CheckEntry]
-    gaps: Annotated[dict[str, GapEntry], "facts that are not known, and why"]
+    gaps: Annotated[dict[str, GapEntry], "unknown facts, with the reason"]
 
 
 class FailedRank(TypedDict):
@@ -201,7 +201,7 @@ class FailedRank(TypedDict):
     exit: Annotated[int | None, "128 + N for a signal N"]
     exception: str | None
     place: Annotated[str | None, "train.py:41 in main"]
-    line: Annotated[int | None, "of the log, where the exception stands"]
+    line: Annotated[int | None, "line of the log with the exception"]
 
 
 class CauseEntry(TypedDict):
@@ -220,7 +220,7 @@ class CauseEntry(TypedDict):
 
 
 class EndedRankEntry(TypedDict):
-    """How one rank ended."""
+    """The exit of one rank."""
 
     rank: int
     exit: int | None
@@ -245,5 +245,5 @@ class Triage(TypedDict, total=False):
 
     first_failure: FailedRank | None
     probable_cause: CauseEntry | None
-    secondary: Annotated[list[CauseEntry], "what followed from it, or came later"]
+    secondary: Annotated[list[CauseEntry], "consequences of it, and later findings"]
     log: LogEntry | None

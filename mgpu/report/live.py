@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 
 from mgpu.report.screen import Line, Screen, painted
 
-REDRAW_S = 0.25  # between two pictures of a live screen
+REDRAW_S = 0.25  # between two updates of a live screen
 
 
 class Live:
-    """Lines at the end of a terminal that are painted again in place; what was painted last stays.
+    """Lines at the end of a terminal that are redrawn in place. The last ones stay.
 
-    Never the alternate screen. The terminal is asked for its width each time, so that it may be resized.
+    It never uses the alternate screen. The width is queried each time, because the terminal may be resized.
     """
 
     def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,11 +31,11 @@ class Live:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for the next picture."""
+        """Whether it is time for the next update."""
         return self.painted_at is None or self.clock() - self.painted_at >= REDRAW_S
 
     def paint(self, lines: Iterable[Line]) -> None:
-        """Put these lines in the place of the last ones."""
+        """Replace the lines on the screen with these."""
         from rich.text import Text
 
         self.painted_at = self.clock()
@@ -44,5 +44,5 @@ class Live:
         self.live.update(text, refresh=True)
 
     def end(self) -> None:
-        """Leave the last lines where they are, and the terminal as it was."""
+        """Keep the last lines and restore the terminal."""
         self.live.stop()

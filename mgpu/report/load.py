@@ -13,16 +13,16 @@ _LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """A machine saved by `mgpu doctor --save`. Raises MgpuError (usage) when it cannot be read."""
+    """Return a machine saved by `mgpu doctor --save`. Raises MgpuError (usage) if it cannot be read."""
     from mgpu.snapshot.redaction import without_secrets
 
     try:
-        # An older mgpu saved the secrets of a config.
+        # Older versions of mgpu saved the secrets of a config.
         return without_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        words = f"cannot read {path}: {reason(error)}"
+        message = f"cannot read {path}: {reason(error)}"
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
-            words = f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)"
-        raise MgpuError(words, errors.USAGE) from None
+            message = f"{path} is larger than any saved machine ({_LARGEST_FILE >> 20} MiB)"
+        raise MgpuError(message, errors.USAGE) from None
     except BadSnapshot as error:
         raise MgpuError(f"{path} is not a machine saved by mgpu doctor --save: {error}", errors.USAGE) from None

@@ -39,7 +39,7 @@ def whole_text(stream: IO[str], text: str) -> None:
 
 
 def show_paged(lines: Callable[[Screen], Iterable[Line]]) -> None:
-    """Print lines, on a terminal that has fewer rows through the user's pager ($PAGER, else less)."""
+    """Print lines. If the terminal has fewer rows, use the user's pager ($PAGER, else less)."""
     screen = Screen.of()
     shown = list(lines(screen))
     if not can_ask() or len(shown) < shutil.get_terminal_size().lines:
@@ -49,12 +49,12 @@ def show_paged(lines: Callable[[Screen], Iterable[Line]]) -> None:
 
     buffer = io.StringIO()
     replace(screen, stream=buffer).show(shown)
-    os.environ.setdefault("LESS", "-FRX")  # as git does: colors, and nothing is cleared on exit
+    os.environ.setdefault("LESS", "-FRX")  # like git: keep colors, do not clear the screen on exit
     pydoc.pager(buffer.getvalue())
 
 
 def append_summary(text: str) -> None:
-    """Append to the page of the run on GitHub. If that fails, a message says so and nothing else changes."""
+    """Append to the summary page of a GitHub run. A failure only prints a message."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
@@ -69,7 +69,7 @@ def append_summary(text: str) -> None:
 
 
 def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
-    """Write a report to stdout, or to a file in one step."""
+    """Write a report to stdout, or atomically to a file."""
     if output in ("", "-"):
         if sys.stdout is not None:
             show(sys.stdout)
@@ -81,7 +81,7 @@ def write_out(output: str, show: Callable[[IO[str]], None]) -> None:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None] | None]:
-    """A line on a terminal's stderr that shows which probes still run; nothing if stderr is not a terminal."""
+    """Show the running probes in a line on stderr, if it is a terminal."""
     stream = sys.stderr
     if not is_terminal(stream):
         yield None

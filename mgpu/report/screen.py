@@ -1,8 +1,8 @@
-"""How are outcomes told on a screen?
+"""How are outcomes shown on a screen?
 
-The only file with colour. Words come first: every status is a word, every problem names its cause and the command that
-mends it. A screen is a list of lines of (text, style) spans; `rich` paints them in a terminal, elsewhere they are
-written plain. Secrets are masked and control characters shown as escapes here, once, on the way out.
+The only file with color. Every status is also a word. A screen is a list of lines of (text, style) spans: `rich` prints
+them on a terminal, elsewhere they are plain text. Secrets are masked, and control characters shown as escapes, here and
+only once, when the lines are written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 Style = Literal["", "bold", "ok", "warn", "fail", "crash", "title"]
 Span: TypeAlias = tuple[str, Style]
 Line: TypeAlias = list[Span]
-Mark = Status | Literal["run", "wait"]  # what stands before a row; the last two only while something is going on
+Mark = Status | Literal["run", "wait"]  # the status of a row; the last two only for something in progress
 
 WIDTH_PLAIN = 80  # when there is no terminal to ask
 WIDTH_MAX = 100  # longer lines are hard to read
-_NARROW = 60  # below this a row's text goes under its label
+_NARROW = 60  # below this width a row's text is printed under its label
 
-# The 16 ANSI names, so that the user's theme and contrast settings decide the shade.
+# ANSI color names, so that the user's theme and contrast settings apply.
 _PAINT: dict[Style, str] = {
     "": "",
     "bold": "bold",
@@ -57,17 +57,17 @@ WORD: dict[Mark, tuple[str, str, Style]] = {  # status -> word, UTF-8 glyph, sty
 
 @dataclass(frozen=True)
 class Screen:
-    """Where lines go: how wide, which characters, in colour or not."""
+    """An output for lines: its stream, width, characters and colors."""
 
     width: int
     glyphs: bool
     colour: bool
     stream: IO[str]
-    live: bool = False  # a terminal on which lines can be painted again
+    live: bool = False  # a terminal on which lines can be redrawn
 
     @classmethod
     def of(cls, stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> Screen:
-        """The screen a stream is: a terminal in colour, a pipe plain."""
+        """Return the screen for a stream: a terminal with color, a pipe without."""
         stream = stream if stream is not None else sys.stdout
         if stream is None:  # started with stdout closed
             stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -88,7 +88,7 @@ class Screen:
 
     @property
     def narrow(self) -> bool:
-        """Whether a row's text stands under its label."""
+        """Whether a row's text is printed under its label."""
         return self.width < _NARROW
 
     def show(self, lines: Iterable[Line]) -> None:
@@ -106,7 +106,7 @@ class Screen:
             console.print(painted(line), soft_wrap=True)
 
     def console(self, width: int | None = None) -> Console:
-        """What paints on it."""
+        """Return a rich console that prints to it."""
         from rich.console import Console
 
         return Console(
@@ -119,23 +119,23 @@ class Screen:
         )
 
     def paragraph(self, text: str, first: str = "", rest: str = "", style: Style = "") -> list[Line]:
-        """Text in lines of the screen's width, with a prefix for the first and for the others."""
+        """Wrap text to the screen's width, with a prefix for the first line and one for the others."""
         return [[(line, style)] for line in wrapped(text, self.width, first, rest)]
 
     def status(self, status: Mark) -> list[Span]:
-        """The status word, padded; in a UTF-8 terminal with its glyph in front."""
+        """The status word, padded; on a UTF-8 terminal with its glyph first."""
         word, glyph, style = WORD[status]
         return [(f"{glyph} {word:<6}" if self.glyphs else f"{word:<6}", style)]
 
     def rule(self, text: str) -> str:
-        """A headline filled up with dashes to the screen's width."""
+        """A headline padded with dashes to the screen's width."""
         dash = "─" if self.glyphs else "-"
         head = f"{dash * 3} {text} "
         return head + dash * max(0, min(self.width, WIDTH_PLAIN) - len(head))
 
 
 def _shown(line: Line) -> Line:
-    """A line without what must not be shown. A secret that two parts make together is masked in the whole line."""
+    """A line that is safe to show. A secret that spans two parts is masked in the whole line."""
     parts: Line = [(one_line(text), style) for text, style in line]
     if len(parts) < 2:
         return parts
@@ -145,6 +145,7 @@ def _shown(line: Line) -> Line:
 
 
 def painted(line: Line) -> Text:
+    """Return a line as rich text, safe to show."""
     from rich.text import Text
 
     text = Text()
@@ -155,7 +156,7 @@ def painted(line: Line) -> Text:
 
 
 def _columns(stream: IO[str], environ: Mapping[str, str]) -> int:
-    """COLUMNS, else how wide the stream's own terminal is: stdout may be a pipe where stderr is none."""
+    """COLUMNS, else the width of the stream's own terminal: stdout may be a pipe while stderr is a terminal."""
     if not environ.get("COLUMNS"):
         with contextlib.suppress(OSError, ValueError):
             return os.get_terminal_size(stream.fileno()).columns or WIDTH_PLAIN
@@ -171,13 +172,13 @@ def is_terminal(stream: IO[str] | None) -> bool:
 
 
 def can_ask(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody is there to answer: stdin and stdout are terminals, and nobody forbade it."""
+    """Whether mgpu can prompt: stdin and stdout are terminals, and neither CI nor MGPU_NO_INPUT is set."""
     forbidden = environ.get("CI") or environ.get("MGPU_NO_INPUT")
     return is_terminal(sys.stdin) and is_terminal(sys.stdout) and not forbidden
 
 
 def _locale_is_utf8(environ: Mapping[str, str]) -> bool:
-    """What the user's locale asks for. Python itself writes UTF-8 under LC_ALL=C as well (PEP 540), unasked."""
+    """Whether the user's locale is UTF-8. Python itself also writes UTF-8 under LC_ALL=C (PEP 540)."""
     named = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or "C"
     return named.lower().replace("-", "").endswith("utf8")
 
@@ -203,7 +204,7 @@ def _colour(terminal: bool, environ: Mapping[str, str]) -> bool:
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Text in lines of at most `width`, with a prefix for the first and for the others; words longer stay whole."""
+    """Wrap text to `width`, with a prefix for the first line and one for the others. Longer words are not split."""
     lines = textwrap.wrap(
         clean(text),
         max(width, len(rest) + 10),
@@ -216,7 +217,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]
 
 
 def unstyled(texts: Iterable[str]) -> list[Line]:
-    """A line for each text, in no style."""
+    """Return a line without a style for each text."""
     return [[(text, "")] for text in texts]
 
 
@@ -235,20 +236,20 @@ def row(screen: Screen, status: Mark, label: str, text: str, indent: int = 2) ->
 
 
 def labelled(label: str, text: str, screen: Screen, *, whole: bool = False) -> list[Line]:
-    """`Fix      text`, wrapped under its own column; `whole`: never wrapped, so that it pastes."""
+    """`Fix      text`, wrapped under its own column; `whole`: never wrapped, so it can be pasted."""
     if whole:
         return [[(f"{label:<9}", "bold"), (text, "")]]
     return columned([(f"{label:<9}", "bold")], text, screen)
 
 
 def columned(head: Line, text: str, screen: Screen, style: Style = "", least: int = 0) -> list[Line]:
-    """Text beside a head, wrapped under its own column, which is never narrower than `least`."""
+    """Text after a head, wrapped under its own column, which is never narrower than `least`."""
     used = sum(len(part) for part, _ in head)
     first, *others = wrapped(text, max(least, screen.width - used))
     return [[*head, (first, style)], *([(" " * used, ""), (line, style)] for line in others)]
 
 
 def headed(word: str, style: Style, text: str, screen: Screen) -> list[Line]:
-    """A verdict: its word, and what it means, wrapped."""
+    """A verdict: its word and its details, wrapped."""
     first, *rest = wrapped(text, screen.width, " " * (len(word) + 2))
     return [[(word, style), (first[len(word) :], "")], *unstyled(rest)]

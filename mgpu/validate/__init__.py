@@ -1,1 +1,1 @@
-"""`mgpu configure --validate` and `--fix`: judge an accelerate config and repair it."""
+"""`mgpu configure --validate` and `--fix`: check an accelerate config and repair it."""

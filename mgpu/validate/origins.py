@@ -1,7 +1,7 @@
 """Where does every value of a launch come from: the file, a default of accelerate, the environment?
 
-What `mgpu configure --show-origin` prints. accelerate itself is asked what the launch would be, so that a key that it
-reads and never applies shows as what it is.
+`mgpu configure --show-origin` prints it. accelerate itself evaluates the launch, which exposes keys that it reads but
+never applies.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from mgpu.validate.request import Request
 
 # fmt: off
-# Settings of the launcher that a config may leave out; what only other accelerators read is not among them.
+# Settings of the launcher that a config may omit, without those that only other accelerators read.
 _DEFAULTS = (
     "num_processes", "num_machines", "machine_rank", "mixed_precision", "gpu_ids", "main_process_ip",
     "main_process_port", "rdzv_backend", "same_network", "use_cpu", "debug", "enable_cpu_affinity",
     "num_cpu_threads_per_process", "dynamo_backend",
 )
 # fmt: on
-# A key of these sections is a setting of this name, with or without the prefix in the file (launch.py).
+# A key in one of these sections sets the option with this prefix, which the file may omit (launch.py).
 _PREFIX = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
-# The type that a section counts for.
+# The distributed_type for which a section is used.
 _OF_TYPE = {"fsdp_config": "FSDP", "deepspeed_config": "DEEPSPEED", "megatron_lm_config": "MEGATRON_LM"}
 # Variables that a launch or its ranks read.
 _OF_LAUNCHES = re.compile(
     r"PET_|ACCELERATE_|FSDP_|MEGATRON_LM_|PARALLELISM_CONFIG_"
     r"|(OMP_NUM_THREADS|CUDA_VISIBLE_DEVICES|MASTER_ADDR|MASTER_PORT)$"
 )
-_HANDLED_ELSEWHERE = ("compute_environment", "distributed_type")  # they choose the launcher, and are no setting of it
+_HANDLED_ELSEWHERE = ("compute_environment", "distributed_type")  # they select the launcher and are not its settings
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Value:
     key: str
     value: Any
     source: str
-    applied: bool | None = None  # None: nobody could be asked
+    applied: bool | None = None  # None: unknown
     note: str = ""
     line: int | None = None
     column: int | None = None
 
 
 def show(request: Request, contained: Mapping[str, bytes]) -> int:
-    """`--show-origin FILE`."""
+    """Print the result of `--show-origin FILE` and return the exit code."""
     if request.format == "github":
         raise MgpuError("--show-origin: choose --format human or json", USAGE)
     documents = []
@@ -69,7 +69,7 @@ def show(request: Request, contained: Mapping[str, bytes]) -> int:
         config = understand(raw, name)
         if any(fault.fatal for fault in config.faults):
             raise MgpuError(f"{name}: {config.faults[0].message}", errors.NOT_READY)
-        verdict = _asked(raw, name, request) if request.loader else {}
+        verdict = _load(raw, name, request) if request.loader else {}
         values = tuple(_hidden(one) for one in origins(config, verdict, os.environ))
         if request.format == "json":
             documents.append(_document(config, verdict, values))
@@ -82,13 +82,15 @@ def show(request: Request, contained: Mapping[str, bytes]) -> int:
 
 
 def _hidden(one: Value) -> Value:
-    """A value as it may be shown: without secrets."""
+    """Mask the secrets in a value."""
     return replace(one, value=masked_value(one.value, one.key), note=masked(one.note))
 
 
 def origins(config: Config, verdict: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Value]:
-    """Every value of the file, then what accelerate adds by itself, then what the environment says. `verdict` is what
-    the loader said of the file, empty when it was not asked."""
+    """Yield every value of the file, then accelerate's defaults, then the environment variables.
+
+    `verdict` is the loader's result for the file, empty with --no-loader.
+    """
     launched = verdict.get("launched", {})
     settings: Mapping[str, Any] = launched.get("settings", {})
     seen = set()
@@ -127,29 +129,29 @@ def _setting(key: str) -> str:
 
 
 def _applied(config: Config, key: str, value: Any, name: str, settings: Mapping[str, Any]) -> tuple[bool | None, str]:
-    """Whether the launch takes the value from the file, and what it takes instead."""
+    """Whether the launch uses the value in the file, and a note on what it uses instead."""
     section = key.partition(".")[0]
     kind = _OF_TYPE.get(section)
     if kind and config.distributed_type not in (kind, None):
-        return False, f"never applied: {section} counts only with distributed_type {kind}"
+        return False, f"never applied: {section} needs distributed_type {kind}"
     if not settings:
         return None, ""
     if key in _HANDLED_ELSEWHERE:
         return True, ""
     if key == "fp16" and "mixed_precision" not in config.values:
-        return True, f"accelerate takes mixed_precision: {config.precision}"
+        return True, f"accelerate uses mixed_precision: {config.precision}"
     if name not in settings:
         return (True, "") if isinstance(value, list | dict) else (False, "never applied")
     used = settings[name]
     if used == value and type(used) is type(value):
         return True, ""
     if value is None:
-        return True, f"accelerate takes {_text(used)}"
-    return False, f"never applied: accelerate takes {_text(used)}"
+        return True, f"accelerate uses {_text(used)}"
+    return False, f"never applied: accelerate uses {_text(used)}"
 
 
-def _asked(raw: bytes, name: str, request: Request) -> dict[str, Any]:
-    """What accelerate says of the file, and of the launch that would come of it."""
+def _load(raw: bytes, name: str, request: Request) -> dict[str, Any]:
+    """Run accelerate's own loader and launcher on the file, without a launch, and return their results."""
     with scratch.folder() as folder:
         path = Path(name)
         if name == "-":
@@ -157,20 +159,20 @@ def _asked(raw: bytes, name: str, request: Request) -> dict[str, Any]:
             path.write_bytes(raw)
         arguments = {"paths": [str(path.resolve())], "launched": True}
         child = probes.run([replace(LOADER, arguments=arguments)], python=request.python)[0]
-    said = child.found.get("loader") or [{}]
-    return dict(said[0])
+    results = child.found.get("loader") or [{}]
+    return dict(results[0])
 
 
-# ---- told
+# ---- output
 
 
 def _screen(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...], screen: Screen) -> list[Line]:
     lines: list[Line] = []
     if verdict.get("error"):
-        words = f"accelerate {verdict['accelerate']} refuses the file: {clipped(str(verdict['error']), 400)}"
-        lines += screen.paragraph(words, style="fail")
+        text = f"accelerate {verdict['accelerate']} rejects the file: {clipped(str(verdict['error']), 400)}"
+        lines += screen.paragraph(text, style="fail")
     elif not verdict:
-        lines += screen.paragraph("accelerate was not asked: which of these it applies is not known.")
+        lines += screen.paragraph("Not loaded with accelerate: which of these it applies is unknown.")
     first = min(max((len(one.key) for one in values), default=0), max(12, screen.width - 44)) + 2
     second = min(max((len(_text(one.value)) for one in values), default=0), 14) + 2
     for one in values:

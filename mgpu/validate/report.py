@@ -1,4 +1,4 @@
-"""How are the findings of config files told: to a person, as JSON, to GitHub?"""
+"""How are the findings in config files reported: to a person, as JSON, to GitHub?"""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _WORD: dict[str, tuple[str, Style]] = {
 _VERDICT: dict[str, tuple[str, Style]] = {
     "valid": ("VALID", "ok"),
     "invalid": ("INVALID", "fail"),
-    "unknown": ("COULD NOT TELL", "crash"),
+    "unknown": ("UNKNOWN", "crash"),
 }
 _INDENT = " " * 4
 
 
-def tell(found: Sequence[Judged], format: str, seconds: float) -> None:
-    """Write what was found to stdout."""
+def write(found: Sequence[Judged], format: str, seconds: float) -> None:
+    """Write the findings to stdout."""
     if format == "json":
         print(document.text(_document(found, seconds)), end="")
     elif format == "github":
@@ -54,9 +54,8 @@ def _screen(found: Sequence[Judged], screen: Screen) -> list[Line]:
             lines.append([])
         lines += _file(one, screen)
     if len(found) > 1:
-        words = {"valid": "valid", "invalid": "invalid", "unknown": "not known"}
-        number = {word: sum(one.verdict == verdict for one in found) for verdict, word in words.items()}
-        text = ", ".join(f"{n} {word}" for word, n in number.items() if n)
+        number = {verdict: sum(one.verdict == verdict for one in found) for verdict in _VERDICT}
+        text = ", ".join(f"{n} {verdict}" for verdict, n in number.items() if n)
         lines += [[], [(f"{len(found)} files: {text}.", "bold")]]
     return lines
 
@@ -66,22 +65,22 @@ def _file(one: Judged, screen: Screen) -> list[Line]:
     for outcome in in_file_order(one.outcomes):
         lines += _finding(outcome, one, screen)
     for reason in _unsettled(one.outcomes):
-        lines += _labelled("Not known", reason, screen)
+        lines += _labelled("Unknown", reason, screen)
     if lines:
         lines.append([])
     word, style = _VERDICT[one.verdict]
-    lines += headed(word, style, f"{_name(one)}: {_counted(one)}; {_asked(one)}.", screen)
-    if one.mended is None and (number := sum(bool(repair(o)) for o in one.outcomes)):
-        text = f"{counted(number, 'finding')} can be mended safely:"
+    lines += headed(word, style, f"{_name(one)}: {_counts(one)}; {_loader_text(one)}.", screen)
+    if one.fixed is None and (number := sum(bool(repair(o)) for o in one.outcomes)):
+        text = f"{number} fixable with --fix:"
         if one.config.path == request.STDIN:
-            again = wrapped(f"{text} save it as a file, and run --fix on that.", screen.width)
+            again = wrapped(f"{text} save the config as a file first.", screen.width)
             return [*lines, *unstyled(again)]
         lines += [[(text, "")], [(f"  {shell('mgpu configure --validate {:path} --fix', one.config.path)}", "bold")]]
     return lines
 
 
 def in_file_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """What is worth saying, from the top of the file to its end; without what another finding explains."""
+    """Return the findings to report, from the top of the file to its end, without consequences of other findings."""
 
     def place(outcome: Outcome) -> tuple[int, int]:
         at = outcome.problem.place if outcome.problem else None
@@ -91,7 +90,7 @@ def in_file_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
-    """A finding: a line to click on, why, how to mend it, and what follows from it."""
+    """A finding: a line with its place, why it matters, how to fix it, and its consequences."""
     word, style = _WORD[outcome.status]
     where = _where(outcome, one)
     head = wrapped(f"{where} {word} {document.said(outcome)} [{outcome.check.id}]", screen.width, "", _INDENT)
@@ -119,33 +118,32 @@ def _fixes(problem: Problem, screen: Screen) -> list[Line]:
     for fix in problem.fixes:
         who = "" if fix.who == "you" else f"({findings.FIX_BY[fix.who]}) "
         caveat = f" ({fix.caveat})" if fix.caveat else ""
-        done = " (--fix does it)" if fix.edits else ""
+        done = " (fixable with --fix)" if fix.edits else ""
         lines += _labelled("Fix" if fix.kind == "fix" else "Stopgap", f"{who}{fix.text}{caveat}{done}", screen)
         lines += [[(f"{_INDENT}{' ' * 5}{command}", "")] for command in fix.commands]  # pastes: never wrapped
     return lines
 
 
 def _changes(one: Judged, screen: Screen) -> list[Line]:
-    """What `--fix` did, or would do."""
-    mended = one.mended
-    if mended is None:
+    """The changes that `--fix` made, or would make."""
+    fixed = one.fixed
+    if fixed is None:
         return []
     lines: list[Line] = []
-    if mended.diff:
-        kept = f"the file as it was is kept as {mended.backup}" if mended.backup else "nothing is written"
-        what = "Mended" if mended.backup else "Would mend"
-        lines += screen.paragraph(f"{what} {_name(one)}; {kept}.", style="bold")
-        lines += [[(line, _COLOUR.get(line[:1], ""))] for line in mended.diff]
+    if fixed.diff:
+        text = f"Fixed {_name(one)} (backup: {fixed.backup})." if fixed.backup else f"Would fix {_name(one)}."
+        lines += screen.paragraph(text, style="bold")
+        lines += [[(line, _COLOR.get(line[:1], ""))] for line in fixed.diff]
         while not lines[-1][0][0].strip():  # an empty line of the file
             lines.pop()
     else:
-        lines += screen.paragraph(f"{_name(one)}: nothing that could be mended safely.")
-    for words in mended.left:
-        lines += screen.paragraph(f"Left alone: {words}.", "", _INDENT)
+        lines += screen.paragraph(f"{_name(one)}: nothing to fix automatically.")
+    for text in fixed.left:
+        lines += screen.paragraph(f"Not fixed: {text}.", "", _INDENT)
     return [*lines, []]
 
 
-_COLOUR: dict[str, Style] = {"+": "ok", "-": "fail", "@": "bold"}
+_COLOR: dict[str, Style] = {"+": "ok", "-": "fail", "@": "bold"}
 
 
 def _labelled(label: str, text: str, screen: Screen) -> list[Line]:
@@ -165,23 +163,24 @@ def _name(one: Judged) -> str:
     return visible("standard input" if one.config.path == request.STDIN else one.config.path)
 
 
-def _counted(one: Judged) -> str:
+def _counts(one: Judged) -> str:
     number = document.counts(o for o in one.outcomes if not o.because_of)
     return f"{counted(number['fail'], 'error')}, {counted(number['warn'], 'warning')}"
 
 
-def _asked(one: Judged) -> str:
+def _loader_text(one: Judged) -> str:
+    """The result of accelerate's own loader, as a clause."""
     loader = one.config.loader
     if loader is not None:
-        return f"accelerate {loader.accelerate} {'takes' if loader.accepted else 'refuses'} it"
-    if not one.asked:
-        return "accelerate was not asked (--no-loader)"
+        return f"accelerate {loader.accelerate} {'accepts' if loader.accepted else 'rejects'} it"
+    if not one.loaded:
+        return "not loaded with accelerate (--no-loader)"
     broken = any(fault.fatal for fault in one.config.faults)
-    return "there is nothing to ask accelerate about" if broken else "accelerate could not be asked"
+    return "not loaded with accelerate" if broken else "accelerate could not load it"
 
 
 def _unsettled(outcomes: Sequence[Outcome]) -> list[str]:
-    """Why something that should be known is not."""
+    """The reasons why facts that should be known are not."""
     reasons = (o.answer.reason for o in outcomes if o.unsettling and isinstance(o.answer, Skip))
     return list(dict.fromkeys(reasons))
 
@@ -209,23 +208,23 @@ def _entry(one: Judged, seconds: float) -> ConfigDocument:
         if config.loader
         else None
     )
-    if (mended := one.mended) is not None:
-        entry["mended"] = {
-            "edits": [document.edit_json(edit) for edit in mended.done],
-            "diff": list(mended.diff),
-            "left": list(mended.left),
-            "backup": str(mended.backup) if mended.backup else None,
-            "written": mended.backup is not None,
+    if (fixed := one.fixed) is not None:
+        entry["mended"] = {  # codespell:ignore
+            "edits": [document.edit_json(edit) for edit in fixed.done],
+            "diff": list(fixed.diff),
+            "left": list(fixed.left),
+            "backup": str(fixed.backup) if fixed.backup else None,
+            "written": fixed.backup is not None,
         }
     entry["next"] = ["mgpu smoke-test"] if one.verdict == "valid" else []
     return entry
 
 
 def _github(one: Judged) -> str:
-    """Annotations with the path as GitHub knows it, from the top of the repository; the verdict as the last line."""
+    """Annotations with paths relative to the repository, and the verdict as the last line."""
     from mgpu.report import formats
 
     base = os.environ.get("GITHUB_WORKSPACE", "")
     lines = formats.workflow_commands(one.outcomes, base)
     word, _ = _VERDICT[one.verdict]
-    return "\n".join([*lines, messages.clean(f"{word}  {_name(one)}: {_counted(one)}; {_asked(one)}.")]) + "\n"
+    return "\n".join([*lines, messages.clean(f"{word}  {_name(one)}: {_counts(one)}; {_loader_text(one)}.")]) + "\n"

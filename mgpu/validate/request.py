@@ -1,4 +1,4 @@
-"""What is to be validated, and what was found in each file."""
+"""The files to validate, and the findings in each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be validated, and how it is told."""
+    """The files to validate, and the options."""
 
     files: tuple[str, ...]
     loader: bool = True
@@ -23,12 +23,12 @@ class Request:
     dry_run: bool = False  # with fix: the diff only
     show_origin: bool = False
     machine: Snapshot | None = None  # the machine the files are for; None: this one
-    python: str | None = None  # the interpreter whose accelerate is asked
+    python: str | None = None  # the interpreter whose accelerate is used
 
 
 @dataclass(frozen=True)
-class Mended:
-    """A file after `--fix`: its bytes, what was done, and why an offered repair was not made."""
+class Fixed:
+    """A file after `--fix`: its bytes, the edits made, and the reasons for repairs that were not made."""
 
     raw: bytes
     done: tuple[Edit, ...] = ()
@@ -39,17 +39,17 @@ class Mended:
 
 @dataclass(frozen=True)
 class Judged:
-    """A file, and what is to be said of it."""
+    """A file with its findings."""
 
     config: Config
     outcomes: tuple[engine.Outcome, ...]
     verdict: str  # valid, invalid, unknown
     code: int
     snapshot: Snapshot = field(default_factory=Snapshot)  # of the machine, the file in it
-    mended: Mended | None = None  # None: nobody asked
-    asked: bool = True  # whether accelerate was to be asked
+    fixed: Fixed | None = None  # None: without --fix
+    loaded: bool = True  # with accelerate; False with --no-loader
 
 
 def repair(outcome: engine.Outcome) -> tuple[Edit, ...]:
-    """The edits that make a problem go away; of several ways the first."""
+    """Return the edits that fix a problem, from its first fix that has any."""
     return next((fix.edits for fix in (outcome.problem.fixes if outcome.problem else ()) if fix.edits), ())

@@ -1,7 +1,7 @@
-"""Is a config file right: its shape, its sense on a machine, and what accelerate's own loader says?
+"""Is a config file valid: its format, its values on this machine, and in accelerate's own loader?
 
-What `mgpu configure --validate` does: read each file, mend what is safe if `--fix` asks for it, judge it by every check
-that reads a config, and tell it with the place in the file.
+`mgpu configure --validate` reads each file, applies the safe repairs with `--fix`, runs every check that reads a
+config, and reports the findings with their place in the file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mgpu.planning.gpu_models import placed
 from mgpu.probes import prefetch
 from mgpu.process import scratch
 from mgpu.snapshot import Config, Plan, Snapshot
-from mgpu.validate.request import STDIN, Judged, Mended, Request, repair
+from mgpu.validate.request import STDIN, Fixed, Judged, Request, repair
 
 FORMATS = ("human", "json", "github")
-_ROUNDS = 25  # a repair may bring another fault to light, and double keys are dropped one a round; never more often
+_ROUNDS = 25  # limit: a repair may expose another fault, and each round drops one duplicate key
 
 
 def run(request: Request) -> int:
-    """`--validate FILE…` and `--show-origin`; gives the exit code."""
+    """Run `--validate FILE...` or `--show-origin` and return the exit code."""
     started = time.monotonic()
     if request.format not in FORMATS:
         raise MgpuError(f"--format {request.format}: choose human, json or github", USAGE)
@@ -42,34 +42,34 @@ def run(request: Request) -> int:
 
         return show(request, contained)
     machine = request.machine or _this_machine(request.python)
-    mended = {name: _mended(name, raw, machine, request) for name, raw in contained.items()} if request.fix else {}
-    now = contained if request.dry_run else contained | {name: found.raw for name, found in mended.items()}
+    fixed = {name: _fix_file(name, raw, machine, request) for name, raw in contained.items()} if request.fix else {}
+    now = contained if request.dry_run else contained | {name: found.raw for name, found in fixed.items()}
     configs = [understand(raw, name) for name, raw in now.items()]
     if request.loader:
-        configs = _asked(configs, now, request.python)
-    found = [_judged(config, machine, mended.get(config.path), request.loader) for config in configs]
+        configs = _load(configs, now, request.python)
+    found = [_judge_file(config, machine, fixed.get(config.path), request.loader) for config in configs]
     from mgpu.validate import report
 
-    report.tell(found, request.format, time.monotonic() - started)
+    report.write(found, request.format, time.monotonic() - started)
     return verdicts.worst(one.code for one in found)
 
 
 def with_config(snapshot: Snapshot, config: Config) -> Snapshot:
-    """The facts the checks of a config read: a machine, and the file."""
+    """Return the facts that the checks of a config read: a machine and the file."""
     return replace(
         snapshot, config=placed(config, snapshot), plan=Plan(nodes=config.num_machines), ranks=None, stamp=None
     )
 
 
 def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
-    """What every check of a config answers to this file on this machine."""
+    """Run every check of a config on this file and machine."""
     return engine.judge(with_config(snapshot, config), selections.CONFIG)
 
 
-def _judged(config: Config, machine: Snapshot, mended: Mended | None, asked: bool) -> Judged:
+def _judge_file(config: Config, machine: Snapshot, fixed: Fixed | None, loaded: bool) -> Judged:
     outcomes = judge(config, machine)
     verdict, code = verdicts.of_config(config, outcomes)
-    return Judged(config, outcomes, verdict, code, with_config(machine, config), mended, asked)
+    return Judged(config, outcomes, verdict, code, with_config(machine, config), fixed, loaded)
 
 
 def _this_machine(python: str | None) -> Snapshot:
@@ -85,8 +85,8 @@ def _bytes(name: str) -> bytes:
         raise MgpuError(f"cannot read standard input: {error.strerror or reason(error)}", USAGE) from None
 
 
-def _asked(configs: list[Config], now: dict[str, bytes], python: str | None) -> list[Config]:
-    """The configs with accelerate's verdict; what came from standard input is asked about as a file of its own."""
+def _load(configs: list[Config], now: dict[str, bytes], python: str | None) -> list[Config]:
+    """Add the result of accelerate's loader to the configs. Standard input is loaded from a temporary file."""
     from mgpu.report import output
 
     with scratch.folder() as folder, output.progress() as show:
@@ -103,8 +103,8 @@ def _asked(configs: list[Config], now: dict[str, bytes], python: str | None) -> 
 # ---- --fix
 
 
-def mend(raw: bytes, name: str, snapshot: Snapshot) -> Mended:
-    """The bytes with every safe repair made, judged anew after each round, until nothing is left to do."""
+def fix_config(raw: bytes, name: str, snapshot: Snapshot) -> Fixed:
+    """Apply every safe repair, and check again after each round, until there is nothing left to fix."""
     from mgpu.config import fixes
 
     done: list[Edit] = []
@@ -118,19 +118,21 @@ def mend(raw: bytes, name: str, snapshot: Snapshot) -> Mended:
         if changed == raw:
             break
         raw, config = changed, understand(changed, name)
-    if sealed and raw != old:  # still mgpu's own file: what it says now is what mgpu made of it
+    if sealed and raw != old:  # still a file that only mgpu has changed: seal it again
         before = understand(old, name)
         text = raw.decode().replace(
             seal(before.values, before.launch_flags), seal(config.values, config.launch_flags), 1
         )
         raw = text.encode()
     diff = fixes.diff(old.decode(), raw.decode(), name) if raw != old else []
-    return Mended(raw, tuple(done), tuple(left), tuple(diff))
+    return Fixed(raw, tuple(done), tuple(left), tuple(diff))
 
 
 def _round(raw: bytes, name: str, snapshot: Snapshot, done: list[Edit]) -> tuple[bytes, dict[str, None]]:
-    """The repairs of all findings, each made once; of two that concern one key the first. Lines that go come first,
-    and one a round: after it all others have moved."""
+    """Apply the repairs of all findings, each once; if two change the same key, only the first.
+
+    Lines are dropped first, and only one per round, because that moves all lines below it.
+    """
     from mgpu.config import fixes
 
     left: dict[str, None] = {}
@@ -147,7 +149,7 @@ def _round(raw: bytes, name: str, snapshot: Snapshot, done: list[Edit]) -> tuple
             left[f"{outcome.check.id}: {error}"] = None
             continue
         if not _drops(edits) and _still(outcome, understand(changed, name), snapshot):
-            left[f"{outcome.check.id}: its own repair would not make it go away"] = None
+            left[f"{outcome.check.id}: its repair would not fix it"] = None
             continue
         raw, moved = changed, True
         touched |= keys
@@ -160,25 +162,25 @@ def _drops(edits: Sequence[Edit]) -> bool:
 
 
 def _still(before: engine.Outcome, config: Config, snapshot: Snapshot) -> bool:
-    """Whether a check finds the same again."""
+    """Whether a check reports the same problem again."""
     key = before.problem.place.key if before.problem and before.problem.place else None
     again = engine.judge(with_config(snapshot, config), selections.CONFIG, [before.check])
     after = [o.problem for o in again if o.problem]
     return any(problem.place is not None and problem.place.key == key for problem in after)
 
 
-def _mended(name: str, raw: bytes, machine: Snapshot, request: Request) -> Mended:
-    """What `--fix` makes of a file; written, unless only the diff is wanted."""
-    found = mend(raw, name, machine)
+def _fix_file(name: str, raw: bytes, machine: Snapshot, request: Request) -> Fixed:
+    """Fix a file, and write it unless this is a dry run."""
+    found = fix_config(raw, name, machine)
     if found.raw == raw or request.dry_run:
         return found
     path = Path(name)
     if name == STDIN or not path.is_file():
-        raise MgpuError(f"{name} is no file that could be mended; --fix --dry-run shows what would change", USAGE)
+        raise MgpuError(f"--fix cannot write to {name}: --fix --dry-run shows what would change", USAGE)
     if not os.access(path, os.W_OK):
-        raise MgpuError(f"{path} is read-only; it stays as it is (--fix --dry-run shows what would change)")
+        raise MgpuError(f"{path} is read-only: not fixed (--fix --dry-run shows what would change)")
     if contents(path) != raw:
-        raise MgpuError(f"{path} has changed meanwhile; it stays as it is")
+        raise MgpuError(f"{path} has changed in the meantime: not fixed")
     from mgpu import files
 
     backup = files.back_up(path)

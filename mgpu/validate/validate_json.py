@@ -8,15 +8,15 @@ from mgpu.report.json_types import EditEntry, Envelope
 
 
 class LoaderEntry(TypedDict):
-    """What accelerate's own loader reports about the config."""
+    """The result of accelerate's own loader."""
 
     accepted: bool
     error: str | None
     accelerate: str | None
 
 
-class MendedEntry(TypedDict):
-    """What `--fix` did, or would do."""
+class FixedEntry(TypedDict):
+    """The changes that `--fix` made, or would make."""
 
     edits: list[EditEntry]
     diff: list[str]
@@ -26,18 +26,18 @@ class MendedEntry(TypedDict):
 
 
 class ConfigDocument(Envelope, total=False):
-    """mgpu.configure/1.x of one file."""
+    """mgpu.configure/1.x for one file."""
 
     config: dict[str, Any]
     config_path: str
     sha256: str | None
     loader: LoaderEntry | None
-    mended: MendedEntry
+    mended: FixedEntry  # codespell:ignore
     next: list[str]
 
 
 class ConfigsDocument(TypedDict):
-    """The same of several files."""
+    """mgpu.configure/1.x for several files."""
 
     schema: str
     files: list[ConfigDocument]

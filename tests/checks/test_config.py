@@ -39,7 +39,7 @@ CASES = (
         at=(1, 8), config=config("debug: 2024-13-45\n")),
     fails("config_unreadable", "tag 'tag:yaml.org,2002:python/object:os.system' is not allowed", "Delete the tag",
         at=(1, 8), config=config("debug: !!python/object:os.system x\n")),
-    fails("config_unreadable", "its aliases stand for more than 20,000 values", "mgpu configure",
+    fails("config_unreadable", "its aliases expand to more than 20,000 values", "mgpu configure",
         at=(1, 1), config=config("".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 9 if n else ''}]\n" for n in range(9)))),
     fails("config_unreadable", "the file is empty", "mgpu configure", config=config("# nothing\n")),
     fails("config_unreadable", "got a list", "mgpu configure", at=(1, 1), config=config("- a\n- b\n")),
