@@ -22,7 +22,7 @@ class _OfAGpu(Protocol):
     def index(self) -> int: ...
 
 
-def names_of(gpus: Iterable[_OfAGpu]) -> tuple[str, ...]:
+def gpu_subjects(gpus: Iterable[_OfAGpu]) -> tuple[str, ...]:
     """Return the GPUs as subjects of a problem: "GPU 0", "GPU 2"."""
     return tuple(f"GPU {gpu.index}" for gpu in gpus)
 
@@ -44,7 +44,7 @@ def gpu_problem(
         for name, what in evidence.items()
         for gpu in gpus
     }
-    return Problem(f"{gpu_list(gpu.index for gpu in gpus)}: {title}", cause, fix, values, names_of(gpus))
+    return Problem(f"{gpu_list(gpu.index for gpu in gpus)}: {title}", cause, fix, values, gpu_subjects(gpus))
 
 
 def usable_count(visible: Visible) -> int:
@@ -66,12 +66,12 @@ def use_only(indices: Iterable[int], gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     )
 
 
-def reset(gpus: Iterable[Gpu]) -> tuple[str, ...]:
+def reset_commands(gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """Return the commands that reset these GPUs."""
     return tuple(shell("sudo nvidia-smi --gpu-reset -i {:id}", gpu.uuid or gpu.index) for gpu in gpus)
 
 
-def was_running(gpu: Gpu, driver: Driver) -> bool:
+def driver_was_running(gpu: Gpu, driver: Driver) -> bool:
     """Return whether the driver already ran on this GPU before the probe.
 
     While the driver starts, it scrubs memory, which shows as utilization (nvidia-smi(1)).

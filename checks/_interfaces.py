@@ -12,7 +12,7 @@ from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.snapshot import Interface, Nccl, Network, Plan
 
-from ._nccl_settings import of_environment, settings
+from ._nccl_settings import environment_settings, settings
 
 ONE_MACHINE = Skip("single-node run")
 NCCL_NAME, GLOO_NAME = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
@@ -25,9 +25,9 @@ def several_nodes(plan: Plan) -> Skip | None:
     return ONE_MACHINE if plan.nodes < 2 else None
 
 
-def prescribed(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]:
+def interface_settings(env: Mapping[str, str], nccl: Nccl) -> dict[str, tuple[str, str]]:
     """Return the effective interface variables with value and origin. One-letter values are ignored."""
-    every = {**settings(env, nccl), **of_environment({name: env[name] for name in (GLOO_NAME,) if name in env})}
+    every = {**settings(env, nccl), **environment_settings({name: env[name] for name in (GLOO_NAME,) if name in env})}
     found = (every[name] for name in (NCCL_NAME, GLOO_NAME) if name in every)
     return {setting.name: (setting.value, setting.origin) for setting in found if len(setting.value) > 1}
 
@@ -47,7 +47,7 @@ def has_link(interface: Interface) -> bool:
     return interface.up and interface.running is not False
 
 
-def by_nccl(network: Network, value: str | None, family: str | None = None) -> list[Interface]:
+def interfaces_for_nccl(network: Network, value: str | None, family: str | None = None) -> list[Interface]:
     """Return the interfaces NCCL would use, the one for its bootstrap first. `value` is NCCL_SOCKET_IFNAME."""
     usable = [i for i in network.interfaces if has_link(i) and i.addresses]
     if family == "AF_INET":
@@ -62,42 +62,42 @@ def by_nccl(network: Network, value: str | None, family: str | None = None) -> l
     return []
 
 
-def nccl_takes(interfaces: Iterable[Interface], value: str | None) -> list[str]:
+def names_for_nccl(interfaces: Iterable[Interface], value: str | None) -> list[str]:
     """Return the names NCCL would use if nothing but a node's interfaces is known."""
     network = Network("", (), None, True, tuple(interfaces), 0, False, None)
-    return [interface.name for interface in by_nccl(network, value)]
+    return [interface.name for interface in interfaces_for_nccl(network, value)]
 
 
-def by_gloo(value: str) -> list[str]:
+def names_for_gloo(value: str) -> list[str]:
     """Return the names gloo reads from GLOO_SOCKET_IFNAME. Spaces are part of a name."""
     parts = value.split(",")
     return parts[:-1] if parts[-1] == "" else parts
 
 
-def dead_end(interface: Interface) -> bool:
+def is_dead_end(interface: Interface) -> bool:
     """Return whether the interface cannot reach another machine: loopback, container bridge or only link-local."""
     return interface.loopback or interface.virtual or interface.routable is False
 
 
-def leading_out(network: Network) -> list[Interface]:
+def outgoing_interfaces(network: Network) -> list[Interface]:
     """Return the interfaces that may reach other machines, the one to the master or the default route first."""
-    found = [i for i in network.interfaces if has_link(i) and i.addresses and not dead_end(i)]
+    found = [i for i in network.interfaces if has_link(i) and i.addresses and not is_dead_end(i)]
     route = network.master.interface if network.master else None
     order = [*filter(None, [route]), *(network.default_routes or ())]
     return sorted(found, key=lambda i: (i.kind == "tunnel", order.index(i.name) if i.name in order else len(order)))
 
 
-def best(network: Network) -> str:
+def best_interface_name(network: Network) -> str:
     """Return the interface name to suggest in a command."""
-    return next((interface.name for interface in leading_out(network)), "eth0")
+    return next((interface.name for interface in outgoing_interfaces(network)), "eth0")
 
 
-def names_of(interfaces: Iterable[Interface]) -> str:
+def joined_names(interfaces: Iterable[Interface]) -> str:
     """Return the interface names, comma-separated."""
     return ", ".join(interface.name for interface in interfaces)
 
 
-def export(*variables: str, name: str) -> tuple[str, ...]:
+def export_commands(*variables: str, name: str) -> tuple[str, ...]:
     """Return the commands that set these variables to an interface name."""
     return tuple(shell("export {:name}={:interface}", variable, name) for variable in variables)
 

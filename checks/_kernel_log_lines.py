@@ -11,19 +11,19 @@ HOUR_S = 3600.0
 RECENT_S = 24 * HOUR_S
 
 
-def recent(event: KernelEvent) -> bool:
+def is_recent(event: KernelEvent) -> bool:
     """Return whether the event is from the last day. An event of unknown age counts."""
     return event.seconds_ago is None or event.seconds_ago <= RECENT_S
 
 
-def ago(seconds: float | None) -> str:
+def format_age(seconds: float | None) -> str:
     """Format an age: 120 -> "2 min ago"."""
     if seconds is None:
         return "at an unknown time"
-    return f"{span(seconds)} ago"
+    return f"{format_duration(seconds)} ago"
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration: 5 -> "5 s", 120 -> "2 min", 7300 -> "2 h", 300000 -> "3 days"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
@@ -32,7 +32,7 @@ def span(seconds: float) -> str:
     return f"{seconds / HOUR_S:.0f} h" if seconds < 2 * RECENT_S else f"{seconds / RECENT_S:.0f} days"
 
 
-def none_of(what: str, log: KernelLog, more: str = "") -> Ok:
+def no_events(what: str, log: KernelLog, more: str = "") -> Ok:
     """Return the Ok for a log without such lines, with the period it covers."""
-    reach = "" if log.since_s is None else f" (last {span(min(log.since_s, RECENT_S))})"
+    reach = "" if log.since_s is None else f" (last {format_duration(min(log.since_s, RECENT_S))})"
     return Ok(f"no {what} in the kernel log{reach}{more}")

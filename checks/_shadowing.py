@@ -11,7 +11,7 @@ from mgpu.text import listed
 SYS_PATH = "https://docs.python.org/3/library/sys.html#sys.path"
 
 
-def problem(shadowed: Mapping[str, str], why: str, place: Place | None = None) -> Problem:
+def shadowing_problem(shadowed: Mapping[str, str], why: str, place: Place | None = None) -> Problem:
     """Return the problem with the renames that fix it. `shadowed` maps module names to the shadowing paths."""
     paths = tuple(shadowed.values())
     names = [path.rpartition("/")[2] for path in paths]

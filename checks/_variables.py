@@ -314,12 +314,12 @@ FOREIGN_PREFIXES = (
 # fmt: on
 
 
-def foreign(name: str) -> bool:
+def is_foreign(name: str) -> bool:
     """Return whether software other than NCCL reads this name."""
     return name in FOREIGN or name.startswith(FOREIGN_PREFIXES)
 
 
-def distance(a: str, b: str, limit: int) -> int:
+def edit_distance(a: str, b: str, limit: int) -> int:
     """Return the edit distance (change, add, drop, or swap neighbors), or limit + 1 if it is above `limit`."""
     if abs(len(a) - len(b)) > limit:
         return limit + 1
@@ -337,7 +337,7 @@ def distance(a: str, b: str, limit: int) -> int:
     return min(row[-1], limit + 1)
 
 
-def nearest(name: str, known: Iterable[str], most: int = 2) -> str | None:
+def nearest_name(name: str, known: Iterable[str], most: int = 2) -> str | None:
     """Return the closest known name: up to `most` edits (1 in short names), or the same words in another order."""
     best: tuple[int, str] | None = None
     words, letters = sorted(name.split("_")), set(name)
@@ -348,6 +348,6 @@ def nearest(name: str, known: Iterable[str], most: int = 2) -> str | None:
         # Cheap bounds first: one edit changes the length by at most 1 and the set of letters by at most 2.
         if abs(len(candidate) - len(name)) > limit or len(letters.symmetric_difference(candidate)) > 2 * limit:
             continue
-        if (far := distance(name, candidate, limit)) <= limit and (best is None or far < best[0]):
+        if (far := edit_distance(name, candidate, limit)) <= limit and (best is None or far < best[0]):
             best = (far, candidate)
     return best[1] if best else None

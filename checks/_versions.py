@@ -38,7 +38,7 @@ class Version:
 
 
 @lru_cache(maxsize=512)
-def version(text: str | None) -> Version | None:
+def parse_version(text: str | None) -> Version | None:
     """Parse a version, or return None if the text is not one."""
     found = _VERSION.fullmatch((text or "").strip())
     if found is None:
@@ -60,7 +60,7 @@ def satisfies(installed: str | None, specifier: str) -> bool | None:
     A pre-release counts as its final version: NVIDIA's containers have torch 2.9.0a0+..., and a source checkout is
     4.57.0.dev0. pip would reject both as too old.
     """
-    have = version(installed)
+    have = parse_version(installed)
     if have is None:
         return None
     if not have.final:
@@ -79,12 +79,12 @@ def _satisfies_part(have: Version, installed: str, part: str) -> bool | None:
     if operator == "===":
         return installed == text
     if text.endswith(".*"):
-        want = version(text[:-2])
+        want = parse_version(text[:-2])
         if want is None or operator not in ("==", "!="):
             return None
         digits = [int(part) for part in text[:-2].split(".") if part.isdecimal()]
         return (_pad(have.release, len(digits)) == tuple(digits)) == (operator == "==")
-    want = version(text)
+    want = parse_version(text)
     if want is None:
         return None
     if not want.final:  # torch==2.9.0a0+145a3a7bda.nv25.10 means that build, or its version
@@ -106,7 +106,7 @@ def _pad(release: tuple[int, ...], length: int) -> tuple[int, ...]:
     return (release + (0,) * length)[:length]
 
 
-def requirement(line: str) -> tuple[str, str]:
+def split_requirement(line: str) -> tuple[str, str]:
     """Split a requirement: "torch>=2.0,<3" -> ("torch", ">=2.0,<3"). Extras in brackets are dropped."""
     found = re.match(r"([a-z0-9][a-z0-9-]*)(?:\[[^\]]*\])?(.*)", line)
     return (found.group(1), found.group(2)) if found else (line, "")

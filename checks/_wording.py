@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.quantities import gib as _gib
 from mgpu.text import listed, plural
 
@@ -19,7 +19,7 @@ def dotted(version: tuple[int, ...]) -> str:
 
 def minor_of(version: str | None) -> str:
     """Return major and minor version, as CUDA toolkits are named: "13.0.88" -> "13.0"."""
-    return dotted(numbers(version)[:2])
+    return dotted(version_numbers(version)[:2])
 
 
 def gib(size: int | float) -> str:
@@ -27,7 +27,7 @@ def gib(size: int | float) -> str:
     return _gib(size, tenths=True)
 
 
-def whole(text: str) -> int | None:
+def parse_digits(text: str) -> int | None:
     """Parse a string of up to 18 ASCII digits; None for anything else, such as "1.0"."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None

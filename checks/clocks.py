@@ -8,7 +8,7 @@ from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Driver, Gpu
 
-from ._gpus import gpu_problem, names_of, reset, was_running
+from ._gpus import driver_was_running, gpu_problem, gpu_subjects, reset_commands
 from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -44,7 +44,7 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
             fix=Fix(commands=("nvidia-smi -q -d TEMPERATURE,PERFORMANCE",), who="hardware"),
             evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad}
             | {f"gpu_{gpu.index}_temperature_c": gpu.temperature_c for gpu in bad},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     return (
         Ok(f"no thermal slowdown on {len(known)} of {len(gpus)} GPUs")
@@ -132,7 +132,7 @@ def gpu_slowed_by_hardware(gpus: tuple[Gpu, ...]) -> Answer:
             f"{gpu_list(g.index for g in bad)} slowed down by its hardware",
             fix=Fix(commands=("nvidia-smi -q -d PERFORMANCE,POWER",), who="hardware"),
             evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     return (
         Ok(f"no hardware slowdown on {len(known)} of {len(gpus)} GPUs")
@@ -182,7 +182,7 @@ def gpu_power_limits_differ(gpus: tuple[Gpu, ...]) -> Answer:
             "W, the others are not",
             fix=_restore_power(bad),
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in known},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     return (
         Ok(f"equal power limits on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
@@ -210,7 +210,7 @@ def gpu_power_capped(gpus: tuple[Gpu, ...]) -> Answer:
             "W",
             fix=_restore_power(bad),
             evidence={f"gpu_{g.index}_limit_w": g.power_limit_w for g in bad},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     return (
         Ok(f"default power limit on {len(known)} of {len(gpus)} GPUs")
@@ -259,7 +259,9 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
     Fix: reset it when nothing runs on it. If it recurs, check the driver version.
     """
     known = [gpu for gpu in gpus if gpu.performance_state is not None and gpu.utilization_percent is not None]
-    busy = [gpu for gpu in known if (gpu.utilization_percent or 0) >= _COMPUTING_PERCENT and was_running(gpu, driver)]
+    busy = [
+        gpu for gpu in known if (gpu.utilization_percent or 0) >= _COMPUTING_PERCENT and driver_was_running(gpu, driver)
+    ]
     bad = [gpu for gpu in busy if (gpu.performance_state or 0) >= _IDLE_STATE]
     if bad:
         gpu = bad[0]
@@ -267,7 +269,7 @@ def gpu_stuck_in_low_power(gpus: tuple[Gpu, ...], driver: Driver) -> Answer:
             bad,
             f"{gpu.utilization_percent} % busy in idle state P{gpu.performance_state}",
             {"sm_clock_mhz": "sm_clock_mhz"},
-            Fix(commands=reset(bad), who="admin"),
+            Fix(commands=reset_commands(bad), who="admin"),
         )
     if not busy:
         return Skip("no GPU is busy right now" if known else "not reported by any GPU here")

@@ -9,7 +9,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Libraries, Network, Plan, Slurm
 from mgpu.text import counted, listed
 
-from ._wording import whole
+from ._wording import parse_digits
 
 _TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"
 # Values of NVIDIA_VISIBLE_DEVICES that do not list individual GPUs (container toolkit documentation).
@@ -130,7 +130,7 @@ def container_got_fewer_gpus(container: Container, env: Mapping[str, str], gpus:
     named = [entry for entry in asked if entry.startswith("GPU-")]
     missing = [entry for entry in named if not any((gpu.uuid or "").startswith(entry) for gpu in gpus)]
     short = 0
-    if not named and all(whole(entry) is not None for entry in asked):
+    if not named and all(parse_digits(entry) is not None for entry in asked):
         short = len(set(asked)) - len(gpus)
     elif len(named) < len(asked):
         return Skip(f"NVIDIA_VISIBLE_DEVICES={value} cannot be parsed")

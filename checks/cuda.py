@@ -12,7 +12,7 @@ from mgpu.snapshot import Driver, GpuRun, Plan, TorchRuntime
 from mgpu.text import counted, listed
 
 from ._cuda_errors import ERRORS, CudaError, error_in_message, unknown_error
-from ._gpus import names_of
+from ._gpus import gpu_subjects
 from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -121,7 +121,7 @@ def _failure(runs: list[GpuRun]) -> Problem:
             "cuda": f"{version[0]}.{version[1]}" if version else None,
             "documentation": error.source,
         },
-        names_of(runs),
+        gpu_subjects(runs),
     )
 
 
@@ -247,7 +247,7 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
             ),
         ),
         evidence={f"gpu_{run.index}": run.detail for run in hung},
-        subjects=names_of(hung),
+        subjects=gpu_subjects(hung),
     )
 
 
@@ -282,7 +282,7 @@ def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
             else Fix("Reinstall the driver and reboot.", ("sudo reboot",), who="admin"),
         ),
         {f"gpu_{run.index}": run.detail for run in dead},
-        names_of(dead),
+        gpu_subjects(dead),
     )
 
 
@@ -397,7 +397,7 @@ def _wrong_results(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
             f"gpu_{run.index}": " ".join(f"{kind}={digest}" for kind, digest in run.results.items()) or run.detail
             for run in runs
         },
-        names_of(runs),
+        gpu_subjects(runs),
     )
 
 

@@ -9,7 +9,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Gpu
 from mgpu.text import counted
 
-from ._gpus import gpu_problem, names_of, reset
+from ._gpus import gpu_problem, gpu_subjects, reset_commands
 from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -48,9 +48,9 @@ def gpu_ecc_uncorrected(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"{counted(errors, 'uncorrected ECC error')} on {gpu_list(g.index for g in bad)} "
             "since the driver was loaded",
-            fix=Fix(commands=reset(bad), who="admin"),
+            fix=Fix(commands=reset_commands(bad), who="admin"),
             evidence={f"gpu_{gpu.index}": gpu.ecc_uncorrected_volatile for gpu in bad},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     if not known:
         return Skip("no GPU here reports ECC errors")
@@ -73,7 +73,7 @@ def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
             f"row remapping failed on {gpu_list(g.index for g in bad)}",
             fix=Fix(commands=("nvidia-smi -q -d ROW_REMAPPER",), who="hardware"),
             evidence={f"gpu_{gpu.index}_remapped": gpu.rows_remapped_uncorrectable for gpu in bad},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     if not known:
         return Skip("no GPU here remaps rows")
@@ -96,7 +96,7 @@ def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
             bad,
             "row remapping pending until a reset",
             {"remapped": "rows_remapped_uncorrectable"},
-            Fix(commands=reset(bad), who="admin"),
+            Fix(commands=reset_commands(bad), who="admin"),
         )
     return Ok(f"no pending remap on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here remaps rows")
 
@@ -117,7 +117,7 @@ def gpu_retired_pages_pending(gpus: tuple[Gpu, ...]) -> Answer:
             bad,
             "page retirement pending until a reset",
             {"pending": lambda gpu: True},
-            Fix(commands=reset(bad), who="admin"),
+            Fix(commands=reset_commands(bad), who="admin"),
         )
     if not known:
         return Skip("no GPU here retires pages")
@@ -235,7 +235,10 @@ def gpu_repair_pending(gpus: tuple[Gpu, ...]) -> Answer:
     bad = [gpu for gpu in known if gpu.repair_pending]
     if bad:
         return gpu_problem(
-            bad, "repair pending until a reset", {"pending": lambda gpu: True}, Fix(commands=reset(bad), who="admin")
+            bad,
+            "repair pending until a reset",
+            {"pending": lambda gpu: True},
+            Fix(commands=reset_commands(bad), who="admin"),
         )
     return (
         Ok(f"no pending repair on {len(known)} of {len(gpus)} GPUs") if known else Skip("not reported by any GPU here")
@@ -279,11 +282,14 @@ def gpu_ecc_off(gpus: tuple[Gpu, ...]) -> Answer:
         return Problem(
             f"ECC is off on {gpu_list(g.index for g in bad)}",
             fix=Fix(
-                commands=(*(shell("sudo nvidia-smi -i {:number} -e 1", gpu.index) for gpu in bad), *reset(bad)),
+                commands=(
+                    *(shell("sudo nvidia-smi -i {:number} -e 1", gpu.index) for gpu in bad),
+                    *reset_commands(bad),
+                ),
                 who="admin",
             ),
             evidence={f"gpu_{gpu.index}_model": gpu.name for gpu in bad},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     if not known:
         return Skip("no GPU here has ECC by default")

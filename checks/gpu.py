@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Plan, Visible
 from mgpu.text import counted
 
-from ._gpus import gpu_problem, reset, same_models, usable_count, use_only
+from ._gpus import gpu_problem, reset_commands, same_models, usable_count, use_only
 from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -156,7 +156,7 @@ def _recovery_fix(what: str, gpus: list[Gpu]) -> Fix:
             ("sudo systemctl restart nvidia-imex", "nvidia-imex-ctl -N"),
             who="admin",
         )
-    return Fix(f"{action}.", reset(gpus), who="admin")
+    return Fix(f"{action}.", reset_commands(gpus), who="admin")
 
 
 @check(Severity.ERROR, source=_NVML)
@@ -268,7 +268,7 @@ def gpu_mode_change_pending(gpus: tuple[Gpu, ...]) -> Answer:
             bad,
             "mode change pending until a reset",
             {"": lambda g: f"ECC {g.ecc_enabled} -> {g.ecc_pending}, MIG {g.mig_mode} -> {g.mig_mode_pending}"},
-            Fix(commands=reset(bad), who="admin"),
+            Fix(commands=reset_commands(bad), who="admin"),
         )
     return (
         Ok(f"no change pending on {len(known)} of {len(gpus)} GPUs") if known else Skip("no GPU here has these modes")

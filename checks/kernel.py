@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Container, Driver, Gpu, Host, Kernel, Network, Pci, PciDevice, Plan, Slurm, System
 from mgpu.text import counted, listed
 
-from ._wording import gib, whole
+from ._wording import gib, parse_digits
 
 _NCCL_LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
 _NCCL_NETWORK = (
@@ -41,7 +41,7 @@ def kernel_older_than_advised(host: Host) -> Answer:
 
     Fix: run the smoke test to find out.
     """
-    version = numbers(host.kernel)
+    version = version_numbers(host.kernel)
     if not version:
         return Skip(f"cannot parse the kernel version {host.kernel!r}")
     if version < _KERNEL:
@@ -303,7 +303,7 @@ def _contains_port(port: int, ports: str) -> bool:
     """Return whether a list such as "8080,29500-29510" contains the port."""
     for part in ports.split(","):
         first, _, last = part.partition("-")
-        low, high = whole(first), whole(last or first)
+        low, high = parse_digits(first), parse_digits(last or first)
         if low is not None and high is not None and low <= port <= high:
             return True
     return False

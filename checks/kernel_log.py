@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Host, KernelEvent, KernelLog, Plan
 from mgpu.text import counted, listed
 
-from ._kernel_log_lines import ago, none_of, recent
+from ._kernel_log_lines import format_age, is_recent, no_events
 
 _NFS = "https://man7.org/linux/man-pages/man5/nfs.5.html"
 _ADMIN = "https://docs.kernel.org/admin-guide"
@@ -28,7 +28,9 @@ _LIMITED = re.compile(
 def _recent_events(log: KernelLog, kind: str, *words: str) -> list[KernelEvent]:
     """Return the last day's events of this kind that contain one of the words."""
     return [
-        e for e in log.events if e.kind == kind and recent(e) and (not words or any(word in e.text for word in words))
+        e
+        for e in log.events
+        if e.kind == kind and is_recent(e) and (not words or any(word in e.text for word in words))
     ]
 
 
@@ -52,12 +54,12 @@ def oom_killer_struck(kernel_log: KernelLog) -> Answer:
     """
     events = _recent_events(kernel_log, "oom")
     if not events:
-        return none_of("OOM kill", kernel_log)
+        return no_events("OOM kill", kernel_log)
     newest = events[-1]
     group = "cgroup" in newest.text
     more = f" ({len(events)} kills in a day)" if len(events) > 1 else ""
     return Problem(
-        f"{newest.process} was killed by the OOM killer {ago(newest.seconds_ago)}{more}",
+        f"{newest.process} was killed by the OOM killer {format_age(newest.seconds_ago)}{more}",
         (
             "The process's cgroup (job, container) was at its memory limit."
             if group
@@ -82,11 +84,11 @@ def process_hung_in_kernel(kernel_log: KernelLog) -> Answer:
     """
     events = _recent_events(kernel_log, "hung_task")
     if not events:
-        return none_of("hung process", kernel_log)
+        return no_events("hung process", kernel_log)
     newest = events[-1]
     names = listed(dict.fromkeys(event.process for event in events[-3:]))
     return Problem(
-        f"{names} hung in the kernel, last {ago(newest.seconds_ago)}",
+        f"{names} hung in the kernel, last {format_age(newest.seconds_ago)}",
         fix=Fix(commands=("sudo dmesg -T | grep -A20 'blocked for more'",), who="admin"),
         evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
@@ -118,7 +120,7 @@ def pcie_bandwidth_limited(kernel_log: KernelLog, host: Host) -> Answer:
         if (match := _LIMITED.search(event.text)) and _to_int(match[3]) < _to_int(match[7])
     ]
     if not narrow:
-        return none_of("PCIe link with too few lanes", kernel_log)
+        return no_events("PCIe link with too few lanes", kernel_log)
     event, match = narrow[0]
     who = f"GPU {event.gpu} ({event.pci})" if event.gpu is not None else f"the network adapter at {event.pci}"
     return Problem(
@@ -147,11 +149,11 @@ def pcie_error_logged(kernel_log: KernelLog) -> Answer:
     """
     events = _recent_events(kernel_log, "aer")
     if not events:
-        return none_of("uncorrected PCIe error", kernel_log)
+        return no_events("uncorrected PCIe error", kernel_log)
     newest = events[-1]
     who = f"GPU {newest.gpu} ({newest.pci})" if newest.gpu is not None else f"the device at {newest.pci}"
     return Problem(
-        f"{who}: uncorrected PCIe error {ago(newest.seconds_ago)}",
+        f"{who}: uncorrected PCIe error {format_age(newest.seconds_ago)}",
         fix=Fix(commands=(shell("lspci -s {:id}", newest.pci), "sudo dmesg -T | grep -A6 AER"), who="admin"),
         evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
         subjects=tuple(dict.fromkeys(str(event.pci) for event in events)),
@@ -169,10 +171,10 @@ def host_memory_faulty(kernel_log: KernelLog) -> Answer:
     """
     events = _recent_events(kernel_log, "mce")
     if not events:
-        return none_of("uncorrected host memory error", kernel_log)
+        return no_events("uncorrected host memory error", kernel_log)
     newest = events[-1]
     return Problem(
-        f"uncorrected error in the host's memory or CPU {ago(newest.seconds_ago)}",
+        f"uncorrected error in the host's memory or CPU {format_age(newest.seconds_ago)}",
         fix=Fix(commands=("sudo ras-mc-ctl --errors", "sudo dmesg -T | grep -iE 'mce|edac'"), who="hardware"),
         evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
@@ -201,9 +203,9 @@ def nic_link_flapped(kernel_log: KernelLog, plan: Plan) -> Answer:
         if len(events) >= _FLAPS
     }
     if not flapping:
-        return none_of("flapping link", kernel_log)
+        return no_events("flapping link", kernel_log)
     card, events = next(iter(flapping.items()))
-    last = ago(events[-1].seconds_ago)
+    last = format_age(events[-1].seconds_ago)
     return Problem(
         f"the link of the network adapter at {card} went down {len(events)} times in a day, last {last}",
         fix=Fix(commands=(shell("sudo mlxlink -d {:id} -m -e", card),), who="hardware"),
@@ -225,12 +227,12 @@ def nic_faulty(kernel_log: KernelLog, plan: Plan) -> Answer:
     """
     events = _recent_events(kernel_log, "nic", "Port module event", "health compromised", "atal error")
     if not events:
-        return none_of("network adapter fault", kernel_log)
+        return no_events("network adapter fault", kernel_log)
     newest = events[-1]
     what = "an overheated transceiver" if "High Temperature" in newest.text else "a fault"
     where = f" at {newest.pci}" if newest.pci else ""
     return Problem(
-        f"the network adapter{where} reported {what} {ago(newest.seconds_ago)}",
+        f"the network adapter{where} reported {what} {format_age(newest.seconds_ago)}",
         f"Kernel log: {newest.text}",
         Fix(commands=("sudo mlxlink -d mlx5_0 -m",), who="hardware"),
         {"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
@@ -269,12 +271,12 @@ def disk_error_logged(kernel_log: KernelLog) -> Answer:
     Fix: identify the disk and have it checked.
     More: Do not write to it.
     """
-    events = [e for e in kernel_log.events if e.kind == "disk" and "nfs: server" not in e.text and recent(e)]
+    events = [e for e in kernel_log.events if e.kind == "disk" and "nfs: server" not in e.text and is_recent(e)]
     if not events:
-        return none_of("disk error", kernel_log)
+        return no_events("disk error", kernel_log)
     newest = events[-1]
     return Problem(
-        f"disk error {ago(newest.seconds_ago)}: {newest.text}",
+        f"disk error {format_age(newest.seconds_ago)}: {newest.text}",
         fix=Fix(commands=("lsblk", "sudo dmesg -T | grep -iE 'I/O error|read-only'"), who="admin"),
         evidence={"log": newest.text, "origin": kernel_log.origin, "lines": len(events)},
     )
@@ -300,11 +302,11 @@ def nfs_server_silent(kernel_log: KernelLog) -> Answer:
     silent = [server for server in silent if server not in past]
     if past and not silent:
         first = past[0]
-        return Skip(f"{listed(past)} timed out {ago(when[first])}, and the log does not show whether it is back")
+        return Skip(f"{listed(past)} timed out {format_age(when[first])}, and the log does not show whether it is back")
     if not silent:
-        return none_of("unresponsive NFS server", kernel_log, f", {len(last)} recovered" if last else "")
+        return no_events("unresponsive NFS server", kernel_log, f", {len(last)} recovered" if last else "")
     return Problem(
-        f"NFS server {listed(silent)} does not respond (last logged {ago(when[silent[0]])})",
+        f"NFS server {listed(silent)} does not respond (last logged {format_age(when[silent[0]])})",
         fix=Fix(commands=("findmnt -t nfs,nfs4",), who="admin"),
         evidence={"log": last[silent[0]], "origin": kernel_log.origin},
         subjects=tuple(silent),

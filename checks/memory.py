@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Container, Driver, Gpu, Plan, Visible
 from mgpu.text import counted
 
-from ._gpus import gpu_problem, names_of, same_models, use_only, was_running
+from ._gpus import driver_was_running, gpu_problem, gpu_subjects, same_models, use_only
 from ._wording import GIB, gib, gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -80,7 +80,7 @@ def gpu_memory_sizes_differ(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             if ecc
             else Fix("Choose the batch size for the smallest.", ("mgpu configure",)),
             {f"gpu_{gpu.index}_total_bytes": gpu.memory_total_bytes for gpu in members},
-            names_of(small),
+            gpu_subjects(small),
         )
     number = sum(len(members) for _, members in known)
     if not number:
@@ -115,7 +115,7 @@ def gpu_free_memory_uneven(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
                 f"GPU {gpu.index} drives a display." if screen else "Another process uses memory on it.",
                 Fix(commands=("nvidia-smi",)),
                 {f"gpu_{g.index}_free_bytes": g.memory_free_bytes for g in known},
-                names_of(low),
+                gpu_subjects(low),
             )
     if not number:
         return Skip("no visible GPU reports its free memory")
@@ -185,7 +185,7 @@ def gpu_busy_without_process(gpus: tuple[Gpu, ...], visible: Visible, driver: Dr
         if gpu.index in visible.gpus
         and gpu.utilization_percent is not None
         and gpu.processes is not None
-        and was_running(gpu, driver)
+        and driver_was_running(gpu, driver)
     ]
     bad = [gpu for gpu in known if not gpu.processes and (gpu.utilization_percent or 0) > _IDLE_PERCENT]
     if bad:

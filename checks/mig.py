@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Config, Driver, Gpu, Visible
 from mgpu.text import counted
 
-from ._gpus import gpu_problem, names_of, use_only
+from ._gpus import gpu_problem, gpu_subjects, use_only
 from ._wording import gpu_list
 
 FAMILY = Family(gpu_only=True)
@@ -20,7 +20,7 @@ _LISTS_ALL = (570,)
 
 
 def _shows_one_instance(driver: Driver) -> bool:
-    return bool(driver.version) and numbers(driver.version) < _LISTS_ALL
+    return bool(driver.version) and version_numbers(driver.version) < _LISTS_ALL
 
 
 def _switch_mig_off(gpus: list[Gpu]) -> Fix:
@@ -56,7 +56,7 @@ def gpu_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Driver) ->
             else "CUDA lists the instances alongside whole GPUs. A rank on an instance has a fraction of a GPU.",
             (Fix(commands=use_only(whole, gpus)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
-            names_of(bad),
+            gpu_subjects(bad),
         )
     if bad:
         return Ok("all visible GPUs are split")
@@ -86,7 +86,7 @@ def gpus_all_split_by_mig(gpus: tuple[Gpu, ...], visible: Visible, driver: Drive
             else "NCCL cannot connect two instances of one GPU. Use each for a separate training run.",
             (Fix(commands=(shell("export CUDA_VISIBLE_DEVICES={:id}", bad[0].mig_uuids[0]),)), _switch_mig_off(bad)),
             {f"gpu_{gpu.index}_instances": len(gpu.mig_uuids) for gpu in bad},
-            names_of(bad),
+            gpu_subjects(bad),
         )
     if visible.mig:
         more = f" and {len(visible.more_mig)} more" if visible.more_mig else ""
@@ -157,5 +157,5 @@ def mig_with_several_ranks(gpus: tuple[Gpu, ...], visible: Visible, driver: Driv
             *([_switch_mig_off(split)] if split else []),
         ),
         evidence={"ranks": ranks, "split": len(split), "CUDA_VISIBLE_DEVICES": visible.value, "driver": driver.version},
-        subjects=names_of(split),
+        subjects=gpu_subjects(split),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Gpu, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
 from mgpu.text import listed
 
@@ -36,7 +36,7 @@ def nccl_wheels_mixed(nccl: Nccl, pytorch: Pytorch) -> Answer:
         return Skip("torch requires no NCCL wheel, other packages do")
     wanted, _, pin = pytorch.nccl_required.partition("==")
     there = next((library.version for library in nccl.libraries if library.origin == "wheel"), None)
-    if pin and there and numbers(there) >= numbers(pin):
+    if pin and there and version_numbers(there) >= version_numbers(pin):
         return Ok(f"{listed(sorted(nccl.wheels))}: their shared file is {there}, torch requires {pin}")
     extra = [name for name in nccl.wheels if name != wanted]
     return Problem(
@@ -112,7 +112,7 @@ def nccl_stack_unlimited(nccl: Nccl, system: System) -> Answer:
     if system.limit_stack_bytes is not None:
         return Ok(f"stack limit {system.limit_stack_bytes // 1024} KiB")
     version = nccl.libraries[0].version
-    if numbers(version) >= _STACK_FIXED:
+    if version_numbers(version) >= _STACK_FIXED:
         return Ok(f"NCCL {version} works with an unlimited stack")
     return Problem(
         f"ulimit -s is unlimited, NCCL is {version}",
@@ -147,7 +147,7 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
         return Skip("torch loads no libnccl: it has none, or links it statically")
     if not loaded or not compiled:
         return Skip(f"{path} does not report its version")
-    if numbers(loaded) == numbers(compiled):
+    if version_numbers(loaded) == version_numbers(compiled):
         return Ok(f"NCCL {loaded} from {path}, the version torch was compiled with")
     return Problem(
         f"NCCL {loaded} is loaded, torch was compiled with {compiled}",
@@ -168,14 +168,15 @@ def nccl_not_the_images(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) ->
     Fix: nothing. Do not rely on these variables.
     More: Use the versions shown here.
     """
-    image = {name: env[name] for name in ("NCCL_VERSION", "CUDA_VERSION") if numbers(env.get(name))}
+    image = {name: env[name] for name in ("NCCL_VERSION", "CUDA_VERSION") if version_numbers(env.get(name))}
     if not image or not pytorch.cuda:
         return Skip("no version set by an image" if not image else "torch has no CUDA")
     used = {"NCCL_VERSION": nccl.libraries[0].version if nccl.libraries else None, "CUDA_VERSION": pytorch.cuda}
     differ = {
         name: value
         for name, value in image.items()
-        if (have := numbers(used[name])) and have[: _compared_parts(name)] != numbers(value)[: _compared_parts(name)]
+        if (have := version_numbers(used[name]))
+        and have[: _compared_parts(name)] != version_numbers(value)[: _compared_parts(name)]
     }
     if not differ:
         return Ok(", ".join(f"{name}={value}" for name, value in image.items()))
@@ -212,7 +213,7 @@ def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, 
     hits = [row for row in NCCL_DEFECTS if satisfies(version, row.versions) and _affects(row, shown, plan)]
     if not hits:
         return Ok(f"no known bug of NCCL {version} affects this machine")
-    fixed = max((row.fixed_in for row in hits), key=numbers)
+    fixed = max((row.fixed_in for row in hits), key=version_numbers)
     wheel = next(iter(nccl.wheels), None) if nccl.libraries[0].origin == "wheel" else None
     newer = (
         Fix(commands=(shell("pip install {:package}", f"{wheel}>={fixed}"),))

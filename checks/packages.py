@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Evidence, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Config, Libraries, Python, Pytorch, Visible
 from mgpu.text import counted, listed
 
 from . import _shadowing as shadowing
 from ._gpus import usable_count
-from ._versions import TOGETHER, Together, requirement, satisfies
-from ._wording import whole
+from ._versions import TOGETHER, Together, satisfies, split_requirement
+from ._wording import parse_digits
 
 FAMILY = Family(stops_start="always")
 _ACCELERATE = "https://huggingface.co/docs/accelerate/basic_tutorials/install"
@@ -51,7 +51,7 @@ def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
 
     Fix: update it.
     """
-    version = numbers(packages.get("accelerate"))
+    version = version_numbers(packages.get("accelerate"))
     if not version:
         return Skip("accelerate is not installed")
     if version < _OLDEST:
@@ -122,7 +122,7 @@ def accelerate_default_config_misfits(python: Python, visible: Visible) -> Answe
     Fix: pass your config explicitly, or move the default config away.
     """
     settings, number = python.accelerate_default_settings, usable_count(visible)
-    ranks, machines = whole(settings.get("num_processes", "")), whole(settings.get("num_machines", "1"))
+    ranks, machines = parse_digits(settings.get("num_processes", "")), parse_digits(settings.get("num_machines", "1"))
     if python.accelerate_default_config is None or not ranks or not number:
         return Skip("no default config, or no GPUs")
     if settings.get("distributed_type") == "MULTI_CPU" or ranks // (machines or 1) == number:
@@ -244,7 +244,7 @@ def package_installed_over_another(libraries: Libraries) -> Answer:
         for folder in dict.fromkeys(_parent(copy) for copy in copies):
             versions = {v for copy in copies if _parent(copy) == folder and (v := _recorded_version(copy)) is not None}
             if len(versions) > 1:
-                double[name] = sorted(versions, key=numbers)
+                double[name] = sorted(versions, key=version_numbers)
     if not double:
         return Ok("no package is recorded twice in one directory")
     return Problem(
@@ -306,7 +306,7 @@ def module_shadowed_here(libraries: Libraries) -> Answer:
     """
     if not libraries.shadowed:
         return Ok("no file or directory here shadows a module")
-    return shadowing.problem(
+    return shadowing.shadowing_problem(
         libraries.shadowed,
         "Scripts in this directory, modules started here with `python -m`, and even torch import it instead of the "
         "real module.",
@@ -332,7 +332,7 @@ def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], pytho
         if name == "cuda-toolkit":
             continue
         for line in lines:
-            target, specifier = requirement(line)
+            target, specifier = split_requirement(line)
             if target.startswith(("nvidia-", "cuda-")) and target != "nvidia-ml-py":
                 continue  # torch's own libraries: cuda_wheels_not_as_required
             checked += 1
@@ -427,7 +427,7 @@ def extension_built_for_another_torch(libraries: Libraries, pytorch: Pytorch) ->
 
     Fix: reinstall it for this torch.
     """
-    torch, cuda = numbers(pytorch.version)[:2], numbers(pytorch.cuda)
+    torch, cuda = version_numbers(pytorch.version)[:2], version_numbers(pytorch.cuda)
     if not libraries.built_with or not torch:
         return Skip("no extension reports what it was built for" if torch else "unknown torch version")
     bad: dict[str, str] = {}
@@ -469,7 +469,7 @@ def pynvml_redirector_installed(packages: Mapping[str, str]) -> Answer:
     installed = packages.get("pynvml")
     if installed is None:
         return Ok("not installed")
-    old = numbers(installed) < _REDIRECTS
+    old = version_numbers(installed) < _REDIRECTS
     return Problem(
         f"pynvml {installed} is installed {'alongside' if 'nvidia-ml-py' in packages else 'instead of'} nvidia-ml-py",
         "It contains an old module of the same name." if old else "It makes every rank print a deprecation warning.",

@@ -23,7 +23,7 @@ from mgpu.snapshot import (
 )
 from mgpu.text import counted, listed
 
-from ._gpus import gpu_problem, names_of, was_running
+from ._gpus import driver_was_running, gpu_problem, gpu_subjects
 
 FAMILY = Family(gpu_only=True)
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -190,7 +190,7 @@ def pcie_generation_low_under_load(gpus: tuple[Gpu, ...], driver: Driver) -> Ans
         and (gpu.utilization_percent or 0) >= _BUSY_PERCENT
         and gpu.performance_state is not None
         and gpu.performance_state <= _FAST_STATE
-        and was_running(gpu, driver)
+        and driver_was_running(gpu, driver)
     ]
     bad = [gpu for gpu in busy if (gpu.pcie_generation or 0) < (gpu.pcie_generation_max or 0)]
     if not busy:
@@ -378,7 +378,7 @@ def pci_tree_hidden(pci: Pci, gpus: tuple[Gpu, ...], visible: Visible, container
             who="admin",
         ),
         evidence={"readable": pci.readable, "missing": listed(bus_address(gpu.pci or "") for gpu in gone[:8])},
-        subjects=names_of(gone),
+        subjects=gpu_subjects(gone),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import BATON_TORCH, numbers
+from mgpu.planning.requirements import BATON_TORCH, version_numbers
 from mgpu.snapshot import (
     Container,
     Gpu,
@@ -21,8 +21,8 @@ from mgpu.snapshot import (
 )
 from mgpu.text import counted, listed
 
-from ._gpus import names_of, use_only
-from ._kernel_log_lines import span
+from ._gpus import gpu_subjects, use_only
+from ._kernel_log_lines import format_duration
 from ._wording import GIB, gib, gpu_list
 from .storage._folders import NETWORK
 
@@ -82,7 +82,7 @@ def gpu_busy(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
             "run out of memory, or share the GPU and slow down the others.".replace("  ", " "),
             tuple(fixes) or Fix("Wait until the GPUs are free.", ("nvidia-smi",)),
             {f"gpu_{gpu.index}_processes": len(held[gpu.index]) for gpu in busy},
-            names_of(busy),
+            gpu_subjects(busy),
         )
     if not known:
         return Skip("no visible GPU lists its processes")
@@ -140,7 +140,7 @@ def _port_note(ranks: Iterable[LeftProcess]) -> str:
 
 def _age(processes: Iterable[LeftProcess]) -> str:
     ages = [process.age_s for process in processes if process.age_s is not None]
-    return f", started {span(max(ages))} ago" if ages else ""
+    return f", started {format_duration(max(ages))} ago" if ages else ""
 
 
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/126510")
@@ -322,12 +322,12 @@ def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch, storage: Storag
     stale = [lock for lock in locks if lock.age_s >= patience and not lock.owner_alive]
     if not stale:
         return Ok(f"{counted(len(locks), 'lock')} of running builds" if locks else "no build lock")
-    version = numbers(pytorch.version)[:2]
+    version = version_numbers(pytorch.version)[:2]
     if version > BATON_TORCH:
         return Skip(f"torch {pytorch.version} may keep this file without waiting for it")
     oldest = max(stale, key=lambda lock: lock.age_s)
     return Problem(
-        f"{counted(len(stale), 'stale lock')} of a torch extension build, {span(oldest.age_s)} old, no compiler runs",
+        f"{counted(len(stale), 'stale lock')} of a torch extension build, {format_duration(oldest.age_s)} old, no compiler runs",
         fix=Fix(commands=tuple(shell("rm {:path}", lock.path) for lock in stale[:8])),
         evidence={"oldest": oldest.path, "age_s": oldest.age_s, "torch": pytorch.version},
         subjects=tuple(lock.path for lock in stale[:8]),

@@ -8,7 +8,7 @@ from mgpu.snapshot import Config, Driver, Gpu, Host, Slurm, System, Visible
 from mgpu.text import counted
 
 from ._gpus import usable_count
-from ._wording import gpu_list, whole
+from ._wording import gpu_list, parse_digits
 
 _GRES = "https://slurm.schedmd.com/gres.html"
 _SRUN = "https://slurm.schedmd.com/srun.html"
@@ -62,7 +62,7 @@ def slurm_starts_several_launchers(slurm: Slurm) -> Answer:
 
 def _most_tasks(slurm: Slurm) -> int:
     """Return the highest number of tasks on a node; "1,4(x3)" has one number per group of nodes."""
-    return max(whole(part.partition("(")[0]) or 1 for part in (slurm.tasks_per_node or "1").split(","))
+    return max(parse_digits(part.partition("(")[0]) or 1 for part in (slurm.tasks_per_node or "1").split(","))
 
 
 @check(
@@ -103,7 +103,7 @@ def slurm_granted_other_gpus(slurm: Slurm, visible: Visible, gpus: tuple[Gpu, ..
 
 def _parse_indices(listing: str | None) -> set[int] | None:
     """Return the numbers in a list such as "0,2", or None if it contains anything else."""
-    numbers = [whole(part) for part in (listing or "").split(",")]
+    numbers = [parse_digits(part) for part in (listing or "").split(",")]
     return {number for number in numbers if number is not None} if None not in numbers else None
 
 

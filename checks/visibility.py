@@ -10,7 +10,7 @@ from mgpu.snapshot import Config, Container, Gpu, Plan, TorchRuntime, Visible
 from mgpu.text import counted
 
 from ._gpus import usable_count, use_only
-from ._wording import gpu_list, whole
+from ._wording import gpu_list, parse_digits
 
 FAMILY = Family(gpu_only=True, stops_start="on_gpus")
 
@@ -233,7 +233,7 @@ def visible_devices_of_other_vendor(env: Mapping[str, str], gpus: tuple[Gpu, ...
     if not others or "CUDA_VISIBLE_DEVICES" in env:  # Slurm sets all of them together
         return Ok("GPUs are not selected with another vendor's variable alone")
     value = next(iter(others.values()))
-    usable = all(whole(part) is not None for part in value.split(","))
+    usable = all(parse_digits(part) is not None for part in value.split(","))
     return Problem(
         f"{', '.join(f'{name}={value}' for name, value in others.items())} has no effect on NVIDIA GPUs",
         f"All {counted(len(_permitted_gpus(gpus)), 'GPU')} will be used.",
@@ -265,7 +265,7 @@ def visible_devices_replaced_by_config(visible: Visible, config: Config, gpus: t
         return Skip("gpu_ids selects no GPUs")
     if visible.value is None:
         return Ok(f"only gpu_ids selects GPUs: {ids}")
-    permitted, wanted = _permitted_gpus(gpus), [whole(entry) for entry in ids.split(",")]
+    permitted, wanted = _permitted_gpus(gpus), [parse_digits(entry) for entry in ids.split(",")]
     if any(number is None or number >= len(permitted) for number in wanted):
         return Skip("gpu_ids is invalid: see config_gpu_ids_invalid")
     chosen = [permitted[number] for number in wanted if number is not None]

@@ -11,7 +11,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import GpuWork, Run
 from mgpu.text import counted, listed
 
-from ._kernel_log_lines import span
+from ._kernel_log_lines import format_duration
 from ._wording import GIB, MIB, gib, gpu_list
 from .smoke._rank_states import median
 
@@ -335,7 +335,8 @@ def gpu_fell_idle(run: Run) -> Answer:
     who = f"all {len(idle)} GPUs" if whole and len(idle) > 1 else _gpu_names(idle)
     verb = ("has", "had") if len(idle) == 1 else ("have", "had")
     return Problem(
-        f"{who} {_tense(run, *verb)} been idle for {span(least)}" + ("" if whole else " while the others are busy"),
+        f"{who} {_tense(run, *verb)} been idle for {format_duration(least)}"
+        + ("" if whole else " while the others are busy"),
         "All ranks do something other than training: a checkpoint, an evaluation on the CPU, or a hang."
         if whole
         else "The others may be busy only because they wait for it. NCCL times out after 10 min.",
@@ -365,10 +366,10 @@ def gpus_spin_in_silence(run: Run) -> Answer:
         for gpu in known
     )
     if len(gpus) < 2 or not spins or run.quiet_s < _SILENT_S:
-        return Ok(f"last output {span(run.quiet_s)} ago, power at most {power:.0f} % of the limit")
+        return Ok(f"last output {format_duration(run.quiet_s)} ago, power at most {power:.0f} % of the limit")
     return Problem(
         f"all {len(gpus)} GPUs {_tense(run, 'are', 'were')} 100 % busy at {power:.0f} % of their power limit, without "
-        f"output for {span(run.quiet_s)}: probably a hang",
+        f"output for {format_duration(run.quiet_s)}: probably a hang",
         fix=Fix(commands=_dump_commands(run, gpus)),
         evidence={"quiet_s": run.quiet_s} | {f"gpu_{gpu.index}_power_percent": gpu.power_percent for gpu in known},
         subjects=_subjects(gpus),

@@ -13,7 +13,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, KernelEvent, KernelLog
 from mgpu.text import counted, listed
 
-from ._kernel_log_lines import ago, none_of, recent
+from ._kernel_log_lines import format_age, is_recent, no_events
 from ._xid import CATALOG, XIDS, Kind
 
 FAMILY = Family(gpu_only=True)
@@ -47,7 +47,7 @@ def _current_events(log: KernelLog, *kinds: Kind | None) -> list[KernelEvent]:
     return [
         event
         for place, event in enumerate(xids)
-        if recent(event)
+        if is_recent(event)
         and _kind(event) in kinds
         and not any(later.pci == event.pci and _is_recovery(later) for later in xids[place + 1 :])
     ]
@@ -68,9 +68,7 @@ def _title(events: list[KernelEvent]) -> str:
     event = events[-1]
     row = XIDS.get(event.code or 0)
     more = f" ({len(events)} log lines)" if len(events) > 1 else ""
-    return (
-        f"{_name(event)}: Xid {event.code}, {row.meaning if row else 'not classified'}, {ago(event.seconds_ago)}{more}"
-    )
+    return f"{_name(event)}: Xid {event.code}, {row.meaning if row else 'not classified'}, {format_age(event.seconds_ago)}{more}"
 
 
 def _evidence(events: list[KernelEvent], log: KernelLog) -> Evidence:
@@ -111,7 +109,7 @@ def xid_gpu_fell_off_bus(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "bus")
     if not events:
-        return none_of("Xid 79", kernel_log)
+        return no_events("Xid 79", kernel_log)
     return _problem(
         events,
         kernel_log,
@@ -136,7 +134,7 @@ def xid_memory_damaged(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "memory")
     if not events:
-        return none_of("Xid for damaged memory", kernel_log)
+        return no_events("Xid for damaged memory", kernel_log)
     return _problem(
         events,
         kernel_log,
@@ -164,7 +162,7 @@ def xid_memory_repaired(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "repaired")
     if not events:
-        return none_of("Xid for repaired memory", kernel_log)
+        return no_events("Xid for repaired memory", kernel_log)
     return _problem(
         events,
         kernel_log,
@@ -185,7 +183,7 @@ def xid_nvlink_failed(kernel_log: KernelLog) -> Answer:
     events = _current_events(kernel_log, "link")
     if not events:
         notes = sum(e.code in range(144, 151) and _kind(e) == "note" for e in _xids_since_load(kernel_log))
-        return none_of("Xid for a failed NVLink", kernel_log, f", {notes} nonfatal" if notes else "")
+        return no_events("Xid for a failed NVLink", kernel_log, f", {notes} nonfatal" if notes else "")
     return _problem(
         events,
         kernel_log,
@@ -207,7 +205,7 @@ def xid_firmware_crashed(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "firmware")
     if not events:
-        return none_of("Xid for the GSP firmware", kernel_log)
+        return no_events("Xid for the GSP firmware", kernel_log)
     return _problem(
         events,
         kernel_log,
@@ -227,7 +225,7 @@ def xid_gpu_wants_reset(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "reset")
     if not events:
-        return none_of("Xid that requires a reset", kernel_log)
+        return no_events("Xid that requires a reset", kernel_log)
     return _problem(
         events,
         kernel_log,
@@ -246,7 +244,7 @@ def xid_board_faulty(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "board")
     if not events:
-        return none_of("Xid for a board fault", kernel_log)
+        return no_events("Xid for a board fault", kernel_log)
     action = XIDS[events[-1].code or 0].action
     return _problem(
         events,
@@ -272,7 +270,7 @@ def xid_program_crashed(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "program")
     if not events:
-        return none_of("Xid for a crashed program", kernel_log)
+        return no_events("Xid for a crashed program", kernel_log)
     who = events[-1].process or "a program"
     return _problem(
         events,
@@ -323,7 +321,7 @@ def xid_not_classified(kernel_log: KernelLog) -> Answer:
     """
     events = _current_events(kernel_log, "other", None)
     if not events:
-        return none_of("unclassified Xid", kernel_log)
+        return no_events("unclassified Xid", kernel_log)
     return _problem(events, kernel_log, "NVIDIA's catalog may recommend an action.", Fix(f"Look it up: {CATALOG}"))
 
 
@@ -336,7 +334,7 @@ def xid_of_earlier_days(kernel_log: KernelLog) -> Answer:
     Fix: nothing now.
     """
     serious = {"memory", "link", "firmware", "reset", "bus", "board"}
-    now = {id(event) for event in _xids_since_load(kernel_log) if recent(event)}
+    now = {id(event) for event in _xids_since_load(kernel_log) if is_recent(event)}
     events = [e for e in kernel_log.events if e.kind == "xid" and _kind(e) in serious and id(e) not in now]
     if not events:
         return Ok("no serious Xid of earlier days in the kernel log")
@@ -360,12 +358,12 @@ def nvswitch_failed(kernel_log: KernelLog) -> Answer:
     More: If it recurs, contact the vendor.
     """
     switch = [event for event in kernel_log.events if event.kind == "sxid"]
-    fatal = [event for event in switch if ", Fatal" in event.text and recent(event)]
+    fatal = [event for event in switch if ", Fatal" in event.text and is_recent(event)]
     if not fatal:
-        return none_of("fatal SXid", kernel_log, f", {len(switch)} nonfatal or old" if switch else "")
+        return no_events("fatal SXid", kernel_log, f", {len(switch)} nonfatal or old" if switch else "")
     newest = fatal[-1]
     return Problem(
-        f"the NVSwitch at {newest.pci}: fatal SXid {newest.code}, {ago(newest.seconds_ago)}",
+        f"the NVSwitch at {newest.pci}: fatal SXid {newest.code}, {format_age(newest.seconds_ago)}",
         fix=Fix(commands=("sudo nvidia-smi --gpu-reset", "sudo systemctl restart nvidia-fabricmanager"), who="admin"),
         evidence={"log": newest.text, "origin": kernel_log.origin, "fatal_lines": len(fatal)},
     )
@@ -388,9 +386,9 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     patterns = ("RmInitAdapter", "rm_init_adapter", "probe routine", "rejected", "Lockdown")
     events = [e for e in kernel_log.events if e.kind == "driver" and any(text in e.text for text in patterns)]
     loaded = [e for e in kernel_log.events if "loading NVIDIA UNIX" in e.text]
-    standing = [e for e in events if recent(e) and not any(_is_loaded_after(load, e) for load in loaded)]
+    standing = [e for e in events if is_recent(e) and not any(_is_loaded_after(load, e) for load in loaded)]
     if not standing:
-        return none_of("failed GPU initialization", kernel_log)
+        return no_events("failed GPU initialization", kernel_log)
     newest = standing[-1]
     refused = "rejected" in newest.text or "Lockdown" in newest.text
     fix = (
@@ -400,9 +398,9 @@ def gpu_start_failed(kernel_log: KernelLog) -> Answer:
     )
     where = f"the GPU at {newest.pci}" if newest.pci else "a GPU"
     return Problem(
-        f"the driver's kernel module was rejected, {ago(newest.seconds_ago)}"
+        f"the driver's kernel module was rejected, {format_age(newest.seconds_ago)}"
         if refused
-        else f"the driver could not initialize {where}, {ago(newest.seconds_ago)}",
+        else f"the driver could not initialize {where}, {format_age(newest.seconds_ago)}",
         f"Kernel log: {newest.text}",
         fix,
         {"log": newest.text, "origin": kernel_log.origin, "lines": len(standing)},
@@ -426,12 +424,12 @@ def driver_mismatch_logged(kernel_log: KernelLog) -> Answer:
     Fix: check whether another libcuda is loaded.
     More: Reboot after driver updates, and remove the other libcuda from LD_LIBRARY_PATH.
     """
-    events = [e for e in kernel_log.events if e.kind == "driver" and "API mismatch" in e.text and recent(e)]
+    events = [e for e in kernel_log.events if e.kind == "driver" and "API mismatch" in e.text and is_recent(e)]
     if not events:
-        return none_of("driver version mismatch", kernel_log)
+        return no_events("driver version mismatch", kernel_log)
     newest = events[-1]
     return Problem(
-        f"a program's driver library did not match the kernel module, {ago(newest.seconds_ago)}",
+        f"a program's driver library did not match the kernel module, {format_age(newest.seconds_ago)}",
         f"Kernel log: {newest.text}",
         Fix(commands=("ldconfig -p | grep libcuda", "echo $LD_LIBRARY_PATH")),
         {"log": newest.text, "lines": len(events)},

@@ -31,7 +31,7 @@ def _run(argv: list[str]) -> int:
     from mgpu.cli import early_probes, run
     from mgpu.process import signals
 
-    signals.leave_in_order()
+    signals.raise_on_signals()
     try:
         early_probes.start(argv)
         return run(argv)

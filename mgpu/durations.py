@@ -11,7 +11,7 @@ def now(*, fine: bool = False) -> str:
     return iso.replace("+00:00", "Z")
 
 
-def lasted(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Format a duration in seconds: "41 s", "3 min 20 s", "2 h 14 min"."""
     whole = max(0, int(seconds))
     if whole < 60:
@@ -31,7 +31,7 @@ def seconds_between(start: str, end: str) -> float | None:
         return None
 
 
-def since(iso: str) -> str:
+def age_text(iso: str) -> str:
     """Format the age of a stored time: "just now", "12 min ago", "3 h ago", "5 days ago"."""
     passed = seconds_between(iso, now())
     if passed is None:

@@ -30,13 +30,13 @@ class MgpuError(Exception):
 
     def __init__(self, message: str, exit_code: int = NOT_READY) -> None:
         if len(message) > _LONGEST_LINE:
-            message = "\n".join(clipped(line, _LONGEST_LINE) for line in message.split("\n"))
+            message = "\n".join(clip(line, _LONGEST_LINE) for line in message.split("\n"))
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
 
 
-def clipped(text: str, most: int = 200) -> str:
+def clip(text: str, most: int = 200) -> str:
     """Return the text, cut to `most` characters."""
     return text if len(text) <= most else f"{text[: max(0, most - 3)]}..."
 

@@ -54,7 +54,7 @@ def read(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
     return found
 
 
-def beginning(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
+def read_start(path: str | Path, *, most: int, wait_s: float = WAIT_S) -> bytes:
     """Return the first `most` bytes of a file; otherwise like `read`. Raises OSError."""
     return _read(os.fspath(path), most, wait_s)
 

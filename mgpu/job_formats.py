@@ -31,7 +31,7 @@ class JobFormat(NamedTuple):
 
 # Answers of the wizard that only some engines support. No engine supports address and port.
 _OF_SLURM: Final = ("partition", "account", "qos", "constraint", "requeue", "preflight", "spare", "time", "container")
-OF_SOME: Final = (*_OF_SLURM, "address", "port")
+SOME_ENGINES: Final = (*_OF_SLURM, "address", "port")
 # fmt: off
 FORMATS: Final[Mapping[str, JobFormat]] = {
     "slurm": JobFormat(
@@ -54,6 +54,6 @@ FORMATS: Final[Mapping[str, JobFormat]] = {
 TITLES: Final[Mapping[str, str]] = {name: one.title for name, one in FORMATS.items()}
 
 
-def taking(answer: str) -> tuple[str, ...]:
+def engines_supporting(answer: str) -> tuple[str, ...]:
     """Return the engines that support an answer of OF_SOME."""
     return tuple(name for name, one in FORMATS.items() if answer in one.takes)

@@ -77,7 +77,7 @@ def need(tool: str) -> str:
 
 def ask_all(check_id: str, **facts: Any) -> list[Outcome]:
     """Every outcome of one check, asked by its id with facts as literals."""
-    return engine.ask(CHECKS[check_id], Snapshot(**facts))
+    return engine.run_check(CHECKS[check_id], Snapshot(**facts))
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from mgpu.slurm import job_outcome
 from mgpu.smoke import baseline, nccl_log, runner, show_last, stacks, watch
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, to_json
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from mgpu.validate import run as validate_run
 from mgpu.wizard import (
     answers_file,
@@ -115,7 +115,7 @@ def config_of(path: Path) -> None:
 
 def deepspeed_of(path: Path) -> None:
     text = f"distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: {path}\n"
-    config = reading.understand(text.encode(), "a.yaml")
+    config = reading.parse_config(text.encode(), "a.yaml")
     no_crash(validate_run.judge(config, MACHINE))
     stamp.fingerprint(dataclasses.replace(MACHINE, config=config))
 
@@ -123,9 +123,9 @@ def deepspeed_of(path: Path) -> None:
 def existing_config(path: Path) -> None:
     """What the wizard does with a file that is there."""
     with contextlib.suppress(MgpuError):
-        write_config.edited(path, MACHINE)
-    write_config.present(path, MACHINE)
-    write_config.unchanged(path, "distributed_type: MULTI_GPU\n")
+        write_config.answers_of_file(path, MACHINE)
+    write_config.existing_answers(path, MACHINE)
+    write_config.is_up_to_date(path, "distributed_type: MULTI_GPU\n")
     existing_file.differences(path, "distributed_type: MULTI_GPU\n")
     files.back_up(path)
 
@@ -192,8 +192,8 @@ def report_of(path: Path) -> None:
 
 
 def job_of_the_wizard(path: Path) -> None:
-    job_file.ours(path)
-    job_file.unchanged(path, "#!/bin/bash\n")
+    job_file.is_unmodified(path)
+    job_file.is_up_to_date(path, "#!/bin/bash\n")
     job_file.differences(path, "#!/bin/bash\n")
 
 
@@ -202,11 +202,11 @@ def job_of_the_wizard(path: Path) -> None:
 
 def snapshot_of(path: Path) -> None:
     found = load.read_snapshot(path)
-    hidden = redacted(found)
+    hidden = redact(found)
     for one in (found, hidden):
         no_crash(engine.judge(one, selections.DOCTOR))
-    changes.changes(redacted(MACHINE), hidden)
-    changes.since(MACHINE, found)
+    changes.find_changes(redact(MACHINE), hidden)
+    changes.time_saved(MACHINE, found)
 
 
 def nodes_of(path: Path) -> None:
@@ -257,9 +257,9 @@ def stamp_of(path: Path) -> None:
     (place / "verified.json").chmod(0o600)
     config = Config(str(path.parent / "accelerate.yaml"), "ab" * 32, {"num_processes": 2}, {}, ())
     now = dataclasses.replace(MACHINE, config=config)
-    found = stamp.of_now(now)
+    found = stamp.current_stamp(now)
     no_crash(engine.run(engine.load(only=("stamp",)), dataclasses.replace(now, stamp=found)))
-    stamp.measured_here(now, path.parent)
+    stamp.last_measurements(now, path.parent)
     stamp.last_pass(path.parent / "accelerate.yaml")
 
 
@@ -392,7 +392,7 @@ def nccl_of(path: Path) -> None:
 
 
 def log_of(path: Path) -> None:
-    found = triage.logs([path])
+    found = triage.read_logs([path])
     no_crash(engine.run(engine.load(only=("log",)), Snapshot(log=found)))
 
 

@@ -145,7 +145,7 @@ def test_flag_set_variable_and_file_say_the_same(
 @pytest.mark.parametrize("name", NAMES)
 def test_auto_gives_every_answer_back(name: str) -> None:
     assert answers.parse(name, "Auto") == UNDECIDED[name] == answers.parse(name, None)
-    assert answers.shown(name, UNDECIDED[name]) == "auto"
+    assert answers.as_typed(name, UNDECIDED[name]) == "auto"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -168,7 +168,7 @@ def test_nonsense_is_refused_with_what_is_allowed(name: str, raw: Any) -> None:
 )
 def test_gpus_are_a_number_or_a_list(text: str, value: Any) -> None:
     assert answers.parse("gpus", text) == value
-    assert answers.parse("gpus", answers.shown("gpus", value)) == value
+    assert answers.parse("gpus", answers.as_typed("gpus", value)) == value
 
 
 @pytest.mark.parametrize(
@@ -369,12 +369,12 @@ def test_a_stronger_source_settles_what_a_weaker_one_said_about_the_same(tmp_pat
 
 
 def test_deciding_twice() -> None:
-    one = answers.decided(UNDECIDED, "model", "org/name")
-    two = answers.decided(one, "params", 7)
+    one = answers.with_decision(UNDECIDED, "model", "org/name")
+    two = answers.with_decision(one, "params", 7)
     assert (two.model, two.params, two.origins) == (None, 7, {"params": "you"})
     flagged = answers.collect({"batch_per_gpu": "8"}, (), {})
-    assert answers.decided(flagged, "batch_per_gpu", 8) is flagged
-    assert answers.decided(flagged, "batch_per_gpu", 4).origins == {"batch_per_gpu": "you"}
+    assert answers.with_decision(flagged, "batch_per_gpu", 8) is flagged
+    assert answers.with_decision(flagged, "batch_per_gpu", 4).origins == {"batch_per_gpu": "you"}
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def said(outcomes: Sequence[Outcome]) -> str:
 
 
 def judged(raw: bytes, case: Path) -> tuple[Outcome, ...]:
-    config = reading.understand(raw, case.name)
+    config = reading.parse_config(raw, case.name)
     return run.judge(config, machine_of(raw.decode("utf-8", "replace")))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mgpu.planning import bandwidth
-from mgpu.planning.bandwidth import Expected, expected
+from mgpu.planning.bandwidth import Expected, expected_bandwidth
 from mgpu.snapshot import Gpu, Link, Rank, Scaling, Timed
 from tests import machines
 from tests.checks.facts import gpus, link, links, nvlinks, rank, ranks
@@ -115,7 +115,7 @@ def timed(**changes: Any) -> Timed:
 
 
 def test_a_collective_is_as_slow_as_its_slowest_rank() -> None:
-    (one,) = bandwidth.merged(
+    (one,) = bandwidth.merge_ranks(
         (rank(0, bandwidth=(timed(seconds_p50=1e-3, seconds_p99=9e-3),)), rank(1, bandwidth=(timed(seconds_p50=2e-3),)))
     )
     assert (one.seconds_p50, one.seconds_p99) == (2e-3, 9e-3)
@@ -124,7 +124,7 @@ def test_a_collective_is_as_slow_as_its_slowest_rank() -> None:
 
 def test_sizes_collectives_and_backends_stay_apart() -> None:
     rows = (timed(), timed(size_bytes=8), timed(collective="broadcast"), timed(backend="gloo"))
-    found = bandwidth.merged((rank(0, bandwidth=rows), rank(1, bandwidth=rows)))
+    found = bandwidth.merge_ranks((rank(0, bandwidth=rows), rank(1, bandwidth=rows)))
     assert len(found) == 4
     largest, smallest = bandwidth.largest(found), bandwidth.smallest(found)
     assert largest and smallest and (largest.size_bytes, smallest.size_bytes) == (MIB, 8)
@@ -140,14 +140,14 @@ def test_efficiency_is_against_one_rank_alone() -> None:
         rank(0, scaling=(run(1, 0.010), run(2, 0.012))),
         rank(1, scaling=(run(2, 0.0125, 0.011),)),
     )
-    alone, both = bandwidth.scaled(members)
+    alone, both = bandwidth.merge_scaling(members)
     assert alone.efficiency == pytest.approx(1.0) and both.efficiency == pytest.approx(0.8)
     assert (both.seconds_per_step, both.compute_seconds) == (0.0125, 0.011)
     assert bandwidth.speed_up((alone, both)) == {1: pytest.approx(1.0), 2: pytest.approx(1.6)}
 
 
 def test_without_a_run_of_one_rank_nothing_is_said_of_efficiency() -> None:
-    (both,) = bandwidth.scaled((rank(0, scaling=(run(2, 0.012),)),))
+    (both,) = bandwidth.merge_scaling((rank(0, scaling=(run(2, 0.012),)),))
     assert both.efficiency is None and bandwidth.speed_up((both,)) == {}
 
 
@@ -189,7 +189,7 @@ def test_what_machines_with_nvlink_give_is_within_the_narrow_band(
     name: str, count: int, size: int, nvls: bool, seen: float, what: str
 ) -> None:
     cards, ways = of_machine(name, count)
-    model = expected(cards, ways, "all_reduce", size, nvls=nvls)
+    model = expected_bandwidth(cards, ways, "all_reduce", size, nvls=nvls)
     assert isinstance(model, Expected), model
     assert model.warn_below <= seen <= 1.25 * model.gb_per_s, (what, model)
     assert model.fail_below < model.warn_below < model.gb_per_s
@@ -198,13 +198,13 @@ def test_what_machines_with_nvlink_give_is_within_the_narrow_band(
 @pytest.mark.parametrize(("collective", "seen"), [("all_gather", 361.4), ("reduce_scatter", 362.9)])
 def test_sharded_collectives_of_an_h200_board(collective: str, seen: float) -> None:
     """nccl-tests and torch at 16 GiB; NVLS does not count for them."""
-    model = expected(*of_machine("hgx_h200_x8", 8), collective, 16 * GIB, nvls=True)
+    model = expected_bandwidth(*of_machine("hgx_h200_x8", 8), collective, 16 * GIB, nvls=True)
     assert isinstance(model, Expected) and model.warn_below <= seen <= 1.1 * model.gb_per_s
 
 
 def test_a_pair_that_its_owner_thought_slow_is_a_warning_and_not_broken() -> None:
     """nccl-tests#194: 115 GB/s over the twelve bridged NVLinks of two H100 PCIe, where an A100 pair gives 208."""
-    model = expected(*of_machine("h100_nvl_x2", 2), "all_reduce", GIB)
+    model = expected_bandwidth(*of_machine("h100_nvl_x2", 2), "all_reduce", GIB)
     assert isinstance(model, Expected) and model.fail_below < 115 < model.warn_below
 
 
@@ -229,7 +229,7 @@ def pcie(count: int, topology: Any, reach: int, **changes: Any) -> tuple[tuple[G
 def test_what_machines_without_nvlink_give_is_no_false_alarm(
     machine: tuple[tuple[Gpu, ...], tuple[Link, ...]], size: int, seen: float
 ) -> None:
-    model = expected(machine[0], machine[1], "all_reduce", size)
+    model = expected_bandwidth(machine[0], machine[1], "all_reduce", size)
     assert isinstance(model, Expected) and seen >= model.warn_below, model
 
 
@@ -241,16 +241,16 @@ def test_four_gpus_in_two_bridged_pairs_go_over_pcie() -> None:
         link(a, b, nvlinks=12 if (a, b) in bridged else 0, through_switch=False, topology="NODE")
         for a in range(4) for b in range(a + 1, 4)
     )  # fmt: skip
-    model = expected(cards, ways, "all_reduce", 8 * GIB)
+    model = expected_bandwidth(cards, ways, "all_reduce", 8 * GIB)
     assert isinstance(model, Expected) and "PCIe 4 x16" in model.why and model.warn_below <= 25
-    pair = expected(cards[:2], ways, "all_reduce", 8 * GIB)
+    pair = expected_bandwidth(cards[:2], ways, "all_reduce", 8 * GIB)
     assert isinstance(pair, Expected) and pair.why == "12 NVLinks x 20 GB/s"
 
 
 def test_the_bridge_of_a_turing_pair() -> None:
     """nccl-tests#44: 20-22 GB/s over the two links of RTX 2080 Ti."""
     cards = gpus(2, compute_capability=(7, 5), nvlinks=nvlinks(2, remote="gpu"))
-    model = expected(cards, links(2, nvlinks=2, through_switch=False), "all_reduce", 128 * MIB)
+    model = expected_bandwidth(cards, links(2, nvlinks=2, through_switch=False), "all_reduce", 128 * MIB)
     assert isinstance(model, Expected) and model.warn_below <= 20 and 1.1 * model.gb_per_s >= 22
 
 
@@ -279,16 +279,16 @@ def test_the_bridge_of_a_turing_pair() -> None:
 def test_what_the_model_does_not_know_it_says(
     cards: tuple[Gpu, ...], ways: tuple[Link, ...], collective: str, size: int, why: str
 ) -> None:
-    model = expected(cards, ways, collective, size)
+    model = expected_bandwidth(cards, ways, collective, size)
     assert isinstance(model, str) and why in model
 
 
 def test_which_gpus_the_ranks_used() -> None:
-    both = bandwidth.used(ranks(), gpus(4))
+    both = bandwidth.gpus_of_ranks(ranks(), gpus(4))
     assert both is not None and [gpu.index for gpu in both] == [0, 1]
-    assert bandwidth.used(ranks(rank(0), rank(1, gpu_uuid=None)), gpus(4)) is None
-    assert bandwidth.used(ranks(rank(0), rank(1, gpu_uuid=gpus(1)[0].uuid)), gpus(4)) is None  # shared
-    assert bandwidth.used(ranks(nodes=2), gpus(4)) is None
+    assert bandwidth.gpus_of_ranks(ranks(rank(0), rank(1, gpu_uuid=None)), gpus(4)) is None
+    assert bandwidth.gpus_of_ranks(ranks(rank(0), rank(1, gpu_uuid=gpus(1)[0].uuid)), gpus(4)) is None  # shared
+    assert bandwidth.gpus_of_ranks(ranks(nodes=2), gpus(4)) is None
 
 
 def test_efficiency_that_the_bandwidth_explains() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from mgpu import cli
 from mgpu.snapshot import Gap, Interface, Python, Snapshot, loads, to_json
-from mgpu.snapshot.changes import changes, since
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.changes import find_changes, time_saved
+from mgpu.snapshot.redaction import redact
 from tests.checks import facts as known
 from tests.checks.facts import (
     ETH,
@@ -48,15 +48,15 @@ from tests.test_every_check import machines
 
 
 def told(before: dict[str, Any], after: dict[str, Any], **more: Any) -> dict[str, str]:
-    found = changes(Snapshot(**facts(**before)), Snapshot(**facts(**after), **more))
+    found = find_changes(Snapshot(**facts(**before)), Snapshot(**facts(**after), **more))
     assert len({change.what for change in found}) == len(found)
     return {change.what: change.text for change in found}
 
 
 def test_a_machine_is_as_it_was() -> None:
     for machine in machines():
-        assert changes(machine, machine) == ()
-        assert changes(machine, loads(json.dumps(to_json(machine)))) == ()
+        assert find_changes(machine, machine) == ()
+        assert find_changes(machine, loads(json.dumps(to_json(machine)))) == ()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ MODEL = "NVIDIA H100 80GB HBM3"
     ],
 )  # fmt: skip
 def test_gpus_are_known_by_their_uuids(after: Any, expected: dict[str, str]) -> None:
-    found = changes(Snapshot(**facts(links=())), Snapshot(**facts(gpus=after, links=())))
+    found = find_changes(Snapshot(**facts(links=())), Snapshot(**facts(gpus=after, links=())))
     assert sorted((c.what, c.text) for c in found) == sorted((what.strip(), text) for what, text in expected.items())
 
 
@@ -176,14 +176,14 @@ def test_what_is_not_known_now_is_not_called_gone() -> None:
     gaps = {"gpus": Gap("timed_out", "NVML did not answer in 10 s")}
     assert told({}, {"gpus": None}, gaps=gaps)["gpus"] == "now unknown: NVML did not answer in 10 s"
     assert told({}, {"torch_runtime": None}, gaps={"torch_runtime": Gap("not_asked", "--quick")}) == {}
-    assert changes(Snapshot(), Snapshot(**facts())) == ()  # nothing to compare with
+    assert find_changes(Snapshot(), Snapshot(**facts())) == ()  # nothing to compare with
 
 
 def test_redaction_changes_nothing() -> None:
     machine = Snapshot(**facts())
     other = Snapshot(**facts(gpus=gpus(3), env={"MASTER_ADDR": "10.20.30.7"}))
-    assert changes(redacted(machine), redacted(machine)) == ()
-    plain, hidden = changes(machine, other), changes(redacted(machine), redacted(other))
+    assert find_changes(redact(machine), redact(machine)) == ()
+    plain, hidden = find_changes(machine, other), find_changes(redact(machine), redact(other))
     assert [(c.what, c.kind) for c in plain] == [(c.what, c.kind) for c in hidden]
 
 
@@ -198,7 +198,7 @@ def test_redaction_changes_nothing() -> None:
     ],
 )
 def test_when_it_was_saved(before: str | None, after: str | None, said: str) -> None:
-    assert since(Snapshot(taken=before), Snapshot(taken=after)) == said
+    assert time_saved(Snapshot(taken=before), Snapshot(taken=after)) == said
 
 
 # ---- the command
@@ -244,7 +244,7 @@ def test_the_exit_code_is_of_the_machine_alone(run: Any) -> None:
 
 @pytest.mark.parametrize("hidden", [(True, False), (False, True), (True, True)])
 def test_one_redacted_file_is_enough(hidden: tuple[bool, bool], run: Any) -> None:
-    before, after = (redacted(m) if h else m for m, h in zip((MACHINE, LATER), hidden, strict=True))
+    before, after = (redact(m) if h else m for m, h in zip((MACHINE, LATER), hidden, strict=True))
     document = json.loads(run(before, after, "--json")[1])
     assert {c["what"] for c in document["changes"]} == {"GPU 3", "NCCL_DEBUG"}
 

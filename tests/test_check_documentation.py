@@ -34,7 +34,7 @@ def nodes_are_purple(plan: Plan, env: Mapping[str, str]) -> Answer:
 
 
 def answer(nodes: int, *names: str) -> object:
-    (outcome,) = engine.ask(nodes_are_purple, Snapshot(plan=Plan(nodes=nodes), env=dict.fromkeys(names, "1")))
+    (outcome,) = engine.run_check(nodes_are_purple, Snapshot(plan=Plan(nodes=nodes), env=dict.fromkeys(names, "1")))
     return outcome.answer
 
 

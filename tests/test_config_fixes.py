@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgpu.check import Edit
-from mgpu.config.fixes import CannotMend, apply, comments, diff
+from mgpu.config.fixes import CannotFix, apply, comments, diff
 
 TEXT = """\
 # by hand, for the lab's machine
@@ -130,7 +130,7 @@ def test_json_stays_json() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_safely_is_not_done(text: str, edit: Edit, why: str) -> None:
-    with pytest.raises(CannotMend, match=why):
+    with pytest.raises(CannotFix, match=why):
         apply(text, [edit])
 
 
@@ -200,7 +200,7 @@ def test_everything_that_was_not_edited_stays(text: str, wanted: list[Edit]) -> 
     for edit in wanted:
         try:
             text = apply(text, [edit])
-        except CannotMend:
+        except CannotFix:
             continue
         touched += [f"{key}." for key in (edit.key, edit.to) if key]
     after = flat(yaml.safe_load(text))
@@ -224,7 +224,7 @@ def test_everything_that_was_not_edited_stays(text: str, wanted: list[Edit]) -> 
 def test_no_comment_is_lost_unless_its_key_is(text: str, key: str, value: Any) -> None:
     try:
         new = apply(text, [Edit("set", key, value)])
-    except CannotMend:
+    except CannotFix:
         return
     assert sorted(comments(new)) == sorted(comments(text))
     found: Any = yaml.safe_load(new)

@@ -143,7 +143,7 @@ def test_broken_files_give_findings(part: int) -> None:
     spoilt = 0
     for number in range(NUMBER // 10):
         raw = mutated(dice)
-        config = reading.understand(raw, f"f{number}.{'json' if number % 9 == 0 else 'yaml'}")
+        config = reading.parse_config(raw, f"f{number}.{'json' if number % 9 == 0 else 'yaml'}")
         try:
             found = judged(config, MACHINES[number % len(MACHINES)])
         except Exception as error:
@@ -200,7 +200,7 @@ HARD: dict[str, bytes] = {
 def test_no_text_takes_long(name: str, suffix: str) -> None:
     """CPU seconds of this process: what else the machine does is not counted."""
     began = time.process_time()
-    judged(reading.understand(HARD[name][: 1 << 20], f"a.{suffix}"), MACHINES[0])
+    judged(reading.parse_config(HARD[name][: 1 << 20], f"a.{suffix}"), MACHINES[0])
     assert time.process_time() - began < LONGEST_S
 
 

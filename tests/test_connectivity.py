@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from mgpu.fleet import connectivity, framing
-from mgpu.snapshot import Interface, NodeDoor, NodePath
+from mgpu.snapshot import Interface, NodeAddresses, NodePath
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_what_a_thousand_nodes_are_told_of_each_other_is_short() -> None:
             for card in range(8)
         )  # fmt: skip
         name = f"gpu-{number:04}"
-        door = NodeDoor(
+        door = NodeAddresses(
             name, name, f"{name}.site.org", address=cards[0].addresses[0], interfaces=cards,
             meeting_port=12000 if number < 2 else None, meeting_error="address already in use" if number < 1 else None,
         )  # fmt: skip

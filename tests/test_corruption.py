@@ -137,7 +137,7 @@ def test_no_accident_takes_the_doctor_down(part: int) -> None:
         accepted += 1
         for outcome in found.outcomes:
             if outcome.status == "crash":
-                crashes[f"{outcome.check.id}: {document.said(outcome)}"] += 1
+                crashes[f"{outcome.check.id}: {document.outcome_text(outcome)}"] += 1
         whole = json.loads(document.text(doctor_report.json_document(Request(), found)))
         fresh = [c for c in whole["checks"] if json.dumps(c | {"duration_s": 0}) not in seen]
         seen |= {json.dumps(c | {"duration_s": 0}) for c in fresh}
@@ -166,8 +166,8 @@ def shown(found: result.Examined) -> None:
 
 
 def test_redacting_and_comparing_bear_it_too() -> None:
-    from mgpu.snapshot.changes import changes
-    from mgpu.snapshot.redaction import redacted
+    from mgpu.snapshot.changes import find_changes
+    from mgpu.snapshot.redaction import redact
 
     dice = random.Random("compared")
     saved = json.dumps(to_json(rich()))
@@ -178,7 +178,7 @@ def test_redacting_and_comparing_bear_it_too() -> None:
         except BadSnapshot:
             continue
         accepted += 1
-        for one in changes(before, machine):
+        for one in find_changes(before, machine):
             assert one.text
-        assert redacted(machine).redacted
+        assert redact(machine).redacted
     assert accepted > 15

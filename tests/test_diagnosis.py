@@ -12,7 +12,7 @@ import pytest
 
 from mgpu import errors
 from mgpu.smoke import diagnosis
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.runner import Attempt
 from mgpu.smoke.trials import tries
@@ -153,16 +153,16 @@ def test_eight_gpus_in_halves_then_pairs_of_which_few_meet_all() -> None:
 
 
 def finished(number: int, **more: Any) -> Rank:
-    return Rank(number, steps=tuple(Step(rung, True) for rung in RUNGS), finished=True, parameters="a", **more)
+    return Rank(number, steps=tuple(Step(rung, True) for rung in STAGES), finished=True, parameters="a", **more)
 
 
 def failed(number: int = 1, rung: str = "collectives", **more: Any) -> Rank:
-    steps = (*(Step(name, True) for name in RUNGS[: RUNGS.index(rung)]), Step(rung, False, "wrong", 0.1))
+    steps = (*(Step(name, True) for name in STAGES[: STAGES.index(rung)]), Step(rung, False, "wrong", 0.1))
     return Rank(number, steps=steps, failed_at=9.0, finished=True, error="RuntimeError: wrong", **more)
 
 
 def ran(*members: Rank, **more: Any) -> Ranks:
-    return replace(Ranks(len(members), RUNGS, members, "died", 1, 10.0), **more)
+    return replace(Ranks(len(members), STAGES, members, "died", 1, 10.0), **more)
 
 
 @pytest.mark.parametrize(

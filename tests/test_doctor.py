@@ -26,7 +26,7 @@ import pytest
 from mgpu import cli
 from mgpu.doctor import run as doctor_run
 from mgpu.probes import NVML, gather
-from mgpu.probes.environ import visible
+from mgpu.probes.environ import resolve_visible
 from mgpu.report import findings
 from mgpu.report.screen import Screen
 from mgpu.snapshot import (
@@ -110,7 +110,7 @@ def literal(name: str, library: Path, folder: Path, lines: tuple[str, ...] = ())
             driver=driver,
             gpus=gpus,
             links=read.links,
-            visible=visible(None, gpus),
+            visible=resolve_visible(None, gpus),
             gaps=gaps,
             nvml_wait=read.nvml_wait,
         )
@@ -123,7 +123,7 @@ def literal(name: str, library: Path, folder: Path, lines: tuple[str, ...] = ())
             driver=nothing,
             gpus=(),
             links=(),
-            visible=visible(None, ()),
+            visible=resolve_visible(None, ()),
             nvml_wait=NvmlWait(None, called=False),
         )
     site = "/home/user/venv/lib/python3.12/site-packages"

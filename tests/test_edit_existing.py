@@ -11,14 +11,14 @@ import pytest
 
 from mgpu.check import Edit
 from mgpu.config import fixes
-from mgpu.config.reading import parse, understand
+from mgpu.config.reading import parse, parse_config
 from mgpu.errors import MgpuError
 from mgpu.report import describe
 from mgpu.snapshot import Config, DeepSpeedFile, Snapshot
-from mgpu.wizard.answers import Answers, decided
-from mgpu.wizard.edit_existing import answers_from, changed, converted, out_of_reach
+from mgpu.wizard.answers import Answers, with_decision
+from mgpu.wizard.edit_existing import answers_from, conversion_notes, edits_for, out_of_reach
 from mgpu.wizard.proposal import Proposal, propose
-from mgpu.wizard.render_yaml import remembered, render
+from mgpu.wizard.render_yaml import recorded_answers, render
 from tests.test_proposal import TODAY, asked, place
 from tests.test_templates import TEMPLATES, every_template, made
 
@@ -26,7 +26,7 @@ MACHINE = "docker_a100_x4"
 
 
 def config(text: str) -> Config:
-    return understand(text.encode(), "accelerate.yaml")
+    return parse_config(text.encode(), "accelerate.yaml")
 
 
 def proposed(snapshot: Snapshot, answers: Answers) -> Proposal:
@@ -38,10 +38,10 @@ def edited(text: str, **decisions: Any) -> str:
     snapshot = place(MACHINE, True)
     answers = answers_from(config(text), snapshot)
     for name, value in decisions.items():
-        answers = decided(answers, name, value)
+        answers = with_decision(answers, name, value)
     proposal = proposed(snapshot, answers)
     assert not proposal.problems
-    return fixes.apply(text, changed(config(text), proposal))
+    return fixes.apply(text, edits_for(config(text), proposal))
 
 
 def lines(old: str, new: str) -> tuple[list[str], list[str]]:
@@ -55,14 +55,14 @@ def lines(old: str, new: str) -> tuple[list[str], list[str]]:
 @every_template
 def test_the_command_in_a_file_gives_its_decisions_back(name: str) -> None:
     first = made(name)
-    kept = remembered(render(first, TODAY, "other file.yaml", ["--target", "4xA100-80GB"]))
+    kept = recorded_answers(render(first, TODAY, "other file.yaml", ["--target", "4xA100-80GB"]))
     assert set(kept.origins) == set(first.answers.origins)
     assert {field: kept[field] for field in kept.origins} == {field: first.answers[field] for field in kept.origins}
 
 
 @pytest.mark.parametrize("text", ["", "a: 1", "# Regenerate:  mgpu configure --lr", "# Regenerate:  x '\\"])
 def test_a_command_that_cannot_be_read_gives_nothing(text: str) -> None:
-    assert remembered(text) == Answers()
+    assert recorded_answers(text) == Answers()
 
 
 @every_template
@@ -75,7 +75,7 @@ def test_what_mgpu_wrote_needs_no_change(name: str) -> None:
     again = proposed(snapshot, answers)
     assert not again.problems
     assert again.values == first.values if name != "two_nodes_some_gpus" else True  # its GPUs are on the command line
-    assert changed(found, first) == ()
+    assert edits_for(found, first) == ()
     assert (again.batch_per_gpu, again.accumulate) == (first.batch_per_gpu, first.accumulate)
 
 
@@ -168,7 +168,7 @@ def test_fsdp1_becomes_what_accelerates_own_command_makes_of_it_and_it_is_told(
 
     text = FSDP1.replace("FULL_SHARD", strategy)
     answers = answers_from(config(text), place(MACHINE, True))
-    notes = converted(config(text), proposed(place(MACHINE, True), answers))
+    notes = conversion_notes(config(text), proposed(place(MACHINE, True), answers))
     section = parse(edited(text)).values["fsdp_config"]
     assert section["fsdp_reshard_after_forward"] is reshard
     if strategy != "2":  # a number it leaves as it is
@@ -176,8 +176,10 @@ def test_fsdp1_becomes_what_accelerates_own_command_makes_of_it_and_it_is_told(
         assert theirs["fsdp_reshard_after_forward"] is reshard
     assert len(notes) == said and "becomes FSDP2" in notes[0] and f"after_forward: {str(reshard).lower()}" in notes[0]
     again = config(edited(text))
-    assert converted(again, proposed(place(MACHINE, True), answers_from(again))) == ()
-    assert converted(config(text), proposed(place(MACHINE, True), decided(answers, "strategy", "ddp"))) == ()
+    assert conversion_notes(again, proposed(place(MACHINE, True), answers_from(again))) == ()
+    assert (
+        conversion_notes(config(text), proposed(place(MACHINE, True), with_decision(answers, "strategy", "ddp"))) == ()
+    )
 
 
 def test_what_fsdp2_refuses_does_not_stay() -> None:
@@ -208,8 +210,8 @@ def test_a_deepspeed_file_is_left_alone() -> None:
     found = replace(config(text), deepspeed_file=DeepSpeedFile("ds.json", True, {"zero_optimization": {"stage": 2}}))
     answers = answers_from(found)
     assert answers.strategy == "zero2"
-    proposal = proposed(place(MACHINE, True), decided(answers, "gpus", 2))
-    assert changed(found, proposal) == (Edit("set", "num_processes", 2),)
+    proposal = proposed(place(MACHINE, True), with_decision(answers, "gpus", 2))
+    assert edits_for(found, proposal) == (Edit("set", "num_processes", 2),)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_what_the_deepspeed_file_decides_cannot_be_decided_here(name: str, value
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\nnum_processes: 4\n"
     inside = {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}
     found = replace(config(text), deepspeed_file=DeepSpeedFile("ds.json", True, inside))
-    proposal = proposed(place(MACHINE, True), decided(answers_from(found), name, value))
+    proposal = proposed(place(MACHINE, True), with_decision(answers_from(found), name, value))
     keys = out_of_reach(found, proposal)
     assert (key in keys[0]) if key else keys == ()
 
@@ -260,7 +262,7 @@ def test_a_broken_file_is_no_traceback(kind: str, junk: str) -> None:
     text = f"distributed_type: '{kind}'\n{junk}\n"
     answers = answers_from(config(text))
     proposal = proposed(place(MACHINE, True), answers)
-    changed(config(text), proposal)
+    edits_for(config(text), proposal)
 
 
 def wanted(name: str, proposal: Proposal) -> dict[str, Any]:
@@ -277,7 +279,7 @@ def test_any_template_becomes_any_other(name: str, tmp_path: Path) -> None:
     text = "# kept\n" + render(made(name), TODAY) + "debug: false  # kept, too\n"
     for other in TEMPLATES:
         proposal = made(other)
-        new = fixes.apply(text, changed(config(text), proposal))
+        new = fixes.apply(text, edits_for(config(text), proposal))
         assert new.startswith("# kept\n") and "debug: false  # kept, too" in new
         values = parse(new).values
         assert values.pop("debug") is False

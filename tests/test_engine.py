@@ -12,7 +12,7 @@ import pytest
 
 from mgpu import engine, errors
 from mgpu.check import Answer, Check, Crash, Fix, Ok, Place, Problem, Severity, Skip
-from mgpu.engine import Outcome, ask, choose, run
+from mgpu.engine import Outcome, choose, run, run_check
 from mgpu.engine.verdict import exit_code, of_machine
 from mgpu.errors import MgpuError
 from mgpu.report import findings
@@ -136,7 +136,7 @@ def test_a_name_nobody_bears_is_refused_with_the_nearest(which: str, name: str, 
 @pytest.mark.parametrize("kind", get_args(GapKind))
 def test_a_fact_with_a_gap_is_skipped_with_its_reason(kind: GapKind) -> None:
     snapshot = Snapshot(gaps={"host": Gap(kind, "uname did not answer in 3 s")})
-    (outcome,) = ask(made("one", Ok("well")), snapshot)
+    (outcome,) = run_check(made("one", Ok("well")), snapshot)
     assert outcome.answer == Skip("uname did not answer in 3 s")
     assert outcome.status == "skip"
     assert (outcome.unknown, outcome.not_asked) == (kind != "not_asked", kind == "not_asked")  # left out on purpose
@@ -153,13 +153,13 @@ def test_of_several_missing_facts_the_gravest_is_told() -> None:
         "driver": Gap("no_permission", "root only"),
     }
     one = Check(both, Severity.ERROR, "https://example.org")
-    assert ask(one, Snapshot(gaps=gaps))[0].answer == Skip("no answer")
+    assert run_check(one, Snapshot(gaps=gaps))[0].answer == Skip("no answer")
     del gaps["system"]
-    assert ask(one, Snapshot(gaps=gaps, system=system()))[0].answer == Skip("root only")
+    assert run_check(one, Snapshot(gaps=gaps, system=system()))[0].answer == Skip("root only")
 
 
 def test_a_fact_nobody_asked_for_is_skipped_and_settles() -> None:
-    (outcome,) = ask(made("one", Ok("well")), Snapshot())
+    (outcome,) = run_check(made("one", Ok("well")), Snapshot())
     assert outcome.answer == Skip("host was not checked")
     assert (outcome.unknown, outcome.unsettling) == (True, False)
 
@@ -170,16 +170,16 @@ def test_the_gap_of_the_fact_that_is_missing_is_the_one_that_is_told() -> None:
 
     check = Check(function, Severity.ERROR, "mgpu: a test")
     gaps = {"host": Gap("timed_out", "host"), "plan": Gap("no_permission", "plan")}
-    assert ask(check, replace(HERE, gaps=gaps))[0].answer == Skip("plan")
-    assert ask(check, Snapshot(gaps=gaps))[0].answer == Skip("host")
-    assert ask(check, replace(HERE, plan=Plan(), gaps=gaps))[0].answer == Ok("well")
+    assert run_check(check, replace(HERE, gaps=gaps))[0].answer == Skip("plan")
+    assert run_check(check, Snapshot(gaps=gaps))[0].answer == Skip("host")
+    assert run_check(check, replace(HERE, plan=Plan(), gaps=gaps))[0].answer == Ok("well")
 
 
 def test_what_is_known_to_be_empty_is_known() -> None:
     def function(gpus: tuple[object, ...]) -> Answer:
         return Ok(f"{len(gpus)}")
 
-    assert ask(Check(function, Severity.ERROR, "mgpu: a test"), Snapshot(gpus=()))[0].answer == Ok("0")
+    assert run_check(Check(function, Severity.ERROR, "mgpu: a test"), Snapshot(gpus=()))[0].answer == Ok("0")
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), KeyError("x"), AssertionError()])
@@ -199,14 +199,14 @@ def test_an_interrupt_is_not_swallowed(error: type[BaseException]) -> None:
         raise error
 
     with pytest.raises(error):
-        ask(Check(function, Severity.ERROR, "mgpu: a test"), HERE)
+        run_check(Check(function, Severity.ERROR, "mgpu: a test"), HERE)
 
 
 @pytest.mark.parametrize(
     ("severity", "status"), [(Severity.ERROR, "fail"), (Severity.WARNING, "warn"), (Severity.INFO, "info")]
 )
 def test_the_status_of_a_problem_is_the_severity_of_its_check(severity: Severity, status: str) -> None:
-    (outcome,) = ask(made("one", PROBLEM, severity), HERE)
+    (outcome,) = run_check(made("one", PROBLEM, severity), HERE)
     assert (outcome.status, outcome.problem) == (status, PROBLEM)
 
 

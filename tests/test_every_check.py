@@ -141,7 +141,7 @@ def watched(check: Check, snapshot: Snapshot) -> tuple[list[engine.Outcome], lis
     global _seen
     _seen = []
     try:
-        outcomes = engine.ask(check, snapshot)
+        outcomes = engine.run_check(check, snapshot)
         return outcomes, list(_seen)
     finally:
         _seen = None
@@ -180,7 +180,7 @@ def test_a_check_is_pure(check: Check) -> None:
 @every_check
 def test_a_check_never_crashes_on_a_whole_machine(check: Check) -> None:
     for snapshot in machines():
-        for outcome in engine.ask(check, snapshot):
+        for outcome in engine.run_check(check, snapshot):
             assert outcome.status != "crash", outcome.answer
 
 
@@ -191,7 +191,7 @@ def test_a_healthy_machine_has_no_problem() -> None:
 
 @every_check
 def test_with_nothing_known_nothing_is_claimed(check: Check) -> None:
-    (outcome,) = engine.ask(check, Snapshot())
+    (outcome,) = engine.run_check(check, Snapshot())
     assert isinstance(outcome.answer, Skip)
     assert outcome.unknown
     assert not outcome.unsettling
@@ -200,7 +200,7 @@ def test_with_nothing_known_nothing_is_claimed(check: Check) -> None:
 @every_check
 def test_with_any_one_fact_unknown_nothing_is_claimed(check: Check) -> None:
     for fact in check.facts:
-        (outcome,) = engine.ask(check, Snapshot(**facts() | {fact: None}))
+        (outcome,) = engine.run_check(check, Snapshot(**facts() | {fact: None}))
         assert isinstance(outcome.answer, Skip), fact
 
 
@@ -332,7 +332,7 @@ def test_every_case_is_of_a_check_that_exists_and_of_its_family() -> None:
 @every_check
 def test_answers_are_well_formed(check: Check) -> None:
     for snapshot in (*machines(), *(case.snapshot for case in cases()[check.id] if not case.bug)):
-        for outcome in engine.ask(check, snapshot):
+        for outcome in engine.run_check(check, snapshot):
             match outcome.answer:
                 case Ok(text) | Skip(text):
                     assert text.strip() and "\n" not in text
@@ -383,11 +383,11 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("check_id", HOSTILE)
 def test_a_title_stays_a_title_whatever_the_machine_says(check_id: str) -> None:
-    for outcome in engine.ask(CHECKS[check_id], Snapshot(**facts(**HOSTILE[check_id]))):
+    for outcome in engine.run_check(CHECKS[check_id], Snapshot(**facts(**HOSTILE[check_id]))):
         assert outcome.problem is not None
         one_line(outcome.problem.title)
 
 
 def test_the_hostile_machines_make_their_checks_fire() -> None:
     for check_id, changes in HOSTILE.items():
-        assert all(o.problem for o in engine.ask(CHECKS[check_id], Snapshot(**facts(**changes)))), check_id
+        assert all(o.problem for o in engine.run_check(CHECKS[check_id], Snapshot(**facts(**changes)))), check_id

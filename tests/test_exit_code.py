@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from mgpu.process import exit_code
-from mgpu.process.exit_code import FirstFailure, first_failure, of_training
+from mgpu.process.exit_code import FirstFailure, first_failure, training_exit_code
 
 _HEAD = b"""\
 W1121 10:06:55.317000 15374 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 15389 closing signal SIGTERM
@@ -98,7 +98,7 @@ def test_launchers_table(printed: bytes, rank: int, code: int, name: str | None)
     failure = first_failure(printed)
     assert failure is not None
     assert (failure.rank, failure.exit_code, failure.signal) == (rank, code, name)
-    assert of_training(1, printed, None) == code
+    assert training_exit_code(1, printed, None) == code
 
 
 def test_host_of_the_first_failure() -> None:
@@ -110,15 +110,15 @@ def test_table_behind_other_output() -> None:
     """The training's own words stand before it, colours and bytes that are no text among them."""
     coloured = EXIT_3.replace(b"Root Cause", b"\x1b[31mRoot Cause").replace(b"exitcode", b"\x1b[1mexitcode\x1b[0m")
     for printed in (b"\xff\xfe\x00 99 %\r" * 1000 + EXIT_3, EXIT_3 + b"\nepilogue of a wrapper\n", coloured):
-        assert of_training(1, printed, None) == 3
+        assert training_exit_code(1, printed, None) == 3
     windows = EXIT_3.replace(b"\n", b"\r\n")  # a terminal's line ends
-    assert of_training(1, windows, None) == 3
+    assert training_exit_code(1, windows, None) == 3
 
 
 def test_last_table_counts() -> None:
     """A restart, or a training that starts trainings: the last word is the launcher's own."""
-    assert of_training(1, EXIT_3 + KILLED, None) == 137
-    assert of_training(1, SIMPLE_KILLED + SIMPLE_3, None) == 3
+    assert training_exit_code(1, EXIT_3 + KILLED, None) == 137
+    assert training_exit_code(1, SIMPLE_KILLED + SIMPLE_3, None) == 3
 
 
 @pytest.mark.parametrize(
@@ -136,43 +136,43 @@ def test_last_table_counts() -> None:
 def test_no_table(printed: bytes) -> None:
     """Then the launcher's own code is all there is."""
     assert first_failure(printed) is None
-    assert of_training(1, printed, None) == 1
-    assert of_training(42, printed, None) == 42
-    assert of_training(-signal.SIGKILL, printed, None) == 137
-    assert of_training(-signal.SIGTERM, printed, signal.SIGTERM) == 143
+    assert training_exit_code(1, printed, None) == 1
+    assert training_exit_code(42, printed, None) == 42
+    assert training_exit_code(-signal.SIGKILL, printed, None) == 137
+    assert training_exit_code(-signal.SIGTERM, printed, signal.SIGTERM) == 143
 
 
 def test_success_is_success() -> None:
     """Even when the training printed something that looks like a failure, or was asked to stop and ended well."""
     for signalled in (None, signal.SIGINT):
-        assert of_training(0, EXIT_3, signalled) == 0
+        assert training_exit_code(0, EXIT_3, signalled) == 0
 
 
 def test_stopped_by_a_signal() -> None:
     """The launcher turns a signal into exit code 1; mgpu ends with 128 + N."""
-    assert of_training(1, b"SignalException: Process 15593 got signal: 15", signal.SIGTERM) == 143
-    assert of_training(1, b"", signal.SIGINT) == 130
+    assert training_exit_code(1, b"SignalException: Process 15593 got signal: 15", signal.SIGTERM) == 143
+    assert training_exit_code(1, b"", signal.SIGINT) == 130
     ended = KILLED.replace(b"-9 (pid: 15477)  (SIGKILL)", b"-15 (pid: 15477)  (SIGTERM)")
-    assert of_training(1, ended, signal.SIGINT) == 130  # the launcher ended its ranks by SIGTERM
-    assert of_training(1, ended, None) == 143
-    assert of_training(1, EXIT_3, signal.SIGINT) == 3  # a rank that had its own reason
+    assert training_exit_code(1, ended, signal.SIGINT) == 130  # the launcher ended its ranks by SIGTERM
+    assert training_exit_code(1, ended, None) == 143
+    assert training_exit_code(1, EXIT_3, signal.SIGINT) == 3  # a rank that had its own reason
 
 
 def test_own_code_after_a_signal() -> None:
     """A training that saves its state when it is asked to end, and ends by itself, has said how."""
     for asked in (signal.SIGTERM, signal.SIGINT):
-        assert of_training(3, b"", asked, flattened=False) == 3
-        assert of_training(1, b"", asked, flattened=False) == 1
-        assert of_training(3, b"", asked) == 3  # no launcher ends with 3 by itself
+        assert training_exit_code(3, b"", asked, flattened=False) == 3
+        assert training_exit_code(1, b"", asked, flattened=False) == 1
+        assert training_exit_code(3, b"", asked) == 3  # no launcher ends with 3 by itself
         for flattened in (True, False):
-            assert of_training(-signal.SIGKILL, b"", asked, flattened=flattened) == 128 + asked
+            assert training_exit_code(-signal.SIGKILL, b"", asked, flattened=flattened) == 128 + asked
 
 
 @pytest.mark.parametrize("code", [0, 256, 1000, -99])
 def test_impossible_codes(code: int) -> None:
     """A number no process ends with is not passed on as it stands."""
     printed = EXIT_3.replace(b"exitcode  : 3 ", b"exitcode  : %d " % code)
-    assert 1 <= of_training(1, printed, None) <= 255
+    assert 1 <= training_exit_code(1, printed, None) <= 255
     failure = first_failure(printed)
     assert failure is None or failure.signal is None
 

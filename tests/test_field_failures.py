@@ -29,7 +29,7 @@ import pytest
 from mgpu import engine
 from mgpu.check import Problem
 from mgpu.probes import KERNEL, NVML, PACKAGES, PYTORCH, SYSTEM, build, gather
-from mgpu.probes.environ import visible
+from mgpu.probes.environ import resolve_visible
 from mgpu.snapshot import Nccl, Plan, Snapshot
 from tests import fake_nvml, sysfs
 from tests.checks.facts import BARE, DOCKER, facts, host, problem, slurm
@@ -640,7 +640,7 @@ def seen(snapshot: Snapshot, *names: str) -> dict[str, Any]:
     """Some facts of a Snapshot, with which GPUs CUDA would show."""
     found = {name: getattr(snapshot, name) for name in names}
     assert None not in found.values(), snapshot.gaps
-    return found | ({"visible": visible(None, snapshot.gpus or ())} if "gpus" in names else {})
+    return found | ({"visible": resolve_visible(None, snapshot.gpus or ())} if "gpus" in names else {})
 
 
 def test_memory_that_no_process_holds(library: Path, tmp_path: Path) -> None:
@@ -745,7 +745,7 @@ def test_an_iommu_that_translates(kind: str, hangs: bool, tmp_path: Path) -> Non
 
 def quiet(check: str, **changes: Any) -> bool:
     """Whether a check answers that all is well."""
-    (outcome,) = engine.ask(CHECKS[check], Snapshot(**facts(**changes)))
+    (outcome,) = engine.run_check(CHECKS[check], Snapshot(**facts(**changes)))
     return outcome.status == "ok"
 
 
@@ -767,7 +767,7 @@ def test_a_torch_that_numbers_the_fast_card_first(library: Path, tmp_path: Path)
     )
     with mock.patch.dict(os.environ, {"PYTHONPATH": str(tmp_path / "site")}):
         runtime = gather([PYTORCH]).torch_runtime
-    here = {"torch_runtime": runtime, "gpus": gpus, "visible": visible(None, gpus)}
+    here = {"torch_runtime": runtime, "gpus": gpus, "visible": resolve_visible(None, gpus)}
     found = problem("torch_numbers_gpus_otherwise", **here)
     says(found, "cuda:0 is GPU 1 in nvidia-smi, not GPU 0", "not the PCI bus order", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
 

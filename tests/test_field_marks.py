@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mgpu import snapshot
 from mgpu.snapshot import Config, Gap, Gpu, Snapshot, hints_of
-from mgpu.snapshot.field_marks import marked_fields, marks, parts, words_before
+from mgpu.snapshot.field_marks import marked_fields, marks, parts, subject_prefix
 from mgpu.snapshot.field_types import (
     Compared,
     Label,
@@ -116,4 +116,4 @@ def test_what_is_declared_is_read() -> None:
     assert marks("Config.values.num_processes") == marks("Config.values")
     assert marks("Config.values").redaction.name_at == "main_process_ip" and marks("Config.values").secret_by_key
     assert marks("no field") == marks("") == marks("Gpu.") == marks("Snapshot.host")
-    assert [words_before(kind.__name__) for kind in (Gpu, Config, Snapshot)] == ["GPU ", "config ", ""]
+    assert [subject_prefix(kind.__name__) for kind in (Gpu, Config, Snapshot)] == ["GPU ", "config ", ""]

@@ -25,7 +25,7 @@ from mgpu.fleet import field_kinds, load
 from mgpu.fleet.compare import Machine, fleet_of
 from mgpu.fleet.flatten import NOT_CHECKED
 from mgpu.snapshot import OF_A_RUN, Fleet, Snapshot, from_json, hints_of, to_json
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests.bench import fleet as bench
 
 RNG = random.Random(11)
@@ -152,7 +152,7 @@ def test_what_names_a_node_its_hardware_or_a_moment_is_never_a_difference() -> N
 
 
 def test_a_redacted_node_is_as_alike_as_it_was() -> None:
-    whole = [redacted(from_json(facts)) for facts in healthy(4)]
+    whole = [redact(from_json(facts)) for facts in healthy(4)]
     fleet = fleet_of(Machine(f"n{number}", snapshot) for number, snapshot in enumerate(whole, 1))
     assert fleet.classes == ()
 
@@ -496,7 +496,7 @@ def save(folder: Path, *nodes: Mapping[str, Any]) -> Path:
     """One file a node, redacted as --save leaves it."""
     folder.mkdir(exist_ok=True)
     for number, facts in enumerate(nodes, 1):
-        (folder / f"n{number}.json").write_text(json.dumps(to_json(redacted(from_json(facts)))))
+        (folder / f"n{number}.json").write_text(json.dumps(to_json(redact(from_json(facts)))))
     return folder
 
 

@@ -17,7 +17,7 @@ from mgpu.planning import gpu_models
 from mgpu.prompts.question import Question
 from mgpu.snapshot import Snapshot
 from mgpu.wizard import drafts, flow, questions
-from mgpu.wizard.answers import KEYS, Answers, decided, parse
+from mgpu.wizard.answers import KEYS, Answers, parse, with_decision
 from mgpu.wizard.flow import Scene, State
 from mgpu.wizard.proposal import propose
 from mgpu.wizard.proposal_types import Proposal
@@ -227,7 +227,7 @@ def test_a_draft_takes_up_where_it_was_left() -> None:
 def parsed(**told: str) -> Answers:
     found = Answers()
     for name, value in told.items():
-        found = decided(found, name, parse(name, value))
+        found = with_decision(found, name, parse(name, value))
     return found
 
 

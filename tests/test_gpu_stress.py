@@ -20,7 +20,7 @@ import pytest
 from mgpu import engine
 from mgpu.probes import NVML, gather, gpu_run, gpu_stress
 from mgpu.snapshot import Gap, GpuRun, PeerCopy, Snapshot, from_json, to_json
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests import fake_cuda, fake_nvml
 from tests.checks.facts import driver, facts, gpu, gpus, lost, no_driver, process, seen, uuid
 from tests.checks.test_cuda import WANTED
@@ -71,7 +71,7 @@ def said(snapshot: Snapshot) -> dict[str, str]:
 def fixes(snapshot: Snapshot, check_id: str) -> str:
     return " ".join(
         text
-        for outcome in engine.ask(CHECKS[check_id], snapshot)
+        for outcome in engine.run_check(CHECKS[check_id], snapshot)
         if outcome.problem
         for fix in outcome.problem.fixes
         for text in (fix.text, *fix.commands)
@@ -95,14 +95,14 @@ def test_four_gpus_that_work(used: Used, libcuda: Path) -> None:
     assert said(snapshot) == {}
     for check in CHECKS.values():
         if check.area == "cuda":
-            assert [outcome.status for outcome in engine.ask(check, snapshot)] == ["ok"], check.id
+            assert [outcome.status for outcome in engine.run_check(check, snapshot)] == ["ok"], check.id
 
 
 def test_the_fact_can_be_saved_and_shared(used: Used) -> None:
     snapshot = used(2, "cuInit@GPU-1=803")
     back = from_json(json.loads(json.dumps(to_json(snapshot))))
     assert back == snapshot
-    shared = redacted(snapshot)
+    shared = redact(snapshot)
     assert uuid(0) not in json.dumps(to_json(shared))
     assert said(shared) == said(snapshot)
 
@@ -113,11 +113,11 @@ def test_an_older_gpu_is_not_asked_for_bfloat16(used: Used) -> None:
 
 
 def test_what_it_costs_is_said_before() -> None:
-    assert gpu_stress.cost(machine_of(4)) == (
+    assert gpu_stress.announce_cost(machine_of(4)) == (
         "Testing 4 GPUs for a few seconds: CUDA context (about 500 MiB each), short computation."
     )
-    assert "Testing GPU 0 for" in str(gpu_stress.cost(machine_of(1)))
-    assert gpu_stress.cost(machine_of(0)) is None
+    assert "Testing GPU 0 for" in str(gpu_stress.announce_cost(machine_of(1)))
+    assert gpu_stress.announce_cost(machine_of(0)) is None
 
 
 def test_on_a_machine_that_nvml_describes(library: Path, libcuda: Path, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_without_a_torch_that_can_the_rest_is_still_known(torch: str, why: str, 
         ("done", why, True, 1)
     ] * 2
     assert said(snapshot) == {}
-    (outcome,) = engine.ask(CHECKS["cuda_kernel_fails"], snapshot)
+    (outcome,) = engine.run_check(CHECKS["cuda_kernel_fails"], snapshot)
     assert outcome.status == "skip"
 
 
@@ -404,7 +404,7 @@ def test_copies_that_cannot_even_begin(used: Used) -> None:
     assert [(run.ended, run.peers, run.no_peers) for run in runs(snapshot)] == [
         ("done", (), "cuInit returned 999 (CUDA_ERROR_UNKNOWN)")
     ] * 2
-    (outcome,) = engine.ask(CHECKS["peer_copy_fails"], snapshot)
+    (outcome,) = engine.run_check(CHECKS["peer_copy_fails"], snapshot)
     assert outcome.status == "skip"
 
 
@@ -420,7 +420,7 @@ def test_a_gpu_somebody_uses_is_left_alone(used: Used) -> None:
         ("done", None),
     ]
     assert said(snapshot) == {}
-    (outcome,) = engine.ask(CHECKS["cuda_does_not_start"], snapshot)
+    (outcome,) = engine.run_check(CHECKS["cuda_does_not_start"], snapshot)
     assert "GPU 1 not tested" in str(outcome.answer)
     assert [run.ended for run in runs(used(machine, even_if_busy=True))] == ["done"] * 3
 

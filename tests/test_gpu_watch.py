@@ -22,7 +22,7 @@ import pytest
 from mgpu import durations, errors
 from mgpu.launch import gpu_readings_file, gpu_table, gpu_usage, gpu_watch, list_runs, registry
 from mgpu.probes import gpu_monitor
-from mgpu.probes.gpu_monitor import Lister, Reading
+from mgpu.probes.gpu_monitor import ListedProcess, Reading
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import GpuWork, Snapshot
@@ -34,11 +34,11 @@ from tests.terminal import CONTROL_C, Terminal
 
 PIDS = (4000, 4001, 4002, 4003)  # of ranks 0 to 3
 COMMAND = Command(("python", "train.py"), run_id="f00d", ranks=4)
-FOREIGN = Lister(777, 20 * GIB, None)  # a pid of the host's, in a container
+FOREIGN = ListedProcess(777, 20 * GIB, None)  # a pid of the host's, in a container
 
 
-def on(*pids: int) -> tuple[Lister, ...]:
-    return tuple(Lister(pid, 60 * GIB, True) for pid in pids)
+def on(*pids: int) -> tuple[ListedProcess, ...]:
+    return tuple(ListedProcess(pid, 60 * GIB, True) for pid in pids)
 
 
 def reading(percent: int | None = 95, gib: float = 61.0, pids: Sequence[int] | None = (), **more: Any) -> Reading:
@@ -169,14 +169,16 @@ def test_a_pid_of_the_host_that_happens_to_be_one_of_ours(going: Going) -> None:
 
 def test_processes_that_are_all_others(going: Going) -> None:
     """No process of the run under any pid: it may be that NVML counts otherwise."""
-    others = [replace(one, processes=(Lister(9000, 20 * GIB, False),)) for one in training()]
+    others = [replace(one, processes=(ListedProcess(9000, 20 * GIB, False),)) for one in training()]
     assert "all 4 GPUs train" in going.go(90, *others)[0]
     assert [gpu.processes for gpu in going.watch.result().gpus or ()] == [None] * 4
 
 
 def test_a_process_without_memory_is_not_on_the_gpu(going: Going) -> None:
     """As NVML shows one for each GPU that a process could reach."""
-    there = [replace(one, processes=(*on(PIDS[n]), Lister(PIDS[0], 0, True))) for n, one in enumerate(training())]
+    there = [
+        replace(one, processes=(*on(PIDS[n]), ListedProcess(PIDS[0], 0, True))) for n, one in enumerate(training())
+    ]
     assert "all 4 GPUs train" in going.go(90, *there)[0]
     assert [gpu.processes for gpu in going.watch.result().gpus or ()] == [(pid,) for pid in PIDS]
 
@@ -529,9 +531,11 @@ def test_the_child_tells_who_computes_where(library: Path, tmp_path: Path, monke
     try:
         wait_for(found.read, 20)
         listed = [reading.processes for reading in found.read().values()]
-        assert listed[1] == (Lister(os.getpid(), 5 * GIB, False),) and listed[0] == ()
+        assert listed[1] == (ListedProcess(os.getpid(), 5 * GIB, False),) and listed[0] == ()
         fake_nvml.change(described, f"1.compute_processes = {fake_nvml.NOBODY}:5GiB", "2.power = 300000")
-        wait_for(lambda: [r.processes for r in found.read().values()][1] == (Lister(fake_nvml.NOBODY, 5 * GIB, None),))
+        wait_for(
+            lambda: [r.processes for r in found.read().values()][1] == (ListedProcess(fake_nvml.NOBODY, 5 * GIB, None),)
+        )
         assert [reading.power_w for reading in found.read().values()][2] == 300.0
         fake_nvml.change(described, "0.memory = abort")
         wait_for(lambda: (found.read(), found.trouble)[1])

@@ -205,7 +205,7 @@ def test_names_are_those_of_kubernetes(name: str, plain: str) -> None:
 
 
 def test_what_the_package_says_is_told(tmp_path: Path) -> None:
-    said = validating.told("kubeflow", render("kubeflow", CASES["image"]))[0]
+    said = validating.validate_file("kubeflow", render("kubeflow", CASES["image"]))[0]
     assert said.startswith(("Not validated: package kubeflow-trainer-api is not", "Its fields are valid for"))
     python = tmp_path / "python"  # one that has it
     for answer, words in (
@@ -215,7 +215,7 @@ def test_what_the_package_says_is_told(tmp_path: Path) -> None:
     ):
         python.write_text(f"#!/bin/sh\ncat > /dev/null\necho a warning\necho '{answer}'\n")
         python.chmod(0o755)
-        assert validating.told("kubeflow", render("kubeflow", CASES["gpus"]), str(python)) == [
+        assert validating.validate_file("kubeflow", render("kubeflow", CASES["gpus"]), str(python)) == [
             words,
             "This file was not tested on a live Kubeflow cluster: start small. First set the name of your image in it, "
             "or add --container IMAGE.",

@@ -250,7 +250,7 @@ def test_script_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "train.py").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(errors.MgpuError, match="no permission to read the script") as refused:
-        choice.named([str(tmp_path / "train.py")])
+        choice.resolve_target([str(tmp_path / "train.py")])
     assert refused.value.exit_code == errors.CANNOT_RUN
 
 

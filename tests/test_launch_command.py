@@ -183,7 +183,7 @@ def test_the_launcher_fits_the_script(
 ) -> None:
     script = replace(Script("train.py"), speaks=speaks)
     choice = launchers_choice.choose(config(tmp_path, text), script, given or "auto")
-    assert (choice.launcher, choice.unheard) == (wanted, unheard)
+    assert (choice.launcher, choice.lost_settings) == (wanted, unheard)
     assert bool(choice.why) is (wanted != "accelerate" or bool(given))
 
 
@@ -232,12 +232,12 @@ def test_secrets_are_not_shown_and_handed_on() -> None:
     argv = ("python", "train.py", "--hub_token", "abc", "--api-key=def", "--pad_token", "<pad>", "--max_tokens", "5",
             "WANDB_API_KEY=ghi", "hf_abcdefghijklmnopqrst", "--label_key", "y", "--tokenizer", "bert")  # fmt: skip
     made = command.Command(argv, {"HF_TOKEN": "hf_x", "OMP_NUM_THREADS": "1"})
-    assert made.told() == (
+    assert made.masked() == (
         "HF_TOKEN='***' OMP_NUM_THREADS=1 python train.py --hub_token '***' '--api-key=***' --pad_token '<pad>' "
         "--max_tokens 5 'WANDB_API_KEY=***' '***' --label_key y --tokenizer bert"
     )
     for secret in ("abc", "def", "ghi", "hf_abcdefghijklmnopqrst", "hf_x"):
-        assert secret in made.shown()
+        assert secret in made.shell_text()
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_probes_are_on_their_way(words: str, named: Sequence[str] | None, monkey
     monkeypatch.setattr(runner, "start", start)
     early_probes.start(words.split())
     prefetch.take()
-    assert asked == ([] if named is None else [runner.of_launch(named)])
+    assert asked == ([] if named is None else [runner.launch_probes(named)])
 
 
 def test_a_plain_launch_needs_no_parser(tmp_path: Path) -> None:

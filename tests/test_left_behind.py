@@ -379,7 +379,7 @@ def test_a_limit_ends_what_a_program_has_started(tmp_path: Path) -> None:
 def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "_last", None)
     before = {number: signal.getsignal(number) for number in (INT, *signals.STOPPING)}
-    with pytest.raises(signals.Stopped) as stopped, signals.once():
+    with pytest.raises(signals.Stopped) as stopped, signals.stop_once():
         try:
             signal.raise_signal(HUP)
         finally:

@@ -111,7 +111,7 @@ def test_a_stamp_is_not_written_through_a_link(clone: Path, link: str) -> None:
 def stamped(folder: Path) -> Any:
     snapshot = passed_in(folder)
     stamp.write(snapshot, ("start", "train"), {})
-    now = stamp.of_now(snapshot)
+    now = stamp.current_stamp(snapshot)
     assert now is not None and now.verified is not None and now.refused is None
     return snapshot
 
@@ -147,7 +147,7 @@ def moved_behind_a_link(path: Path) -> None:
 def test_a_stamp_that_does_not_count(tmp_path: Path, spoil: Callable[[Path], Any], words: str) -> None:
     snapshot = stamped(tmp_path)
     spoil(tmp_path / ".mgpu" / "verified.json")
-    now = stamp.of_now(snapshot)
+    now = stamp.current_stamp(snapshot)
     assert now is not None and now.verified is None and words in str(now.refused)
     (outcome,) = ask_all("config_not_verified", stamp=now)
     assert outcome.problem is not None and words in outcome.problem.cause
@@ -257,7 +257,7 @@ def test_the_home_of_another_user(shared: Path) -> None:
 def test_a_stamp_of_another_user(tmp_path: Path, shared: Path) -> None:
     snapshot = stamped(tmp_path)
     os.chown(tmp_path / ".mgpu" / "verified.json", ATTACKER, ATTACKER)
-    now = stamp.of_now(snapshot)
+    now = stamp.current_stamp(snapshot)
     assert now is not None and now.verified is None and "belongs to another user" in str(now.refused)
     os.chown(tmp_path / ".mgpu", ATTACKER, ATTACKER)
     with pytest.raises(MgpuError, match="belongs to another user"):

@@ -377,13 +377,13 @@ def test_a_number_is_no_name() -> None:
 
 def test_resolved_fills_in_the_size_once(tmp_path: Path) -> None:
     write_tensors(tmp_path / "model.safetensors", LLAMA)
-    given = answers.decided(Answers(), "model", str(tmp_path))
-    found = model.resolved(given)
+    given = answers.with_decision(Answers(), "model", str(tmp_path))
+    found = model.resolve_size(given)
     assert (found.params, found.origins) == (LLAMA_PARAMS, {"model": "you", "params": "probe"})
     assert found.source == "from its folder"
     assert answers.arguments(found) == ["--model", str(tmp_path)]
-    assert model.resolved(found) is found
-    assert model.resolved(Answers()) == Answers()
+    assert model.resolve_size(found) is found
+    assert model.resolve_size(Answers()) == Answers()
 
 
 # --- a script -------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def known(machine: sysfs.Machine, **changes: Any) -> dict[str, Any]:
 
 
 def answer(check: str, facts: dict[str, Any]) -> Any:
-    (outcome,) = engine.ask(CHECKS[check], Snapshot(**facts))
+    (outcome,) = engine.run_check(CHECKS[check], Snapshot(**facts))
     return outcome.answer
 
 

@@ -240,7 +240,7 @@ def test_unreadable_is_unknown_and_names_the_command(tmp_path: Path) -> None:
     snapshot = Snapshot(**facts(kernel_log=None), gaps=asked(kmsg=str(tmp_path / "missing")).gaps)
     for check in CHECKS.values():
         if "kernel_log" in check.facts:
-            (outcome,) = engine.ask(check, snapshot)
+            (outcome,) = engine.run_check(check, snapshot)
             assert outcome.status == "skip" and not outcome.unsettling and "sudo dmesg" in str(outcome.answer)
 
 
@@ -342,7 +342,7 @@ def test_a_link_with_too_few_lanes(tmp_path: Path) -> None:
 def test_every_serious_line_is_told_whatever_else_is_not_known(tmp_path: Path) -> None:
     """NVML hangs on a GPU that fell off the bus: the log alone must be enough to say so."""
     log = read(tmp_path, record(FELL))
-    (outcome,) = engine.ask(CHECKS["xid_gpu_fell_off_bus"], Snapshot(kernel_log=log))
+    (outcome,) = engine.run_check(CHECKS["xid_gpu_fell_off_bus"], Snapshot(kernel_log=log))
     assert outcome.problem is not None and "GPU has fallen off the bus" in outcome.problem.title
 
 

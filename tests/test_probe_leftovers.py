@@ -358,7 +358,7 @@ def test_processes_are_told_before_a_folder_that_hangs_is_asked(proc: Proc) -> N
     first = decode(Leftovers, next(answers)["leftovers"], "")
     assert ranks(first) == {4711: True} and first.locks_searched is False
     assert next(answers) == {"asking": "lock files under /home/x/ext"}
-    assert engine.ask(CHECKS["extension_lock_stale"], Snapshot(**facts(leftovers=first)))[0].status == "skip"
+    assert engine.run_check(CHECKS["extension_lock_stale"], Snapshot(**facts(leftovers=first)))[0].status == "skip"
 
 
 # ---- spoiled trees

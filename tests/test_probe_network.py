@@ -26,7 +26,7 @@ from mgpu.probes import gather
 from mgpu.probes import network as probed
 from mgpu.probes.runner import NETWORK
 from mgpu.snapshot import Container, Interface, Master, Network, Plan, Snapshot, from_json
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests.checks.facts import NO_INFINIBAND, nccl, slurm
 from tests.conftest import CHECKS, environment, missing, need
 
@@ -363,7 +363,7 @@ def test_the_resolver_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
 def test_redaction_keeps_the_verdict() -> None:
     network = read(master="node-of-ada.example.org")
     found = Snapshot(network=network, plan=NODES2)
-    cleaned = redacted(found)
+    cleaned = redact(found)
     assert cleaned.network is not None and cleaned.network.master is not None
     assert "ada" not in json.dumps(cleaned.network.master.name)
     assert chosen(cleaned.network).keys() == chosen(network).keys()
@@ -392,7 +392,7 @@ def test_a_busy_port_and_who_has_it(family: socket.AddressFamily) -> None:
 
 
 def commands_of(check_id: str, network: Network) -> tuple[str, ...]:
-    (outcome,) = engine.ask(CHECKS[check_id], Snapshot(network=network, plan=Plan(), slurm=slurm()))
+    (outcome,) = engine.run_check(CHECKS[check_id], Snapshot(network=network, plan=Plan(), slurm=slurm()))
     assert outcome.problem is not None
     return tuple(command for fix in outcome.problem.fixes for command in fix.commands)
 

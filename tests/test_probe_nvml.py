@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from mgpu import engine
 from mgpu.probes import NVML, gather, nvml, run
-from mgpu.probes.environ import visible
+from mgpu.probes.environ import resolve_visible
 from mgpu.snapshot import Driver, Gap, Gpu, NvLink, Pci, Plan, Snapshot
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests.checks.facts import DOCKER, WSL, config, facts, pytorch
 from tests.conftest import CHECKS
 from tests.fake_nvml import FAULTS, HERE, LIBRARY, MACHINES, NOBODY, build, environment, machine, sysfs
@@ -982,7 +982,7 @@ def judge(snapshot: Snapshot, **changes: Any) -> dict[str, tuple[str, str]]:
         pci_gpus=len(snapshot.gpus or ()),
     )
     changes = {"driver": driver, "gpus": snapshot.gpus, "links": snapshot.links, "pci": Pci((), False)} | changes
-    seen = visible(None, changes["gpus"] or ())
+    seen = resolve_visible(None, changes["gpus"] or ())
     whole = Snapshot(**facts(**{"visible": seen if changes["gpus"] is not None else None} | changes))
     outcomes = engine.run([check for check in CHECKS.values() if check.area in AREAS], whole)
     assert not [outcome for outcome in outcomes if outcome.status == "crash"]
@@ -1114,7 +1114,7 @@ def test_what_nvml_leaves_out_is_no_fault(name: str, library: Path, tmp_path: Pa
 
 
 def test_a_serial_number_is_not_shared(library: Path, tmp_path: Path) -> None:
-    shared = redacted(read(library, machine(tmp_path, "a100_sxm_x4")))
+    shared = redact(read(library, machine(tmp_path, "a100_sxm_x4")))
     serials = [gpu.serial for gpu in gpus(shared)]
     assert len(set(serials)) == 4 and all(serial and serial.startswith("serial-") for serial in serials)
     assert gpus(shared)[0].vbios == "92.00.45.00.06"
@@ -1127,13 +1127,13 @@ def test_an_old_driver_under_a_new_torch(library: Path, tmp_path: Path) -> None:
     lines = ("driver.version = 470.199.02", "driver.cuda_version = 11040")
     snapshot = read(library, machine(tmp_path, "a100_sxm_x4", *lines))
     whole = Snapshot(**facts(driver=snapshot.driver, pytorch=pytorch(cuda="13.0")))
-    (outcome,) = engine.ask(CHECKS["driver_too_old_for_torch"], whole)
+    (outcome,) = engine.run_check(CHECKS["driver_too_old_for_torch"], whole)
     assert outcome.problem is not None and "470.199.02" in outcome.problem.title
 
 
 def test_a_fabric_that_nobody_started(library: Path, tmp_path: Path) -> None:
     snapshot = read(library, machine(tmp_path, "h100_sxm_x8", FAULTS["fabric_not_started"]))
-    (outcome,) = engine.ask(CHECKS["nvlink_fabric_not_ready"], Snapshot(**facts(gpus=snapshot.gpus)))
+    (outcome,) = engine.run_check(CHECKS["nvlink_fabric_not_ready"], Snapshot(**facts(gpus=snapshot.gpus)))
     assert outcome.problem is not None and "not started" in outcome.problem.title
     assert "802" in outcome.problem.cause
 
@@ -1143,7 +1143,7 @@ def test_a_container_that_was_started_without_its_gpus(tmp_path: Path) -> None:
     bus = sysfs(tmp_path / "sys", {"0000:1b:00.0": 0})
     snapshot = read(tmp_path, machine(tmp_path, "h100_sxm_x8"), system=bus)
     inside = {"driver": snapshot.driver, "gpus": None, "links": None, "visible": None, "container": DOCKER}
-    (outcome,) = engine.ask(CHECKS["nvml_library_missing"], Snapshot(**facts(**inside)))
+    (outcome,) = engine.run_check(CHECKS["nvml_library_missing"], Snapshot(**facts(**inside)))
     assert outcome.problem is not None
     assert outcome.problem.title == "1 NVIDIA GPU on the PCI bus, but no driver library"
     assert "docker run --gpus all" in outcome.problem.fixes[0].commands[0]
@@ -1203,7 +1203,7 @@ def test_a_container_whose_devices_were_taken_away(error: str, name: str, librar
     nodes = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl")
     inside = {"container": DOCKER, "gpus": None, "links": None, "visible": None}
     whole = Snapshot(**facts(**inside, driver=replace(snapshot.driver, device_nodes=nodes)))
-    (outcome,) = engine.ask(CHECKS["container_lost_gpus"], whole)
+    (outcome,) = engine.run_check(CHECKS["container_lost_gpus"], whole)
     assert outcome.problem is not None and name in outcome.problem.title
 
 

@@ -66,7 +66,7 @@ def machine_facts(pci: Pci, name: str = "NVIDIA A100-PCIE-40GB", **changes: Any)
 
 
 def answer(check: str, known: dict[str, Any]) -> Any:
-    (outcome,) = engine.ask(CHECKS[check], Snapshot(**known))
+    (outcome,) = engine.run_check(CHECKS[check], Snapshot(**known))
     return outcome.answer
 
 

@@ -76,7 +76,9 @@ def answer(check: str, found: Mapping[str, Any], **others: Any) -> Outcome:
     known = {name: value for name, value in found.items() if name != "gaps"}
     seen = build(known, {})
     assert not seen.gaps, seen.gaps
-    (outcome,) = engine.ask(CHECKS[check], Snapshot(**facts(**{name: getattr(seen, name) for name in known} | others)))
+    (outcome,) = engine.run_check(
+        CHECKS[check], Snapshot(**facts(**{name: getattr(seen, name) for name in known} | others))
+    )
     return outcome
 
 
@@ -504,10 +506,10 @@ def test_a_packages_own_checkout_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "einops.py").touch()
     (tmp_path / "queue.py").touch()
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "einops"\n')
-    assert set(libraries.shadowed(str(tmp_path))) == {"queue"}
+    assert set(libraries.find_shadowed(str(tmp_path))) == {"queue"}
     standard = os.path.dirname(os.__file__)
-    assert libraries.shadowed(standard) == {}
-    assert libraries.shadowed(str(tmp_path / "gone")) == {}
+    assert libraries.find_shadowed(standard) == {}
+    assert libraries.find_shadowed(str(tmp_path / "gone")) == {}
 
 
 # ---- libraries that are loaded

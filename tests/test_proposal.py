@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from mgpu import errors
 from mgpu.config import loader
-from mgpu.config.reading import understand
+from mgpu.config.reading import parse_config
 from mgpu.errors import MgpuError
 from mgpu.planning import gpu_models
 from mgpu.report import describe
 from mgpu.snapshot import LoaderVerdict, Snapshot
 from mgpu.validate.run import judge
-from mgpu.wizard.answers import Answers, decided
+from mgpu.wizard.answers import Answers, with_decision
 from mgpu.wizard.proposal import Proposal, propose
 from mgpu.wizard.render_yaml import render
 from tests import machines
@@ -72,7 +72,7 @@ def hold(proposal: Proposal, snapshot: Snapshot, folder: Path) -> None:
     """What must be true of a proposal that may be written."""
     text = render(proposal, TODAY)
     assert text == render(proposal, TODAY)
-    config = understand(text.encode(), "accelerate.yaml")
+    config = parse_config(text.encode(), "accelerate.yaml")
     assert config.written_by_mgpu and not config.faults, text
     assert config.values == {"compute_environment": "LOCAL_MACHINE", **proposal.values}
     assert config.launch_flags == proposal.launch_flags
@@ -155,7 +155,7 @@ def test_every_path_of_answers(data: st.DataObject, tmp_path_factory: pytest.Tem
                 label="gpus",
             )
         elif question == "nodes":
-            answers = decided(answers, "address", data.draw(st.sampled_from(["10.0.0.1", "node-0.cluster"])))
+            answers = with_decision(answers, "address", data.draw(st.sampled_from(["10.0.0.1", "node-0.cluster"])))
             value = data.draw(st.integers(1, 9), label="nodes")
         elif question in proposal.options:
             value = data.draw(st.sampled_from(options(proposal, question) or ["auto"]), label=question)
@@ -165,10 +165,10 @@ def test_every_path_of_answers(data: st.DataObject, tmp_path_factory: pytest.Tem
             value = numbers(data.draw, question)
         else:
             continue
-        answers = decided(answers, question, value)
+        answers = with_decision(answers, question, value)
         proposal = propose(snapshot, answers, machine)
         if question in MENUS and proposal.problems and not before.problems:
-            alone = propose(snapshot, decided(Answers(), question, value), machine)
+            alone = propose(snapshot, with_decision(Answers(), question, value), machine)
             assert not alone.problems, f"{question} {value} was offered: {alone.problems}"
             assert overtaken(proposal, answers, question), f"{question} {value} was offered: {proposal.problems}"
     assert all(problem and "\n" not in problem for problem in proposal.problems)
@@ -184,11 +184,11 @@ def test_what_is_offered_is_possible(name: str, tmp_path: Path) -> None:
     fresh = propose(snapshot, Answers(), machine)
     assert not fresh.problems
     for params in (None, 350_000_000, 8_030_000_000):
-        base = Answers() if params is None else decided(Answers(), "params", params)
+        base = Answers() if params is None else with_decision(Answers(), "params", params)
         for menu in MENUS:
             for option in options(propose(snapshot, base, machine), menu):
                 value: Any = option == "yes" if menu in ("numa", "compile") else option
-                one = propose(snapshot, decided(base, menu, value), machine)
+                one = propose(snapshot, with_decision(base, menu, value), machine)
                 if one.problems and menu not in ("train", "optimizer", "precision"):
                     assert params == 8_030_000_000 and propose(snapshot, base, machine).problems
                 if not one.problems:
@@ -260,11 +260,11 @@ def test_gpus_in_use_are_left_out_and_named() -> None:
     assert row(proposal, "GPUs")[1:] == (
         "probe", "GPU 0, 1, 3 of 4 visible GPUs, GPU 2 is in use (alice, pid 41822); 1 process per GPU",
     )  # fmt: skip
-    taken = propose(snapshot, decided(Answers(), "gpus", 4), "x")
+    taken = propose(snapshot, with_decision(Answers(), "gpus", 4), "x")
     assert "gpu_ids" not in taken.values and taken.notes[0] == "GPU 2 is in use: alice, pid 41822."
     every = propose(busy(snapshot, 0, 1, 2, 3), Answers(), "x")
     assert every.ranks == 4 and "gpu_ids" not in every.values
-    two = propose(busy(place("docker_a100_x4", True), 0), decided(Answers(), "gpus", 2), "x")
+    two = propose(busy(place("docker_a100_x4", True), 0), with_decision(Answers(), "gpus", 2), "x")
     assert two.values["gpu_ids"] == "1,2"
 
 
@@ -272,12 +272,12 @@ def test_gpu_ids_are_what_cuda_calls_them() -> None:
     snapshot = place("docker_a100_x4", True)
     assert snapshot.visible is not None
     masked = replace(snapshot, visible=replace(snapshot.visible, value="3,1,2", gpus=(3, 1, 2)))
-    proposal = propose(masked, decided(Answers(), "gpus", (1, 2)), "x")
+    proposal = propose(masked, with_decision(Answers(), "gpus", (1, 2)), "x")
     assert (proposal.gpus, proposal.values["gpu_ids"]) == ((1, 2), "1,2")
-    first = propose(masked, decided(Answers(), "gpus", 2), "x")
+    first = propose(masked, with_decision(Answers(), "gpus", 2), "x")
     assert first.gpus == (3, 1) and "gpu_ids" not in first.values
     fewer = replace(snapshot, visible=replace(snapshot.visible, value="GPU-c,GPU-b", gpus=(2, 1)))
-    assert propose(fewer, decided(Answers(), "gpus", (1,)), "x").values["gpu_ids"] == "GPU-b"
+    assert propose(fewer, with_decision(Answers(), "gpus", (1,)), "x").values["gpu_ids"] == "GPU-b"
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_what_is_impossible_says_why() -> None:
 def test_an_older_accelerate_has_no_fsdp2() -> None:
     snapshot = place("docker_a100_x4", True)
     old = replace(snapshot, packages={**(snapshot.packages or {}), "accelerate": "1.5.2"})
-    proposal = propose(old, decided(Answers(), "params", 8_030_000_000), "x")
+    proposal = propose(old, with_decision(Answers(), "params", 8_030_000_000), "x")
     assert closed(proposal, "strategy")["fsdp2"] == "needs accelerate 1.6; 1.5.2 is installed and would run FSDP1"
     assert proposal.chosen["strategy"] == "zero2" and not proposal.problems
 

@@ -198,7 +198,7 @@ MACHINES: dict[str, Snapshot] = {
 )  # fmt: skip
 def test_the_matrix_is_read_aloud(name: str, sentence: str) -> None:
     found = MACHINES[name]
-    assert topology.reading(found.gpus or (), topology.matrix(found)) == sentence
+    assert topology.explain_matrix(found.gpus or (), topology.matrix(found)) == sentence
 
 
 def drawn(snapshot: Snapshot, width: int) -> list[str]:

@@ -531,13 +531,13 @@ def test_what_ends_a_detached_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_moments() -> None:
-    assert [durations.lasted(seconds) for seconds in (-1, 59.9, 200, 8040)] == [
+    assert [durations.duration_text(seconds) for seconds in (-1, 59.9, 200, 8040)] == [
         "0 s",
         "59 s",
         "3 min 20 s",
         "2 h 14 min",
     ]
-    assert durations.since(durations.now()) == "just now"
-    assert durations.since("2020-01-01T00:00:00Z").endswith("days ago")
-    assert durations.since("soon") == "at an unknown time" and durations.seconds_between("", "") is None
+    assert durations.age_text(durations.now()) == "just now"
+    assert durations.age_text("2020-01-01T00:00:00Z").endswith("days ago")
+    assert durations.age_text("soon") == "at an unknown time" and durations.seconds_between("", "") is None
     assert durations.seconds_between("2026-11-21T10:00:00Z", "2026-11-21T10:01:05Z") == 65

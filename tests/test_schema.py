@@ -21,7 +21,7 @@ from mgpu.check import Check, Crash, Severity
 from mgpu.cli import json_schema
 from mgpu.engine import Outcome
 from mgpu.snapshot import FACTS, Gap, GapKind, Snapshot, to_json
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests.checks.facts import facts, gpus, links, lost
 from tests.conftest import Run
 from tests.fake_nvml import FAULTS
@@ -136,7 +136,7 @@ def test_a_bug_of_ours_is_a_document_too(
 
 
 def test_a_redacted_file_says_so(judge: Any) -> None:
-    document = judge(redacted(Snapshot(**facts())))
+    document = judge(redact(Snapshot(**facts())))
     assert document["host"]["redacted"] is True and document["host"]["name"].startswith("host-")
 
 

@@ -17,7 +17,9 @@ ASKED = [check for check in CHECKS.values() if check.facts == ("script",)]
 
 
 def found(script: Script) -> set[tuple[str, int | None]]:
-    answers = [(check.id, outcome.answer) for check in ASKED for outcome in engine.ask(check, Snapshot(script=script))]
+    answers = [
+        (check.id, outcome.answer) for check in ASKED for outcome in engine.run_check(check, Snapshot(script=script))
+    ]
     assert all(type(answer).__name__ != "Crash" for _, answer in answers), answers
     return {(name, a.place.line if a.place else None) for name, a in answers if isinstance(a, Problem)}
 

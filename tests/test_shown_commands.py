@@ -85,7 +85,7 @@ def texts(value: Any) -> Iterator[str]:
 
 def commands_of(check_id: str, snapshot: Snapshot) -> tuple[str, ...]:
     """What a check shows; nothing where the changed facts are none that a probe could have made."""
-    outcomes = engine.ask(CHECKS[check_id], snapshot)
+    outcomes = engine.run_check(CHECKS[check_id], snapshot)
     return tuple(line for o in outcomes if o.problem for fix in o.problem.fixes for line in fix.commands)
 
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from mgpu import cli, errors
-from mgpu.config.reading import for_engine, read, understand
+from mgpu.config.reading import for_engine, parse_config, read
 from mgpu.errors import MgpuError
 from mgpu.job_files.job import Container, Job
 from mgpu.job_files.sbatch import render as script_of
@@ -134,13 +134,13 @@ def test_nodes_are_counted_by_what_they_are_and_whether_jobs_start_there() -> No
     ],
 )  # fmt: skip
 def test_times_are_read_as_slurm_reads_them(text: str, length: int | None) -> None:
-    assert cluster.seconds(text) == length
+    assert cluster.parse_time(text) == length
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "1:2:3:4", "-1", "1-", "1d", "٣"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a Slurm time"):
-        cluster.seconds(text)
+        cluster.parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "|||", "gpu|many|2|3|idle|gpu", "slurm_load_partitions error", "a=b c"])
@@ -254,7 +254,7 @@ def test_what_the_job_does_is_read_from_the_config(partition: str, cpu: bool) ->
         launch_flags=("--num_cpu_threads_per_process", "3", "--enable_cpu_affinity"),
     )
     text = render_yaml.render(proposal, date(2026, 11, 22))
-    config = understand(text.encode(), "accelerate.yaml")
+    config = parse_config(text.encode(), "accelerate.yaml")
     assert (config.engine, config.cpu_job, config.written_by_mgpu) == ("slurm", cpu, True)
     assert config.launch_flags == proposal.launch_flags and "mgpu launch adds" not in text
     site = Site(MIXED)
@@ -403,13 +403,13 @@ def test_a_config_for_slurm_is_known_by_a_comment_and_nobody_misses_an_address()
 
     text = text_for(made(nodes="4"))
     assert for_engine("slurm") in text.splitlines()
-    config = understand(text.encode(), "accelerate.yaml")
+    config = parse_config(text.encode(), "accelerate.yaml")
     assert config.for_slurm and config.written_by_mgpu and config.num_machines == 4
     assert not {"main_process_ip", "main_process_port", "machine_rank"} & set(config.values)
     outcomes = {o.check.id: o for o in engine.run(engine.load(), Snapshot(config=config))}
     assert outcomes["config_master_missing"].status == "skip"
     assert [o.check.id for o in outcomes.values() if o.status in ("fail", "warn")] == []
-    without = understand(text.replace(for_engine("slurm"), "#").encode(), "accelerate.yaml")
+    without = parse_config(text.replace(for_engine("slurm"), "#").encode(), "accelerate.yaml")
     assert not without.for_slurm
     outcomes = {o.check.id: o for o in engine.run(engine.load(), Snapshot(config=without))}
     assert outcomes["config_master_missing"].status == "fail"
@@ -417,7 +417,7 @@ def test_a_config_for_slurm_is_known_by_a_comment_and_nobody_misses_an_address()
 
 def test_a_login_node_is_not_what_a_config_for_slurm_is_judged_by() -> None:
     """Two GPUs on a workstation beside the cluster, eight ranks on each node of the job."""
-    config = understand(text_for(made(nodes="2")).encode(), "accelerate.yaml")
+    config = parse_config(text_for(made(nodes="2")).encode(), "accelerate.yaml")
     workstation = machines.machine("rtx4090_x2")
     assert workstation.slurm is not None and workstation.slurm.job_id is None
     found = {o.check.id: o.status for o in judge(config, workstation)}
@@ -430,12 +430,12 @@ def test_a_login_node_is_not_what_a_config_for_slurm_is_judged_by() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_comment_of_every_engine_is_read_back(name: str) -> None:
-    config = understand(f"{for_engine(name)}\nnum_machines: 2\n".encode(), "a.yaml")
+    config = parse_config(f"{for_engine(name)}\nnum_machines: 2\n".encode(), "a.yaml")
     assert (config.engine, config.for_slurm) == (name, name == "slurm")
 
 
 def test_a_config_for_slurm_is_no_work_by_hand(tmp_path: Path) -> None:
-    config = understand(text_for(made(nodes="2")).encode(), "accelerate.yaml")
+    config = parse_config(text_for(made(nodes="2")).encode(), "accelerate.yaml")
     with pytest.raises(MgpuError, match=r"mgpu launch --slurm JOB\.sbatch") as caught:
         several.node_number(None, config, "")
     assert caught.value.exit_code == errors.USAGE and "--node-rank" not in caught.value.message
@@ -450,9 +450,9 @@ def test_the_decisions_are_remembered_in_the_first_lines() -> None:
         "command": "train.py --name 'my run'",
         "spare": "1",
     }
-    remembered = render_yaml.remembered(text_for(made(**flags)))
+    remembered = render_yaml.recorded_answers(text_for(made(**flags)))
     for name, value in flags.items():
-        assert answers.shown(name, remembered[name]) == value
+        assert answers.as_typed(name, remembered[name]) == value
     assert remembered.slurm is True
 
 
@@ -511,7 +511,7 @@ def test_going_back_and_editing_stay_within_the_job() -> None:
     state = answered(answered(state, "yes", on), "gpu", on)
     assert state.step == "nodes"
     assert flow.back(flow.back(state, on), on).step == "slurm"
-    state = replace(state, step=flow.REVIEW, answers=answers.decided(state.answers, "nodes", 2))
+    state = replace(state, step=flow.REVIEW, answers=answers.with_decision(state.answers, "nodes", 2))
     edited = answered(state, "partition", on)
     assert edited.step == "partition"
     assert answered(edited, "mig", on).step == "gpus_per_node"
@@ -527,10 +527,10 @@ def test_a_file_of_ours_is_known_and_a_changed_one_is_not(tmp_path: Path) -> Non
     text = job_file.text_of(made(nodes="2"), path, Path("accelerate.yaml"), "")
     assert text.startswith("#!/bin/bash\n# Written by mgpu ") and f"sbatch {path}" in text
     path.write_text(text)
-    assert job_file.ours(path) and job_file.unchanged(path, text.replace("2026", "2027", 1))
+    assert job_file.is_unmodified(path) and job_file.is_up_to_date(path, text.replace("2026", "2027", 1))
     job_file.refuse_foreign(path, agreed=False)
     path.write_text(text + "echo done\n")
-    assert not job_file.ours(path)
+    assert not job_file.is_unmodified(path)
     with pytest.raises(MgpuError, match="was changed since mgpu wrote it"):
         job_file.refuse_foreign(path, agreed=False)
     assert job_file.differences(path, text) == ["  -echo done"]

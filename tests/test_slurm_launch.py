@@ -453,7 +453,7 @@ def test_the_store_that_went_with_the_first_launcher_is_no_cause(code: int, caus
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]")
     one = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
     run_ = job_outcome.run_of(one, job_outcome.read_outcome(one), code, None)
-    first = root_cause.of(read.logs([tmp_path / "slurm-12.out"]), run_).first
+    first = root_cause.find_cause(read.read_logs([tmp_path / "slurm-12.out"]), run_).first
     assert first is not None and first.id == cause
 
 
@@ -493,14 +493,17 @@ def test_files_of_single_nodes_tell_the_node(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_refusals_in_words(text: str, said: str) -> None:
-    assert said in sbatch_errors.explained(text)
+    assert said in sbatch_errors.explain(text)
 
 
 def test_reasons_in_words() -> None:
-    assert sbatch_errors.waiting("PartitionTimeLimit").never and sbatch_errors.waiting("QOSMaxGRESPerJob").never
     assert (
-        sbatch_errors.waiting("QOSMaxWallDurationPerJobLimit").never
-        and sbatch_errors.waiting("AssocMaxNodePerJobLimit").never
+        sbatch_errors.explain_waiting("PartitionTimeLimit").never
+        and sbatch_errors.explain_waiting("QOSMaxGRESPerJob").never
+    )
+    assert (
+        sbatch_errors.explain_waiting("QOSMaxWallDurationPerJobLimit").never
+        and sbatch_errors.explain_waiting("AssocMaxNodePerJobLimit").never
     )
     for passing in (
         "Resources",
@@ -511,10 +514,10 @@ def test_reasons_in_words() -> None:
         "",
         "SomethingNew",
     ):
-        wait = sbatch_errors.waiting(passing)
+        wait = sbatch_errors.explain_waiting(passing)
         assert wait.words and not wait.never and not wait.held
-    assert "n[3,7]" in sbatch_errors.waiting("ReqNodeNotAvail,_UnavailableNodes:n[3,7]").words
-    assert sbatch_errors.waiting("launch_failed_requeued_held").held
+    assert "n[3,7]" in sbatch_errors.explain_waiting("ReqNodeNotAvail,_UnavailableNodes:n[3,7]").words
+    assert sbatch_errors.explain_waiting("launch_failed_requeued_held").held
     assert record.is_dropped(Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
 
 

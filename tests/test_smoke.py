@@ -21,10 +21,10 @@ import pytest
 
 from mgpu import engine, errors, probes
 from mgpu.config import facts
-from mgpu.engine.before_start import doubts, refusals
+from mgpu.engine.before_start import refusals, warning_ids
 from mgpu.launchers import argv as launching
 from mgpu.smoke import config_under_test, culprit
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.request import Request
 from mgpu.smoke.runner import Attempt, run_ranks
 from mgpu.smoke.screen import TITLES
@@ -69,7 +69,7 @@ def test_two_ranks_pass_and_are_stamped(mgpu: Run, tmp_path: Path) -> None:
     code, document = smoke_test(mgpu)
     assert code == errors.READY == document["exit_code"]
     assert document["verdict"] == "passed" and document["ended"] == "finished"
-    assert [stage["name"] for stage in document["stages"]] == list(RUNGS)
+    assert [stage["name"] for stage in document["stages"]] == list(STAGES)
     assert {stage["status"] for stage in document["stages"]} == {"ok"}
     assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
     for rank in document["ranks"]:
@@ -84,7 +84,7 @@ def test_two_ranks_pass_and_are_stamped(mgpu: Run, tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert (path.parent / ".gitignore").read_text() == "*\n"
     (entry,) = json.loads(path.read_text())["entries"].values()
-    assert entry["rungs"] == list(RUNGS) and entry["facts"]["config.num_processes"] == "2"
+    assert entry["rungs"] == list(STAGES) and entry["facts"]["config.num_processes"] == "2"
     assert set(entry["measured"]) == {"0", "1"}
 
     folder = tmp_path / document["logs"]
@@ -96,7 +96,7 @@ def test_two_ranks_pass_and_are_stamped(mgpu: Run, tmp_path: Path) -> None:
 def test_rehearsal_needs_no_config_and_stamps_nothing(mgpu: Run, tmp_path: Path) -> None:
     done = mgpu("smoke-test", "--cpu", "2")
     assert done.returncode == errors.READY, done.stdout + done.stderr
-    for rung in RUNGS:
+    for rung in STAGES:
         assert f" {TITLES[rung]} " in done.stdout
     assert "PASSED  2 CPU ranks trained together correctly" in done.stdout
     assert "nothing was stamped" in done.stdout and not (tmp_path / ".mgpu").exists()
@@ -109,8 +109,8 @@ def test_one_process_of_type_no_and_a_log_dir_with_other_files(mgpu: Run, tmp_pa
     folder = tmp_path / "logs"
     folder.mkdir()
     for number in (0, 1):
-        records = [{"order": 1, "time": 0, "rung": RUNGS[0], "word": "begins", "limit_s": None}]
-        records.append({"order": 2, "time": 0, "rung": RUNGS[3], "word": "all-reduce 1 x int64", "limit_s": None})
+        records = [{"order": 1, "time": 0, "rung": STAGES[0], "word": "begins", "limit_s": None}]
+        records.append({"order": 2, "time": 0, "rung": STAGES[3], "word": "all-reduce 1 x int64", "limit_s": None})
         (folder / f"rank{number}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
         (folder / f"rank{number}.beat").touch()
         os.utime(folder / f"rank{number}.beat", (1, 1))
@@ -257,7 +257,7 @@ def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = tmp_path / "run"
     folder.mkdir()
     assert snapshot.driver is not None
-    orders = config_under_test.orders(Request(), config_under_test.Subject(config), snapshot.driver, folder)
+    orders = config_under_test.rank_orders(Request(), config_under_test.Subject(config), snapshot.driver, folder)
     ranks = run_ranks(Attempt(config, snapshot, orders, timeout_s=60))
     assert ranks.ended == "died"
     outcomes = judged(replace(snapshot, ranks=ranks))
@@ -350,7 +350,7 @@ def ids(outcomes: list[engine.Outcome]) -> list[str]:
 
 def test_a_healthy_machine_gives_no_reason_to_refuse_and_no_doubt() -> None:
     assert refusals(healthy()) == []
-    assert doubts(healthy()) == []
+    assert warning_ids(healthy()) == []
 
 
 def test_what_only_may_stop_a_run_is_told_and_tried() -> None:
@@ -358,7 +358,7 @@ def test_what_only_may_stop_a_run_is_told_and_tried() -> None:
         gpus=known.gpus(3, known.gpu(3, ecc_uncorrected_volatile=7)), system=known.system(shm_writable=False)
     )
     assert refusals(sick) == []
-    assert set(doubts(sick)) == {"gpu_ecc_uncorrected", "shm_not_writable"}
+    assert set(warning_ids(sick)) == {"gpu_ecc_uncorrected", "shm_not_writable"}
 
 
 def test_what_is_certain_to_fail_is_refused() -> None:

@@ -50,7 +50,7 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
 
 
 def rows(ranks: Ranks) -> dict[tuple[str, int], Bandwidth]:
-    return {(row.collective, row.size_bytes): row for row in bandwidth.merged(ranks.ranks)}
+    return {(row.collective, row.size_bytes): row for row in bandwidth.merge_ranks(ranks.ranks)}
 
 
 def test_every_world_passes(climbed: dict[str, Ranks]) -> None:
@@ -101,7 +101,7 @@ def test_a_size_is_what_nccl_tests_counts(climbed: dict[str, Ranks]) -> None:
 
 def test_training_on_one_two_and_all(climbed: dict[str, Ranks]) -> None:
     for name, counts in (("one", [1]), ("two", [1, 2]), ("three, sharded", [1, 2, 3]), ("four", [1, 2, 4])):
-        runs = bandwidth.scaled(climbed[name].ranks)
+        runs = bandwidth.merge_scaling(climbed[name].ranks)
         assert [run.ranks for run in runs] == counts
         assert runs[0].efficiency == pytest.approx(1.0)
         for run in runs:
@@ -127,7 +127,7 @@ def test_rank_0s_clock_decides_for_all_what_is_left_out(climbed: dict[str, Ranks
         told = [text for text in rank.skipped if "bandwidth" in text or "scaling" in text]
         assert "bandwidth of all-reduce 256 KiB, broadcast 256 KiB, all-reduce 4 MiB" in told[0]
         assert told[1:] == [f"scaling to {count} ranks: 0 s limit reached" for count in (1, 2)] or rank.rank
-    (all_four,) = bandwidth.scaled(ranks.ranks)
+    (all_four,) = bandwidth.merge_scaling(ranks.ranks)
     assert all_four.ranks == 4 and all_four.efficiency is None
     assert set(rows(climbed["no time on rank 1"])) == set(rows(climbed["two"]))
 
@@ -220,11 +220,11 @@ def measured_snapshot(folder: Path, **changes: Any) -> Snapshot:
 def test_a_stamp_keeps_what_was_measured(tmp_path: Path) -> None:
     passed = measured_snapshot(tmp_path)
     path = stamp.write(passed, ("start",), {"0": {"gemm": 700.0}})
-    kept = stamp.measured_here(replace(passed, ranks=None), tmp_path)
+    kept = stamp.last_measurements(replace(passed, ranks=None), tmp_path)
     assert kept is not None and kept.same_gpus and kept.path == str(path)
-    assert passed.ranks is not None and kept.bandwidth == bandwidth.merged(passed.ranks.ranks)
+    assert passed.ranks is not None and kept.bandwidth == bandwidth.merge_ranks(passed.ranks.ranks)
     assert kept.measured == {"0": {"gemm": 700.0}} and [run.ranks for run in kept.scaling] == [1, 2, 4]
-    now = stamp.of_now(passed)
+    now = stamp.current_stamp(passed)
     assert now is not None and now.scaling == kept.scaling
     assert baseline.load("", passed) == kept
 
@@ -236,22 +236,22 @@ def test_a_quick_pass_keeps_what_a_longer_one_measured(tmp_path: Path) -> None:
     (entry,) = whole["entries"].values()
     entry["time"] = "2026-01-02T03:04:05Z"
     path.write_text(json.dumps(whole))
-    before = stamp.measured_here(passed, tmp_path)
+    before = stamp.last_measurements(passed, tmp_path)
     for _ in range(2):
         stamp.write(replace(passed, ranks=known.ranks(level="quick")), ("start",), {})
-    kept = stamp.measured_here(passed, tmp_path)
+    kept = stamp.last_measurements(passed, tmp_path)
     assert before is not None and kept is not None and kept.taken == "2026-01-02T03:04:05Z"
     assert (kept.bandwidth, kept.scaling) == (before.bandwidth, before.scaling)
-    now = stamp.of_now(passed)
+    now = stamp.current_stamp(passed)
     assert now is not None and (now.level, now.rungs) == ("quick", ("start",)) and now.verified_at != kept.taken
 
 
 def test_other_gpus_have_no_baseline(tmp_path: Path) -> None:
     passed = measured_snapshot(tmp_path)
     stamp.write(passed, ("start",), {})
-    assert stamp.measured_here(replace(passed, gpus=known.gpus(2), visible=known.seen(0, 1)), tmp_path) is None
-    assert stamp.measured_here(replace(passed, gpus=(), visible=known.seen()), tmp_path) is None
-    assert stamp.measured_here(replace(passed, gpus=None), tmp_path) is None
+    assert stamp.last_measurements(replace(passed, gpus=known.gpus(2), visible=known.seen(0, 1)), tmp_path) is None
+    assert stamp.last_measurements(replace(passed, gpus=(), visible=known.seen()), tmp_path) is None
+    assert stamp.last_measurements(replace(passed, gpus=None), tmp_path) is None
     assert baseline.load("", replace(passed, config=None)) is None
 
 
@@ -265,9 +265,9 @@ def test_a_stamp_of_an_older_mgpu_is_still_read(tmp_path: Path, old: dict[str, A
         del entry[key]
     entry |= old
     path.write_text(json.dumps(whole))
-    kept = stamp.measured_here(passed, tmp_path)
+    kept = stamp.last_measurements(passed, tmp_path)
     assert kept is not None and (kept.bandwidth, kept.scaling, kept.measured) == ((), (), {})
-    assert (again := stamp.of_now(passed)) is not None and again.verified is not None
+    assert (again := stamp.current_stamp(passed)) is not None and again.verified is not None
 
 
 def result(folder: Path, **changes: Any) -> Path:
@@ -277,8 +277,8 @@ def result(folder: Path, **changes: Any) -> Path:
     members = passed.ranks.ranks
     document = {
         "schema": "mgpu.smoke/1.0",
-        "bandwidth": [asdict(row) for row in bandwidth.merged(members)],
-        "scaling": [asdict(run) for run in bandwidth.scaled(members)],
+        "bandwidth": [asdict(row) for row in bandwidth.merge_ranks(members)],
+        "scaling": [asdict(run) for run in bandwidth.merge_scaling(members)],
         "ranks": [{"rank": one.rank, "gpu": one.gpu_uuid, "measured": dict(one.measured)} for one in members],
     } | changes
     path = folder / "smoke.json"
@@ -351,7 +351,7 @@ def test_a_file_that_is_not_there_is_a_mistake_of_the_command(mgpu: Run) -> None
 def test_the_plan_shows_the_measured_speed_up(tmp_path: Path) -> None:
     passed = measured_snapshot(tmp_path)
     stamp.write(passed, ("start",), {})
-    kept = stamp.measured_here(passed, tmp_path)
+    kept = stamp.last_measurements(passed, tmp_path)
     assert kept is not None
     document = scaling_table.document(Answers(), passed, bandwidth.speed_up(kept.scaling))
     told = {row["gpus"]: row["speed_up"] for row in document["plan"]["rows"]}

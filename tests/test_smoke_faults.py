@@ -24,7 +24,7 @@ import pytest
 
 from mgpu import errors
 from mgpu.launchers import port
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from tests import fake_nvml, verdicts
 from tests.conftest import environment, missing, need
 from tests.scripts import TWO_RANKS, fault, kill_all, marked, wait_for, write_config
@@ -138,7 +138,7 @@ def nothing_left(folder: Path, temporary: Path, shared: set[str], told: Told, bu
         for name in ("ranks_left_running", "run_leaves_files", "run_leaves_port_taken"):
             assert checks[name]["status"] == "ok", checks[name]
         met = re.search(r"port (\d+) is as it was", json.dumps(checks["run_leaves_port_taken"]))
-        assert met and port.taken(int(met.group(1))) == (int(met.group(1)) == busy)
+        assert met and port.is_taken(int(met.group(1))) == (int(met.group(1)) == busy)
 
 
 def level(rung: str) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ KILLED = ("device", "collectives", "train", "bandwidth", "shutdown")
 
 
 def test_each_rung_has_its_fault() -> None:
-    assert {*STOPPED, *KILLED} == {*RUNGS}
+    assert {*STOPPED, *KILLED} == {*STAGES}
 
 
 @pytest.mark.parametrize("rung", STOPPED)

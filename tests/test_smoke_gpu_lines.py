@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from tests.rungs import Case, climb
 
 PRETENDS = "tests.scripts.pretends_gpu:"
@@ -16,12 +16,12 @@ PRETENDS = "tests.scripts.pretends_gpu:"
 def test_all_rungs_with_gpu_lines(tmp_path: Path) -> None:
     """Quick and standard, NCCL by name and gloo, DDP and FSDP2; gloo that fails beside NCCL fails nothing."""
     cases = [
-        Case("quick", 2, RUNGS, PRETENDS + "patch", orders={"level": "quick", "precision": "fp16"}),
-        Case("standard", 2, RUNGS, PRETENDS + "patch", orders={"strategy": "fsdp", "fill_percent": 10}),
+        Case("quick", 2, STAGES, PRETENDS + "patch", orders={"level": "quick", "precision": "fp16"}),
+        Case("standard", 2, STAGES, PRETENDS + "patch", orders={"strategy": "fsdp", "fill_percent": 10}),
         Case(
-            "gloo", 2, RUNGS[:5] + RUNGS[7:], PRETENDS + "over_gloo", orders={"strategy": "fsdp", "precision": "bf16"}
+            "gloo", 2, STAGES[:5] + STAGES[7:], PRETENDS + "over_gloo", orders={"strategy": "fsdp", "precision": "bf16"}
         ),
-        Case("no gloo", 2, RUNGS[:4], PRETENDS + "gloo_has_no_way", orders={"level": "quick"}),
+        Case("no gloo", 2, STAGES[:4], PRETENDS + "gloo_has_no_way", orders={"level": "quick"}),
     ]
     ran = climb(tmp_path, cases)
     for name, ranks in ran.items():

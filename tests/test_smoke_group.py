@@ -92,19 +92,22 @@ def test_the_interfaces_that_nccl_takes(name: str, wanted: str, takes: bool) -> 
 
 
 def test_variables_that_name_no_interface() -> None:
-    assert addresses.missing({"GLOO_SOCKET_IFNAME": "lo"}, on_gpu=False) is None
-    assert addresses.missing({"GLOO_SOCKET_IFNAME": "lo,nope0"}, on_gpu=False) == ("GLOO_SOCKET_IFNAME", "nope0")
+    assert addresses.missing_interface({"GLOO_SOCKET_IFNAME": "lo"}, on_gpu=False) is None
+    assert addresses.missing_interface({"GLOO_SOCKET_IFNAME": "lo,nope0"}, on_gpu=False) == (
+        "GLOO_SOCKET_IFNAME",
+        "nope0",
+    )
     nccl = {"NCCL_SOCKET_IFNAME": "nope"}
-    assert addresses.missing(nccl, on_gpu=False) is None  # nobody reads it there
-    assert addresses.missing(nccl, on_gpu=True) == ("NCCL_SOCKET_IFNAME", "nope")
-    assert addresses.missing({"NCCL_SOCKET_IFNAME": "^nope"}, on_gpu=True) is None
+    assert addresses.missing_interface(nccl, on_gpu=False) is None  # nobody reads it there
+    assert addresses.missing_interface(nccl, on_gpu=True) == ("NCCL_SOCKET_IFNAME", "nope")
+    assert addresses.missing_interface({"NCCL_SOCKET_IFNAME": "^nope"}, on_gpu=True) is None
 
 
 def test_the_address_that_is_advertised() -> None:
-    named = addresses.advertised({"GLOO_SOCKET_IFNAME": "lo"}, on_gpu=False)
+    named = addresses.advertised_address({"GLOO_SOCKET_IFNAME": "lo"}, on_gpu=False)
     assert (named.address, named.origin) == ("127.0.0.1", "GLOO_SOCKET_IFNAME")
-    assert addresses.advertised({"NCCL_SOCKET_IFNAME": "=lo"}, on_gpu=True).address == "127.0.0.1"
-    assert addresses.advertised({}, on_gpu=False).origin in ("hostname", "unresolvable")
+    assert addresses.advertised_address({"NCCL_SOCKET_IFNAME": "=lo"}, on_gpu=True).address == "127.0.0.1"
+    assert addresses.advertised_address({}, on_gpu=False).origin in ("hostname", "unresolvable")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from tests import verdicts
 from tests.hosts import Network
 from tests.scripts import fault, write_config
@@ -107,7 +107,7 @@ def test_all_rungs_pass_across_two_hosts(network: Network) -> None:
     for number, name in enumerate(("n1", "n2")):
         document = told[name].document
         assert told[name].code == errors.READY, [check["title"] for check in told[name].failed.values()]
-        assert [(stage["name"], stage["status"]) for stage in document["stages"]] == [(r, "ok") for r in RUNGS]
+        assert [(stage["name"], stage["status"]) for stage in document["stages"]] == [(r, "ok") for r in STAGES]
         assert [(rank["rank"], rank["host"]) for rank in document["ranks"]] == [(number, name)]
         assert document["stamp"]  # this config is verified, with what this host has
 

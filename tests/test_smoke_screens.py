@@ -37,7 +37,7 @@ from mgpu.smoke import report as verdicts
 from mgpu.smoke import run as smoke
 from mgpu.smoke import screen as screens
 from mgpu.smoke.config_under_test import Subject
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
@@ -102,7 +102,7 @@ def training(tmp_path: Path) -> Told:
     told = Told(tmp_path, 4, strategy="fsdp", precision="bf16")
     for rank in range(4):
         told.word("start", "begins", rank, gpu_uuid=uuid(rank))
-    told.passed(*RUNGS[:5])
+    told.passed(*STAGES[:5])
     told.word("train", "step 13 of 20", order=50)
     told.word("train", "step 12 of 20", 2, order=40)
     return told
@@ -201,7 +201,7 @@ def test_what_stays_when_all_have_passed(watched: Callable[..., Terminal], width
     assert terminal.end() == 0
     assert left_as_it_was(terminal.raw)
     rows = [line for line in terminal.text.splitlines() if "ok" in line.split()[:2]]
-    assert len(rows) == len(RUNGS) and terminal.text.endswith("the end")
+    assert len(rows) == len(STAGES) and terminal.text.endswith("the end")
     assert "elapsed" not in terminal.text and "last progress" not in terminal.text
 
 
@@ -236,7 +236,7 @@ def test_a_terminal_that_is_not_painted_again(watched: Callable[..., Terminal], 
     terminal = watched("passes", **env)
     assert terminal.end() == 0
     rungs = [line for line in terminal.text.splitlines() if line.split()[-1] != "end"]
-    assert len(rungs) == len(RUNGS) and all(" ok " in line for line in rungs)
+    assert len(rungs) == len(STAGES) and all(" ok " in line for line in rungs)
     assert b"\x1b[?25l" not in terminal.raw and b"\x1b[2K" not in terminal.raw
 
 
@@ -271,7 +271,7 @@ def test_a_real_run_in_a_terminal(tmp_path: Path) -> None:
         [sys.executable, "-m", "mgpu", "smoke-test", "--show"], env=env, cwd=tmp_path, text=True, capture_output=True
     )
     assert shown.returncode == errors.READY and "Last result of accelerate.yaml: just now" in shown.stdout
-    assert shown.stdout.count(" ok ") == len(RUNGS) - 2 and shown.stdout.count(" skip ") == 2
+    assert shown.stdout.count(" ok ") == len(STAGES) - 2 and shown.stdout.count(" skip ") == 2
     assert "Verified: this config works on this machine" in shown.stdout
 
 
@@ -298,14 +298,14 @@ def test_control_c_in_a_real_run(tmp_path: Path) -> None:
 
 def rank(number: int, **changes: Any) -> Rank:
     """A rank on a GPU that passed every rung."""
-    steps = tuple(Step(rung, True, f"{rung} is well", 0.5) for rung in RUNGS)
+    steps = tuple(Step(rung, True, f"{rung} is well", 0.5) for rung in STAGES)
     usual: dict[str, Any] = {"steps": steps, "world_size": 4, "accelerate_world_size": 4}
     return replace(known.rank(number), **usual | changes)
 
 
 def ranks(*members: Rank, **changes: Any) -> Ranks:
     found = members or tuple(rank(number) for number in range(4))
-    usual = Ranks(4, RUNGS, found, "finished", 0, 30.0, folder="runs/smoke-20261121-1004", level="standard")
+    usual = Ranks(4, STAGES, found, "finished", 0, 30.0, folder="runs/smoke-20261121-1004", level="standard")
     return replace(usual, **changes)
 
 
@@ -334,7 +334,7 @@ def result(told: Ranks, *outcomes: Outcome, verdict: SmokeVerdict = "passed", co
 
 def hang() -> tuple[Ranks, tuple[Outcome, ...]]:
     """Two pairs of GPUs cannot reach each other."""
-    steps = (*(Step(rung, True, f"{rung} is well", 0.5) for rung in RUNGS[:3]), Step("collectives", None))
+    steps = (*(Step(rung, True, f"{rung} is well", 0.5) for rung in STAGES[:3]), Step("collectives", None))
     members = [replace(rank(number), steps=steps, finished=False, last_word="all-reduce") for number in range(4)]
     trials = (
         Trial("as configured", False), Trial("NCCL_P2P_DISABLE=1", True, busbw_gb_per_s=12.34),
@@ -419,7 +419,7 @@ def test_what_a_run_amounts_to() -> None:
     [
         ({"cpu": True}, Request(cpu=4), "CPU rehearsal, not recorded."),
         ({"cpu": True}, Request(), "The config sets use_cpu: this machine's GPUs were not used."),
-        ({"level": "quick", "rungs": RUNGS[:6]}, Request(), "Not part of --level quick: checkpoint, bandwidth"),
+        ({"level": "quick", "rungs": STAGES[:6]}, Request(), "Not part of --level quick: checkpoint, bandwidth"),
         ({}, Request(gpus="2"), "Not recorded: only some of the GPUs were tested."),
         ({}, Request(stamp=False), "Not recorded (--no-stamp)."),
         (
@@ -446,7 +446,7 @@ def document(told: Result) -> dict[str, Any]:
 
 def test_json_of_a_pass() -> None:
     found = document(result(measured_ranks()))
-    assert [stage["name"] for stage in found["stages"]] == list(RUNGS)
+    assert [stage["name"] for stage in found["stages"]] == list(STAGES)
     assert round(found["bandwidth"][0]["busbw_gb_per_s"]) == 214 and found["scaling"][-1]["ranks"] == 4
     assert [pair["ranks"] for pair in found["pairs"]] == [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
     assert found["pairs"][0]["gb_per_s"] == 96.0 and found["pairs"][0]["ok"] is True
@@ -467,20 +467,20 @@ def test_json_of_a_failure() -> None:
 
 def test_junit_has_every_rung_and_every_check() -> None:
     told, outcomes = hang()
-    left_out = replace(told, rungs=RUNGS[:6], level="quick")
+    left_out = replace(told, rungs=STAGES[:6], level="quick")
     root = ElementTree.fromstring(
         formats.text_of(result(left_out, *outcomes, verdict="failed", code=1), Request(format="junit"))
     )
     assert root.get("name") == "mgpu smoke-test"
     rungs, smoke_suite = root.findall("testsuite")
     cases = {str(case.get("name")): case for case in rungs.findall("testcase")}
-    assert list(cases) == list(RUNGS)
+    assert list(cases) == list(STAGES)
     failure = cases["collectives"].find("failure")
     assert failure is not None and "direct GPU-to-GPU transfer" in str(failure.get("message"))
     skipped = cases["checkpoint"].find("skipped")
     assert skipped is not None and skipped.get("message") == "not part of level quick"
     assert {case.get("name") for case in smoke_suite.findall("testcase")} == {o.check.id for o in outcomes}
-    assert int(str(root.get("tests"))) == len(RUNGS) + 3 and int(str(root.get("failures"))) == 3
+    assert int(str(root.get("tests"))) == len(STAGES) + 3 and int(str(root.get("failures"))) == 3
 
 
 def test_github_annotates_and_ends_with_the_verdict() -> None:
@@ -493,7 +493,7 @@ def test_github_annotates_and_ends_with_the_verdict() -> None:
 
 def test_markdown_can_be_shown_to_everybody() -> None:
     """It is judged again, without the names."""
-    steps = (*(Step(rung, True, f"{rung} is well", 0.5) for rung in RUNGS[:3]), Step("collectives", None))
+    steps = (*(Step(rung, True, f"{rung} is well", 0.5) for rung in STAGES[:3]), Step("collectives", None))
     stopped = rank(1, steps=steps, finished=False, process_state="stopped", silent_s=9.0, error="on node7")
     told = ranks(rank(0), stopped, expected=2, ended="stalled")
     machine_ = result(told).snapshot
@@ -690,12 +690,12 @@ def test_gpus_that_cannot_be_had(wanted: str, changes: dict[str, Any], words: st
 
 def test_a_gpu_that_somebody_works_on(tmp_path: Path) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    assert gpu_in_use.worked_on(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) is using it"]
+    assert gpu_in_use.find_busy_gpus(subject(tmp_path).config, busy) == ["GPU 1: ada's process (pid 4711) is using it"]
     _, narrow = subjects.select_gpus(subject(tmp_path), busy, Request(gpus="0,2"), tmp_path)
-    assert gpu_in_use.worked_on(subject(tmp_path).config, narrow) == []
+    assert gpu_in_use.find_busy_gpus(subject(tmp_path).config, narrow) == []
     mine = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(mine=True),))))
-    assert gpu_in_use.worked_on(subject(tmp_path).config, mine) == []
-    assert gpu_in_use.worked_on(subject(tmp_path).config, busy, cpu=True) == []
+    assert gpu_in_use.find_busy_gpus(subject(tmp_path).config, mine) == []
+    assert gpu_in_use.find_busy_gpus(subject(tmp_path).config, busy, cpu=True) == []
 
 
 def test_a_gpu_that_somebody_works_on_is_not_loaded(
@@ -718,19 +718,19 @@ def test_a_rehearsal_takes_of_the_config_what_the_cpu_can(here: Path) -> None:
         here, known.YAML.replace("MULTI_GPU", "FSDP").replace("bf16", "fp16") + "fsdp_config:\n  fsdp_version: 2\n"
     )
     (scratch := here / "scratch").mkdir()
-    found = subjects.of(Request(cpu=2), scratch)
+    found = subjects.load_subject(Request(cpu=2), scratch)
     assert (found.strategy, found.cpu, found.changed, found.name) == ("fsdp", True, True, "accelerate.yaml")
     assert found.config.precision == "bf16" and "fsdp_config" not in found.config.values
     assert found.notes == ("fp16 needs a GPU: testing with bf16 instead.",)
-    orders = subjects.orders(Request(cpu=2), found, known.driver(), here)
+    orders = subjects.rank_orders(Request(cpu=2), found, known.driver(), here)
     assert (orders.strategy, orders.precision, orders.cpu, orders.world) == ("fsdp", "bf16", True, 2)
 
 
 def test_a_config_that_says_use_cpu_is_told_as_what_it_is(here: Path) -> None:
     write_config(here, TWO_RANKS + "use_cpu: true\n")
-    found = subjects.of(Request(), here)
+    found = subjects.load_subject(Request(), here)
     assert found.cpu and not found.changed
-    orders = subjects.orders(Request(), found, known.driver(), here)
+    orders = subjects.rank_orders(Request(), found, known.driver(), here)
     assert orders.cpu
     said = text(screens.headline(found, machine(), Request(), orders, {}, (), plain()))
     assert "on 2 CPU ranks (gloo): DDP, fp32." in said and "mgpu sets" not in said
@@ -857,7 +857,7 @@ def test_a_second_interrupt_sweeps_as_well(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(climbing, "_end", again)
     monkeypatch.setattr("mgpu.process.leftover_files.sweep", lambda *told: swept.append(told))
     assert snapshot.config is not None
-    orders = Orders(folder=str(tmp_path), world=2, rungs=RUNGS)
+    orders = Orders(folder=str(tmp_path), world=2, rungs=STAGES)
     with pytest.raises(KeyboardInterrupt):
         climbing.run_ranks(climbing.Attempt(snapshot.config, snapshot, orders, 60.0))
     assert len(swept) == 1

@@ -27,7 +27,7 @@ from mgpu.process.command import MARK
 from mgpu.process.leftover_files import error_folder
 from mgpu.smoke import culprit, memory_kept, report, stacks, watch
 from mgpu.smoke.memory_kept import Before
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.journal import ASK, Journal
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Gap, Rank, Ranks, Snapshot, Step
@@ -48,8 +48,10 @@ class Journals:
         self._append(rank, json.dumps(record) + "\n")
 
     def pass_all(self, rank: int) -> None:
-        done = {"rung": RUNGS[-1], "ok": True, "detail": "left", "seconds": 0.1}
-        self._append(rank, json.dumps({"order": 99, "time": 0, "rung": RUNGS[-1], "done": done, "report": None}) + "\n")
+        done = {"rung": STAGES[-1], "ok": True, "detail": "left", "seconds": 0.1}
+        self._append(
+            rank, json.dumps({"order": 99, "time": 0, "rung": STAGES[-1], "done": done, "report": None}) + "\n"
+        )
 
     def _append(self, rank: int, text: str) -> None:
         with (self.folder / f"rank{rank}.jsonl").open("a") as file:
@@ -146,11 +148,11 @@ def rank(number: int, order: int, **more: Any) -> Rank:
 
 
 def ranks(*members: Rank, ended: Any = "stalled") -> Ranks:
-    return Ranks(expected=len(members), rungs=RUNGS, ranks=members, ended=ended, launcher_exit=1, stall_limit_s=3.0)
+    return Ranks(expected=len(members), rungs=STAGES, ranks=members, ended=ended, launcher_exit=1, stall_limit_s=3.0)
 
 
 FAILED = (Step("collectives", False, "wrong sum", 0.1),)
-PASSED = tuple(Step(rung, True) for rung in RUNGS)
+PASSED = tuple(Step(rung, True) for rung in STAGES)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_culprit(found: Ranks, who: int | None) -> None:
     outcomes = judged(Snapshot(ranks=found))
     told = culprit.find_culprit(outcomes, found)
     assert (told["rank"] if told else None) == who
-    assert told is None or told["rung"] in RUNGS
+    assert told is None or told["rung"] in STAGES
 
 
 # A process that stands in for a rank
@@ -455,10 +457,10 @@ def test_a_port_that_somebody_holds_is_taken() -> None:
     with socket.socket() as other:
         other.bind(("", 0))
         number = other.getsockname()[1]
-        assert port.taken(number)
+        assert port.is_taken(number)
         other.listen()
-        assert port.taken(number)
-    assert not port.taken(number)
+        assert port.is_taken(number)
+    assert not port.is_taken(number)
 
 
 def test_ranks_are_found_under_their_launcher(tmp_path: Path) -> None:
@@ -477,9 +479,9 @@ def test_a_clean_up_that_is_interrupted_goes_on() -> None:
     """By a second Ctrl-C, say: the guard ends what was to be ended."""
     run_id = uuid.uuid4().hex
     processes_of_it = []
-    with pytest.raises(KeyboardInterrupt), guard.over(run_id):
+    with pytest.raises(KeyboardInterrupt), guard.guard_run(run_id):
         processes_of_it.append(subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: run_id}))
-        wait_for(lambda: processes.of_run(run_id))
+        wait_for(lambda: processes.processes_of_run(run_id))
         raise KeyboardInterrupt
     assert processes_of_it[0].wait(10) == -signal.SIGTERM
-    assert not processes.of_run(run_id)
+    assert not processes.processes_of_run(run_id)

@@ -21,7 +21,7 @@ from mgpu import engine
 from mgpu.check import Check
 from mgpu.probes import environ
 from mgpu.snapshot import FACTS, BadSnapshot, Gap, Gpu, Peer, Snapshot, from_json, loads, redaction, to_json
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests.checks.facts import (
     config,
     facts,
@@ -66,7 +66,7 @@ def rich() -> Snapshot:
                 "MASTER_ADDR": "10.20.30.7",
                 "XDG_CACHE_HOME": "/home/ada/.cache",
             },
-            visible=environ.visible(f"{uuid(3)},GPU-0a1", gpus()),
+            visible=environ.resolve_visible(f"{uuid(3)},GPU-0a1", gpus()),
             python=python(executable="/home/ada/env/bin/python", accelerate_default_config="/home/ada/a/b.yaml"),
             config=config("main_process_ip: 10.20.30.7\n", path="/home/ada/train/mgpu.yaml"),
             ranks=ranks(rank(0), rank(1, stack='File "/home/ada/train.py", line 7', error="node7: no route")),
@@ -292,13 +292,13 @@ def test_a_damaged_file_is_refused_or_read_and_nothing_else(seed: int) -> None:
 
 
 def test_names_addresses_homes_and_uuids_are_gone() -> None:
-    text = dumped(redacted(rich()))
+    text = dumped(redact(rich()))
     for secret in ("node7", "ada", "10.20.30.7", "172.17.0.1", *(uuid(n) for n in range(4)), "GPU-0a1", MIG):
         assert not re.search(rf"(?<!\w){re.escape(secret)}", text), secret
 
 
 def test_what_the_verdict_needs_is_kept() -> None:
-    found = redacted(rich())
+    found = redact(rich())
     assert found.network is not None and found.gpus is not None and found.env is not None and found.ranks is not None
     assert found.network.hostname_addresses[0] == "127.0.1.1"
     assert found.network.interfaces[0].addresses == ("127.0.0.1", "::1")
@@ -312,9 +312,9 @@ def test_what_the_verdict_needs_is_kept() -> None:
 
 
 def test_the_same_name_is_the_same_substitute_every_time() -> None:
-    assert redacted(rich()) == redacted(rich())
+    assert redact(rich()) == redact(rich())
     other = replace(rich(), gpus=gpus(2), links=(), torch_runtime=torch_runtime(2))
-    first, second = redacted(rich()), redacted(other)
+    first, second = redact(rich()), redact(other)
     assert first.host == second.host
     assert first.gpus is not None and second.gpus is not None and first.gpus[0].uuid == second.gpus[0].uuid
     assert first.gpus[0].uuid != first.gpus[1].uuid
@@ -351,10 +351,10 @@ def test_the_same_name_is_the_same_substitute_every_time() -> None:
 def test_visible_devices_name_the_same_gpus(value: str | None) -> None:
     machine = rich()
     assert machine.gpus is not None
-    before = environ.visible(value, machine.gpus)
-    found = redacted(replace(machine, env={} if value is None else {"CUDA_VISIBLE_DEVICES": value}, visible=before))
+    before = environ.resolve_visible(value, machine.gpus)
+    found = redact(replace(machine, env={} if value is None else {"CUDA_VISIBLE_DEVICES": value}, visible=before))
     assert found.env is not None and found.gpus is not None and found.visible is not None
-    after = environ.visible(found.env.get("CUDA_VISIBLE_DEVICES"), found.gpus)
+    after = environ.resolve_visible(found.env.get("CUDA_VISIBLE_DEVICES"), found.gpus)
     assert (after.gpus, after.mig is None, after.stopped_by is None) == (
         before.gpus,
         before.mig is None,
@@ -372,20 +372,20 @@ def test_a_redacted_machine_gets_the_same_verdict(number: int) -> None:
     machine = (rich(), *machines())[number]
     if not machine.gpus and machine.ranks:
         machine = replace(machine, ranks=None)  # the next test
-    assert statuses(redacted(machine)) == statuses(machine)
+    assert statuses(redact(machine)) == statuses(machine)
 
 
 def test_ranks_on_gpus_that_nvml_does_not_show_keep_them_apart() -> None:
     machine = Snapshot(**facts(gpus=(), torch_runtime=torch_runtime(0)))
     assert dict(statuses(machine))["ranks_share_a_gpu"] == "ok"
-    assert dict(statuses(redacted(machine)))["ranks_share_a_gpu"] == "ok"
+    assert dict(statuses(redact(machine)))["ranks_share_a_gpu"] == "ok"
 
 
 @every_check
 def test_every_case_is_judged_the_same_after_redaction(check: Check) -> None:
     for case in cases()[check.id]:
         snapshot = lean(case.snapshot, check.facts)
-        before, after = (engine.ask(case.asked, seen) for seen in (snapshot, redacted(snapshot)))
+        before, after = (engine.run_check(case.asked, seen) for seen in (snapshot, redact(snapshot)))
         assert [o.status for o in after] == [o.status for o in before], case
 
 
@@ -408,7 +408,7 @@ def lean(snapshot: Snapshot, read: Collection[str]) -> Snapshot:
 
 
 def test_a_redacted_snapshot_is_one_that_can_be_read() -> None:
-    assert loads(dumped(redacted(rich()))) == redacted(rich())
+    assert loads(dumped(redact(rich()))) == redact(rich())
 
 
 def test_what_ranks_tell_of_hosts_names_none() -> None:
@@ -416,7 +416,7 @@ def test_what_ranks_tell_of_hosts_names_none() -> None:
     told = {"host": "gpubox7", "address": "10.20.30.40", "hosts": ["gpubox8"], "folder": "/home/anna/ckpt"}
     one = rank(0, host="gpubox7", evidence={**told, "ways": [told]}, peers=(Peer(1, "gpubox8", "10.20.30.41"),))
     log = nccl_log(interfaces=("eth0:10.20.30.40", "lo:127.0.0.1"))
-    shared = redacted(Snapshot(ranks=ranks(one, outlived=(4711,)), nccl_log=log))
+    shared = redact(Snapshot(ranks=ranks(one, outlived=(4711,)), nccl_log=log))
     text = json.dumps(to_json(shared))
     assert not re.search(r"gpubox|10\.20|anna|4711", text)
     assert shared.ranks is not None and shared.nccl_log is not None
@@ -427,12 +427,12 @@ def test_what_ranks_tell_of_hosts_names_none() -> None:
 
 
 def test_nothing_is_redacted_where_nothing_is_known() -> None:
-    assert redacted(Snapshot()) == Snapshot(redacted=True)
+    assert redact(Snapshot()) == Snapshot(redacted=True)
 
 
 def test_what_is_redacted_is_not_redacted_again() -> None:
-    assert redacted(redacted(rich())) == redacted(rich())
-    assert redacted(loads(dumped(redacted(rich())))) == redacted(rich())
+    assert redact(redact(rich())) == redact(rich())
+    assert redact(loads(dumped(redact(rich())))) == redact(rich())
 
 
 LEAKS: dict[str, dict[str, Any]] = {
@@ -465,7 +465,7 @@ LEAKS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", LEAKS.values(), ids=LEAKS)
 def test_nothing_leaks(changes: dict[str, Any]) -> None:
-    text = dumped(redacted(Snapshot(**facts(**changes))))
+    text = dumped(redact(Snapshot(**facts(**changes))))
     for secret in (uuid(2)[4:], "ada", "192.168.77.5", "2001:db8", "node7", "example"):
         assert not re.search(rf"(?<![a-z]){re.escape(secret)}", text), secret  # "readable" names nobody
 
@@ -478,7 +478,7 @@ def test_process_ids_become_numbers_that_no_process_has() -> None:
             env={"OMP_NUM_THREADS": "4711"},
         )
     )
-    found = redacted(machine)
+    found = redact(machine)
     assert found.gpus is not None and found.network is not None and found.env is not None
     substitute, init = (p.pid for p in found.gpus[1].processes or ())
     assert substitute > 1 << 22 and init == 1
@@ -489,7 +489,7 @@ def test_process_ids_become_numbers_that_no_process_has() -> None:
 def test_what_only_looks_like_an_address_stays() -> None:
     wheels = {"nvidia-nccl-cu12": "2.21.5.1"}
     machine = Snapshot(**facts(packages={"nvidia-cublas-cu12": "12.4.5.8"}, nccl=nccl(wheels=wheels)))
-    found = redacted(machine)
+    found = redact(machine)
     assert found.packages == machine.packages
     assert found.nccl is not None and found.nccl.wheels == wheels
 
@@ -499,7 +499,7 @@ def test_a_prefix_that_means_no_gpu_or_several_never_comes_to_mean_one() -> None
         rich(), env={"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-ffff", "CUDA_X": "GPU-ffff", "CUDA_Y": "GPU-eeee"}
     )
     machine = replace(machine, gpus=gpus(2, gpu(1, uuid=uuid(0)[:-1] + "f")))
-    found = redacted(machine).env
+    found = redact(machine).env
     assert found is not None
     assert all(entry.startswith("GPU-unknown-") for value in found.values() for entry in value.split(","))
     assert found["CUDA_VISIBLE_DEVICES"].split(",")[1] == found["CUDA_X"] != found["CUDA_Y"]
@@ -518,4 +518,4 @@ def test_a_host_may_have_any_name(name: str) -> None:
             config=config(text),
         )
     )
-    assert statuses(redacted(machine)) == statuses(machine)
+    assert statuses(redact(machine)) == statuses(machine)

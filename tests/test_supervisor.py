@@ -180,13 +180,13 @@ def test_table_that_passed_long_ago(size: int) -> None:
     printed = noise[: size * 3] + KILLED + b"restarted\n" + EXIT_3 + (noise if size > 7 else noise[:100_000])
     for first in range(0, len(printed), size):
         tables.feed(printed[first : first + size])
-    assert exit_code.of_training(1, tables.last, None) == 3
+    assert exit_code.training_exit_code(1, tables.last, None) == 3
     assert tables.tail == printed[-(64 << 10) :] and exit_code.first_failure(tables.tail[-50_000:]) is None
 
 
 def test_what_is_printed_is_no_exit_code_of_a_training_without_a_launcher() -> None:
-    assert exit_code.of_training(1, EXIT_3, None, flattened=False) == 1
-    assert exit_code.of_training(-9, EXIT_3, None, flattened=False) == 137
+    assert exit_code.training_exit_code(1, EXIT_3, None, flattened=False) == 1
+    assert exit_code.training_exit_code(-9, EXIT_3, None, flattened=False) == 137
 
 
 # Signals

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from mgpu.config import loader
-from mgpu.config.reading import understand
+from mgpu.config.reading import parse_config
 from mgpu.report import describe
 from mgpu.version import __version__
 from mgpu.wizard.answers import Answers
@@ -123,7 +123,7 @@ def test_words_of_a_machine_cannot_leave_their_comment() -> None:
     evil = Setting("precision", "bf16", "probe", "named\nnum_processes: 99\x85x: 1", None, {"mixed_precision": "bf16"})
     others = tuple(setting for setting in proposal.settings if setting.label != "precision")
     text = render(replace(proposal, machine="a\nnum_processes: 99", settings=(*others, evil)), TODAY)
-    assert understand(text.encode(), "x.yaml").values["num_processes"] == 1
+    assert parse_config(text.encode(), "x.yaml").values["num_processes"] == 1
 
 
 # ---- several machines

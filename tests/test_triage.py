@@ -20,7 +20,7 @@ from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
 from mgpu.launch import report as launch_report
 from mgpu.readers.log import prefilter, read, tracebacks
-from mgpu.readers.log.line import taken_apart
+from mgpu.readers.log.line import parse_line
 from mgpu.report import failure
 from mgpu.report import screen as report_screen
 from mgpu.signature import Row
@@ -60,8 +60,8 @@ def write(tmp_path: Path) -> Write:
 
 def chosen(log: Log, run: Run | None = None) -> tuple[str | None, Any]:
     """The id of the cause, and the document."""
-    found = root_cause.of(log, run)
-    return (found.first.id if found.first else None), failure.found(found, log, run)
+    found = root_cause.find_cause(log, run)
+    return (found.first.id if found.first else None), failure.triage_document(found, log, run)
 
 
 def traceback(error: str, rank: int | None = None, place: str = "/home/u/train.py", line: int = 41) -> str:
@@ -114,7 +114,7 @@ def table(*ranks: tuple[int, int], first: int) -> str:
     ],
 )  # fmt: skip
 def test_a_line_is_taken_apart(line: str, rank: int | None, at: str | None, text: str) -> None:
-    found = taken_apart(line, year=2026)
+    found = parse_line(line, year=2026)
     assert (found.rank, found.at, found.text) == (rank, at, text)
 
 
@@ -127,7 +127,7 @@ def test_a_pattern_tells_what_must_stand_in_its_lines() -> None:
 
 
 def test_every_row_can_be_left_out_quickly() -> None:
-    rows = read.known()
+    rows = read.signature_rows()
     assert len(rows) > 150
     for one in rows:
         texts = prefilter.required_texts(one.pattern)
@@ -139,14 +139,14 @@ def test_every_row_can_be_left_out_quickly() -> None:
 
 def test_samples_amid_lines_that_are_all_different(write: Write) -> None:
     """Where thousands of lines are new, their words are looked at first: no signature may be lost by that."""
-    rows = read.known()
+    rows = read.signature_rows()
     samples = [one.samples[0] for one in rows]
-    alone = read.logs([write("".join(f"{sample}\n" for sample in samples), "alone.log")], rows)
+    alone = read.read_logs([write("".join(f"{sample}\n" for sample in samples), "alone.log")], rows)
     chance = random.Random(3)
     lines = [" ".join("".join(chance.choices("aeinorst", k=6)) for _ in range(8)) for _ in range(4000)]
     for place, sample in enumerate(samples):
         lines.insert(place * 5, sample)
-    amid = read.logs([write("\n".join(lines) + "\n", "amid.log")], rows)
+    amid = read.read_logs([write("\n".join(lines) + "\n", "amid.log")], rows)
     assert {seen.signature: seen.times for seen in amid.seen} == {seen.signature: seen.times for seen in alone.seen}
 
 
@@ -154,7 +154,7 @@ def test_samples_amid_lines_that_are_all_different(write: Write) -> None:
 
 
 def test_signatures_with_their_rank_time_and_place(write: Write) -> None:
-    log = read.logs([write(f"a\n[rank5]:[E1121 10:12:01.408 x.cpp:7] {FULL}\n[rank6]: {FULL}\n")], ROWS)
+    log = read.read_logs([write(f"a\n[rank5]:[E1121 10:12:01.408 x.cpp:7] {FULL}\n[rank6]: {FULL}\n")], ROWS)
     (seen,) = log.seen
     assert (seen.signature, seen.line, seen.rank, seen.times, seen.ranks) == ("full", 2, 5, 2, (5, 6))
     assert seen.at is not None and seen.at.endswith("-11-21T10:12:01.408")
@@ -163,25 +163,25 @@ def test_signatures_with_their_rank_time_and_place(write: Write) -> None:
 
 
 def test_a_line_of_noise_is_of_no_other_row(write: Write) -> None:
-    log = read.logs([write("master_addr is only used for static rdzv_backend\n")], ROWS)
+    log = read.read_logs([write("master_addr is only used for static rdzv_backend\n")], ROWS)
     assert [seen.signature for seen in log.seen] == ["harmless"]
 
 
 def test_carriage_returns_begin_lines_and_do_not_count(write: Write) -> None:
     bars = "".join(f"\r{n}%|{'█' * (n // 9)}| {n}/100" for n in range(100))
-    log = read.logs([write(f"start\n{bars}\rRuntimeError: {FULL}\nend\r\n")], ROWS)
+    log = read.read_logs([write(f"start\n{bars}\rRuntimeError: {FULL}\nend\r\n")], ROWS)
     assert [(seen.line, seen.text.partition(":")[0]) for seen in log.seen] == [(2, "RuntimeError")]
     assert log.lines == 3
 
 
 def test_colours_within_words(write: Write) -> None:
-    log = read.logs([write(f"\x1b[31mCUDA \x1b[1mout of\x1b[0m memory\n{traceback('ValueError: x')}")], ROWS)
+    log = read.read_logs([write(f"\x1b[31mCUDA \x1b[1mout of\x1b[0m memory\n{traceback('ValueError: x')}")], ROWS)
     assert [seen.text for seen in log.seen] == ["CUDA out of memory"]
     assert [(one.type, one.place) for one in log.raised] == [("ValueError", "train.py:41 in main")]
 
 
 def test_a_line_without_an_end(write: Write) -> None:
-    log = read.logs([write(b"x" * 5_000_000 + f"\n{FULL}\n".encode() + b"y" * 3_000_000)], ROWS)
+    log = read.read_logs([write(b"x" * 5_000_000 + f"\n{FULL}\n".encode() + b"y" * 3_000_000)], ROWS)
     assert [(seen.signature, seen.line) for seen in log.seen] == [("full", 2)]
     assert log.size_bytes == 8_000_000 + len(FULL) + 2
 
@@ -189,14 +189,14 @@ def test_a_line_without_an_end(write: Write) -> None:
 def test_what_stands_across_the_pieces_of_a_large_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "_PIECE", 64)
     text = "".join(f"step {n} loss 0.{n}\n" for n in range(50)) + traceback("ValueError: bad", 3) + f"{FULL}\n"
-    log = read.logs([write(text)], ROWS)
+    log = read.read_logs([write(text)], ROWS)
     assert [(one.type, one.line, one.rank) for one in log.raised] == [("ValueError", 54, 3)]
     assert [seen.line for seen in log.seen] == [55]
 
 
 def test_a_file_a_rank(write: Write) -> None:
     paths = [write(traceback("ValueError: x") if n == 2 else "fine\n", f"rank{n}.log") for n in range(4)]
-    log = read.logs(paths, ROWS)
+    log = read.read_logs(paths, ROWS)
     assert log.ranks == (0, 1, 2, 3)
     assert [(one.ranks, Path(one.file).name) for one in log.raised] == [((2,), "rank2.log")]
 
@@ -213,7 +213,7 @@ def test_the_rank_in_a_files_name(name: str, rank: int | None) -> None:
 def test_what_srun_labels(write: Write) -> None:
     lines = [f"{n % 4}: step {n}" for n in range(40)]
     lines += [f"2: {one}" for one in traceback("ValueError: x").splitlines()]
-    log = read.logs([write("\n".join(lines) + "\n")], ROWS)
+    log = read.read_logs([write("\n".join(lines) + "\n")], ROWS)
     assert [one.ranks for one in log.raised] == [(2,)]
 
 
@@ -223,7 +223,7 @@ def test_other_encodings_and_packed_files(write: Write, tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(f"{FULL}\n".encode()))
     latin = write(f"\xe9\xe8\n{FULL}\n".encode("latin-1"), "latin.log")
     for path in (utf16, packed, latin):
-        assert [seen.signature for seen in read.logs([path], ROWS).seen] == ["full"], path
+        assert [seen.signature for seen in read.read_logs([path], ROWS).seen] == ["full"], path
 
 
 def test_what_cannot_be_read_is_said(write: Write, tmp_path: Path) -> None:
@@ -233,12 +233,12 @@ def test_what_cannot_be_read_is_said(write: Write, tmp_path: Path) -> None:
         (tmp_path / "none.log", "No such file"), (tmp_path, "is a folder"), (binary, "binary"), (broken, "cannot read"),
     ):  # fmt: skip
         with pytest.raises(MgpuError, match=words) as caught:
-            read.logs([path], ROWS)
+            read.read_logs([path], ROWS)
         assert caught.value.exit_code == errors.USAGE
 
 
 def test_secrets_in_a_line_are_masked(write: Write) -> None:
-    log = read.logs([write(f"{FULL} HF_TOKEN=hf_abcdefghijklmnopqrstuv\n")], ROWS)
+    log = read.read_logs([write(f"{FULL} HF_TOKEN=hf_abcdefghijklmnopqrstuv\n")], ROWS)
     assert "hf_abc" not in log.seen[0].text and "CUDA out of memory" in log.seen[0].text
 
 
@@ -247,13 +247,13 @@ def test_secrets_of_exceptions_and_tables_are_masked(write: Write) -> None:
     rows = (row("module", r"cannot load (?P<what>\S+)"),)
     text = traceback(f"ValueError: bad token={secret}", 0) + f"cannot load {secret}\n"
     text += table((0, 1), first=0).replace("To enable it see", f"KeyError: {secret}")
-    log = read.logs([write(text)], rows)
+    log = read.read_logs([write(text)], rows)
     assert log.fallen[0].error == "KeyError: ***" and log.raised[0].message == "bad token=***"
     assert secret not in repr(log) and [seen.groups for seen in log.seen] == [{"what": "***"}]
     _, document = chosen(log)
     assert document["first_failure"]["exception"] == "ValueError: bad token=***" and secret not in repr(document)
     run = Run(1, 1, 9.0, ranks=(EndedRank(0, 1, True, error=f"KeyError: {secret}"),))
-    first = failure.found(root_cause.of(None, run), None, run)["first_failure"]
+    first = failure.triage_document(root_cause.find_cause(None, run), None, run)["first_failure"]
     assert first is not None and first["exception"] == "KeyError: ***"
 
 
@@ -263,14 +263,14 @@ def test_numbers_without_an_end_are_none(write: Write) -> None:
     text += table((0, 1), first=0).replace("(pid: 4000)", f"(pid: {long})").replace("rank      : 0", f"rank  : {long}")
     text += f"failed (exitcode: 1) local_rank: {long} (pid: 1) of binary: x\n"
     text += f"CalledProcessError: Command '['python', 'x']' returned non-zero exit status {long}.\n"
-    log = read.logs([write(text)], ROWS)
+    log = read.read_logs([write(text)], ROWS)
     assert (log.fallen, log.ranks) == ((), (1,))
 
 
 def test_the_first_of_several_files_is_by_time(write: Write) -> None:
     late = write(f"[rank0]:[E1121 10:12:09.000 x.cpp:7] {FULL}\n", "a.log")
     early = write(f"[rank1]:[E1121 10:12:01.000 x.cpp:7] {FULL}\n", "b.log")
-    (seen,) = read.logs([late, early], ROWS).seen
+    (seen,) = read.read_logs([late, early], ROWS).seen
     assert (seen.rank, seen.ranks) == (1, (0, 1))
 
 
@@ -280,14 +280,14 @@ def test_the_first_of_several_files_is_by_time(write: Write) -> None:
 def test_tracebacks_of_ranks_written_into_one_another(write: Write) -> None:
     first, second = traceback("ValueError: left", 0).splitlines(), traceback("KeyError: 'right'", 1).splitlines()
     text = "\n".join(line for pair in zip(first, second, strict=True) for line in pair) + "\n"
-    log = read.logs([write(text)], ROWS)
+    log = read.read_logs([write(text)], ROWS)
     assert [(one.type, one.message, one.ranks) for one in log.raised] == [
         ("ValueError", "left", (0,)), ("KeyError", "'right'", (1,)),
     ]  # fmt: skip
 
 
 def test_the_same_on_all_ranks_is_told_once(write: Write) -> None:
-    log = read.logs([write("".join(traceback("ValueError: x", rank) for rank in range(8)))], ROWS)
+    log = read.read_logs([write("".join(traceback("ValueError: x", rank) for rank in range(8)))], ROWS)
     assert [(one.times, one.ranks) for one in log.raised] == [(8, tuple(range(8)))]
 
 
@@ -297,7 +297,7 @@ def test_a_chain_is_one_exception(write: Write) -> None:
         + traceback("OSError: y") + "\nThe above exception was the direct cause of the following exception:\n\n"
         + traceback("ValueError: z")
     )  # fmt: skip
-    log = read.logs([write(text)], ROWS)
+    log = read.read_logs([write(text)], ROWS)
     assert [(one.type, one.cause) for one in log.raised] == [("ValueError", "KeyError: 'x'")]
 
 
@@ -307,7 +307,7 @@ def test_the_place_is_in_a_file_of_the_users(write: Write) -> None:
         '  File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 99, in forward\n    x\n'
         "RuntimeError: shapes\n"
     )
-    assert read.logs([write(text)], ROWS).raised[0].place == "train.py:7"
+    assert read.read_logs([write(text)], ROWS).raised[0].place == "train.py:7"
 
 
 def test_other_forms_of_tracebacks(write: Write) -> None:
@@ -316,7 +316,7 @@ def test_other_forms_of_tracebacks(write: Write) -> None:
         "╭──────── Traceback (most recent call last) ────────╮\n│ /home/u/train.py:12 in main          │\n"
         "│ ❱ 12     raise ValueError                │\n╰─────────────────────────────╯\nValueError: of rich\n"
     )
-    log = read.logs([write(syntax + "\nfine\n" + rich)], ROWS)
+    log = read.read_logs([write(syntax + "\nfine\n" + rich)], ROWS)
     assert [(one.type, one.place) for one in log.raised] == [
         ("SyntaxError", "train.py:3"), ("ValueError", "train.py:12 in main"),
     ]  # fmt: skip
@@ -324,35 +324,35 @@ def test_other_forms_of_tracebacks(write: Write) -> None:
 
 def test_signatures_in_the_lines_of_a_message(write: Write) -> None:
     text = traceback("RuntimeError: CUDA error").rstrip() + f"\n{FULL}\n\nand so on\naddress already in use\n"
-    (one,) = read.logs([write(text)], ROWS).raised
+    (one,) = read.read_logs([write(text)], ROWS).raised
     assert one.signatures == ("full",)
 
 
 def test_a_caught_exception_is_no_cause(write: Write) -> None:
     text = traceback("requests.ConnectionError: wandb") + "".join(f"step {n}\n" for n in range(2000))
-    assert chosen(read.logs([write(text)]))[0] is None
+    assert chosen(read.read_logs([write(text)]))[0] is None
 
 
 def test_what_was_caught_before_is_not_what_ended_a_rank(write: Write) -> None:
     caught, deadly = traceback("OSError: no cache", line=7), traceback("ZeroDivisionError: x", line=9)
     end = table((0, -15), (1, 1), first=1)
-    log = read.logs([write(caught * 2 + deadly + end)], ROWS)  # three tracebacks, two ranks
+    log = read.read_logs([write(caught * 2 + deadly + end)], ROWS)  # three tracebacks, two ranks
     assert [(one.type, one.caught) for one in log.raised if not one.type.endswith("ChildFailedError")] == [
         ("OSError", True), ("ZeroDivisionError", False),
     ]  # fmt: skip
     full = traceback(f"RuntimeError: {FULL}", line=7)
-    cause, document = chosen(read.logs([write(full * 2 + deadly + end)]))
+    cause, document = chosen(read.read_logs([write(full * 2 + deadly + end)]))
     assert cause == "log_exception" and document["first_failure"]["exception"] == "ZeroDivisionError: x"
     labelled = traceback("ZeroDivisionError: x", 1, line=9)  # torch names the rank of what nobody caught
-    assert chosen(read.logs([write(full + labelled + end)]))[0] == "log_exception"
+    assert chosen(read.read_logs([write(full + labelled + end)]))[0] == "log_exception"
     lost = traceback("RuntimeError: Connection closed by peer [::1]:9", 1)
-    assert chosen(read.logs([write(full + lost + end)]))[0] == "log_gpu_memory_full"
-    assert not any(one.caught for one in read.logs([write(full + deadly + end)]).raised)  # may be one a rank
+    assert chosen(read.read_logs([write(full + lost + end)]))[0] == "log_gpu_memory_full"
+    assert not any(one.caught for one in read.read_logs([write(full + deadly + end)]).raised)  # may be one a rank
 
 
 def test_what_python_tells_of_and_goes_on_after_is_no_end(write: Write) -> None:
     for before in ("Exception ignored in atexit callback: <function bye at 0x7f>", "Exception in thread Thread-1 (f):"):
-        log = read.logs([write(f"{before}\n{traceback('RuntimeError: late')}")], ROWS)
+        log = read.read_logs([write(f"{before}\n{traceback('RuntimeError: late')}")], ROWS)
         assert log.raised == ()
 
 
@@ -367,7 +367,7 @@ def test_what_python_tells_of_and_goes_on_after_is_no_end(write: Write) -> None:
     ],
 )  # fmt: skip
 def test_what_ends_a_script_is_not_what_its_launcher_says(write: Write, error: str, cause: str) -> None:
-    log = read.logs([write(traceback(error))])
+    log = read.read_logs([write(traceback(error))])
     assert chosen(log)[0] == cause
     assert [one.of_launcher for one in log.raised] == [cause == "log_child_failed"]
     assert bool(log.fallen) == (cause == "log_child_failed")
@@ -376,19 +376,19 @@ def test_what_ends_a_script_is_not_what_its_launcher_says(write: Write, error: s
 def test_a_launchers_own_frames_tell_it(write: Write) -> None:
     text = traceback("CalledProcessError: Command '['./x.sh']' returned non-zero exit status 1.",
                      place="/v/lib/python3.11/site-packages/accelerate/commands/launch.py")  # fmt: skip
-    assert read.logs([write(text)]).raised[0].of_launcher
+    assert read.read_logs([write(text)]).raised[0].of_launcher
 
 
 def test_a_traceback_that_was_never_ended_is_let_go(write: Write) -> None:
     begun = tracebacks.Tracebacks("run.log", lambda text: ())
     for number, text in enumerate(traceback("ValueError: x", 3).splitlines()[:3], 1):
-        begun.take(taken_apart(text), number)
+        begun.take(parse_line(text), number)
     ended = tracebacks.Tracebacks("run.log", lambda text: ())
     for number, text in enumerate(traceback("ValueError: x", 3).splitlines(), 1):
-        ended.take(taken_apart(text), number)
+        ended.take(parse_line(text), number)
     for number in range(10, 6000):
-        begun.take(taken_apart("[rank1]: step"), number)
-        ended.take(taken_apart("[rank1]: step"), number)
+        begun.take(parse_line("[rank1]: step"), number)
+        ended.take(parse_line("[rank1]: step"), number)
     assert not begun.waiting and not ended.waiting
     assert (begun.found, [one.type for one in ended.found]) == ([], ["ValueError"])
 
@@ -396,35 +396,35 @@ def test_a_traceback_that_was_never_ended_is_let_go(write: Write) -> None:
 def test_what_another_rank_prints_into_a_traceback_is_no_exception(write: Write) -> None:
     head, *rest = traceback("socket.timeout: timed out").splitlines()
     text = "\n".join([head, rest[0], "loss: 0.53", "train.py: reading", *rest[1:]]) + "\n"
-    assert [(one.type, one.message) for one in read.logs([write(text)], ROWS).raised] == [
+    assert [(one.type, one.message) for one in read.read_logs([write(text)], ROWS).raised] == [
         ("socket.timeout", "timed out")
     ]
 
 
 def test_torch_names_the_rank_of_what_nobody_caught(write: Write) -> None:
     after = "".join(f"step {n}\n" for n in range(2000))
-    assert chosen(read.logs([write(traceback("ValueError: x", 2) + after)]))[0] == "log_exception"
+    assert chosen(read.read_logs([write(traceback("ValueError: x", 2) + after)]))[0] == "log_exception"
     tee = "".join(f"[default2]:{line}\n" for line in traceback("ValueError: x").splitlines())
-    assert chosen(read.logs([write(tee + after)]))[0] is None
+    assert chosen(read.read_logs([write(tee + after)]))[0] is None
 
 
 def test_a_warning_of_a_module_that_is_not_there_is_no_cause(write: Write) -> None:
     text = "WARNING: apex is not available: No module named 'apex'\n" + traceback("ValueError: x")
-    assert chosen(read.logs([write(text)]))[0] == "log_exception"
+    assert chosen(read.read_logs([write(text)]))[0] == "log_exception"
 
 
 def test_lines_of_one_file_stand_as_they_came(write: Write) -> None:
     early = "RuntimeError: Expected to mark a variable ready only once."
     late = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
     text = f"[rank0]:[E1121 10:12:01.000 x.cpp:7] {early}\n{late}\n"
-    assert chosen(read.logs([write(text)]))[0] == "log_parameter_ready_twice"
+    assert chosen(read.read_logs([write(text)]))[0] == "log_parameter_ready_twice"
 
 
 def test_a_line_is_searched_at_its_beginning(write: Write) -> None:
-    log = read.logs([write(f"{FULL} {'x' * 9000}\n{'x' * 9000} address already in use\n")], ROWS)
+    log = read.read_logs([write(f"{FULL} {'x' * 9000}\n{'x' * 9000} address already in use\n")], ROWS)
     assert [seen.signature for seen in log.seen] == ["full"]
     slow = f"srun: error: {'a: tasks b' * 6000}\nInput type ({') and weight type (' * 2000}\n"
-    assert read.logs([write(slow)]).seen == ()
+    assert read.read_logs([write(slow)]).seen == ()
 
 
 def test_a_group_of_exceptions(write: Write) -> None:
@@ -433,12 +433,12 @@ def test_a_group_of_exceptions(write: Write) -> None:
         "  |     raise it\n  | ExceptionGroup: several (2 sub-exceptions)\n  +-+---------------- 1 ----------------\n"
         "    | ValueError: a\n    +------------------------------------\n"
     )
-    (one,) = read.logs([write(text)], ROWS).raised
+    (one,) = read.read_logs([write(text)], ROWS).raised
     assert (one.type, one.message, one.place) == ("ExceptionGroup", "several (2 sub-exceptions)", "train.py:4 in main")
 
 
 def test_a_rank_that_a_message_names_is_not_its_writer(write: Write) -> None:
-    (one,) = read.logs([write(traceback("ValueError: nan on rank 3"))], ROWS).raised
+    (one,) = read.read_logs([write(traceback("ValueError: nan on rank 3"))], ROWS).raised
     assert (one.message, one.rank) == ("nan on rank 3", None)
 
 
@@ -447,41 +447,41 @@ def test_a_wrapped_exception_keeps_the_signature_of_what_began_it(write: Write) 
         traceback(f"RuntimeError: {FULL}") + "\nDuring handling of the above exception, another exception occurred:\n\n"
         + traceback("RuntimeError: try a smaller batch")
     )  # fmt: skip
-    assert chosen(read.logs([write(text)]))[0] == "log_gpu_memory_full"
+    assert chosen(read.read_logs([write(text)]))[0] == "log_gpu_memory_full"
 
 
 def test_what_accelerate_test_puts_in_front(write: Write) -> None:
     text = traceback("ValueError: x") + table((0, 1), first=0)
     text = "".join(f"stderr: {line}\n" for line in text.splitlines())
-    cause, document = chosen(read.logs([write(text)]))
+    cause, document = chosen(read.read_logs([write(text)]))
     assert (cause, document["first_failure"]["exception"]) == ("log_exception", "ValueError: x")
 
 
 def test_what_ray_puts_in_front(write: Write) -> None:
     text = "".join(f"(CommandActor pid=2809) {line}\n" for line in traceback("ValueError: x").splitlines())
-    assert chosen(read.logs([write(text)]))[0] == "log_exception"
+    assert chosen(read.read_logs([write(text)]))[0] == "log_exception"
 
 
 def test_a_messenger_is_not_the_first_to_fail(write: Write) -> None:
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:35247"
-    cause, document = chosen(read.logs([write(traceback(lost, 0) + table((0, -15), (1, 3), first=1))]))
+    cause, document = chosen(read.read_logs([write(traceback(lost, 0) + table((0, -15), (1, 3), first=1))]))
     assert cause == "log_peer_gone"
     assert (document["first_failure"]["rank"], document["first_failure"]["exit"]) == (1, 3)
 
 
 def test_the_last_words_of_a_rank_that_left_without_a_traceback(write: Write) -> None:
     end = "W1121 10:00:00.000 4711 api.py:1010] Sending process 27001 closing signal SIGTERM\n" + table((1, 1), first=1)
-    _, document = chosen(read.logs([write(f"epoch 1\nconfig.yaml: no key 'data'\n***\n{end}")]))
+    _, document = chosen(read.read_logs([write(f"epoch 1\nconfig.yaml: no key 'data'\n***\n{end}")]))
     assert document["probable_cause"]["evidence"]["last_line"] == "config.yaml: no key 'data'"
     packed = write(gzip.compress(f"epoch 1\n{end}".encode()), "run.log.gz")
     wide = write(f"epoch 1\n{end}".encode("utf-16"), "wide.log")
     several = [write(f"{name}\n{end}", f"rank{name}.log") for name in range(2)]
-    assert [read.logs(paths).last for paths in ([packed], [wide], several)] == [None, None, None]
-    assert read.logs(several, one_stream=True).last == "1"
+    assert [read.read_logs(paths).last for paths in ([packed], [wide], several)] == [None, None, None]
+    assert read.read_logs(several, one_stream=True).last == "1"
 
 
 def test_the_launchers_table(write: Write) -> None:
-    log = read.logs([write(table((0, -15), (1, -9), first=1))], ROWS)
+    log = read.read_logs([write(table((0, -15), (1, -9), first=1))], ROWS)
     assert [(one.rank, one.exit_code, one.first, one.host, one.pid, one.at) for one in log.fallen] == [
         (0, -15, False, "node7", 4000, "2026-11-21T10:12:07"), (1, -9, True, "node7", 4001, "2026-11-21T10:12:07"),
     ]  # fmt: skip
@@ -507,7 +507,7 @@ def test_ten_secondary_failures_and_one_root(write: Write) -> None:
     text += "[rank2]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:45485\n"
     text += "[rank3]:[E1121 10:23:00.000 x.cpp:7] To avoid data inconsistency, we are taking the process down.\n"
     text += table(*((rank, -6) for rank in range(7)), (7, 1), first=0)
-    log = read.logs([write(text)])
+    log = read.read_logs([write(text)])
     cause, document = chosen(log)
     assert cause == "log_gpu_memory_full"
     assert document["first_failure"]["rank"] == 7
@@ -520,17 +520,17 @@ def test_the_abort_after_a_timeout_is_the_timeouts(write: Write) -> None:
     text = watchdog(2) + "terminate called after throwing an instance of 'c10::DistBackendError'\n"
     ended = table((0, -9), (2, -6), first=2).replace("10:12:07\n  host      : node7\n  rank      : 0",
                                                      "10:12:38\n  host      : node7\n  rank      : 0")  # fmt: skip
-    cause, document = chosen(read.logs([write(text + ended)]))
+    cause, document = chosen(read.read_logs([write(text + ended)]))
     assert cause == "log_collective_timed_out"
     assert document["first_failure"]["rank"] == 2
-    assert chosen(read.logs([write(table((0, -9), (2, -6), first=2))]))[0] != "log_collective_timed_out"
+    assert chosen(read.read_logs([write(table((0, -9), (2, -6), first=2))]))[0] != "log_collective_timed_out"
 
 
 def test_a_job_that_is_cancelled_because_it_hung(write: Write) -> None:
     cancelled = "slurmstepd: error: *** JOB 4711 ON node7 CANCELLED AT 2025-10-01T10:00:00 ***\n"
-    assert chosen(read.logs([write(cancelled)]))[0] == "log_slurm_cancelled"
+    assert chosen(read.read_logs([write(cancelled)]))[0] == "log_slurm_cancelled"
     full = traceback(f"torch.OutOfMemoryError: {FULL}", 3)
-    assert chosen(read.logs([write(full + cancelled)]))[0] == "log_gpu_memory_full"
+    assert chosen(read.read_logs([write(full + cancelled)]))[0] == "log_gpu_memory_full"
 
 
 def test_the_kernel_explains_the_exceptions_of_the_others(write: Write) -> None:
@@ -538,7 +538,7 @@ def test_the_kernel_explains_the_exceptions_of_the_others(write: Write) -> None:
     text += table((0, 1), (1, -9), first=1)
     ranks = (EndedRank(0, 1), EndedRank(1, -9, True))
     run = Run(137, 1, 60.0, ranks=ranks, oom_kills=1, xids=(), killed=())
-    cause, document = chosen(read.logs([write(text)]), run)
+    cause, document = chosen(read.read_logs([write(text)]), run)
     assert (cause, document["first_failure"]["rank"], document["first_failure"]["signal"]) == (
         "run_out_of_memory", 1, "SIGKILL",
     )  # fmt: skip
@@ -546,7 +546,7 @@ def test_the_kernel_explains_the_exceptions_of_the_others(write: Write) -> None:
 
 def test_a_rank_that_the_launcher_killed_is_no_cause(write: Write) -> None:
     text = traceback("ValueError: x", 0) + table((0, 1), (1, -9), first=0).replace("10:12:07", "10:12:39", 1)
-    assert chosen(read.logs([write(text)]))[0] == "log_exception"
+    assert chosen(read.read_logs([write(text)]))[0] == "log_exception"
 
 
 def test_watchdogs_in_step_and_out_of_step(write: Write) -> None:
@@ -555,13 +555,13 @@ def test_watchdogs_in_step_and_out_of_step(write: Write) -> None:
     silent = write(fine + "".join(watchdog(rank) for rank in (0, 1, 3)), "silent.log")
     never = write(fine + "".join(watchdog(rank, 1, -1) for rank in range(4)), "never.log")
     stalled = write(fine + "".join(watchdog(rank) for rank in range(4)), "stalled.log")
-    assert [chosen(read.logs([path]))[0] for path in (out, silent, never, stalled)] == [
+    assert [chosen(read.read_logs([path]))[0] for path in (out, silent, never, stalled)] == [
         "log_ranks_out_of_step", "log_rank_never_came", "log_exchange_never_worked", "log_exchange_stalled",
     ]  # fmt: skip
 
 
 def test_a_run_that_was_stopped(write: Write) -> None:
-    log = read.logs([write(traceback("KeyboardInterrupt", 0) + traceback("KeyboardInterrupt", 1))])
+    log = read.read_logs([write(traceback("KeyboardInterrupt", 0) + traceback("KeyboardInterrupt", 1))])
     ranks = (EndedRank(0, -2, state="sleeping"), EndedRank(1, -2, state="stopped", pid=4711))
     held = Run(130, 1, 60.0, signalled="SIGINT", ranks=ranks)
     assert chosen(log, held)[0] == "run_rank_silent"
@@ -569,7 +569,7 @@ def test_a_run_that_was_stopped(write: Write) -> None:
         chosen(log, Run(130, 1, 60.0, signalled="SIGINT", ranks=(EndedRank(0, -2, state="running"),)))[0]
         == "run_stopped"
     )
-    before = read.logs([write(traceback("ValueError: x", 1) + traceback("KeyboardInterrupt", 0))])
+    before = read.read_logs([write(traceback("ValueError: x", 1) + traceback("KeyboardInterrupt", 0))])
     assert chosen(before, held)[0] == "log_exception"
 
 

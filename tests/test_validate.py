@@ -389,16 +389,16 @@ def test_fix_leaves_alone_what_it_may_not_write(on: Run, tmp_path: Path, monkeyp
 
 
 def test_a_config_of_mgpu_stays_its_own_when_mended() -> None:
-    from mgpu.config.reading import seal, understand
+    from mgpu.config.reading import parse_config, seal
 
     values = yaml.safe_load(MENDABLE)
     text = f"# Written by mgpu 0.1.0\n{seal(values)}\n{MENDABLE}"
-    assert understand(text.encode(), "x.yaml").written_by_mgpu
+    assert parse_config(text.encode(), "x.yaml").written_by_mgpu
     from mgpu.snapshot import Snapshot
 
     mended = validate_run.fix_config(text.encode(), "x.yaml", Snapshot())
     assert yaml.safe_load(mended.raw)["mixed_precision"] == "no"
-    assert understand(mended.raw, "x.yaml").written_by_mgpu
+    assert parse_config(mended.raw, "x.yaml").written_by_mgpu
 
 
 # ---- --show-origin

@@ -1,4 +1,4 @@
-"""mgpu.probes.environ.visible: which GPUs a value of CUDA_VISIBLE_DEVICES leaves, by CUDA's rules.
+"""mgpu.probes.environ.resolve_visible: which GPUs a value of CUDA_VISIBLE_DEVICES leaves, by CUDA's rules.
 
 Compared with PyTorch's own parser (torch/cuda/__init__.py: `_parse_visible_devices`, `_transform_uuid_to_ordinals`, and
 the cut at the GPU count in `_device_count_nvml`), which needs no GPU.
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mgpu.probes.environ import kept, visible
+from mgpu.probes.environ import filter_environment, resolve_visible
 from mgpu.snapshot import Gpu
 from tests.checks.facts import gpus
 
@@ -87,7 +87,7 @@ VECTORS: list[tuple[str | None, tuple[int, ...], str | None]] = [
 
 @pytest.mark.parametrize(("value", "left", "stopped_by"), VECTORS, ids=[repr(value) for value, _, _ in VECTORS])
 def test_what_a_value_leaves_of_four_gpus(value: str | None, left: tuple[int, ...], stopped_by: str | None) -> None:
-    found = visible(value, FOUR)
+    found = resolve_visible(value, FOUR)
     assert (found.value, found.gpus, found.stopped_by, found.mig) == (value, left, stopped_by, None)
     assert (found.why is None) == (stopped_by is None)
     if stopped_by is not None:
@@ -96,7 +96,7 @@ def test_what_a_value_leaves_of_four_gpus(value: str | None, left: tuple[int, ..
 
 @pytest.mark.parametrize("value", [value for value, left, _ in VECTORS if value is not None])
 def test_an_entry_that_is_ignored_is_told_with_all_after_it(value: str) -> None:
-    found = visible(value, FOUR)
+    found = resolve_visible(value, FOUR)
     entries = tuple(value.split(","))
     assert found.ignored == entries[len(entries) - len(found.ignored) :]
     if found.gpus:
@@ -107,7 +107,7 @@ def test_an_entry_that_is_ignored_is_told_with_all_after_it(value: str) -> None:
     ("value", "by_number"), [("0,1", True), ("9", True), (BB, False), (None, False), (MIG_1, False)]
 )
 def test_only_numbers_depend_on_cuda_device_order(value: str | None, by_number: bool) -> None:
-    assert visible(value, SPLIT).by_number is by_number
+    assert resolve_visible(value, SPLIT).by_number is by_number
 
 
 # Before driver 570 CUDA enumerates one MIG instance per process, and no whole GPU beside it (MIG user guide, "Device
@@ -129,7 +129,7 @@ def test_only_numbers_depend_on_cuda_device_order(value: str | None, by_number: 
     ],
 )
 def test_mig_instances(value: str, mig: str | None, stopped_by: str | None) -> None:
-    found = visible(value, SPLIT, "565.57.01")
+    found = resolve_visible(value, SPLIT, "565.57.01")
     assert (found.mig, found.stopped_by) == (mig, stopped_by)
     assert found.more_mig == ()
     if mig:
@@ -156,30 +156,30 @@ def test_mig_instances(value: str, mig: str | None, stopped_by: str | None) -> N
 def test_mig_instances_of_newer_drivers(
     value: str, instances: tuple[str, ...], left: tuple[int, ...], stopped_by: str | None, driver: str | None
 ) -> None:
-    found = visible(value, SPLIT, driver)
+    found = resolve_visible(value, SPLIT, driver)
     assert ((found.mig, *found.more_mig) if found.mig else ()) == instances
     assert (found.gpus, found.stopped_by) == (left, stopped_by)
 
 
 @pytest.mark.parametrize("driver", ["569.99", "470.42.01"])
 def test_older_drivers_show_one_instance(driver: str) -> None:
-    assert visible(f"{MIG_1},{MIG_2}", SPLIT, driver).stopped_by == MIG_2
+    assert resolve_visible(f"{MIG_1},{MIG_2}", SPLIT, driver).stopped_by == MIG_2
 
 
 def test_without_gpus_nothing_is_visible() -> None:
-    assert visible(None, ()).gpus == ()
-    assert visible("0", ()) == replace(visible("0", ()), gpus=(), stopped_by="0", why="there is no GPU")
-    assert visible("GPU-aa", ()).gpus == ()
+    assert resolve_visible(None, ()).gpus == ()
+    assert resolve_visible("0", ()) == replace(resolve_visible("0", ()), gpus=(), stopped_by="0", why="there is no GPU")
+    assert resolve_visible("GPU-aa", ()).gpus == ()
 
 
 def test_cuda_numbers_only_the_gpus_this_process_may_open() -> None:
     # torch counts what NVML counts; the driver numbers what the cgroup lets it open. mgpu follows the driver.
     half = tuple(replace(gpu, permitted=gpu.index >= 2) for gpu in FOUR)
-    assert visible(None, half).gpus == (2, 3)
-    assert visible("1,0", half).gpus == (3, 2)
-    assert visible("0,2", half).stopped_by == "2"
-    assert visible("GPU-aa", half).gpus == ()
-    assert visible("GPU-bb", half).gpus == (2,)
+    assert resolve_visible(None, half).gpus == (2, 3)
+    assert resolve_visible("1,0", half).gpus == (3, 2)
+    assert resolve_visible("0,2", half).stopped_by == "2"
+    assert resolve_visible("GPU-aa", half).gpus == ()
+    assert resolve_visible("GPU-bb", half).gpus == (2,)
 
 
 # --- the same as PyTorch -----------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def by_torch(value: str | None, found: Sequence[Gpu]) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("value", [value for value, _, _ in VECTORS], ids=repr)
 def test_the_vectors_are_torchs_as_well(value: str | None) -> None:
-    assert visible(value, FOUR).gpus == by_torch(value, FOUR)
+    assert resolve_visible(value, FOUR).gpus == by_torch(value, FOUR)
 
 
 HEX = st.text("abc0", max_size=4)
@@ -234,7 +234,7 @@ def test_the_same_as_torch(value: str | None, found: tuple[Gpu, ...]) -> None:
         return  # torch leaves these to CUDA (`_device_count_nvml` returns -1)
     if value is None and len(found) > 64:
         return  # torch stops at 64
-    assert visible(value, found).gpus == by_torch(value, found)
+    assert resolve_visible(value, found).gpus == by_torch(value, found)
 
 
 # Where mgpu differs on purpose: torch's `_strtoul` is Python's str.isdigit() and int(), the driver's is C's strtoul,
@@ -253,7 +253,7 @@ def test_the_same_as_torch(value: str | None, found: tuple[Gpu, ...]) -> None:
     ],
 )
 def test_no_number_in_c_is_no_number_here(value: str, left: tuple[int, ...], torchs: Any) -> None:
-    assert visible(value, FOUR).gpus == left
+    assert resolve_visible(value, FOUR).gpus == left
     if torchs is ValueError:
         with pytest.raises(ValueError, match="invalid literal"):
             by_torch(value, FOUR)
@@ -264,14 +264,14 @@ def test_no_number_in_c_is_no_number_here(value: str, left: tuple[int, ...], tor
 @settings(deadline=None, max_examples=300)
 @given(st.text(max_size=40) | VALUES, st.integers(0, 4))
 def test_whatever_is_written_there_it_is_read(value: str, number: int) -> None:
-    found = visible(value, FOUR[:number])
+    found = resolve_visible(value, FOUR[:number])
     assert set(found.gpus) <= set(range(number))
     assert len(set(found.gpus)) == len(found.gpus)
 
 
 def test_a_number_of_any_length_is_read() -> None:
-    assert visible("0," + "9" * 5000, FOUR).gpus == (0,)
-    assert visible("0," + "0" * 5000 + "2", FOUR).gpus == (0, 2)
+    assert resolve_visible("0," + "9" * 5000, FOUR).gpus == (0,)
+    assert resolve_visible("0," + "0" * 5000 + "2", FOUR).gpus == (0, 2)
 
 
 # --- what is kept of the environment -----------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_only_names_that_matter_are_kept_and_no_secret() -> None:
         "HOME": "/home/ada",
         "PATH": "/bin",
     }
-    assert kept(environ) == {
+    assert filter_environment(environ) == {
         "ACCELERATE_PASSWORD": "***",
         "CUDA_VISIBLE_DEVICES": "0",
         "HF_ENDPOINT": "https://***@mirror.example/",

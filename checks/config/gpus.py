@@ -10,7 +10,7 @@ from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
 from mgpu.text import counted
 
-from .._wording import gpu_list, whole
+from .._wording import gpu_list, parse_digits
 from ._config_file import LAUNCH, has_shell_variable, place_of, skip_if_unreadable, source_text
 
 # What torch's parser of CUDA_VISIBLE_DEVICES accepts besides numbers (torch/cuda/__init__.py _parse_visible_devices).
@@ -30,7 +30,7 @@ def selected_gpus(config: Config) -> list[str] | None:
 
 
 def _is_gpu_id(entry: str) -> bool:
-    return whole(entry) is not None or re.fullmatch(_UUID, entry) is not None
+    return parse_digits(entry) is not None or re.fullmatch(_UUID, entry) is not None
 
 
 @check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
@@ -62,7 +62,7 @@ def _quoted_ids(config: Config, value: object) -> str | None:
     if type(value) is int and (scalar is None or scalar.text == str(value)):
         return str(value)
     numbers = [str(item) for item in value] if isinstance(value, list) and value else []
-    return ",".join(numbers) if all(whole(number) is not None for number in numbers) and numbers else None
+    return ",".join(numbers) if all(parse_digits(number) is not None for number in numbers) and numbers else None
 
 
 @check(Severity.ERROR, source=LAUNCH, given=skip_if_unreadable)
@@ -106,7 +106,7 @@ def _corrected(text: str) -> str | None:
     if span and int(span[1]) < int(span[2]):
         return ",".join(str(n) for n in range(int(span[1]), int(span[2]) + 1))
     numbers = re.split(r"\s*[;,|\s]\s*", plain)
-    fits = all(whole(number) is not None for number in numbers) and len(set(numbers)) == len(numbers)
+    fits = all(parse_digits(number) is not None for number in numbers) and len(set(numbers)) == len(numbers)
     return ",".join(numbers) if fits else None
 
 

@@ -13,7 +13,7 @@ from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Visible
 from mgpu.text import counted
 
 from .._gpus import usable_count
-from .._wording import gpu_list, whole
+from .._wording import gpu_list, parse_digits
 from ._config_file import BROKEN, LAUNCH, is_readable, place_of, skip_if_away, skip_if_unreadable
 from .gpus import selected_gpus
 
@@ -92,7 +92,7 @@ def config_gpu_ids_not_here(config: Config, gpus: tuple[Gpu, ...]) -> Answer:
     number = sum(gpu.permitted for gpu in gpus)  # CUDA counts only these
     if entries is None or not number:
         return Skip("gpu_ids does not select GPUs, or there are no GPUs")
-    bad = [entry for entry in entries if (place := whole(entry)) is not None and place >= number]
+    bad = [entry for entry in entries if (place := parse_digits(entry)) is not None and place >= number]
     if not bad:
         return Ok(gpu_list(entries))
     return Problem(

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.planning.requirements import FP8_LIBRARIES, FSDP2_TORCH, TENSOR_PARALLEL_TRANSFORMERS, fp8_backends, numbers
+from mgpu.planning.requirements import (
+    FP8_LIBRARIES,
+    FSDP2_TORCH,
+    TENSOR_PARALLEL_TRANSFORMERS,
+    fp8_backends,
+    version_numbers,
+)
 from mgpu.snapshot import Config, Driver, Pytorch
 
 from .._wording import dotted
@@ -112,7 +118,7 @@ def config_software_too_old(config: Config, packages: Mapping[str, str], pytorch
     needs = _requirements(config)
     if not needs:
         return Skip("the config uses no feature that needs a minimum version")
-    old = [need for need in needs if need[0] in versions and numbers(versions[need[0]]) < need[1]]
+    old = [need for need in needs if need[0] in versions and version_numbers(versions[need[0]]) < need[1]]
     if not old:
         return Ok(", ".join(f"{what} (needs {name} {dotted(least)})" for name, least, what, _ in needs))
     return tuple(

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
 from mgpu.snapshot import Nccl
 
-from .._nccl_settings import NCCL_GUIDE, Setting, of_environment, of_files, origins, setting_problem, settings
+from .._nccl_settings import (
+    NCCL_GUIDE,
+    Setting,
+    environment_settings,
+    file_settings,
+    origin_evidence,
+    setting_problem,
+    settings,
+)
 from ._pytorch import TRUE
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html"
@@ -49,7 +57,7 @@ def nccl_debug_leftover(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
     Fix: unset it for training.
     """
-    found = of_files(nccl) | of_environment(env)
+    found = file_settings(nccl) | environment_settings(env)
     slow = [found[name] for name, words in _SLOW if _has_value(found.get(name), words)]
     if not slow:
         return Ok("no debugging mode is on")
@@ -82,7 +90,7 @@ def nccl_debug_verbose(env: Mapping[str, str], nccl: Nccl) -> Answer:
         if chatty
         else "NCCL prints hundreds of lines while the ranks connect.",
         Fix(commands=("export NCCL_DEBUG=WARN",)),
-        origins(shown),
+        origin_evidence(shown),
         tuple(setting.name for setting in shown),
     )
 
@@ -96,7 +104,7 @@ def cuda_debugging_left(env: Mapping[str, str]) -> Answer:
 
     Fix: unset it for training.
     """
-    found = of_environment(env)
+    found = environment_settings(env)
     on = {name: why for name, why in _FOR_DEBUGGERS.items() if _has_value(found.get(name), frozenset({"1"}))}
     if not on:
         return Ok("no CUDA debugger setting is on")
@@ -118,7 +126,7 @@ def cuda_injection_set(env: Mapping[str, str]) -> Answer:
 
     Fix: unset it unless it is intentional.
     """
-    found = of_environment(env)
+    found = environment_settings(env)
     here = [found[name] for name in _INJECTIONS if name in found and found[name].value]
     if not here:
         return Ok("no library is injected into CUDA")

@@ -11,8 +11,8 @@ from mgpu.snapshot import Config, Container, InfiniBand, Network, Plan, Slurm, S
 from mgpu.text import counted
 
 from .._gpus import usable_count
-from .._nccl_settings import nodes_of, of_environment, setting_problem
-from .._wording import whole
+from .._nccl_settings import environment_settings, node_count, setting_problem
+from .._wording import parse_digits
 from ._pytorch import TRUE
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
@@ -92,7 +92,7 @@ def torchrun_variables_left(
     left = {name: env[name] for name in _PET if name in env}
     if not left:
         return Ok("no PET_ variable affects the launcher")
-    nodes = nodes_of(plan, slurm)
+    nodes = node_count(plan, slurm)
     asked = left.get("PET_NNODES", str(nodes)).strip()
     operator = container.kind in ("kubernetes", "containerd") and {"PET_NNODES", "PET_NODE_RANK"} <= set(left)
     if operator and asked != str(nodes):
@@ -151,7 +151,7 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
         effects.pop("ACCELERATE_USE_CPU", None)
     if not effects:
         return Ok("no ACCELERATE_ variable overrides the config")
-    found = [of_environment(env)[name] for name in effects]
+    found = [environment_settings(env)[name] for name in effects]
     return setting_problem(
         found,
         ", ".join(map(str, found)),
@@ -164,7 +164,9 @@ def accelerate_variables_left(env: Mapping[str, str], plan: Plan) -> Answer:
 
 def _threads(env: Mapping[str, str]) -> tuple[str, int] | None:
     """Return the variable that sets the number of CPU threads of a rank, and that number; None if neither is set."""
-    found = [(number, name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if (number := whole(env.get(name, "")))]
+    found = [
+        (number, name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if (number := parse_digits(env.get(name, "")))
+    ]
     return (max(found)[1], max(found)[0]) if found else None
 
 
@@ -287,7 +289,7 @@ def libfabric_provider_not_efa(env: Mapping[str, str], infiniband: InfiniBand, p
     names = value.lower().removeprefix("^").replace(";", ",").split(",")
     if ("efa" in names) != excludes:
         return Ok(f"FI_PROVIDER={value} allows EFA")
-    if nodes_of(plan, slurm) < 2:
+    if node_count(plan, slurm) < 2:
         return Skip("single-node run")
     return Problem(
         f"FI_PROVIDER={value} excludes {counted(len(adapters), 'EFA adapter')}",

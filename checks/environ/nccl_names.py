@@ -15,15 +15,15 @@ from .._nccl_settings import (
     HERE,
     NCCL_GUIDE,
     Setting,
-    loaded,
-    of_environment,
-    of_files,
-    origins,
+    environment_settings,
+    file_settings,
+    loaded_version,
+    origin_evidence,
     setting_problem,
     settings,
-    unset,
+    unset_commands,
 )
-from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, foreign, nearest
+from .._variables import NCCL, NEVER_READ, NEWEST_NCCL, is_foreign, nearest_name
 from ._pytorch import TORCH_NAMES
 
 _PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
@@ -44,12 +44,12 @@ def _is_newer(version: Version) -> bool:
 
 @cache
 def _nearest_name(name: str, most: int) -> str | None:
-    return nearest(name, NCCL, most)
+    return nearest_name(name, NCCL, most)
 
 
 def _unknown_names(found: Mapping[str, Setting], version: Version) -> tuple[dict[str, str], list[str]]:
     """Return the names that nothing reads: those close to a known name, with that name, and the others."""
-    unknown = [name for name in found if name not in NCCL and name not in NEVER_READ and not foreign(name)]
+    unknown = [name for name in found if name not in NCCL and name not in NEVER_READ and not is_foreign(name)]
     # A newer NCCL may have added a name two letters away from a known one; one letter away is more likely a typo.
     meant = {name: _nearest_name(name, 1 if _is_newer(version) else 2) for name in unknown}
     near = {name: known for name, known in meant.items() if known is not None}
@@ -68,14 +68,14 @@ def nccl_variable_misspelt(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch)
     if pytorch.hip:
         return _ROCM
     found = settings(env, nccl)
-    near, _ = _unknown_names(found, loaded(nccl))
+    near, _ = _unknown_names(found, loaded_version(nccl))
     if not near:
         return Ok(f"no misspelled name among {counted(len(found), 'NCCL variable')}")
     bad = [found[name] for name in near]
     return setting_problem(
         bad,
         "; ".join(f"{name} instead of {known}" for name, known in near.items()),
-        fix=Fix(f"Use {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
+        fix=Fix(f"Use {listed(dict.fromkeys(near.values()))}, or remove it.", unset_commands(bad)),
     )
 
 
@@ -91,7 +91,7 @@ def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) 
     """
     if pytorch.hip:
         return _ROCM
-    found, version = settings(env, nccl), loaded(nccl)
+    found, version = settings(env, nccl), loaded_version(nccl)
     if _is_newer(version):
         return Skip(f"NCCL {dotted(version)} may read names that mgpu does not know (up to {dotted(NEWEST_NCCL)})")
     if plugin := next((name for name in _PLUGINS if found.get(name) and found[name].value != "none"), None):
@@ -116,7 +116,7 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     Fix: remove it.
     More: To set a timeout, use the `timeout=` argument of init_process_group.
     """
-    found, version = settings(env, nccl), loaded(nccl)
+    found, version = settings(env, nccl), loaded_version(nccl)
     dead: dict[str, str] = {}
     for name in found:
         variable = NCCL.get(name)
@@ -153,7 +153,7 @@ def variable_in_small_letters(env: Mapping[str, str]) -> Answer:
     small = {name: name.upper() for name in env if name != name.upper() and name.upper() in _CAPITALS}
     if not small:
         return Ok("every known variable is in uppercase")
-    bad = [of_environment(env)[name] for name in small]
+    bad = [environment_settings(env)[name] for name in small]
     return setting_problem(
         bad,
         "; ".join(f"{name} instead of {capitals}" for name, capitals in small.items()),
@@ -171,7 +171,7 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
     """
     if not nccl.config_files:
         return Ok("there is no nccl.conf")
-    found = of_files(nccl)
+    found = file_settings(nccl)
     counting = [setting for name, setting in found.items() if name not in env]
     if not counting:
         return Ok(f"{listed(nccl.config_files)} sets nothing that the environment does not")
@@ -182,7 +182,7 @@ def nccl_file_overrides(env: Mapping[str, str], nccl: Nccl) -> Answer:
         "NCCL uses these values because the environment does not set them."
         + (f" Not in effect: {', '.join(overridden)}." if overridden else ""),
         Fix(commands=tuple(shell("cat {:path}", path) for path in files)),
-        origins(counting),
+        origin_evidence(counting),
         tuple(setting.name for setting in counting),
     )
 
@@ -196,7 +196,7 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
     Fix: correct the path, or unset it.
     """
-    path, version = env.get("NCCL_CONF_FILE"), loaded(nccl)
+    path, version = env.get("NCCL_CONF_FILE"), loaded_version(nccl)
     if not path:
         return Ok("NCCL_CONF_FILE is not set")
     if version and not NCCL["NCCL_CONF_FILE"].read_by(version):

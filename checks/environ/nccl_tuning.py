@@ -9,7 +9,7 @@ from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, P
 from mgpu.text import counted
 
 from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
-from .._nccl_settings import NCCL_GUIDE, loaded, nodes_of, setting_problem, settings, value_of
+from .._nccl_settings import NCCL_GUIDE, effective_value, loaded_version, node_count, setting_problem, settings
 from .._variables import NCCL
 from ._transports import adapters_near_gpus, disabled_transports, has_switch_reduction, is_closer, talks_directly, way
 
@@ -73,7 +73,7 @@ def nccl_transport_disabled(
         return Ok("no transport is disabled")
     if len(gpus) < 2:
         return Ok(f"{', '.join(off)}: no effect with one GPU")
-    lost, unknown = _cost_of_disabling(off, gpus, links, pci, loaded(nccl))
+    lost, unknown = _cost_of_disabling(off, gpus, links, pci, loaded_version(nccl))
     if not lost:
         if unknown:
             return Skip("whether the GPUs can access each other directly is unknown")
@@ -107,7 +107,7 @@ def nccl_network_disabled(
         off.append(net)
     if not off:
         return Ok("no variable disables InfiniBand or RoCE")
-    if nodes_of(plan, slurm) < 2:
+    if node_count(plan, slurm) < 2:
         return Skip("single-node run")
     active = [port.name for port in infiniband.ports if port.active and port.link_layer in ("InfiniBand", "Ethernet")]
     if not active:
@@ -130,7 +130,7 @@ def nccl_tuned_by_hand(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
     Fix: remove those that your cloud or cluster does not require.
     """
-    found, version = settings(env, nccl), loaded(nccl)
+    found, version = settings(env, nccl), loaded_version(nccl)
     tuned = [
         setting
         for name, setting in found.items()
@@ -160,7 +160,7 @@ def nccl_bandwidth_limited(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, 
 
     Fix: let NCCL choose.
     """
-    found, version = settings(env, nccl), loaded(nccl)
+    found, version = settings(env, nccl), loaded_version(nccl)
     limits: dict[str, str] = {}
     for name in ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"):
         if name in found and NCCL[name].read_by(version) and is_on(found[name].value):
@@ -193,7 +193,7 @@ def nccl_ll128_forced(env: Mapping[str, str], nccl: Nccl, links: tuple[Link, ...
     Fix: let NCCL choose.
     More: To exclude a protocol, prefix it with `^`.
     """
-    value = value_of("NCCL_PROTO", env, nccl)
+    value = effective_value("NCCL_PROTO", env, nccl)
     if value is None:
         return Ok("NCCL_PROTO is not set: NCCL chooses")
     named = [
@@ -229,13 +229,13 @@ def nccl_p2p_level_too_low(
 
     Fix: let NCCL choose.
     """
-    value = value_of("NCCL_P2P_LEVEL", env, nccl)
+    value = effective_value("NCCL_P2P_LEVEL", env, nccl)
     if value is None:
         return Ok("NCCL_P2P_LEVEL is not set: NCCL chooses")
-    cut = level(value, loaded(nccl))
+    cut = level(value, loaded_version(nccl))
     if cut is None:
         return Skip("its value is not valid: see nccl_value_misread")
-    if is_on(value_of("NCCL_P2P_DISABLE", env, nccl)):
+    if is_on(effective_value("NCCL_P2P_DISABLE", env, nccl)):
         return Skip("NCCL_P2P_DISABLE is on")
     direct = [link for link in links if talks_directly(link, gpus, pci)]
     lost = [link for link in direct if is_closer(cut, "NVL" if link.nvlinks else way(link))]
@@ -269,12 +269,12 @@ def nccl_gdr_level_too_low(
 
     Fix: let NCCL choose.
     """
-    value = value_of("NCCL_NET_GDR_LEVEL", env, nccl)
+    value = effective_value("NCCL_NET_GDR_LEVEL", env, nccl)
     if value is None:
         return Ok("NCCL_NET_GDR_LEVEL is not set: NCCL chooses")
-    if nodes_of(plan, slurm) < 2:
+    if node_count(plan, slurm) < 2:
         return Skip("single-node run")
-    cut = level(value, loaded(nccl))
+    cut = level(value, loaded_version(nccl))
     if cut is None:
         return Skip("its value is not valid: see nccl_value_misread")
     if not is_closer(cut, _DEFAULT_LEVEL):
@@ -308,11 +308,11 @@ def nccl_gid_index_prescribed(
 
     Fix: unset it.
     """
-    value = value_of("NCCL_IB_GID_INDEX", env, nccl)
-    version = loaded(nccl)
+    value = effective_value("NCCL_IB_GID_INDEX", env, nccl)
+    version = loaded_version(nccl)
     if value is None or c_integer(value)[0] < 0:
         return Ok("NCCL_IB_GID_INDEX is not set: NCCL chooses")
-    if nodes_of(plan, slurm) < 2:
+    if node_count(plan, slurm) < 2:
         return Skip("single-node run")
     if not version:
         return Skip("the NCCL version is unknown")
@@ -340,7 +340,7 @@ def nccl_host_buffers_fail(
     Fix: start the container with SYS_NICE.
     More: Or disable these buffers.
     """
-    version, (first, fixed) = loaded(nccl), _HOST_BUFFERS
+    version, (first, fixed) = loaded_version(nccl), _HOST_BUFFERS
     if not version:
         return Skip("no NCCL library was found")
     if not first <= version < fixed:
@@ -351,7 +351,7 @@ def nccl_host_buffers_fail(
         return Skip("whether the container allows NUMA calls is unknown")
     if driver.cuda_version < _HOST_BUFFERS_DRIVER or container.mempolicy or len(gpus) < 2:
         return Ok("the container allows NUMA calls" if container.mempolicy else "these buffers are not used here")
-    values = [value_of(name, env, nccl) for name in ("NCCL_CUMEM_HOST_ENABLE", "NCCL_CUMEM_ENABLE")]
+    values = [effective_value(name, env, nccl) for name in ("NCCL_CUMEM_HOST_ENABLE", "NCCL_CUMEM_ENABLE")]
     if any(value is not None and c_integer(value)[0] == 0 for value in values):
         return Ok("these buffers are disabled")
     return Problem(

@@ -11,8 +11,16 @@ from mgpu.text import counted
 
 from .._gpus import usable_count
 from .._grammars import ALGO, Misread, Version, c_integer, dotted
-from .._interfaces import by_nccl, prescribed
-from .._nccl_settings import NCCL_GUIDE, Setting, loaded, origins, setting_problem, settings, value_of
+from .._interfaces import interface_settings, interfaces_for_nccl
+from .._nccl_settings import (
+    NCCL_GUIDE,
+    Setting,
+    effective_value,
+    loaded_version,
+    origin_evidence,
+    setting_problem,
+    settings,
+)
 from .._variables import NCCL
 
 _SOURCES = "https://github.com/NVIDIA/nccl (src/graph/tuning.cc)"
@@ -46,7 +54,7 @@ def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
 
     Fix: use a value that the guide allows, or remove it.
     """
-    found, version = settings(env, nccl), loaded(nccl)
+    found, version = settings(env, nccl), loaded_version(nccl)
     wrong = {name: misread.effect for name, misread in _misread_values(found, version).items() if not misread.fatal}
     threads, sockets = (found.get(f"NCCL_{name}") for name in ("SOCKET_NTHREADS", "NSOCKS_PERTHREAD"))
     if threads and sockets and c_integer(threads.value)[0] * c_integer(sockets.value)[0] > _MOST_SOCKETS:
@@ -70,7 +78,7 @@ def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, pla
 
     Fix: unset it. NCCL makes a better choice itself.
     """
-    found, version = settings(env, nccl), loaded(nccl)
+    found, version = settings(env, nccl), loaded_version(nccl)
     wrong = {name: misread.effect for name, misread in _misread_values(found, version).items() if misread.fatal}
     if not wrong:
         return Ok("no value of NCCL_ALGO or NCCL_PROTO stops NCCL")
@@ -96,7 +104,7 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
     Fix: let NCCL choose.
     More: Unset NCCL_ALGO, or allow ring for broadcast and reduce.
     """
-    version, value = loaded(nccl), value_of("NCCL_ALGO", env, nccl)
+    version, value = loaded_version(nccl), effective_value("NCCL_ALGO", env, nccl)
     if value is None:
         return Ok("NCCL_ALGO is not set: NCCL chooses")
     if not version:
@@ -130,16 +138,16 @@ def nccl_socket_family_absent(env: Mapping[str, str], nccl: Nccl, network: Netwo
 
     Fix: unset it.
     """
-    family = value_of("NCCL_SOCKET_FAMILY", env, nccl)
+    family = effective_value("NCCL_SOCKET_FAMILY", env, nccl)
     if family not in ("AF_INET", "AF_INET6"):
         return Ok("NCCL_SOCKET_FAMILY is not set: NCCL uses any address")
     if plan.cpu_ranks is not None:
         return _GLOO
     if not network.listed:
         return Skip("the network interfaces cannot be listed")
-    if "NCCL_SOCKET_IFNAME" in prescribed(env, nccl):
+    if "NCCL_SOCKET_IFNAME" in interface_settings(env, nccl):
         return Skip("NCCL_SOCKET_IFNAME selects the interface: see socket_interface_unusable")
-    usable = by_nccl(network, None, family)
+    usable = interfaces_for_nccl(network, None, family)
     if usable:
         return Ok(f"{usable[0].name} has an {family} address")
     setting = settings(env, nccl)["NCCL_SOCKET_FAMILY"]
@@ -164,7 +172,7 @@ def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ..
     setting = settings(env, nccl).get("NCCL_DEBUG_FILE")
     if setting is None or not setting.value:
         return Ok("NCCL logs to the output of each rank")
-    if (value_of("NCCL_DEBUG", env, nccl) or "").strip().upper() not in ("WARN", "INFO", "ABORT", "TRACE"):
+    if (effective_value("NCCL_DEBUG", env, nccl) or "").strip().upper() not in ("WARN", "INFO", "ABORT", "TRACE"):
         return Skip("NCCL_DEBUG enables no log")
     if setting.value.startswith("/dev/") or "%p" in setting.value:
         return Ok(f"{setting}: one file per rank")
@@ -173,6 +181,6 @@ def nccl_log_overwritten(env: Mapping[str, str], nccl: Nccl, gpus: tuple[Gpu, ..
     return Problem(
         f"{setting}: one file for all ranks",
         fix=Fix(commands=(shell("export NCCL_DEBUG_FILE={}.%h.%p", setting.value),)),
-        evidence=origins([setting]),
+        evidence=origin_evidence([setting]),
         subjects=("NCCL_DEBUG_FILE",),
     )

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
 from mgpu.text import listed
 
 from .._gpus import usable_count
-from .._interfaces import by_gloo, by_nccl, prescribed
-from .._nccl_settings import nodes_of, of_environment, origins, setting_problem, unset
-from .._variables import nearest
+from .._interfaces import interface_settings, interfaces_for_nccl, names_for_gloo
+from .._nccl_settings import environment_settings, node_count, origin_evidence, setting_problem, unset_commands
+from .._variables import nearest_name
 from ._pytorch import (
     ALLOCATOR_OPTIONS,
     FALSE,
@@ -164,14 +164,14 @@ def torch_variable_misspelt(env: Mapping[str, str]) -> Answer:
     Fix: correct the name, or remove it.
     """
     asked = [name for name in env if name.startswith(TORCH_PREFIXES) and name not in TORCH_NAMES]
-    near = {name: known for name in asked if (known := nearest(name, TORCH_NAMES)) is not None}
+    near = {name: known for name in asked if (known := nearest_name(name, TORCH_NAMES)) is not None}
     if not near:
         return Ok("no misspelled PyTorch or gloo variable")
-    bad = [of_environment(env)[name] for name in near]
+    bad = [environment_settings(env)[name] for name in near]
     return setting_problem(
         bad,
         "; ".join(f"{name} instead of {known}" for name, known in near.items()),
-        fix=Fix(f"Use {listed(dict.fromkeys(near.values()))}, or remove it.", unset(bad)),
+        fix=Fix(f"Use {listed(dict.fromkeys(near.values()))}, or remove it.", unset_commands(bad)),
     )
 
 
@@ -184,7 +184,7 @@ def torch_names_contradict(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
 
     Fix: keep the new name.
     """
-    version = numbers(pytorch.version)
+    version = version_numbers(pytorch.version)
     both = {
         old: new
         for old, new in TORCH_ALIASES.items()
@@ -193,12 +193,12 @@ def torch_names_contradict(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
     if not both:
         return Ok("no PyTorch variable is set under two names")
     wins = "old" if version and version < TORCH_RENAMED else "new"
-    found = of_environment(env)
+    found = environment_settings(env)
     return Problem(
         "; ".join(f"{found[old]}, but {found[new]}" for old, new in both.items()),
         f"PyTorch {pytorch.version or 'of unknown version'} uses the {wins} name.",
-        Fix(commands=unset(found[old] for old in both)),
-        origins(found[name] for pair in both.items() for name in pair),
+        Fix(commands=unset_commands(found[old] for old in both)),
+        origin_evidence(found[name] for pair in both.items() for name in pair),
         tuple(both),
     )
 
@@ -212,19 +212,19 @@ def torch_name_outdated(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
 
     Fix: use the name that this version reads.
     """
-    version = numbers(pytorch.version)
+    version = version_numbers(pytorch.version)
     if not version:
         return Skip("the PyTorch version is unknown")
     other = TORCH_ALIASES if version >= TORCH_RENAMED else {new: old for old, new in TORCH_ALIASES.items()}
     outdated = {name: right for name, right in other.items() if name in env and right not in env}
     if not outdated:
         return Ok(f"all names are those of PyTorch {pytorch.version}")
-    found = of_environment(env)
+    found = environment_settings(env)
     return Problem(
         "; ".join(f"{name} is {right} in PyTorch {pytorch.version}" for name, right in outdated.items()),
         "The old name still works, with a warning." if version >= TORCH_RENAMED else "This PyTorch does not read it.",
-        Fix(commands=unset(found[name] for name in outdated)),
-        origins(found[name] for name in outdated),
+        Fix(commands=unset_commands(found[name] for name in outdated)),
+        origin_evidence(found[name] for name in outdated),
         tuple(outdated),
     )
 
@@ -242,7 +242,7 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
         return Skip("a CPU build of PyTorch does not read it")
     if plan.cpu_ranks is not None:
         return Skip("a CPU rehearsal has no tensor on a GPU")
-    version = numbers(pytorch.version)
+    version = version_numbers(pytorch.version)
     read = [_OLD] if version and version < _NEW_NAME_SINCE else [_NEW, _OLD]
     asked = {name: env[name] for name in read if env.get(name)}
     if version > NEWEST_ALLOCATOR and any(_has_unknown_option(value) for value in asked.values()):
@@ -255,7 +255,7 @@ def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Pla
     if len(bad) < len(asked):
         return Skip(f"{_NEW} and {_OLD} are both set: which one PyTorch {pytorch.version} reads is unknown")
     name, fault = next(iter(bad.items()))
-    meant = nearest(fault.option, ALLOCATOR_OPTIONS) if fault.unknown else None
+    meant = nearest_name(fault.option, ALLOCATOR_OPTIONS) if fault.unknown else None
     return Problem(
         f"{name}={env[name]}: {fault.option}: {fault.why}",
         f"Did you mean {meant}? " * (meant is not None) + "PyTorch raises an error before the first tensor on a GPU.",
@@ -285,7 +285,7 @@ def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answe
 
     Fix: set it in the form that this version reads.
     """
-    new, old, version = env.get(_NEW), env.get(_OLD), numbers(pytorch.version)
+    new, old, version = env.get(_NEW), env.get(_OLD), version_numbers(pytorch.version)
     if not new and not old:
         return Ok("the allocator is not configured")
     if not pytorch.cuda:
@@ -356,16 +356,19 @@ def gloo_leaves_nccl_interface(
     Fix: use the same interface for gloo, unless the difference is intended.
     More: Use the same interface for both, unless both networks connect the nodes.
     """
-    if nodes_of(plan, slurm) < 2:
+    if node_count(plan, slurm) < 2:
         return Skip("single-node run")
-    named = prescribed(env, nccl)
+    named = interface_settings(env, nccl)
     if "NCCL_SOCKET_IFNAME" not in named:
         return Ok("no interface is set for NCCL")
-    chosen = [interface.name for interface in by_nccl(network, named["NCCL_SOCKET_IFNAME"][0])]
+    chosen = [interface.name for interface in interfaces_for_nccl(network, named["NCCL_SOCKET_IFNAME"][0])]
     if not chosen:
         return Skip("NCCL_SOCKET_IFNAME matches no interface: see socket_interface_missing")
     if "GLOO_SOCKET_IFNAME" in named:
-        used, why = by_gloo(named["GLOO_SOCKET_IFNAME"][0]), f"GLOO_SOCKET_IFNAME={named['GLOO_SOCKET_IFNAME'][0]}"
+        used, why = (
+            names_for_gloo(named["GLOO_SOCKET_IFNAME"][0]),
+            f"GLOO_SOCKET_IFNAME={named['GLOO_SOCKET_IFNAME'][0]}",
+        )
     else:
         mine = [i for i in network.interfaces if set(i.addresses) & set(network.hostname_addresses[:1])]
         used, why = [i.name for i in mine], f"{network.hostname} resolves to its address"

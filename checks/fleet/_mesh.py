@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mgpu.check import Skip
 from mgpu.hostlist import fold
-from mgpu.snapshot import Fleet, NodeDoor, NodePath
+from mgpu.snapshot import Fleet, NodeAddresses, NodePath
 
 OF_NAMES = frozenset({"name", "full_name", "head"})
 # A node is at fault if more than half of the attempts in one direction failed: with three nodes, both others.
@@ -82,7 +82,7 @@ def _in_order(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in order if name in wanted)
 
 
-def doors_by_node(fleet: Fleet) -> dict[str, NodeDoor]:
+def doors_by_node(fleet: Fleet) -> dict[str, NodeAddresses]:
     """Return how each node presents itself to the others, by node."""
     return {door.node: door for door in fleet.doors}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
-from mgpu.snapshot import Fleet, NodeDoor, NodePath
+from mgpu.snapshot import Fleet, NodeAddresses, NodePath
 from mgpu.text import counted
 
 from .._interfaces import is_loopback
@@ -17,18 +17,18 @@ _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/el
 _FIRST_NODE = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 
 
-def _addresses(door: NodeDoor) -> list[str]:
+def _addresses(door: NodeAddresses) -> list[str]:
     """Return the node's addresses that are valid on other nodes too, its ranks' address first."""
     found = [door.address, *(address for one in door.interfaces for address in one.addresses)]
     return [address for address in dict.fromkeys(found) if address and not is_loopback(address)]
 
 
-def _resolves_elsewhere(path: NodePath, door: NodeDoor) -> bool:
+def _resolves_elsewhere(path: NodePath, door: NodeAddresses) -> bool:
     """Whether the name does not resolve there, or resolves to something other than this node."""
     return not set(path.tried) & set(_addresses(door))
 
 
-def _is_name_or_port_fault(path: NodePath, door: NodeDoor, ways: Mapping[tuple[str, str], set[str]]) -> bool:
+def _is_name_or_port_fault(path: NodePath, door: NodeAddresses, ways: Mapping[tuple[str, str], set[str]]) -> bool:
     """Whether the name or the port is the fault, not the connection between the nodes.
 
     True if the node can be reached but the name resolves elsewhere, or if other ports of that address can be reached.
@@ -44,7 +44,7 @@ def _resolution(nodes: Sequence[str], path: NodePath) -> str:
     return f"{nodes_with_verb(nodes, 'resolve')} {path.name} to {path.tried[0]}"
 
 
-def _hosts_line(door: NodeDoor, name: str) -> tuple[str, ...]:
+def _hosts_line(door: NodeAddresses, name: str) -> tuple[str, ...]:
     address = next(iter(_addresses(door)), "ADDRESS")
     return shell("getent hosts {:host}", name), shell("sudoedit /etc/hosts   # {:host} {:host}", address, name)
 
@@ -80,7 +80,7 @@ def head_unreachable(fleet: Fleet) -> Answer:
     return Problem(*_head_problem(failed, head, nodes), evidence, subjects)
 
 
-def _head_problem(failed: Sequence[NodePath], head: NodeDoor, nodes: Sequence[str]) -> tuple[str, str, Fix]:
+def _head_problem(failed: Sequence[NodePath], head: NodeAddresses, nodes: Sequence[str]) -> tuple[str, str, Fix]:
     """Return title, cause and fix for nodes that cannot connect to the rendezvous endpoint."""
     first, said, port = failed[0], fold(nodes), head.meeting_port
     if first.name == "localhost" or is_loopback(first.name):

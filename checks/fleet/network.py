@@ -8,10 +8,10 @@ from typing import TypeVar
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
-from mgpu.snapshot import Fleet, NodeDoor, NodePath
+from mgpu.snapshot import Fleet, NodeAddresses, NodePath
 from mgpu.text import counted, listed
 
-from .._interfaces import GLOO_NAME, NCCL_NAME, export, is_loopback, nccl_takes
+from .._interfaces import GLOO_NAME, NCCL_NAME, export_commands, is_loopback, names_for_nccl
 from ._mesh import (
     OF_NAMES,
     Blame,
@@ -44,7 +44,7 @@ def _why(said: str) -> str:
     return "The network has no route there."
 
 
-def _address_suffix(nodes: tuple[str, ...], doors: dict[str, NodeDoor]) -> str:
+def _address_suffix(nodes: tuple[str, ...], doors: dict[str, NodeAddresses]) -> str:
     """Return " at ADDRESS" for a single node, else ""."""
     return f" at {doors[nodes[0]].address}" if len(nodes) == 1 and nodes[0] in doors else ""
 
@@ -72,7 +72,10 @@ def node_tells_loopback(fleet: Fleet) -> Answer:
         f"{nodes_with_verb(lost, 'give')} the other nodes the loopback address {door.address}: {origin}",
         "Every node that connects there connects to itself, and the ranks hang in init_process_group.",
         (
-            Fix("Set the interface that the nodes share, in the job script.", export(GLOO_NAME, name=way or "eth0")),
+            Fix(
+                "Set the interface that the nodes share, in the job script.",
+                export_commands(GLOO_NAME, name=way or "eth0"),
+            ),
             Fix(
                 f"Or make the node's name resolve to an address that others can reach, in /etc/hosts of {fold(lost)}.",
                 (shell("getent hosts {:host}", door.hostname), "sudoedit /etc/hosts"),
@@ -142,7 +145,7 @@ def _connection_problem(fleet: Fleet, title: str, ways: list[NodePath], nodes: t
     ]
     if other and interface and other != interface.name:
         cause = f"The ranks use {interface.name} there. All nodes can reach each other over {other}."
-        fixes.insert(0, Fix(f"Make the ranks use {other}.", export(GLOO_NAME, NCCL_NAME, name=other)))
+        fixes.insert(0, Fix(f"Make the ranks use {other}.", export_commands(GLOO_NAME, NCCL_NAME, name=other)))
     elif interface and peer.named:
         fixes.append(
             Fix("Or unset the variables that select the interface.", (shell("unset {:name}", list(peer.named)),))
@@ -191,8 +194,8 @@ def node_interface_isolated(fleet: Fleet) -> Answer:
     return Ok(f"{counted(tried, 'connection')} to other interfaces") if tried else Ok("one external interface per node")
 
 
-def _nccl_uses(door: NodeDoor, name: str) -> bool:
-    return door.on_gpu and name in nccl_takes(door.interfaces, door.named.get(NCCL_NAME))
+def _nccl_uses(door: NodeAddresses, name: str) -> bool:
+    return door.on_gpu and name in names_for_nccl(door.interfaces, door.named.get(NCCL_NAME))
 
 
 def _isolation_problem(fleet: Fleet, name: str, paths: list[NodePath], found: Blame) -> Problem:
@@ -209,7 +212,8 @@ def _isolation_problem(fleet: Fleet, name: str, paths: list[NodePath], found: Bl
         f"Its network does not reach the other nodes. {uses}",
         (
             Fix(
-                "Select the interface that works, in the job script.", export(NCCL_NAME, GLOO_NAME, name=way or "eth0")
+                "Select the interface that works, in the job script.",
+                export_commands(NCCL_NAME, GLOO_NAME, name=way or "eth0"),
             ),
             Fix(
                 "Or fix its network, or switch it off.",

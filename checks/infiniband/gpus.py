@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import (
     Gpu,
     Host,
@@ -54,7 +54,7 @@ def gpudirect_rdma_unavailable(
         return Skip("the kernel modules cannot be listed")
     if loaded := {"nvidia_peermem", "nv_peer_mem"} & set(kernel.modules):
         return Ok(f"{next(iter(loaded))} is loaded")
-    release = numbers(host.kernel)
+    release = version_numbers(host.kernel)
     if kernel.driver_flavour is None or not release:
         return Skip("whether the driver supports DMA-BUF is unknown")
     if kernel.driver_flavour == "open":

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Config, Driver, Libraries, Pytorch
 from mgpu.text import listed
 
-from .._versions import DEEPSPEED_MINORS, version
+from .._versions import DEEPSPEED_MINORS, parse_version
 from .._wording import minor_of
 
 # The other dynamo backends do not need a C compiler.
@@ -27,7 +27,7 @@ def nvcc_of_another_cuda(libraries: Libraries, pytorch: Pytorch) -> Answer:
     Fix: If you build extensions, set CUDA_HOME to a matching toolkit.
     More: It must be a toolkit for torch's CUDA version.
     """
-    nvcc, cuda = numbers(libraries.nvcc), numbers(pytorch.cuda)
+    nvcc, cuda = version_numbers(libraries.nvcc), version_numbers(pytorch.cuda)
     if not nvcc or not cuda:
         return Skip("torch has no CUDA" if not cuda else "there is no nvcc, or its version is unknown")
     if nvcc[0] == cuda[0]:
@@ -55,7 +55,7 @@ def nvcc_newer_than_driver(libraries: Libraries, driver: Driver) -> Answer:
 
     Fix: If you build extensions, compile for the GPU itself, or with a toolkit the driver supports.
     """
-    nvcc, newest = numbers(libraries.nvcc)[:2], driver.cuda_version
+    nvcc, newest = version_numbers(libraries.nvcc)[:2], driver.cuda_version
     if not nvcc or newest is None:
         return Skip("there is no nvcc, or its version is unknown" if not nvcc else "the driver's CUDA is unknown")
     if nvcc <= newest:
@@ -146,16 +146,16 @@ def deepspeed_refuses_nvcc(
     Fix: Use the toolkit for torch's CUDA version.
     """
     installed = packages.get("deepspeed")
-    nvcc, cuda = numbers(libraries.nvcc)[:2], numbers(pytorch.cuda)[:2]
+    nvcc, cuda = version_numbers(libraries.nvcc)[:2], version_numbers(pytorch.cuda)[:2]
     if installed is None or not cuda or not nvcc:
         missing = "deepspeed is not installed" if installed is None else "torch has no CUDA" if not cuda else ""
         return Skip(missing or "there is no nvcc, or its version is unknown")
     ours, theirs = minor_of(libraries.nvcc), minor_of(pytorch.cuda)
     if ours == theirs:
         return Ok(f"nvcc and torch are both for CUDA {theirs}")
-    have = version(installed)
+    have = parse_version(installed)
     known: frozenset[str] = next(
-        (minors for since, minors in DEEPSPEED_MINORS if have and have >= (version(since) or have)), frozenset()
+        (minors for since, minors in DEEPSPEED_MINORS if have and have >= (parse_version(since) or have)), frozenset()
     )
     if (ours in known and theirs in known) or nvcc[0] == 11 == cuda[0]:
         by = f"deepspeed {installed}" if ours in known and theirs in known else "deepspeed"

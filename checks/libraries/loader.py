@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Driver, Gpu, Libraries, Library, Pytorch, Visible
 from mgpu.text import counted, listed
 
-from .._gpus import names_of
+from .._gpus import gpu_subjects
 from .._wording import gpu_list
 
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
@@ -79,7 +79,7 @@ def library_path_shadows_wheels(libraries: Libraries, pytorch: Pytorch) -> Answe
 
 def _is_older(one: str, other: str) -> bool:
     """Compare major and minor version only: files and wheels count the third number differently."""
-    return numbers(one)[:2] < numbers(other)[:2]
+    return version_numbers(one)[:2] < version_numbers(other)[:2]
 
 
 @check(Severity.ERROR, source=_ERRORS, because_of=("driver_lacks_compute",))
@@ -147,10 +147,10 @@ def libcuda_not_the_drivers(libraries: Libraries, driver: Driver) -> Answer:
 
     Fix: Remove the copy that does not belong to the driver.
     """
-    cuda, running = _library(libraries, "cuda"), numbers(driver.version)
+    cuda, running = _library(libraries, "cuda"), version_numbers(driver.version)
     if cuda is None or not cuda.loads or not running:
         return Skip("the driver's version is unknown" if not running else "libcuda cannot be loaded")
-    ours = numbers(cuda.version)
+    ours = version_numbers(cuda.version)
     if len(ours) < 2 or ours[0] < 100 or cuda.origin == "stub":  # WSL's libcuda.so.1.1 does not contain a version
         return Skip(f"{cuda.path} does not report its version")
     if cuda.origin == "compat":
@@ -223,7 +223,7 @@ def cuda_compat_on_geforce(libraries: Libraries, gpus: tuple[Gpu, ...], visible:
         f"CUDA loads {cuda.path}, which does not support GeForce, and fails with error 804.",
         Fix(commands=("ldconfig -p | grep libcuda.so.1", "echo $LD_LIBRARY_PATH")),
         {"libcuda": cuda.path, "gpu": bad[0].name},
-        names_of(bad),
+        gpu_subjects(bad),
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Libraries, Pytorch
 from mgpu.text import counted, listed
 
-from .._versions import requirement, satisfies
+from .._versions import satisfies, split_requirement
 from .._wording import minor_of
 
 # Wheels for both CUDA majors install these in one folder under one name (nvidia/cudnn/lib/libcudnn.so.9). All others
@@ -98,7 +98,7 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
     Fix: Install the pinned versions.
     """
     lines = [*libraries.requires.get("torch", ()), *libraries.requires.get("cuda-toolkit", ())]
-    wanted = dict(requirement(line) for line in lines if line.startswith(("nvidia-", "cuda-")))
+    wanted = dict(split_requirement(line) for line in lines if line.startswith(("nvidia-", "cuda-")))
     wanted = {name: spec for name, spec in wanted.items() if not name.startswith("nvidia-nccl-") and spec}
     if not pytorch.cuda or not wanted:
         return Skip("torch has no CUDA" if not pytorch.cuda else "torch requires no NVIDIA wheel")
@@ -109,7 +109,7 @@ def cuda_wheels_not_as_required(libraries: Libraries, pytorch: Pytorch) -> Answe
         if installed is None:
             bad[name] = "missing"
         elif satisfies(installed, spec) is False:
-            have, pinned = numbers(installed), numbers(spec.removeprefix("=="))
+            have, pinned = version_numbers(installed), version_numbers(spec.removeprefix("=="))
             if pinned and have[0] == pinned[0] and have > pinned:
                 newer += 1  # same major, newer: code linked against the older one still finds its symbols
             else:
@@ -155,7 +155,7 @@ def bitsandbytes_lacks_cuda(
     falls_back = satisfies(installed, ">=0.50") and any(v.partition(".")[0] == cuda.partition(".")[0] for v in have)
     if cuda in have or falls_back:
         return Ok(f"bitsandbytes {installed} has a library for CUDA {cuda}")
-    names = ", ".join(sorted(have, key=numbers))
+    names = ", ".join(sorted(have, key=version_numbers))
     return Problem(
         f"bitsandbytes {installed} has libraries for CUDA {names}; torch is built for {cuda}",
         fix=Fix(commands=("pip install --upgrade bitsandbytes",)),

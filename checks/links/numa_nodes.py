@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible
 from mgpu.text import counted
 
-from .._gpus import names_of
+from .._gpus import gpu_subjects
 from .._wording import gpu_list
 from ._pairs import links_in_use
 
@@ -68,5 +68,5 @@ def cpus_far_from_gpus(gpus: tuple[Gpu, ...], visible: Visible, pci: Pci) -> Ans
             commands=("srun --gres-flags=enforce-binding ...", shell("taskset -c {:numbers} mgpu launch ...", near))
         ),
         evidence={f"gpu_{gpu.index}_cpus_near": found.cpus_near for gpu, found in far},
-        subjects=names_of(gpu for gpu, _ in far),
+        subjects=gpu_subjects(gpu for gpu, _ in far),
     )

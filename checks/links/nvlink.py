@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Link, Pci, Visible, bus_address
 from mgpu.text import counted
 
-from .._gpus import gpu_problem, names_of, use_only
+from .._gpus import gpu_problem, gpu_subjects, use_only
 from .._nvlink_models import GRACE, model_of
 from .._wording import gpu_list
 from ._pairs import P2P_OK, P2P_UNKNOWN, has_peer_access, links_in_use, refusal_code
@@ -52,7 +52,7 @@ def nvlink_inactive(gpus: tuple[Gpu, ...]) -> Answer:
             f"Other GPUs of this model have {most}. Every collective runs at the speed of the slowest GPU.",
             Fix(commands=("nvidia-smi nvlink --status", "sudo nvidia-smi --gpu-reset"), who="hardware"),
             {f"gpu_{g.index}_active": g.nvlinks_active for g in bad} | {"siblings": most},
-            names_of(bad),
+            gpu_subjects(bad),
         )
     if not linked:
         return Skip("no NVLink here")
@@ -111,7 +111,7 @@ def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
             who="admin",
         ),
         evidence={f"gpu_{gpu.index}_active": gpu.nvlinks_active for gpu, _ in bad} | {"model": total},
-        subjects=names_of(gpu for gpu, _ in bad),
+        subjects=gpu_subjects(gpu for gpu, _ in bad),
     )
 
 
@@ -154,7 +154,7 @@ def nvlink_slow(gpus: tuple[Gpu, ...]) -> Answer:
             who="hardware",
         ),
         evidence={f"gpu_{g.index}_link_{n}_mb_per_s": mb for g, links in slow for n, mb in links.items()},
-        subjects=names_of(g for g, _ in slow),
+        subjects=gpu_subjects(g for g, _ in slow),
     )
 
 

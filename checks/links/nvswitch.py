@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Driver, Gpu, Leftovers, Pci
 from mgpu.text import counted
 
-from .._gpus import names_of
+from .._gpus import gpu_subjects
 from .._nvlink_models import GRACE, fabric_complaints
 from .._wording import gpu_list
 
@@ -51,7 +51,7 @@ def nvlink_fabric_not_ready(gpus: tuple[Gpu, ...]) -> Answer:
             if _in_rack(bad)
             else Fix(commands=_RESTART, who="admin"),
             evidence={f"gpu_{gpu.index}_state": gpu.fabric_state for gpu in bad},
-            subjects=names_of(bad),
+            subjects=gpu_subjects(bad),
         )
     return Ok(f"fabric is up on {len(known)} of {len(gpus)} GPUs") if known else Skip("no NVSwitch fabric here")
 
@@ -107,12 +107,12 @@ def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driv
     if not pci.nvswitches:
         return Skip("no NVSwitch on the bus" if pci.nvswitches == 0 else "the bus cannot be read")
     loaded = driver.module_version or driver.version
-    wanted = numbers(loaded)
+    wanted = version_numbers(loaded)
     if not wanted or pci.fabric_manager is None:
         return Skip(
             "nv-fabricmanager does not report its version here" if wanted else "the driver's version is unknown"
         )
-    if numbers(pci.fabric_manager) == wanted:
+    if version_numbers(pci.fabric_manager) == wanted:
         return Ok(f"nv-fabricmanager {pci.fabric_manager}, same as the driver")
     if _fabric_is_up(gpus):
         return Ok(f"the fabric is up; at its next start nv-fabricmanager {pci.fabric_manager} needs the same driver")
@@ -174,5 +174,5 @@ def nvlink_fabric_degraded(gpus: tuple[Gpu, ...]) -> Answer:
             _WITHOUT_MULTICAST,
         ),
         evidence={f"gpu_{gpu.index}_health_mask": gpu.fabric_health_mask for gpu in bad},
-        subjects=names_of(bad),
+        subjects=gpu_subjects(bad),
     )

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Container, Driver, Gpu, Link, Visible
 from mgpu.text import counted
 
-from .._gpus import names_of
+from .._gpus import gpu_subjects
 from ._pairs import has_peer_access, links_in_use, refusal_code
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -109,7 +109,7 @@ def rtx40_peer_access_misreported(
     cards = [gpu for gpu in gpus if gpu.index in visible.gpus and "RTX 40" in (gpu.name or "")]
     if len(cards) < 2:
         return Skip("fewer than two RTX 40 cards")
-    if not (version := numbers(driver.version)):
+    if not (version := version_numbers(driver.version)):
         return Skip("the driver's version is unknown")
     if version >= _RTX40_DRIVER:
         return Ok(f"driver {driver.version} reports peer access correctly")
@@ -128,7 +128,7 @@ def rtx40_peer_access_misreported(
             ),
         ),
         evidence={"driver": driver.version, **off},
-        subjects=names_of(cards),
+        subjects=gpu_subjects(cards),
     )
 
 

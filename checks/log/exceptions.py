@@ -9,7 +9,7 @@ import re
 from collections import Counter
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
-from mgpu.snapshot import Log, Raised, Stalled
+from mgpu.snapshot import Log, StalledCollective, UncaughtException
 
 _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -41,12 +41,12 @@ def _unqualified(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _was_caught(one: Raised, log: Log) -> bool:
+def _was_caught(one: UncaughtException, log: Log) -> bool:
     """Whether the run continued after the exception, so something caught it."""
     return one.after > _CONTINUED_LINES and not log.fallen and not one.by_torch
 
 
-def _unknown_exceptions(log: Log) -> list[Raised]:
+def _unknown_exceptions(log: Log) -> list[UncaughtException]:
     """Return the exceptions that stopped a rank and have no signature, first exception first."""
     first = {rank.rank for rank in log.fallen if rank.first}
     found = [
@@ -61,27 +61,27 @@ def _unknown_exceptions(log: Log) -> list[Raised]:
     ]
     several = len(log.files) > 1  # one file is in order already, and only some of its lines have a time
 
-    def place(one: Raised) -> tuple[bool, str, str, int]:
+    def place(one: UncaughtException) -> tuple[bool, str, str, int]:
         return bool(first) and not first & {*one.ranks}, (one.at or "") if several else "", one.file, one.line
 
     return sorted(found, key=place)
 
 
-def _has_signature(one: Raised) -> bool:
+def _has_signature(one: UncaughtException) -> bool:
     """Whether a signature explains it better than "a child failed", which also matches a script's own subprocess."""
     return bool({*one.signatures} - {"log_child_failed"})
 
 
-def _lost_loader_worker(one: Raised) -> bool:
+def _lost_loader_worker(one: UncaughtException) -> bool:
     """Whether the exception means that a rank lost its own DataLoader worker."""
     return one.loader and _unqualified(one.type) in _LOST_WORKER_TYPES
 
 
-def _is_communication_error(one: Raised) -> bool:
+def _is_communication_error(one: UncaughtException) -> bool:
     return bool(_COMMUNICATION.search(_unqualified(one.type)) or _COMMUNICATION.search(one.message))
 
 
-def _ranks_text(one: Raised, log: Log) -> str:
+def _ranks_text(one: UncaughtException, log: Log) -> str:
     """Return "on rank 2", "on all 4 ranks", "on ranks 0, 1 and 3"; empty if the log does not show it."""
     if not one.ranks:
         by_itself = [str(rank.rank) for rank in log.fallen if rank.exit_code == 1]
@@ -95,7 +95,7 @@ def _ranks_text(one: Raised, log: Log) -> str:
     return f"on ranks {', '.join(map(str, one.ranks[:-1]))} and {one.ranks[-1]}"
 
 
-def _problem(one: Raised, log: Log, cause: str, *fixes: Fix) -> Problem:
+def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
     line = f"{_unqualified(one.type)}: {one.message}" if one.message else _unqualified(one.type)
     where, on = one.place or "the script", _ranks_text(one, log)
     from_first = f" The first exception was {one.cause}." if one.cause else ""
@@ -200,12 +200,12 @@ def log_communication_broke(log: Log) -> Answer:
     )
 
 
-def _positions(log: Log) -> list[Stalled]:
+def _positions(log: Log) -> list[StalledCollective]:
     """Return the watchdog reports that name a rank and its collective."""
     return [one for one in log.stalled if one.rank is not None and one.sequence is not None]
 
 
-def _position_text(one: Stalled) -> str:
+def _position_text(one: StalledCollective) -> str:
     return f"rank {one.rank} in collective {one.sequence} ({one.operation})"
 
 

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Interface, Nccl, Network, Plan
 
-from .._interfaces import GLOO_NAME, NCCL_NAME, ONE_MACHINE, best, by_nccl, dead_end, export, names_of, prescribed
+from .._interfaces import (
+    GLOO_NAME,
+    NCCL_NAME,
+    ONE_MACHINE,
+    best_interface_name,
+    export_commands,
+    interface_settings,
+    interfaces_for_nccl,
+    is_dead_end,
+    joined_names,
+)
 
 _NCCL_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#networking-issues"
 _NCCL_CHOICE = "https://github.com/NVIDIA/nccl/blob/master/src/misc/socket.cc (ncclFindInterfaces)"
@@ -17,14 +27,14 @@ def _nccl_choice(network: Network, env: Mapping[str, str], nccl: Nccl, plan: Pla
     """Return the interfaces NCCL would choose in a multi-node run, or why it does not have to choose."""
     if plan.nodes < 2:
         return ONE_MACHINE
-    if NCCL_NAME in prescribed(env, nccl):
+    if NCCL_NAME in interface_settings(env, nccl):
         return Skip(f"{NCCL_NAME} is set")
-    chosen = by_nccl(network, None, env.get("NCCL_SOCKET_FAMILY"))
+    chosen = interfaces_for_nccl(network, None, env.get("NCCL_SOCKET_FAMILY"))
     return chosen or Skip("no interface has both a link and an address")
 
 
 def _is_suspicious(interface: Interface) -> bool:
-    return dead_end(interface) or interface.kind == "tunnel"
+    return is_dead_end(interface) or interface.kind == "tunnel"
 
 
 @check(Severity.WARNING, source=_NCCL_CHOICE, because_of=("network_leads_nowhere",))
@@ -54,8 +64,8 @@ def nccl_picks_dead_end(network: Network, env: Mapping[str, str], nccl: Nccl, pl
     )
     return Problem(
         f"by default, NCCL would choose {first.name} ({what})",
-        f"It uses the first of {names_of(chosen)}.",
-        Fix(commands=export(NCCL_NAME, GLOO_NAME, name=best(network))),
+        f"It uses the first of {joined_names(chosen)}.",
+        Fix(commands=export_commands(NCCL_NAME, GLOO_NAME, name=best_interface_name(network))),
         {"choice": first.name, "address": first.addresses[0], "candidates": " ".join(i.name for i in chosen)},
         (first.name,),
     )
@@ -81,7 +91,7 @@ def nccl_picks_off_route(network: Network, env: Mapping[str, str], nccl: Nccl, p
         return Ok(f"NCCL would choose {first.name}")
     return Problem(
         f"by default, NCCL would choose {first.name}; the route to {network.master.name} uses {route}",
-        fix=Fix(commands=export(NCCL_NAME, GLOO_NAME, name=route)),
+        fix=Fix(commands=export_commands(NCCL_NAME, GLOO_NAME, name=route)),
         evidence={"choice": first.name, "route": route},
         subjects=(first.name,),
     )
@@ -99,12 +109,12 @@ def interfaces_ambiguous(network: Network, env: Mapping[str, str], nccl: Nccl, p
     chosen = _nccl_choice(network, env, nccl, plan)
     if isinstance(chosen, Skip):
         return chosen
-    usable = [i for i in chosen if not dead_end(i)]
+    usable = [i for i in chosen if not is_dead_end(i)]
     if len(usable) < 2 or all(i.kind == "infiniband" for i in usable):
-        return Ok(f"NCCL can use only {names_of(usable) or chosen[0].name}")
+        return Ok(f"NCCL can use only {joined_names(usable) or chosen[0].name}")
     return Problem(
-        f"NCCL may use any of {names_of(usable)}",
+        f"NCCL may use any of {joined_names(usable)}",
         f"Its first connections use {chosen[0].name}. All of them must reach the other nodes.",
-        Fix(commands=export(NCCL_NAME, GLOO_NAME, name=best(network))),
+        Fix(commands=export_commands(NCCL_NAME, GLOO_NAME, name=best_interface_name(network))),
         {"interfaces": " ".join(i.name for i in usable)},
     )

@@ -14,13 +14,13 @@ from mgpu.text import counted
 from .._interfaces import (
     GLOO_NAME,
     NCCL_NAME,
-    by_nccl,
-    dead_end,
-    export,
+    export_commands,
     has_link,
-    leading_out,
-    names_of,
-    prescribed,
+    interface_settings,
+    interfaces_for_nccl,
+    is_dead_end,
+    joined_names,
+    outgoing_interfaces,
     several_nodes,
 )
 
@@ -41,12 +41,12 @@ def network_leads_nowhere(network: Network, plan: Plan) -> Answer:
     """
     if not network.listed:
         return Skip("the interfaces cannot be listed")
-    if out := leading_out(network):
-        return Ok(f"{names_of(out)} {'leads' if len(out) == 1 else 'lead'} out of this machine")
-    down = [i.name for i in network.interfaces if not dead_end(i) or not has_link(i)]
+    if out := outgoing_interfaces(network):
+        return Ok(f"{joined_names(out)} {'leads' if len(out) == 1 else 'lead'} out of this machine")
+    down = [i.name for i in network.interfaces if not is_dead_end(i) or not has_link(i)]
     return Problem(
         f"{plan.nodes} nodes, but no interface here leads to another one",
-        f"This machine has {names_of(list(network.interfaces))}.",
+        f"This machine has {joined_names(list(network.interfaces))}.",
         (
             Fix(commands=("docker run --network=host ...",)),
             Fix(
@@ -74,13 +74,13 @@ def network_ipv6_only(network: Network, plan: Plan) -> Answer:
     Fix: write addresses in brackets.
     More: Use the form [2001:db8::1]:29500, with the same address family on every node.
     """
-    out = leading_out(network)
+    out = outgoing_interfaces(network)
     if not out or any(i.ipv4 is None for i in out):
         return Skip("no interface leads out" if not out else "the address families are unknown")
     if any(i.ipv4 for i in out):
         return Ok(f"{next(i.name for i in out if i.ipv4)} has an IPv4 address")
     return Problem(
-        f"{names_of(out)} {'has' if len(out) == 1 else 'have'} no IPv4 address",
+        f"{joined_names(out)} {'has' if len(out) == 1 else 'have'} no IPv4 address",
         fix=Fix(commands=("torchrun --rdzv-endpoint '[ADDRESS]:29500' ...",)),
         evidence={"interfaces": " ".join(i.name for i in out)},
     )
@@ -108,10 +108,10 @@ def interface_without_link(network: Network, plan: Plan) -> Answer:
         return Skip("no interface reports its link")
     bad = [i for i in wired if i.up and i.running is False]
     if not bad:
-        return Ok(f"{names_of(wired)} {'has' if len(wired) == 1 else 'have'} a link")
+        return Ok(f"{joined_names(wired)} {'has' if len(wired) == 1 else 'have'} a link")
     name = shlex.quote(bad[0].name)
     return Problem(
-        f"{names_of(bad)} {'has' if len(bad) == 1 else 'have'} an address but no link",
+        f"{joined_names(bad)} {'has' if len(bad) == 1 else 'have'} an address but no link",
         fix=Fix(
             commands=(shell("ip link show {:interface}", name), shell("ethtool {:interface}", name)), who="hardware"
         ),
@@ -132,9 +132,9 @@ def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: P
     """
     if env.get("NCCL_IB_DISABLE") != "1" and (active := [port for port in infiniband.ports if port.active]):
         return Ok(f"{counted(len(active), 'RDMA port')} {'is' if len(active) == 1 else 'are'} active")
-    value = prescribed(env, nccl).get(NCCL_NAME, (None, ""))[0]
-    used = by_nccl(network, value, env.get("NCCL_SOCKET_FAMILY"))[:1]
-    if not used or dead_end(used[0]):
+    value = interface_settings(env, nccl).get(NCCL_NAME, (None, ""))[0]
+    used = interfaces_for_nccl(network, value, env.get("NCCL_SOCKET_FAMILY"))[:1]
+    if not used or is_dead_end(used[0]):
         return Skip("NCCL finds no interface to other nodes")
     first = used[0]
     if not first.speed_mbit_per_s:
@@ -143,12 +143,12 @@ def interface_slow(network: Network, env: Mapping[str, str], nccl: Nccl, plan: P
     if first.speed_mbit_per_s >= _SLOW_MBIT_PER_S and not half:
         return Ok(f"{first.name} has {first.speed_mbit_per_s / 1000:g} Gb/s")
     seconds = 2 * (plan.nodes - 1) / plan.nodes * 8_000 / first.speed_mbit_per_s  # a ring's traffic, for 8,000 Mbit
-    faster = [i for i in leading_out(network) if (i.speed_mbit_per_s or 0) > first.speed_mbit_per_s]
+    faster = [i for i in outgoing_interfaces(network) if (i.speed_mbit_per_s or 0) > first.speed_mbit_per_s]
     return Problem(
         f"{plan.nodes} nodes would communicate over {first.name}: {first.speed_mbit_per_s / 1000:g} Gb/s"
         + (", half duplex" if half else ""),
         f"A gigabyte of gradients takes about {seconds:.1f} s in every step.",
-        Fix(commands=export(NCCL_NAME, GLOO_NAME, name=faster[0].name))
+        Fix(commands=export_commands(NCCL_NAME, GLOO_NAME, name=faster[0].name))
         if faster
         else Fix("Use a faster network if there is one; otherwise accumulate gradients over more steps."),
         {"interface": first.name, "speed_mbit_per_s": first.speed_mbit_per_s, "full_duplex": first.full_duplex},
@@ -176,7 +176,7 @@ def interface_mtu_differs(network: Network, plan: Plan) -> Answer:
         odd = [i for i in group if i.mtu != usual]
         if others and number > len(odd):
             return Problem(
-                f"{names_of(odd)}: MTU {odd[0].mtu}, the other {number} of the same speed have {usual}",
+                f"{joined_names(odd)}: MTU {odd[0].mtu}, the other {number} of the same speed have {usual}",
                 fix=Fix(
                     commands=tuple(shell("sudo ip link set {:interface} mtu {:number}", i.name, usual) for i in odd),
                     who="admin",

@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Config, Network, Plan, Slurm
 from mgpu.text import listed
 
-from .._interfaces import ONE_MACHINE, dead_end, is_loopback, leading_out
+from .._interfaces import ONE_MACHINE, is_dead_end, is_loopback, outgoing_interfaces
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 
@@ -58,7 +58,7 @@ def master_unreachable(network: Network, plan: Plan) -> Answer:
         return Skip("its name does not resolve")
     if master.route_error is None:
         return Ok(f"the route to {master.name} uses {master.interface or 'an interface of this machine'}")
-    out = leading_out(network)
+    out = outgoing_interfaces(network)
     return Problem(
         f"no route to {master.name} ({master.addresses[0]}): {master.route_error}",
         f"This machine is on {listed(f'{i.name} ({i.addresses[0]})' for i in out) or 'no network'}.",
@@ -81,7 +81,7 @@ def master_is_local_only(network: Network, plan: Plan, slurm: Slurm, env: Mappin
         return ONE_MACHINE if plan.nodes < 2 else Skip("no rendezvous address is set")
     if not master.addresses:
         return Skip("its name does not resolve")
-    ends = {address: i for i in network.interfaces if dead_end(i) for address in i.addresses}
+    ends = {address: i for i in network.interfaces if is_dead_end(i) for address in i.addresses}
     bad = [address for address in master.addresses if is_loopback(address) or address in ends]
     if len(bad) < len(master.addresses):
         return Ok(f"{master.name} is {master.addresses[0]}")
@@ -123,7 +123,7 @@ def master_elsewhere(network: Network, plan: Plan, slurm: Slurm, env: Mapping[st
         return Skip("the addresses are unknown")
     if network.master.local:
         return Ok(f"{network.master.name} is this machine")
-    own = next((i.addresses[0] for i in leading_out(network)), "ADDRESS")
+    own = next((i.addresses[0] for i in outgoing_interfaces(network)), "ADDRESS")
     return Problem(
         f"this is node 0, but {network.master.origin} is {network.master.name} ({network.master.addresses[0]})",
         fix=(
@@ -159,7 +159,7 @@ def config_address_not_here(config: Config, network: Network) -> Answer:
     elif not re.fullmatch(r"[\d.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|address-[0-9a-f]{8}", address) or is_loopback(address):
         return Skip(f"{address} was not resolved here")
     mark = config.marks.get("main_process_ip")
-    own = next((i.addresses[0] for i in leading_out(network)), "ADDRESS")
+    own = next((i.addresses[0] for i in outgoing_interfaces(network)), "ADDRESS")
     return Problem(
         f"machine_rank is 0, but main_process_ip {address} is not an address of this machine",
         f"This machine has {listed(one for one in here if not is_loopback(one)) or 'no address'}.",

@@ -12,14 +12,14 @@ from mgpu.text import listed
 from .._interfaces import (
     GLOO_NAME,
     ONE_MACHINE,
-    best,
-    by_gloo,
-    by_nccl,
-    dead_end,
-    export,
+    best_interface_name,
+    export_commands,
     has_link,
+    interface_settings,
+    interfaces_for_nccl,
+    is_dead_end,
     matches,
-    prescribed,
+    names_for_gloo,
 )
 
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname"
@@ -35,14 +35,14 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
 
     Fix: unset it, or name an interface of this machine.
     """
-    named = prescribed(env, nccl)
+    named = interface_settings(env, nccl)
     if not named or not network.listed:
         return Skip("the interfaces cannot be listed" if named else "no interface is set")
     here = [interface.name for interface in network.interfaces]
     bad = {}
     for variable, (value, where) in named.items():
         if variable == GLOO_NAME:
-            found = all(name in here for name in by_gloo(value))
+            found = all(name in here for name in names_for_gloo(value))
         else:
             found = any(matches(value, name) for name in here)
         if not found:
@@ -53,7 +53,7 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
     return Problem(
         ", ".join(f"{variable}={value}" for variable, (value, _) in bad.items()) + ": no such interface",
         f"This machine has {', '.join(here)}.{blanks}",
-        Fix(commands=export(*bad, name=best(network))),
+        Fix(commands=export_commands(*bad, name=best_interface_name(network))),
         {**{variable: value for variable, (value, _) in bad.items()}, "interfaces": " ".join(here)},
         tuple(bad),
     )
@@ -62,8 +62,8 @@ def socket_interface_missing(network: Network, env: Mapping[str, str], nccl: Ncc
 def _unusable_interfaces(network: Network, variable: str, value: str, family: str | None) -> list[Interface]:
     """Return the interfaces that a variable names if none of them can be used, else none."""
     if variable == GLOO_NAME:
-        return [i for i in network.interfaces if i.name in by_gloo(value) and not i.addresses]
-    if by_nccl(network, value, family):
+        return [i for i in network.interfaces if i.name in names_for_gloo(value) and not i.addresses]
+    if interfaces_for_nccl(network, value, family):
         return []
     meant = [i for i in network.interfaces if matches(value, i.name)]
     return [i for i in meant if not i.loopback or len(meant) == 1]
@@ -81,7 +81,7 @@ def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nc
     Fix: name an interface that works.
     More: Or bring this one up.
     """
-    named = prescribed(env, nccl)
+    named = interface_settings(env, nccl)
     if not named or not network.listed:
         return Skip("the interfaces cannot be listed" if named else "no interface is set")
     family = env.get("NCCL_SOCKET_FAMILY")
@@ -96,7 +96,7 @@ def socket_interface_unusable(network: Network, env: Mapping[str, str], nccl: Nc
     return Problem(
         ", ".join(f"{variable}={named[variable][0]}" for variable in bad) + f": {first.name} {why}",
         fix=(
-            Fix(commands=export(*bad, name=best(network))),
+            Fix(commands=export_commands(*bad, name=best_interface_name(network))),
             Fix(
                 "Or bring it up and give it an address.",
                 (shell("sudo ip link set {:interface} up", first.name),),
@@ -117,23 +117,23 @@ def socket_interface_dead_end(network: Network, env: Mapping[str, str], nccl: Nc
 
     Fix: name the interface of the cluster network.
     """
-    named = prescribed(env, nccl)
+    named = interface_settings(env, nccl)
     if plan.nodes < 2 or not named:
         return ONE_MACHINE if plan.nodes < 2 else Skip("no interface is set")
     bad = {}
     for variable, (value, _) in named.items():
         if variable == GLOO_NAME:
-            used = [i for i in network.interfaces if i.name in by_gloo(value)]
+            used = [i for i in network.interfaces if i.name in names_for_gloo(value)]
         else:
-            used = by_nccl(network, value, env.get("NCCL_SOCKET_FAMILY"))[:1]
-        if ends := [i for i in used if dead_end(i)]:
+            used = interfaces_for_nccl(network, value, env.get("NCCL_SOCKET_FAMILY"))[:1]
+        if ends := [i for i in used if is_dead_end(i)]:
             bad[variable] = ends[0]
     if not bad:
         return Ok("; ".join(f"{variable}={value}" for variable, (value, _) in named.items()))
     return Problem(
         ", ".join(f"{variable}={named[variable][0]} means {end.name}" for variable, end in bad.items()),
         f"No other node is reachable over {listed(dict.fromkeys(end.name for end in bad.values()))}.",
-        Fix(commands=export(*bad, name=best(network))),
+        Fix(commands=export_commands(*bad, name=best_interface_name(network))),
         {variable: named[variable][0] for variable in bad},
         tuple(bad),
     )
@@ -148,14 +148,14 @@ def socket_interface_off_route(network: Network, env: Mapping[str, str], nccl: N
     Fix: if only one network reaches all nodes, name that interface.
     More: Make sure that every node has an address there.
     """
-    named = prescribed(env, nccl)
+    named = interface_settings(env, nccl)
     if plan.nodes < 2 or not named:
         return ONE_MACHINE if plan.nodes < 2 else Skip("no interface is set")
     if network.master is None or network.master.local or network.master.interface is None:
         return Skip("the rendezvous node, or the route to it, is unknown")
     route, bad = network.master.interface, {}
     for variable, (value, _) in named.items():
-        used = by_gloo(value) if variable == GLOO_NAME else [i.name for i in by_nccl(network, value)]
+        used = names_for_gloo(value) if variable == GLOO_NAME else [i.name for i in interfaces_for_nccl(network, value)]
         if used and route not in used and any(network.interface(name) for name in used):
             bad[variable] = used[0]
     if not bad:
@@ -163,7 +163,7 @@ def socket_interface_off_route(network: Network, env: Mapping[str, str], nccl: N
     return Problem(
         f"the route to {network.master.name} uses {route}, "
         + ", ".join(f"{variable} means {name}" for variable, name in bad.items()),
-        fix=Fix(commands=export(*bad, name=route)),
+        fix=Fix(commands=export_commands(*bad, name=route)),
         evidence={**{variable: named[variable][0] for variable in bad}, "route": route},
         subjects=tuple(bad),
     )

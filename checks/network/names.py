@@ -8,7 +8,15 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Network, Plan
 
-from .._interfaces import GLOO_NAME, NCCL_NAME, best, export, is_loopback, leading_out, several_nodes
+from .._interfaces import (
+    GLOO_NAME,
+    NCCL_NAME,
+    best_interface_name,
+    export_commands,
+    is_loopback,
+    outgoing_interfaces,
+    several_nodes,
+)
 
 _TORCHRUN = "https://pytorch.org/docs/stable/elastic/run.html"
 
@@ -25,7 +33,7 @@ def hostname_unresolvable(network: Network, plan: Plan) -> Answer:
     """
     if network.hostname_addresses:
         return Ok(f"{network.hostname} is {network.hostname_addresses[0]}")
-    out = leading_out(network)
+    out = outgoing_interfaces(network)
     address = next((i.addresses[0] for i in out), "ADDRESS") if plan.nodes > 1 else "127.0.1.1"
     return Problem(
         f"{network.hostname!r} does not resolve: {network.hostname_error}",
@@ -59,7 +67,7 @@ def hostname_is_loopback(network: Network, plan: Plan, env: Mapping[str, str]) -
     return Problem(
         f"{network.hostname} resolves to {addresses[0]}",
         fix=(
-            Fix(commands=export(GLOO_NAME, NCCL_NAME, name=best(network))),
+            Fix(commands=export_commands(GLOO_NAME, NCCL_NAME, name=best_interface_name(network))),
             Fix("Or set the name's real address in /etc/hosts.", who="admin"),
         ),
         evidence={"hostname": network.hostname, "address": addresses[0]},
@@ -86,7 +94,7 @@ def hostname_is_elsewhere(network: Network, plan: Plan, env: Mapping[str, str]) 
         f"{network.hostname} resolves to {network.hostname_addresses[0]}, which no interface here has",
         "gloo cannot listen on it, and gives the other nodes 127.0.0.1 instead.",
         (
-            Fix(commands=export(GLOO_NAME, name=best(network))),
+            Fix(commands=export_commands(GLOO_NAME, name=best_interface_name(network))),
             Fix("Or correct the name's entry in DNS or /etc/hosts.", who="admin"),
         ),
         {"hostname": network.hostname, "addresses": " ".join(network.hostname_addresses)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Driver, Pytorch
 
 from .._cuda_drivers import DRIVER_FLOOR
@@ -16,7 +16,7 @@ _WHEELS = ((13, 0), (12, 8), (12, 6), (11, 8))
 
 def install_command(driver: Driver) -> str:
     """Return the pip command for the newest wheel that this driver supports."""
-    version = numbers(driver.version)
+    version = version_numbers(driver.version)
     if not version:
         return "pip install --force-reinstall torch"
     for major, minor in _WHEELS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Driver, Gpu, Plan, Pytorch, TorchRuntime, Visible
 from mgpu.text import counted
 
@@ -25,7 +25,7 @@ def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
     Fix: Install a torch built for a CUDA that this driver supports.
     More: Install a torch build for an older CUDA, or let an administrator install a newer driver.
     """
-    cuda, version = numbers(pytorch.cuda), numbers(driver.version)
+    cuda, version = version_numbers(pytorch.cuda), version_numbers(driver.version)
     if not cuda or not version:
         return Skip("torch has no CUDA" if not cuda else "the driver's version is unknown")
     floor = DRIVER_FLOOR.get(cuda[0])
@@ -57,7 +57,7 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     Fix: If you compile kernels, install a newer driver.
     More: Or install an older torch build.
     """
-    cuda, version = numbers(pytorch.cuda)[:2], numbers(driver.version)
+    cuda, version = version_numbers(pytorch.cuda)[:2], version_numbers(driver.version)
     packaged = DRIVER_PACKAGED.get(cuda)  # type: ignore[arg-type]
     if not packaged or not version:
         return Skip("nothing to compare")

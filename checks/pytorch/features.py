@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Driver, Plan, Pytorch, TorchRuntime, Visible
 
 from .._gpus import usable_count
@@ -22,7 +22,7 @@ def torch_too_old(pytorch: Pytorch) -> Answer:
 
     Fix: Update torch.
     """
-    version = numbers(pytorch.version)
+    version = version_numbers(pytorch.version)
     if not version:
         return Skip("torch's version is unknown")
     if version[:2] < _OLDEST:

@@ -8,11 +8,11 @@ from typing import Literal
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Driver, Gpu, Pytorch, Visible
 from mgpu.text import counted, listed
 
-from .._gpus import names_of
+from .._gpus import gpu_subjects
 from .._wording import gpu_list
 from ._wheels import install_command
 
@@ -84,7 +84,7 @@ def torch_lacks_gpu_kernels(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: Vi
                 )
             ),
             {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
-            names_of(bad),
+            gpu_subjects(bad),
         )
     return (
         Ok(f"kernels for {counted(len(known), 'visible GPU')}")
@@ -122,7 +122,7 @@ def torch_kernels_only_as_ptx(pytorch: Pytorch, gpus: tuple[Gpu, ...], visible: 
         f"It was compiled for {' '.join(pytorch.arch_list)}. The driver compiles every kernel on first use.",
         Fix(commands=("pip install --upgrade torch", "export CUDA_CACHE_MAXSIZE=4294967296")),
         {"arch_list": " ".join(pytorch.arch_list), "compute_capability": f"{major}.{minor}"},
-        names_of(slow),
+        gpu_subjects(slow),
     )
 
 
@@ -135,7 +135,7 @@ def torch_ptx_too_new_for_driver(pytorch: Pytorch, gpus: tuple[Gpu, ...], visibl
 
     Fix: Install a torch with machine code for this GPU.
     """
-    cuda, newest = numbers(pytorch.cuda)[:2], driver.cuda_version
+    cuda, newest = version_numbers(pytorch.cuda)[:2], driver.cuda_version
     if not pytorch.arch_list or not cuda:
         return Skip("the wheel's kernels are unknown" if pytorch.cuda else "torch has no CUDA")
     known = _visible_capabilities(gpus, visible)
@@ -158,7 +158,7 @@ def torch_ptx_too_new_for_driver(pytorch: Pytorch, gpus: tuple[Gpu, ...], visibl
             Fix(f"Or install a driver that supports CUDA {pytorch.cuda}.", who="admin"),
         ),
         evidence={"torch_cuda": pytorch.cuda, "driver_cuda": f"{newest[0]}.{newest[1]}", "driver": driver.version},
-        subjects=names_of(ptx),
+        subjects=gpu_subjects(ptx),
     )
 
 

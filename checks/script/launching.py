@@ -29,7 +29,7 @@ def script_folder_hides_module(script: Script) -> Answer:
     """
     if not script.shadowed:
         return Ok("no file or folder next to the script hides a module")
-    return shadowing.problem(
+    return shadowing.shadowing_problem(
         script.shadowed,
         "Every rank imports it instead of the module, because the script's folder comes first in sys.path. Modules "
         "that torch imports are affected too.",

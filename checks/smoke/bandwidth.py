@@ -10,14 +10,14 @@ from mgpu.command_line import shell
 from mgpu.planning.bandwidth import (
     Expected,
     efficiency,
-    expected,
+    expected_bandwidth,
+    gpus_of_ranks,
     largest,
-    merged,
+    merge_ranks,
+    merge_scaling,
     rate_text,
-    scaled,
     size_text,
     smallest,
-    used,
 )
 from mgpu.snapshot import Bandwidth, Baseline, Gpu, Link, NcclLog, Ranks
 
@@ -41,7 +41,7 @@ _JITTER = 10.0
 
 def _timed(ranks: Ranks) -> tuple[Bandwidth, ...]:
     """Return NCCL's timings over all ranks of the run."""
-    return tuple(one for one in merged(ranks.ranks) if one.backend == "nccl" and one.ranks == ranks.expected)
+    return tuple(one for one in merge_ranks(ranks.ranks) if one.backend == "nccl" and one.ranks == ranks.expected)
 
 
 def _skip_reason(ranks: Ranks) -> Skip:
@@ -57,14 +57,14 @@ def _with_expected(
     rows = _timed(ranks)
     if not rows:
         return _skip_reason(ranks)
-    members = used(ranks, gpus)
+    members = gpus_of_ranks(ranks, gpus)
     if members is None:
         return Skip("the GPUs that the ranks used are unknown, or on several nodes")
     found, why = [], ""
     for name in dict.fromkeys(row.collective for row in rows):
         row = largest(rows, name)
         assert row is not None
-        model = expected(members, links, name, row.size_bytes, nvls=nccl_log.nvls)
+        model = expected_bandwidth(members, links, name, row.size_bytes, nvls=nccl_log.nvls)
         if isinstance(model, Expected):
             found.append((row, model))
         else:
@@ -203,7 +203,7 @@ def scaling_below_prediction(ranks: Ranks) -> Answer:
 
     Fix: Give every rank its own CPU cores, and check whether the GPUs lower their clocks when all of them work.
     """
-    runs = scaled(ranks.ranks)
+    runs = merge_scaling(ranks.ranks)
     rows = _timed(ranks)
     if ranks.cpu:
         return Skip("CPU ranks share cores: scaling is not judged")

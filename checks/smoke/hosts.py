@@ -6,7 +6,7 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.snapshot import Meeting, Rank, Ranks
+from mgpu.snapshot import Rank, Ranks, RendezvousEndpoint
 from mgpu.text import counted, listed
 
 from ._causes import LOST
@@ -27,7 +27,7 @@ def _several_nodes(ranks: Ranks) -> Skip | None:
     return Skip("single-node run") if ranks.nodes == 1 else None
 
 
-def _connection_cause(meeting: Meeting) -> str:
+def _connection_cause(meeting: RendezvousEndpoint) -> str:
     """Return the likely cause of a failed connection to the rendezvous endpoint."""
     if meeting.error == "connection refused":
         return (

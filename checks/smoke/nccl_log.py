@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.planning.requirements import numbers
+from mgpu.planning.requirements import version_numbers
 from mgpu.snapshot import Gpu, InfiniBand, Link, Nccl, NcclLog, Ranks
 from mgpu.text import counted, listed
 
@@ -173,7 +173,7 @@ def nccl_loaded_another(nccl_log: NcclLog, nccl: Nccl) -> Answer:
     here = nccl.libraries[0] if nccl.libraries else None
     if here is None or here.version is None or nccl_log.version is None:
         return Skip("one of the two versions is unknown")
-    if numbers(nccl_log.version) == numbers(here.version):
+    if version_numbers(nccl_log.version) == version_numbers(here.version):
         return Ok(f"{nccl_log.version}, as installed")
     return Problem(
         f"the ranks loaded NCCL {nccl_log.version}, but this environment has {here.version}",

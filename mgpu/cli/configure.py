@@ -153,7 +153,7 @@ def _answers(options: SimpleNamespace, given: Values, files: Sequence[str]) -> A
     decided = answers.collect(given, options.set_ or (), os.environ, file=file)
     if files and not options.params_from:
         _refuse((not (decided.slurm or options.emit), _unexpected(files)))
-        decided = answers.decided(decided, "command", _training_command(files), "flag")
+        decided = answers.with_decision(decided, "command", _training_command(files), "flag")
     return decided
 
 

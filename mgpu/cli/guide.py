@@ -53,7 +53,7 @@ def steps(folder: Path) -> list[Step]:
     if for_slurm(config):
         return [doctor, configured, *_on_slurm(folder)]
     try:
-        verified, why = launch.verified_here(Path(config.name))
+        verified, why = launch.verification_status(Path(config.name))
     except MgpuError as error:
         verified, why = False, error.message.splitlines()[0]
     smoke = Step(
@@ -114,7 +114,7 @@ def _on_slurm(folder: Path) -> list[Step]:
 
 
 def _doctor() -> Step:
-    from mgpu.durations import since
+    from mgpu.durations import age_text
 
     purpose = "is this machine ready?"
     try:
@@ -123,7 +123,7 @@ def _doctor() -> Step:
     except (OSError, ValueError, KeyError, TypeError):
         return Step("mgpu doctor", purpose, "todo", "not run yet")
     state: State = "done" if verdict in ("ready", "ready_with_warnings", "no_gpu") else "trouble"
-    return Step("mgpu doctor", purpose, state, f"{_WORDS.get(verdict, verdict)}, {since(time)}")
+    return Step("mgpu doctor", purpose, state, f"{_WORDS.get(verdict, verdict)}, {age_text(time)}")
 
 
 def next_step(found: Sequence[Step]) -> Step:

@@ -121,7 +121,7 @@ def _early(values: Values) -> Sequence[Probe]:
     from mgpu.launch import output_folders
     from mgpu.probes import runner
 
-    return runner.of_launch(output_folders.folders(request.target[1:]))
+    return runner.launch_probes(output_folders.folders(request.target[1:]))
 
 
 COMMAND = Command(

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgpu.check import Edit
-from mgpu.config.text_edits import CannotMend, Document, comments
+from mgpu.config.text_edits import CannotFix, Document, comments
 from mgpu.structured_text import Malformed, json_of, yaml_of
 
-__all__ = ["CannotMend", "apply", "comments", "diff"]
+__all__ = ["CannotFix", "apply", "comments", "diff"]
 _BOM = "\ufeff"
 
 
@@ -56,10 +56,10 @@ def _apply_edit(text: str, edit: Edit, json_only: bool) -> str:
         else:
             new = document.rename(path, tuple(edit.to.split(".")))
     if _canonical(_values(new, json_only)) != _canonical(expected):
-        raise CannotMend("other values in the file would change")
+        raise CannotFix("other values in the file would change")
     lost = Counter(comments(text)) - Counter(comments(new)) - Counter(document.removed_comments)
     if lost:
-        raise CannotMend("a comment would be lost")
+        raise CannotFix("a comment would be lost")
     return new
 
 
@@ -67,7 +67,7 @@ def _values(text: str, json_only: bool) -> Any:
     try:
         return json_of(text) if json_only else yaml_of(text)
     except Malformed:
-        raise CannotMend("the file cannot be read") from None
+        raise CannotFix("the file cannot be read") from None
 
 
 def _canonical(data: Any) -> str:
@@ -83,7 +83,7 @@ def _expected(data: Any, path: tuple[str, ...], edit: Edit) -> Any:
     """Return the values that the file must have after the edit."""
     data = copy.deepcopy(data) if data is not None else {}
     if not isinstance(data, dict):
-        raise CannotMend("the file is not a mapping of keys")
+        raise CannotFix("the file is not a mapping of keys")
     if edit.kind == "set":
         _put(data, path, edit.value)
         return data
@@ -105,7 +105,7 @@ def _find_holder(data: dict[Any, Any], path: tuple[str, ...]) -> tuple[dict[Any,
         if not isinstance(data[names[-1]], dict):
             break
         data = data[names[-1]]
-    raise CannotMend(f"{'.'.join(path)} does not exist")
+    raise CannotFix(f"{'.'.join(path)} does not exist")
 
 
 def _is_key(key: Any, word: str) -> bool:
@@ -124,7 +124,7 @@ def _put(data: dict[Any, Any], path: tuple[str, ...], value: Any, *, fresh: bool
             data[word] = {}
         data = data[word]
         if not isinstance(data, dict):
-            raise CannotMend(f"{word} is not a section")
+            raise CannotFix(f"{word} is not a section")
     if fresh and path[-1] in data:
-        raise CannotMend(f"{'.'.join(path)} already exists")
+        raise CannotFix(f"{'.'.join(path)} already exists")
     data[path[-1]] = value

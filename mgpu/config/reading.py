@@ -25,8 +25,18 @@ from mgpu.text import visible
 
 # fmt: off
 __all__ = [
-    "CPU_JOB", "LAUNCH_ADDS", "WRITTEN_BY", "digest", "for_engine", "job_sets", "launch_flags", "parse",
-    "pinned", "read", "seal", "understand",
+    "CPU_JOB",
+    "LAUNCH_ADDS",
+    "WRITTEN_BY",
+    "digest",
+    "for_engine",
+    "job_sets",
+    "launch_flags",
+    "parse",
+    "parse_config",
+    "pinning_variables",
+    "read",
+    "seal",
 ]
 # fmt: on
 
@@ -57,11 +67,11 @@ def for_engine(name: str) -> str:
 def job_sets(flags: tuple[str, ...]) -> str:
     """Return the comment with the variables that the engine's job sets instead of the launcher's flags."""
     threads = [f"OMP_NUM_THREADS={flags[flags.index(_THREADS) + 1]}"] if _THREADS in flags else []
-    pinning = [f"{name}={value}" for name, value in pinned(flags).items()]
+    pinning = [f"{name}={value}" for name, value in pinning_variables(flags).items()]
     return " ".join([_JOB_SETS, *threads, *pinning])
 
 
-def pinned(flags: tuple[str, ...]) -> dict[str, str]:
+def pinning_variables(flags: tuple[str, ...]) -> dict[str, str]:
     """Return the variables that bind ranks to CPUs near their GPUs, without a launcher flag."""
     return {"ACCELERATE_CPU_AFFINITY": "1"} if _PINNING in flags else {}
 
@@ -73,7 +83,7 @@ def seal(values: Mapping[str, Any], flags: tuple[str, ...] = ()) -> str:
 
 def read(path: Path) -> Config:
     """Return a file as Config, without the loader's verdict. Raises MgpuError if it cannot be read."""
-    return understand(contents(path), str(path))
+    return parse_config(contents(path), str(path))
 
 
 def contents(path: Path) -> bytes:
@@ -102,7 +112,7 @@ def _file_hint(path: Path, error: OSError) -> str:
     return f". Did you mean {visible(path.with_name(near[0]))}?" if near else ""
 
 
-def understand(raw: bytes, name: str) -> Config:
+def parse_config(raw: bytes, name: str) -> Config:
     """Return a Config parsed from the bytes of a file with this name."""
     try:
         text = raw.decode("utf-8-sig")

@@ -16,7 +16,7 @@ import yaml
 from mgpu.structured_text import Malformed, composed, yaml_loader, yaml_of
 
 
-class CannotMend(Exception):
+class CannotFix(Exception):
     """The text cannot be edited safely. The message is a clause with the reason."""
 
 
@@ -48,7 +48,7 @@ class Document:
             # JSON can be indented with tabs, YAML cannot. JSON strings never contain a tab.
             self.root = composed(yaml_loader(text.replace("\t", " ") if json_only else text))
         except (yaml.YAMLError, Malformed, RecursionError):
-            raise CannotMend("the file cannot be read") from None
+            raise CannotFix("the file cannot be read") from None
 
     # Looking
 
@@ -65,7 +65,7 @@ class Document:
     def end(self, node: Any, after: int) -> int:
         """Return the end of a node, without comments and blank lines after it."""
         if node.start_mark.index < after:
-            raise CannotMend("it is a YAML alias")
+            raise CannotFix("it is a YAML alias")
         if isinstance(node, yaml.ScalarNode):
             end = int(node.end_mark.index)
             return len(self.text[:end].rstrip()) if node.style in ("|", ">") else end
@@ -106,7 +106,7 @@ class Document:
         """Return the text without a key, its value and the comment on its line."""
         found = self.find(path)
         if found is None:
-            raise CannotMend(f"{'.'.join(path)} does not exist")
+            raise CannotFix(f"{'.'.join(path)} does not exist")
         return self._remove(*found, parent=self.find(path[:-1]) if path[1:] else None)
 
     def delete_line(self, line: int) -> str:
@@ -115,15 +115,15 @@ class Document:
             for key, value in holder.value:
                 if key.start_mark.line + 1 == line:
                     return self._remove(holder, key, value, parent)
-        raise CannotMend(f"no key begins on line {line}")
+        raise CannotFix(f"no key begins on line {line}")
 
     def rename(self, path: tuple[str, ...], to: tuple[str, ...]) -> str:
         """Return the text with a key renamed, in place if it stays in the same section."""
         found = self.find(path)
         if found is None:
-            raise CannotMend(f"{'.'.join(path)} does not exist")
+            raise CannotFix(f"{'.'.join(path)} does not exist")
         if self.find(to) is not None:
-            raise CannotMend(f"{'.'.join(to)} already exists")
+            raise CannotFix(f"{'.'.join(to)} already exists")
         _, key, node = found
         start, end = node.start_mark.index, self.end(node, key.end_mark.index)
         if path[:-1] == to[:-1]:
@@ -133,7 +133,7 @@ class Document:
             return self._replace(key.start_mark.index, key.end_mark.index, name, at)
         raw = self.text[start:end]
         if not (isinstance(node, yaml.ScalarNode) or node.flow_style) or "\n" in raw:
-            raise CannotMend("a value of several lines must be moved manually")
+            raise CannotFix("a value of several lines must be moved manually")
         behind = re.compile(r"[ \t]+#[^\r\n]*").match(self.text, end)
         self.text, removed = self.delete(path), self.removed_comments
         moved = Document(self.text, self.json)
@@ -179,7 +179,7 @@ class Document:
             return self.text + gap + self.newline.join(self._lines({name: value}, "")) + self.newline
         if not isinstance(holder, yaml.MappingNode):
             if not found or holder.tag != "tag:yaml.org,2002:null":
-                raise CannotMend(f"{path[depth - 1] if depth else 'the file'} is not a section")
+                raise CannotFix(f"{path[depth - 1] if depth else 'the file'} is not a section")
             return self.set_value(path[:depth], {name: value})
         if holder.flow_style:
             return self._add_in_flow(holder, name, raw or self._render(value, True))
@@ -215,14 +215,14 @@ class Document:
             return self._cut(start, end)
         start = self.line_start(start)
         if self.text[start : key.start_mark.index].strip():
-            raise CannotMend("the key is not at the start of its line")
+            raise CannotFix("the key is not at the start of its line")
         stop = self.line_end(end)
         behind = re.compile(r"\r?\n").match(self.text, stop)
         stop = behind.end() if behind else stop
         if len(holder.value) > 1:
             return self._cut(start, stop)
         if parent is None:
-            raise CannotMend("the file would be empty")
+            raise CannotFix("the file would be empty")
         colon = self.text.index(":", parent[1].end_mark.index) + 1
         rest = self._cut(start, stop)
         return f"{rest[:colon]} {{}}{rest[colon:]}"
@@ -285,7 +285,7 @@ def _parts(node: Any) -> list[Any]:
 
 
 def _alias() -> Any:
-    raise CannotMend("it is a YAML alias")
+    raise CannotFix("it is a YAML alias")
 
 
 def _mappings(node: Any, parent: Any) -> list[tuple[Any, Any]]:

@@ -21,7 +21,7 @@ from mgpu import file_reading, files
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
 from mgpu.errors import MgpuError, reason
-from mgpu.planning.requirements import BATON_TORCH, numbers
+from mgpu.planning.requirements import BATON_TORCH, version_numbers
 from mgpu.quantities import gib
 from mgpu.snapshot import LeftFile, Leftovers, Snapshot
 from mgpu.text import counted
@@ -264,7 +264,11 @@ def _processes(proc: Path) -> Iterator[Path]:
 
 
 def _locks(snapshot: Snapshot, look_again: Callable[[], Leftovers | None]) -> Repair | None:
-    if not snapshot.pytorch or not snapshot.pytorch.version or numbers(snapshot.pytorch.version)[:2] > BATON_TORCH:
+    if (
+        not snapshot.pytorch
+        or not snapshot.pytorch.version
+        or version_numbers(snapshot.pytorch.version)[:2] > BATON_TORCH
+    ):
         return None  # newer versions keep the file, and use a kernel lock on it
     old = [
         Path(file.path)

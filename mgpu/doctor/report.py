@@ -15,7 +15,7 @@ from mgpu.doctor.request import Request
 from mgpu.engine import verdict as verdicts
 from mgpu.engine.verdict import Verdict
 from mgpu.report import describe, document, findings, output
-from mgpu.report.output import append_summary, to_stderr, whole_text
+from mgpu.report.output import append_summary, to_stderr, write_text
 from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
 from mgpu.snapshot import Snapshot
 from mgpu.text import counted
@@ -52,7 +52,7 @@ def write(request: Request, found: Examined) -> None:
         output.write_out(request.output, lambda stream: show(Screen.of(stream), request, found))
     else:
         text = _text(request, found)
-        output.write_out(request.output, lambda stream: whole_text(stream, text))
+        output.write_out(request.output, lambda stream: write_text(stream, text))
 
 
 def _text(request: Request, found: Examined) -> str:
@@ -93,7 +93,7 @@ def json_document(request: Request, found: Examined) -> DoctorDocument:
         from mgpu.report import failure
 
         log = found.snapshot.log
-        triage: Any = failure.found(root_cause.choose(found.outcomes, log, None), log, None)
+        triage: Any = failure.triage_document(root_cause.choose(found.outcomes, log, None), log, None)
         content.update(triage)
     if found.changes is not None:
         content["changes"] = [
@@ -118,7 +118,7 @@ def _write_for_scheduler(request: Request, found: Examined) -> None:
     else:
         text = formats.nagios(found.outcomes, found.snapshot, found.verdict, found.seconds, strict=request.strict)
     if text:
-        output.write_out(request.output, lambda stream: whole_text(stream, text))
+        output.write_out(request.output, lambda stream: write_text(stream, text))
 
 
 def failed(request: Request, message: str, code: int, began: float) -> int:
@@ -127,10 +127,10 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
         code = verdicts.code_without_verdict(request.exit_style, code)
         head = document.envelope("doctor", (), "unknown", code, time.monotonic() - began, Snapshot())
         text = document.text({**head, "error": message, "next": ["mgpu doctor"]})
-        output.write_out(request.output, lambda stream: whole_text(stream, text))
+        output.write_out(request.output, lambda stream: write_text(stream, text))
     elif request.exit_style == "nagios":
         line = f"MGPU UNKNOWN - {' '.join(messages.message(message).split())}\n"
-        output.write_out(request.output, lambda stream: whole_text(stream, line))
+        output.write_out(request.output, lambda stream: write_text(stream, line))
         return verdicts.code_without_verdict(request.exit_style, code)
     to_stderr(f"mgpu: {message}")
     return verdicts.code_without_verdict(request.exit_style, code)
@@ -288,7 +288,7 @@ def _advice(
     if verdict == "unknown" and not problems:
         return unstyled([*unknown, *wrapped("Run it again, or list every check with -v.", screen.width)])
     first = problems[0].check.id
-    return [*unstyled([*unknown, f"Start with {first}."]), *findings.explained(first, screen)]
+    return [*unstyled([*unknown, f"Start with {first}."]), *findings.explain_command(first, screen)]
 
 
 def _unknown(outcomes: Sequence[engine.Outcome], screen: Screen) -> list[str]:

@@ -19,7 +19,7 @@ from mgpu.doctor.result import Examined
 from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
-from mgpu.planning.gpu_models import placed
+from mgpu.planning.gpu_models import mark_if_away
 from mgpu.process import signals
 from mgpu.report import findings, output
 from mgpu.report.load import read_snapshot
@@ -93,9 +93,9 @@ def _report(request: Request, machine: Snapshot, found: Examined, judge: Callabl
 
 def _save(path: Path, machine: Snapshot) -> None:
     from mgpu.report import document
-    from mgpu.snapshot.redaction import redacted
+    from mgpu.snapshot.redaction import redact
 
-    files.write_named(path, document.facts_text(to_json(redacted(machine))))
+    files.write_named(path, document.facts_text(to_json(redact(machine))))
 
 
 def _of_files(request: Request) -> Snapshot:
@@ -115,7 +115,7 @@ def _of_files(request: Request) -> Snapshot:
     if request.log:
         from mgpu.readers.log import read
 
-        snapshot = replace(snapshot, log=read.logs([Path(name) for name in request.log]))
+        snapshot = replace(snapshot, log=read.read_logs([Path(name) for name in request.log]))
     return snapshot
 
 
@@ -151,7 +151,7 @@ def _snapshot(request: Request) -> Snapshot:
             if request.deep:
                 from mgpu.probes import gpu_stress
 
-                if cost := gpu_stress.cost(snapshot):
+                if cost := gpu_stress.announce_cost(snapshot):
                     output.to_stderr(cost)
                 snapshot = gpu_stress.run(snapshot, python=request.python, progress=show)
     if request.config:
@@ -159,7 +159,7 @@ def _snapshot(request: Request) -> Snapshot:
 
         config = facts(Path(request.config), ask_loader=not request.quick, python=request.python)
         if not request.from_:
-            config = placed(config, snapshot)
+            config = mark_if_away(config, snapshot)
         snapshot = replace(snapshot, config=config)
         if not request.from_:
             snapshot = _with_rendezvous(snapshot, config)
@@ -204,9 +204,9 @@ def _judge(
     """Run the checks; the outcomes, the verdict and the exit code."""
     shown = machine
     if request.hides:
-        from mgpu.snapshot.redaction import redacted
+        from mgpu.snapshot.redaction import redact
 
-        shown = redacted(machine)
+        shown = redact(machine)
     if not engine.selected(shown, selections.DOCTOR, checks):
         which = "they need --deep, --config or another input" if checks else "--skip excludes all of them"
         raise MgpuError(f"none of the selected checks can run: {which}", errors.USAGE)
@@ -222,11 +222,11 @@ def _changes(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...]
     if before is None:
         return None, ""
     from mgpu.snapshot import changes as snapshot_changes
-    from mgpu.snapshot.redaction import redacted
+    from mgpu.snapshot.redaction import redact
 
     if before.redacted or now.redacted:
-        before, now = redacted(before), redacted(now)
-    return snapshot_changes.changes(before, now), snapshot_changes.since(before, now)
+        before, now = redact(before), redact(now)
+    return snapshot_changes.find_changes(before, now), snapshot_changes.time_saved(before, now)
 
 
 def _repair(

@@ -106,7 +106,7 @@ def unknown_id(name: str, names: Iterable[str]) -> str:
     return f"no check or area is named {name!r}.{hint} List them: mgpu doctor --list-checks"
 
 
-def ask(check: Check, snapshot: Snapshot) -> list[Outcome]:
+def run_check(check: Check, snapshot: Snapshot) -> list[Outcome]:
     """Run one check and return its outcomes: Skip if a fact it reads is unknown, Crash if it raises."""
     if missing := [fact for fact in check.facts if getattr(snapshot, fact) is None]:
         return [_unknown(check, missing, snapshot)]
@@ -146,7 +146,7 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
     A remark (info) never explains a fault: reports show remarks only in the details, which would hide the fault.
     """
     known = known_secrets(snapshot)
-    masked = (mask_outcome(outcome, known) for check in checks for outcome in ask(check, snapshot))
+    masked = (mask_outcome(outcome, known) for check in checks for outcome in run_check(check, snapshot))
     outcomes = [replace(outcome, outside=_outside(outcome, snapshot)) for outcome in masked]
     firing = {o.check.id: o.status for o in outcomes if o.problem}
 

@@ -19,7 +19,7 @@ def refusals(snapshot: Snapshot) -> list[Outcome]:
     return found or blind[:1]
 
 
-def doubts(snapshot: Snapshot) -> list[str]:
+def warning_ids(snapshot: Snapshot) -> list[str]:
     """Return the ids of the doctor's other errors, which are reported before the ranks start."""
     outcomes = engine.judge(snapshot, selections.OTHER_ERRORS)
     return [o.check.id for o in outcomes if o.status == "fail" and not o.because_of]

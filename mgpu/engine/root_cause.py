@@ -15,7 +15,7 @@ from typing import get_args
 from mgpu import engine
 from mgpu.check import KINDS, EffectOf, Kind, Role, Tag
 from mgpu.engine import Outcome, selections
-from mgpu.snapshot import Config, Fallen, Log, Run, Seen, Snapshot
+from mgpu.snapshot import Config, FailedRank, Log, Run, SignatureMatch, Snapshot
 
 # torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
 _ENDED_LATER_S = 20.0
@@ -31,7 +31,7 @@ class Cause:
     outcome: Outcome
     role: Role
     kind: Kind
-    seen: Seen | None = None  # the log line, if the finding is a log signature
+    seen: SignatureMatch | None = None  # the log line, if the finding is a log signature
 
     @property
     def id(self) -> str:
@@ -52,7 +52,7 @@ class Verdict:
     others: tuple[Cause, ...] = ()
 
 
-def of(log: Log | None, run: Run | None, config: Config | None = None) -> Verdict:
+def find_cause(log: Log | None, run: Run | None, config: Config | None = None) -> Verdict:
     """Run the checks on a finished run and its log, and choose the cause."""
     return choose(engine.judge(Snapshot(log=log, run=run, config=config), selections.ENDED), log, run)
 
@@ -78,7 +78,7 @@ def _without_duplicates(chosen: Verdict) -> Verdict:
     return Verdict(chosen.first, tuple(cause for cause in chosen.others if cause.id not in twice))
 
 
-def _cause(outcome: Outcome, seen: dict[str, Seen]) -> Cause | None:
+def _cause(outcome: Outcome, seen: dict[str, SignatureMatch]) -> Cause | None:
     """The outcome as a cause; None if it cannot be one."""
     if outcome.problem is None:
         return None
@@ -104,7 +104,7 @@ def _demote(cause: Cause, log: Log, run: Run | None) -> Cause:
     return replace(cause, role="wrapper")
 
 
-def _together(one: Fallen, first: Fallen) -> bool:
+def _together(one: FailedRank, first: FailedRank) -> bool:
     """Whether two ranks failed at about the same time, so either may have been the first."""
     if one.at is None or first.at is None:
         return False

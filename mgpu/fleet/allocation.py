@@ -118,7 +118,7 @@ class Wanted:
 def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
     """Return the config, its ranks per node, and the number of nodes needed. Raises MgpuError (2)."""
     nodes = len(job.nodes)
-    if request.cpu is None and not request.config and not Path(subjects.named(request)).exists():
+    if request.cpu is None and not request.config and not Path(subjects.config_path(request)).exists():
         gpus = _number(environ.get("SLURM_GPUS_ON_NODE"))
         need, ranks = request.need or nodes, gpus or job.tasks_per_node
         path = scratch / reading.DEFAULT_CONFIG
@@ -128,10 +128,10 @@ def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], s
             f"num_machines: 1\nnum_processes: {ranks}\n",
             "utf-8",
         )
-        subject = subjects.of(replace(request, config=str(path)), scratch)
+        subject = subjects.load_subject(replace(request, config=str(path)), scratch)
         subject = replace(subject, name="no config")
     else:
-        subject = subjects.of(request, scratch)
+        subject = subjects.load_subject(request, scratch)
         machines = subject.config.num_machines
         need = request.need or (machines if request.config and 1 < machines <= nodes else nodes)
         world = subject.config.num_processes or machines

@@ -102,11 +102,11 @@ def keep_machine(folder: Path, node: str, snapshot: Any) -> None:
     """Save a node's facts as the doctor does, readable by `mgpu doctor --compare-nodes`."""
     from mgpu.report.document import facts_text
     from mgpu.snapshot import to_json
-    from mgpu.snapshot.redaction import redacted
+    from mgpu.snapshot.redaction import redact
 
     if "/" in node or node.startswith("."):
         return
-    files.write(folder / MACHINES / f"{node}.json", facts_text(to_json(redacted(snapshot))), mode=0o600)
+    files.write(folder / MACHINES / f"{node}.json", facts_text(to_json(redact(snapshot))), mode=0o600)
 
 
 def read(folder: Path) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from mgpu.fleet.flatten import KNOWN, Values, flat, names_of
 from mgpu.fleet.node_groups import compare_role, roles
 from mgpu.fleet.outliers import MEASURED, outliers
 from mgpu.hostlist import order
-from mgpu.snapshot import Fleet, NodeDoor, NodeFault, NodePath, Snapshot, to_json
+from mgpu.snapshot import Fleet, NodeAddresses, NodeFault, NodePath, Snapshot, to_json
 
 _FAILED_READS = frozenset({"timed out", "crashed", "no permission"})  # reasons why a fact is unknown
 
@@ -61,7 +61,7 @@ def fleet_of(
     clock_offsets_s: Mapping[str, float] | None = None,
     unshared: Mapping[str, tuple[str, ...]] | None = None,
     paths: Sequence[NodePath] | None = None,
-    doors: Sequence[NodeDoor] = (),
+    doors: Sequence[NodeAddresses] = (),
     together: bool = False,
     strangers: Sequence[str] = (),
 ) -> Fleet:

@@ -24,7 +24,7 @@ from typing import Any
 from mgpu.probes import network
 from mgpu.process import open_files
 from mgpu.smoke.ranks import addresses
-from mgpu.snapshot import Interface, NodeDoor, NodePath, decode
+from mgpu.snapshot import Interface, NodeAddresses, NodePath, decode
 
 RESOLVE_S = 2.0  # for all names together
 CONNECT_S = 2.5  # TCP repeats the first packet after 1 s, and then only after 3 s
@@ -72,7 +72,7 @@ class Listening:
             try:
                 self._serve(meeting_port)
             except OSError as failure:
-                error = addresses.words(failure.errno or 0)
+                error = addresses.describe_errno(failure.errno or 0)
         self.door = _door(node, on_gpu, meeting_port, error)
         self.card: dict[str, Any] = {"port": own, "word": self._word, "door": dataclasses.asdict(self.door)}
 
@@ -144,9 +144,9 @@ class Listening:
         self._thread.join(1)
 
 
-def door_of(card: Mapping[str, Any]) -> NodeDoor:
+def door_of(card: Mapping[str, Any]) -> NodeAddresses:
     """Return the fact in a card."""
-    return decode(NodeDoor, card["door"], "door")
+    return decode(NodeAddresses, card["door"], "door")
 
 
 def endpoint_of(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,13 +178,13 @@ def partners(node: int, count: int) -> list[int]:
 # ---- this node
 
 
-def _door(node: str, on_gpu: bool, meeting_port: int | None, meeting_error: str | None) -> NodeDoor:
+def _door(node: str, on_gpu: bool, meeting_port: int | None, meeting_error: str | None) -> NodeAddresses:
     hostname = socket.gethostname()
     found, error = _resolve({hostname})[hostname]
     advertised = addresses.Advertised("127.0.0.1", "unresolvable")
     if found or on_gpu or os.environ.get(addresses.GLOO):  # do not try to resolve an unresolvable name again
-        advertised = addresses.advertised(os.environ, on_gpu)
-    return NodeDoor(
+        advertised = addresses.advertised_address(os.environ, on_gpu)
+    return NodeAddresses(
         node,
         hostname,
         _full_name(hostname),
@@ -257,7 +257,7 @@ def _roads(node: str, endpoints: Sequence[Mapping[str, Any]], head: str | None) 
     return found
 
 
-def _ways_in(door: NodeDoor) -> dict[str, str]:
+def _ways_in(door: NodeAddresses) -> dict[str, str]:
     """Return interface -> address at which other machines may reach this node, first the one its ranks advertise."""
     advertised = door.interface_of(door.address)
     name = advertised.name if advertised else "lo" if addresses.is_loopback(door.address) else "?"
@@ -298,9 +298,11 @@ async def _go(node: str, road: _Road, found: Sequence[str]) -> NodePath:
         except (TimeoutError, asyncio.TimeoutError):
             error = "timed out"
         except (ConnectionError, asyncio.IncompleteReadError) as failure:
-            error = addresses.words(failure.errno) if isinstance(failure, OSError) and failure.errno else _STRANGER
+            error = (
+                addresses.describe_errno(failure.errno) if isinstance(failure, OSError) and failure.errno else _STRANGER
+            )
         except OSError as failure:
-            error = addresses.words(failure.errno or 0)
+            error = addresses.describe_errno(failure.errno or 0)
         finally:
             if writer is not None:
                 writer.transport.abort()

@@ -23,8 +23,8 @@ from functools import cache, lru_cache
 from typing import Any, Literal
 
 from mgpu.snapshot import FACTS, Snapshot, hints_of
-from mgpu.snapshot.changes import called
-from mgpu.snapshot.field_marks import marks, words_before
+from mgpu.snapshot.changes import field_label
+from mgpu.snapshot.field_marks import marks, subject_prefix
 from mgpu.snapshot.field_types import Kind, Measure, unit_of
 
 # Variables and config keys that naturally differ between nodes, or depend on a node's place in the job.
@@ -113,8 +113,8 @@ def key_label(key: str) -> KeyLabel:
     wording = marks(where).wording
     if wording.of_nodes and not subject:
         return KeyLabel(wording.of_nodes, where)
-    prefix = f"{subject} " if subject else "" if wording.name else words_before(where.partition(".")[0])
-    return KeyLabel(f"{prefix}{called(where)}", where)
+    prefix = f"{subject} " if subject else "" if wording.name else subject_prefix(where.partition(".")[0])
+    return KeyLabel(f"{prefix}{field_label(where)}", where)
 
 
 # fmt: off

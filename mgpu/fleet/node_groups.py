@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.fleet import field_kinds
 from mgpu.fleet.flatten import KNOWN, Several, Values, impersonal, is_unsaid
 from mgpu.fleet.outliers import measure_of
 from mgpu.hostlist import order, prefix
 from mgpu.snapshot import Difference, NodeClass
-from mgpu.snapshot.changes import said
+from mgpu.snapshot.changes import format_value
 
 # Nodes with the same differences are a separate population, not outliers, if they exceed this share of the role and
 # this number, or if they fill a rack, whatever the share (mgpu's own choice: 16 nodes with four or eight GPUs).
@@ -246,7 +246,7 @@ def _text_of(where: str, value: Hashable) -> str | None:
     """Return a value as text; None if it is unknown."""
     if isinstance(value, Several):
         return _cut(", ".join(_text_of(where, one) or "unknown" for one in value))
-    text = str(said(where, value))
+    text = str(format_value(where, value))
     return None if value is None and text == "not known" else _cut(text)
 
 
@@ -255,4 +255,4 @@ def _text(value: Hashable) -> str:
 
 
 def _cut(text: str) -> str:
-    return clipped(text, _LONGEST)
+    return clip(text, _LONGEST)

@@ -55,7 +55,7 @@ def run(request: Request) -> int:
     began = time.monotonic()
     job = jobs.allocation(os.environ)
     try:
-        with signals.once():  # the cleanup has its own time limits (Workers.close)
+        with signals.stop_once():  # the cleanup has its own time limits (Workers.close)
             return _Preflight(request, job, began).run()
     except (KeyboardInterrupt, signals.Stopped):
         code, text = signals.exit_code(), "interrupted"
@@ -163,7 +163,7 @@ class _Preflight:
 
     def _files(self) -> dict[str, str]:
         """Return the files that every node reads itself."""
-        path = Path(subjects.named(self.request)).absolute()
+        path = Path(subjects.config_path(self.request)).absolute()
         return {"config": str(path)} if path.exists() else {}
 
     def _clocks(self, workers: Workers) -> dict[str, float]:
@@ -371,7 +371,7 @@ def _folders(request: Request) -> list[str]:
 
     The log folder is not among them, because it may be local to this node.
     """
-    config = Path(subjects.named(request)).absolute().parent if request.config else Path.cwd()
+    config = Path(subjects.config_path(request)).absolute().parent if request.config else Path.cwd()
     return list(dict.fromkeys(map(str, (Path.cwd(), config))))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.hostlist import fold, order
 from mgpu.report import findings
 from mgpu.report.screen import Line, Mark, Screen, Style, headed, row, unstyled
@@ -115,7 +115,7 @@ def _differences(one: NodeClass, *, verbose: bool) -> str:
 
 
 def _short(value: str | None) -> str:
-    return clipped("none" if value is None else value or '""', _LONGEST)
+    return clip("none" if value is None else value or '""', _LONGEST)
 
 
 def _verdict(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
@@ -148,7 +148,7 @@ def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Lin
         shown += [[("Exclude:  ", "bold"), (names, "")]]  # one line, for pasting
     first = next((outcome.check.id for outcome in findings.in_order(outcomes)), None)
     if first:
-        shown += findings.explained(first, screen)
+        shown += findings.explain_command(first, screen)
     elif not bad:
         shown += unstyled(["Next:  mgpu configure --slurm"])
     return shown

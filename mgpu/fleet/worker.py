@@ -37,7 +37,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     node = Node(answers)
-    with signals.once():  # the head of the pre-flight and Slurm may both send a signal
+    with signals.stop_once():  # the head of the pre-flight and Slurm may both send a signal
         try:
             node.greet()
             for line in framing.whole_lines(sys.stdin):
@@ -188,13 +188,13 @@ def faults(snapshot: Any) -> list[dict[str, str]]:
     """Return the doctor's errors, except consequences of others, and all problems that certainly stop a run."""
     from mgpu import engine
     from mgpu.engine import before_start, selections
-    from mgpu.report.document import said
+    from mgpu.report.document import outcome_text
 
     outcomes = [*engine.judge(snapshot, selections.NODE)]
     known = {outcome.check.id for outcome in outcomes if outcome.status == "fail"}
     outcomes += [outcome for outcome in before_start.refusals(snapshot) if outcome.check.id not in known]
     found = [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
-    return [{"id": outcome.check.id, "text": said(outcome)} for outcome in found]
+    return [{"id": outcome.check.id, "text": outcome_text(outcome)} for outcome in found]
 
 
 def summary(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,6 +236,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _busy(port: int) -> bool:
-    from mgpu.launchers.port import taken
+    from mgpu.launchers.port import is_taken
 
-    return taken(port)
+    return is_taken(port)

@@ -19,7 +19,7 @@ from mgpu.errors import USAGE, MgpuError
 from mgpu.job_files import parts
 from mgpu.job_files.engines import Package, Plan
 from mgpu.job_files.job import THIS_FILE
-from mgpu.probes.cluster import seconds
+from mgpu.probes.cluster import parse_time
 from mgpu.secrets_masking import masked
 
 _MEETING: Final = parts.Meeting(
@@ -68,7 +68,7 @@ def render(plan: Plan) -> str:
     cpus = ["      requests:", f'        cpu: "{job.cpus_per_node}"'] if job.cpus_per_node else []
     limits = ["      limits:", f'        nvidia.com/gpu: "{gpus}"'] if gpus else []
     variables = parts.environment(plan)
-    length = seconds(job.time) if job.time else None
+    length = parse_time(job.time) if job.time else None
     return "\n".join(
         [
             f"# {parts.size(plan)}, with Kubeflow Trainer 2.3:  kubectl create -f {THIS_FILE}",

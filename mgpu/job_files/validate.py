@@ -50,7 +50,7 @@ def _refuse_times(job: Job) -> None:
     A job that is signaled when it starts would requeue at once, again and again.
     """
     try:
-        limit_s = cluster.seconds(job.time) if job.time else None
+        limit_s = cluster.parse_time(job.time) if job.time else None
     except ValueError:
         text = f"time: {job.time!r} is not a valid Slurm time (90 for minutes, 12:00:00, 2-00:00:00)"
         raise MgpuError(text, USAGE) from None

@@ -20,7 +20,7 @@ _DEADLINE_S: Final = 60.0  # importing skypilot 0.14.1 took 16 s on two busy cor
 _LONGEST: Final = 200  # characters of a rejection
 
 
-def told(engine: str, text: str, python: str = "") -> list[str]:
+def validate_file(engine: str, text: str, python: str = "") -> list[str]:
     """Return notes on a file for an engine other than Slurm: whether it is valid, and that it is untested.
 
     `python`: the interpreter with the engine's package; by default mgpu's own.

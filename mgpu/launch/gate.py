@@ -28,7 +28,7 @@ def cannot_see_gpus(snapshot: Snapshot) -> list[engine.Outcome]:
     Ranks that see no GPU would each train alone on the CPU.
     """
     assert snapshot.driver is not None
-    return before_start.refusals(probes.with_torch(snapshot)) if snapshot.driver.any_gpu else []
+    return before_start.refusals(probes.add_torch_facts(snapshot)) if snapshot.driver.any_gpu else []
 
 
 def policy(request: Request) -> str:

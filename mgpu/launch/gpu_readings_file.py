@@ -81,4 +81,4 @@ def line(found: Stored | None) -> str:
         for g in found.now
     ]
     many = counted(len(now), "GPU")
-    return f"{', '.join(filter(None, [many, gpu_usage.amounts(now)]))} ({durations.lasted(age_s(found))} ago)"
+    return f"{', '.join(filter(None, [many, gpu_usage.amounts(now)]))} ({durations.duration_text(age_s(found))} ago)"

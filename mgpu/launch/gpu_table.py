@@ -20,7 +20,7 @@ from mgpu.command_line import shell
 from mgpu.launch import gpu_readings_file, list_runs, registry
 from mgpu.launch.gpu_readings_file import Now, Stored
 from mgpu.launch.registry import Entry, State
-from mgpu.process.terminal import in_front
+from mgpu.process.terminal import is_foreground
 from mgpu.report import screen as report_screen
 from mgpu.report.live import Live
 
@@ -122,7 +122,7 @@ def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
 
 def _lasted(entry: Entry) -> str:
     seconds = durations.seconds_between(entry.started, durations.now())
-    return "?" if seconds is None else durations.lasted(seconds)
+    return "?" if seconds is None else durations.duration_text(seconds)
 
 
 def _caveats(entry: Entry, found: Stored | None, state: State) -> list[str]:
@@ -135,7 +135,7 @@ def _caveats(entry: Entry, found: Stored | None, state: State) -> list[str]:
     if found.gap is not None:
         return [f"GPU monitoring stopped: {found.gap}"]
     age = gpu_readings_file.age_s(found)
-    return [f"the last reading is {durations.lasted(age)} old"] if age > gpu_readings_file.OLD_S else []
+    return [f"the last reading is {durations.duration_text(age)} old"] if age > gpu_readings_file.OLD_S else []
 
 
 def _gpus(
@@ -229,7 +229,7 @@ def _cut(text: str, width: int) -> str:
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
     """Provide a function that waits for a number of seconds and returns whether the user wants to leave."""
-    if not report_screen.is_terminal(sys.stdin) or not in_front():
+    if not report_screen.is_terminal(sys.stdin) or not is_foreground():
         yield _wait
         return
     import termios

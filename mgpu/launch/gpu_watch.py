@@ -171,7 +171,7 @@ class Watch:
 
     def _give_up(self, why: str, supervisor: Supervised) -> None:
         """Stop monitoring and record why; the run continues."""
-        self.gap = f"{why} ({durations.lasted(self.seconds)} after the start)"
+        self.gap = f"{why} ({durations.duration_text(self.seconds)} after the start)"
         supervisor.note(f"GPU monitoring stopped: {self.gap}")
         self._store()
 
@@ -248,7 +248,7 @@ class Watch:
 
     @property
     def _age(self) -> str:
-        return durations.lasted(self.seconds).removesuffix(" 0 s")
+        return durations.duration_text(self.seconds).removesuffix(" 0 s")
 
     def _problems(self, selection: Selection) -> list[Outcome]:
         """Return the problems that the checks find in the last half minute."""

@@ -36,7 +36,7 @@ def hand_off(
 
     `started` is called with the run's entry as soon as the launcher is running.
     """
-    process_supervisor.open_missing()
+    process_supervisor.open_missing_streams()
     screen = report_screen.Screen.of(sys.stderr)
     with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule("your program's output starts here"), "")]])
@@ -131,4 +131,6 @@ def _exit_code(command: Command, ended: process_supervisor.Ended) -> int:
     """Return mgpu's exit code: the training's, unless mgpu's own time limit was reached."""
     if ended.timed_out:
         return errors.TIMED_OUT
-    return exit_code.of_training(ended.returncode, ended.printed, ended.signalled, flattened=command.known.flattens)
+    return exit_code.training_exit_code(
+        ended.returncode, ended.printed, ended.signalled, flattened=command.known.flattens
+    )

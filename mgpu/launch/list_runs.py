@@ -69,7 +69,7 @@ def ending(entry: Entry) -> str:
     if entry.ended is None:
         return ": its supervisor was killed or the machine was restarted, so how the training ended is unknown"
     seconds = durations.seconds_between(entry.started, entry.ended)
-    after = "" if seconds is None else f" after {durations.lasted(seconds)}"
+    after = "" if seconds is None else f" after {durations.duration_text(seconds)}"
     code = "exit code unknown" if entry.exit_code is None else f"exit {entry.exit_code}"
     by = f" by {entry.signalled}" if entry.signalled and entry.exit_code != 0 and not entry.timed_out else ""
     return f"{by}{after}, {code}"
@@ -105,11 +105,11 @@ def _row(entry: Entry, state: State) -> tuple[tuple[str, ...], report_screen.Sty
         alive = f"{len(ranks(entry))} of {entry.ranks or '?'}"
     elif state == "elsewhere":
         shown = registry.whereabouts(entry)
-    elif state == "lost" and (left := processes.of_run(entry.run_id)):
+    elif state == "lost" and (left := processes.processes_of_run(entry.run_id)):
         alive = f"{len(left)} left"
     code = "" if entry.exit_code is None else str(entry.exit_code)
     script = " ".join(shlex.join(entry.target).split())
-    return (entry.id, shown, durations.since(entry.ended or entry.started), alive, code, script), style
+    return (entry.id, shown, durations.age_text(entry.ended or entry.started), alive, code, script), style
 
 
 def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
@@ -121,7 +121,7 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
     rows = [
         ("Script", shlex.join(entry.target)),
         ("Config", entry.config),
-        ("Started", f"{durations.since(entry.started)}, {entry.started[:19]} UTC, in {entry.cwd}"),
+        ("Started", f"{durations.age_text(entry.started)}, {entry.started[:19]} UTC, in {entry.cwd}"),
         ("Command", shlex.join(entry.command)),
         ("Logs", f"{folder}/{_later_note(later) if folder.is_dir() else ' (removed)'}"),
         ("mgpu", f"pid {entry.pid}{host}{', detached' if entry.detached else ''}"),
@@ -157,7 +157,7 @@ def _details(entry: Entry, state: State) -> str:
 
 def leftover_text(entry: Entry, state: State) -> str:
     """Return a line on the processes of a run without a supervisor that are still running; empty if there are none."""
-    left = processes.of_run(entry.run_id) if state == "lost" else []
+    left = processes.processes_of_run(entry.run_id) if state == "lost" else []
     pids = " ".join(str(process.pid) for process in left)
     return f"its processes are still running ({pids}): {shell('mgpu launch --stop {:id}', entry.id)}" if left else ""
 
@@ -175,7 +175,7 @@ def ranks(entry: Entry) -> list[dict[str, Any]]:
         return []
     found = processes.ranks_under(entry.launcher)
     if not found and (entry.ranks or 1) == 1:
-        found = processes.alone_under(entry.launcher, starts_it=by_accelerate(entry.command))
+        found = processes.lone_rank_under(entry.launcher, starts_it=by_accelerate(entry.command))
     states = {rank: (process.pid, processes.state_of(process.pid)) for rank, process in sorted(found.items())}
     return [
         {"rank": rank, "pid": pid, "state": state}

@@ -26,15 +26,19 @@ def gather_facts(
     `arguments`: the script's own, which may name its output folder. `named`: the rendezvous port, if one was requested.
     """
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if config.on_cpu else None)
-    wanted = probes.of_launch(output_folders.folders(arguments))
+    wanted = probes.launch_probes(output_folders.folders(arguments))
     snapshot = probes.gather(wanted, plan=plan, started=prefetch.take())
     return with_stamp(_with_rendezvous(replace(snapshot, config=config, script=script), named))
 
 
 def with_stamp(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot with the fact `stamp`, or with the reason why there is none."""
-    found = stamp.of_now(snapshot)
-    gaps = dict(snapshot.gaps) if found else {**snapshot.gaps, "stamp": Gap("not_supported", stamp.untold(snapshot))}
+    found = stamp.current_stamp(snapshot)
+    gaps = (
+        dict(snapshot.gaps)
+        if found
+        else {**snapshot.gaps, "stamp": Gap("not_supported", stamp.unknown_reason(snapshot))}
+    )
     return replace(snapshot, stamp=found, gaps=gaps)
 
 
@@ -45,7 +49,7 @@ def _with_rendezvous(snapshot: Snapshot, named: int | None) -> Snapshot:
     address = config.values.get("main_process_ip") if config.num_machines > 1 else None
     if network is None or (named is None and not isinstance(address, str)):
         return snapshot
-    if not isinstance(address, str) and named is not None and not port.taken(named):
+    if not isinstance(address, str) and named is not None and not port.is_taken(named):
         return replace(snapshot, network=replace(network, port=named, port_busy=False, port_owner=None))
     given = {"port": named, "master": address}
     arguments = {name: value for name, value in given.items() if value is not None}
@@ -63,7 +67,7 @@ def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
         "always": True,
         "named_port": named is not None,
         "several_nodes": config.num_machines > 1,
-        "busy_gpus": bool(gpu_in_use.worked_on(config, snapshot, cpu=cpu)),
+        "busy_gpus": bool(gpu_in_use.find_busy_gpus(config, snapshot, cpu=cpu)),
     }
     outcomes = engine.judge(snapshot, selections.launch(*(stop for stop, here in applies.items() if here)))
     return [o for o in outcomes if o.status in ("fail", "crash") and not o.because_of]
@@ -72,7 +76,7 @@ def problems(snapshot: Snapshot, named: int | None) -> list[engine.Outcome]:
 def warnings(snapshot: Snapshot, stopping: Sequence[engine.Outcome] = ()) -> list[str]:
     """Return the ids of problems that make a failure likely but do not stop the run."""
     ids = dict.fromkeys(o.check.id for o in stopping)
-    return list(ids | dict.fromkeys(before_start.doubts(snapshot)))
+    return list(ids | dict.fromkeys(before_start.warning_ids(snapshot)))
 
 
 def script_findings(snapshot: Snapshot) -> list[engine.Outcome]:

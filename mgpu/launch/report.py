@@ -57,7 +57,7 @@ def stored(folder: Path, screen: Screen) -> list[Line] | None:
 
 def lines(document: RunDocument, screen: Screen) -> list[Line]:
     """Return the report of a run's end: one line, or the box."""
-    took = durations.lasted(document["duration_s"])
+    took = durations.duration_text(document["duration_s"])
     if _is_interruption(document):
         return [
             [("Interrupted", "warn"), (f" after {took} (exit {document['exit_code']}).", "")],
@@ -73,7 +73,7 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
         if document["triage"]:
             report += failure.lines(document, screen, document.get("ranks") or ())
         elif first := document["first_failure"]:
-            report += failure.row(screen, "First to fail", failure.who(first))
+            report += failure.row(screen, "First to fail", failure.rank_text(first))
         if document.get("log_trouble"):
             report += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
         report += failure.row(screen, "Log", f"{document['logs']}/run.log")
@@ -119,7 +119,7 @@ def _document(request: Request, command: Command, folder: Path, run: Run, snapsh
     if run.exit_code:
         log, trouble = read_logs(run_log.parts(folder)) if request.triage else (None, None)
         triage = make_triage(
-            root_cause.of(log, run, snapshot.config if snapshot else None), log, run, wanted=request.triage
+            root_cause.find_cause(log, run, snapshot.config if snapshot else None), log, run, wanted=request.triage
         )
     document: RunDocument = result_document.new_document(run, triage=request.triage)
     document.update({"command": masked_argv(command.argv), "env_added": masked_env(command.env_added)})
@@ -154,7 +154,7 @@ def _document(request: Request, command: Command, folder: Path, run: Run, snapsh
 
 def make_triage(chosen: root_cause.Verdict, log: Log | None, run: Run, *, wanted: bool) -> Triage:
     """Return which rank failed first and why; without `wanted` only which."""
-    found = failure.found(chosen, log, run)
+    found = failure.triage_document(chosen, log, run)
     return found if wanted else {**found, "probable_cause": None, "secondary": []}
 
 
@@ -165,7 +165,7 @@ def read_logs(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
     if not paths:
         return None, None
     try:
-        return read.logs(list(paths), one_stream=True), None
+        return read.read_logs(list(paths), one_stream=True), None
     except MgpuError as error:
         return None, error.message
     except Exception as error:  # the end of a run is reported whatever its log contains

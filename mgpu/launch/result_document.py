@@ -87,7 +87,7 @@ def add_failure(document: RunDocument, run: Run, triage: Triage) -> None:
     """Add how long the run took, why it failed, and how its ranks ended."""
     from mgpu.report import failure
 
-    fields: Any = {"duration_s": run.seconds, **triage, "ranks": failure.ranks(run)}
+    fields: Any = {"duration_s": run.seconds, **triage, "ranks": failure.rank_entries(run)}
     document.update(fields)
 
 

@@ -22,7 +22,7 @@ from mgpu.launchers import argv as launching
 from mgpu.launchers import choice as launchers_choice
 from mgpu.launchers import gpu_selection, port, run_folder
 from mgpu.launchers.choice import Choice
-from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.gpu_selection import Selection
 from mgpu.launchers.table import WAYS, Start
 from mgpu.process import command as process_command
 from mgpu.report import screen
@@ -42,14 +42,14 @@ def run(request: Request) -> int:
 
 
 def _run(request: Request) -> int:
-    target = launchers_choice.named(request.target, module=request.module)
+    target = launchers_choice.resolve_target(request.target, module=request.module)
     config = _config(request)
-    named = port.asked(request.port, config)
+    named = port.requested_port(request.port, config)
     script = launchers_choice.read(target)
     snapshot = preflight.gather_facts(config, target[1:], named, script)
     if problems := _early_refusals(request, snapshot):
         return gate.refuse(request, problems, _would_fail_text(config))
-    few = gpu_selection.narrowed(request.gpus, snapshot)
+    few = gpu_selection.select_gpus(request.gpus, snapshot)
     if request.gpus and (problems := before_start.refusals(few.snapshot)):
         return gate.refuse(request, problems, _would_fail_text(config))
     choice = launchers_choice.choose(few.config, script, request.launcher, gpus=request.gpus)
@@ -110,17 +110,17 @@ def _would_fail_text(config: Config) -> str:
 
 
 def _command(
-    request: Request, few: Fewer, choice: Choice, target: Sequence[str], named: int | None, node: int | None = None
+    request: Request, few: Selection, choice: Choice, target: Sequence[str], named: int | None, node: int | None = None
 ) -> process_command.Command:
     """Return the command for this machine, or for machine `node`."""
     way = WAYS[choice.launcher]
-    meet = port.for_launch(few.config, named, needs_port=way.needs_port)
+    meet = port.launch_port(few.config, named, needs_port=way.needs_port)
     return way.command(Start(few, target, uuid.uuid4().hex, meet, request.node if node is None else node))
 
 
 def _commands(
     request: Request,
-    few: Fewer,
+    few: Selection,
     choice: Choice,
     target: Sequence[str],
     named: int | None,
@@ -129,9 +129,9 @@ def _commands(
     """Return one line, or one line per machine if there are several and none was named."""
     machines = few.config.num_machines
     if machines == 1 or request.node is not None:
-        return [command.shown()]
+        return [command.shell_text()]
     each = (_command(request, few, choice, target, named, node) for node in range(machines))
-    return [f"{one.shown()}   # on machine {node}" for node, one in enumerate(each)]
+    return [f"{one.shell_text()}   # on machine {node}" for node, one in enumerate(each)]
 
 
 def _print(lines: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ def _print(lines: Sequence[str]) -> None:
 
 
 def _resolve_unverified(
-    request: Request, few: Fewer, verified: Sequence[engine.Outcome], policy: str
+    request: Request, few: Selection, verified: Sequence[engine.Outcome], policy: str
 ) -> Sequence[engine.Outcome] | int:
     """Apply the policy to an unverified config; return why it is still unverified, or the exit code of a refusal."""
     if policy == "refuse":
@@ -164,7 +164,7 @@ def _resolve_unverified(
     return verified
 
 
-def _run_smoke_test(request: Request, few: Fewer) -> Sequence[engine.Outcome]:
+def _run_smoke_test(request: Request, few: Selection) -> Sequence[engine.Outcome]:
     """Run the smoke test; return why the config is still not verified. Raises MgpuError if the test failed."""
     from mgpu.smoke import run as smoke
     from mgpu.smoke.request import Request as SmokeRequest
@@ -190,7 +190,7 @@ def _start(request: Request, command: process_command.Command, details: summary.
     if not request.yes and screen.can_ask() and not summary.confirm_start():
         return result_document.record_declined(request)
     if folder is None:
-        launching.become(command)
+        launching.exec_command(command)
     snapshot = details.fewer.snapshot
     with _claim_folder(request, folder) as claimed:
         gc.enable()
@@ -243,7 +243,7 @@ def _instructions(request: Request, config: Config, target: Sequence[str], verif
     from mgpu.smoke import machines
 
     if config.for_slurm:
-        return machines.for_slurm(config, request.config)
+        return machines.slurm_hint(config, request.config)
     flag = ["-c", request.config] if request.config else []
     ours = ["mgpu", "launch", *flag, *(["--port", request.port] if request.port else []), *_module(request)]
     plain = ["accelerate", "launch", "--config_file", config.path, *launching.flags_of(config)]
@@ -255,7 +255,7 @@ def _instructions(request: Request, config: Config, target: Sequence[str], verif
     lines.append(f"{'Then start' if verified else 'Start'} it on each machine:")
     arguments = target[1:] if request.module else target
     lines += [
-        f"  {line}   # on {machines.where(config, node)}"
+        f"  {line}   # on {machines.describe_node(config, node)}"
         for node in nodes
         if (line := from_words([*ours, "--node-rank", str(node), *arguments]))
     ]
@@ -268,7 +268,7 @@ def _module(request: Request) -> list[str]:
     return ["-m"] if request.module else []
 
 
-def verified_here(path: Path) -> tuple[bool, str]:
+def verification_status(path: Path) -> tuple[bool, str]:
     """Return whether a config counts as verified on this machine, and a phrase that says so. For bare `mgpu`."""
     config = facts(path, ask_loader=False)
     snapshot = preflight.gather_facts(config, (), config.port)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from mgpu import file_reading
 from mgpu.process import child_process, exit_code, processes
-from mgpu.snapshot import EndedRank, Fallen, GpuWork, Run
+from mgpu.snapshot import EndedRank, FailedRank, GpuWork, Run
 from mgpu.structured_text import json_of
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Aftermath:
     def _ended_ranks(self, printed: bytes, returncode: int, code: int) -> list[EndedRank]:
         """Return every rank that was seen here or that the launcher's table names."""
         table = parse_table(printed)
-        codes = exit_code.of_ranks(printed)
+        codes = exit_code.rank_exit_codes(printed)
         for rank, seen in self._ranks.items():
             self._read_error(rank, seen)
         alone = len(self._ranks) <= 1 and not table
@@ -182,15 +182,15 @@ class Aftermath:
                 self._errors[rank] = text.strip().splitlines()[0][:400]
 
 
-def parse_table(printed: bytes) -> dict[int, Fallen]:
+def parse_table(printed: bytes) -> dict[int, FailedRank]:
     """Return the failed ranks in the launcher's table, by rank."""
-    from mgpu.readers.log.line import taken_apart
+    from mgpu.readers.log.line import parse_line
     from mgpu.readers.log.torchrun_table import Tables
 
     tables = Tables()
     start = printed.rfind(b"FAILED")
     for text in (printed[start:] if start >= 0 else b"").decode("utf-8", "replace").splitlines():
-        tables.take(taken_apart(text))
+        tables.take(parse_line(text))
     return {rank.rank: rank for rank in tables.ranks()}
 
 
@@ -285,7 +285,7 @@ def slurm_state(output: str) -> str | None:
     state = fields.get("JobState")
     if state in ("RUNNING", "COMPLETING"):
         with contextlib.suppress(ValueError):
-            ran, limit = cluster.seconds(fields.get("RunTime", "")), cluster.seconds(fields.get("TimeLimit", ""))
+            ran, limit = cluster.parse_time(fields.get("RunTime", "")), cluster.parse_time(fields.get("TimeLimit", ""))
             if ran is not None and limit is not None and ran >= limit:
                 return "TIMEOUT"
     return state

@@ -14,7 +14,7 @@ from mgpu.command_line import shell
 from mgpu.launch import gate
 from mgpu.launchers import argv as launching
 from mgpu.launchers.choice import Choice
-from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.gpu_selection import Selection
 from mgpu.launchers.table import WAYS
 from mgpu.process import command as process_command
 from mgpu.report import describe
@@ -30,7 +30,7 @@ _STRATEGIES = {"MULTI_GPU": "DDP", "NO": "one process"}
 class Details:
     """What the summary shows besides the command."""
 
-    fewer: Fewer
+    fewer: Selection
     choice: Choice
     verified: Sequence[engine.Outcome] = ()  # why the config is not verified; empty: it is
     needs_no_test: bool = False  # one process: there are no ranks to verify
@@ -62,7 +62,7 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
     for label, text in rows:
         for place, line in enumerate(_wrapped(text, screen)):
             lines.append([(f"{label if not place else '':<{_LABEL}}", "bold"), (line, "")])
-    lines.append([(f"{'Command':<{_LABEL}}", "bold"), (command.told(), "")])
+    lines.append([(f"{'Command':<{_LABEL}}", "bold"), (command.masked(), "")])
     screen.show(lines)
 
 
@@ -85,7 +85,7 @@ def _config(details: Details) -> str:
     return "\n".join([f"{path}   NOT verified: {head}", *(f"  {line}" for line in more)])
 
 
-def _gpus(fewer: Fewer) -> str:
+def _gpus(fewer: Selection) -> str:
     snapshot = fewer.snapshot
     assert snapshot.driver is not None
     ranks = fewer.config.ranks_here or 1
@@ -120,8 +120,8 @@ def _launcher(details: Details, command: process_command.Command) -> str:
     if not details.choice.why:
         return ""
     lines = [f"{WAYS[command.launcher].title or command.launcher}: {details.choice.why}"]
-    if details.choice.unheard:
-        lost = ", ".join(details.choice.unheard)
+    if details.choice.lost_settings:
+        lost = ", ".join(details.choice.lost_settings)
         lines.append(
             f"ignores {lost} of {details.fewer.config.path}: without an Accelerator, the script must set these itself"
         )
@@ -142,7 +142,7 @@ def _script(details: Details) -> str:
     return f"{at}{title}\n({count}{f': {again}' if again else ''})"
 
 
-def _batch(fewer: Fewer) -> str:
+def _batch(fewer: Selection) -> str:
     """Return the effective batch size according to the config's comments; empty if they do not state it."""
     config, before = fewer.config, fewer.ranks_before
     ranks, accumulate = config.num_processes, config.accumulate or 1
@@ -176,7 +176,7 @@ def _steps(config: Config, ranks: int, accumulate: int) -> str:
 def verified_ago(snapshot: Snapshot) -> str:
     """Return how long ago the config was verified ("2 h ago")."""
     at = snapshot.stamp.verified_at if snapshot.stamp else None
-    return durations.since(at) if at else "at an unknown time"
+    return durations.age_text(at) if at else "at an unknown time"
 
 
 def confirm_start() -> bool:

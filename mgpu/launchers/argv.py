@@ -34,7 +34,7 @@ _NVME = {
 _OF_THE_LAUNCHER = ("dynamo_config", "fp8_config", "parallelism_config")
 
 
-def become(command: Command) -> NoReturn:
+def exec_command(command: Command) -> NoReturn:
     """Replace this process with the launcher. Raises MgpuError (126, 127) if it cannot be started.
 
     Restores the signals that Python ignores (SIGPIPE, SIGXFSZ), because the launcher would inherit that.
@@ -183,7 +183,7 @@ def torchrun(
     return _made(argv, {**_plain(config), **(env or {})}, run_id, "torchrun", ranks, target)
 
 
-def alone(
+def single_process(
     config: Config,
     driver: Driver,
     target: Sequence[str],

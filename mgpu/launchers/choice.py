@@ -11,7 +11,7 @@ from mgpu import errors
 from mgpu.errors import MgpuError
 from mgpu.known_launchers import Launcher
 from mgpu.launchers.argv import needs_accelerate
-from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.gpu_selection import Selection
 from mgpu.launchers.table import WAYS
 from mgpu.snapshot import Config, Script
 from mgpu.text import visible
@@ -32,15 +32,15 @@ class Choice:
 
     launcher: Launcher
     why: str = ""
-    unheard: tuple[str, ...] = ()  # settings of the config that this script will not receive
+    lost_settings: tuple[str, ...] = ()  # settings of the config that this script will not receive
 
-    def forbidden(self, few: Fewer) -> str | None:
+    def forbidden(self, few: Selection) -> str | None:
         """Return why the launcher must not start this config; None if it may."""
         find = WAYS[self.launcher].forbidden
         return find(few.config, (few.snapshot.packages or {}).get("accelerate", "")) if find else None
 
 
-def named(words: Sequence[str], *, module: bool = False) -> list[str]:
+def resolve_target(words: Sequence[str], *, module: bool = False) -> list[str]:
     """Return what to run: a script and its arguments, or -m and a module. Raises MgpuError (2, 126, 127)."""
     target = list(words)
     if target[:1] == ["--"]:
@@ -118,7 +118,7 @@ def _unheard(config: Config, speaks: str | None, launcher: Launcher) -> tuple[st
 
     They reach a script with an Accelerator (or a Trainer, which has one) through variables of accelerate's launcher.
     """
-    tells = WAYS[launcher].tells
+    tells = WAYS[launcher].passes
     if tells == "config" and speaks not in _BY_ITSELF:
         return ()
     learns_precision = tells == "precision" and speaks in ("accelerate", "trainer", None)

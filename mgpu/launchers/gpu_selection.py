@@ -13,7 +13,7 @@ from mgpu.snapshot import Config, Snapshot
 
 
 @dataclass(frozen=True)
-class Fewer:
+class Selection:
     """What is launched: the unchanged config, or the config for some of the GPUs."""
 
     snapshot: Snapshot  # with the config, and with only the selected GPUs
@@ -28,12 +28,12 @@ class Fewer:
         return self.snapshot.config
 
 
-def narrowed(gpus: str, snapshot: Snapshot) -> Fewer:
+def select_gpus(gpus: str, snapshot: Snapshot) -> Selection:
     """Return machine and config for the GPUs of `--gpus` ("": all). Raises MgpuError (2)."""
     config, driver, visible = snapshot.config, snapshot.driver, snapshot.visible
     assert config is not None and driver is not None
     if not gpus:
-        return Fewer(snapshot)
+        return Selection(snapshot)
     wanted = wanted_gpus(gpus)
     if config.num_machines > 1:
         raise MgpuError(f"--gpus works on one machine only; {config.path} uses {config.num_machines}", USAGE)
@@ -54,7 +54,7 @@ def narrowed(gpus: str, snapshot: Snapshot) -> Fewer:
     return replace(_of(config, narrow, len(chosen)), env={"CUDA_VISIBLE_DEVICES": mask})
 
 
-def _of(config: Config, snapshot: Snapshot, ranks: int) -> Fewer:
+def _of(config: Config, snapshot: Snapshot, ranks: int) -> Selection:
     shape: dict[str, Any] = {"num_processes": ranks}
     flags = ["--num_processes", str(ranks)]
     if config.values.get("gpu_ids") not in (None, "all"):
@@ -69,7 +69,7 @@ def _of(config: Config, snapshot: Snapshot, ranks: int) -> Fewer:
     values = {**{key: value for key, value in config.values.items() if key != "gpu_ids"}, **shape}
     fewer = replace(config, values=values, sha256=digest(values, config.launch_flags))
     snapshot = replace(snapshot, config=fewer)
-    return Fewer(replace(snapshot, stamp=stamp.of_now(snapshot)), tuple(flags), {}, config.num_processes)
+    return Selection(replace(snapshot, stamp=stamp.current_stamp(snapshot)), tuple(flags), {}, config.num_processes)
 
 
 def chosen_gpus(snapshot: Snapshot, wanted: int | tuple[int, ...], text: str) -> tuple[int, ...]:

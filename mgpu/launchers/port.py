@@ -13,7 +13,7 @@ from mgpu.errors import USAGE, MgpuError
 from mgpu.snapshot import Config
 
 
-def asked(port: str, config: Config) -> int | None:
+def requested_port(port: str, config: Config) -> int | None:
     """Return the port from --port or the config; None for any free port. Raises MgpuError (2)."""
     if port == "auto":
         if config.num_machines > 1:
@@ -22,7 +22,7 @@ def asked(port: str, config: Config) -> int | None:
     return int(port) if port else config.port
 
 
-def for_launch(config: Config, named: int | None = None, *, needs_port: bool = False) -> int | None:
+def launch_port(config: Config, named: int | None = None, *, needs_port: bool = False) -> int | None:
     """Return the port to pass to the launcher; None if it reads it from the config or needs none.
 
     `named` if it differs from the config's port, else a free one for the ranks of one machine. `needs_port`: the
@@ -32,10 +32,10 @@ def for_launch(config: Config, named: int | None = None, *, needs_port: bool = F
         return None if named == config.port and not needs_port else named
     if config.num_machines > 1 or (config.distributed_type == "NO" and not needs_port):
         return None
-    return free()
+    return free_port()
 
 
-def free() -> int:
+def free_port() -> int:
     """Return a port without a listener."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ def free() -> int:
         return port
 
 
-def taken(port: int) -> bool:
+def is_taken(port: int) -> bool:
     """Whether a process on this machine listens on the port. Connections in TIME_WAIT do not count."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -44,7 +44,7 @@ _LOGGING = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCC
 _PACKAGES = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron-core"}
 
 
-def of_now(snapshot: Snapshot) -> Stamp | None:
+def current_stamp(snapshot: Snapshot) -> Stamp | None:
     """Return the fact `stamp`: the best matching entry, with the current values of the same facts.
 
     None if a fact that the stamp covers is unknown: then nothing counts as verified.
@@ -67,14 +67,14 @@ def of_now(snapshot: Snapshot) -> Stamp | None:
     return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
 
 
-def untold(snapshot: Snapshot) -> str:
+def unknown_reason(snapshot: Snapshot) -> str:
     """Return which unknown fact prevents a verification here."""
     covered = ("config", "driver", "gpus", "visible", "pytorch", "packages", "nccl", "env", "python")
     missing = next((fact for fact in covered if getattr(snapshot, fact) is None), None)
     return snapshot.gap(missing).reason if missing else "some facts needed for a verification are unknown"
 
 
-def measured_here(snapshot: Snapshot, folder: Path) -> Baseline | None:
+def last_measurements(snapshot: Snapshot, folder: Path) -> Baseline | None:
     """Return the measurements of the last pass on exactly these GPUs, preferably of this config; None if none."""
     now = _gpus(snapshot)
     entries = [entry for entry in _read(folder)[0].values() if now and entry["facts"].get("gpus") == now]
@@ -200,8 +200,8 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
         entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
         if snapshot.ranks is not None:
             entry["level"] = snapshot.ranks.level
-            entry["bandwidth"] = [asdict(row) for row in bandwidth.merged(snapshot.ranks.ranks)]
-            entry["scaling"] = [asdict(run) for run in bandwidth.scaled(snapshot.ranks.ranks)]
+            entry["bandwidth"] = [asdict(row) for row in bandwidth.merge_ranks(snapshot.ranks.ranks)]
+            entry["scaling"] = [asdict(run) for run in bandwidth.merge_scaling(snapshot.ranks.ranks)]
         key = f"{facts['config'][:16]} on {facts['gpus']}"
         if not entry.get("bandwidth") and (before := entries.get(key, {})).get(
             "bandwidth"

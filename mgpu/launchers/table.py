@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from mgpu.known_launchers import Launcher
 from mgpu.launchers import argv
-from mgpu.launchers.gpu_selection import Fewer
+from mgpu.launchers.gpu_selection import Selection
 from mgpu.process.command import Command
 from mgpu.snapshot import Config, Driver, Python
 
@@ -20,7 +20,7 @@ from mgpu.snapshot import Config, Driver, Python
 class Start:
     """The input for the command of one node."""
 
-    fewer: Fewer  # the config and the machine
+    fewer: Selection  # the config and the machine
     target: Sequence[str]  # the script and its arguments, or -m and a module
     run_id: str
     port: int | None = None  # the rendezvous port, if it must be passed to the launcher
@@ -49,7 +49,7 @@ class Way:
     """How to start one launcher."""
 
     command: Callable[[Start], Command]
-    tells: Literal["config", "precision", "nothing"]  # which settings it passes to its ranks, besides the GPUs
+    passes: Literal["config", "precision", "nothing"]  # which settings it passes to its ranks, besides the GPUs
     one_process: bool = False  # it starts one process, on one machine
     needs_port: bool = False  # it does not read the config's port, and needs one even for a single rank
     forbidden: Callable[[Config, str], str | None] | None = None  # why this version of accelerate must not start it
@@ -79,7 +79,7 @@ def _torchrun(s: Start) -> Command:
 
 
 def _python(s: Start) -> Command:
-    return argv.alone(s.config, s.driver, s.target, python=s.python, run_id=s.run_id, env=s.fewer.env)
+    return argv.single_process(s.config, s.driver, s.target, python=s.python, run_id=s.run_id, env=s.fewer.env)
 
 
 WAYS: Final[Mapping[Launcher, Way]] = {

@@ -42,7 +42,7 @@ def busbw(collective: str, ranks: int, size_bytes: int, seconds: float) -> float
     return algbw(size_bytes, seconds) * bus_factor(collective, ranks)
 
 
-def row(collective: str, backend: str, ranks: int, size_bytes: int, p50: float, p99: float) -> Bandwidth:
+def bandwidth_row(collective: str, backend: str, ranks: int, size_bytes: int, p50: float, p99: float) -> Bandwidth:
     """Return one collective at one size, with both bandwidths from its median time. `p50` and `p99` in seconds."""
     return Bandwidth(
         collective,
@@ -56,18 +56,18 @@ def row(collective: str, backend: str, ranks: int, size_bytes: int, p50: float, 
     )
 
 
-def merged(ranks: Iterable[Rank]) -> tuple[Bandwidth, ...]:
+def merge_ranks(ranks: Iterable[Rank]) -> tuple[Bandwidth, ...]:
     """Merge the timings of all ranks: a collective is as slow as its slowest rank."""
     slowest: dict[tuple[str, str, int, int], Bandwidth] = {}
     for one in (timed for rank in ranks for timed in rank.bandwidth):
         key = (one.collective, one.backend, one.ranks, one.size_bytes)
         worst = slowest.get(key, one)
         p50, p99 = max(worst.seconds_p50, one.seconds_p50), max(worst.seconds_p99, one.seconds_p99)
-        slowest[key] = row(*key, p50, p99)
+        slowest[key] = bandwidth_row(*key, p50, p99)
     return tuple(slowest.values())
 
 
-def scaled(ranks: Iterable[Rank]) -> tuple[Scaling, ...]:
+def merge_scaling(ranks: Iterable[Rank]) -> tuple[Scaling, ...]:
     """Merge training runs on 1, 2 … ranks: the slowest rank's times, and the efficiency relative to one rank."""
     slowest: dict[int, Scaling] = {}
     for one in (run for rank in ranks for run in rank.scaling):
@@ -136,7 +136,7 @@ class Expected:
     why: str
 
 
-def expected(
+def expected_bandwidth(
     gpus: Sequence[Gpu], links: Sequence[Link], collective: str, size_bytes: int, *, nvls: bool | None = None
 ) -> Expected | str:
     """Return the expected busbw of a collective on exactly these GPUs of one machine; a reason if it is unknown.
@@ -238,7 +238,7 @@ def _between(gpus: Sequence[Gpu], links: Sequence[Link]) -> list[Link] | None:
     return found if whole and all(link.nvlinks is not None for link in found) else None
 
 
-def used(ranks: Ranks, gpus: Sequence[Gpu]) -> list[Gpu] | None:
+def gpus_of_ranks(ranks: Ranks, gpus: Sequence[Gpu]) -> list[Gpu] | None:
     """Return the GPUs of the ranks, one per rank; None if not all are known, or if they are on several nodes."""
     by_uuid = {gpu.uuid: gpu for gpu in gpus if gpu.uuid}
     found = [by_uuid[rank.gpu_uuid] for rank in ranks.ranks if rank.gpu_uuid in by_uuid]

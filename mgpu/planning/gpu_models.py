@@ -77,7 +77,7 @@ def is_target(snapshot: Snapshot) -> bool:
     return snapshot.gap("host").reason.endswith(_NOT_HERE)
 
 
-def placed(config: Config, snapshot: Snapshot) -> Config:
+def mark_if_away(config: Config, snapshot: Snapshot) -> Config:
     """Return the config, marked as away if it is for an engine's nodes and this machine is only a login node."""
     outside = snapshot.slurm is not None and snapshot.slurm.job_id is None and not is_target(snapshot)
     return replace(config, away=True) if config.engine and outside else config

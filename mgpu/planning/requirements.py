@@ -36,15 +36,15 @@ FP8_LIBRARIES: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
 BATON_TORCH: Final = (2, 13)
 
 
-def numbers(version: str | None) -> tuple[int, ...]:
+def version_numbers(version: str | None) -> tuple[int, ...]:
     """Return the leading numbers of a version: "580.65.06" -> (580, 65, 6), "2.13.0+cu130" -> (2, 13, 0)."""
     found = re.match(r"\d+(?:\.\d+)*", version or "")
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
-def older(version: str | None, than: tuple[int, ...]) -> bool:
+def is_older(version: str | None, than: tuple[int, ...]) -> bool:
     """Return whether a version is known and below this one."""
-    known = numbers(version)
+    known = version_numbers(version)
     return bool(known) and known < than
 
 
@@ -53,5 +53,5 @@ def fp8_backends(packages: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         name
         for name, (package, least) in FP8_LIBRARIES.items()
-        if package in packages and numbers(packages[package]) >= least
+        if package in packages and version_numbers(packages[package]) >= least
     )

@@ -31,7 +31,7 @@ from mgpu.probes.runner import (
     Child,
     Probe,
     collect,
-    of_launch,
+    launch_probes,
     run,
     start,
 )
@@ -58,7 +58,7 @@ __all__ = [
     "Probe",
     "build",
     "gather",
-    "of_launch",
+    "launch_probes",
     "run",
     "with_torch",
 ]
@@ -89,11 +89,11 @@ def gather(
     for child in collect(started or start(probes, python=python), progress):
         facts |= child.found
         gaps |= gaps_of(child)
-    facts["env"] = environ.kept(os.environ)
+    facts["env"] = environ.filter_environment(os.environ)
     snapshot = build(facts, gaps)
     if snapshot.gpus is not None:
         version = snapshot.driver.version if snapshot.driver else None
-        shown = environ.visible(os.environ.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus, version)
+        shown = environ.resolve_visible(os.environ.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus, version)
         snapshot = replace(snapshot, visible=shown)
     else:
         snapshot = replace(snapshot, gaps={**snapshot.gaps, "visible": snapshot.gap("gpus")})
@@ -104,7 +104,7 @@ def gather(
     return replace(snapshot, taken=now, mgpu=__version__, plan=plan or Plan())
 
 
-def with_torch(snapshot: Snapshot, progress: Callable[[str], None] | None = None) -> Snapshot:
+def add_torch_facts(snapshot: Snapshot, progress: Callable[[str], None] | None = None) -> Snapshot:
     """Return the Snapshot with the torch facts added, for one that was gathered without them."""
     child = run([PYTORCH], progress=progress)[0]
     seen = build(child.found, gaps_of(child))

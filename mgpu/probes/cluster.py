@@ -106,7 +106,7 @@ def parse_cluster(texts: Mapping[str, str], faults: Mapping[str, str] | None = N
     )
 
 
-def seconds(text: str) -> int | None:
+def parse_time(text: str) -> int | None:
     """Return a Slurm time in seconds; None for no limit. Raises ValueError for an invalid time.
 
     Formats: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S.
@@ -199,7 +199,7 @@ def _associations(text: str) -> Iterable[Association]:
 
 def _seconds(text: str | None) -> int | None:
     try:
-        return seconds(text or "")
+        return parse_time(text or "")
     except ValueError:
         return None
 

@@ -32,7 +32,7 @@ _SEVERAL_MIG_SINCE = 570
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password in an address
 
 
-def kept(environ: Mapping[str, str]) -> dict[str, str]:
+def filter_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that checks may read, with secrets masked.
 
     Includes lower-case names, because accelerate sets them in upper case for its ranks.
@@ -44,7 +44,7 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def visible(value: str | None, gpus: Sequence[Gpu], driver: str | None = None) -> Visible:
+def resolve_visible(value: str | None, gpus: Sequence[Gpu], driver: str | None = None) -> Visible:
     """Return the GPUs that CUDA exposes for a value of CUDA_VISIBLE_DEVICES; None means unset, which is not empty.
 
     Follows the driver's rules (CUDA Programming Guide, environment variables; the tests compare with torch's parser):

@@ -19,7 +19,7 @@ _OUTDATED_INTERVALS = 3  # intervals after which a reading is outdated
 
 
 @dataclass(frozen=True)
-class Lister:
+class ListedProcess:
     """A process that NVML lists on a GPU. In a container, NVML's PIDs can differ from the container's."""
 
     pid: int
@@ -36,7 +36,7 @@ class Reading:
     busy_percent: int | None
     power_w: float | None = None
     power_limit_w: float | None = None
-    processes: tuple[Lister, ...] | None = None
+    processes: tuple[ListedProcess, ...] | None = None
 
 
 class Gauges:
@@ -107,5 +107,5 @@ def _to_reading(
     limit: float | None = None,
     processes: list[list[Any]] | None = None,
 ) -> Reading:
-    listed = None if processes is None else tuple(Lister(*process) for process in processes)
+    listed = None if processes is None else tuple(ListedProcess(*process) for process in processes)
     return Reading(used, total, busy, power, limit, listed)

@@ -37,7 +37,7 @@ class _Target:
     skip: str | None = None
 
 
-def cost(snapshot: Snapshot) -> str | None:
+def announce_cost(snapshot: Snapshot) -> str | None:
     """Return the announcement of the test and its cost; None if there is nothing to test."""
     targets = [target for target in _targets(snapshot, even_if_busy=False) if target.skip is None]
     if not targets:

@@ -74,7 +74,7 @@ def probe(
         "requires": _requires(folders),
         "built_with": _built_with(folders),
         "twice": _duplicates(folders),
-        "shadowed": shadowed(cwd),
+        "shadowed": find_shadowed(cwd),
         "cuda_home": cuda_home,
         "nvcc_path": _nvcc(cuda_home),
         "compiler": _compiler(os.environ.get("CXX"), "c++", "g++", "clang++"),
@@ -267,7 +267,7 @@ def _duplicates(folders: Sequence[_Folder]) -> dict[str, list[str]]:
     return found
 
 
-def shadowed(folder: str) -> dict[str, str]:
+def find_shadowed(folder: str) -> dict[str, str]:
     """Return files and packages in a folder that hide a module needed for training: name -> path.
 
     Ignores a folder that is on sys.path anyway, and a checkout of the package itself. A folder without `__init__.py`

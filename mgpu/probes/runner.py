@@ -110,7 +110,7 @@ _HERE = replace(
 OF_LAUNCH = (NVML, _HERE, STORAGE)
 
 
-def of_launch(folders: Sequence[str]) -> tuple[Probe, ...]:
+def launch_probes(folders: Sequence[str]) -> tuple[Probe, ...]:
     """Return OF_LAUNCH with the folders that a script writes to, from its arguments."""
     if not folders:
         return OF_LAUNCH

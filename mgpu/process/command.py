@@ -39,11 +39,11 @@ class Command:
         mark = {MARK: self.run_id} if self.run_id else {}
         return {**({_KEEPS_MARK: "1"} if mark else {}), **base, **self.env_added, **mark}
 
-    def shown(self) -> str:
+    def shell_text(self) -> str:
         """Return the shell command, starting with the variables that mgpu adds, including the script's secrets."""
         return _line(self.env_added, self.argv)
 
-    def told(self) -> str:
+    def masked(self) -> str:
         """Return the same without secrets, for a screen or a file."""
         return _line(secrets_masking.masked_env(self.env_added), secrets_masking.masked_argv(self.argv))
 

@@ -99,7 +99,7 @@ def first_failure(printed: bytes) -> FirstFailure | None:
     return None
 
 
-def of_ranks(text: bytes) -> dict[int, int]:
+def rank_exit_codes(text: bytes) -> dict[int, int]:
     """Return the exit code of each rank in torchrun's summary or accelerate's error; negative for a signal."""
     plain = _ANSI.sub(b"", text)
     start = plain.rfind(b"FAILED")
@@ -109,7 +109,7 @@ def of_ranks(text: bytes) -> dict[int, int]:
     return {0: int(alone[-1][0]) if alone[-1][0] else -int(alone[-1][1])} if alone else {}
 
 
-def of_training(returncode: int, printed: bytes, signalled: int | None, *, flattened: bool = True) -> int:
+def training_exit_code(returncode: int, printed: bytes, signalled: int | None, *, flattened: bool = True) -> int:
     """Return mgpu's exit code: 0, the first failing rank's own, or 128 + N for signal N.
 
     `flattened`: a launcher exits with 1 for any exit code of its ranks, and for a signal to itself (torchrun raises

@@ -50,7 +50,7 @@ class Guard:
         self._sent.append(line)
         self._write(line)
 
-    def is_raw(self, yes: bool) -> None:
+    def set_raw(self, yes: bool) -> None:
         """Send the guard whether stdin's terminal is in raw mode for the run; a background job does not own it."""
         self.knows(_RAW if yes else _COOKED)
 
@@ -76,7 +76,7 @@ class Guard:
 
 
 @contextlib.contextmanager
-def over(run_id: str, terminal: Sequence[Any] | None = None) -> Iterator[Guard]:
+def guard_run(run_id: str, terminal: Sequence[Any] | None = None) -> Iterator[Guard]:
     """Guard the processes of a run for the duration of the block."""
     guard = Guard(run_id, terminal)
     done = False
@@ -142,12 +142,12 @@ def _wait_for_launcher(run_id: str, launcher: int | None) -> None:
     """Wait while the launcher, signaled by the kernel, stops its ranks."""
     deadline = time.monotonic() + _LAUNCHERS_S
     while launcher is not None and time.monotonic() < deadline:
-        if launcher not in {process.pid for process in processes.of_run(run_id)}:
+        if launcher not in {process.pid for process in processes.processes_of_run(run_id)}:
             return
         time.sleep(_POLL_S)
 
 
-def dies_with_us() -> Callable[[], None]:
+def parent_death_hook() -> Callable[[], None]:
     """Return a function for the child between fork and exec that requests SIGTERM when this process dies."""
     import ctypes
 

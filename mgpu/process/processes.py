@@ -44,7 +44,7 @@ class Rank(NamedTuple):
     local_rank: int | None = None
 
 
-def of_run(run_id: str) -> list[Process]:
+def processes_of_run(run_id: str) -> list[Process]:
     """Return every running process with the run's mark. Other users' processes cannot be read and are not ours."""
     mark = f"{MARK}={run_id}".encode()
     found = []
@@ -81,7 +81,7 @@ def ranks_under(launcher: int) -> dict[int, Rank]:
     return found
 
 
-def alone_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
+def lone_rank_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
     """Return the rank of a single-process run: the launcher itself, or its child if `starts_it`."""
     if not starts_it:
         return {0: Rank(launcher)}
@@ -147,17 +147,17 @@ def end_run(run_id: str, grace_s: float) -> tuple[list[int], list[int]]:
 
     Returns the pids that were running when called, and those that remain even after KILL.
     """
-    there = [process.pid for process in of_run(run_id)]
+    there = [process.pid for process in processes_of_run(run_id)]
     if not there:
         return [], []
     signal_all(there, signal.SIGTERM)
     signal_all(there, signal.SIGCONT)
     deadline = time.monotonic() + grace_s
-    while (left := of_run(run_id)) and time.monotonic() < deadline:
+    while (left := processes_of_run(run_id)) and time.monotonic() < deadline:
         time.sleep(0.05)
     deadline = time.monotonic() + 3.0
     while left and time.monotonic() < deadline:
         signal_all((process.pid for process in left), signal.SIGKILL)
         time.sleep(0.05)
-        left = of_run(run_id)
+        left = processes_of_run(run_id)
     return there, [process.pid for process in left]

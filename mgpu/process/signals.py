@@ -31,7 +31,7 @@ class Stopped(SystemExit):
         self.number = number
 
 
-def leave_in_order() -> None:
+def raise_on_signals() -> None:
     """From now on, raise `Stopped` on a signal, so that everything is cleaned up."""
     for number in STOPPING:
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -52,7 +52,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def handling(
+def installed_handlers(
     handlers: Mapping[signal.Signals, Handler], *, even_ignored: Collection[signal.Signals] = ()
 ) -> Iterator[None]:
     """Install signal handlers inside the block; ignored signals stay ignored, except `even_ignored`."""
@@ -67,7 +67,7 @@ def handling(
 
 
 @contextlib.contextmanager
-def once() -> Iterator[None]:
+def stop_once() -> Iterator[None]:
     """Raise an exception on the first signal or Ctrl-C; later ones do not interrupt the clean-up.
 
     The clean-up must have its own time limits.
@@ -84,5 +84,5 @@ def once() -> Iterator[None]:
         _last = (number, time.monotonic())
         raise Stopped(number)
 
-    with handling(dict.fromkeys(numbers, stop)):
+    with installed_handlers(dict.fromkeys(numbers, stop)):
         yield

@@ -23,7 +23,7 @@ from mgpu.process import exit_code, guard, open_files, processes, signals
 from mgpu.process.command import Command
 from mgpu.process.run_log import RunLog
 from mgpu.process.stream import Stream
-from mgpu.process.terminal import Terminal, in_front, is_terminal
+from mgpu.process.terminal import Terminal, is_foreground, is_terminal
 from mgpu.secrets_masking import masked
 from mgpu.text import clean
 
@@ -124,7 +124,7 @@ class Supervisor:
             self.note(f"no pseudo-terminal, using pipes: {reason(error)}")
         keys = self._terminal.before if self._terminal and self._terminal.takes_keys else None
         try:
-            with guard.over(self.command.run_id, keys) as self._guard, self._signals():
+            with guard.guard_run(self.command.run_id, keys) as self._guard, self._signals():
                 launcher = self._start()
                 while launcher.poll() is None:
                     self._turn(_SOON_S if not self.ranks and self.seconds < _SOON_FOR_S else _TICK_S / 2)
@@ -132,7 +132,7 @@ class Supervisor:
                 left, stuck = self._end()
         finally:
             if self._terminal is not None:
-                self._terminal.as_before()
+                self._terminal.restore()
         self.note(f"the launcher exited with {launcher.returncode} after {self.seconds:.1f} s")
         return Ended(
             launcher.returncode,
@@ -174,8 +174,8 @@ class Supervisor:
         keys = terminal is not None and terminal.takes_keys
         same = [number for number in (1, 2) if terminal is not None and is_terminal(number)]
         stdout, stderr = (inner if number in same else subprocess.PIPE for number in (1, 2))
-        before = guard.dies_with_us() if terminal is None or not keys else terminal.become_its_own
-        self.note(f"started: {self.command.told()}")
+        before = guard.parent_death_hook() if terminal is None or not keys else terminal.become_controlling
+        self.note(f"started: {self.command.masked()}")
         open_files.raise_limit()
         try:
             self.launcher = subprocess.Popen(
@@ -198,7 +198,7 @@ class Supervisor:
         if terminal is not None:
             os.close(terminal.inner)
             self._streams.append(Stream(terminal.outer, terminal.shown_on))
-            if keys and in_front():
+            if keys and is_foreground():
                 self._raw(terminal)
         for pipe, number in ((launcher.stdout, 1), (launcher.stderr, 2)):
             if pipe is not None:
@@ -294,7 +294,7 @@ class Supervisor:
             return {}
         found = processes.ranks_under(launcher.pid) if self.command.known.starts_ranks else {}
         if not found and self.command.ranks == 1 and (lone := self.command.known.lone_rank):
-            found = processes.alone_under(launcher.pid, lone == "child")
+            found = processes.lone_rank_under(launcher.pid, lone == "child")
         self.ranks.update(found)
         for rank in found.values():
             if rank.error_file and rank.error_file not in self._error_files:
@@ -384,7 +384,7 @@ class Supervisor:
         if self._terminal is not None:
             handlers[signal.SIGWINCH] = self._on_resize
         # `trap '' USR1` in a job script protects its shell: the ranks still get theirs.
-        return signals.handling(handlers, even_ignored=_TO_RANKS)
+        return signals.installed_handlers(handlers, even_ignored=_TO_RANKS)
 
     def _on_end(self, number: int, frame: FrameType | None = None) -> None:
         if self._is_asked(number):
@@ -431,7 +431,7 @@ class Supervisor:
             except OSError:
                 typed = b""
             self._keys_ended = not typed
-            meant = terminal.means(typed)
+            meant = terminal.signal_for(typed)
             if meant == signal.SIGTSTP:
                 self._suspend(of_group=True)
                 return
@@ -449,13 +449,13 @@ class Supervisor:
 
     def _take_keys(self) -> None:
         """Start reading keys if the job was brought to the foreground."""
-        if self._terminal is not None and self._terminal.takes_keys and not self._terminal.is_raw and in_front():
+        if self._terminal is not None and self._terminal.takes_keys and not self._terminal.is_raw and is_foreground():
             self._raw(self._terminal)
             self._terminal.resize()
 
     def _raw(self, terminal: Terminal) -> None:
         if self._guard is not None:
-            self._guard.is_raw(True)
+            self._guard.set_raw(True)
         terminal.raw()
 
     def _suspend(self, *, of_group: bool) -> None:
@@ -463,11 +463,13 @@ class Supervisor:
         self.note("suspended")
         self._suspended = True
         for _ in range(2):  # twice, to catch processes started meanwhile
-            processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGSTOP)
+            processes.signal_all(
+                (process.pid for process in processes.processes_of_run(self.command.run_id)), signal.SIGSTOP
+            )
         if self._terminal is not None:
-            self._terminal.as_before()
+            self._terminal.restore()
             if self._guard is not None:
-                self._guard.is_raw(False)
+                self._guard.set_raw(False)
         if of_group:  # like the terminal does; ignored if there is no shell to resume it
             handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             os.kill(0, signal.SIGTSTP)
@@ -482,7 +484,9 @@ class Supervisor:
         if self._suspended:
             self._suspended = False
             self.note("resumed")
-            processes.signal_all((process.pid for process in processes.of_run(self.command.run_id)), signal.SIGCONT)
+            processes.signal_all(
+                (process.pid for process in processes.processes_of_run(self.command.run_id)), signal.SIGCONT
+            )
 
 
 def _stdin_is_open() -> bool:
@@ -493,7 +497,7 @@ def _stdin_is_open() -> bool:
     return True
 
 
-def open_missing() -> None:
+def open_missing_streams() -> None:
     """Open /dev/null for closed standard streams, so that the next opened file does not become one."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)

@@ -27,7 +27,7 @@ def is_terminal(number: int) -> bool:
         return False
 
 
-def in_front() -> bool:
+def is_foreground() -> bool:
     """Whether this is the foreground job of stdin's terminal: a background job may not change it."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
@@ -55,7 +55,7 @@ class Terminal:
                 termios.tcsetattr(self.inner, termios.TCSANOW, wanted)
         self.resize()
 
-    def become_its_own(self) -> None:
+    def become_controlling(self) -> None:
         """Make it the controlling terminal; runs in the child, a session leader."""
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
@@ -65,7 +65,7 @@ class Terminal:
             size = fcntl.ioctl(self.shown_on, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
             fcntl.ioctl(self.outer, termios.TIOCSWINSZ, size)
 
-    def means(self, typed: bytes) -> int | None:
+    def signal_for(self, typed: bytes) -> int | None:
         """Return the signal that the program's terminal generates for typed keys; None while it is raw."""
         settings = _settings(self.outer)
         if settings is None or not settings[_LFLAG] & termios.ISIG:
@@ -91,7 +91,7 @@ class Terminal:
         self.is_raw = True
         self._process(self._processes)
 
-    def as_before(self) -> None:
+    def restore(self) -> None:
         """Restore the real terminal; it processes the output again."""
         if self.before is not None and self.is_raw:
             settings = _settings(self.outer)

@@ -40,7 +40,7 @@ def counts(outcomes: Iterable[Outcome]) -> dict[Status, int]:
     return number
 
 
-def said(outcome: Outcome) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """An outcome in one line."""
     match outcome.answer:
         case Ok(evidence):
@@ -60,7 +60,7 @@ def check_json(outcome: Outcome) -> CheckEntry:
         "area": outcome.check.area,
         "severity": outcome.check.severity.value,
         "status": outcome.status,
-        "title": said(outcome),
+        "title": outcome_text(outcome),
         "cause": None,
         "evidence": {},
         "fix": [],

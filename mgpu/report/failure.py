@@ -17,8 +17,8 @@ from mgpu.text import counted, plural
 if TYPE_CHECKING:
     from mgpu.engine import Outcome
     from mgpu.engine.root_cause import Cause, Verdict
-    from mgpu.report.json_types import CauseEntry, EndedRankEntry, FailedRank, Triage
-    from mgpu.snapshot import EndedRank, Fallen, Log, Raised, Run, Snapshot
+    from mgpu.report.json_types import CauseEntry, EndedRankEntry, FailedRankEntry, Triage
+    from mgpu.snapshot import EndedRank, FailedRank, Log, Run, Snapshot, UncaughtException
 
 _LABEL = 15
 _SECONDARY = 8  # causes to keep; the log of a thousand ranks may have every one
@@ -27,7 +27,7 @@ _OTHERS_SHOWN = 3
 _NO_EXCEPTIONS = frozenset({"ChildFailedError", "SignalException"})
 
 
-def found(verdict: Verdict, log: Log | None, run: Run | None) -> Triage:
+def triage_document(verdict: Verdict, log: Log | None, run: Run | None) -> Triage:
     """Return first_failure, probable_cause and secondary[] of the JSON."""
     return {
         "first_failure": _first_failure(verdict.first, log, run),
@@ -62,10 +62,10 @@ def _cause(cause: Cause, last: str | None = None) -> CauseEntry:
     }
 
 
-def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> FailedRank | None:
+def _first_failure(cause: Cause | None, log: Log | None, run: Run | None) -> FailedRankEntry | None:
     """The rank that failed first; None if no rank failed, or it is not known."""
     named = _ranks_of(cause)
-    reported: Sequence[EndedRank | Fallen] = [*(run.ranks if run else ()), *(log.fallen if log else ())]
+    reported: Sequence[EndedRank | FailedRank] = [*(run.ranks if run else ()), *(log.fallen if log else ())]
     failed = [rank for rank in reported if rank.exit_code]
     if run is not None and (run.signalled or run.timed_out):
         failed = [rank for rank in failed if rank.rank in named]
@@ -109,11 +109,11 @@ def _ranks_of(cause: Cause | None) -> list[int]:
     )
 
 
-def _error_of(rank: EndedRank | Fallen | None) -> str | None:
+def _error_of(rank: EndedRank | FailedRank | None) -> str | None:
     return masked(rank.error) if rank and rank.error else None
 
 
-def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None) -> Raised | None:
+def _raised_by(rank: int, cause: Cause | None, log: Log | None, code: int | None) -> UncaughtException | None:
     """The exception that ended a rank. A rank killed by a signal has none, whatever it caught before."""
     if log is None or (code is not None and code not in (1, -6)):  # Python exits with 1 after an exception
         return None
@@ -133,7 +133,7 @@ def lines(document: Triage, screen: Screen, ranks: Sequence[EndedRankEntry] = ()
     """The rows of the box below its headline: from First to fail to Others."""
     box: list[Line] = []
     if first := document.get("first_failure"):
-        box += row(screen, "First to fail", who(first))
+        box += row(screen, "First to fail", rank_text(first))
     cause = document.get("probable_cause")
     if cause is None:
         box += row(screen, "Probable cause", _no_cause(document))
@@ -160,7 +160,7 @@ def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:
     return columned([(f"{label:<{_LABEL}}", "bold")], text, screen, style)
 
 
-def who(first: FailedRank) -> str:
+def rank_text(first: FailedRankEntry) -> str:
     """Describe a failed rank: "rank 2 (GPU 2, host node7), killed by SIGKILL, no traceback"."""
     gpu = "" if first["gpu"] is None else f"GPU {first['gpu']}"
     where = ", ".join(filter(None, [gpu, f"host {first['host']}" if first["host"] else ""]))
@@ -240,7 +240,7 @@ def report_of_logs(
     log = snapshot.log
     assert log is not None
     chosen = root_cause.choose(outcomes, log, None)
-    document = found(chosen, log, None)
+    document = triage_document(chosen, log, None)
     number = len(log.files)
     where = log.files[0] if number == 1 else f"{number} logs"
     rank_count = f", {len(log.ranks)} ranks" if len(log.ranks) > 1 else ""
@@ -276,7 +276,7 @@ def _harmless(log: Log) -> str:
     return f"{counted(number, 'exception')} that did not end the run"
 
 
-def ranks(run: Run) -> list[EndedRankEntry]:
+def rank_entries(run: Run) -> list[EndedRankEntry]:
     """Return ranks[] of the JSON."""
     return [
         {

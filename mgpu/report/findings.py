@@ -8,8 +8,8 @@ from mgpu import text as texts
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip, Who
 from mgpu.engine import Outcome, Status, consequences
 from mgpu.engine.verdict import Verdict
-from mgpu.errors import clipped
-from mgpu.report.document import counts, said
+from mgpu.errors import clip
+from mgpu.report.document import counts, outcome_text
 from mgpu.report.screen import WORD, Line, Screen, Style, headed, labelled, row, unstyled, wrapped
 from mgpu.snapshot import Snapshot
 from mgpu.text import counted
@@ -104,7 +104,7 @@ def _rows_of_checks(group: Sequence[Outcome], screen: Screen) -> list[Line]:
         if isinstance(outcome.answer, Skip):
             skipped.setdefault(outcome.answer.reason, []).append(outcome.check.id)
         else:
-            lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", said(outcome), indent=8)
+            lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", outcome_text(outcome), indent=8)
     for reason, ids in skipped.items():
         label = ids[0] if len(ids) == 1 else counted(len(ids), "check")
         lines += row(screen, "skip", f"{label:<31} ", reason, indent=8)
@@ -183,7 +183,7 @@ def details(problem: Problem, screen: Screen, *, verbose: bool = False) -> list[
 def also(outcome: Outcome, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
     """The consequences of a problem, one line each."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
-    texts = [f"{one.check.id}: {said(one)}" for one in consequences(outcome, found)]
+    texts = [f"{one.check.id}: {outcome_text(one)}" for one in consequences(outcome, found)]
     return [line for text in texts for line in labelled("Also", text, screen)]
 
 
@@ -249,7 +249,7 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
     if len(gpus) > 1 and table:
         shown = read.matrix_lines(gpus, table, screen.width)
         pad = " " * 8 if shown[0].startswith(" " * 8) else ""
-        reading = wrapped(f"Reading: {read.reading(gpus, table)}", screen.width, pad, pad)
+        reading = wrapped(f"Reading: {read.explain_matrix(gpus, table)}", screen.width, pad, pad)
         lines += [[], [(shown[0], "bold")], *unstyled(shown[1:]), *unstyled(reading)]
     if gpus:
         first, *rest = read.address_lines(snapshot, screen.width)
@@ -257,7 +257,7 @@ def topology(snapshot: Snapshot, screen: Screen) -> list[Line]:
     return lines
 
 
-def explained(check_id: str, screen: Screen) -> list[Line]:
+def explain_command(check_id: str, screen: Screen) -> list[Line]:
     """The command that explains a finding, on two lines if the screen is too narrow for one."""
     command = f"mgpu doctor --explain {check_id}"
     line = f"Explain any line:  {command}"
@@ -288,6 +288,6 @@ def listing(checks: Sequence[Check], screen: Screen) -> list[Line]:
         lines += [[], [(area, "bold")]] if lines else [[(area, "bold")]]
         for check in mine:
             line = f"  {check.id:<{column}}  {check.severity.value:<7}  {check.summary}"
-            lines.append([(clipped(line, screen.width) if screen.live else line, "")])
+            lines.append([(clip(line, screen.width) if screen.live else line, "")])
     number = counted(len(checks), "check")
     return [*lines, [], *unstyled([f"{number}. Details: mgpu doctor --explain ID"])]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 from mgpu.check import Crash, Fix, Problem, Skip
 from mgpu.engine import Outcome, consequences
 from mgpu.engine.verdict import Verdict, condemning, nagios_code
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.messages import clean
 from mgpu.report import describe, findings
-from mgpu.report.document import counts, said
+from mgpu.report.document import counts, outcome_text
 from mgpu.snapshot import Snapshot
 from mgpu.text import counted
 from mgpu.version import __version__
@@ -253,14 +253,14 @@ def _path_in(base: str, file: str) -> str:
 
 def _annotation(outcome: Outcome, consequences: Iterable[Outcome], base: str = "") -> str:
     where = {"title": outcome.check.id}
-    text = [said(outcome)]
+    text = [outcome_text(outcome)]
     if problem := outcome.problem:
         text = _problem_lines(problem)
         if problem.place:
             at = problem.place
             place = {"file": _path_in(base, at.file), "line": at.line, "col": at.column}
             where = {key: str(value) for key, value in place.items() if value is not None} | where
-    text += [f"Also {other.check.id}: {said(other)}" for other in consequences if other.problem]
+    text += [f"Also {other.check.id}: {outcome_text(other)}" for other in consequences if other.problem]
     properties = ",".join(f"{key}={_property(value)}" for key, value in where.items())
     return f"::{_COMMAND[outcome.status]} {properties}::{_data(chr(10).join(text))}"
 
@@ -314,7 +314,7 @@ def markdown(
 
 def _section(number: int, outcome: Outcome) -> str:
     word = {"fail": "FAIL", "warn": "warn", "crash": "crash"}[outcome.status]
-    lines = [f"#### {number}. `{outcome.check.id}` {word}", "", _cell(said(outcome)), ""]
+    lines = [f"#### {number}. `{outcome.check.id}` {word}", "", _cell(outcome_text(outcome)), ""]
     if problem := outcome.problem:
         lines += [f"**Why** {_cell(problem.cause)}", ""]
         for fix in problem.fixes:
@@ -340,7 +340,7 @@ def nagios(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, se
         text = "no NVIDIA GPU here"
     elif roots:
         more = f" (+{len(roots) - 1} more)" if len(roots) > 1 else ""
-        text = f"{said(roots[0])}{more}"
+        text = f"{outcome_text(roots[0])}{more}"
     elif verdict == "unknown":
         text = next((o.answer.reason for o in outcomes if o.unsettling and isinstance(o.answer, Skip)), "unknown")
     else:
@@ -354,7 +354,7 @@ def nagios(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verdict, se
         "time": f"{seconds:.1f}s",
     }
     first = f"MGPU {word} - {_line(text)} | {' '.join(f'{key}={value}' for key, value in data.items())}"
-    return "\n".join([first, *(f"{o.status} {o.check.id}: {_line(said(o))}" for o in roots)]) + "\n"
+    return "\n".join([first, *(f"{o.status} {o.check.id}: {_line(outcome_text(o))}" for o in roots)]) + "\n"
 
 
 def _line(text: str) -> str:
@@ -370,6 +370,6 @@ def prolog(outcomes: Iterable[Outcome]) -> str:
     if not found:
         return ""
     more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
-    end, text = f" [{found[0].check.id}]{more}", f"mgpu: {_line(said(found[0]))}"
+    end, text = f" [{found[0].check.id}]{more}", f"mgpu: {_line(outcome_text(found[0]))}"
     room = _LONGEST_REASON - len(end)
-    return f"{clipped(text, room)}{end}\n"
+    return f"{clip(text, room)}{end}\n"

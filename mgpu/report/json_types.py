@@ -191,7 +191,7 @@ class Envelope(TypedDict):
     gaps: Annotated[dict[str, GapEntry], "unknown facts, with the reason"]
 
 
-class FailedRank(TypedDict):
+class FailedRankEntry(TypedDict):
     """The rank that failed first."""
 
     rank: int
@@ -243,7 +243,7 @@ class LogEntry(TypedDict):
 class Triage(TypedDict, total=False):
     """The findings about a failed run: of a launch, or in a log."""
 
-    first_failure: FailedRank | None
+    first_failure: FailedRankEntry | None
     probable_cause: CauseEntry | None
     secondary: Annotated[list[CauseEntry], "consequences of it, and later findings"]
     log: LogEntry | None

@@ -14,11 +14,11 @@ _LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 
 def read_snapshot(path: Path) -> Snapshot:
     """Return a machine saved by `mgpu doctor --save`. Raises MgpuError (usage) if it cannot be read."""
-    from mgpu.snapshot.redaction import without_secrets
+    from mgpu.snapshot.redaction import mask_secrets
 
     try:
         # Older versions of mgpu saved the secrets of a config.
-        return without_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))
+        return mask_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot read {path}: {reason(error)}"
         if isinstance(error, OSError) and error.errno == errno.EFBIG:

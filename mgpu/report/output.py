@@ -32,7 +32,7 @@ def to_stderr(text: str) -> None:
         print(messages.message(text), file=sys.stderr)
 
 
-def whole_text(stream: IO[str], text: str) -> None:
+def write_text(stream: IO[str], text: str) -> None:
     """Write a report in one piece."""
     stream.write(text)
     stream.flush()
@@ -113,7 +113,7 @@ def deadline(seconds: float) -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise MgpuError(f"stopped after --timeout {seconds:g} s", errors.TIMED_OUT)
 
-    with signals.handling({signal.SIGALRM: ring}, even_ignored=[signal.SIGALRM]):
+    with signals.installed_handlers({signal.SIGALRM: ring}, even_ignored=[signal.SIGALRM]):
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield

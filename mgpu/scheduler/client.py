@@ -83,7 +83,7 @@ def is_there(program: str = "sbatch") -> bool:
     return shutil.which(program) is not None
 
 
-def lost(answer: Answer) -> bool:
+def is_unreachable(answer: Answer) -> bool:
     """Whether the controller did not respond, so that the result says nothing about a job."""
     return answer.code is None or any(text in answer.err for text in _UNREACHABLE)
 

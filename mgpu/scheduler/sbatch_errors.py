@@ -70,7 +70,7 @@ _KNOWN: Sequence[tuple[str, str]] = (
 # fmt: on
 
 
-def explained(text: str) -> str:
+def explain(text: str) -> str:
     """Return sbatch's error message and its explanation, as one sentence."""
     message = _reason(text)
     for pattern, means in _KNOWN:
@@ -137,7 +137,7 @@ _WAITS = {
 }
 
 
-def waiting(reason: str) -> Wait:
+def explain_waiting(reason: str) -> Wait:
     """Explain Slurm's reason code: "Resources", "QOSMaxGRESPerUser", "ReqNodeNotAvail,_UnavailableNodes:n1"."""
     code, _, rest = (reason or "None").strip("()").partition(",")
     code = code.strip() or "None"

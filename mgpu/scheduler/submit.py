@@ -22,19 +22,19 @@ def test_only(script: Path, options: Sequence[str] = (), folder: Path | None = N
     """
     answer = client.ask("sbatch", "--test-only", *options, str(script.absolute()), folder=folder)
     _require_response(answer)
-    return [] if answer.code == 0 else [sbatch_errors.explained(answer.err)]
+    return [] if answer.code == 0 else [sbatch_errors.explain(answer.err)]
 
 
 def submit(script: Path, arguments: Sequence[str] = (), options: Sequence[str] = (), folder: Path | None = None) -> int:
     """Submit a job script and return the job ID. Raises MgpuError (125) with the reason it was rejected."""
     answer = client.ask("sbatch", "--parsable", *options, str(script.absolute()), *arguments, folder=folder)
-    if client.lost(answer):
-        words = sbatch_errors.explained(answer.err) if answer.err.strip() else "Slurm did not respond in time"
+    if client.is_unreachable(answer):
+        words = sbatch_errors.explain(answer.err) if answer.err.strip() else "Slurm did not respond in time"
         raise MgpuError(f"{words}. It may have accepted the job anyway. Check with  squeue --me", errors.UNKNOWN)
     # NUMBER, or NUMBER;CLUSTER if there are several clusters.
     found = re.search(r"^(\d+)(?:;\S*)?\s*$", answer.out, re.MULTILINE)
     if answer.code or found is None:
-        raise MgpuError(f"Slurm rejected the job: {sbatch_errors.explained(answer.err)}", errors.LAUNCH_REFUSED)
+        raise MgpuError(f"Slurm rejected the job: {sbatch_errors.explain(answer.err)}", errors.LAUNCH_REFUSED)
     return int(found[1])
 
 
@@ -43,11 +43,11 @@ def cancel(job: int) -> str:
     answer = client.ask("scancel", str(job), limit_s=client.LOOK_S)
     if answer.code is None:
         return "Slurm does not respond"
-    return "" if answer.code == 0 else sbatch_errors.explained(answer.err)
+    return "" if answer.code == 0 else sbatch_errors.explain(answer.err)
 
 
 def _require_response(answer: client.Answer) -> None:
-    if client.lost(answer):
+    if client.is_unreachable(answer):
         silent = "the controller does not respond (scontrol ping)"
-        words = sbatch_errors.explained(answer.err) if answer.err.strip() else silent
+        words = sbatch_errors.explain(answer.err) if answer.err.strip() else silent
         raise MgpuError(f"cannot query Slurm: {words}", errors.UNKNOWN)

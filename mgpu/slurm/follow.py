@@ -23,7 +23,7 @@ from mgpu.process.exit_code import Tables
 from mgpu.process.tail import Tail
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import sbatch_errors
-from mgpu.scheduler.client import LOOK_S, Answer, Question, lost
+from mgpu.scheduler.client import LOOK_S, Answer, Question, is_unreachable
 from mgpu.slurm import record as records
 from mgpu.slurm.record import Record
 
@@ -71,7 +71,7 @@ class ReceivedSignals:
     def __init__(self) -> None:
         self.came: list[int] = []
         self._last = (0, 0.0)
-        self._handling = signals.handling(dict.fromkeys((signal.SIGINT, *signals.STOPPING), self._note))
+        self._handling = signals.installed_handlers(dict.fromkeys((signal.SIGINT, *signals.STOPPING), self._note))
 
     def __enter__(self) -> ReceivedSignals:
         self._handling.__enter__()
@@ -200,7 +200,7 @@ class _Follower:
             self.record = records.read_accounting(self.job) or (self.record if self._had_ended() else None)
         elif now - self.heard > _AWAY_S and not self.away:
             self.away = True
-            why = "does not answer" if lost(answer) else f"reports: {sbatch_errors.explained(answer.err)}"
+            why = "does not answer" if is_unreachable(answer) else f"reports: {sbatch_errors.explain(answer.err)}"
             self.say(f"Slurm's controller {why}; job {self.job} continues, mgpu keeps trying", "warn")
 
     def _had_ended(self) -> bool:
@@ -235,11 +235,11 @@ class _Follower:
 
     def _waited(self, now: float) -> str:
         waited = now - self.began
-        return f", after {durations.lasted(waited)}" if waited >= 1 and not self.attached else ""
+        return f", after {durations.duration_text(waited)}" if waited >= 1 and not self.attached else ""
 
     def _report_waiting(self, found: Record) -> None:
         """Report why the job waits, once for each reason."""
-        wait = sbatch_errors.waiting(found.reason)
+        wait = sbatch_errors.explain_waiting(found.reason)
         if found.state == "PENDING" and wait.never and not self.attached and self.cancelled_at is None:
             self.never = f"{wait.words} ({found.reason})"
             self.say(f"job {self.job} would never start ({found.reason}), cancelling it", "fail")
@@ -261,7 +261,7 @@ class _Follower:
         found = self.record
         if found is None or self.cancelled_at is not None:
             return ""
-        wait = sbatch_errors.waiting(found.reason)
+        wait = sbatch_errors.explain_waiting(found.reason)
         if found.state in records.HELD:
             return wait.words if wait.held else "it was requeued and is held"
         if found.state == "PENDING" and wait.held and (found.restarts or found.reason not in _HELD_ON_PURPOSE):
@@ -286,7 +286,7 @@ class _Follower:
             self._cancel()
         if self.cancelling is not None and (answer := self.cancelling.poll()) is not None:
             self.cancelling = None
-            if lost(answer):
+            if is_unreachable(answer):
                 self.cancelled_at = now
         if self.cancelled_at is not None and self.cancelling is None and now - self.cancelled_at > _RETRY_S:
             self._cancel()

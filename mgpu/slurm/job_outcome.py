@@ -18,7 +18,7 @@ from mgpu import errors, file_reading, hostlist
 from mgpu.launch.run_outcome import parse_table
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.record import Record
-from mgpu.snapshot import EndedRank, Fallen, Run
+from mgpu.snapshot import EndedRank, FailedRank, Run
 
 if TYPE_CHECKING:
     from mgpu.launch.run_json import PreflightOfJob
@@ -131,7 +131,7 @@ def read_outcome(followed: Followed) -> Found:
     tasks = task_nodes(record, Path(followed.output))
     parts = _by_node(printed, tasks)
     names = frozenset(tasks)
-    fallen: list[tuple[str | None, Fallen]] = []
+    fallen: list[tuple[str | None, FailedRank]] = []
     for node, text in (parts or {"": printed}).items():
         fallen += [(node or _slurm_name(rank.host, names), rank) for rank in parse_table(text).values()]
     for path in node_files(record, Path(followed.output)):
@@ -254,7 +254,7 @@ def _first_task(printed: bytes, nodes: Sequence[str]) -> Task | None:
     return next(iter(own or failed), None)
 
 
-def _ended_ranks(fallen: Sequence[tuple[str | None, Fallen]], task: Task | None) -> tuple[EndedRank, ...]:
+def _ended_ranks(fallen: Sequence[tuple[str | None, FailedRank]], task: Task | None) -> tuple[EndedRank, ...]:
     """Return every rank in a launcher's table, with its node; the first one to fail on any node is marked."""
     roots = [(node, rank) for node, rank in fallen if rank.first]
     marked: frozenset[int] = frozenset()

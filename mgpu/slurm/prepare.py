@@ -62,7 +62,7 @@ def prepare_script(request: Request, target: list[str], folder: Path) -> Prepare
     if not path.is_file():
         from mgpu.launchers import choice as launchers_choice
 
-        launchers_choice.named(target, module=request.module)  # raises what is wrong with the name
+        launchers_choice.resolve_target(target, module=request.module)  # raises what is wrong with the name
     if not read.is_job_script(path):
         text = f"{path} is neither a job script (a shell script with #SBATCH lines) nor a Python script (.py)"
         raise MgpuError(text, errors.USAGE)
@@ -160,11 +160,11 @@ def _write_new(request: Request, target: list[str], folder: Path) -> Prepared:
 def _target(request: Request, target: list[str]) -> list[str]:
     from mgpu.launchers import choice as launchers_choice
 
-    return launchers_choice.named(target, module=request.module)
+    return launchers_choice.resolve_target(target, module=request.module)
 
 
 def _job(request: Request, words: list[str], config: Config, folder: Path) -> Job:
-    from mgpu.config.reading import pinned
+    from mgpu.config.reading import pinning_variables
     from mgpu.launchers import choice as launchers_choice
     from mgpu.launchers.table import WAYS
     from mgpu.slurm import salloc
@@ -199,7 +199,7 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
         preflight=request.preflight,
         mgpu=_mgpu(),
         logs=str(folder),
-        env=pinned(config.launch_flags) if gpus else {},
+        env=pinning_variables(config.launch_flags) if gpus else {},
     )
 
 

@@ -179,7 +179,7 @@ def files(path: str, record: Record) -> tuple[str, ...]:
 def _seconds(text: str) -> float | None:
     """Parse Slurm's "[DAYS-]HH:MM:SS"."""
     try:
-        found = cluster.seconds(text)
+        found = cluster.parse_time(text)
     except ValueError:
         return None
     return None if found is None else float(found)

@@ -76,7 +76,7 @@ def show(screen: Screen, shown: Sequence[Line]) -> None:
 def lines(document: JobDocument, screen: Screen) -> list[Line]:
     """Return the report of a job's end: one line, or the box."""
     slurm = document["slurm"]
-    took = durations.lasted(document["duration_s"])
+    took = durations.duration_text(document["duration_s"])
     where = f"job {slurm['job']}" + (f" on {slurm['nodes']}" if slurm["nodes"] else "")
     if document["exit_code"] == 0:
         shown = _headline("mgpu: finished", f", {where} {slurm['state']}, exit 0, {took}", "ok", screen)
@@ -99,7 +99,7 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
     if document["triage"] and (cause or document["first_failure"]) and not stopped:
         shown += failure.lines(document, screen, document["ranks"])
     elif first := document["first_failure"]:
-        shown += failure.row(screen, "First to fail", failure.who(first))
+        shown += failure.row(screen, "First to fail", failure.rank_text(first))
     if document.get("log_trouble"):
         shown += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
     if slurm["output"] and Path(slurm["output"]).exists():
@@ -145,7 +145,7 @@ def stopped_it(preflight: PreflightOfJob, again: str = "sbatch") -> str:
 
 def _word(document: JobDocument, slurm: JobEntry) -> tuple[str, str]:
     """Return how the job ended: a word, and the details."""
-    job, took = f"job {slurm['job']}", durations.lasted(document["duration_s"])
+    job, took = f"job {slurm['job']}", durations.duration_text(document["duration_s"])
     where = f" on {slurm['nodes']}" if slurm["nodes"] else ""
     if slurm["left"]:
         return "detached", f": {job} ({slurm['state']}) may still be running; it was cancelled with scancel"
@@ -170,7 +170,7 @@ def _document(
     if run.exit_code and (triage or found.ranks) and not followed.left:
         with _logs(followed, found, folder) as paths:
             log, trouble = launch_report.read_logs(paths) if triage else (None, None)
-            chosen = root_cause.of(log, run, config)
+            chosen = root_cause.find_cause(log, run, config)
             triage_found = launch_report.make_triage(chosen, log, run, wanted=triage)
         if followed.signalled is not None or followed.timed_out:
             triage_found = _without_own_cancel(triage_found, chosen)

@@ -173,7 +173,7 @@ def _why_never(job: int) -> str:
         if found is not None:
             if found.state != "PENDING":
                 return ""
-            wait = sbatch_errors.waiting(found.reason)
+            wait = sbatch_errors.explain_waiting(found.reason)
             if wait.never:
                 return f"{wait.words} ({found.reason})"
             if found.reason != reason:
@@ -316,7 +316,7 @@ def _status(found: records.Record, request: Request) -> int:
     screen = report_screen.Screen.of(sys.stdout)
     rows = [("Job", f"{found.job}   {found.name}"), ("State", found.state)]
     if found.state == "PENDING":
-        rows.append(("Pending", f"{sbatch_errors.waiting(found.reason).words} ({found.reason})"))
+        rows.append(("Pending", f"{sbatch_errors.explain_waiting(found.reason).words} ({found.reason})"))
         rows.append(("Est. start", found.start.replace("T", " ")))
     elif found.ended:
         rows.append(("Exit", f"{found.exit_code}" + (f", signal {found.signal}" if found.signal else "")))

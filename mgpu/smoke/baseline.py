@@ -25,7 +25,7 @@ def load(path: str, snapshot: Snapshot) -> Baseline | None:
         return _read(path, snapshot)
     if snapshot.config is None:
         return None
-    return stamp.measured_here(snapshot, Path(snapshot.config.path).parent)
+    return stamp.last_measurements(snapshot, Path(snapshot.config.path).parent)
 
 
 def _read(path: str, snapshot: Snapshot) -> Baseline:

@@ -41,7 +41,7 @@ class Subject:
     environment: Mapping[str, str] = field(default_factory=dict)  # set for the launch
 
 
-def of(request: Request, scratch: Path) -> Subject:
+def load_subject(request: Request, scratch: Path) -> Subject:
     """Return the config under test; for `--cpu N` without a config, a generated one with N ranks.
 
     Raises MgpuError (2) if there is no config.
@@ -54,7 +54,7 @@ def of(request: Request, scratch: Path) -> Subject:
             "utf-8",
         )
         return Subject(facts(path, ask_loader=False), "a generated config", changed=True, cpu=True)
-    path = Path(named(request))
+    path = Path(config_path(request))
     if not path.exists():
         raise MgpuError(
             f"no config {path}\n  mgpu configure            creates one\n  mgpu smoke-test --cpu 2   works without one",
@@ -67,7 +67,7 @@ def of(request: Request, scratch: Path) -> Subject:
     return _rehearsed(config, request.cpu, strategy, scratch)
 
 
-def named(request: Request) -> str:
+def config_path(request: Request) -> str:
     """Return the path of the config: from --config, MGPU_CONFIG, or the default."""
     return request.config or os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG
 
@@ -129,7 +129,7 @@ def select_gpus(subject: Subject, snapshot: Snapshot, request: Request, scratch:
     )
 
 
-def orders(request: Request, subject: Subject, driver: Driver, folder: Path) -> Orders:
+def rank_orders(request: Request, subject: Subject, driver: Driver, folder: Path) -> Orders:
     """Return the instructions for every rank."""
     config = subject.config
     return Orders(

@@ -197,5 +197,5 @@ def _how_it_ended(ranks: Ranks) -> str:
 
 def _busbw(ranks: Ranks) -> float | None:
     """Return the bus bandwidth of the largest all-reduce, in GB/s."""
-    best = bandwidth.largest(bandwidth.merged(ranks.ranks), "all_reduce")
+    best = bandwidth.largest(bandwidth.merge_ranks(ranks.ranks), "all_reduce")
     return best.busbw_gb_per_s if best is not None else None

@@ -38,7 +38,7 @@ def write_report(result: Result, request: Request, screen: Screen | None, head: 
             output.write_out(request.output, lambda stream: show(Screen.of(stream)))
         return
     text = text_of(result, request)
-    output.write_out(request.output, lambda stream: output.whole_text(stream, text))
+    output.write_out(request.output, lambda stream: output.write_text(stream, text))
 
 
 def text_of(result: Result, request: Request) -> str:
@@ -61,9 +61,9 @@ def _plain_text(result: Result, request: Request) -> str:
 
 def _redacted(result: Result) -> Result:
     """Return the result without names of machines and users, for pasting into public issues."""
-    from mgpu.snapshot.redaction import redacted
+    from mgpu.snapshot.redaction import redact
 
-    snapshot = redacted(result.snapshot)
+    snapshot = redact(result.snapshot)
     return dataclasses.replace(result, snapshot=snapshot, outcomes=engine.judge(snapshot, selections.SMOKE))
 
 
@@ -153,4 +153,4 @@ def _write_unstarted(found: _Unstarted, request: Request, why: str) -> None:
     else:
         stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
         text = formats.text(request.format, found, formats.Report(_COMMAND, "NOT STARTED", why, stages), lambda: why)
-    output.write_out(request.output, lambda stream: output.whole_text(stream, text))
+    output.write_out(request.output, lambda stream: output.write_text(stream, text))

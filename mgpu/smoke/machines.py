@@ -16,7 +16,7 @@ from mgpu.command_line import from_words, is_kind
 from mgpu.errors import USAGE, MgpuError
 from mgpu.smoke.ranks import addresses
 from mgpu.smoke.ranks.rank_plan import Orders
-from mgpu.snapshot import Config, Meeting
+from mgpu.snapshot import Config, RendezvousEndpoint
 
 _SHOWN = 4  # commands that are written out; for more nodes, the first two and the last
 # The launcher's time limit is shorter than the ranks': its error message states how many nodes joined.
@@ -37,7 +37,7 @@ def node_number(node: int | None, config: Config, given: str) -> int:
     if node is not None and node < count:
         return node
     if config.for_slurm and node is None:
-        raise MgpuError(for_slurm(config, given), USAGE)
+        raise MgpuError(slurm_hint(config, given), USAGE)
     wrong = "" if node is None else f"--node-rank {node}: nodes are numbered 0 to {count - 1}. "
     lines = "\n".join(f"  {line}" for line in commands(config, given))
     raise MgpuError(
@@ -45,7 +45,7 @@ def node_number(node: int | None, config: Config, given: str) -> int:
     )
 
 
-def for_slurm(config: Config, given: str) -> str:
+def slurm_hint(config: Config, given: str) -> str:
     """Return the commands for a config that a Slurm job script uses."""
     flag = from_words(["-c", given]) + " " if given else ""
     return (
@@ -71,11 +71,11 @@ def commands(config: Config, given: str) -> list[str]:
     """Return the test's command for each node; for many nodes, the first two and the last."""
     flag = ["-c", given] if given else []
     made = [from_words(["mgpu", "smoke-test", *flag, "--node-rank", str(node)]) for node in range(config.num_machines)]
-    lines = [f"{line}   # on {where(config, node)}" for node, line in enumerate(made) if line]
+    lines = [f"{line}   # on {describe_node(config, node)}" for node, line in enumerate(made) if line]
     return lines if len(lines) <= _SHOWN else [*lines[:2], "...", lines[-1]]
 
 
-def where(config: Config, node: int) -> str:
+def describe_node(config: Config, node: int) -> str:
     """Describe the node of a command, in a shell comment: the address is shown only if it is a valid host."""
     address = config.values.get("main_process_ip")
     known = node == 0 and address and is_kind("host", address)
@@ -112,14 +112,14 @@ class RendezvousTest:
             with socket.socket(family, kind) as tried:
                 tried.bind((address[0], 0))
         except socket.gaierror as error:
-            self._results.append(addresses.unresolved(error))
+            self._results.append(addresses.describe_unresolved(error))
         except OSError as error:
-            self._results.append(_BY_NAME.get(error.errno or 0, addresses.words(error.errno or 0)))
+            self._results.append(_BY_NAME.get(error.errno or 0, addresses.describe_errno(error.errno or 0)))
         else:
             self._results.append(None)
 
-    def result(self) -> Meeting | None:
+    def result(self) -> RendezvousEndpoint | None:
         """Return the result so far; None on one node."""
         if self._limit is None or not self._host:
             return None
-        return Meeting(self._host, self._port, self._results[0] if self._results else "no answer")
+        return RendezvousEndpoint(self._host, self._port, self._results[0] if self._results else "no answer")

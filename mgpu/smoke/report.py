@@ -19,7 +19,7 @@ from mgpu.report.document import envelope
 from mgpu.report.screen import Line, Screen, Style, headed, labelled
 from mgpu.smoke import culprit as culprits
 from mgpu.smoke import watch
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.request import Request
 from mgpu.snapshot import PairRun, Rank, Ranks, Snapshot
 from mgpu.text import counted
@@ -121,12 +121,12 @@ def _logs(ranks: Ranks, screen: Screen) -> list[Line]:
 def _measured(ranks: Ranks, screen: Screen) -> list[Line]:
     """Return bandwidth and scaling, if they were measured."""
     texts = []
-    rows = bandwidth.merged(ranks.ranks)
+    rows = bandwidth.merge_ranks(ranks.ranks)
     if (best := bandwidth.largest([row for row in rows if row.ranks == ranks.expected])) is not None:
         spread = _spread([pair.gb_per_s for rank in ranks.ranks for pair in rank.pairs if pair.gb_per_s], ranks)
         size, rate = bandwidth.size_text(best.size_bytes), bandwidth.rate_text(best.busbw_gb_per_s)
         texts.append(f"all-reduce {size}: {rate} bus bandwidth ({best.backend}){spread}")
-    gains = {n: times for n, times in bandwidth.speed_up(bandwidth.scaled(ranks.ranks)).items() if n > 1}
+    gains = {n: times for n, times in bandwidth.speed_up(bandwidth.merge_scaling(ranks.ranks)).items() if n > 1}
     if gains and ranks.cpu:
         texts.append("Scaling not measured: CPU ranks share cores")
     elif gains:
@@ -145,7 +145,7 @@ def _spread(rates: Sequence[float], ranks: Ranks) -> str:
 def _not_tried(ranks: Ranks, screen: Screen) -> list[Line]:
     """Return what a pass does not cover: skipped tests, and stages that the level omits."""
     texts = [f"Not tested: {text}" for text in skips(ranks)]
-    if omitted := [stage for stage in RUNGS if stage not in ranks.rungs]:
+    if omitted := [stage for stage in STAGES if stage not in ranks.rungs]:
         texts.append(f"Not part of --level {ranks.level}: {', '.join(omitted)}")
     return [line for text in texts for line in screen.paragraph(text, "  ", "    ")]
 
@@ -214,8 +214,8 @@ def document(result: Result) -> SmokeDocument:
             "stages": [_json(stage) for stage in stages(ranks)],
             "ranks": [_rank(rank) for rank in ranks.ranks],
             "pairs": _pairs(ranks),
-            "bandwidth": [_json(row) for row in bandwidth.merged(ranks.ranks)],
-            "scaling": [_json(row) for row in bandwidth.scaled(ranks.ranks)],
+            "bandwidth": [_json(row) for row in bandwidth.merge_ranks(ranks.ranks)],
+            "scaling": [_json(row) for row in bandwidth.merge_scaling(ranks.ranks)],
             "skipped": skips(ranks),
             "culprit": culprits.find_culprit(result.outcomes, ranks) if result.verdict == "failed" else None,
             "diagnosis": [_json(trial) for trial in ranks.trials],
@@ -246,7 +246,7 @@ def unstarted_document(
             "scaling": [],
             "skipped": [],
             "diagnosis": [],
-            "stages": [_json(Stage(name, "skip", None, "not started")) for name in RUNGS],
+            "stages": [_json(Stage(name, "skip", None, "not started")) for name in STAGES],
             "config": _config(snapshot),
             "culprit": None,
             "stamp": None,
@@ -265,7 +265,7 @@ def _config(snapshot: Snapshot) -> ConfigEntry | None:
 
 def stages(ranks: Ranks) -> list[Stage]:
     """Return every stage, including those omitted by the level or not reached."""
-    return [_stage(ranks, name) for name in RUNGS]
+    return [_stage(ranks, name) for name in STAGES]
 
 
 def _stage(ranks: Ranks, name: str) -> Stage:
@@ -283,7 +283,7 @@ def _stage(ranks: Ranks, name: str) -> Stage:
             return Stage(name, "skip", seconds, "interrupted")
         positions = watch.describe_positions((rank.rank, rank.last_word) for rank in ranks.ranks)
         return Stage(name, "fail", seconds, positions)
-    if name == RUNGS[0]:
+    if name == STAGES[0]:
         return Stage(name, "ok", seconds, f"{len(steps)} of {len(steps)} running")
     return Stage(name, "ok", seconds, steps[0][1].detail)
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.launchers.gpu_selection import wanted_gpus
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Level
 from mgpu.text import listed
 
@@ -19,7 +19,7 @@ TIMEOUT_S = {"quick": 120.0, "standard": 120.0, "long": 900.0}
 # How long each level takes if the ranks start within a few seconds.
 ABOUT = {"quick": "10 s", "standard": "30 s", "long": "5 min"}
 # The quick level only checks correctness and measures nothing.
-_QUICK = tuple(name for name in RUNGS if name not in ("checkpoint", "bandwidth"))
+_QUICK = tuple(name for name in STAGES if name not in ("checkpoint", "bandwidth"))
 _MOST_RANKS = 1024
 _FILL = 95  # percent; the test itself needs the rest
 
@@ -127,7 +127,7 @@ class Request:
     @property
     def stages(self) -> tuple[str, ...]:
         """Return the stages of the level."""
-        return _QUICK if self.level == "quick" else RUNGS
+        return _QUICK if self.level == "quick" else STAGES
 
     @property
     def limit_s(self) -> float:

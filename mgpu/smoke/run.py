@@ -10,7 +10,7 @@ from pathlib import Path
 from mgpu import engine, errors, files, messages, probes
 from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
-from mgpu.engine.before_start import doubts, refusals
+from mgpu.engine.before_start import refusals, warning_ids
 from mgpu.errors import MgpuError, reason
 from mgpu.launchers import stamp
 from mgpu.launchers.run_folder import SMOKE_TEST, claim_folder, plan_folder
@@ -25,8 +25,8 @@ from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.request import Request
 from mgpu.smoke.runner import Attempt, run_ranks
 from mgpu.snapshot import Gap, Plan, Ranks, Snapshot, to_json
-from mgpu.snapshot.gpu_in_use import worked_on
-from mgpu.snapshot.redaction import without_secrets
+from mgpu.snapshot.gpu_in_use import find_busy_gpus
+from mgpu.snapshot.redaction import mask_secrets
 
 
 def run(request: Request) -> int:
@@ -54,14 +54,14 @@ def run(request: Request) -> int:
 
 def _run(request: Request, started: float) -> int:
     with scratch.folder() as place:
-        subject = subjects.of(request, place)
+        subject = subjects.load_subject(request, place)
         request = replace(request, node=machines.node_number(request.node, subject.config, request.config))
         subject, snapshot = subjects.select_gpus(subject, _probe(subject), request, place)
         snapshot = replace(snapshot, config=subject.config)
         out = screen.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         if stopping := refusals(snapshot):
             return formats.report_refusal(stopping, snapshot, request, time.monotonic() - started)
-        if not request.allow_busy and (busy := worked_on(subject.config, snapshot, cpu=subject.cpu)):
+        if not request.allow_busy and (busy := find_busy_gpus(subject.config, snapshot, cpu=subject.cpu)):
             outcomes = engine.judge(snapshot, selections.BUSY)
             return formats.report_refusal(outcomes, snapshot, request, time.monotonic() - started, busy)
         snapshot = replace(snapshot, baseline=baseline.load(request.baseline, snapshot))
@@ -70,7 +70,9 @@ def _run(request: Request, started: float) -> int:
             attempt = _attempt(subject, snapshot, request, folder)
             if out:
                 added = attempt.environment
-                out.show(screens.headline(subject, snapshot, request, attempt.orders, added, doubts(snapshot), out))
+                out.show(
+                    screens.headline(subject, snapshot, request, attempt.orders, added, warning_ids(snapshot), out)
+                )
             snapshot = _run_ranks(attempt, snapshot, request, out)
             return _conclude(snapshot, subject, request, started, out)
 
@@ -83,7 +85,7 @@ def _probe(subject: Subject) -> Snapshot:
         started = prefetch.take() if config.port is None else None  # prefetched probes do not check the port
         snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port, started=started)
         if snapshot.driver is not None and snapshot.driver.any_gpu and not subject.cpu:
-            snapshot = probes.with_torch(snapshot, show)
+            snapshot = probes.add_torch_facts(snapshot, show)
     return replace(snapshot, config=config)
 
 
@@ -97,7 +99,7 @@ def _wanted_folder(subject: Subject, request: Request) -> str:
 def _attempt(subject: Subject, snapshot: Snapshot, request: Request, folder: Path) -> Attempt:
     """Return the launch to try, writing to `folder`."""
     assert snapshot.driver is not None
-    orders = subjects.orders(request, subject, snapshot.driver, folder)
+    orders = subjects.rank_orders(request, subject, snapshot.driver, folder)
     return Attempt(
         config=subject.config,
         snapshot=snapshot,
@@ -144,7 +146,7 @@ def _conclude(snapshot: Snapshot, subject: Subject, request: Request, started: f
     result = smoke_report.Result(snapshot, outcomes, verdict, code, time.monotonic() - started, stamped)
     report, facts = smoke_report.result_paths(ranks.folder)
     files.write(report, document.text(smoke_report.document(result)), mode=0o600)
-    files.write(facts, document.facts_text(to_json(without_secrets(snapshot))), mode=0o600)
+    files.write(facts, document.facts_text(to_json(mask_secrets(snapshot))), mode=0o600)
     formats.write_report(result, request, out)
     return code
 

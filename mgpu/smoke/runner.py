@@ -58,15 +58,15 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
     Returns the facts about the ranks. Raises MgpuError if the launcher cannot be started.
     """
     orders, folder, run_id = attempt.orders, Path(attempt.orders.folder), uuid.uuid4().hex
-    rendezvous_port = attempt.config.port or port.for_launch(attempt.config)
-    taken = rendezvous_port is not None and port.taken(rendezvous_port)
+    rendezvous_port = attempt.config.port or port.launch_port(attempt.config)
+    taken = rendezvous_port is not None and port.is_taken(rendezvous_port)
     command = _command(attempt, run_id, rendezvous_port)
     (folder / ASK).unlink(missing_ok=True)
     files = leftover_files.files()
     view = watch.View(orders)
     test = machines.RendezvousTest(orders, attempt.config)
     try:
-        with guard.over(run_id):
+        with guard.guard_run(run_id):
             launcher = _start(command, attempt.environment, folder / _LOG)
             ended = _watch(launcher, view, attempt.timeout_s, show)
             ranks = _hung_ranks(view) if ended in ("stalled", "timed_out") else None
@@ -93,7 +93,7 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
         launcher_output=output[-_FACT_BYTES:].decode("utf-8", "replace").strip() or None,
         left_files=leftover_files.sweep(files, {*outlived, *view.pids()}, view.wrote()),
         port=rendezvous_port,
-        left_port=rendezvous_port is not None and not taken and orders.node == 0 and port.taken(rendezvous_port),
+        left_port=rendezvous_port is not None and not taken and orders.node == 0 and port.is_taken(rendezvous_port),
         meeting=test.result(),
     )
 
@@ -121,7 +121,7 @@ def _planned(orders: Orders) -> Ranks:
 def _ended_ranks(view: watch.View, states: watch.States, output: bytes) -> tuple[Rank, ...]:
     """Return the ranks of a finished run, with the exit codes that the launcher reports."""
     view.read()
-    exits = exit_code.of_ranks(output)
+    exits = exit_code.rank_exit_codes(output)
     return tuple(view.rank(number, states, exits) for number in view.journals)
 
 
@@ -137,7 +137,7 @@ def _end(run_id: str, launcher: subprocess.Popen[bytes]) -> tuple[list[int], lis
     """Kill the processes of the run. Returns those that were still running, and those that cannot be killed."""
     if launcher.poll() is not None:  # a process that exits a moment after the launcher has not outlived it
         deadline = time.monotonic() + _AFTER_S
-        while processes.of_run(run_id) and time.monotonic() < deadline:
+        while processes.processes_of_run(run_id) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
     there, left = processes.end_run(run_id, _GRACE_S)
     try:

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from mgpu import messages
 from mgpu.engine import Status
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.launchers import argv as launching
 from mgpu.probes.gpu_monitor import Gauges, Reading
 from mgpu.report import live
@@ -19,7 +19,7 @@ from mgpu.report.screen import Line, Screen
 from mgpu.smoke import watch
 from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.diagnosis import SEARCH_S, TRIAL_S
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.request import ABOUT, Request
 from mgpu.snapshot import Snapshot, Trial
@@ -90,7 +90,7 @@ def _added_variables(subject: Subject, snapshot: Snapshot, request: Request, add
     elif launching.on_cpu(subject.config, snapshot.driver):
         ours, why = {"ACCELERATE_USE_CPU": "true", **ours}, " (this machine has no NVIDIA GPU)"
     for name, value in ours.items():
-        yield f"mgpu sets {clipped(f'{name}={value}', _MOST_VARIABLE)}{why if name == 'ACCELERATE_USE_CPU' else ''}"
+        yield f"mgpu sets {clip(f'{name}={value}', _MOST_VARIABLE)}{why if name == 'ACCELERATE_USE_CPU' else ''}"
 
 
 def _warnings(ids: Sequence[str], width: int) -> str:
@@ -174,7 +174,7 @@ class StageScreen:
 
 
 def _label(stage: str) -> str:
-    return f"{RUNGS.index(stage) + 1} {TITLES[stage]:<{TITLE_WIDTH}} "
+    return f"{STAGES.index(stage) + 1} {TITLES[stage]:<{TITLE_WIDTH}} "
 
 
 def _unfinished(view: watch.View, stage: str) -> tuple[Status, str, str]:
@@ -303,7 +303,7 @@ def _memory(reading: Reading | None) -> str:
 
 def _cut(text: str, width: int) -> str:
     text = messages.clean(text).splitlines()[0] if text else ""
-    return clipped(text, width)
+    return clip(text, width)
 
 
 def _footer(elapsed: float, screen: Screen) -> list[Line]:

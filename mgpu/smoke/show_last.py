@@ -17,7 +17,7 @@ from mgpu.errors import READY, USAGE, MgpuError, reason
 from mgpu.launchers import stamp
 from mgpu.report import document, output, screen
 from mgpu.smoke import formats as smoke_formats
-from mgpu.smoke.config_under_test import named
+from mgpu.smoke.config_under_test import config_path
 from mgpu.smoke.report import Result, result_paths
 from mgpu.smoke.request import Request
 from mgpu.snapshot import BadSnapshot, loads
@@ -43,7 +43,7 @@ def show(request: Request) -> int:
     if found is None:
         return _from_stamp(request)
     if request.format == "json":
-        output.write_out(request.output, lambda stream: output.whole_text(stream, document.text(found.document)))
+        output.write_out(request.output, lambda stream: output.write_text(stream, document.text(found.document)))
         return int(found.document["exit_code"])
     result = _result(found)
     width = screen.Screen.of().width
@@ -79,7 +79,7 @@ def _newest(request: Request) -> _Found | None:
         if found is None:
             raise MgpuError(f"no smoke test result in {request.log_dir}", USAGE)
         return found
-    wanted = Path(named(request)).resolve()
+    wanted = Path(config_path(request)).resolve()
     anything = not request.config and not wanted.exists()  # a CPU rehearsal without a config
     base = Path(os.environ.get("MGPU_LOG_DIR") or "runs")
     mine = [found for found in _all(base) if anything or _config(found) == wanted]
@@ -127,7 +127,7 @@ def _is_result(content: Any) -> bool:
 
 def _from_stamp(request: Request) -> int:
     """Print when the config last passed, from its verification record, if no run folder is left."""
-    config = Path(named(request))
+    config = Path(config_path(request))
     when = stamp.last_pass(config)
     if when is None or request.format != "human":
         raise MgpuError(f"no smoke test result for {config} here\n  mgpu smoke-test   runs one", USAGE)

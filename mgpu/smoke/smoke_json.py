@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from mgpu.report.json_types import Count, Envelope, Id, Seconds, StageStatus
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 
-Rung = Annotated[str, ("enum", RUNGS)]
+Rung = Annotated[str, ("enum", STAGES)]
 
 
 class StageOfRanks(TypedDict):

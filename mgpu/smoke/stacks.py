@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mgpu import file_reading
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.process import processes
 from mgpu.smoke.ranks.journal import ASK
 from mgpu.snapshot import Rank
@@ -85,7 +85,7 @@ def pending_collective(recorder: Mapping[str, Any]) -> str | None:
     sizes, dtypes = _listed(entry.get("input_sizes")), _listed(entry.get("input_dtypes"))
     shape = " x ".join(str(size) for size in sizes[0]) if sizes and isinstance(sizes[0], list) else ""
     of = f" of {shape} x {dtypes[0]}" if shape and dtypes else ""
-    return clipped(f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}")
+    return clip(f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}")
 
 
 def _listed(found: Any) -> list[Any]:

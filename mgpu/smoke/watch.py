@@ -15,7 +15,7 @@ from mgpu import file_reading
 from mgpu.engine import Status
 from mgpu.process import processes
 from mgpu.process.leftover_files import error_folder
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.identity import spans
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Rank, decode, hints_of
@@ -198,7 +198,7 @@ class View:
         if failed:
             return "fail", failed[0]["detail"], None
         if len(done) == len(self.journals):
-            detail = done[0]["detail"] if name != RUNGS[0] else f"{len(done)} of {len(done)} running"
+            detail = done[0]["detail"] if name != STAGES[0] else f"{len(done)} of {len(done)} running"
             return "ok", detail, max(step["seconds"] for step in done)
         return None, "", None
 

@@ -16,7 +16,16 @@ from typing import Annotated, Any, Literal
 from mgpu.snapshot.accelerate_config import Config, ConfigFault, DeepSpeedFile, LoaderVerdict, Mark, Model, Plan, Scalar
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Moment, Once, SecretsByKey, Subject, Text, Variable, Version
-from mgpu.snapshot.fleet_facts import OTHER_MGPU, Difference, Fleet, NodeClass, NodeDoor, NodeFault, NodePath, Outlier
+from mgpu.snapshot.fleet_facts import (
+    OTHER_MGPU,
+    Difference,
+    Fleet,
+    NodeAddresses,
+    NodeClass,
+    NodeFault,
+    NodePath,
+    Outlier,
+)
 from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink, NvmlWait, PeerCopy, Visible
 from mgpu.snapshot.job_script import (
     Directive,
@@ -44,19 +53,29 @@ from mgpu.snapshot.operating_system import (
     System,
 )
 from mgpu.snapshot.pci_bus import Distance, Pci, PciDevice, bus_address, nearest_nics, path_between
-from mgpu.snapshot.run_facts import SIGNAL_NAMES, EndedRank, Fallen, GpuWork, Log, Raised, Run, Seen, Stalled
+from mgpu.snapshot.run_facts import (
+    SIGNAL_NAMES,
+    EndedRank,
+    FailedRank,
+    GpuWork,
+    Log,
+    Run,
+    SignatureMatch,
+    StalledCollective,
+    UncaughtException,
+)
 from mgpu.snapshot.slurm_cluster import Association, Cluster, Gres, NodeKind, Partition, Slurm
 from mgpu.snapshot.smoke_facts import (
     Bandwidth,
     Baseline,
     Checkpoint,
-    Meeting,
     NcclLine,
     NcclLog,
     PairRun,
     Peer,
     Rank,
     Ranks,
+    RendezvousEndpoint,
     Scaling,
     Stamp,
     Step,
@@ -74,6 +93,7 @@ from mgpu.snapshot.software_stack import (
     TorchRuntime,
 )
 from mgpu.snapshot.training_script import (
+    Framework,
     Guard,
     InScript,
     Script,
@@ -83,7 +103,6 @@ from mgpu.snapshot.training_script import (
     ScriptOption,
     ScriptSet,
     ScriptText,
-    Speaks,
 )
 from mgpu.structured_text import Malformed, json_of
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.quantities import gib
 from mgpu.snapshot import FACTS, Gpu, Snapshot, bus_address, hints_of
-from mgpu.snapshot.field_marks import marks, words_before
+from mgpu.snapshot.field_marks import marks, subject_prefix
 from mgpu.snapshot.field_types import unit_of
 
 Kind = Literal["added", "removed", "changed", "unknown"]
@@ -52,10 +52,10 @@ class Change:
 
 
 def _short(value: Plain) -> str:
-    return clipped(str(value), _LONGEST)
+    return clip(str(value), _LONGEST)
 
 
-def changes(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
+def find_changes(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
     """Return the differences, in the order of the facts."""
     hints = hints_of(Snapshot)
     found: list[Change] = []
@@ -91,25 +91,29 @@ def _compare_values(fact: str, hint: Any, old: Any, new: Any, subject: str, wher
     elif origin is tuple and args[-1] is Ellipsis and dataclasses.is_dataclass(args[0]):
         yield from _compare_items(fact, typing.cast("type[Any]", args[0]), old or (), new or ())
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
-        name = called(where)
+        name = field_label(where)
         yield from _compare_mappings(fact, "" if where in FACTS or name == "wheels" else f"{name} ", old, new)
     elif origin is tuple and args[-1] is Ellipsis and old is not None and new is not None:
         for kind, items in (("removed", [i for i in old if i not in new]), ("added", [i for i in new if i not in old])):
             if items:
                 named = ", ".join(map(str, items))
                 before, after = (named, None) if kind == "removed" else (None, named)
-                yield Change(fact, f"{subject}{called(where)}", typing.cast("Kind", kind), before, after)
+                yield Change(fact, f"{subject}{field_label(where)}", typing.cast("Kind", kind), before, after)
     elif old is None and marks(where).wording.none is None:
         return  # the old value was not known
     elif new is None and marks(where).wording.none is None:
-        yield Change(fact, f"{subject}{called(where)}", "unknown", said(where, old), "it could not be read")
+        yield Change(
+            fact, f"{subject}{field_label(where)}", "unknown", format_value(where, old), "it could not be read"
+        )
     else:
-        yield Change(fact, f"{subject}{called(where)}", "changed", said(where, old), said(where, new))
+        yield Change(
+            fact, f"{subject}{field_label(where)}", "changed", format_value(where, old), format_value(where, new)
+        )
 
 
 def _compare_fields(fact: str, kind: type[Any], old: Any, new: Any, subject: str) -> Iterator[Change]:
     is_fact = _without_none(hints_of(Snapshot)[fact]) is kind
-    words = words_before(kind.__name__) if is_fact else f"{fact.replace('_', ' ')} "
+    words = subject_prefix(kind.__name__) if is_fact else f"{fact.replace('_', ' ')} "
     for name, hint in hints_of(typing.cast("Any", kind)).items():
         where = f"{kind.__name__}.{name}"
         if not marks(where).compared.moves:
@@ -205,11 +209,11 @@ def _on_off(status: int) -> str:
 def _compare_mappings(fact: str, subject: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     for key in (*old, *(key for key in new if key not in old)):
         if key not in new:
-            yield Change(fact, f"{subject}{key}", "removed", said("", old[key]))
+            yield Change(fact, f"{subject}{key}", "removed", format_value("", old[key]))
         elif key not in old:
-            yield Change(fact, f"{subject}{key}", "added", None, said("", new[key]))
+            yield Change(fact, f"{subject}{key}", "added", None, format_value("", new[key]))
         elif old[key] != new[key]:
-            yield Change(fact, f"{subject}{key}", "changed", said("", old[key]), said("", new[key]))
+            yield Change(fact, f"{subject}{key}", "changed", format_value("", old[key]), format_value("", new[key]))
 
 
 def _flatten(values: Any, prefix: str = "") -> dict[str, Any]:
@@ -227,13 +231,13 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def called(where: str) -> str:
+def field_label(where: str) -> str:
     """Return a field's name as messages show it: `power limit` for Gpu.power_limit_w."""
     name = where.partition(".")[2] or where
     return marks(where).wording.name or name.removesuffix(unit_of(name)[0]).replace("_", " ")
 
 
-def said(where: str, value: Any) -> Plain:
+def format_value(where: str, value: Any) -> Plain:
     """Return a value as messages show it; numbers without a unit stay numbers."""
     name = where.partition(".")[2]
     if value is None:
@@ -254,7 +258,7 @@ def said(where: str, value: Any) -> Plain:
     return str(value)
 
 
-def since(before: Snapshot, after: Snapshot) -> str:
+def time_saved(before: Snapshot, after: Snapshot) -> str:
     """Return when `before` was taken: `12 Nov 10:02 UTC`; with the year if it differs from that of `after`."""
     taken = before.taken or ""
     try:

@@ -38,7 +38,7 @@ def marks(where: str) -> Marks:
     return _marks().get(".".join(where.split(".", 2)[:2]), _NONE)
 
 
-def words_before(kind: str) -> str:
+def subject_prefix(kind: str) -> str:
     """Return the prefix for field names of a class in messages, with a trailing space; "" if none is declared."""
     return _subject_prefixes().get(kind, "")
 

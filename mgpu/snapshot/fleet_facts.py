@@ -55,7 +55,7 @@ class NodeFault:
 
 
 @dataclass(frozen=True)
-class NodeDoor:
+class NodeAddresses:
     """The names and addresses of a node: its own host name, and the address its ranks will announce to the others."""
 
     node: Name
@@ -109,7 +109,7 @@ class Fleet:
     faults: tuple[NodeFault, ...] | None = ()  # None: the nodes were not checked one by one
     clock_offsets_s: Mapping[Label, float] | None = None  # relative to the median; only if queried at once
     unshared: Mapping[str, tuple[Text, ...]] | None = None  # folder the job needs -> nodes without it
-    doors: tuple[NodeDoor, ...] = ()
+    doors: tuple[NodeAddresses, ...] = ()
     paths: tuple[NodePath, ...] | None = None  # None: not tried
     compared: int = 0  # number of facts compared
     roles: Mapping[str, tuple[Name, ...]] = field(default_factory=dict)  # role -> its nodes, largest role first

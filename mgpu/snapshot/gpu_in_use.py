@@ -21,7 +21,7 @@ def busy_reason(gpu: Gpu) -> str | None:
     return None
 
 
-def worked_on(config: Config, snapshot: Snapshot, *, cpu: bool = False) -> list[str]:
+def find_busy_gpus(config: Config, snapshot: Snapshot, *, cpu: bool = False) -> list[str]:
     """Return this run's GPUs that other processes are using, with the process: "GPU 1: ada's process ..."."""
     if cpu:
         return []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from typing import Any, Literal, TypeVar
 
-from mgpu.errors import clipped
+from mgpu.errors import clip
 
 _TOO_LARGE = 1 << 64  # larger than any kernel or driver counter
 _LONGEST_NAME = 4096  # characters; the maximum length of a path
@@ -25,7 +25,7 @@ class BadSnapshot(ValueError):
     """A saved Snapshot that cannot be read. The message has the key and the reason."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(clipped(message, 300))
+        super().__init__(clip(message, 300))
 
 
 @cache

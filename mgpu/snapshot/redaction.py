@@ -28,7 +28,7 @@ _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUIDS = re.compile(rf"(?P<whole>{_UUID})|(?<!MIG-)\b(?P<part>(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]*)(?!\w)")
 
 
-def without_secrets(snapshot: Snapshot) -> Snapshot:
+def mask_secrets(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot with secrets (passwords, tokens, keys) masked, recognized by name or format."""
     plain = to_json(snapshot)
     hidden = _mask_secrets(Snapshot, plain, "", known_secrets(snapshot))
@@ -61,7 +61,7 @@ def _mask_scalars(scalars: dict[str, Any]) -> dict[str, Any]:
     return {key: one | {"text": masked_value(one["text"], key)} for key, one in scalars.items()}
 
 
-def redacted(snapshot: Snapshot) -> Snapshot:
+def redact(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot with private names replaced by stable substitutes and secrets masked.
 
     Replaces host and user names, addresses, home folders and UUIDs. The same name gets the same substitute in every
@@ -70,7 +70,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
     CUDA_VISIBLE_DEVICES would no longer match a GPU.
     """
     if snapshot.redacted:
-        return without_secrets(snapshot)  # a config may have been read since
+        return mask_secrets(snapshot)  # a config may have been read since
     plain_masked = _mask_secrets(Snapshot, to_json(snapshot), "", known_secrets(snapshot))
     plain: dict[str, Any] = _redact_value(Snapshot, plain_masked, "", _Substitutes.of(snapshot))
     return from_json(plain | {"redacted": True})

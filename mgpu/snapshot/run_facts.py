@@ -10,7 +10,7 @@ from mgpu.snapshot.field_types import Label, Name, Pid, Text
 
 
 @dataclass(frozen=True)
-class Seen:
+class SignatureMatch:
     """A signature that matches lines of a log: the first matching line, and the number of matches."""
 
     signature: Label  # id of the check
@@ -25,7 +25,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Raised:
+class UncaughtException:
     """An uncaught Python exception, read from a traceback in a log."""
 
     type: Label  # as printed: "torch.OutOfMemoryError", "ValueError"
@@ -47,7 +47,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Stalled:
+class StalledCollective:
     """A collective that timed out in a rank's watchdog, as ProcessGroupNCCL reports it."""
 
     rank: int | None
@@ -59,7 +59,7 @@ class Stalled:
 
 
 @dataclass(frozen=True)
-class Fallen:
+class FailedRank:
     """A row of torchrun's table of failed ranks."""
 
     rank: int
@@ -79,10 +79,10 @@ class Log:
     files: tuple[Text, ...]
     size_bytes: int
     lines: int
-    seen: tuple[Seen, ...] = ()  # in order of appearance
-    raised: tuple[Raised, ...] = ()
-    fallen: tuple[Fallen, ...] = ()
-    stalled: tuple[Stalled, ...] = ()
+    seen: tuple[SignatureMatch, ...] = ()  # in order of appearance
+    raised: tuple[UncaughtException, ...] = ()
+    fallen: tuple[FailedRank, ...] = ()
+    stalled: tuple[StalledCollective, ...] = ()
     ranks: tuple[int, ...] = ()  # ranks known to have printed something
     last: Text | None = None  # last line before the launcher's own, if it reports a failed rank
 

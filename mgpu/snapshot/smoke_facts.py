@@ -33,7 +33,7 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class RendezvousEndpoint:
     """The rendezvous endpoint of the nodes' launchers, as seen from this node."""
 
     address: Name
@@ -187,7 +187,7 @@ class Ranks:
     accumulate: int = 1
     outlived: tuple[Pid, ...] = ()  # pids still running after the launcher had exited by itself, and then terminated
     port: int | None = None  # of the rendezvous
-    meeting: Meeting | None = None  # None on one node
+    meeting: RendezvousEndpoint | None = None  # None on one node
     left_port: bool = False  # the port was free before the run, and is still in use
     killed_for_memory: int | None = None  # processes in its cgroup killed by the OOM killer during the run
     left_files: tuple[Text, ...] = ()  # new shared memory and temporary files

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.snapshot import Distance, Gpu, PciDevice, Snapshot, bus_address, nearest_nics, path_between
 
 # Closest first, as `nvidia-smi topo -m` names them. NVLink is closer than all of these; more links are better.
@@ -36,7 +36,7 @@ def matrix(snapshot: Snapshot) -> list[list[str]]:
     return [[between(a.index, b.index) for b in gpus] for a in gpus]
 
 
-def reading(gpus: Sequence[Gpu], table: Sequence[Sequence[str]]) -> str:
+def explain_matrix(gpus: Sequence[Gpu], table: Sequence[Sequence[str]]) -> str:
     """Return a sentence that explains the matrix to readers who do not know the notation."""
     pairs = {(gpus[a].index, gpus[b].index): table[a][b] for a in range(len(gpus)) for b in range(a + 1, len(gpus))}
     kinds = sorted(set(pairs.values()), key=_rank)
@@ -123,7 +123,7 @@ def matrix_lines(gpus: Sequence[Gpu], table: Sequence[Sequence[str]], width: int
 
 def _cut(text: str, width: int) -> str:
     text = text.rstrip()
-    return clipped(text, width)
+    return clip(text, width)
 
 
 def nics(snapshot: Snapshot, gpu: Gpu) -> list[tuple[str, Distance | None]]:

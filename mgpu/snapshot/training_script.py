@@ -92,7 +92,7 @@ class ScriptText(InScript):
 
 
 # How the script distributes training. "trainer": of transformers or trl; "nothing": certainly not distributed.
-Speaks = Literal["accelerate", "trainer", "lightning", "deepspeed", "ddp", "nothing"]
+Framework = Literal["accelerate", "trainer", "lightning", "deepspeed", "ddp", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Script:
     error: Label | None = None  # why it could not be read: "line 7: invalid syntax"; the fields below are then empty
     error_line: int | None = None
     lines: int = 0
-    speaks: Speaks | None = None  # None: not known
+    speaks: Framework | None = None  # None: not known
     imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
     unread: tuple[Label, ...] = ()  # imported modules that were not read and could contain training code
     files: tuple[Label, ...] = ()  # modules in its folder that were also read, relative to it

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from mgpu import errors, probes
 from mgpu.config import LOADER
-from mgpu.config.reading import understand
-from mgpu.errors import USAGE, MgpuError, clipped
+from mgpu.config.reading import parse_config
+from mgpu.errors import USAGE, MgpuError, clip
 from mgpu.process import scratch
 from mgpu.report import document
 from mgpu.report.screen import Line, Screen, Style, wrapped
@@ -66,7 +66,7 @@ def show(request: Request, contained: Mapping[str, bytes]) -> int:
     documents = []
     screen = Screen.of()
     for name, raw in contained.items():
-        config = understand(raw, name)
+        config = parse_config(raw, name)
         if any(fault.fatal for fault in config.faults):
             raise MgpuError(f"{name}: {config.faults[0].message}", errors.NOT_READY)
         verdict = _load(raw, name, request) if request.loader else {}
@@ -169,7 +169,7 @@ def _load(raw: bytes, name: str, request: Request) -> dict[str, Any]:
 def _screen(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...], screen: Screen) -> list[Line]:
     lines: list[Line] = []
     if verdict.get("error"):
-        text = f"accelerate {verdict['accelerate']} rejects the file: {clipped(str(verdict['error']), 400)}"
+        text = f"accelerate {verdict['accelerate']} rejects the file: {clip(str(verdict['error']), 400)}"
         lines += screen.paragraph(text, style="fail")
     elif not verdict:
         lines += screen.paragraph("Not loaded with accelerate: which of these it applies is unknown.")
@@ -191,7 +191,7 @@ def _screen(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...
 def _text(value: Any) -> str:
     if value is None:
         return "null"
-    return str(value).lower() if isinstance(value, bool) else clipped(str(value)) if value != "" else "''"
+    return str(value).lower() if isinstance(value, bool) else clip(str(value)) if value != "" else "''"
 
 
 def _document(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...]) -> dict[str, Any]:

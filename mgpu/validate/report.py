@@ -93,7 +93,7 @@ def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
     """A finding: a line with its place, why it matters, how to fix it, and its consequences."""
     word, style = _WORD[outcome.status]
     where = _where(outcome, one)
-    head = wrapped(f"{where} {word} {document.said(outcome)} [{outcome.check.id}]", screen.width, "", _INDENT)
+    head = wrapped(f"{where} {word} {document.outcome_text(outcome)} [{outcome.check.id}]", screen.width, "", _INDENT)
     lines: list[Line] = []
     if head[0].startswith(f"{where} {word}"):
         rest = head[0][len(where) + 1 + len(word) :]
@@ -109,7 +109,7 @@ def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
         lines += _labelled("Why", problem.cause, screen)
         lines += _fixes(problem, screen)
     for other in consequences(outcome, one.outcomes):
-        lines += _labelled("Also", f"{document.said(other)} [{other.check.id}]", screen)
+        lines += _labelled("Also", f"{document.outcome_text(other)} [{other.check.id}]", screen)
     return lines
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from mgpu import engine, file_reading, probes
 from mgpu.check import Edit
 from mgpu.config import ask
-from mgpu.config.reading import LARGEST_BYTES, contents, seal, understand
+from mgpu.config.reading import LARGEST_BYTES, contents, parse_config, seal
 from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import USAGE, MgpuError, reason
-from mgpu.planning.gpu_models import placed
+from mgpu.planning.gpu_models import mark_if_away
 from mgpu.probes import prefetch
 from mgpu.process import scratch
 from mgpu.snapshot import Config, Plan, Snapshot
@@ -44,7 +44,7 @@ def run(request: Request) -> int:
     machine = request.machine or _this_machine(request.python)
     fixed = {name: _fix_file(name, raw, machine, request) for name, raw in contained.items()} if request.fix else {}
     now = contained if request.dry_run else contained | {name: found.raw for name, found in fixed.items()}
-    configs = [understand(raw, name) for name, raw in now.items()]
+    configs = [parse_config(raw, name) for name, raw in now.items()]
     if request.loader:
         configs = _load(configs, now, request.python)
     found = [_judge_file(config, machine, fixed.get(config.path), request.loader) for config in configs]
@@ -57,7 +57,7 @@ def run(request: Request) -> int:
 def with_config(snapshot: Snapshot, config: Config) -> Snapshot:
     """Return the facts that the checks of a config read: a machine and the file."""
     return replace(
-        snapshot, config=placed(config, snapshot), plan=Plan(nodes=config.num_machines), ranks=None, stamp=None
+        snapshot, config=mark_if_away(config, snapshot), plan=Plan(nodes=config.num_machines), ranks=None, stamp=None
     )
 
 
@@ -109,7 +109,7 @@ def fix_config(raw: bytes, name: str, snapshot: Snapshot) -> Fixed:
 
     done: list[Edit] = []
     left: dict[str, None] = {}
-    config, old = understand(raw, name), raw
+    config, old = parse_config(raw, name), raw
     sealed = config.written_by_mgpu
     for _ in range(_ROUNDS):
         if any(fault.fatal for fault in config.faults):
@@ -117,9 +117,9 @@ def fix_config(raw: bytes, name: str, snapshot: Snapshot) -> Fixed:
         changed, left = _round(raw, name, snapshot, done)
         if changed == raw:
             break
-        raw, config = changed, understand(changed, name)
+        raw, config = changed, parse_config(changed, name)
     if sealed and raw != old:  # still a file that only mgpu has changed: seal it again
-        before = understand(old, name)
+        before = parse_config(old, name)
         text = raw.decode().replace(
             seal(before.values, before.launch_flags), seal(config.values, config.launch_flags), 1
         )
@@ -138,17 +138,17 @@ def _round(raw: bytes, name: str, snapshot: Snapshot, done: list[Edit]) -> tuple
     left: dict[str, None] = {}
     touched: set[str] = set()
     moved = False
-    offered = [(o, edits) for o in judge(understand(raw, name), snapshot) if (edits := repair(o))]
+    offered = [(o, edits) for o in judge(parse_config(raw, name), snapshot) if (edits := repair(o))]
     for outcome, edits in sorted(offered, key=lambda one: not _drops(one[1])):
         keys = {key for edit in edits for key in (edit.key, edit.to) if key}
         if keys & touched or (_drops(edits) and moved) or any(e.kind != "drop_line" and e in done for e in edits):
             continue
         try:
             changed = fixes.apply(raw.decode(), edits, json_only=name.endswith(".json")).encode()
-        except fixes.CannotMend as error:
+        except fixes.CannotFix as error:
             left[f"{outcome.check.id}: {error}"] = None
             continue
-        if not _drops(edits) and _still(outcome, understand(changed, name), snapshot):
+        if not _drops(edits) and _still(outcome, parse_config(changed, name), snapshot):
             left[f"{outcome.check.id}: its repair would not fix it"] = None
             continue
         raw, moved = changed, True

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mgpu import errors
-from mgpu.errors import MgpuError, clipped
+from mgpu.errors import MgpuError, clip
 from mgpu.secrets_masking import masked, masked_argv
 from mgpu.wizard.answer_fields import Answers, Origin
 from mgpu.wizard.decision import Decision
@@ -43,7 +43,7 @@ def key_named(text: str) -> Decision:
     }
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f". Did you mean {names[near[0]]}?" if near else f"; choose one of {', '.join(k.dotted for k in KEYS)}"
-    raise MgpuError(f"no answer is named {clipped(repr(text))}{hint}", errors.USAGE)
+    raise MgpuError(f"no answer is named {clip(repr(text))}{hint}", errors.USAGE)
 
 
 def parse(name: str, raw: object) -> Any:
@@ -61,7 +61,7 @@ def holds_secret(name: str, value: Any) -> bool:
     return name == "command" and value is not None and masked_argv(value) != [*value]
 
 
-def shown(name: str, value: Any) -> str:
+def as_typed(name: str, value: Any) -> str:
     """Return a value as the user would type it, so that `parse` reads the same value back."""
     if value in (None, "auto"):
         return "auto"
@@ -73,7 +73,7 @@ def shown(name: str, value: Any) -> str:
 # -- one record from several sources --------------------------------------------------------------------------------
 
 
-def decided(answers: Answers, name: str, value: Any, origin: Origin = "you") -> Answers:
+def with_decision(answers: Answers, name: str, value: Any, origin: Origin = "you") -> Answers:
     """Return the answers with one more decision. Accepting the current value of a decided field changes nothing."""
     if answers[name] == value and name in answers.origins:
         return answers
@@ -154,8 +154,8 @@ def contradiction(answers: Answers) -> str | None:
     a = answers
     if a.params is not None and a.trainable is not None and a.trainable > a.params:
         return (
-            f"{shown('trainable', a.trainable)} trained parameters are more than the model has "
-            f"({shown('params', a.params)}): check --trainable and --params"
+            f"{as_typed('trainable', a.trainable)} trained parameters are more than the model has "
+            f"({as_typed('params', a.params)}): check --trainable and --params"
         )
     if a.effective_batch is None or a.batch_per_gpu is None:
         return None
@@ -194,7 +194,7 @@ def arguments(answers: Answers) -> list[str]:
         if key.switch:
             words.append(key.flag if value else key.flag.replace("--", "--no-", 1))
         else:
-            words += [key.flag, shown(key.name, value)]
+            words += [key.flag, as_typed(key.name, value)]
     return words
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mgpu import errors, file_reading, files
-from mgpu.errors import MgpuError, clipped, reason
+from mgpu.errors import MgpuError, clip, reason
 from mgpu.structured_text import Malformed, json_of, toml_of, yaml_of
 from mgpu.version import __version__
 from mgpu.wizard import answers as keys
@@ -50,13 +50,13 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
         try:
             key = keys.key_named(".".join(path))
         except MgpuError as error:
-            raise MgpuError(f"{where}: {clipped(error.message, _MOST_SHOWN)}", errors.USAGE) from None
+            raise MgpuError(f"{where}: {clip(error.message, _MOST_SHOWN)}", errors.USAGE) from None
         shown = json.dumps(raw, ensure_ascii=False, default=str)
-        given_as = f"{where}: {'.'.join(path)} = {clipped(shown, _MOST_SHOWN)}"
+        given_as = f"{where}: {'.'.join(path)} = {clip(shown, _MOST_SHOWN)}"
         try:
             value = keys.parse(key.name, raw)
         except ValueError as error:
-            raise MgpuError(f"{given_as}: {clipped(str(error), 2 * _MOST_SHOWN)}", errors.USAGE) from None
+            raise MgpuError(f"{given_as}: {clip(str(error), 2 * _MOST_SHOWN)}", errors.USAGE) from None
         if key.name in values:
             raise MgpuError(f"{where}: {key.dotted} is set twice", errors.USAGE)
         values[key.name] = value
@@ -72,7 +72,7 @@ def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
 def _entries(tree: dict[str, Any], text: str, name: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield (path, value) of all answers. A plain name may be outside its table."""
     if "schema" in tree and tree["schema"] != SCHEMA:
-        given = clipped(repr(tree["schema"]))
+        given = clip(repr(tree["schema"]))
         raise MgpuError(
             f"{name}{_line(text, ('schema',))}: schema {given}: this mgpu ({__version__}) only reads {SCHEMA}",
             errors.USAGE,
@@ -130,7 +130,7 @@ def _json(text: str, name: str) -> Any:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise MgpuError(f"{name}: duplicate key {clipped(repr(key))}", errors.USAGE)
+                raise MgpuError(f"{name}: duplicate key {clip(repr(key))}", errors.USAGE)
             found[key] = value
         return found
 
@@ -174,7 +174,7 @@ def _refuse_twice(node: Any, name: str) -> None:
     for key, value in node.value:
         word = str(key.value)
         if word in seen:
-            raise MgpuError(f"{name}:{key.start_mark.line + 1}: duplicate key {clipped(repr(word))}", errors.USAGE)
+            raise MgpuError(f"{name}:{key.start_mark.line + 1}: duplicate key {clip(repr(word))}", errors.USAGE)
         seen.add(word)
         if word in SECTIONS and value.id == "mapping":
             _refuse_twice(value, name)
@@ -238,7 +238,7 @@ def _literal(key: Decision, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return json.dumps(list(value))
-    text = keys.shown(key.name, value)
+    text = keys.as_typed(key.name, value)
     plain = isinstance(value, int | float) and re.fullmatch(r"\d+|\d+\.\d+|\d+(\.\d+)?e-?\d+", text)
     return text if plain else json.dumps(text, ensure_ascii=False)
 

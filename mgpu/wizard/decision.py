@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from mgpu.job_formats import OF_SOME, taking
+from mgpu.job_formats import SOME_ENGINES, engines_supporting
 from mgpu.planning.memory import SPLITTING
 from mgpu.wizard.value_readers import yes_no
 
@@ -80,7 +80,7 @@ class Decision:
     @property
     def engines(self) -> tuple[str, ...] | None:
         """The engines that accept it; None: all."""
-        return taking(self.name) if self.name in OF_SOME else None
+        return engines_supporting(self.name) if self.name in SOME_ENGINES else None
 
     @property
     def flag(self) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mgpu import errors, files
-from mgpu.errors import MgpuError, clipped, reason
+from mgpu.errors import MgpuError, clip, reason
 from mgpu.file_reading import read_own
 from mgpu.structured_text import toml_of
 from mgpu.wizard import answers as decisions
@@ -111,7 +111,7 @@ def dumps(state: State) -> str:
     kept = [name for name in sorted(_FIELDS - secret) if name in state.answers.origins]
     # A value that came with another decision (the size of a model that was looked up) is saved with it.
     kept += [n for n in sorted(_FIELDS - secret) if n not in kept and state.answers[n] not in (None, "auto")]
-    lines += [f"{name} = {_quoted(decisions.shown(name, state.answers[name]))}" for name in kept]
+    lines += [f"{name} = {_quoted(decisions.as_typed(name, state.answers[name]))}" for name in kept]
     lines += [
         "",
         "[origins]",
@@ -128,7 +128,7 @@ def loads(text: str) -> State:
     """Read a state from text. Raises ValueError for anything that `dumps` does not write."""
     tree = toml_of(text)
     if tree.get("schema") != _SCHEMA:
-        raise ValueError(f"schema {clipped(repr(tree.get('schema')))}, expected {_SCHEMA}")
+        raise ValueError(f"schema {clip(repr(tree.get('schema')))}, expected {_SCHEMA}")
     answers, origins = tree.get("answers", {}), tree.get("origins", {})
     asked = tree.get("asked", [])
     words = [tree.get(name, "") for name in ("step", "mode", "editing", "output", "source")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.check import Edit
 from mgpu.command_line import below, shell
-from mgpu.errors import REFUSED, MgpuError, clipped
+from mgpu.errors import REFUSED, MgpuError, clip
 from mgpu.planning.memory import PRECISIONS
 from mgpu.snapshot import Config, Snapshot
 from mgpu.wizard.answers import Answers, Origin
@@ -59,7 +59,7 @@ def answers_from(config: Config, snapshot: Snapshot | None = None) -> Answers:
     values = config.values
     kind = config.distributed_type
     if kind not in _TYPES or config.on_cpu:
-        setting = "use_cpu" if kind in _TYPES else f"distributed_type {clipped(kind or 'missing', 60)}"
+        setting = "use_cpu" if kind in _TYPES else f"distributed_type {clip(kind or 'missing', 60)}"
         raise MgpuError(
             f"{config.path}: mgpu cannot edit a config with {setting}, only with {', '.join(_TYPES)}"
             + below(shell("mgpu configure --validate {:path}", config.path), "check it")
@@ -156,12 +156,12 @@ def _of(values: Mapping[str, Any], name: str, key: str) -> Any:
 # ---- edits
 
 
-def changed(config: Config, proposal: Proposal) -> tuple[Edit, ...]:
+def edits_for(config: Config, proposal: Proposal) -> tuple[Edit, ...]:
     """Return the edits that turn the file's settings into the proposal's; empty if they are the same."""
     return tuple(_edits(config.values, proposal.values, config.deepspeed_file is not None))
 
 
-def converted(config: Config, proposal: Proposal) -> tuple[str, ...]:
+def conversion_notes(config: Config, proposal: Proposal) -> tuple[str, ...]:
     """Return notes about conversions that the user did not decide: an FSDP1 file becomes FSDP2."""
     section = config.values.get("fsdp_config")
     if config.distributed_type != "FSDP" or proposal.values["distributed_type"] != "FSDP" or not _is_fsdp1(section):

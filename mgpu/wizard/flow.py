@@ -121,9 +121,11 @@ def take(state: State, reply: Any, scene: Scene) -> State:
     """Return the state after a question was answered. `reply`: an allowed value, or all answers."""
     if state.step in SCREENS:
         return _take_screen(state, str(reply), scene)
-    answers = reply if isinstance(reply, Answers) else decisions.decided(state.answers, state.step, reply)
+    answers = reply if isinstance(reply, Answers) else decisions.with_decision(state.answers, state.step, reply)
     if state.step == "params" and answers.params is None and answers.model is not None:
-        answers = decisions.decided(answers, "model", None)  # removing the size also removes the model it came from
+        answers = decisions.with_decision(
+            answers, "model", None
+        )  # removing the size also removes the model it came from
     asked = state.asked if state.step in state.asked else (*state.asked, state.step)
     return _next_state(replace(state, answers=answers, asked=asked, note=""), scene)
 

@@ -8,7 +8,7 @@ from mgpu.snapshot import Snapshot
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.devices import Devices
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of
-from mgpu.wizard.software import installed
+from mgpu.wizard.software import installed_version
 
 # Keep small: more threads rarely help a rank that computes on a GPU, and loader workers help up to about 3
 # (ml-engineering, "training/performance"; Lightning's suggested maximum is CPUs / ranks - 1).
@@ -106,7 +106,9 @@ def _no_pinning(snapshot: Snapshot, used: Devices) -> str | None:
     if used.mig or not used.first:
         # utils/environment.py override_numa_affinity passes the local rank to NVML and ignores the mask.
         return "accelerate assumes local rank = GPU number, and would pin to the CPUs of other GPUs"
-    if snapshot.packages is not None and not (installed(snapshot, "nvidia-ml-py") or installed(snapshot, "pynvml")):
+    if snapshot.packages is not None and not (
+        installed_version(snapshot, "nvidia-ml-py") or installed_version(snapshot, "pynvml")
+    ):
         return "accelerate needs nvidia-ml-py for it; not installed"
     return None
 

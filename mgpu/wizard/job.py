@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final, cast
 
-from mgpu.config.reading import pinned
+from mgpu.config.reading import pinning_variables
 from mgpu.job_files.job import Container, Job
-from mgpu.job_formats import FORMATS, OF_SOME, SHAPES, Shape, taking
+from mgpu.job_formats import FORMATS, SHAPES, SOME_ENGINES, Shape, engines_supporting
 from mgpu.planning import gpu_models
-from mgpu.probes.cluster import seconds
+from mgpu.probes.cluster import parse_time
 from mgpu.secrets_masking import MASK, masked_argv
 from mgpu.snapshot import Partition
-from mgpu.wizard.answers import BY_NAME, Answers, Origin, shown
+from mgpu.wizard.answers import BY_NAME, Answers, Origin, as_typed
 from mgpu.wizard.decided_rows import WIDTH, rows_of
 from mgpu.wizard.manual_commands import environment
 from mgpu.wizard.nodes import Nodes, Site, kind_type
@@ -63,17 +63,17 @@ def _unsupported(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
     engine = site.engine or "slurm"
     one = FORMATS[engine]
     found: dict[str, str] = {}
-    for key in OF_SOME:
+    for key in SOME_ENGINES:
         if key not in one.takes and answers[key]:
             rendezvous = one.meeting or f"{one.title} sets the rendezvous endpoint itself"
-            found[key] = f"not supported by {one.title}" if taking(key) else rendezvous
+            found[key] = f"not supported by {one.title}" if engines_supporting(key) else rendezvous
     if answers.shape not in ("auto", *one.shapes):
         found["shape"] = f"{one.title} only supports {' or '.join(one.shapes)}"
-    texts = {key: f"{BY_NAME[key].flag} {shown(key, answers[key])}: {why}" for key, why in found.items()}
+    texts = {key: f"{BY_NAME[key].flag} {as_typed(key, answers[key])}: {why}" for key, why in found.items()}
     texts = {key: text.replace(" yes:", ":", 1) for key, text in texts.items()}
     kept = {key for key in texts if answers.origins.get(key) in ("you", "file")}
     return [text for key, text in texts.items() if key not in kept], [
-        f"{text}, so it is left out." for key, text in texts.items() if key in kept and taking(key)
+        f"{text}, so it is left out." for key, text in texts.items() if key in kept and engines_supporting(key)
     ]
 
 
@@ -119,7 +119,7 @@ def job_of(proposal: Proposal, nodes: Nodes, site: Site) -> Job:
     command = _command(answers, site)
     threads = proposal.chosen.get("threads")
     gpus = nodes.gpus
-    env = pinned(proposal.launch_flags) if shape == "accelerate" else dict(environment(proposal))
+    env = pinning_variables(proposal.launch_flags) if shape == "accelerate" else dict(environment(proposal))
     if proposal.cpu:
         env["ACCELERATE_USE_CPU"] = "true"
     return Job(
@@ -223,7 +223,7 @@ def _time_row(partition: Partition | None, answers: Answers) -> tuple[Setting, l
         text = f"Slurm's default{f', {duration(default)}' if default else ''}"
         why = f"the partition allows {duration(most)}" if most else "limit unknown"
         return Setting("time limit", text, "rule", why, "time"), []
-    length = seconds(answers.time)
+    length = parse_time(answers.time)
     wrong = most is not None and length is not None and length > most
     why = f"at most {duration(most)}" if most else ""
     row = Setting("time limit", answers.time, origin_of(answers, "time"), why, "time")

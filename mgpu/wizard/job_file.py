@@ -76,14 +76,14 @@ def _seal(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 
 
-def ours(path: Path) -> bool:
+def is_unmodified(path: Path) -> bool:
     """Return whether a file is unchanged since mgpu wrote it."""
     text = _read(path)
     found = _MARK.search(text)
     return found is not None and found[1] == _seal(text[found.end() :])
 
 
-def unchanged(path: Path, text: str) -> bool:
+def is_up_to_date(path: Path, text: str) -> bool:
     """Return whether the file already has this content, ignoring version and date."""
     return path.is_file() and _MARK.sub("", _read(path)) == _MARK.sub("", text)
 
@@ -105,7 +105,7 @@ def _read(path: Path) -> str:
 
 def refuse_foreign(path: Path, engine: str = "slurm", *, agreed: bool) -> None:
     """Raise MgpuError if the existing file is not mgpu's and may not be replaced."""
-    if agreed or not path.exists() or ours(path):
+    if agreed or not path.exists() or is_unmodified(path):
         return
     what = "was changed since mgpu wrote it" if _MARK.search(_read(path)) else "was not written by mgpu"
     asked = "--slurm" if engine == "slurm" else f"--emit {engine}"

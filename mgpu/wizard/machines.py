@@ -83,7 +83,7 @@ def _address(snapshot: Snapshot, answers: Answers) -> tuple[Setting, list[str]]:
     if address is None:
         row = Setting("address", "needed", origin, "of the first node, reachable by the others", "address")
         return row, ["several nodes need the address of the first one: --address"]
-    wrong = unreachable(address)
+    wrong = why_unreachable(address)
     problems = [f"address {address}: {wrong}"] if wrong else []
     row = Setting("address", address, origin, why, "address", {"main_process_ip": address})
     return row, problems
@@ -94,18 +94,18 @@ def _guess(snapshot: Snapshot) -> tuple[str | None, str]:
     network = snapshot.network
     if network is None:
         return None, ""
-    if network.master and network.master.origin == "SLURM_JOB_NODELIST" and not unreachable(network.master.name):
+    if network.master and network.master.origin == "SLURM_JOB_NODELIST" and not why_unreachable(network.master.name):
         return network.master.name, "the first node of the Slurm job"
     for interface in network.interfaces:
         if interface.loopback or interface.virtual or not interface.up or interface.routable is False:
             continue
         for address in interface.addresses:
-            if not unreachable(address):
+            if not why_unreachable(address):
                 return address, f"this machine's {interface.name}, assumed to be the first node"
     return None, ""
 
 
-def unreachable(address: str) -> str | None:
+def why_unreachable(address: str) -> str | None:
     """Return why other nodes cannot reach this address, judging by its text; None if they may."""
     if "://" in address:
         return "remove the http:// or other scheme"

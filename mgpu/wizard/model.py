@@ -53,7 +53,7 @@ def is_model_name(text: str) -> bool:
     return bool(text) and text != "auto" and not number
 
 
-def resolved(
+def resolve_size(
     answers: Answers,
     *,
     offline: bool = False,

@@ -11,7 +11,7 @@ from mgpu import errors
 from mgpu.command_line import from_words, shell
 from mgpu.config.reading import parse, read
 from mgpu.job_formats import FORMATS
-from mgpu.planning.requirements import FSDP2_ACCELERATE, older
+from mgpu.planning.requirements import FSDP2_ACCELERATE, is_older
 from mgpu.report import document
 from mgpu.report import screen as report_screen
 from mgpu.wizard import answers as decisions
@@ -81,7 +81,7 @@ def _engine_notes(planned: Planned, script: str) -> list[str]:
         return []
     from mgpu.job_files import validating
 
-    return validating.told(planned.proposal.engine, script)
+    return validating.validate_file(planned.proposal.engine, script)
 
 
 def _next(planned: Planned) -> list[str]:
@@ -108,7 +108,7 @@ def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
     That happens only for another machine; for this one, the proposal considers the installed packages.
     """
     version = (verdict or "").removeprefix("accelerate ")
-    if proposal.values["distributed_type"] != "FSDP" or not older(version, FSDP2_ACCELERATE):
+    if proposal.values["distributed_type"] != "FSDP" or not is_older(version, FSDP2_ACCELERATE):
         return []
     least = ".".join(str(part) for part in FSDP2_ACCELERATE)
     return [f"accelerate {version} accepts this file but runs FSDP1. For FSDP2, train with {least} or newer."]
@@ -155,7 +155,7 @@ def _answers_to_save(planned: Planned) -> Answers:
     kept, answers = planned.before, planned.proposal.answers
     for name, origin in planned.proposal.answers.origins.items():
         if origin == "file" and name not in kept.origins:
-            answers = decisions.decided(answers, name, decisions.parse(name, "auto"), "file")
+            answers = decisions.with_decision(answers, name, decisions.parse(name, "auto"), "file")
     return answers
 
 

@@ -13,7 +13,7 @@ from mgpu.config.reading import read
 from mgpu.errors import MgpuError
 from mgpu.wizard import existing_file, job_file
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.edit_existing import changed, converted, out_of_reach
+from mgpu.wizard.edit_existing import conversion_notes, edits_for, out_of_reach
 from mgpu.wizard.proposal_types import Proposal
 from mgpu.wizard.render_yaml import render
 from mgpu.wizard.request import DEFAULT_FILE, Request
@@ -56,8 +56,8 @@ class Planned:
             )
         raw = existing_file.text_of(base)
         try:
-            return fixes.apply(raw, changed(config, self.proposal), json_only=base.suffix == ".json")
-        except fixes.CannotMend as error:
+            return fixes.apply(raw, edits_for(config, self.proposal), json_only=base.suffix == ".json")
+        except fixes.CannotFix as error:
             raise MgpuError(
                 f"{base} cannot be changed in place: {error}\n  mgpu configure -o OTHER.yaml   write another file",
                 errors.NOT_READY,
@@ -72,5 +72,5 @@ class Planned:
 
     def with_conversions(self) -> Planned:
         """Return the same with notes about what else changes in a file not from mgpu."""
-        notes = () if self.base is None else converted(read(self.base), self.proposal)
+        notes = () if self.base is None else conversion_notes(read(self.base), self.proposal)
         return replace(self, proposal=replace(self.proposal, notes=(*notes, *self.proposal.notes)))

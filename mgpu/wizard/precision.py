@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from mgpu.planning.gpu_models import is_target
-from mgpu.planning.requirements import BF16, FP8, FP8_ACCELERATE, FP16, fp8_backends, older
+from mgpu.planning.requirements import BF16, FP8, FP8_ACCELERATE, FP16, fp8_backends, is_older
 from mgpu.snapshot import Snapshot
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.devices import Devices
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
-from mgpu.wizard.software import installed
+from mgpu.wizard.software import installed_version
 
 _PRECISIONS: Final = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8"}
 
@@ -82,7 +82,7 @@ def _impossible(snapshot: Snapshot, used: Devices) -> dict[str, str]:
     found: dict[str, str] = {}
     if (major, minor) < FP8:
         found["fp8"] = f"needs compute capability 8.9, have {major}.{minor}"
-    elif older(accelerate := installed(snapshot, "accelerate"), FP8_ACCELERATE):
+    elif is_older(accelerate := installed_version(snapshot, "accelerate"), FP8_ACCELERATE):
         found["fp8"] = f"needs accelerate 1.6; {accelerate} is installed and does not pass fp8 settings to the ranks"
     elif snapshot.packages is None:
         found["fp8"] = "needs torchao or transformer-engine; installed packages are unknown"

@@ -47,7 +47,7 @@ def _decision_question(one: Decision, state: State, scene: Scene, proposal: Prop
         if problem(typed):
             typed = default
         try:
-            tried = decisions.decided(state.answers, name, value(name, typed, state.answers, proposal))
+            tried = decisions.with_decision(state.answers, name, value(name, typed, state.answers, proposal))
         except ValueError:
             tried = state.answers
         lines = screens.panel(one, tried, scene.propose(tried), width) or info.splitlines()[:1]
@@ -136,7 +136,11 @@ def _default(one: Decision, answers: Answers, proposal: Proposal, choices: tuple
                 return wish
         return able[0] if able else ""
     if given not in (None, "auto"):
-        return str(answers.model or decisions.shown(name, given)) if name == "params" else decisions.shown(name, given)
+        return (
+            str(answers.model or decisions.as_typed(name, given))
+            if name == "params"
+            else decisions.as_typed(name, given)
+        )
     if name == "accum":
         return str(proposal.accumulate)
     return proposal.chosen.get(name, "") if one.probed else ""

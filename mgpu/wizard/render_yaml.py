@@ -57,7 +57,7 @@ def render(proposal: Proposal, today: date, output: str = "accelerate.yaml", fla
 
     `flags`: further options of the command line that made it (--target, --from), to be repeated.
     """
-    values = ordered(proposal.values)
+    values = in_file_order(proposal.values)
     lines = [_one_line(f"{WRITTEN_BY} {__version__} on {today.isoformat()} for {proposal.machine}.")]
     lines += [f"# {line}" for line in _again(proposal, output, flags)]
     lines += [f"# {_one_line(line)}" for line in _remarks(proposal)]
@@ -69,7 +69,7 @@ def render(proposal: Proposal, today: date, output: str = "accelerate.yaml", fla
     return "\n".join([*lines, *_body(values, _reasons(proposal))]) + "\n"
 
 
-def ordered(values: Mapping[str, Any]) -> dict[str, Any]:
+def in_file_order(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return all the keys of the file, in its order."""
     whole = {"compute_environment": "LOCAL_MACHINE", **values}
     return {key: whole[key] for key in sorted(whole, key=lambda key: _ORDER.index(key) if key in _ORDER else 99)}
@@ -82,7 +82,7 @@ def _again(proposal: Proposal, output: str, flags: Sequence[str]) -> list[str]:
     return [_one_line(line) for line in (f"{AGAIN}{first}", *(f"  {line.strip()}" for line in rest))]
 
 
-def remembered(text: str) -> Answers:
+def recorded_answers(text: str) -> Answers:
     """Return the decisions behind a file of mgpu, from the command in its first lines; empty without such a command."""
     lines = iter(text.splitlines())
     markers = (f"# {AGAIN}", f"# {AGAIN_BEFORE}")

@@ -123,12 +123,12 @@ def _answers(request: Request, snapshot: Snapshot, nodes: int) -> Answers:
 
     given = request.answers
     if nodes > 1 and "nodes" not in given.origins:
-        given = decisions.decided(given, "nodes", nodes, "flag")
+        given = decisions.with_decision(given, "nodes", nodes, "flag")
     if request.edit:
         from mgpu.wizard import write_config
 
-        given = decisions.merge(given, write_config.edited(Path(request.edit), snapshot))
-    return model.resolved(
+        given = decisions.merge(given, write_config.answers_of_file(Path(request.edit), snapshot))
+    return model.resolve_size(
         given, offline=request.offline, script=request.params_from, python=request.python, say=messages.notice
     )
 
@@ -163,7 +163,7 @@ def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
     from mgpu.wizard import scaling_table
 
     # With --target or --from, measurements in this folder are from another machine.
-    passed = None if request.machine_flags else stamp.measured_here(snapshot, request.path.parent)
+    passed = None if request.machine_flags else stamp.last_measurements(snapshot, request.path.parent)
     measured = bandwidth.speed_up(passed.scaling) if passed else None
     if request.format == "json":
         print(document.text(scaling_table.document(answers, snapshot, measured)), end="")
@@ -207,7 +207,7 @@ def _refuse_job_options(request: Request) -> None:
         value = answers[one.name]
         of_a_job = one in JOB and one.name != "slurm"
         if of_a_job and answers.origins.get(one.name) == "flag" and value and value != "auto":
-            typed.append((one.flag, "" if value is True else decisions.shown(one.name, value)))
+            typed.append((one.flag, "" if value is True else decisions.as_typed(one.name, value)))
     if typed:
         option = " ".join(filter(None, typed[0]))
         raise MgpuError(f"{option} has no effect without a job: add --slurm or --emit ENGINE", errors.USAGE)
@@ -292,7 +292,7 @@ def _session(
         left_off=left_off(draft, place) if draft else "",
         granted="" if request.machine_flags else _granted(snapshot) or _offered(site),
         script=os.fspath(request.job_file),
-        existing=None if request.edit else write_config.present(request.path, snapshot),
+        existing=None if request.edit else write_config.existing_answers(request.path, snapshot),
     )
     state = first_state(answers, output, guided=request.guided)
     if request.resume and draft is not None:

@@ -87,8 +87,8 @@ class Session:
         state, proposal = self.state, self.scene.propose(self.state.answers)
         if state.step == "params" and typed.strip() and model.is_model_name(typed.strip()):
             try:
-                named = decisions.decided(state.answers, "model", typed.strip())
-                found = model.resolved(named, offline=self.request.offline, say=self._say)
+                named = decisions.with_decision(state.answers, "model", typed.strip())
+                found = model.resolve_size(named, offline=self.request.offline, say=self._say)
             except MgpuError as error:
                 self.retyped = typed.strip()
                 return replace(state, note=_look_up_note(error.message))
@@ -107,9 +107,9 @@ class Session:
             self.state = replace(self.state, step=flow.REVIEW, note=error.message)
             return True
         script, path = planned.script, planned.path
-        if script is not None and script.exists() and not job_file.unchanged(script, planned.script_text(text)):
+        if script is not None and script.exists() and not job_file.is_up_to_date(script, planned.script_text(text)):
             return False
-        if path.exists() and not write_config.unchanged(path, text):
+        if path.exists() and not write_config.is_up_to_date(path, text):
             return False
         self.state = replace(self.state, step=flow.WRITE)
         return True

@@ -14,7 +14,7 @@ from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.panel_lines import OFFLOAD_NOTE
 from mgpu.wizard.precision import fp8_backend
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
-from mgpu.wizard.software import missing
+from mgpu.wizard.software import is_missing
 from mgpu.wizard.strategy_constraints import Situation, impossible
 
 NAMES: Final = {
@@ -224,7 +224,7 @@ def _instead_of_offload(here: Situation) -> str:
 def _wanted_packages(here: Situation) -> list[str]:
     wanted = {"lora": ("peft",), "qlora": ("peft", "bitsandbytes")}.get(here.train, ())
     wanted += ("bitsandbytes",) if here.optimizer == "adam8bit" else ()
-    lacking = [package for package in dict.fromkeys(wanted) if missing(here.snapshot, package)]
+    lacking = [package for package in dict.fromkeys(wanted) if is_missing(here.snapshot, package)]
     verb = "is" if len(lacking) == 1 else "are"
     return [f"{' and '.join(lacking)} {verb} not installed: pip install {' '.join(lacking)}."] if lacking else []
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from mgpu.planning import memory
 from mgpu.planning.memory import Need
-from mgpu.planning.requirements import FSDP2_ACCELERATE, FSDP2_TORCH, older
+from mgpu.planning.requirements import FSDP2_ACCELERATE, FSDP2_TORCH, is_older
 from mgpu.snapshot import Snapshot
 from mgpu.wizard.devices import Devices
-from mgpu.wizard.software import installed, missing
+from mgpu.wizard.software import installed_version, is_missing
 
 _RAM_SHARE: Final = 0.9  # share of host memory for the ranks; the rest is for the system and the data loaders
 
@@ -106,14 +106,14 @@ def impossible(here: Situation, name: str, offload: str = "auto") -> str | None:
 def _software(here: Situation, name: str) -> str | None:
     snapshot = here.snapshot
     if name != "fsdp2":
-        if missing(snapshot, "deepspeed"):
+        if is_missing(snapshot, "deepspeed"):
             return "deepspeed is not installed"
         # accelerate passes its DeepSpeed settings to transformers for every model (checks/config/software.py)
-        return "accelerate needs transformers for it; not installed" if missing(snapshot, "transformers") else None
-    accelerate = installed(snapshot, "accelerate")
-    if older(accelerate, FSDP2_ACCELERATE):
+        return "accelerate needs transformers for it; not installed" if is_missing(snapshot, "transformers") else None
+    accelerate = installed_version(snapshot, "accelerate")
+    if is_older(accelerate, FSDP2_ACCELERATE):
         return f"needs accelerate 1.6; {accelerate} is installed and would run FSDP1"
-    torch = snapshot.pytorch.version if snapshot.pytorch else installed(snapshot, "torch")
-    if older(torch, FSDP2_TORCH):
+    torch = snapshot.pytorch.version if snapshot.pytorch else installed_version(snapshot, "torch")
+    if is_older(torch, FSDP2_TORCH):
         return f"needs torch 2.6; {torch} is installed"
     return None

@@ -16,7 +16,7 @@ MOST_SAMPLES: Final = 1_000_000_000
 _YEAR_S: Final = 365 * 24 * 3600  # the longest job
 
 
-def whole(least: int, most: int) -> Callable[[object], int]:
+def whole_number(least: int, most: int) -> Callable[[object], int]:
     """Return a reader of whole numbers from `least` to `most`."""
 
     def read(raw: object) -> int:
@@ -139,7 +139,7 @@ def time_of(raw: object) -> str:
 
     text = str(raw).strip()
     try:
-        length = cluster.seconds(text)
+        length = cluster.parse_time(text)
     except ValueError:
         length = None
     if isinstance(raw, bool) or not length or length > _YEAR_S:
@@ -182,10 +182,10 @@ def command_of(raw: object) -> tuple[str, ...]:
 
 def port_of(raw: object) -> int | None:
     """Read a port; 0 means any free one, as None does."""
-    return None if raw in (0, "0") else whole(1024, 65535)(raw)
+    return None if raw in (0, "0") else whole_number(1024, 65535)(raw)
 
 
-def short(number: int) -> str:
+def short_count(number: int) -> str:
     """Return a count as 8.03B if four digits are exact, else the number."""
     for unit, size in (("B", 10**9), ("M", 10**6)):
         if number >= size:
@@ -195,7 +195,7 @@ def short(number: int) -> str:
     return str(number)
 
 
-def listed(value: int | tuple[int, ...]) -> str:
+def gpus_text(value: int | tuple[int, ...]) -> str:
     """Return how many GPUs, or which as a list; a single one with a trailing comma."""
     if isinstance(value, int):
         return str(value)

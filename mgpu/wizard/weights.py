@@ -162,12 +162,12 @@ def _files(folder: Path) -> list[str]:
 def header(path: Path) -> tuple[list[Tensor], int]:
     """Return the tensors of a safetensors file, and the length of its header in bytes. Raises Uncountable."""
     try:
-        length = int.from_bytes(file_reading.beginning(path, most=8), "little")
+        length = int.from_bytes(file_reading.read_start(path, most=8), "little")
         if not 2 <= length <= _MOST_HEADER:
             large = 0 < length <= path.stat().st_size
             why = f"its header is larger than {_MOST_HEADER >> 20} MiB" if large else ""
             raise Uncountable(f"{path.name}: {why}" if why else f"{path.name} is not a safetensors file")
-        raw = file_reading.beginning(path, most=8 + length)[8:]
+        raw = file_reading.read_start(path, most=8 + length)[8:]
         size = path.stat().st_size
         found = json_of(raw)
         found.pop("__metadata__", None)

@@ -10,7 +10,7 @@ from typing import Any
 from mgpu import errors, files
 from mgpu.command_line import below, shell
 from mgpu.config import facts
-from mgpu.config.reading import read, understand
+from mgpu.config.reading import parse_config, read
 from mgpu.errors import MgpuError
 from mgpu.process import scratch
 from mgpu.report import output as report_output
@@ -21,19 +21,19 @@ from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.edit_existing import answers_from
 from mgpu.wizard.planned_output import Planned
 from mgpu.wizard.proposal_types import Proposal
-from mgpu.wizard.render_yaml import remembered
+from mgpu.wizard.render_yaml import recorded_answers
 from mgpu.wizard.request import DEFAULT_FILE
 
 
-def present(path: Path, snapshot: Snapshot) -> Answers | None:
+def existing_answers(path: Path, snapshot: Snapshot) -> Answers | None:
     """Return the decisions of the existing file; None if there is none, or it cannot be changed in place."""
     try:
-        return edited(path, snapshot) if path.is_file() else None
+        return answers_of_file(path, snapshot) if path.is_file() else None
     except MgpuError:
         return None
 
 
-def edited(path: Path, snapshot: Snapshot) -> Answers:
+def answers_of_file(path: Path, snapshot: Snapshot) -> Answers:
     """Return the decisions of a file on this machine. Raises MgpuError if there is nothing to start from."""
     config = read(path)
     if not config.values or any(fault.fatal for fault in config.faults):
@@ -50,11 +50,11 @@ def edited(path: Path, snapshot: Snapshot) -> Answers:
 
 def _only_remembered(text: str) -> dict[str, Any]:
     """Return decisions that no value of the file contains; mgpu stores them in a comment at its top."""
-    kept = remembered(text)
+    kept = recorded_answers(text)
     return {name: kept[name] for name in kept.origins if not decisions.BY_NAME[name].in_config}
 
 
-def unchanged(path: Path, text: str) -> bool:
+def is_up_to_date(path: Path, text: str) -> bool:
     """Return whether the file already has this content, ignoring comments and order."""
     if not path.is_file():
         return False
@@ -62,7 +62,7 @@ def unchanged(path: Path, text: str) -> bool:
         old = read(path)
     except MgpuError:
         return False
-    new = understand(text.encode("utf-8"), str(path))
+    new = parse_config(text.encode("utf-8"), str(path))
     if not old.values or _meaning(old) != _meaning(new):
         return False
     return not old.written_by_mgpu or _only_remembered(existing_file.text_of(path)) == _only_remembered(text)
@@ -103,7 +103,7 @@ def write(planned: Planned) -> int:
     text = planned.config_text()
     planned = planned.with_conversions()
     if planned.base is not None and read(planned.base).written_by_mgpu:
-        planned = replace(planned, before=remembered(existing_file.text_of(planned.base)))
+        planned = replace(planned, before=recorded_answers(existing_file.text_of(planned.base)))
     verdict = ask_loader(text, planned.request.python, path.name)
     if verdict is not None and not verdict.startswith("accelerate "):
         raise _refused(planned, verdict)
@@ -112,7 +112,7 @@ def write(planned: Planned) -> int:
         engine, folder = planned.proposal.engine, planned.script.absolute().parent
         checked_by = job_file.check(script, engine, folder, ask_slurm=planned.ask_slurm)
         job_file.refuse_foreign(planned.script, engine, agreed=planned.asked or planned.request.force)
-    same = unchanged(path, text)
+    same = is_up_to_date(path, text)
     if not same and path.exists():
         _refuse_foreign(planned)
     report = [f"{path} is already up to date."] if same else _write_file(path, text, shown=planned.asked)
@@ -132,7 +132,7 @@ def _write_file(path: Path, text: str, *, shown: bool) -> list[str]:
 
 
 def _write_script(proposal: Proposal, path: Path, text: str) -> list[str]:
-    if job_file.unchanged(path, text):
+    if job_file.is_up_to_date(path, text):
         return [f"{path} is already up to date."]
     made = job_file.make_folders(proposal, path.absolute().parent)
     wrote = _write_file(path, text, shown=True)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 
 CONFIG = """\
 compute_environment: LOCAL_MACHINE
@@ -38,8 +38,8 @@ COMMANDS = {
 }
 LIMITS = {"mgpu smoke-test --level quick": 0.6, "mgpu smoke-test": 1.5}
 CLIMBED = {
-    "mgpu smoke-test --level quick": tuple(rung for rung in RUNGS if rung not in ("checkpoint", "bandwidth")),
-    "mgpu smoke-test": RUNGS,
+    "mgpu smoke-test --level quick": tuple(rung for rung in STAGES if rung not in ("checkpoint", "bandwidth")),
+    "mgpu smoke-test": STAGES,
 }
 MOST_MIB = 100
 _POLL_S = 0.02

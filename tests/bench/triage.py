@@ -85,7 +85,7 @@ def different(size: int) -> Iterator[str]:
 
 def main() -> None:
     size = int(sys.argv[1] if len(sys.argv) > 1 else 1000) * 1_000_000
-    rows = read.known()
+    rows = read.signature_rows()
     print(f"{len(rows)} rows")
     with tempfile.TemporaryDirectory() as folder:
         for name, pieces in (("usual", usual(size)), ("all different", different(size // 4))):
@@ -93,7 +93,7 @@ def main() -> None:
             with path.open("w", encoding="utf-8", newline="") as file:
                 file.writelines(pieces)
             start = time.process_time()
-            log = read.logs([path], rows)
+            log = read.read_logs([path], rows)
             took = time.process_time() - start
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
             rate = log.size_bytes / took / 1e6

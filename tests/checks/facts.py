@@ -667,7 +667,7 @@ class Case:
         return Snapshot(**facts(**self.changes))
 
     def answer(self) -> Outcome:
-        outcomes = engine.ask(self.asked, self.snapshot)
+        outcomes = engine.run_check(self.asked, self.snapshot)
         assert len(outcomes) == 1, outcomes
         return outcomes[0]
 

@@ -153,7 +153,7 @@ def test_answer(case: Case) -> None:
     ],
 )  # fmt: skip
 def test_every_fault_of_a_file_is_told_with_its_own_line(check: str, text: str, places: dict[str, int]) -> None:
-    outcomes = engine.ask(CHECKS[check], Snapshot(**facts(config=config(text, loader=REFUSED))))
+    outcomes = engine.run_check(CHECKS[check], Snapshot(**facts(config=config(text, loader=REFUSED))))
     found = {o.problem.place.key: o.problem.place.line for o in outcomes if o.problem and o.problem.place}
     assert found == places
     assert {o.problem.place.file for o in outcomes if o.problem and o.problem.place} == {"mgpu.yaml"}
@@ -224,7 +224,7 @@ def test_the_place_is_that_of_the_key_in_a_file_with_comments() -> None:
 def test_what_spoils_a_file_is_named_where_it_stands(
     raw: bytes, name: str, words: str, at: tuple[int, int], fix: str
 ) -> None:
-    found = problem("config_unreadable", config=reading.understand(raw, name))
+    found = problem("config_unreadable", config=reading.parse_config(raw, name))
     assert words in found.title
     assert found.place is not None
     assert (found.place.line, found.place.column) == at
@@ -242,14 +242,14 @@ def test_what_spoils_a_file_is_named_where_it_stands(
     ],
 )  # fmt: skip
 def test_unusual_files_that_accelerate_reads_are_read(raw: bytes) -> None:
-    found = reading.understand(raw, "a.yaml")
+    found = reading.parse_config(raw, "a.yaml")
     assert found.values["debug"] is True and found.values["num_processes"] == 4
     assert set(found.marks) >= {"debug", "num_processes"}
     assert not any(fault.fatal for fault in found.faults)
 
 
 def test_json_with_tabs_is_read_with_its_places() -> None:
-    found = reading.understand(b'{\n\t"debug": true,\n\t"fsdp_config": {"a":\t1}\n}', "a.json")
+    found = reading.parse_config(b'{\n\t"debug": true,\n\t"fsdp_config": {"a":\t1}\n}', "a.json")
     assert found.values == {"debug": True, "fsdp_config": {"a": 1}}
     assert (found.marks["debug"].line, found.marks["fsdp_config.a"].line) == (2, 3)
 

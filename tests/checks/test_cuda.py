@@ -209,7 +209,7 @@ def test_answer(case: Case) -> None:
 
 def test_gpus_with_different_errors_are_different_problems() -> None:
     runs = gpu_runs(4, failed(1, "init", 802), failed(2, "init", 999), failed(3, "init", 802))
-    outcomes = engine.ask(CHECKS["cuda_does_not_start"], Snapshot(**facts(gpu_runs=runs)))
+    outcomes = engine.run_check(CHECKS["cuda_does_not_start"], Snapshot(**facts(gpu_runs=runs)))
     assert [outcome.problem and outcome.problem.title.partition(":")[0] for outcome in outcomes] == [
         "GPUs 1 and 3",
         "GPU 2",

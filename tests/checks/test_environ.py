@@ -11,7 +11,7 @@ import pytest
 
 from mgpu import engine
 from mgpu.snapshot import Plan
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests.checks.facts import (
     BARE,
     DOCKER,
@@ -644,7 +644,7 @@ def test_answer(case: Case) -> None:
 
 def test_redaction_changes_no_verdict() -> None:
     for case in CASES:
-        outcomes = engine.ask(case.asked, redacted(case.snapshot))
+        outcomes = engine.run_check(case.asked, redact(case.snapshot))
         assert [outcome.status for outcome in outcomes] == [case.status], case
 
 

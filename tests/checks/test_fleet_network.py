@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mgpu.fleet.connectivity import partners as mesh_of
-from mgpu.snapshot import Fleet, Interface, NodeDoor, NodePath
+from mgpu.snapshot import Fleet, Interface, NodeAddresses, NodePath
 from tests.checks.facts import Case, fails, fleet, skips, table, warns, well
 from tests.conftest import ask_all
 
@@ -17,13 +17,13 @@ THREE = ("n1", "n2", "n3")
 SIX = tuple(f"n{number}" for number in range(1, 7))
 
 
-def door(node: str, *more: Interface, mtu: int = 1500, **changes: Any) -> NodeDoor:
+def door(node: str, *more: Interface, mtu: int = 1500, **changes: Any) -> NodeAddresses:
     """A node with one interface, which its name means."""
     number = node.removeprefix("n")
     lo = Interface("lo", True, True, ("127.0.0.1",), False, 65536, kind="loopback", running=True, routable=False)
     eth0 = Interface("eth0", True, False, (f"10.200.0.{number}",), False, mtu, kind="physical", running=True, ipv4=True,
                      routable=True)  # fmt: skip
-    usual = NodeDoor(
+    usual = NodeAddresses(
         node, node, node, (f"10.200.0.{number}",), None, f"10.200.0.{number}", interfaces=(lo, eth0, *more)
     )
     return replace(usual, **changes)
@@ -37,7 +37,7 @@ def second(node: str, mtu: int = 1500) -> Interface:
 
 def mesh(
     *nodes: str,
-    doors: Mapping[str, NodeDoor] | None = None,
+    doors: Mapping[str, NodeAddresses] | None = None,
     seen: Callable[[NodePath], NodePath | None] = lambda path: path,
     head: str | None = "n1",
 ) -> Fleet:

@@ -799,7 +799,7 @@ def found(script: JobScript, given: Config | None = None) -> set[tuple[str, int 
     """What all checks on a job script find in one: check and line."""
     wanted = {"job_script", "config"} if given else {"job_script"}
     asked = [check for check in CHECKS.values() if "job_script" in check.facts and wanted >= set(check.facts)]
-    outcomes = [one for check in asked for one in engine.ask(check, Snapshot(job_script=script, config=given))]
+    outcomes = [one for check in asked for one in engine.run_check(check, Snapshot(job_script=script, config=given))]
     assert [one.answer for one in outcomes if one.status == "crash"] == []
     return {(o.check.id, o.problem.place.line if o.problem.place else None) for o in outcomes if o.problem}
 

@@ -20,7 +20,7 @@ from mgpu.snapshot import Log
 from tests.checks.facts import fails, log, problem, well
 from tests.conftest import AREAS, CHECKS, ROOT
 
-ROWS = tuple(read.known())
+ROWS = tuple(read.signature_rows())
 CAUSES = tuple(row for row in ROWS if row.role != "noise")
 READER = read.Signatures(ROWS)
 LEAST = 150  # signatures besides noise
@@ -37,7 +37,7 @@ def seen_in(*lines: str) -> Log:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.log"
         path.write_text("\n".join(lines) + "\n", "utf-8")
-        return read.logs([path], ROWS)
+        return read.read_logs([path], ROWS)
 
 
 def _first_words(row: Row) -> str:
@@ -80,17 +80,17 @@ def test_each_kind_of_failure_that_people_report_has_its_cause() -> None:
     known = [line.split("\t", 1) for line in lines if not line.startswith("#")]
     assert len(known) == 132
     for wanted, line in known:
-        first = root_cause.of(seen_in(line), None).first
+        first = root_cause.find_cause(seen_in(line), None).first
         assert (first.id if first else "-") == wanted, line
 
 
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.name)
 def test_nothing_fires_on_the_log_of_a_healthy_run(path: Path) -> None:
-    found = read.logs([path], ROWS)
+    found = read.read_logs([path], ROWS)
     assert found.lines > 1
     causes = {row.id for row in CAUSES}
     assert [(one.signature, one.line, one.text) for one in found.seen if one.signature in causes] == []
-    assert root_cause.of(found, None).first is None
+    assert root_cause.find_cause(found, None).first is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_nothing_fires_on_the_log_of_a_healthy_run(path: Path) -> None:
     ],
 )
 def test_published_logs_of_nccl_that_failed(name: str, causes: list[str]) -> None:
-    found = read.logs([ROOT / "tests" / "nccl_logs" / name], ROWS)
+    found = read.read_logs([ROOT / "tests" / "nccl_logs" / name], ROWS)
     assert [one.signature for one in found.seen if one.signature not in READER.noise] == causes
 
 

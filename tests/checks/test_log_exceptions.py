@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import Fallen, Log, Raised, Stalled
+from mgpu.snapshot import FailedRank, Log, StalledCollective, UncaughtException
 from tests.checks.facts import Case, fails, log, table, well
 
 
-def raised(*ranks: int, **changes: Any) -> Raised:
+def raised(*ranks: int, **changes: Any) -> UncaughtException:
     told: dict[str, Any] = {"type": "ValueError", "message": "bad batch", "file": "run.log", "line": 40}
     told |= {"place": "train.py:41 in main", "rank": ranks[0] if ranks else None, "ranks": ranks}
-    return Raised(**told | changes)
+    return UncaughtException(**told | changes)
 
 
-def with_(*found: Raised, **changes: Any) -> Log:
+def with_(*found: UncaughtException, **changes: Any) -> Log:
     return log(raised=found, **changes)
 
 
@@ -24,7 +24,9 @@ def stalled(*at: int | None, operation: str = "ALLREDUCE") -> Any:
     """Watchdogs of these ranks' places; None: that rank's is silent."""
     return log(
         ranks=tuple(range(len(at))),
-        stalled=tuple(Stalled(rank, one, operation, 600.0, one - 1) for rank, one in enumerate(at) if one is not None),
+        stalled=tuple(
+            StalledCollective(rank, one, operation, 600.0, one - 1) for rank, one in enumerate(at) if one is not None
+        ),
     )
 
 
@@ -36,7 +38,7 @@ CASES = (
     fails("log_exception", "raised ValueError on rank 2: bad batch", "inspect this rank's batch", log=with_(raised(2))),
     fails("log_exception", "raised ValueError on ranks 1 and 2", "Go to that line", log=with_(raised(1, 2))),
     fails("log_exception", "raised ValueError on rank 1", "Go to that line",
-        log=with_(raised(), fallen=(Fallen(0, -15, False), Fallen(1, 1, True)))),
+        log=with_(raised(), fallen=(FailedRank(0, -15, False), FailedRank(1, 1, True)))),
     well("log_exception", "no other exception", log=with_(raised(1, caught=True))),
     fails("log_loader_broke_off", "raised ConnectionResetError on rank 1", "Check whether the kernel killed it.",
         log=with_(raised(1, type="ConnectionResetError", loader=True))),
@@ -55,9 +57,9 @@ CASES = (
         log=with_(raised(line=50), raised(type="KeyError", line=10, at="2026-11-21T10:12:01"))),
     fails("log_exception", "raised ValueError 2 times", "Go to that line", log=with_(raised(times=2))),
     fails("log_exception", "raised KeyError on rank 3", "Go to that line",
-        log=with_(raised(0, line=10), raised(3, type="KeyError", line=50), fallen=(Fallen(3, 1, True),))),
+        log=with_(raised(0, line=10), raised(3, type="KeyError", line=50), fallen=(FailedRank(3, 1, True),))),
     fails("log_exception", "raised ValueError", "Go to that line",
-        log=with_(raised(1, after=9000), fallen=(Fallen(1, 1, True),))),
+        log=with_(raised(1, after=9000), fallen=(FailedRank(1, 1, True),))),
     well("log_exception", "no other exception in 60 lines"),
     well("log_exception", "no other exception", log=with_(raised(0, after=9000))),  # something has caught it
     well("log_exception", "no other exception", log=with_(raised(0, signatures=("log_gpu_memory_full",)))),

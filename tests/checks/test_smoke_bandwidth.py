@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.planning.bandwidth import row
+from mgpu.planning.bandwidth import bandwidth_row
 from mgpu.snapshot import Bandwidth, PairRun, Ranks, Scaling, Timed
 from tests.checks.facts import Case, baseline, fails, gpu, links, nccl_log, problem, rank, ranks, skips, table, warns
 from tests.checks.facts import gpus as cards
@@ -50,7 +50,7 @@ def scaling(*steps: float, gradients: float = 64e6, **changes: Any) -> Ranks:
 
 def before(rate: float, **changes: Any) -> Bandwidth:
     seconds = 256 * MIB / 1e9 / rate
-    return replace(row("all_reduce", "nccl", 2, 256 * MIB, seconds, seconds), **changes)
+    return replace(bandwidth_row("all_reduce", "nccl", 2, 256 * MIB, seconds, seconds), **changes)
 
 
 GLOO = of(1.0, backend="gloo")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.snapshot import PairRun, Rank, Ranks, Step
 from tests.checks.facts import (
     Case,
@@ -67,7 +67,7 @@ def paired(rates: Mapping[tuple[int, int], float | None], bad: tuple[tuple[int, 
 
 
 ALL = {(0, 1): 190.0, (0, 2): 188.0, (0, 3): 192.0, (1, 2): 190.0, (1, 3): 189.0, (2, 3): 191.0}
-THROUGH = ranks(*(rank(number, steps=tuple(Step(rung, True) for rung in RUNGS)) for number in range(2)))
+THROUGH = ranks(*(rank(number, steps=tuple(Step(rung, True) for rung in STAGES)) for number in range(2)))
 MEMORY = {"wrong": 3, "of": 1000, "block": 0, "first": 7, "expected": "00ff", "got": "10ff"}
 
 CASES = (

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mgpu.smoke.ranks import RUNGS
-from mgpu.snapshot import Meeting, Peer, Rank, Ranks, Step
+from mgpu.smoke.ranks import STAGES
+from mgpu.snapshot import Peer, Rank, Ranks, RendezvousEndpoint, Step
 from tests.checks.facts import Case, fails, problem, rank, ranks, skips, table, warns, well
 
 
 def broken(number: int, kind: str | None, error: str = "", /, rung: str = "group", **evidence: Any) -> Rank:
     """A rank on which a rung failed."""
-    steps = (*(Step(below, True) for below in RUNGS[: RUNGS.index(rung)]), Step(rung, False, error))
+    steps = (*(Step(below, True) for below in STAGES[: STAGES.index(rung)]), Step(rung, False, error))
     return rank(
         number, steps=steps, kind=kind, error=error, evidence=evidence, failed_at=10.0 + number, last_word="all-reduce",
         host="n1", world_size=None, accelerate_world_size=None, parameters=None, peers=PEERS,
@@ -23,7 +23,13 @@ def broken(number: int, kind: str | None, error: str = "", /, rung: str = "group
 
 def two(*members: Rank, **changes: Any) -> Ranks:
     """Machine 0 of two, one rank each."""
-    usual: dict[str, Any] = {"nodes": 2, "node": 0, "meeting": Meeting("n1", 29500), "ended": "died", "rungs": RUNGS}
+    usual: dict[str, Any] = {
+        "nodes": 2,
+        "node": 0,
+        "meeting": RendezvousEndpoint("n1", 29500),
+        "ended": "died",
+        "rungs": STAGES,
+    }
     return replace(ranks(*members), **{"expected": 2, **usual, **changes})
 
 
@@ -66,18 +72,18 @@ CASES = (
     # meeting_point_unreachable
     fails("meeting_point_unreachable", 'rank 0 did not reach stage "start": rendezvous endpoint n1:29500 of node 0',
         "nc -vz n1 29500",
-        ranks=two(NEVER, node=1, meeting=Meeting("n1", 29500, "connection refused"))),
+        ranks=two(NEVER, node=1, meeting=RendezvousEndpoint("n1", 29500, "connection refused"))),
     fails("meeting_point_unreachable", "does not respond", "nc -vz n1 29500",
-        ranks=two(NEVER, node=1, meeting=Meeting("n1", 29500, "timed out"), ended="stalled")),
+        ranks=two(NEVER, node=1, meeting=RendezvousEndpoint("n1", 29500, "timed out"), ended="stalled")),
     fails("meeting_point_unreachable", "its name cannot be resolved", "main_process_ip",
-        ranks=two(NEVER, node=1, meeting=Meeting("n1", 29500, "its name cannot be resolved (unknown)"))),
+        ranks=two(NEVER, node=1, meeting=RendezvousEndpoint("n1", 29500, "its name cannot be resolved (unknown)"))),
     fails("meeting_point_unreachable", "main_process_ip n1 is not an address of this machine", "ip -br addr",
-        ranks=two(NEVER, meeting=Meeting("n1", 29500, "is not an address of this machine"))),
+        ranks=two(NEVER, meeting=RendezvousEndpoint("n1", 29500, "is not an address of this machine"))),
     fails("meeting_point_unreachable", 'in stage "group": cannot connect to rendezvous endpoint n1:29500: timed out',
         "nc -vz",
         ranks=two(broken(0, "master_unreachable", address="n1", port=29500, error="timed out"))),
     well("meeting_point_unreachable", "n1:29500 answered", ranks=two(NEVER)),
-    well("meeting_point_unreachable", "answered", ranks=two(MET, meeting=Meeting("n1", 29500, "timed out"))),
+    well("meeting_point_unreachable", "answered", ranks=two(MET, meeting=RendezvousEndpoint("n1", 29500, "timed out"))),
     skips("meeting_point_unreachable", "single-node run"),
     skips("meeting_point_unreachable", "has no rendezvous endpoint", ranks=two(MET, meeting=None)),
     # machines_never_came

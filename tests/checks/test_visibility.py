@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.probes.environ import visible
+from mgpu.probes.environ import resolve_visible
 from mgpu.snapshot import Container, Plan, TorchDevice
 from tests.checks.facts import (
     GIB,
@@ -31,7 +31,7 @@ from tests.checks.facts import (
 def value(text: str | None, number: int = 4) -> dict[str, Any]:
     """The facts of a shell in which CUDA_VISIBLE_DEVICES has this value."""
     env = {} if text is None else {"CUDA_VISIBLE_DEVICES": text}
-    return {"gpus": gpus(number), "visible": visible(text, gpus(number)), "env": env}
+    return {"gpus": gpus(number), "visible": resolve_visible(text, gpus(number)), "env": env}
 
 
 def in_torch(*indices: int) -> dict[str, Any]:
@@ -114,11 +114,11 @@ CASES = (
     informs("visible_devices_hide_some", "GPUs 0, 1 and 2 hidden", "unset", **value(uuid(3))),
     # which card a number means is not known: GPUs of several models, and CUDA counts by speed
     informs("visible_devices_hide_some", "2 of 4 GPUs hidden by CUDA_VISIBLE_DEVICES=0,3", "unset",
-        gpus=MIXED, visible=visible("0,3", MIXED)),
+        gpus=MIXED, visible=resolve_visible("0,3", MIXED)),
     informs("visible_devices_hide_some", "GPUs 1 and 2 hidden by CUDA_VISIBLE_DEVICES=0,3", "unset",
-        gpus=MIXED, visible=visible("0,3", MIXED), env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+        gpus=MIXED, visible=resolve_visible("0,3", MIXED), env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
     informs("visible_devices_hide_some", "GPUs 0, 1 and 2 hidden", "unset",
-        gpus=MIXED, visible=visible(uuid(3), MIXED)),
+        gpus=MIXED, visible=resolve_visible(uuid(3), MIXED)),
     well("visible_devices_hide_some", "all 4 GPUs are used", **value("3,2,1,0")),
     well("visible_devices_hide_some", "used",
         gpus=GRANTED, visible=seen(2, 3, value="0,1")),
@@ -134,7 +134,7 @@ CASES = (
         gpus=MIXED, env={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}),
     well("visible_devices_order_differs", "CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA and nvidia-smi use the same order",
         gpus=MIXED, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
-    well("visible_devices_order_differs", "the GPUs are listed by UUID", gpus=MIXED, visible=visible(uuid(0), MIXED)),
+    well("visible_devices_order_differs", "the GPUs are listed by UUID", gpus=MIXED, visible=resolve_visible(uuid(0), MIXED)),
     skips("visible_devices_order_differs", "all GPUs are of one model"),
     skips("visible_devices_order_differs", "no GPU", gpus=()),
     skips("visible_devices_order_differs", "all GPUs are of one model", gpus=gpus(4, lost(3))),

@@ -101,7 +101,7 @@ def machine(name: str) -> Snapshot:
     gpus = tuple(_gpu(index, told, matrix) for index in range(len(matrix)))
     bus = _pci(told, gpus, matrix)
     env = told.get("env", {})
-    visible = environ.visible(env.get("CUDA_VISIBLE_DEVICES"), gpus, told.get("driver", {}).get("version"))
+    visible = environ.resolve_visible(env.get("CUDA_VISIBLE_DEVICES"), gpus, told.get("driver", {}).get("version"))
     host = replace(facts.host(), **told.get("host", {}))
     torch, runtime, nccl, packages, libraries = _software(told, gpus, visible.gpus, bool(visible.mig), host.machine)
     system = _system(told["system"])

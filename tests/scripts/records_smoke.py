@@ -21,7 +21,7 @@ from pathlib import Path
 from mgpu.report import document
 from mgpu.smoke.report import result_paths
 from mgpu.snapshot import Snapshot, loads, to_json
-from mgpu.snapshot.redaction import redacted
+from mgpu.snapshot.redaction import redact
 from tests.conftest import ROOT, environment
 from tests.scripts import kill_all, write_config
 
@@ -63,7 +63,7 @@ def _stop_when_training(folder: Path, run: subprocess.Popen[bytes]) -> None:
 
 def _keep(logs: Path, to: Path) -> None:
     told, facts = result_paths(str(logs))
-    whole = redacted(loads(facts.read_text("utf-8")))
+    whole = redact(loads(facts.read_text("utf-8")))
     assert whole.ranks is not None
     ranks = [replace(r, stack=(r.stack or "")[:_LONGEST_STACK] or None, pid=4300 + r.rank) for r in whole.ranks.ranks]
     snapshot = Snapshot(

@@ -16,7 +16,7 @@ from typing import Any
 from mgpu.report import screen
 from mgpu.smoke import screen as screens
 from mgpu.smoke import watch
-from mgpu.smoke.ranks import RUNGS
+from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Snapshot
 
@@ -48,7 +48,7 @@ def _told(folder: Path, ranks: int, what: str) -> Iterator[None]:
         with (folder / f"rank{number}.jsonl").open("a") as file:
             file.write(json.dumps({"order": order, "time": 0, "rung": rung, **record}) + "\n")
 
-    for rung in RUNGS:
+    for rung in STAGES:
         for step in range(1, STEPS + 1 if rung == "train" else 2):
             for number in range(ranks):
                 order += 1

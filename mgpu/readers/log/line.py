@@ -61,7 +61,7 @@ def strip_colors(text: str) -> str:
     return _CONTROL.sub("", text).rstrip()
 
 
-def taken_apart(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
+def parse_line(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
     """Parse a raw log line. `year`: for prefixes that contain only month and day."""
     whole = strip_colors(raw)
     text, rank, at = whole, None, None

@@ -26,12 +26,12 @@ from typing import BinaryIO
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.readers.log import handled_exceptions, prefilter
-from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, taken_apart
+from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, parse_line
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT, Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
-from mgpu.snapshot import Fallen, Log, Raised, Seen, Stalled
+from mgpu.snapshot import FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
 
 _PIECE = 1 << 20
 # Logs compress by a factor of 10 to 20; a line repeated endlessly, by 1000.
@@ -75,9 +75,9 @@ _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 class _Found:
     """The results so far, of all files."""
 
-    seen: dict[str, Seen] = field(default_factory=dict)
-    raised: dict[tuple[str, str, str | None], Raised] = field(default_factory=dict)
-    stalled: dict[int | None, Stalled] = field(default_factory=dict)
+    seen: dict[str, SignatureMatch] = field(default_factory=dict)
+    raised: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)
+    stalled: dict[int | None, StalledCollective] = field(default_factory=dict)
     ranks: set[int] = field(default_factory=set)
 
 
@@ -161,7 +161,7 @@ class Signatures:
         return tuple(name for name, _ in self.match_line(line, rows))
 
 
-def known() -> Sequence[Row]:
+def signature_rows() -> Sequence[Row]:
     """Return all rows of the tables in checks/log."""
     import importlib
 
@@ -173,15 +173,15 @@ def known() -> Sequence[Row]:
     return [row for module in modules for row in getattr(module, "ROWS", ())]
 
 
-def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False) -> Log:
+def read_logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False) -> Log:
     """Return the fact `log` of one run, from one file or one per rank; "-" is stdin.
 
     `one_stream`: the files are parts of one output, not one per rank. Raises MgpuError for a file that cannot be read,
     or is not text.
     """
-    wanted = Signatures(known() if signatures is None else signatures)
+    wanted = Signatures(signature_rows() if signatures is None else signatures)
     found, size, lines = _Found(), 0, 0
-    fallen: dict[int, Fallen] = {}
+    fallen: dict[int, FailedRank] = {}
     for path in paths:
         with _open_log(path) as (stream, year):
             rank_in_name = _rank_in_name(path) if len(paths) > 1 and not one_stream else None
@@ -211,7 +211,7 @@ def logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_
 def _last_words(path: Path) -> str | None:
     """Return the program's last line before its launcher reported a failed rank."""
     try:
-        if path.suffix == ".gz" or file_reading.beginning(path, most=2) in _UTF_16:
+        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in _UTF_16:
             return None
         with open(file_reading.open_checked(path), "rb") as file:
             file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
@@ -220,7 +220,7 @@ def _last_words(path: Path) -> str | None:
         return None
     of_launcher = FAILURE_REPORT.search(text)
     lines = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
-    return masked(taken_apart(lines[-1]).text.strip()[:LONGEST_TEXT]) or None if lines else None
+    return masked(parse_line(lines[-1]).text.strip()[:LONGEST_TEXT]) or None if lines else None
 
 
 @contextlib.contextmanager
@@ -397,7 +397,7 @@ class _File:
     def _line(self, raw: bytes, shape: bytes, number: int) -> None:
         """Process a line that must be searched, or that follows one."""
         text = raw[:_LONGEST_LINE].decode("utf-8", "replace")
-        line = taken_apart(text, labelled=bool(self.labelled), year=self.year)
+        line = parse_line(text, labelled=bool(self.labelled), year=self.year)
         if line.rank is None and self.rank is not None:
             line = replace(line, rank=self.rank)
         if line.rank is not None:
@@ -420,7 +420,9 @@ class _File:
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
         groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
-        new = Seen(name, _clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups)
+        new = SignatureMatch(
+            name, _clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
+        )
         old = self.found.seen.get(name)
         if old is None:
             self.found.seen[name] = new
@@ -432,7 +434,7 @@ class _File:
     def _record_stall(self, line: Line) -> None:
         if found := _WATCHDOG.search(line.text):
             done = _COMPLETED.search(line.text)
-            one = Stalled(
+            one = StalledCollective(
                 line.rank,
                 int(found["seq"]) if found["seq"] else None,
                 found["op"],

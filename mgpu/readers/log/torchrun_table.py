@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mgpu.known_launchers import KNOWN, PROGRAMS
 from mgpu.readers.log.line import LONGEST_TEXT, Line
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import Fallen
+from mgpu.snapshot import FailedRank
 
 _START = "Root Cause (first observed failure)"
 _FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback)\s*:\s*(.*)$")
@@ -39,8 +39,8 @@ class Tables:
 
     open: dict[str, str] | None = None
     root: bool = False
-    fallen: dict[int, Fallen] = field(default_factory=dict)
-    single: dict[int, Fallen] = field(default_factory=dict)
+    fallen: dict[int, FailedRank] = field(default_factory=dict)
+    single: dict[int, FailedRank] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:
@@ -57,13 +57,13 @@ class Tables:
             self.open, self.root = {}, False
         elif found := _SINGLE.search(text):
             code, local, pid = map(int, found.groups())
-            self.single[local] = Fallen(local, code, False, local, None, pid, line.at)
+            self.single[local] = FailedRank(local, code, False, local, None, pid, line.at)
         elif found := _PROCESS_ERROR.search(text):
-            self.single[0] = Fallen(0, int(found[1]) if found[1] else -int(found[2]), True, 0)
+            self.single[0] = FailedRank(0, int(found[1]) if found[1] else -int(found[2]), True, 0)
         elif self.open is not None:
             self._within(text)
 
-    def ranks(self) -> tuple[Fallen, ...]:
+    def ranks(self) -> tuple[FailedRank, ...]:
         """Return the failed ranks from the table or, without one, from single lines."""
         self._entry()
         self.open = None
@@ -89,7 +89,7 @@ class Tables:
             return
         error = entry.get("traceback", "").strip()
         message = error if error and not error.startswith(("To enable traceback", "Signal ")) else None
-        self.fallen[int(rank[1])] = Fallen(
+        self.fallen[int(rank[1])] = FailedRank(
             int(rank[1]),
             int(code[1]),
             self.root,

@@ -14,7 +14,7 @@ from mgpu.known_launchers import OTHERS
 from mgpu.readers.log.line import LONGEST_TEXT, Line
 from mgpu.readers.log.torchrun_table import STARTED
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import Raised
+from mgpu.snapshot import UncaughtException
 
 _HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
@@ -62,7 +62,7 @@ class _Open:
 class _Ended:
     """An exception whose message can continue."""
 
-    found: Raised
+    found: UncaughtException
     left: int = _MESSAGE_LINES
     signatures: list[str] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class Tracebacks:
         self._chained: dict[int | None, tuple[str, tuple[str, ...]]] = {}
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
-        self.found: list[Raised] = []  # in the order of their last lines
+        self.found: list[UncaughtException] = []  # in the order of their last lines
 
     @property
     def waiting(self) -> bool:
@@ -172,7 +172,7 @@ class Tracebacks:
         prefix = line.whole[: len(line.whole) - len(line.text)]
         rank = key if line.text == line.whole else line.rank if line.rank is not None else one.line.rank
         cause, signatures = self._chained.pop(key, (one.cause, ()))
-        found = Raised(
+        found = UncaughtException(
             ends["type"],
             message,
             self.file,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from mgpu.errors import clipped
+from mgpu.errors import clip
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify
 
 LONGEST = 80  # characters of a value
@@ -112,7 +112,7 @@ class Source:
         else:
             raw = b" ".join([self.lines[first][start:], *self.lines[first + 1 : last][:8], self.lines[last][:end]])
         text = " ".join(raw[: 4 * longest].decode("utf-8", "replace").split())
-        return clipped(text, longest)
+        return clip(text, longest)
 
     def column(self, node: ast.AST) -> int:
         """Return the column of a node in characters, from 1."""

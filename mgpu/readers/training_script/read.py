@@ -14,11 +14,11 @@ from pathlib import Path
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
-from mgpu.probes.libraries import shadowed
+from mgpu.probes.libraries import find_shadowed
 from mgpu.readers.training_script.names import Scope, Source
 from mgpu.readers.training_script.walk import Walk
 from mgpu.secrets_masking import is_secret_name, masked, masked_argv
-from mgpu.snapshot import Script, Speaks
+from mgpu.snapshot import Framework, Script
 
 LARGEST_BYTES = 1 << 20  # of one file; Hugging Face's longest example scripts have 0.1 MiB
 MOST_FILES = 50
@@ -88,7 +88,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         speaks=_speaks(walk, [call.name for call in results["calls"]], bool(unread) or folder.cut or not follow),
         unread=unread,
         files=tuple(folder.files),
-        shadowed=shadowed(str(folder.folder)),
+        shadowed=find_shadowed(str(folder.folder)),
         **{**results, "cut": results["cut"] or folder.cut},
     )
 
@@ -207,7 +207,7 @@ def _is_harmless(module: str) -> bool:
     return top in _HARMLESS or top in sys.stdlib_module_names
 
 
-def _speaks(walk: Walk, calls: Sequence[str], uncertain: bool) -> Speaks | None:
+def _speaks(walk: Walk, calls: Sequence[str], uncertain: bool) -> Framework | None:
     """Return the library that distributes the training; "nothing" if certainly none, None if not known."""
     names = set(calls)
     for name in calls:  # a class of the script, derived from a library's

@@ -5,4 +5,4 @@ and, if it is the launcher, accelerate; relative imports. One module per stage, 
 """
 
 # In order; each depends on those before. These names are `stages[].name` and `culprit.rung` in the JSON document.
-RUNGS = ("start", "device", "group", "collectives", "pairs", "train", "checkpoint", "bandwidth", "shutdown")
+STAGES = ("start", "device", "group", "collectives", "pairs", "train", "checkpoint", "bandwidth", "shutdown")

@@ -44,7 +44,7 @@ def interfaces() -> list[str]:
     return []
 
 
-def missing(environ: Mapping[str, str], on_gpu: bool) -> tuple[str, str] | None:
+def missing_interface(environ: Mapping[str, str], on_gpu: bool) -> tuple[str, str] | None:
     """Return a variable that names a missing interface, and its value; None if there is none."""
     there = interfaces()
     wanted = environ.get(GLOO, "")
@@ -65,7 +65,7 @@ def _nccl_takes(name: str, wanted: str) -> bool:
     return not found if wanted.startswith("^") else found
 
 
-def advertised(environ: Mapping[str, str], on_gpu: bool) -> Advertised:
+def advertised_address(environ: Mapping[str, str], on_gpu: bool) -> Advertised:
     """Return the address that the backend of this host's ranks will advertise to the others."""
     if on_gpu:
         return _of_nccl(environ.get(NCCL, ""))
@@ -165,7 +165,7 @@ def reach(others: Mapping[str, tuple[str, int, str]], limit_s: float) -> dict[st
         caller.setblocking(False)
         code = caller.connect_ex((address, port))
         if code not in (0, errno.EINPROGRESS):
-            results[key] = words(code)
+            results[key] = describe_errno(code)
             caller.close()
             continue
         waiting.register(caller, selectors.EVENT_READ, _Call(key, word.encode()))
@@ -176,7 +176,7 @@ def reach(others: Mapping[str, tuple[str, int, str]], limit_s: float) -> dict[st
             try:
                 data = caller.recv(256)
             except OSError as error:
-                results[call.key] = words(error.errno or 0)
+                results[call.key] = describe_errno(error.errno or 0)
                 data = b""
             else:
                 call.heard += data
@@ -204,23 +204,23 @@ def wait_for_listener(host: str, port: int, limit_s: float) -> str | None:
             with socket.create_connection((host, port), timeout=max(0.1, min(left, _CONNECT_S))):
                 return None
         except socket.gaierror as error:
-            failure, again = unresolved(error), _RESOLVE_AGAIN_S
+            failure, again = describe_unresolved(error), _RESOLVE_AGAIN_S
             if error.errno == socket.EAI_NONAME:
                 return failure
         except TimeoutError:
             failure = "timed out"
         except OSError as error:
-            failure = words(error.errno or 0)
+            failure = describe_errno(error.errno or 0)
         if time.monotonic() + again >= deadline:
             return failure
         time.sleep(again)
 
 
-def unresolved(error: socket.gaierror) -> str:
+def describe_unresolved(error: socket.gaierror) -> str:
     """Return the text for a host name that cannot be resolved."""
     return f"its name cannot be resolved ({error.strerror})"
 
 
-def words(code: int) -> str:
+def describe_errno(code: int) -> str:
     """Return the text for an errno of connect(): connection refused, timed out, no route to host."""
     return "timed out" if code == errno.ETIMEDOUT else os.strerror(code).lower()

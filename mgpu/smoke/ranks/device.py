@@ -23,7 +23,7 @@ _MODEL = 24  # characters of a GPU's name
 def run_stage(here: Here) -> str:
     """Find the device, compute in every dtype, test its memory, and measure its rates."""
     here.device = _device(here)
-    here.reports(**identity.of(here))
+    here.reports(**identity.identity_facts(here))
     here.journal.introduce()
     kinds = compute.precisions(here)
     _compute(here, kinds)

@@ -32,7 +32,7 @@ def run_stage(here: Here) -> str:
 
 def _interfaces(here: Here) -> None:
     """Raise Failure if a variable names a missing interface, before gloo or NCCL fails because of it."""
-    if here.world > 1 and (found := addresses.missing(os.environ, here.on_gpu)):
+    if here.world > 1 and (found := addresses.missing_interface(os.environ, here.on_gpu)):
         variable, value = found
         there = addresses.interfaces()
         raise Failure(

@@ -13,7 +13,7 @@ from .context import Here
 _BUS_ID_LENGTH = 20
 
 
-def of(here: Here) -> dict[str, Any]:
+def identity_facts(here: Here) -> dict[str, Any]:
     """Return the fields of Rank that identify its device."""
     found: dict[str, Any] = {
         "device": str(here.device),

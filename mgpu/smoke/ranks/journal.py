@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import RUNGS
+from . import STAGES
 
 BEAT_S = 0.2
 ASK = "ask"  # this file in the run folder makes every rank dump its flight recorder
@@ -49,7 +49,7 @@ class Journal:
         self.file = os.open(f"{self.path}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.order = 0
         self.classify: Callable[[BaseException], Failure | None] = lambda trouble: None  # an error's kind, if known
-        self.rung = RUNGS[0]
+        self.rung = STAGES[0]
         # What the runner reads: keys are fields of mgpu.snapshot.Rank.
         self.report: dict[str, Any] = {"rank": rank, "pid": os.getpid(), "steps": [], "measured": {}, "wrote": []}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from . import RUNGS
+from . import STAGES
 
 FILE = "orders.json"
 Level = Literal["quick", "standard", "long"]
@@ -23,7 +23,7 @@ class Orders:
     nodes: int = 1
     node: int = 0
     level: Level = "standard"
-    rungs: tuple[str, ...] = RUNGS  # the stages to run, in order
+    rungs: tuple[str, ...] = STAGES  # the stages to run, in order
     strategy: Literal["ddp", "fsdp", "deepspeed"] = "ddp"
     precision: Literal["no", "fp16", "bf16", "fp8"] = "no"
     accumulate: int = 1  # micro-batches per optimizer step

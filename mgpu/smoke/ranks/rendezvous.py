@@ -84,7 +84,7 @@ def introduce(here: Here, meeting: Any) -> addresses.Listener | None:
 
     With several hosts, the first rank of each host listens at the address; its listener is returned.
     """
-    found = addresses.advertised(os.environ, here.on_gpu)
+    found = addresses.advertised_address(os.environ, here.on_gpu)
     listener = None
     if here.orders.nodes > 1 and here.rank == _first(here, here.orders.node):
         listener = addresses.Listener(found.address, _word(here.rank))

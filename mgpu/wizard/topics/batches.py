@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.panel_lines import NARROW
-from mgpu.wizard.value_readers import MOST, MOST_SAMPLES, count_of, whole, yes_no
+from mgpu.wizard.value_readers import MOST, MOST_SAMPLES, count_of, whole_number, yes_no
 
 if TYPE_CHECKING:
     from mgpu.wizard.answer_fields import Answers
@@ -72,7 +72,7 @@ def _accumulations(proposal: Proposal, samples: int, drop: bool, width: int, *, 
 
 # fmt: off
 DECISIONS: Final = (
-    Decision("batch_per_gpu", "batch", "N", "Samples per GPU per step.", whole(1, MOST),
+    Decision("batch_per_gpu", "batch", "N", "Samples per GPU per step.", whole_number(1, MOST),
         key="per_gpu", walk="quick", skips=True, needed=True, in_config=True, together=("accum",), panel=_panel,
         text="Samples per {unit} per step (micro-batch)?",
         info="The batch_size of your DataLoader. Each {unit} processes this many samples per step, so one\n"
@@ -96,7 +96,7 @@ DECISIONS: Final = (
             ("no", "no    samples are repeated instead (the DataLoader's default)"),
             ("yes", "yes   drop_last=True"),
         )),
-    Decision("accum", "batch", "N", "Gradient accumulation steps.", whole(1, MOST),
+    Decision("accum", "batch", "N", "Gradient accumulation steps.", whole_number(1, MOST),
         walk="quick", in_config=True, settles=("effective_batch",), panel=_panel,
         excludes=("effective_batch", "accumulation follows from the effective batch"),
         applies=lambda case: case.answers.batch_per_gpu is not None,
@@ -105,14 +105,14 @@ DECISIONS: Final = (
              "The default is 1. Use more to match the effective batch of a run on more GPUs, or to reach one that\n"
              "does not fit in memory. Your script must do it: Accelerator(gradient_accumulation_steps=...)."),
     Decision("effective_batch", "batch", "N", "Samples per optimizer step; sets accumulation.",
-        whole(1, MOST_SAMPLES),
+        whole_number(1, MOST_SAMPLES),
         in_config=True, settles=("accum",)),
-    Decision("epochs", "batch", "N", "Passes over the dataset.", whole(1, MOST),
+    Decision("epochs", "batch", "N", "Passes over the dataset.", whole_number(1, MOST),
         skips=True, panel=_panel,
         text="How many epochs?",
         info="Only used for the total number of optimizer steps, which schedulers need.\n"
              "Press Enter to skip."),
-    Decision("seq_len", "model", "N", "Tokens per sample, to show token counts.", whole(1, 10_000_000),
+    Decision("seq_len", "model", "N", "Tokens per sample, to show token counts.", whole_number(1, 10_000_000),
         skips=True, panel=_panel,
         text="Tokens per sample?",
         info="Used to show the tokens per optimizer step. The memory for activations grows with batch x sequence\n"

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from mgpu.wizard.decision import Decision
-from mgpu.wizard.value_readers import whole, yes_no
+from mgpu.wizard.value_readers import whole_number, yes_no
 
 _MOST_CPUS: Final = 4_096  # threads or workers per rank
 
 
 # fmt: off
 DECISIONS: Final = (
-    Decision("threads", "host", "N", "CPU threads per rank (OMP_NUM_THREADS).", whole(1, _MOST_CPUS),
+    Decision("threads", "host", "N", "CPU threads per rank (OMP_NUM_THREADS).", whole_number(1, _MOST_CPUS),
         walk="guided", probed=True, in_config=True, together=("workers",),
         text="CPU threads per {unit}?",
         info="Number of threads each rank uses for CPU work (OMP_NUM_THREADS). The launcher's own default is 1.\n"
              "A small number is right: the GPUs do the work, and ranks x threads should not exceed the CPU cores.\n"
              "Raise it for heavy CPU transforms in the main process."),
-    Decision("workers", "host", "N", "DataLoader workers per rank.", whole(0, _MOST_CPUS),
+    Decision("workers", "host", "N", "DataLoader workers per rank.", whole_number(0, _MOST_CPUS),
         walk="guided", probed=True, row="threads",
         text="DataLoader workers per {unit}?",
         info="num_workers of your DataLoader: processes that load and prepare batches, per rank.\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mgpu.wizard.decision import Decision
-from mgpu.wizard.value_readers import gpus_of, listed, one_of
+from mgpu.wizard.value_readers import gpus_of, gpus_text, one_of
 
 if TYPE_CHECKING:
     from mgpu.wizard.answer_fields import Answers
@@ -27,7 +27,7 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
 # fmt: off
 DECISIONS: Final = (
     Decision("gpus", "devices", "N|LIST", "How many (2), or which (0,1,3); 0 = CPU ranks.", gpus_of,
-        show=listed, walk="guided", menu=True, many=True, probed=True, in_config=True, panel=_panel,
+        show=gpus_text, walk="guided", menu=True, many=True, probed=True, in_config=True, panel=_panel,
         applies=lambda case: not case.proposal.engine and not case.proposal.cpu
         and len(case.proposal.options.get("gpus", ())) > 1,
         text="Which GPUs?",

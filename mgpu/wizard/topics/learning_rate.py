@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.panel_lines import NARROW
-from mgpu.wizard.value_readers import MOST_SAMPLES, decimal, one_of, rate_of, whole
+from mgpu.wizard.value_readers import MOST_SAMPLES, decimal, one_of, rate_of, whole_number
 
 if TYPE_CHECKING:
     from mgpu.wizard.answer_fields import Answers
@@ -64,7 +64,7 @@ DECISIONS: Final = (
              "accelerate does not store a rate: mgpu shows what the common rules suggest and records it in a comment.\n"
              "Press Enter to skip.",
         hint="For example 3e-4: a rate that worked at a batch size you know."),
-    Decision("lr_ref_batch", "batch", "N", "Effective batch the rate was tuned for.", whole(1, MOST_SAMPLES),
+    Decision("lr_ref_batch", "batch", "N", "Effective batch the rate was tuned for.", whole_number(1, MOST_SAMPLES),
         walk="quick", skips=True, panel=_panel, applies=lambda case: case.answers.lr is not None,
         text="Effective batch it was tuned for?",
         info="Samples per optimizer step of the run in which the rate worked: batch x GPUs x accumulation.\n"

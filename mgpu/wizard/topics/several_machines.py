@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from mgpu.wizard.decision import Decision
-from mgpu.wizard.value_readers import host_of, port_of, whole
+from mgpu.wizard.value_readers import host_of, port_of, whole_number
 
 # fmt: off
-NODES: Final = Decision("nodes", "machines", "N", "Number of nodes.", whole(1, 100_000),
+NODES: Final = Decision("nodes", "machines", "N", "Number of nodes.", whole_number(1, 100_000),
     walk="guided", probed=True, in_config=True, together=("address", "port"),
     text="How many nodes?",
     info="1 is this machine. With 2 or more, you start the run on each node by hand: mgpu prints the commands.\n"

@@ -16,7 +16,7 @@ from mgpu.wizard.value_readers import (
     one_of,
     slurm_name,
     time_of,
-    whole,
+    whole_number,
     yes_no,
 )
 
@@ -37,7 +37,7 @@ DECISIONS: Final = (
         text="How many nodes?",
         info="All nodes of the job use the same number of GPUs. The engine picks the nodes and gives each its rank.\n"
              "A job for more nodes than exist, or than the partition allows, waits indefinitely: Slurm accepts it."),
-    Decision("gpus_per_node", "machines", "N", "GPUs per node; 0 = CPU ranks.", whole(0, 64),
+    Decision("gpus_per_node", "machines", "N", "GPUs per node; 0 = CPU ranks.", whole_number(0, 64),
         walk="quick", probed=True, together=("gpu_model",),
         applies=lambda case: case.proposal.gpus_of_node is None or case.proposal.gpus_of_node > 1,
         text="GPUs per node?",
@@ -107,7 +107,7 @@ DECISIONS: Final = (
             ("no", "no    mgpu launch --slurm does it when it submits the script"),
             ("yes", "yes   the script does it itself, and needs mgpu"),
         )),
-    Decision("spare", "machines", "K", "Extra nodes to replace bad ones.", whole(0, 1_000),
+    Decision("spare", "machines", "K", "Extra nodes to replace bad ones.", whole_number(0, 1_000),
         walk="guided", skips=True, applies=lambda case: case.answers.preflight is not False,
         text="How many spare nodes?",
         info="Extra nodes that replace nodes the pre-flight finds bad. Press Enter for none."),

@@ -8,7 +8,7 @@ from mgpu.planning import memory
 from mgpu.quantities import params_text
 from mgpu.wizard.decision import Decision
 from mgpu.wizard.panel_lines import OFFLOAD_NOTE, problems
-from mgpu.wizard.value_readers import name_of, one_of, params_of, short
+from mgpu.wizard.value_readers import name_of, one_of, params_of, short_count
 
 if TYPE_CHECKING:
     from mgpu.wizard.answer_fields import Answers
@@ -73,7 +73,7 @@ def _as_shown(size: float) -> float:
 # fmt: off
 DECISIONS: Final = (
     Decision("params", "model", "N", "Model parameters: 8.03B, 350M, 8.03e9.", params_of,
-        show=short, walk="quick", skips=True, needed=True, together=("train",), settles=("model", "trainable"),
+        show=short_count, walk="quick", skips=True, needed=True, together=("train",), settles=("model", "trainable"),
         panel=memory_panel, excludes=("model", "the number of parameters is read from the model"),
         text="How big is the model?",
         info="The number of parameters decides whether each GPU can hold the whole model (DDP) or it must be split.\n"
@@ -90,7 +90,7 @@ DECISIONS: Final = (
              "LoRA trains small added matrices, often about 1% of the model, on top of frozen weights.\n"
              "QLoRA keeps the frozen weights in 4 bits: the least memory, somewhat slower steps."),
     Decision("trainable", "model", "N", "Trained parameters, if not all.", params_of,
-        show=short, skips=True, panel=memory_panel,
+        show=short_count, skips=True, panel=memory_panel,
         text="How many parameters are trained?",
         info="With LoRA, only the adapters; peft's print_trainable_parameters() prints the number.\n"
              "Press Enter to assume about 1% of the model."),
