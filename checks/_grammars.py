@@ -27,7 +27,7 @@ class Misread:
 Grammar: TypeAlias = Callable[[str, Version], "Misread | None"]
 
 
-def dotted(version: Version) -> str:
+def format_version(version: Version) -> str:
     """Format a version: (2, 24) -> "2.24"."""
     return ".".join(map(str, version))
 
@@ -204,7 +204,7 @@ class Choices:
         since = self.names.get(word.upper())
         if since is not None and (not version or version >= since):
             return None
-        what = f"{word!r} is unknown" if since is None else f"{word!r} requires NCCL {dotted(since)}"
+        what = f"{word!r} is unknown" if since is None else f"{word!r} requires NCCL {format_version(since)}"
         if word.strip().upper() in self.names and word != word.strip():
             what = f"{word!r} with a space is unknown"
         if not version:

@@ -280,14 +280,14 @@ def _nccl(name: str | None) -> str | None:
     return None if name is None else f"NCCL_{name}"
 
 
-def _documented(rows: Iterable[tuple[str, Grammar, Version]], group: Group) -> Iterable[Variable]:
+def _documented_variables(rows: Iterable[tuple[str, Grammar, Version]], group: Group) -> Iterable[Variable]:
     for name, grammar, since in rows:
         yield Variable(f"NCCL_{name}", grammar, since, group=group, instead=_nccl(_INSTEAD.get(name)))
 
 
 VARIABLES: tuple[Variable, ...] = (
-    *_documented(_SYSTEM, "system"),
-    *_documented(_DEBUGGING, "debugging"),
+    *_documented_variables(_SYSTEM, "system"),
+    *_documented_variables(_DEBUGGING, "debugging"),
     *_internal(),
     *(Variable(f"NCCL_{name}", any_text, since, until, instead=_nccl(new)) for name, since, until, new in _GONE),
 )

@@ -12,14 +12,14 @@ GIB = 1024**3
 MIB = 1024**2
 
 
-def dotted(version: tuple[int, ...]) -> str:
+def format_driver_version(version: tuple[int, ...]) -> str:
     """Format a driver version as NVIDIA does: (580, 65, 6) -> "580.65.06"."""
     return ".".join(str(part) if place < 2 else f"{part:02d}" for place, part in enumerate(version))
 
 
 def minor_of(version: str | None) -> str:
     """Return major and minor version, as CUDA toolkits are named: "13.0.88" -> "13.0"."""
-    return dotted(version_numbers(version)[:2])
+    return format_driver_version(version_numbers(version)[:2])
 
 
 def gib(size: int | float) -> str:

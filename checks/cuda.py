@@ -62,7 +62,7 @@ def _tested_runs(runs: tuple[GpuRun, ...]) -> Skip | list[GpuRun]:
     return Skip(f"no GPU was tested: {runs[0].detail}" if runs else "there is no GPU to test")
 
 
-def _untested(runs: tuple[GpuRun, ...]) -> str:
+def _describe_untested(runs: tuple[GpuRun, ...]) -> str:
     """Return an addition to an Ok that lists the GPUs not tested."""
     skipped = [run for run in runs if run.ended == "skipped"]
     return "".join(f"; GPU {run.index} not tested: {run.detail}" for run in skipped)
@@ -96,7 +96,7 @@ def _failures(runs: tuple[GpuRun, ...], stages: tuple[str, ...], passed: Callabl
             alike.setdefault((run.code, run.detail), []).append(run)
     if not alike:
         well = [run for run in _runs_reaching(used, stages[0]) if run.stage not in stages or run.ended == "done"]
-        return Ok(passed(well) + _untested(runs)) if well else Skip("no GPU got that far")
+        return Ok(passed(well) + _describe_untested(runs)) if well else Skip("no GPU got that far")
     return tuple(_failure(some) for some in alike.values())
 
 
@@ -232,7 +232,7 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
         return used
     hung = [run for run in used if run.ended == "hung"]
     if not hung:
-        return Ok(f"{counted(len(used), 'GPU')} completed every call{_untested(gpu_runs)}")
+        return Ok(f"{counted(len(used), 'GPU')} completed every call{_describe_untested(gpu_runs)}")
     return Problem(
         f"{_label(hung)} {'hangs' if len(hung) == 1 else 'hang'}: {hung[0].detail}",
         fix=(
@@ -270,7 +270,7 @@ def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
         return used
     dead = [run for run in used if run.ended == "died"]
     if not dead:
-        return Ok(f"{counted(len(used), 'process', 'processes')} exited normally{_untested(gpu_runs)}")
+        return Ok(f"{counted(len(used), 'process', 'processes')} exited normally{_describe_untested(gpu_runs)}")
     in_torch = all(run.stage in ("torch", "kernel") for run in dead)
     return Problem(
         f"{_label(dead)}: the process was {dead[0].detail}",
@@ -307,7 +307,7 @@ def gpu_memory_corrupts(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     if not known:
         return Skip("no GPU got that far")
     if not bad:
-        return Ok(f"memory sample of {counted(len(known), 'GPU')} reads back correctly{_untested(gpu_runs)}")
+        return Ok(f"memory sample of {counted(len(known), 'GPU')} reads back correctly{_describe_untested(gpu_runs)}")
     return _wrong_results(
         bad, f"{_label(bad)}: data written to memory reads back changed", "Two patterns were written and read back."
     )
@@ -332,7 +332,11 @@ def gpu_result_not_finite(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     computed = [run for run in used if run.results]
     bad = [run for run in computed if run.not_finite]
     if not bad:
-        return Ok(_kernels(computed) + f" is finite{_untested(gpu_runs)}") if computed else Skip("no GPU got that far")
+        return (
+            Ok(_kernels(computed) + f" is finite{_describe_untested(gpu_runs)}")
+            if computed
+            else Skip("no GPU got that far")
+        )
     kinds = dict.fromkeys(kind for run in bad for kind in run.not_finite)
     return _wrong_results(
         bad, f"{_label(bad)}: NaN or infinity in {listed(kinds)}", "The inputs are small and the same on every GPU."
@@ -377,9 +381,9 @@ def gpu_results_differ(gpu_runs: tuple[GpuRun, ...]) -> Answer:
             return _wrong_results(odd, title, f"All are {model}.")
     compared = [group for group in alike.values() if len(group) > 1]
     if not compared:
-        return Ok(f"each GPU's results are repeatable; no two GPUs of one model{_untested(gpu_runs)}")
+        return Ok(f"each GPU's results are repeatable; no two GPUs of one model{_describe_untested(gpu_runs)}")
     several = {run.index for group in compared for run in group}
-    return Ok(f"{counted(len(several), 'GPU')} of one model agree bit for bit{_untested(gpu_runs)}")
+    return Ok(f"{counted(len(several), 'GPU')} of one model agree bit for bit{_describe_untested(gpu_runs)}")
 
 
 def _wrong_results(runs: Sequence[GpuRun], title: str, cause: str) -> Problem:
@@ -422,7 +426,8 @@ def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     if not bad:
         direct = sum(peer.access is True for _, peer in copies)
         return Ok(
-            f"{counted(len(copies), 'copy', 'copies')} arrived intact, {direct} of them direct{_untested(gpu_runs)}"
+            f"{counted(len(copies), 'copy', 'copies')} arrived intact, {direct} of them direct"
+            f"{_describe_untested(gpu_runs)}"
         )
     run, peer = bad[0]
     what = peer.error or "data arrives changed"

@@ -135,8 +135,10 @@ def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ..
     here = [device for device in pci.devices if device.kind == "gpu" and device.vendor == "10de"]
     if not here or any(gpu.pci is None for gpu in gpus):
         return Skip("cannot match the GPUs on the bus with the driver's")
-    shown = {_normalized(gpu.pci) for gpu in gpus}
-    stray = [device for device in here if _normalized(device.address) not in shown and _is_unsupported(device, kernel)]
+    shown = {_normalize_pci(gpu.pci) for gpu in gpus}
+    stray = [
+        device for device in here if _normalize_pci(device.address) not in shown and _is_unsupported(device, kernel)
+    ]
     if not stray:
         return Ok(f"the {kernel.driver_flavour} module supports {counted(len(here), 'GPU')}")
     other = "open" if kernel.driver_flavour == "proprietary" else "proprietary"
@@ -154,7 +156,7 @@ def driver_module_of_wrong_flavour(kernel: Kernel, pci: Pci, gpus: tuple[Gpu, ..
     )
 
 
-def _normalized(pci: str | None) -> str:
+def _normalize_pci(pci: str | None) -> str:
     """Normalize a PCI address: NVML's "00000000:1A:00.0" and sysfs' "0000:1a:00.0" become equal."""
     domain, _, rest = (pci or "").lower().partition(":")
     return f"{domain.lstrip('0') or '0'}:{rest}"

@@ -327,7 +327,8 @@ def extension_lock_stale(leftovers: Leftovers, pytorch: Pytorch, storage: Storag
         return Skip(f"torch {pytorch.version} may keep this file without waiting for it")
     oldest = max(stale, key=lambda lock: lock.age_s)
     return Problem(
-        f"{counted(len(stale), 'stale lock')} of a torch extension build, {format_duration(oldest.age_s)} old, no compiler runs",
+        f"{counted(len(stale), 'stale lock')} of a torch extension build, {format_duration(oldest.age_s)} old, "
+        "no compiler runs",
         fix=Fix(commands=tuple(shell("rm {:path}", lock.path) for lock in stale[:8])),
         evidence={"oldest": oldest.path, "age_s": oldest.age_s, "torch": pytorch.version},
         subjects=tuple(lock.path for lock in stale[:8]),

@@ -68,7 +68,8 @@ def _title(events: list[KernelEvent]) -> str:
     event = events[-1]
     row = XIDS.get(event.code or 0)
     more = f" ({len(events)} log lines)" if len(events) > 1 else ""
-    return f"{_name(event)}: Xid {event.code}, {row.meaning if row else 'not classified'}, {format_age(event.seconds_ago)}{more}"
+    meaning = row.meaning if row else "not classified"
+    return f"{_name(event)}: Xid {event.code}, {meaning}, {format_age(event.seconds_ago)}{more}"
 
 
 def _evidence(events: list[KernelEvent], log: KernelLog) -> Evidence:

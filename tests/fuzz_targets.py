@@ -155,7 +155,7 @@ def model_folder(name: str) -> Callable[[Path], object]:
         if name != "model.safetensors":
             (path.parent / "model.safetensors").write_bytes(tensors()[0])
         count = weights.count(path.parent)
-        model._found("m", count, "here").text  # noqa: B018
+        model._make_found("m", count, "here").text  # noqa: B018
 
     return read
 
@@ -176,7 +176,7 @@ def header_of(path: Path) -> None:
     raw = path.read_bytes()
     path.write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(5000))
     with contextlib.suppress(weights.Uncountable):
-        model._found("m", weights.count(path.parent), "here").text  # noqa: B018
+        model._make_found("m", weights.count(path.parent), "here").text  # noqa: B018
 
 
 def cache_of(path: Path) -> None:
@@ -188,7 +188,7 @@ def cache_of(path: Path) -> None:
 
 
 def report_of(path: Path) -> None:
-    parameter_probe._measured("train.py", parameter_probe._report_of(path, "train.py"))
+    parameter_probe._parse_measured("train.py", parameter_probe._report_of(path, "train.py"))
 
 
 def job_of_the_wizard(path: Path) -> None:
@@ -319,7 +319,7 @@ MARKER = {"schema": 1, "inode": 4711, "wrote": {"launch": ["run.log", "../mine",
 
 
 def result_of(path: Path) -> None:
-    launch_report.stored(path.parent, SCREEN)
+    launch_report.load_report(path.parent, SCREEN)
 
 
 RESULT = {
@@ -330,7 +330,7 @@ RESULT = {
 
 
 def readings_of(path: Path) -> None:
-    gpu_readings_file.line(gpu_readings_file.stored(path.parent))
+    gpu_readings_file.line(gpu_readings_file.load_readings(path.parent))
 
 
 READINGS = {

@@ -35,7 +35,7 @@ def card(listening: connectivity.Listening, **door: Any) -> dict[str, Any]:
     """What the others are told of it, as it travels; found on the loopback interface."""
     found: dict[str, Any] = json.loads(json.dumps(listening.card))
     shown = found | {"door": found["door"] | {"interfaces": [], "address": "127.0.0.1", "full_name": ""} | door}
-    endpoint: dict[str, Any] = framing.unpacked(framing.packed(connectivity.endpoint_of(shown)))
+    endpoint: dict[str, Any] = framing.decode_message(framing.encode_message(connectivity.endpoint_of(shown)))
     return endpoint
 
 
@@ -169,9 +169,9 @@ def test_what_a_thousand_nodes_are_told_of_each_other_is_short() -> None:
     told = [endpoint(number) for number in range(1000)]
     assert [one["meeting_port"] for one in told[:3]] == [None, 12000, None]
     assert len(told[0]["ways"]) == 8
-    packed = framing.packed({"do": "walk", "endpoints": told, "head": "gpu-0001"})
+    packed = framing.encode_message({"do": "walk", "endpoints": told, "head": "gpu-0001"})
     assert len(packed) < 100_000
-    assert framing.unpacked(packed)["endpoints"] == told
+    assert framing.decode_message(packed)["endpoints"] == told
 
 
 def test_the_door_is_read_back_from_the_card(two: tuple[connectivity.Listening, connectivity.Listening]) -> None:

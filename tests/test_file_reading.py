@@ -72,7 +72,7 @@ ALLOWED = {
             "process.processes.kernel_wait_of", "process.processes.of_run",
             "launch.registry.boot_id", "process.scratch._boot", "doctor.repair._in_use", "doctor.repair._compiling",
             "process.leftover_files._nobodys",
-            "process.leftover_files.killed_for_memory", "process.leftover_files._mapped",
+            "process.leftover_files.killed_for_memory", "process.leftover_files._mapped_files",
             "process.leftover_files._counters",
             "smoke.ranks.addresses._address_of", "smoke.ranks.identity._numa_node",
         ),

@@ -137,7 +137,7 @@ def fields(hint: Any, seen: set[str]) -> Iterable[tuple[str, Any]]:
                 yield from fields(kind, seen)
 
 
-EVERY = dict(pair for fact in field_kinds.compared() for pair in fields(hints_of(Snapshot)[fact], set()))
+EVERY = dict(pair for fact in field_kinds.compared_facts() for pair in fields(hints_of(Snapshot)[fact], set()))
 
 
 def test_of_every_field_it_is_said_how_it_is_compared() -> None:
@@ -189,7 +189,7 @@ def test_a_fact_that_one_node_does_not_know_is_one_difference() -> None:
 
 def changed(key: str, value: Any) -> Any:
     """Another value of the same kind; of a whole fact, that it is not known, or is."""
-    if key in field_kinds.compared():
+    if key in field_kinds.compared_facts():
         return None if value else "known"
     if isinstance(value, bool):
         return not value

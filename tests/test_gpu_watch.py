@@ -354,7 +354,7 @@ def test_the_latest_reading_is_stored(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [p.name for p in tmp_path.iterdir()] == [
         gpu_readings_file.NAME
     ]
-    found = gpu_readings_file.stored(tmp_path)
+    found = gpu_readings_file.load_readings(tmp_path)
     assert found is not None and found.gap is None and "all 4 GPUs train" in found.said[0]
     assert [(now.index, now.rank, now.pids, now.busy_percent) for now in found.now[:2]] == [
         (0, 0, (PIDS[0],), 92), (1, 1, (PIDS[1],), 93),
@@ -368,8 +368,8 @@ def test_the_latest_reading_is_stored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"at": 1}', "[" * 100_000, '{"at": 1.0, "gpus": [], "now": [1]}'])
 def test_what_is_no_reading_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / gpu_readings_file.NAME).write_text(text)
-    assert gpu_readings_file.stored(tmp_path) is None
-    assert gpu_readings_file.stored(tmp_path / "none") is None and gpu_readings_file.line(None) == ""
+    assert gpu_readings_file.load_readings(tmp_path) is None
+    assert gpu_readings_file.load_readings(tmp_path / "none") is None and gpu_readings_file.line(None) == ""
 
 
 def test_a_folder_that_cannot_be_written_does_not_matter(tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_the_table_on_a_narrow_screen(known: registry.Entry, width: int) -> None
 
 def test_the_table_says_where_a_process_is_not(known: registry.Entry) -> None:
     folder = Path(known.folder)
-    found = gpu_readings_file.stored(folder)
+    found = gpu_readings_file.load_readings(folder)
     assert found is not None
     first, second, *others = found.now
     all_on_one = (replace(first, pids=PIDS), *(replace(now, pids=()) for now in (second, *others)))
@@ -450,7 +450,7 @@ def test_the_table_says_where_a_process_is_not(known: registry.Entry) -> None:
     ],
 )
 def test_the_table_tells_what_it_does_not_know(known: registry.Entry, changes: dict[str, Any], words: str) -> None:
-    found = gpu_readings_file.stored(Path(known.folder))
+    found = gpu_readings_file.load_readings(Path(known.folder))
     assert found is not None
     gpu_readings_file.write(Path(known.folder), replace(found, **changes))
     assert words in shown(known)
@@ -503,7 +503,8 @@ def test_a_run_from_its_start_to_its_end(library: Path, tmp_path: Path) -> None:
         looker.press("q")
         assert looker.end() == 0 and "is still running.  mgpu launch --attach" in looker.text
         pids = [
-            now.pids for now in (gpu_readings_file.stored(tmp_path / "logs") or gpu_readings_file.Stored(0, (), ())).now
+            now.pids
+            for now in (gpu_readings_file.load_readings(tmp_path / "logs") or gpu_readings_file.Stored(0, (), ())).now
         ]
         assert [pid and len(pid) for pid in pids] == [1, 1] and f"{pids[1] and pids[1][0]}" in text
         looker = Terminal([*looks, "logs"], env=env, cwd=tmp_path, lines=24)

@@ -466,7 +466,7 @@ def test_the_training_of_the_tests_itself() -> None:
 )
 def test_optimizers_are_known_by_their_class(name: str, expected: str | None) -> None:
     report = {"params": 8, "trainable": 8, "dtypes": {"bfloat16": 6, "float32": 2}, "optimizer": name, "rates": []}
-    found = parameter_probe._measured("train.py", report)
+    found = parameter_probe._parse_measured("train.py", report)
     assert (found.optimizer, found.dtype, found.lr) == (expected, "bfloat16", None)
     assert ("the memory that" in found.text) == (expected is None)
 

@@ -42,7 +42,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     for path in entries_of(tmp_path).glob("*.json"):
         with contextlib.suppress(OSError, ValueError):
-            if registry.supervised(left := registry.load(path)):
+            if registry.is_supervised(left := registry.load(path)):
                 os.kill(left.pid, signal.SIGKILL)
     kill_all(tmp_path)
 

@@ -829,4 +829,4 @@ def test_a_step_is_told_what_its_job_has(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "j.sbatch").write_text("#!/bin/bash\n#SBATCH -N 3 --cpus-per-task=8\nsrun torchrun t.py\n")
     added = in_allocation.environment(job_script_read.read(tmp_path / "j.sbatch"), here)
     assert (added["SLURM_OVERLAP"], added["SLURM_NNODES"], added["SLURM_CPUS_PER_TASK"]) == ("1", "3", "8")
-    assert "SLURM_CPU_BIND" in in_allocation._clean(here) and added["SLURM_NODELIST"] == "n[1-3]"
+    assert "SLURM_CPU_BIND" in in_allocation._env_prefix(here) and added["SLURM_NODELIST"] == "n[1-3]"

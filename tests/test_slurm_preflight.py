@@ -371,12 +371,12 @@ def test_messages_of_any_size_survive_a_crowded_stdout() -> None:
 
 def test_of_what_srun_hands_on_only_whole_lines_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framing, "_LONGEST", 40)
-    command = framing.packed({"do": "clock"})
-    assert len(command) < 40 and framing.unpacked(command) == {"do": "clock"}
+    command = framing.encode_message({"do": "clock"})
+    assert len(command) < 40 and framing.decode_message(command) == {"do": "clock"}
     said = io.StringIO(f"{command}\n{'A' * 100}\n{command}\nnone of ours\n{command}")
     lines = list(framing.whole_lines(said))
     assert lines == [command, command, "none of ours"]  # not what is too long, and not what is cut off
-    assert framing.unpacked(lines[-1]) is None
+    assert framing.decode_message(lines[-1]) is None
 
 
 def test_a_step_that_takes_no_command_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ class _Gpu:
 def test_a_gpu_is_timed_by_its_own_clock() -> None:
     """Asked for all at once, waited for once: what the host does between two collectives does not count."""
     gpu, calls = _Gpu(), list[int]()
-    times = rung._timed(gpu, lambda: calls.append(gpu.waited), 5, 20)  # type: ignore[arg-type]
+    times = rung._measure_times(gpu, lambda: calls.append(gpu.waited), 5, 20)  # type: ignore[arg-type]
     assert times == [0.001] * 20 and calls == [0] * 5 + [1] * 20 and gpu.waited == 2
 
 

@@ -138,7 +138,7 @@ def test_the_type_that_the_training_sends_is_never_skipped(
     import torch
 
     here: Any = SimpleNamespace(torch=torch, on_gpu=on_gpu, orders=SimpleNamespace(precision=precision))
-    assert collectives._needed(here, getattr(torch, dtype)) is needed
+    assert collectives._is_needed(here, getattr(torch, dtype)) is needed
 
 
 @pytest.mark.parametrize("name", ["gathers_wrong", "adds_wrong"])
@@ -351,7 +351,7 @@ def test_memory_that_is_held_is_read_back(monkeypatch: pytest.MonkeyPatch) -> No
     here: Any = SimpleNamespace(
         torch=torch, device=torch.device("cpu"), held=["another's"], about_to=said.append, wait=lambda: None
     )
-    held = memory._written(here, 8 * 2500)
+    held = memory._write_pattern(here, 8 * 2500)
     assert [len(block) for block in held.blocks] == [1000, 1000, 500]
     assert len(torch.cat(held.blocks).unique()) == 2500
     here.held.append(held)

@@ -55,5 +55,5 @@ def test_what_cannot_be_tried_is_said(found: str, precision: str, parallel: dict
     from mgpu.smoke.ranks import prepared
 
     here: Any = SimpleNamespace(orders=SimpleNamespace(precision=precision))
-    reason = prepared._untried(here, accelerator(parallel=parallel), found)
+    reason = prepared._skip_reason(here, accelerator(parallel=parallel), found)
     assert reason is None if said is None else said in str(reason)

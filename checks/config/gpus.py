@@ -84,7 +84,7 @@ def config_gpu_ids_invalid(config: Config) -> Answer:
     twice = sorted(entry for entry, times in Counter(entries).items() if times > 1)
     if not bad and not twice:
         return Ok(gpu_list(entries))
-    right = _corrected(config.values["gpu_ids"])
+    right = _corrected_list(config.values["gpu_ids"])
     what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is not a GPU" if bad else f"{twice[0]} is listed twice"
     return Problem(
         f"gpu_ids: {source_text(config, 'gpu_ids')}: {what}",
@@ -97,7 +97,7 @@ def config_gpu_ids_invalid(config: Config) -> Answer:
     )
 
 
-def _corrected(text: str) -> str | None:
+def _corrected_list(text: str) -> str | None:
     """Return the intended list: other separators, a range, "all" in capitals, brackets; None if not clear."""
     plain = text.strip().strip("[]()").strip()
     if plain.lower() == "all":

@@ -15,7 +15,7 @@ from mgpu.planning.requirements import (
 )
 from mgpu.snapshot import Config, Driver, Pytorch
 
-from .._wording import dotted
+from .._wording import format_driver_version
 from ._config_file import LAUNCH, PLUGINS, is_readable, place_of
 from ._schema import FP8, FSDP, PARALLELISM, entries, fsdp_version, precision, settings
 from ._value_kinds import integer
@@ -120,10 +120,10 @@ def config_software_too_old(config: Config, packages: Mapping[str, str], pytorch
         return Skip("the config uses no feature that needs a minimum version")
     old = [need for need in needs if need[0] in versions and version_numbers(versions[need[0]]) < need[1]]
     if not old:
-        return Ok(", ".join(f"{what} (needs {name} {dotted(least)})" for name, least, what, _ in needs))
+        return Ok(", ".join(f"{what} (needs {name} {format_driver_version(least)})" for name, least, what, _ in needs))
     return tuple(
         Problem(
-            f"{what} needs {name} {dotted(least)}, but {versions[name]} is installed",
+            f"{what} needs {name} {format_driver_version(least)}, but {versions[name]} is installed",
             fix=commands(shell("pip install --upgrade {:package}", name)),
             evidence={name: versions[name]},
             place=place_of(config, at),

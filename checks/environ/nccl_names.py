@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Nccl, Pytorch
 from mgpu.text import counted, listed
 
-from .._grammars import Version, dotted
+from .._grammars import Version, format_version
 from .._nccl_settings import (
     HERE,
     NCCL_GUIDE,
@@ -93,7 +93,8 @@ def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) 
         return _ROCM
     found, version = settings(env, nccl), loaded_version(nccl)
     if _is_newer(version):
-        return Skip(f"NCCL {dotted(version)} may read names that mgpu does not know (up to {dotted(NEWEST_NCCL)})")
+        newest = format_version(NEWEST_NCCL)
+        return Skip(f"NCCL {format_version(version)} may read names that mgpu does not know (up to {newest})")
     if plugin := next((name for name in _PLUGINS if found.get(name) and found[name].value != "none"), None):
         return Skip(f"{plugin} is set: a plugin may read additional names")
     _, strange = _unknown_names(found, version)
@@ -102,7 +103,8 @@ def nccl_variable_unknown(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) 
     bad = [found[name] for name in strange]
     return setting_problem(
         bad,
-        f"{', '.join(strange)}: no NCCL up to {dotted(NEWEST_NCCL)} reads {'it' if len(strange) == 1 else 'them'}",
+        f"{', '.join(strange)}: no NCCL up to {format_version(NEWEST_NCCL)} reads "
+        f"{'it' if len(strange) == 1 else 'them'}",
     )
 
 
@@ -125,7 +127,9 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
         elif variable and not variable.read_by(version):
             gone = variable.until and (not version or version >= variable.until)
             when = (
-                f"removed in NCCL {dotted(variable.until or ())}" if gone else f"new in NCCL {dotted(variable.since)}"
+                f"removed in NCCL {format_version(variable.until or ())}"
+                if gone
+                else f"new in NCCL {format_version(variable.since)}"
             )
             dead[name] = when + (f"; use {variable.instead}" if gone and variable.instead else "")
     if not dead:
@@ -134,7 +138,7 @@ def nccl_variable_without_effect(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return setting_problem(
         bad,
         f"{', '.join(dead)} {'has' if len(dead) == 1 else 'have'} no effect",
-        f"NCCL {dotted(version) or 'of unknown version'} is loaded. "
+        f"NCCL {format_version(version) or 'of unknown version'} is loaded. "
         + "; ".join(f"{name}: {why}" for name, why in dead.items())
         + ".",
     )
@@ -200,7 +204,7 @@ def nccl_conf_file_missing(env: Mapping[str, str], nccl: Nccl) -> Answer:
     if not path:
         return Ok("NCCL_CONF_FILE is not set")
     if version and not NCCL["NCCL_CONF_FILE"].read_by(version):
-        return Skip(f"NCCL {dotted(version)} does not read it")
+        return Skip(f"NCCL {format_version(version)} does not read it")
     if path in nccl.config_files:
         return Ok(f"{path} exists")
     return Problem(

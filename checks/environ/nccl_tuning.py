@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm
 from mgpu.text import counted
 
-from .._grammars import PROTO, Version, c_integer, dotted, is_on, level
+from .._grammars import PROTO, Version, c_integer, format_version, is_on, level
 from .._nccl_settings import NCCL_GUIDE, effective_value, loaded_version, node_count, setting_problem, settings
 from .._variables import NCCL
 from ._transports import adapters_near_gpus, disabled_transports, has_switch_reduction, is_closer, talks_directly, way
@@ -318,11 +318,11 @@ def nccl_gid_index_prescribed(
         return Skip("the NCCL version is unknown")
     roce = [port.name for port in infiniband.ports if port.link_layer == "Ethernet" and port.active]
     if version < _GID_IS_CHOSEN or not roce:
-        return Ok(f"NCCL {dotted(version)} needs it" if roce else "no RoCE port is active")
+        return Ok(f"NCCL {format_version(version)} needs it" if roce else "no RoCE port is active")
     setting = settings(env, nccl)["NCCL_IB_GID_INDEX"]
     return setting_problem(
         [setting],
-        f"{setting}, but NCCL {dotted(version)} chooses the index itself",
+        f"{setting}, but NCCL {format_version(version)} chooses the index itself",
         more={"ports": " ".join(roce)},
     )
 
@@ -344,7 +344,7 @@ def nccl_host_buffers_fail(
     if not version:
         return Skip("no NCCL library was found")
     if not first <= version < fixed:
-        return Ok(f"NCCL {dotted(version)} does not need them, or checks for them first")
+        return Ok(f"NCCL {format_version(version)} does not need them, or checks for them first")
     if container.kind is None:
         return Skip("not a container")
     if driver.cuda_version is None or container.mempolicy is None:
@@ -355,13 +355,13 @@ def nccl_host_buffers_fail(
     if any(value is not None and c_integer(value)[0] == 0 for value in values):
         return Ok("these buffers are disabled")
     return Problem(
-        f"NCCL {dotted(version)} in a {container.kind} container that blocks NUMA calls",
+        f"NCCL {format_version(version)} in a {container.kind} container that blocks NUMA calls",
         fix=(
             Fix(commands=("docker run --cap-add SYS_NICE ...",)),
             Fix("Or disable the buffers.", ("export NCCL_CUMEM_HOST_ENABLE=0",)),
         ),
         evidence={
-            "nccl": dotted(version),
+            "nccl": format_version(version),
             "container": container.kind,
             "driver_cuda": ".".join(map(str, driver.cuda_version)),
         },

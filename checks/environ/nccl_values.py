@@ -10,7 +10,7 @@ from mgpu.snapshot import Gpu, Nccl, Network, Plan, Visible
 from mgpu.text import counted
 
 from .._gpus import usable_count
-from .._grammars import ALGO, Misread, Version, c_integer, dotted
+from .._grammars import ALGO, Misread, Version, c_integer, format_version
 from .._interfaces import interface_settings, interfaces_for_nccl
 from .._nccl_settings import (
     NCCL_GUIDE,
@@ -65,7 +65,7 @@ def nccl_value_misread(env: Mapping[str, str], nccl: Nccl) -> Answer:
     return setting_problem(
         bad,
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
-        f"NCCL {dotted(version) or 'of unknown version'} continues with the value it read and logs nothing.",
+        f"NCCL {format_version(version) or 'of unknown version'} continues with the value it read and logs nothing.",
     )
 
 
@@ -90,7 +90,7 @@ def nccl_value_refused(env: Mapping[str, str], nccl: Nccl, visible: Visible, pla
     return setting_problem(
         bad,
         "; ".join(f"{found[name].name}={found[name].value!r}: {effect}" for name, effect in wrong.items()),
-        f"NCCL {dotted(version)} stops in every rank as soon as the process group is used.",
+        f"NCCL {format_version(version)} stops in every rank as soon as the process group is used.",
     )
 
 
@@ -110,7 +110,7 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
     if not version:
         return Skip("the NCCL version is unknown")
     if version < _STRICT:
-        return Ok(f"NCCL {dotted(version)} falls back to ring")
+        return Ok(f"NCCL {format_version(version)} falls back to ring")
     if plan.cpu_ranks is not None:
         return _GLOO
     if usable_count(visible) < 2 and plan.nodes < 2:
@@ -124,7 +124,7 @@ def nccl_algorithm_incomplete(env: Mapping[str, str], nccl: Nccl, visible: Visib
     return setting_problem(
         [setting],
         f"NCCL_ALGO={value} leaves {' and '.join(name.lower() for name in without)} without an algorithm",
-        f"Only ring supports them. NCCL {dotted(version)} no longer falls back to it, and stops.",
+        f"Only ring supports them. NCCL {format_version(version)} no longer falls back to it, and stops.",
     )
 
 

@@ -45,7 +45,7 @@ def find_blame(paths: Iterable[NodePath], well: Callable[[NodePath], bool], orde
     if len(nodes) > 2 and nodes == peers and not any(well for _, _, well in edges):
         return Blame(reached=_in_order(nodes, order))
     alone = len(nodes) == 2
-    while (worst := _worst(edges, order)) and not (alone and _both_ways(edges)):
+    while (worst := _worst_node(edges, order)) and not (alone and _both_ways(edges)):
         node, direction = worst
         (reached if direction else reaching).append(node)
         edges = [edge for edge in edges if node not in edge[:2]]
@@ -55,7 +55,7 @@ def find_blame(paths: Iterable[NodePath], well: Callable[[NodePath], bool], orde
     return Blame(_in_order(reached, order), _in_order(reaching, order), tuple(links))
 
 
-def _worst(edges: Sequence[tuple[str, str, bool]], order: Sequence[str]) -> tuple[str, int] | None:
+def _worst_node(edges: Sequence[tuple[str, str, bool]], order: Sequence[str]) -> tuple[str, int] | None:
     """Return the node with the largest share of failures, and the direction: 1 to the node, 0 from the node."""
     tries: dict[tuple[str, int], list[bool]] = {}
     for node, peer, well in edges:

@@ -33,7 +33,7 @@ _SLOW_MBIT, _CERTAINLY_SLOW_MBIT, _TIMES_SLOWER = 100.0, 12.0, 20
 _ORIGINS = {"unresolvable": "its own name does not resolve", "hostname": "its own name resolves to that"}
 
 
-def _why(said: str) -> str:
+def _likely_cause(said: str) -> str:
     """Return the likely cause of a connect() error between nodes that Slurm reaches."""
     if "refused" in said:
         return "The connection was rejected: a firewall, or the address belongs to another host."
@@ -135,7 +135,8 @@ def _connection_problem(fleet: Fleet, title: str, ways: list[NodePath], nodes: t
     interface = peer.interface_of(peer.address)
     other = working_interface(fleet, doors)
     allow = shell("sudo iptables -I INPUT -s {:host} -p tcp -j ACCEPT", source.address if source else "ADDRESS")
-    cause = f"{_why(error_summary(ways))} Slurm reaches the nodes: its ports are open, but the ranks' ports are not."
+    likely = _likely_cause(error_summary(ways))
+    cause = f"{likely} Slurm reaches the nodes: its ports are open, but the ranks' ports are not."
     fixes = [
         Fix(
             f"Open all TCP ports between the nodes, on {peer.node} first.",

@@ -127,7 +127,7 @@ def per_node_launches(job: JobScript) -> list[JobCommand]:
     return [command for command in job.launches if command.launcher in PER_NODE and not command.inner]
 
 
-def _known(command: JobCommand) -> KnownLauncher:
+def _known_launcher(command: JobCommand) -> KnownLauncher:
     return KNOWN[command.launcher] if command.launcher else KnownLauncher()
 
 
@@ -153,7 +153,7 @@ def rendezvous_backend(command: JobCommand) -> str:
 
 def rendezvous_host(command: JobCommand) -> tuple[str, int] | None:
     """Return the rendezvous host without the port, and the index of its word; None if not set."""
-    known = _known(command)
+    known = _known_launcher(command)
     if (endpoint := launcher_option(command, known.endpoint)) is not None:
         return re.sub(r":[^:)}]*$|:\$\(\(.*\)\)$", "", endpoint[0]), endpoint[1]
     return launcher_option(command, known.address)
@@ -161,7 +161,7 @@ def rendezvous_host(command: JobCommand) -> tuple[str, int] | None:
 
 def rendezvous_port(command: JobCommand) -> tuple[str, int] | None:
     """Return the rendezvous port and the index of its word; None if not set."""
-    known = _known(command)
+    known = _known_launcher(command)
     endpoint = launcher_option(command, known.endpoint)
     if endpoint is not None and ":" in endpoint[0]:
         found = re.search(r":([^:]*|\$\(\(.*\)\)|\$\{.*\})$", endpoint[0])

@@ -37,7 +37,7 @@ _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError"
 _FIRST_COLLECTIVES = 2
 
 
-def _unqualified(name: str) -> str:
+def _short_name(name: str) -> str:
     return name.rpartition(".")[2]
 
 
@@ -53,7 +53,7 @@ def _unknown_exceptions(log: Log) -> list[UncaughtException]:
         one
         for one in log.raised
         if not _has_signature(one)
-        and _unqualified(one.type) not in _STOP_EXCEPTIONS
+        and _short_name(one.type) not in _STOP_EXCEPTIONS
         and not _was_caught(one, log)
         and not one.caught
         and not one.of_launcher
@@ -74,11 +74,11 @@ def _has_signature(one: UncaughtException) -> bool:
 
 def _lost_loader_worker(one: UncaughtException) -> bool:
     """Whether the exception means that a rank lost its own DataLoader worker."""
-    return one.loader and _unqualified(one.type) in _LOST_WORKER_TYPES
+    return one.loader and _short_name(one.type) in _LOST_WORKER_TYPES
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
-    return bool(_COMMUNICATION.search(_unqualified(one.type)) or _COMMUNICATION.search(one.message))
+    return bool(_COMMUNICATION.search(_short_name(one.type)) or _COMMUNICATION.search(one.message))
 
 
 def _ranks_text(one: UncaughtException, log: Log) -> str:
@@ -96,11 +96,11 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
 
 
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
-    line = f"{_unqualified(one.type)}: {one.message}" if one.message else _unqualified(one.type)
+    line = f"{_short_name(one.type)}: {one.message}" if one.message else _short_name(one.type)
     where, on = one.place or "the script", _ranks_text(one, log)
     from_first = f" The first exception was {one.cause}." if one.cause else ""
     return Problem(
-        f"{where} raised {_unqualified(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
+        f"{where} raised {_short_name(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
         f"{cause}{from_first}",
         fixes,
         {"line": line, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},

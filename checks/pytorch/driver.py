@@ -9,7 +9,7 @@ from mgpu.text import counted
 
 from .._cuda_drivers import DRIVER_FLOOR, DRIVER_PACKAGED
 from .._gpus import usable_count
-from .._wording import dotted
+from .._wording import format_driver_version
 from ._wheels import install_command
 
 _COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
@@ -36,12 +36,12 @@ def driver_too_old_for_torch(pytorch: Pytorch, driver: Driver) -> Answer:
         return Ok(f"driver {driver.version} runs CUDA {newest} through a compatibility library")
     if version < floor:
         return Problem(
-            f"driver {driver.version}, CUDA {pytorch.cuda} needs {dotted(floor)} or newer",
+            f"driver {driver.version}, CUDA {pytorch.cuda} needs {format_driver_version(floor)} or newer",
             fix=(
                 Fix(commands=(install_command(driver),)),
-                Fix(f"Or update the driver to {dotted(floor)} or newer.", who="admin"),
+                Fix(f"Or update the driver to {format_driver_version(floor)} or newer.", who="admin"),
             ),
-            evidence={"driver": driver.version, "torch_cuda": pytorch.cuda, "floor": dotted(floor)},
+            evidence={"driver": driver.version, "torch_cuda": pytorch.cuda, "floor": format_driver_version(floor)},
         )
     return Ok(f"driver {driver.version} runs CUDA {pytorch.cuda}")
 
@@ -64,9 +64,13 @@ def driver_older_than_toolkit(pytorch: Pytorch, driver: Driver) -> Answer:
     floor = DRIVER_FLOOR[cuda[0]]
     if floor <= version < packaged:
         return Problem(
-            f"driver {driver.version}, CUDA {pytorch.cuda} came with {dotted(packaged)}",
+            f"driver {driver.version}, CUDA {pytorch.cuda} came with {format_driver_version(packaged)}",
             fix=Fix(who="admin"),
-            evidence={"driver": driver.version, "torch_cuda": pytorch.cuda, "packaged": dotted(packaged)},
+            evidence={
+                "driver": driver.version,
+                "torch_cuda": pytorch.cuda,
+                "packaged": format_driver_version(packaged),
+            },
         )
     return Ok(f"driver {driver.version} fully supports CUDA {pytorch.cuda}") if version >= packaged else Skip("too old")
 

@@ -39,7 +39,7 @@ _OF_PREDICTED = 0.7
 _JITTER = 10.0
 
 
-def _timed(ranks: Ranks) -> tuple[Bandwidth, ...]:
+def _nccl_timings(ranks: Ranks) -> tuple[Bandwidth, ...]:
     """Return NCCL's timings over all ranks of the run."""
     return tuple(one for one in merge_ranks(ranks.ranks) if one.backend == "nccl" and one.ranks == ranks.expected)
 
@@ -54,7 +54,7 @@ def _with_expected(
     ranks: Ranks, gpus: tuple[Gpu, ...], links: tuple[Link, ...], nccl_log: NcclLog
 ) -> list[tuple[Bandwidth, Expected]] | Skip:
     """Return the largest size of each collective, with the bandwidth expected of these GPUs."""
-    rows = _timed(ranks)
+    rows = _nccl_timings(ranks)
     if not rows:
         return _skip_reason(ranks)
     members = gpus_of_ranks(ranks, gpus)
@@ -162,7 +162,7 @@ def bandwidth_below_baseline(ranks: Ranks, baseline: Baseline) -> Answer:
     Fix: Check what changed since then: driver, NCCL, settings, links, temperature, other users.
     More: If the change is intended, use a new successful run as the baseline.
     """
-    rows = _timed(ranks)
+    rows = _nccl_timings(ranks)
     if not rows:
         return _skip_reason(ranks)
     if baseline.same_gpus is not True:
@@ -204,7 +204,7 @@ def scaling_below_prediction(ranks: Ranks) -> Answer:
     Fix: Give every rank its own CPU cores, and check whether the GPUs lower their clocks when all of them work.
     """
     runs = merge_scaling(ranks.ranks)
-    rows = _timed(ranks)
+    rows = _nccl_timings(ranks)
     if ranks.cpu:
         return Skip("CPU ranks share cores: scaling is not judged")
     if not rows:
@@ -245,7 +245,7 @@ def collective_jitters(ranks: Ranks) -> Answer:
 
     Fix: Check what else runs on the CPUs, and their frequency governor.
     """
-    row = smallest(_timed(ranks))
+    row = smallest(_nccl_timings(ranks))
     if row is None:
         return _skip_reason(ranks)
     p50, p99 = row.seconds_p50 * 1e6, row.seconds_p99 * 1e6

@@ -48,7 +48,7 @@ def _apply_edit(text: str, edit: Edit, json_only: bool) -> str:
         new, expected = document.delete_line(edit.line or 0), before
     else:
         path = tuple(edit.key.split("."))
-        expected = _expected(before, path, edit)
+        expected = _edited_data(before, path, edit)
         if edit.kind == "set":
             new = document.set_value(path, edit.value)
         elif edit.kind == "delete":
@@ -79,7 +79,7 @@ def _canonical(data: Any) -> str:
     return json.dumps(plain(data))
 
 
-def _expected(data: Any, path: tuple[str, ...], edit: Edit) -> Any:
+def _edited_data(data: Any, path: tuple[str, ...], edit: Edit) -> Any:
     """Return the values that the file must have after the edit."""
     data = copy.deepcopy(data) if data is not None else {}
     if not isinstance(data, dict):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from mgpu.fleet.field_kinds import compared as compared_facts
+from mgpu.fleet.field_kinds import compared_facts as compared_facts
 from mgpu.fleet.flatten import KNOWN, Values, flat, names_of
 from mgpu.fleet.node_groups import compare_role, roles
 from mgpu.fleet.outliers import MEASURED, outliers
@@ -90,7 +90,7 @@ def fleet_of(
         None if paths is None else tuple(paths),
         keys if len(nodes) > 1 else 0,
         found,
-        _known(machines, found),
+        _comparable_facts(machines, found),
         tuple(dict.fromkeys(name for of_role in of_roles for name in of_role.scattered)),
         together,
         _unread(nodes, found),
@@ -109,7 +109,7 @@ def _unread(nodes: Mapping[str, Values], found: Mapping[str, Sequence[str]]) -> 
     return unread
 
 
-def _known(machines: Iterable[Machine], found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _comparable_facts(machines: Iterable[Machine], found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the facts that at least two nodes of one role have, which can be compared."""
     role_of = {node: role for role, nodes in found.items() for node in nodes}
     times = Counter((role_of[machine.node], fact) for machine in machines for fact in machine.known)

@@ -74,7 +74,7 @@ def measure_of(where: str) -> Measure | None:
 
 
 @cache
-def compared() -> tuple[str, ...]:
+def compared_facts() -> tuple[str, ...]:
     """Return the facts that are compared."""
     return tuple(fact for fact in FACTS if marks(f"Snapshot.{fact}").compared.between_nodes != "moment")
 

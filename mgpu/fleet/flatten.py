@@ -55,13 +55,13 @@ def _gap(facts: Mapping[str, Any], fact: str) -> str:
 def impersonal(value: Hashable, names: Sequence[str]) -> Hashable:
     """Return a value with its own node's name replaced by "{node}"."""
     if isinstance(value, str):
-        return _replaced(value, names)
+        return _replace_names(value, names)
     if isinstance(value, tuple):
-        return type(value)(_replaced(part, names) if isinstance(part, str) else part for part in value)
+        return type(value)(_replace_names(part, names) if isinstance(part, str) else part for part in value)
     return value
 
 
-def _replaced(text: str, names: Sequence[str]) -> str:
+def _replace_names(text: str, names: Sequence[str]) -> str:
     if not any(name in text for name in names):  # the usual case, a thousand times faster than the regex
         return text
     return re.sub(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", NODE, text)
@@ -79,7 +79,7 @@ def names_of(facts: Mapping[str, Any], node: str) -> tuple[str, ...]:
 @cache
 def _readers() -> tuple[tuple[str, Reader], ...]:
     hints = hints_of(Snapshot)
-    return tuple((fact, reader) for fact in field_kinds.compared() if (reader := _reader(hints[fact], fact)))
+    return tuple((fact, reader) for fact in field_kinds.compared_facts() if (reader := _reader(hints[fact], fact)))
 
 
 def _reader(hint: Any, where: str) -> Reader | None:

@@ -23,12 +23,12 @@ _LARGEST = 64 << 20  # bytes of a message that are read; a machine with 16 GPUs 
 _LONGEST = 16 << 20  # characters of a line that are read; the cards of 1,000 nodes take under 0.1 million
 
 
-def packed(message: Any) -> str:
+def encode_message(message: Any) -> str:
     """Encode a message as one word."""
     return base64.b64encode(zlib.compress(json.dumps(message).encode())).decode("ascii")
 
 
-def unpacked(text: str) -> Any:
+def decode_message(text: str) -> Any:
     """Decode a message; None if it is damaged or not one of ours."""
     try:
         return json.loads(zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _LARGEST))
@@ -48,7 +48,7 @@ def whole_lines(stream: IO[str]) -> Iterator[str]:
 
 def lines(number: int, message: Any) -> Iterator[str]:
     """Yield the lines of one message; `number` distinguishes the messages of one writer."""
-    text = packed(message)
+    text = encode_message(message)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
     for place, piece in enumerate(pieces, 1):
         yield f"{_MARK} {number} {place}/{len(pieces)} {piece}\n"
@@ -71,4 +71,4 @@ class Reader:
         if len(pieces) < count:
             return None
         del self._pieces[number]
-        return unpacked("".join(pieces[place] for place in sorted(pieces)))
+        return decode_message("".join(pieces[place] for place in sorted(pieces)))

@@ -129,7 +129,7 @@ def _take(path: Path, seen: Read, judge: _Judge | None) -> None:
     except _NoMachine:
         seen.strangers.append(path.name)
     except (OSError, BadSnapshot) as error:
-        seen.missing[node] = f"cannot read {path.name}: {_why(error)}"
+        seen.missing[node] = f"cannot read {path.name}: {_failure_reason(error)}"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         seen.missing[node] = f"{path.name} is not a machine saved by mgpu doctor --save ({type(error).__name__})"
 
@@ -141,7 +141,7 @@ def _hardware(facts: Mapping[str, Any]) -> _Hardware | None:
     return (name, *uuids) if name and uuids else None
 
 
-def _why(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     return str(error) if isinstance(error, BadSnapshot) else reason(error).partition(": ")[0]
 
 

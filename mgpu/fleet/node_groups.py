@@ -106,7 +106,7 @@ def _by_count(
     if model is None:
         return {NO_GPU if all(_never_had_one(nodes[node]) for node in members) else UNKNOWN_GPUS: tuple(members)}
     counts = Counter(count for node in members if (count := nodes[node].get("gpus.count")) is not None)
-    usual = _most(counts)  # a node with a known model has a known count
+    usual = _most_common(counts)  # a node with a known model has a known count
     own: set[Hashable] = {
         n for n, size in counts.items() if n in _USUAL_COUNTS and _many(size, len(members)) and not together
     }
@@ -118,7 +118,7 @@ def _by_count(
     return {role: tuple(names) for role, names in found.items()}
 
 
-def _most(counts: Counter[Hashable]) -> Hashable:
+def _most_common(counts: Counter[Hashable]) -> Hashable:
     """Return the most common value; of several, the larger number of GPUs."""
     return max(counts, key=lambda value: (counts[value], value if isinstance(value, int) else -1))
 
@@ -135,7 +135,7 @@ def compare_role(
     keys: dict[str, None] = {}
     for table in tables:
         keys |= dict.fromkeys(table)
-    facts = frozenset(field_kinds.compared())
+    facts = frozenset(field_kinds.compared_facts())
     for key in keys:
         if len({table.get(key) for table in tables}) == 1 or measure_of(key):
             continue
@@ -158,14 +158,16 @@ def compare_role(
                 (tied if tie else clear).setdefault(node, []).append(difference)
     classes = _classes(role, clear, len(members))
     populations = _populations(members, classes)
-    classes += [NodeClass(role, names, differences, len(members), tied=True) for names, differences in _grouped(tied)]
+    classes += [
+        NodeClass(role, names, differences, len(members), tied=True) for names, differences in _group_nodes(tied)
+    ]
     return Compared(tuple(classes), populations, len(keys), tuple(scattered))
 
 
 def _values(key: str, members: Sequence[str], nodes: Mapping[str, Values]) -> dict[str, Hashable]:
     """Return the value of each node, without nodes on which the fact is unknown or whose mgpu lacks the field."""
     fact = key.partition(".")[0]
-    of_fact = key != fact and fact in field_kinds.compared()
+    of_fact = key != fact and fact in field_kinds.compared_facts()
     values = {
         node: nodes[node].get(key)
         for node in members
@@ -191,17 +193,19 @@ def _merge_near(values: dict[str, Hashable]) -> dict[str, Hashable]:
     counts = Counter(value for value in values.values() if isinstance(value, (int, float)) and value)
     replacement: dict[Hashable, Hashable] = {}
     for value, _ in counts.most_common():
-        near = (other for other in dict.fromkeys(replacement.values()) if _near(value, other))
+        near = (other for other in dict.fromkeys(replacement.values()) if _is_near(value, other))
         replacement[value] = next(near, value)
     return {node: replacement.get(value, value) for node, value in values.items()}
 
 
-def _near(value: Hashable, other: Hashable) -> bool:
+def _is_near(value: Hashable, other: Hashable) -> bool:
     assert isinstance(value, (int, float)) and isinstance(other, (int, float))
     return abs(value - other) <= _NEARLY * abs(other)
 
 
-def _grouped(differences: Mapping[str, Sequence[Difference]]) -> list[tuple[tuple[str, ...], tuple[Difference, ...]]]:
+def _group_nodes(
+    differences: Mapping[str, Sequence[Difference]],
+) -> list[tuple[tuple[str, ...], tuple[Difference, ...]]]:
     """Return groups of nodes with the same differences, the largest first."""
     groups: dict[tuple[Difference, ...], list[str]] = {}
     for node, found in differences.items():
@@ -215,7 +219,7 @@ def _classes(role: str, differences: Mapping[str, Sequence[Difference]], of: int
 
     A node with a population's differences and more belongs to the population.
     """
-    groups = _grouped(differences)
+    groups = _group_nodes(differences)
     large = [(names, frozenset(found)) for names, found in groups if _many(len(names), of)]
     members = {found: list(names) for names, found in large}
     rest: dict[str, tuple[Difference, ...]] = {}
@@ -233,7 +237,7 @@ def _classes(role: str, differences: Mapping[str, Sequence[Difference]], of: int
         for names, found in groups
         if frozenset(found) in members
     ]
-    return populations + [NodeClass(role, names, found, of) for names, found in _grouped(rest)]
+    return populations + [NodeClass(role, names, found, of) for names, found in _group_nodes(rest)]
 
 
 def _populations(members: Sequence[str], classes: Iterable[NodeClass]) -> tuple[tuple[str, ...], ...]:

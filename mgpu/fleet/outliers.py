@@ -41,7 +41,7 @@ def outliers(nodes: Mapping[str, Values], population: Sequence[str]) -> Iterator
             continue
         values = {n: v for n in population if isinstance(v := nodes[n].get(key), (int, float)) and v is not True}
         if len(values) >= LEAST:
-            yield from _far(key, measure, {node: float(value) for node, value in values.items()})
+            yield from _find_outliers(key, measure, {node: float(value) for node, value in values.items()})
 
 
 def measure_of(key: str) -> Measure | None:
@@ -55,7 +55,7 @@ def measure_of(key: str) -> Measure | None:
     return field_kinds.measure_of(field_kinds.key_label(key).where)
 
 
-def _far(key: str, measure: Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
+def _find_outliers(key: str, measure: Measure, values: Mapping[str, float]) -> Iterator[Outlier]:
     median = statistics.median(values.values())
     spread = _MAD * statistics.median(abs(value - median) for value in values.values())
     margin = max(measure.share * abs(median), measure.least)

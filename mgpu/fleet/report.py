@@ -28,16 +28,16 @@ _Row: TypeAlias = tuple[Mark, Sequence[str], str]  # status, nodes, text
 
 def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen, command: str, *, verbose: bool) -> list[Line]:
     """Return the report: kinds of nodes, classes with their differences, problems, and the nodes to exclude."""
-    head = f"mgpu doctor {__version__} on {_counted(len(fleet.nodes) + len(fleet.missing))}"
+    head = f"mgpu doctor {__version__} on {_format_node_count(len(fleet.nodes) + len(fleet.missing))}"
     shown: list[Line] = screen.paragraph(head, style="bold")
-    shown += screen.paragraph(_compared(fleet))
+    shown += screen.paragraph(_comparison_line(fleet))
     shown.append([])
     missing: list[_Row] = [("fail", nodes, f"not checked: {why}") for why, nodes in _missing(fleet).items()]
     bad = frozenset(failing(outcomes))
     roles = {role: _role(fleet, role, nodes, bad, verbose=verbose) for role, nodes in fleet.roles.items()}
     width = max((len(_label(nodes)) for rows in (*roles.values(), missing) for _, nodes, _ in rows), default=0) + 2
     for role, rows in roles.items():
-        head = f"{role}: {_counted(len(fleet.roles[role]))}"
+        head = f"{role}: {_format_node_count(len(fleet.roles[role]))}"
         shown += screen.paragraph(head, style="bold")
         shown += _rows(rows if verbose else rows[:_SHOWN_ROWS], width, screen)
         if len(rows) > _SHOWN_ROWS and not verbose:
@@ -50,10 +50,10 @@ def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen, command: st
     if fleet.faults is None:
         text = "Too many nodes to check each one's own problems; check single ones with: mgpu doctor --from FILE"
         shown += screen.paragraph(text)
-    return shown + _next(fleet, outcomes, screen)
+    return shown + _next_steps(fleet, outcomes, screen)
 
 
-def _compared(fleet: Fleet) -> str:
+def _comparison_line(fleet: Fleet) -> str:
     return f"Compared {fleet.compared} facts of each node with other nodes of its kind."
 
 
@@ -69,7 +69,7 @@ def _role(fleet: Fleet, role: str, nodes: Sequence[str], bad: Set[str], *, verbo
     classes = [one for one in fleet.classes if one.role == role]
     unlike = {node for one in classes for node in one.nodes}
     equal = [node for node in nodes if node not in unlike]
-    rows: list[_Row] = [("ok", equal, _equal(classes, len(equal), len(nodes)))] if equal else []
+    rows: list[_Row] = [("ok", equal, _describe_equal(classes, len(equal), len(nodes)))] if equal else []
     rows += [
         ("info" if one.second and not bad & {*one.nodes} else "warn", one.nodes, _differences(one, verbose=verbose))
         for one in classes
@@ -82,7 +82,7 @@ def _role(fleet: Fleet, role: str, nodes: Sequence[str], bad: Set[str], *, verbo
 
 def _label(nodes: Sequence[str]) -> str:
     """Return the nodes, or their number if the names are too long for the column."""
-    return name if len(name := fold(nodes)) <= _LABEL else _counted(len(nodes))
+    return name if len(name := fold(nodes)) <= _LABEL else _format_node_count(len(nodes))
 
 
 def _rows(rows: Sequence[_Row], width: int, screen: Screen) -> list[Line]:
@@ -95,7 +95,7 @@ def _rows(rows: Sequence[_Row], width: int, screen: Screen) -> list[Line]:
     return shown
 
 
-def _equal(classes: Sequence[NodeClass], equal: int, of: int) -> str:
+def _describe_equal(classes: Sequence[NodeClass], equal: int, of: int) -> str:
     if of == 1:
         return "the only node of this kind, nothing to compare"
     if not classes:
@@ -110,7 +110,7 @@ def _differences(one: NodeClass, *, verbose: bool) -> str:
     more = len(one.differences) - len(shown)
     if more:
         texts.append(f"and {more} more")
-    kind = f"a second population, {_counted(len(one.nodes))}: " if one.second else ""
+    kind = f"a second population, {_format_node_count(len(one.nodes))}: " if one.second else ""
     return kind + "; ".join(texts)
 
 
@@ -127,12 +127,12 @@ def _verdict(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[
     if number["fail"]:
         word, style = "INCONSISTENT", "fail"
         of = len(fleet.nodes) + len(fleet.missing)
-        text = f"{', '.join(parts)}." + (f" Exclude {len(bad)} of {_counted(of)}." if bad else "")
+        text = f"{', '.join(parts)}." + (f" Exclude {len(bad)} of {_format_node_count(of)}." if bad else "")
     elif number["warn"] or number["crash"]:
         word, style, text = "CONSISTENT WITH WARNINGS", "warn", f"{', '.join(parts)}."
     else:
         kinds = "one kind" if len(fleet.roles) == 1 else f"{len(fleet.roles)} kinds"
-        word, style, text = "CONSISTENT", "ok", f"{_counted(len(fleet.nodes))} of {kinds}, no problems."
+        word, style, text = "CONSISTENT", "ok", f"{_format_node_count(len(fleet.nodes))} of {kinds}, no problems."
     return headed(word, style, text, screen)
 
 
@@ -142,7 +142,7 @@ def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
     return tuple(sorted(nodes, key=order))
 
 
-def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
+def _next_steps(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
     shown: list[Line] = []
     if (bad := failing(outcomes)) and (names := shell("--exclude={:nodes}", fold(bad))):
         shown += [[("Exclude:  ", "bold"), (names, "")]]  # one line, for pasting
@@ -154,7 +154,7 @@ def _next(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Lin
     return shown
 
 
-def _counted(number: int) -> str:
+def _format_node_count(number: int) -> str:
     return f"{number:,} {plural(number, 'node')}"
 
 

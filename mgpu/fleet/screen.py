@@ -126,13 +126,13 @@ def lines(result: Result, screen: Screen) -> list[Line]:
         )
     shown += findings.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
     shown += [[], *_verdict(result, screen)]
-    shown += _bad(result, screen)
+    shown += _bad_node_rows(result, screen)
     if result.exclude:
         shown += labelled("Exclude", result.exclude, screen, whole=True)
     for reason in result.unasked:
         shown += labelled("Unknown", reason, screen)
     shown += labelled("Files", f"{result.folder}/  (passing_nodes.txt, failing_nodes.txt, preflight.json)", screen)
-    shown += _next(result, screen)
+    shown += _next_step(result, screen)
     return shown
 
 
@@ -149,7 +149,7 @@ def _verdict(result: Result, screen: Screen) -> list[Line]:
     return headed("FAILED", "fail", f"{why}. The training is not started.", screen)
 
 
-def _bad(result: Result, screen: Screen) -> list[Line]:
+def _bad_node_rows(result: Result, screen: Screen) -> list[Line]:
     """Return the rows of bad nodes, one row per reason.
 
     A smoke test's reason has its fix; the fixes of checks are in the report above.
@@ -168,7 +168,7 @@ def _bad(result: Result, screen: Screen) -> list[Line]:
     return shown
 
 
-def _next(result: Result, screen: Screen) -> list[Line]:
+def _next_step(result: Result, screen: Screen) -> list[Line]:
     if result.verdict == "passed":
         names = hostlist.fold(result.chosen)
         return labelled("Next", f"the job continues on {counted(len(result.chosen), 'node')}: {names}", screen)

@@ -118,7 +118,7 @@ class Testing:
 
     def run(self, nodes: Sequence[str]) -> Tested:
         """Run all stages, as long as enough nodes are left."""
-        found = self._alone(nodes)
+        found = self._test_alone(nodes)
         if len(found.good) < self.need:
             self._skip("too few nodes left", "pairs", "together")
             return found
@@ -134,14 +134,14 @@ class Testing:
 
     # ---- the stages
 
-    def _alone(self, nodes: Sequence[str]) -> Tested:
+    def _test_alone(self, nodes: Sequence[str]) -> Tested:
         single: list[Group] = [(node,) for node in nodes]
         self.began("alone", single)
         failures = self._try("alone", single)
         found = Tested([node for node in nodes if failures[node,] is None])
-        found.bad = [self._bad(node, "alone", why) for (node,), why in failures.items() if why is not None]
+        found.bad = [self._bad_node(node, "alone", why) for (node,), why in failures.items() if why is not None]
         self.slowest_s = max((self.answers[node]["seconds"] for node in found.good), default=0.0)
-        self.ended("alone", "fail" if found.bad else "ok", _passed(len(found.good), len(nodes), "node"))
+        self.ended("alone", "fail" if found.bad else "ok", _format_passed(len(found.good), len(nodes), "node"))
         return found
 
     def _pairs(self, found: Tested) -> None:
@@ -156,11 +156,11 @@ class Testing:
         sorted_out = groups.sort_out(found.good, attempt)
         self.tried = [group for group in sorted_out.tried if group not in sorted_out.failed]
         self.answers = answers
-        found.bad += [self._bad(node, "pairs", why) for node, why in sorted_out.bad.items()]
+        found.bad += [self._bad_node(node, "pairs", why) for node, why in sorted_out.bad.items()]
         found.good = sorted_out.good
         passed = len(sorted_out.tried) - len(sorted_out.failed)
         unit = "group" if any(len(g) > 2 for g in sorted_out.tried) else "pair"
-        detail = _passed(passed, len(sorted_out.tried), unit)
+        detail = _format_passed(passed, len(sorted_out.tried), unit)
         self.ended("pairs", "fail" if sorted_out.bad else "ok", detail)
 
     def _together(self, found: Tested) -> None:
@@ -180,7 +180,7 @@ class Testing:
             if named is None:
                 found.trouble = why
                 break
-            found.bad.append(self._bad(named, "together", why))
+            found.bad.append(self._bad_node(named, "together", why))
             found.good.remove(named)
             if len(found.good) < self.need:
                 break
@@ -225,7 +225,7 @@ class Testing:
                 patience_s=_ALONE_PATIENCE_S if alone else None,
             )
         self.left_s()
-        return {group: self._why(group) for group in wanted}
+        return {group: self._failure_reason(group) for group in wanted}
 
     def _test_command(self, stage: str, able: Sequence[Group], start_s: float, limit_s: float) -> dict[str, Any]:
         """Return the command for the workers: the smoke test of each group on its nodes."""
@@ -254,7 +254,7 @@ class Testing:
         free = (port for port in itertools.islice(self.ports, PORTS_TRIED) if port not in taken)
         return next(free, None) or next(self.ports)
 
-    def _why(self, group: Group) -> str | None:
+    def _failure_reason(self, group: Group) -> str | None:
         """Return why a group failed, from the node with the most specific reason; None if it passed."""
         reasons = []
         for node in group:
@@ -272,11 +272,11 @@ class Testing:
                 reasons.append((3 if echo else 1, f"{problem['id']}: {problem['title']}"))
         return min(reasons)[1] if reasons else None
 
-    def _bad(self, node: str, stage: str, why: str) -> Bad:
+    def _bad_node(self, node: str, stage: str, why: str) -> Bad:
         problems = self.answers.get(node, {}).get("problems") or [{}]
         fix = next((fix["text"] for fix in problems[0].get("fix", ()) if fix.get("text")), "")
         return Bad(node, stage, str(problems[0].get("id", "")), why, fix)
 
 
-def _passed(good: int, total: int, unit: str) -> str:
+def _format_passed(good: int, total: int, unit: str) -> str:
     return f"{good} of {counted(total, unit)} passed"

@@ -41,7 +41,7 @@ def main() -> None:
         try:
             node.greet()
             for line in framing.whole_lines(sys.stdin):
-                command = framing.unpacked(line)
+                command = framing.decode_message(line)
                 if isinstance(command, dict):
                     node.serve(command)
         except (BrokenPipeError, KeyboardInterrupt, signals.Stopped):

@@ -209,7 +209,7 @@ class Workers:
         self._heard.put(("over", start, str(process.returncode)))
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        text = framing.packed(message)
+        text = framing.encode_message(message)
         self._sent.append(text)
         self._write(text)
 
@@ -241,7 +241,7 @@ class Workers:
 
     def _take(self, name: str, line: str) -> list[tuple[str, dict[str, Any]]]:
         if name == "over":
-            self._over(int(line))
+            self._handle_step_end(int(line))
             return []
         if name == "err" and _CANCELLED.search(line):
             self._given_up = True
@@ -275,7 +275,7 @@ class Workers:
         self._given_up = given_up or bool(_GIVEN_UP.match(line))
         for pattern in _OF_A_NODE:
             if found := pattern.match(line):
-                for node in () if given_up and pattern is _OF_A_NODE[-1] else _expanded(found["nodes"]):
+                for node in () if given_up and pattern is _OF_A_NODE[-1] else _expand_hosts(found["nodes"]):
                     if node in self.allocation.nodes:
                         self._lose(node, found["why"].strip())
                 return
@@ -286,7 +286,7 @@ class Workers:
         last = self.stderr_of(node).strip().splitlines()
         self.lost.setdefault(node, f"{last[-1]} ({why})" if last else why)
 
-    def _over(self, code: int) -> None:
+    def _handle_step_end(self, code: int) -> None:
         """Handle the end of the step: start it again without the nodes on which Slurm could not start it.
 
         Raises MgpuError (3) if it was cancelled or cannot be started at all, which is not the fault of a node.
@@ -362,7 +362,7 @@ def _half(times: Sequence[float], asked: int) -> float:
     return sorted(times)[(asked + 1) // 2 - 1]
 
 
-def _expanded(text: str) -> tuple[str, ...]:
+def _expand_hosts(text: str) -> tuple[str, ...]:
     try:
         return hostlist.expand(text)
     except ValueError:

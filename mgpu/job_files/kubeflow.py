@@ -91,7 +91,7 @@ def render(plan: Plan) -> str:
                 [
                     "    env:",
                     *(
-                        f"      - name: {name}\n        value: {json.dumps(_escaped(text), ensure_ascii=False)}"
+                        f"      - name: {name}\n        value: {json.dumps(_escape(text), ensure_ascii=False)}"
                         for name, text in variables.items()
                     ),
                 ]
@@ -115,7 +115,7 @@ def _name(name: str) -> str:
     return plain or "train"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text for Kubernetes, which reads $$ as $ and $(NAME) as a variable in commands and variables.
 
     source=https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
@@ -127,15 +127,15 @@ def _run(plan: Plan) -> list[str]:
     if plan.job.shape != "accelerate":
         return [
             "set -euo pipefail",
-            f"exec torchrun {_escaped(shlex.join(plan.job.command))}  # reads its settings from PET_*",
+            f"exec torchrun {_escape(shlex.join(plan.job.command))}  # reads its settings from PET_*",
         ]
     path = shlex.quote(f"/tmp/{parts.config_name(plan)}")
     return [
         "set -euo pipefail",
         f"cat > {path} <<'{_END}'",
-        *_escaped(_settings(plan.config_text)).splitlines(),
+        *_escape(_settings(plan.config_text)).splitlines(),
         _END,
-        f"exec {_escaped(parts.launcher(plan, _MEETING, path))}",
+        f"exec {_escape(parts.launcher(plan, _MEETING, path))}",
     ]
 
 

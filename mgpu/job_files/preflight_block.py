@@ -51,13 +51,13 @@ def lines(
         f"    {mgpu} smoke-test --slurm{needed}{chosen} --log-dir {folder} || exit $?",
         "    # If nodes were excluded, srun and $SLURM_* name only the remaining ones from here on.",
         f"    . {folder}/nodes.sh || exit $?",
-        *(_unchecked(need, folder, tasks_per_node) if spare and need is not None else []),
+        *(_lines_without_preflight(need, folder, tasks_per_node) if spare and need is not None else []),
         "fi",
         END,
     ]
 
 
-def _unchecked(need: int, folder: str, tasks_per_node: int | None) -> list[str]:
+def _lines_without_preflight(need: int, folder: str, tasks_per_node: int | None) -> list[str]:
     """Return the lines for a job with spare nodes that skips the pre-flight: without them all nodes would train."""
     more = f'elif [ "${{SLURM_JOB_NUM_NODES:-0}}" -gt {need} ]; then'
     if tasks_per_node is None:
@@ -75,13 +75,14 @@ def _unchecked(need: int, folder: str, tasks_per_node: int | None) -> list[str]:
         f"""    sed -n '1,{need}{{{printed}}}' "$SLURM_HOSTFILE.all" > "$SLURM_HOSTFILE" || exit $?""",
         f"""    SLURM_JOB_NODELIST=$(sed -n '1,{need}p' "$SLURM_HOSTFILE.all" | paste -s -d , -)""",
         f"    SLURM_NODELIST=$SLURM_JOB_NODELIST SLURM_NNODES={need} SLURM_JOB_NUM_NODES={need}",
-        f"    SLURM_NTASKS={tasks} SLURM_NPROCS={tasks} SLURM_TASKS_PER_NODE='{_each(tasks_per_node, need)}'",
+        f"    SLURM_NTASKS={tasks} SLURM_NPROCS={tasks} "
+        f"SLURM_TASKS_PER_NODE='{_format_tasks_per_node(tasks_per_node, need)}'",
         "    export SLURM_HOSTFILE SLURM_JOB_NODELIST SLURM_NODELIST SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_NTASKS",
         "    export SLURM_NPROCS SLURM_TASKS_PER_NODE",
     ]
 
 
-def _each(tasks_per_node: int, nodes: int) -> str:
+def _format_tasks_per_node(tasks_per_node: int, nodes: int) -> str:
     return f"{tasks_per_node}(x{nodes})" if nodes > 1 else str(tasks_per_node)
 
 

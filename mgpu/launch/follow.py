@@ -156,7 +156,7 @@ def _end(entry: Entry, screen: report_screen.Screen) -> list[report_screen.Line]
     if entry.ended is not None:
         from mgpu.launch import report as launch_report
 
-        if stored := launch_report.stored(Path(entry.folder), screen):
+        if stored := launch_report.load_report(Path(entry.folder), screen):
             return stored
     return _known_end(entry)
 

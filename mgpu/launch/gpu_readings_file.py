@@ -59,7 +59,7 @@ def write(folder: Path, stored: Stored) -> None:
         aside.replace(path)
 
 
-def stored(folder: Path) -> Stored | None:
+def load_readings(folder: Path) -> Stored | None:
     """Return the latest stored readings of a run; None if there are none or they cannot be read."""
     try:
         return decode(Stored, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")

@@ -36,7 +36,7 @@ def watch(entry: Entry) -> int:
     entry, state = registry.refresh(entry)
     if state == "elsewhere":
         where = registry.whereabouts(entry)
-        if gpu_readings_file.stored(Path(entry.folder)) is None:
+        if gpu_readings_file.load_readings(Path(entry.folder)) is None:
             raise errors.MgpuError(f"{entry.id} is {where} and cannot be queried from here", errors.UNKNOWN)
     if not screen.live or state in ("ended", "lost"):
         screen.show([*table(entry, state, screen), *_end(entry, state, screen)])
@@ -80,7 +80,7 @@ def _end(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
     """Return the stored report of how a run ended."""
     from mgpu.launch import report as launch_report
 
-    return launch_report.stored(Path(entry.folder), screen) or [] if state == "ended" else []
+    return launch_report.load_report(Path(entry.folder), screen) or [] if state == "ended" else []
 
 
 def _footer(screen: report_screen.Screen) -> list[report_screen.Line]:
@@ -98,9 +98,9 @@ def _fitting(lines: list[report_screen.Line]) -> list[report_screen.Line]:
 def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[report_screen.Line]:
     """Return a line on the run, a row for each GPU (or rank, if no GPU is monitored), and the last line of its log."""
     folder = Path(entry.folder)
-    found = gpu_readings_file.stored(folder)
+    found = gpu_readings_file.load_readings(folder)
     word, style = list_runs.state_word(entry, state)
-    how = f" for {_lasted(entry)}" if state == "running" else list_runs.ending(entry) if state == "ended" else ""
+    how = f" for {_duration(entry)}" if state == "running" else list_runs.ending(entry) if state == "ended" else ""
     lines: list[report_screen.Line] = [[(f"{_cut(entry.id, screen.width)}  ", "bold")]]
     if len(entry.id) + 2 + len(word + how) > screen.width:
         lines.append([])
@@ -120,7 +120,7 @@ def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
     return lines
 
 
-def _lasted(entry: Entry) -> str:
+def _duration(entry: Entry) -> str:
     seconds = durations.seconds_between(entry.started, durations.now())
     return "?" if seconds is None else durations.duration_text(seconds)
 
@@ -145,7 +145,7 @@ def _gpus(
     of_pid = {row["pid"]: rank for rank, row in ranks.items()}
     columns: dict[str, list[str]] = {
         "GPU": [str(gpu.index) for gpu in found.now],
-        "rank": [_who(gpu, of_pid) for gpu in found.now],
+        "rank": [_ranks_on_gpu(gpu, of_pid) for gpu in found.now],
         "pid": [_pid(gpu, ranks) for gpu in found.now],
         "memory GiB": [_memory(gpu) for gpu in found.now],
         "busy": ["?" if gpu.busy_percent is None else f"{gpu.busy_percent} %" for gpu in found.now],
@@ -188,7 +188,7 @@ def _rows(columns: Mapping[str, Sequence[str]], screen: report_screen.Screen) ->
     return lines
 
 
-def _who(gpu: Now, of_pid: Mapping[int, int]) -> str:
+def _ranks_on_gpu(gpu: Now, of_pid: Mapping[int, int]) -> str:
     """Return the ranks on a GPU; if not reported, the rank assigned to it."""
     if gpu.pids is not None:
         there = sorted({of_pid[pid] for pid in gpu.pids if pid in of_pid})

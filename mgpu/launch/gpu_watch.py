@@ -76,7 +76,7 @@ class Watch:
         gauges: Callable[..., Gauges] = Gauges,
     ) -> None:
         self.command, self.folder, self.clock, self._gauges = command, folder, clock, gauges
-        self.scale = _after() / AFTER_S
+        self.scale = _first_message_s() / AFTER_S
         found = _gpus(snapshot, command.ranks)
         self.tally = gpu_usage.Tally(found, command.ranks, _WINDOW_S * self.scale) if found else None
         self.gauges: Gauges | None = None
@@ -89,7 +89,7 @@ class Watch:
         self.said: list[str] = []
         self.ranks: tuple[EndedRank, ...] = ()
         self._pending = self._messages()
-        self._look_at = _after()
+        self._look_at = _first_message_s()
 
     def __enter__(self) -> Watch:
         return self
@@ -122,7 +122,7 @@ class Watch:
         if not self._take(now, supervisor):
             return
         if self.seconds >= self._look_at:
-            self._look_at = self.seconds + _after()
+            self._look_at = self.seconds + _first_message_s()
             for text in next(self._pending, ()):
                 self.said.append(text)
                 supervisor.say(text)
@@ -200,10 +200,10 @@ class Watch:
             lately = tally.lately()
             problems = self._problems(selections.WATCH_START)
             grave = any("passed_run" not in outcome.check.tags for outcome in problems)
-            if grave and (self._settled() or look == _LOOKS):
+            if grave and (self._is_window_full() or look == _LOOKS):
                 break
             at_work = [gpu for gpu in lately if gpu.busy_share or gpu.busy_share is None]
-            if self._settled() and len(at_work) == len(lately):
+            if self._is_window_full() and len(at_work) == len(lately):
                 slow += bool(problems)
                 if not problems or slow >= _SETTLING:
                     break
@@ -217,7 +217,7 @@ class Watch:
         else:
             yield (self._summary(lately),)
 
-    def _settled(self) -> bool:
+    def _is_window_full(self) -> bool:
         """Whether GPUs have been busy for at least the time judged."""
         tally = self.tally
         return (
@@ -299,7 +299,7 @@ def _gpus(snapshot: Snapshot, ranks: int) -> list[Gpu]:
     return [gpu for gpu in gpus_of(snapshot, ranks) if gpu.uuid and not gpu.lost]
 
 
-def _after() -> float:
+def _first_message_s() -> float:
     """Return MGPU_WATCH_AFTER, the seconds until the first message."""
     try:
         return max(0.5, float(os.environ.get("MGPU_WATCH_AFTER", AFTER_S)))

@@ -107,7 +107,7 @@ def _supervise(
         except Exception as error:
             if supervisor.launcher is None or os.environ.get("MGPU_DEBUG"):
                 raise
-            what = f"mgpu failed while watching the run, and stopped it: {start_errors.why(error)}"
+            what = f"mgpu failed while watching the run, and stopped it: {start_errors.failure_reason(error)}"
             raise MgpuError(f"{what}. See {folder}/", errors.LAUNCH_REFUSED) from None
         finally:
             if log is not None:

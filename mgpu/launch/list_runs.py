@@ -133,7 +133,7 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
             rows.append(("Ranks", f"{len(live)} of {entry.ranks} running"))
     if left := leftover_text(entry, state):
         rows.append(("Left", left))
-    if state == "running" and (gpus := gpu_readings_file.line(gpu_readings_file.stored(folder))):
+    if state == "running" and (gpus := gpu_readings_file.line(gpu_readings_file.load_readings(folder))):
         rows.append(("GPUs", gpus))
     if later is None and (last := last_line(folder)):
         rows.append(("Last line", last))

@@ -76,10 +76,10 @@ def state(entry: Entry) -> State:
         return "ended"
     if not _is_here(entry):
         return "elsewhere"
-    return "running" if supervised(entry) else "lost"
+    return "running" if is_supervised(entry) else "lost"
 
 
-def supervised(entry: Entry) -> bool:
+def is_supervised(entry: Entry) -> bool:
     """Whether the supervisor that wrote the entry is running on this machine."""
     return entry.boot_id == boot_id() and started_at(entry.pid) == entry.pid_started
 

@@ -46,7 +46,7 @@ def report_end(request: Request, command: Command, folder: Path, run: Run, snaps
         sys.stdout = sys.stderr = None
 
 
-def stored(folder: Path, screen: Screen) -> list[Line] | None:
+def load_report(folder: Path, screen: Screen) -> list[Line] | None:
     """Return the stored report of a finished run; None if there is none."""
     try:
         document: RunDocument = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
@@ -61,7 +61,7 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
     if _is_interruption(document):
         return [
             [("Interrupted", "warn"), (f" after {took} (exit {document['exit_code']}).", "")],
-            *_left(document, screen),
+            *_leftover_line(document, screen),
         ]
     if document["exit_code"] == 0:
         peak = document.get("peak_memory")
@@ -78,9 +78,9 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
             report += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
         report += failure.row(screen, "Log", f"{document['logs']}/run.log")
         if document["exit_code"] and not document["signalled"]:
-            report += _again(document["again"], screen)
+            report += _rerun_line(document["again"], screen)
     report += gpu_findings.lines(document.get("remarks", []), screen, well=not document["exit_code"])
-    return [*report, *_left(document, screen)]
+    return [*report, *_leftover_line(document, screen)]
 
 
 def _is_interruption(document: RunDocument) -> bool:
@@ -96,14 +96,14 @@ def _is_interruption(document: RunDocument) -> bool:
     return not any("ranks_done" in engine.tags(one["id"], selections.ENDED) for one in others)  # a rank left early
 
 
-def _left(document: RunDocument, screen: Screen) -> list[Line]:
+def _leftover_line(document: RunDocument, screen: Screen) -> list[Line]:
     """Return the line on processes that outlived the launcher."""
     number = document["left_over"]
     text = f"mgpu stopped {counted(number, 'leftover process', 'leftover processes')}"
     return screen.paragraph(text) if number else []
 
 
-def _again(command: str, screen: Screen) -> list[Line]:
+def _rerun_line(command: str, screen: Screen) -> list[Line]:
     """Return the command to rerun, never wrapped so that it can be pasted."""
     if screen.narrow:
         return [[("Rerun", "bold")], [(f"  {command}", "")]]

@@ -98,8 +98,8 @@ def new(command: Command, logs: Path, request: Request) -> Entry:
         pid_started=registry.started_at(os.getpid()) or 0,
         folder=_text(str(where)),
         cwd=_text(os.path.realpath(".")),
-        target=_shortened(["-m", *script] if request.module else script),
-        command=_shortened(whole),
+        target=_shorten(["-m", *script] if request.module else script),
+        command=_shorten(whole),
         config=_text(request.config or os.environ.get("MGPU_CONFIG") or "accelerate.yaml"),
         started=durations.now(fine=True),  # runs are sorted by it
         ranks=command.ranks or None,
@@ -167,7 +167,7 @@ def _drop_old() -> None:
                 registry.path_of(entry).unlink()
 
 
-def _shortened(arguments: Sequence[str]) -> tuple[str, ...]:
+def _shorten(arguments: Sequence[str]) -> tuple[str, ...]:
     short = tuple(_text(argument[:_LONGEST_ARGUMENT]) for argument in arguments[:_MOST_ARGUMENTS])
     return (*short, "...") if len(arguments) > _MOST_ARGUMENTS else short
 

@@ -57,10 +57,10 @@ def documented_attempt(request: Request) -> Iterator[Attempt]:
 
 def failure(error: Exception) -> MgpuError:
     """Return the refusal of a launch that could not be started because of an exception."""
-    return MgpuError(f"not started: {why(error)}", errors.LAUNCH_REFUSED)
+    return MgpuError(f"not started: {failure_reason(error)}", errors.LAUNCH_REFUSED)
 
 
-def why(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Return an exception as a clause, with the limit that was reached."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EMFILE:

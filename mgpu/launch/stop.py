@@ -31,7 +31,7 @@ _POLL_S = 0.1
 
 def run(name: str | None, runs: Sequence[Entry]) -> int:
     """Stop one run. Raises MgpuError if it is not clear which one."""
-    entry, state = _which(name, runs)
+    entry, state = _find_run(name, runs)
     screen = report_screen.Screen.of(sys.stderr)
     if state == "elsewhere":
         raise MgpuError(f"{entry.id} is {registry.whereabouts(entry)} and cannot be stopped from here", errors.UNKNOWN)
@@ -60,7 +60,7 @@ def _outcome(entry: Entry, state: State, swept: int) -> str:
     return f"{word}{list_runs.ending(entry)}" if state == "ended" else "does not stop"
 
 
-def _which(name: str | None, runs: Sequence[Entry]) -> tuple[Entry, State]:
+def _find_run(name: str | None, runs: Sequence[Entry]) -> tuple[Entry, State]:
     """Return the named run, else the only running one."""
     if name:
         return registry.refresh(registry.find(name, runs))
@@ -89,7 +89,7 @@ def _signal_supervisor(entry: Entry) -> bool:
     except OSError:  # the running kernel is older
         pass
     try:
-        if not registry.supervised(entry):
+        if not registry.is_supervised(entry):
             return False
         for number in (signal.SIGTERM, signal.SIGCONT):  # so that one suspended with Ctrl-Z handles it too
             if handle is None:

@@ -60,13 +60,13 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
     ]
     lines: list[report_screen.Line] = []
     for label, text in rows:
-        for place, line in enumerate(_wrapped(text, screen)):
+        for place, line in enumerate(_wrap_lines(text, screen)):
             lines.append([(f"{label if not place else '':<{_LABEL}}", "bold"), (line, "")])
     lines.append([(f"{'Command':<{_LABEL}}", "bold"), (command.masked(), "")])
     screen.show(lines)
 
 
-def _wrapped(text: str, screen: report_screen.Screen) -> list[str]:
+def _wrap_lines(text: str, screen: report_screen.Screen) -> list[str]:
     """Wrap line by line, keeping each line's indentation."""
     wrapped: list[str] = []
     for line in text.splitlines():

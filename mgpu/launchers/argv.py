@@ -150,9 +150,9 @@ def build(
         dynamic = config.values.get("rdzv_backend") in _BACKENDS
         flags += ["--rdzv_conf", f"timeout={meet_s:.0f}" + (f",join_timeout={meet_s:.0f}" if dynamic else "")]
     path = os.path.relpath(config.path) if Path(config.path).is_absolute() else config.path
-    argv = [*_start(python, _ACCELERATE), "--config_file", path, *flags, *more, *_kept(target)]
+    argv = [*_start(python, _ACCELERATE), "--config_file", path, *flags, *more, *_double_dashes(target)]
     added = {**_variables(config, driver), **(env or {})}
-    return _made(argv, added, run_id, "accelerate", config.ranks_here or 1, target)
+    return _make_command(argv, added, run_id, "accelerate", config.ranks_here or 1, target)
 
 
 def torchrun(
@@ -179,8 +179,8 @@ def torchrun(
             flags += ["--master-addr", address, "--master-port", str(meet)]
     elif meet:
         flags += ["--master-port", str(meet)]
-    argv = [*_start(python, _TORCHRUN), *flags, *_kept(target)]
-    return _made(argv, {**_plain(config), **(env or {})}, run_id, "torchrun", ranks, target)
+    argv = [*_start(python, _TORCHRUN), *flags, *_double_dashes(target)]
+    return _make_command(argv, {**_plain(config), **(env or {})}, run_id, "torchrun", ranks, target)
 
 
 def single_process(
@@ -196,7 +196,9 @@ def single_process(
     added = {"ACCELERATE_MIXED_PRECISION": config.precision} if config.precision != "no" else {}
     if config.on_cpu or on_cpu(config, driver):
         added["ACCELERATE_USE_CPU"] = "true"
-    return _made((python.executable, *target), {**_plain(config), **added, **(env or {})}, run_id, "python", 1, target)
+    return _make_command(
+        (python.executable, *target), {**_plain(config), **added, **(env or {})}, run_id, "python", 1, target
+    )
 
 
 def needs_accelerate(config: Config) -> bool:
@@ -230,14 +232,14 @@ def by_accelerate(argv: Sequence[str]) -> bool:
     return any(_ACCELERATE in word for word in argv[1:4])
 
 
-def _kept(target: Sequence[str]) -> list[str]:
+def _double_dashes(target: Sequence[str]) -> list[str]:
     """Double a script's first argument `--`: the launchers' parser (argparse) removes one there, and only there."""
     first = 2 if target[0] == "-m" else 1
     before, after = target[:first], target[first:]
     return [*before, *(["--"] if after[:1] in (["--"], ("--",)) else ()), *after]
 
 
-def _made(
+def _make_command(
     argv: Sequence[str], env: Mapping[str, str], run_id: str, launcher: Launcher, ranks: int, target: Sequence[str]
 ) -> Command:
     name, *arguments = target[1:] if target[:1] == ["-m"] or target[:1] == ("-m",) else target

@@ -40,7 +40,7 @@ def select_gpus(gpus: str, snapshot: Snapshot) -> Selection:
     if config.on_cpu or (argv.on_cpu(config, driver) and isinstance(wanted, int)):
         if not isinstance(wanted, int):
             raise MgpuError(f"--gpus {gpus}: {config.path} runs on the CPU (use_cpu)", USAGE)
-        return _of(config, snapshot, wanted)
+        return _make_selection(config, snapshot, wanted)
     if not driver.any_gpu:
         count = len(wanted) if isinstance(wanted, tuple) else wanted
         raise MgpuError(f"--gpus {gpus}: no GPU here. For {count} CPU ranks use --gpus {count}", USAGE)
@@ -51,10 +51,10 @@ def select_gpus(gpus: str, snapshot: Snapshot) -> Selection:
     assert visible is not None
     mask = ",".join(str(uuids[index]) for index in chosen)
     narrow = replace(snapshot, visible=replace(visible, gpus=chosen, value=mask, by_number=False))
-    return replace(_of(config, narrow, len(chosen)), env={"CUDA_VISIBLE_DEVICES": mask})
+    return replace(_make_selection(config, narrow, len(chosen)), env={"CUDA_VISIBLE_DEVICES": mask})
 
 
-def _of(config: Config, snapshot: Snapshot, ranks: int) -> Selection:
+def _make_selection(config: Config, snapshot: Snapshot, ranks: int) -> Selection:
     shape: dict[str, Any] = {"num_processes": ranks}
     flags = ["--num_processes", str(ranks)]
     if config.values.get("gpu_ids") not in (None, "all"):

@@ -159,10 +159,10 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
         facts |= _flat(f"{named.path}: ", named.values) if not named.fault else {named.path: named.fault}
     facts |= _flat("config.", config.values)
     facts |= {name: value for name, value in env.items() if _matters(name)}
-    return _hidden(facts)
+    return _mask_secrets(facts)
 
 
-def _hidden(facts: Mapping[str, str]) -> dict[str, str]:
+def _mask_secrets(facts: Mapping[str, str]) -> dict[str, str]:
     """Return the facts without secrets, because the stamp and its changes are shown.
 
     A change of a hidden value in the config is still detected by the hash of the whole config.
@@ -194,7 +194,7 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
 
     if facts is None:
         raise MgpuError("some facts needed for a verification are unknown")
-    with _locked(folder):
+    with _lock_folder(folder):
         entries, _ = _read(folder)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
@@ -215,7 +215,7 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder's lock. Raises MgpuError with exit code 5 if another mgpu has it."""
     try:
         files.private_folder(folder / FOLDER)
@@ -247,7 +247,7 @@ def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
         entries = data["entries"] if data.get("schema") == SCHEMA else {}
         possible = {key: entry for key, entry in entries.items() if _is_possible(entry)}
         # Entries of an older mgpu contain secrets.
-        counted = {key: entry | {"facts": _hidden(entry["facts"])} for key, entry in possible.items()}
+        counted = {key: entry | {"facts": _mask_secrets(entry["facts"])} for key, entry in possible.items()}
     except FileNotFoundError:
         return {}, None
     except OSError as error:

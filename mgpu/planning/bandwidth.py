@@ -179,7 +179,7 @@ def _number(gpu: Gpu) -> int:
 
 def _nvlink_rate(gpus: Sequence[Gpu], links: Sequence[Link]) -> tuple[float, str] | str | None:
     """Return the NVLink bandwidth per GPU of a ring through all of them; None if the ring must leave NVLink."""
-    between = _between(gpus, links)
+    between = _links_between(gpus, links)
     if between is None:
         return "the links between the GPUs are unknown"
     if not all(link.nvlinks for link in between) and not _ring_on_nvlink(gpus, between):
@@ -223,14 +223,14 @@ def _pcie_rate(gpus: Sequence[Gpu], links: Sequence[Link]) -> tuple[float, str] 
     rates = [_PCIE[generation] * width / 16 for generation, width in slots if generation in _PCIE and width]
     if len(rates) < len(slots):
         return "not every GPU reports its PCIe link"
-    between = _between(gpus, links) or ()
+    between = _links_between(gpus, links) or ()
     direct = all(link.p2p_read == 0 == link.p2p_write and link.topology in ("PIX", "PXB") for link in between)
     generation, width = slots[rates.index(min(rates))]
     way, share = ("through PCIe switches", _THROUGH_SWITCH) if direct else ("through the host", _THROUGH_HOST)
     return min(rates) * share, f"PCIe {generation} x{width} {way}"
 
 
-def _between(gpus: Sequence[Gpu], links: Sequence[Link]) -> list[Link] | None:
+def _links_between(gpus: Sequence[Gpu], links: Sequence[Link]) -> list[Link] | None:
     """Return the links among these GPUs; None if one is missing or could not be read."""
     chosen = {gpu.index for gpu in gpus}
     found = [link for link in links if link.a in chosen and link.b in chosen]

@@ -104,7 +104,7 @@ def need(
     half = zero and precision != "no"  # with fp8, accelerate has DeepSpeed train in bf16
     weight = HALF if half else FP32
     states = STATES[optimizer] + (MASTER if zero else 0.0)
-    trained, assumed = _trained(params, train, trainable)
+    trained, assumed = _trainable_params(params, train, trainable)
     frozen = params if train != "full" else params - trained
     base = {"full": weight, "lora": FP32 if precision == "no" else HALF, "qlora": NF4}[train]
 
@@ -125,7 +125,7 @@ def need(
         host_bytes=round(host),
         buckets_bytes=round(gradients) if strategy == "ddp" and ranks > 1 else 0,
         formula=_formula(weight, states, _OPTIMIZER_NAMES[optimizer], base if frozen else None)
-        + _divided(whole, ranks),
+        + _describe_sharding(whole, ranks),
         not_counted=_left_out(strategy, assumed, offload),
         source=_ZERO_SOURCE if zero else _NATIVE_SOURCE,
     )
@@ -213,7 +213,7 @@ def _refuse(
         raise ValueError("DDP keeps everything on the GPU; only FSDP2 and ZeRO can offload to the host")
 
 
-def _trained(params: int, train: str, trainable: int | None) -> tuple[int, bool]:
+def _trainable_params(params: int, train: str, trainable: int | None) -> tuple[int, bool]:
     """Return how many parameters get gradients, and whether that is an assumption."""
     if trainable is not None:
         return trainable, False
@@ -222,7 +222,7 @@ def _trained(params: int, train: str, trainable: int | None) -> tuple[int, bool]
     return max(1, round(params * ADAPTER_SHARE)), True
 
 
-def _divided(whole: tuple[str, ...], ranks: int) -> str:
+def _describe_sharding(whole: tuple[str, ...], ranks: int) -> str:
     parts = [part for part in ("weights", "gradients", "optimizer") if part not in whole]
     if ranks == 1 or not parts:
         return ", whole on each" if ranks > 1 else ""

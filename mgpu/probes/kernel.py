@@ -197,10 +197,10 @@ def _stuck(proc: str, age_s: float) -> list[str] | None:
         for pid in list(asleep):
             if _stat(proc, pid)[1] != "D" or _switches(proc, pid) != switches[pid]:
                 del asleep[pid]
-    return [f"{name} (pid {pid}{_started(age)})" for pid, (name, age) in asleep.items()]
+    return [f"{name} (pid {pid}{_start_text(age)})" for pid, (name, age) in asleep.items()]
 
 
-def _started(age_s: float | None) -> str:
+def _start_text(age_s: float | None) -> str:
     """`, started 3 h ago`: the process cannot have been stuck for longer."""
     if age_s is None:
         return ""

@@ -69,7 +69,7 @@ def probe(
     folders = _folders(sys.path if path is None else path)
     cuda_home = _cuda_home()
     facts: dict[str, Any] = {
-        "found": [*_preloaded(preload_file), *_on_library_path(), *_in_wheels(folders)],
+        "found": [*_preloaded_libraries(preload_file), *_on_library_path(), *_in_wheels(folders)],
         "wheels": _wheels(folders),
         "requires": _requires(folders),
         "built_with": _built_with(folders),
@@ -130,7 +130,7 @@ def _folders(path: Sequence[str]) -> list[_Folder]:
     return [_Folder(folder or ".") for folder in dict.fromkeys(path) if not folder.endswith((".zip", "lib-dynload"))]
 
 
-def _first(folders: Sequence[_Folder]) -> dict[str, tuple[str, str]]:
+def _first_copies(folders: Sequence[_Folder]) -> dict[str, tuple[str, str]]:
     """Return the first copy of every distribution on sys.path: name -> (version, dist-info folder)."""
     found: dict[str, tuple[str, str]] = {}
     for folder in folders:
@@ -145,7 +145,7 @@ def _is_cuda(name: str) -> bool:
 
 
 def _wheels(folders: Sequence[_Folder]) -> dict[str, str]:
-    return {name: version for name, (version, _) in sorted(_first(folders).items()) if _is_cuda(name)}
+    return {name: version for name, (version, _) in sorted(_first_copies(folders).items()) if _is_cuda(name)}
 
 
 def _requires(folders: Sequence[_Folder]) -> dict[str, list[str]]:
@@ -154,7 +154,7 @@ def _requires(folders: Sequence[_Folder]) -> dict[str, list[str]]:
     Skips requirements of extras, and those whose marker is false here or cannot be parsed.
     """
     found: dict[str, list[str]] = {}
-    installed = _first(folders)
+    installed = _first_copies(folders)
     for name in sorted(_STACK & installed.keys()):
         if required := _requirements(installed[name][1], frozenset()):
             found[name] = required
@@ -235,7 +235,7 @@ def _marker_values() -> dict[str, str]:
 def _built_with(folders: Sequence[_Folder]) -> dict[str, str]:
     """Return the local version of compiled extensions' wheels: flash-attn -> cu12torch2.4cxx11abiFALSE."""
     found = {}
-    for name, (version, info) in _first(folders).items():
+    for name, (version, info) in _first_copies(folders).items():
         if name not in _COMPILED:
             continue
         tag = version.partition("+")[2]
@@ -309,7 +309,7 @@ def _is_installed(name: str) -> bool:
 # ---- libraries
 
 
-def _preloaded(preload_file: str) -> list[dict[str, Any]]:
+def _preloaded_libraries(preload_file: str) -> list[dict[str, Any]]:
     """Return the libraries preloaded into every process; the fact nccl covers NCCL."""
     named = re.split(r"[ :]", os.environ.get("LD_PRELOAD", ""))
     named += re.split(r"[\s:]", re.sub(r"#.*", "", _read(preload_file, _HEADER) or ""))
@@ -500,7 +500,7 @@ def _ninja(folders: Sequence[_Folder]) -> str | None:
     """Return ninja's version; None if it is not on PATH, because torch and DeepSpeed run `ninja --version`."""
     if shutil.which("ninja") is None:
         return None
-    version: Mapping[str, tuple[str, str]] = _first(folders)
+    version: Mapping[str, tuple[str, str]] = _first_copies(folders)
     return version["ninja"][0] if "ninja" in version else "unknown"
 
 

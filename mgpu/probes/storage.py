@@ -136,7 +136,7 @@ def _mount(path: str, mounts: str) -> tuple[str | None, str | None]:
                 fields, kind = before.split(), after.split()
                 if len(fields) < 5 or not kind:
                     continue
-                place = _unescaped(fields[4])
+                place = _unescape(fields[4])
                 inside = path == place or path.startswith(place.rstrip("/") + "/")
                 if inside and len(place) >= len(best[1] or ""):
                     best = (kind[0], place)
@@ -145,7 +145,7 @@ def _mount(path: str, mounts: str) -> tuple[str | None, str | None]:
     return best[0], best[1].encode("utf-8", "replace").decode("utf-8") if best[1] else None
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     r"""Decode the kernel's \040 \011 \012 \134 for blank, tab, newline and backslash."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)

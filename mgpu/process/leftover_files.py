@@ -82,7 +82,7 @@ def sweep(before: frozenset[Path], pids: Collection[int], wrote: Collection[str]
     left = [path for path in (*new, *sorted(wanted - set(new))) if path.exists()]
     # Another run of this user may have created the others: report only those that certainly belong to this run.
     mine = [path for path in left if path in wanted or _makers(path) & set(pids)]
-    in_use = _mapped() if len(left) > len(mine) else frozenset()
+    in_use = _mapped_files() if len(left) > len(mine) else frozenset()
     strange = [p for p in left if p not in mine and p.parent == _SHM and not _makers(p) and str(p) not in in_use]
     return tuple(map(str, (*mine, *strange)))
 
@@ -128,7 +128,7 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _mapped() -> frozenset[str]:
+def _mapped_files() -> frozenset[str]:
     """Return the shared memory files that this user's running processes have mapped."""
     found = set()
     for name in filter(str.isdigit, os.listdir("/proc")):

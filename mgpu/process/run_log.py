@@ -69,7 +69,7 @@ class RunLog:
                 self._room -= cut
                 data = data[cut:]
                 if data:
-                    self._next()
+                    self._start_part()
             except OSError as error:
                 self.close()
                 why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else reason(error)
@@ -81,7 +81,7 @@ class RunLog:
             os.close(self._file)
             self._file = None
 
-    def _next(self) -> None:
+    def _start_part(self) -> None:
         """Start another part and delete the third-last one."""
         self.close()
         if self._number == 0:

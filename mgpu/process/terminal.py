@@ -126,12 +126,12 @@ def _settings(number: int) -> list[Any] | None:
 
 def _set(settings: list[Any]) -> None:
     """Apply settings even if another job owns the terminal by now, which would normally stop this process."""
-    with _unstopped(), contextlib.suppress(OSError, termios.error):
+    with _block_sigttou(), contextlib.suppress(OSError, termios.error):
         termios.tcsetattr(0, termios.TCSANOW, settings)
 
 
 @contextlib.contextmanager
-def _unstopped() -> Iterator[None]:
+def _block_sigttou() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         yield

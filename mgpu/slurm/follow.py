@@ -224,7 +224,7 @@ class _Follower:
         if found.started and self.running_since is None:
             self.running_since = now
             if found.state != "COMPLETING":
-                self.say(f"job {self.job} is running on {found.nodes or 'its nodes'}{self._waited(now)}", "")
+                self.say(f"job {self.job} is running on {found.nodes or 'its nodes'}{self._wait_text(now)}", "")
         elif not found.started and self.running_since is not None:
             self.ran_s, self.running_since = self._ran(), None
         if found.state == "COMPLETING" and now - self.changed > _CLEANING_S and not self.cleaning:
@@ -233,7 +233,7 @@ class _Follower:
         if found.state in ("PENDING", "CONFIGURING", "SUSPENDED", *records.HELD):
             self._report_waiting(found)
 
-    def _waited(self, now: float) -> str:
+    def _wait_text(self, now: float) -> str:
         waited = now - self.began
         return f", after {durations.duration_text(waited)}" if waited >= 1 and not self.attached else ""
 

@@ -184,7 +184,7 @@ def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Pa
 def _command(prepared: Prepared, here: Allocation, made: Path) -> Command:
     """Return the command: the script's own shell, with the variables that sbatch would set."""
     script = prepared.source if not prepared.changed and prepared.source is not None else made / prepared.name
-    argv = (*_clean(here), *_shell(prepared.job.shebang), str(script), *prepared.arguments)
+    argv = (*_env_prefix(here), *_shell(prepared.job.shebang), str(script), *prepared.arguments)
     name, added = str(prepared.source or script), environment(prepared.job, here)
     return Command(argv, added, uuid.uuid4().hex, ranks=0, script=name, arguments=prepared.arguments, is_job=True)
 
@@ -198,7 +198,7 @@ def _rows(prepared: Prepared, here: Allocation, run: Command) -> list[tuple[str,
         ("Pre-flight", prepared.preflight),
         ("Env", "  ".join(f"{name}={shlex.quote(value)}" for name, value in run.env_added.items())),
         ("", "without this task's own srun variables (SLURM_CPU_BIND, SLURM_STEP_...)" if here.step else ""),
-        ("Command", shlex.join(run.argv[len(_clean(here)) :])),
+        ("Command", shlex.join(run.argv[len(_env_prefix(here)) :])),
     ]
 
 
@@ -214,7 +214,7 @@ def _show_preflight(folder: Path) -> None:
         slurm_report.show(screen, failure.row(screen, "Pre-flight", slurm_report.stopped_it(found, "salloc")))
 
 
-def _clean(here: Allocation) -> tuple[str, ...]:
+def _env_prefix(here: Allocation) -> tuple[str, ...]:
     """Return the `env` prefix that removes this task's own variables in a step; else nothing."""
     if not here.step:
         return ()

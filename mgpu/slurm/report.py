@@ -194,12 +194,12 @@ def _job(followed: Followed, found: Found) -> JobEntry:
         "output": followed.output or None,
         "files": [str(path) for path in job_outcome.node_files(record, output)] if record and output else [],
         "task": {"node": task.node, "task": task.task, "exit": task.code} if task else None,
-        "why": _why(followed),
+        "why": _explain_state(followed),
         "preflight": job_outcome.preflight(followed),
         "never": bool(followed.never),
         "held": bool(followed.held),
         "left": followed.left,
-        "again": _next(followed),
+        "again": _next_command(followed),
     }
 
 
@@ -212,7 +212,7 @@ def _without_own_cancel(triage_found: Triage, chosen: root_cause.Verdict) -> Tri
     return {**triage_found, "probable_cause": None if cause and cause["id"] in own else cause, "secondary": others}
 
 
-def _why(followed: Followed) -> str:
+def _explain_state(followed: Followed) -> str:
     """Return the meaning of the job's state, if it is more than a failed program."""
     record = followed.record
     if followed.never or followed.held:
@@ -227,7 +227,7 @@ def _why(followed: Followed) -> str:
     return _STATES.get(record.state, "")
 
 
-def _next(followed: Followed) -> str:
+def _next_command(followed: Followed) -> str:
     """Return the command to run next; empty if there is none."""
     job = followed.job
     if followed.held:

@@ -64,7 +64,7 @@ def load_subject(request: Request, scratch: Path) -> Subject:
     strategy = _STRATEGIES.get(config.distributed_type or "", "ddp")
     if request.cpu is None:
         return Subject(config, str(path), strategy=strategy, cpu=config.on_cpu)
-    return _rehearsed(config, request.cpu, strategy, scratch)
+    return _cpu_subject(config, request.cpu, strategy, scratch)
 
 
 def config_path(request: Request) -> str:
@@ -72,7 +72,7 @@ def config_path(request: Request) -> str:
     return request.config or os.environ.get("MGPU_CONFIG") or DEFAULT_CONFIG
 
 
-def _rehearsed(config: Config, ranks: int, strategy: str, scratch: Path) -> Subject:
+def _cpu_subject(config: Config, ranks: int, strategy: str, scratch: Path) -> Subject:
     """Return a copy of the config for the CPU, where accelerate rejects fp16 and fp8."""
     shape: dict[str, Any] = {
         "distributed_type": "MULTI_GPU",

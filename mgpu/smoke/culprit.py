@@ -32,7 +32,7 @@ def find_culprit(outcomes: Sequence[Outcome], ranks: Ranks) -> Culprit | None:
         "rank": number if isinstance(number, int) else None,
         "gpu": rank.gpu_uuid,
         "host": rank.host,
-        "rung": _text(evidence.get("rung")) or reached(ranks, [rank] if rank.steps else ranks.ranks),
+        "rung": _text(evidence.get("rung")) or first_unpassed_stage(ranks, [rank] if rank.steps else ranks.ranks),
         "collective": _text(evidence.get("collective")) or rank.collective or rank.last_word,
         "last_word": rank.last_word,
         "state": rank.process_state,
@@ -45,7 +45,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def reached(ranks: Ranks, members: Sequence[Rank]) -> str:
+def first_unpassed_stage(ranks: Ranks, members: Sequence[Rank]) -> str:
     """Return the first stage that not all of these ranks have passed."""
     passed = [{step.rung for step in rank.steps if step.ok} for rank in members]
     return next((stage for stage in ranks.rungs if not all(stage in one for one in passed)), ranks.rungs[-1])

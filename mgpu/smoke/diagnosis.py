@@ -81,13 +81,13 @@ def stage_to_search(ranks: Ranks) -> str | None:
     first = min((r for r in ranks.ranks if r.failed_at is not None), key=lambda r: r.failed_at or 0.0, default=None)
     if first is not None and first.kind not in _KINDS:
         return None
-    stage = next((name for name in ranks.rungs if not _passed(ranks, name)), None)
+    stage = next((name for name in ranks.rungs if not _has_passed(ranks, name)), None)
     if first is not None:  # the other ranks may have been stopped at a much earlier stage
         stage = next((step.rung for step in first.steps if step.ok is False), stage)
     return stage if stage in _STAGES else None
 
 
-def _passed(ranks: Ranks, stage: str) -> bool:
+def _has_passed(ranks: Ranks, stage: str) -> bool:
     """Whether every rank passed the stage, with equal parameters after training."""
     done = all(any(step.rung == stage and step.ok for step in rank.steps) for rank in ranks.ranks)
     digests = {rank.parameters for rank in ranks.ranks if rank.parameters}
@@ -151,7 +151,7 @@ class _Search:
         ranks = run_ranks(self._attempt(one, min(TRIAL_S + _START_S, left)))
         if ranks.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        works = _passed(ranks, self.stage)
+        works = _has_passed(ranks, self.stage)
         return replace(
             trial,
             ok=True if works else None if ranks.ended == "timed_out" else False,

@@ -48,7 +48,7 @@ def text_of(result: Result, request: Request) -> str:
     if request.format == "github":
         output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, _report(result)))
     if request.format == "markdown":
-        result = _redacted(result)
+        result = _redact_result(result)
     return formats.text(request.format, result, _report(result), lambda: _plain_text(result, request))
 
 
@@ -59,7 +59,7 @@ def _plain_text(result: Result, request: Request) -> str:
     return buffer.getvalue()
 
 
-def _redacted(result: Result) -> Result:
+def _redact_result(result: Result) -> Result:
     """Return the result without names of machines and users, for pasting into public issues."""
     from mgpu.snapshot.redaction import redact
 

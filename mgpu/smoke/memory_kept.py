@@ -27,7 +27,7 @@ class Before:
 
 def measure(snapshot: Snapshot) -> Before:
     """Return the current state, before the run."""
-    return Before(_used(snapshot.gpus), killed_for_memory())
+    return Before(_memory_used(snapshot.gpus), killed_for_memory())
 
 
 def add_leftovers(ranks: Ranks, before: Before) -> Ranks:
@@ -39,7 +39,7 @@ def add_leftovers(ranks: Ranks, before: Before) -> Ranks:
         return ranks
     deadline = time.monotonic() + _FREED_S
     while True:
-        now = _used(probes.gather([probes.NVML]).gpus)
+        now = _memory_used(probes.gather([probes.NVML]).gpus)
         if before.gpus.keys() - now:  # NVML stopped responding, or a GPU disappeared
             return ranks
         kept = {uuid: now[uuid] - used for uuid, used in before.gpus.items() if now[uuid] > used}
@@ -48,5 +48,5 @@ def add_leftovers(ranks: Ranks, before: Before) -> Ranks:
         time.sleep(0.3)
 
 
-def _used(gpus: Iterable[Gpu] | None) -> dict[str, int]:
+def _memory_used(gpus: Iterable[Gpu] | None) -> dict[str, int]:
     return {gpu.uuid: gpu.memory_used_bytes for gpu in gpus or () if gpu.uuid and gpu.memory_used_bytes is not None}

@@ -64,7 +64,11 @@ def head(result: Result) -> tuple[str, Style, str]:
     """Return the verdict in one word, its style, and one sentence that explains it."""
     ranks = result.ranks
     if ranks.ended == "interrupted":
-        return "INTERRUPTED", "fail", _left(ranks) or f"Stopped after {result.seconds:.0f} s. No ranks are left."
+        return (
+            "INTERRUPTED",
+            "fail",
+            _leftover_text(ranks) or f"Stopped after {result.seconds:.0f} s. No ranks are left.",
+        )
     if result.verdict == "failed":
         cause = culprits.find_cause(result.outcomes)
         return "FAILED", "fail", cause.problem.title if cause and cause.problem else "a check failed"
@@ -89,7 +93,7 @@ def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     """Return the end of the screen: problems, verdict, log folder, next command."""
     ranks = result.ranks
     if ranks.ended == "interrupted":
-        left = screen.paragraph(text, style="fail") if (text := _left(ranks)) else []
+        left = screen.paragraph(text, style="fail") if (text := _leftover_text(ranks)) else []
         return [[(interruption(result.seconds, result.code), "")], *left]
     word, style, text = head(result)
     cause = culprits.find_cause(result.outcomes)
@@ -97,7 +101,12 @@ def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     shown = findings.problems(others, screen, command="mgpu smoke-test", show_all=True)
     shown += [[], *headed(word, style, text, screen)]
     if result.verdict == "passed":
-        return [*shown, *_measured(ranks, screen), *_not_tried(ranks, screen), *_next(result, request, screen)]
+        return [
+            *shown,
+            *_measured_lines(ranks, screen),
+            *_not_tried(ranks, screen),
+            *_closing_lines(result, request, screen),
+        ]
     if cause is not None and cause.problem is not None:
         shown.append([(f"{' ' * (len(word) + 2)}{cause.check.id}", "")])
         shown += findings.details(cause.problem, screen)
@@ -107,7 +116,7 @@ def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     return [*shown, *_logs(ranks, screen)]
 
 
-def _left(ranks: Ranks) -> str | None:
+def _leftover_text(ranks: Ranks) -> str | None:
     if not ranks.left_running:
         return None
     pids = " ".join(map(str, ranks.left_running))
@@ -118,7 +127,7 @@ def _logs(ranks: Ranks, screen: Screen) -> list[Line]:
     return labelled("Logs", f"{ranks.folder}/  (launcher.log, rank*.stack, smoke.json)", screen)
 
 
-def _measured(ranks: Ranks, screen: Screen) -> list[Line]:
+def _measured_lines(ranks: Ranks, screen: Screen) -> list[Line]:
     """Return bandwidth and scaling, if they were measured."""
     texts = []
     rows = bandwidth.merge_ranks(ranks.ranks)
@@ -155,7 +164,7 @@ def skips(ranks: Ranks) -> list[str]:
     return list(dict.fromkeys(text for rank in ranks.ranks for text in rank.skipped))
 
 
-def _next(result: Result, request: Request, screen: Screen) -> list[Line]:
+def _closing_lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     """Return whether the pass was recorded, and the next command."""
     ranks, snapshot = result.ranks, result.snapshot
     texts = []
@@ -319,7 +328,7 @@ def _pairs(ranks: Ranks) -> list[PairEntry]:
     return [
         {
             "ranks": list(ends),
-            "ok": _worst(pair.ok for pair in runs),
+            "ok": _worst_answer(pair.ok for pair in runs),
             "detail": next((pair.detail for pair in runs if pair.ok is not True and pair.detail), None),
             "gb_per_s": min((pair.gb_per_s for pair in runs if pair.gb_per_s is not None), default=None),
             "latency_s": max((pair.latency_s for pair in runs if pair.latency_s is not None), default=None),
@@ -328,7 +337,7 @@ def _pairs(ranks: Ranks) -> list[PairEntry]:
     ]
 
 
-def _worst(answers: Iterable[bool | None]) -> bool | None:
+def _worst_answer(answers: Iterable[bool | None]) -> bool | None:
     given = list(answers)
     return False if False in given else None if None in given else True
 

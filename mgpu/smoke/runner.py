@@ -84,7 +84,7 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
         show(view, True)
     by_itself = ended == "finished"
     return replace(
-        _planned(orders),
+        _initial_ranks(orders),
         ranks=ranks,
         ended="died" if by_itself and launcher_exit != 0 else ended,
         launcher_exit=launcher_exit,
@@ -98,7 +98,7 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
     )
 
 
-def _planned(orders: Orders) -> Ranks:
+def _initial_ranks(orders: Orders) -> Ranks:
     """Return the facts that the orders determine; the caller replaces ranks, ended and launcher_exit."""
     return Ranks(
         expected=orders.world,

@@ -164,7 +164,7 @@ class StageScreen:
             status, detail, seconds = view.stage(stage)
             if status is None:
                 if final and stage == view.reached():
-                    screen.show(report_screen.row(screen, *_unfinished(view, stage)))
+                    screen.show(report_screen.row(screen, *_unfinished_row(view, stage)))
                 return
             if stage not in self.shown:
                 self.shown.add(stage)
@@ -177,7 +177,7 @@ def _label(stage: str) -> str:
     return f"{STAGES.index(stage) + 1} {TITLES[stage]:<{TITLE_WIDTH}} "
 
 
-def _unfinished(view: watch.View, stage: str) -> tuple[Status, str, str]:
+def _unfinished_row(view: watch.View, stage: str) -> tuple[Status, str, str]:
     """Return the row of the stage on which the run ended."""
     if view.interrupted:
         return "skip", _label(stage), "interrupted"
@@ -206,7 +206,7 @@ def stage_rows(view: watch.View, screen: Screen, final: bool) -> list[Line]:
             lines += report_screen.row(screen, status, label, _detail(detail, seconds))
         elif final:
             failed = True
-            lines += report_screen.row(screen, *_unfinished(view, stage))
+            lines += report_screen.row(screen, *_unfinished_row(view, stage))
         else:
             lines += report_screen.row(screen, "run", label, _progress(view))
     return lines

@@ -82,11 +82,11 @@ def _newest(request: Request) -> _Found | None:
     wanted = Path(config_path(request)).resolve()
     anything = not request.config and not wanted.exists()  # a CPU rehearsal without a config
     base = Path(os.environ.get("MGPU_LOG_DIR") or "runs")
-    mine = [found for found in _all(base) if anything or _config(found) == wanted]
+    mine = [found for found in _find_runs(base) if anything or _config(found) == wanted]
     return max(mine, key=lambda found: found.time, default=None)
 
 
-def _all(base: Path) -> Iterator[_Found]:
+def _find_runs(base: Path) -> Iterator[_Found]:
     for folder in base.glob("smoke-*"):
         if (found := _read(folder)) is not None:
             yield found

@@ -40,7 +40,7 @@ def collect(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -
     if asleep:
         processes.signal_all((asked[number] for number in asleep), signal.SIGCONT)
         _wait(folder, asleep)
-    return tuple(_answered(folder, rank, awake, waits.get(rank.rank)) for rank in ranks)
+    return tuple(_add_stack(folder, rank, awake, waits.get(rank.rank)) for rank in ranks)
 
 
 def _wait(folder: Path, numbers: Collection[int]) -> None:
@@ -50,7 +50,7 @@ def _wait(folder: Path, numbers: Collection[int]) -> None:
         time.sleep(0.05)
 
 
-def _answered(folder: Path, rank: Rank, awake: Collection[int], kernel_wait: str | None) -> Rank:
+def _add_stack(folder: Path, rank: Rank, awake: Collection[int], kernel_wait: str | None) -> Rank:
     stack = _stack(folder, rank.rank)
     origin: Literal["asked", "woken"] | None = None if stack is None else "asked" if rank.rank in awake else "woken"
     rank = replace(rank, stack=stack, stack_from=origin, kernel_wait=kernel_wait)
@@ -82,13 +82,13 @@ def pending_collective(recorder: Mapping[str, Any]) -> str | None:
     if not found:
         return None
     entry = found[-1]
-    sizes, dtypes = _listed(entry.get("input_sizes")), _listed(entry.get("input_dtypes"))
+    sizes, dtypes = _list_or_empty(entry.get("input_sizes")), _list_or_empty(entry.get("input_dtypes"))
     shape = " x ".join(str(size) for size in sizes[0]) if sizes and isinstance(sizes[0], list) else ""
     of = f" of {shape} x {dtypes[0]}" if shape and dtypes else ""
     return clip(f"{str(entry.get('profiling_name', 'a collective')).replace(':', ' ')}{of}")
 
 
-def _listed(found: Any) -> list[Any]:
+def _list_or_empty(found: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 

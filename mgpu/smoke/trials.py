@@ -127,10 +127,10 @@ def _with_fewer_gpus(snapshot: Snapshot, orders: Orders) -> Iterator[Try]:
     if count < 3 or not all(gpu.uuid for gpu in gpus):
         return
     if count > 3:
-        yield from (_only(half) for half in (gpus[: count // 2], gpus[count // 2 :]))
+        yield from (_subset_trial(half) for half in (gpus[: count // 2], gpus[count // 2 :]))
     far = {(link.a, link.b): not link.nvlinks and link.topology in ("NODE", "SYS") for link in snapshot.links or ()}
     pairs = sorted(combinations(gpus, 2), key=lambda pair: not far.get((pair[0].index, pair[1].index), False))
-    yield from (_only(pair) for pair in _spread(pairs))
+    yield from (_subset_trial(pair) for pair in _spread(pairs))
 
 
 def _spread(pairs: Sequence[tuple[Gpu, Gpu]]) -> Iterator[tuple[Gpu, Gpu]]:
@@ -146,7 +146,7 @@ def _spread(pairs: Sequence[tuple[Gpu, Gpu]]) -> Iterator[tuple[Gpu, Gpu]]:
                 yield pair
 
 
-def _only(gpus: Sequence[Gpu]) -> Try:
+def _subset_trial(gpus: Sequence[Gpu]) -> Try:
     numbers = tuple(gpu.index for gpu in gpus)
     what = "pair" if len(gpus) == 2 else "GPUs"
     listed = "-".join(map(str, numbers)) if len(gpus) == 2 else ",".join(map(str, numbers))

@@ -45,17 +45,17 @@ def marked_hints_of(kind: Callable[..., Any]) -> dict[str, Any]:
 @cache
 def hints_of(kind: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of a dataclass's fields, without marks."""
-    return {name: _unmarked(hint) for name, hint in marked_hints_of(kind).items()}
+    return {name: _strip_marks(hint) for name, hint in marked_hints_of(kind).items()}
 
 
-def _unmarked(hint: Any) -> Any:
+def _strip_marks(hint: Any) -> Any:
     """Return a type without marks, at any depth."""
     while hasattr(hint, "__metadata__"):
         hint = hint.__origin__
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if not args or origin is Literal:
         return hint
-    plain = tuple(_unmarked(arg) for arg in args)
+    plain = tuple(_strip_marks(arg) for arg in args)
     if plain == args:
         return hint
     return reduce(operator.or_, plain) if origin in (typing.Union, types.UnionType) else origin[plain]

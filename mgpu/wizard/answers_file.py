@@ -122,7 +122,7 @@ def _toml(text: str, name: str, *, else_yaml: bool) -> Any:
     except Malformed as error:
         if else_yaml and re.search(r"^\s*\w+:", text, re.MULTILINE):
             return _yaml(text, name)
-        raise _refused(name, error, "TOML") from None
+        raise _syntax_error(name, error, "TOML") from None
 
 
 def _json(text: str, name: str) -> Any:
@@ -137,7 +137,7 @@ def _json(text: str, name: str) -> Any:
     try:
         return json_of(text, pairs=once)
     except Malformed as error:
-        raise _refused(name, error, "JSON") from None
+        raise _syntax_error(name, error, "JSON") from None
 
 
 def _yaml(text: str, name: str) -> Any:
@@ -150,10 +150,10 @@ def _yaml(text: str, name: str) -> Any:
     try:
         return yaml_of(text, _plain_times(yaml.SafeLoader), look)
     except Malformed as error:
-        raise _refused(name, error, "YAML") from None
+        raise _syntax_error(name, error, "YAML") from None
 
 
-def _refused(name: str, error: Malformed, format: str) -> MgpuError:
+def _syntax_error(name: str, error: Malformed, format: str) -> MgpuError:
     where = f":{error.line}:{error.column}" if error.line else ""
     return MgpuError(f"{name}{where}: {str(error).removeprefix('not JSON: ')} ({format})", errors.USAGE)
 
@@ -205,7 +205,7 @@ def dumps(answers: Answers, old: str = "", name: str = DEFAULT_FILE) -> str:
     """
     if not old.strip() or _ours(old):
         return _fresh(answers, name)
-    return _into(answers, old)
+    return _merge_answers(answers, old)
 
 
 def _fresh(answers: Answers, name: str) -> str:
@@ -256,7 +256,7 @@ def _ours(text: str) -> bool:
     return settled(again) == settled(text)
 
 
-def _into(answers: Answers, old: str) -> str:
+def _merge_answers(answers: Answers, old: str) -> str:
     """Return the old text with the new answers. What is not decided becomes "auto"; equal values stay as written."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

@@ -57,7 +57,7 @@ def devices(snapshot: Snapshot, answers: Answers) -> Devices:
     if not found:
         return _cpu_ranks(answers)
     options = tuple(_option(gpu) for gpu in found)
-    picked, problems = _picked(found, answers.gpus, mig)
+    picked, problems = _pick_gpus(found, answers.gpus, mig)
     if answers.origins.get("gpus") == "file":  # the user did not type the flag in the message
         problems = tuple(f"{problem}. The file requests it; --gpus auto uses what is here" for problem in problems)
     busy = [gpu for gpu in picked if _busy(gpu)]
@@ -141,7 +141,7 @@ def _cpu_ranks(answers: Answers) -> Devices:
     return Devices((), CPU_RANKS, Part((setting,), problems=problems))
 
 
-def _picked(
+def _pick_gpus(
     found: tuple[Gpu, ...], wanted: int | tuple[int, ...] | None, mig: bool
 ) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """Return the GPUs of an answer, and its problems."""

@@ -97,13 +97,13 @@ def dumps(state: State) -> str:
     lines = [
         "# Saved answers of an unfinished mgpu configure. Discard: mgpu configure --fresh",
         f"schema = {_SCHEMA}",
-        f"step = {_quoted(state.step)}",
-        f"mode = {_quoted(state.mode)}",
-        f"asked = [{', '.join(_quoted(name) for name in state.asked)}]",
-        f"editing = {_quoted(state.editing)}",
-        f"output = {_quoted(state.output)}",
+        f"step = {_toml_string(state.step)}",
+        f"mode = {_toml_string(state.mode)}",
+        f"asked = [{', '.join(_toml_string(name) for name in state.asked)}]",
+        f"editing = {_toml_string(state.editing)}",
+        f"output = {_toml_string(state.output)}",
         f"from_file = {'true' if state.from_file else 'false'}",
-        f"source = {_quoted(state.answers.source)}",
+        f"source = {_toml_string(state.answers.source)}",
         "",
         "[answers]",
     ]
@@ -111,12 +111,12 @@ def dumps(state: State) -> str:
     kept = [name for name in sorted(_FIELDS - secret) if name in state.answers.origins]
     # A value that came with another decision (the size of a model that was looked up) is saved with it.
     kept += [n for n in sorted(_FIELDS - secret) if n not in kept and state.answers[n] not in (None, "auto")]
-    lines += [f"{name} = {_quoted(decisions.as_typed(name, state.answers[name]))}" for name in kept]
+    lines += [f"{name} = {_toml_string(decisions.as_typed(name, state.answers[name]))}" for name in kept]
     lines += [
         "",
         "[origins]",
         *(
-            f"{name} = {_quoted(origin)}"
+            f"{name} = {_toml_string(origin)}"
             for name, origin in sorted(state.answers.origins.items())
             if name not in secret
         ),
@@ -160,7 +160,7 @@ def resume(path: Path | None) -> State:
     return state
 
 
-def _quoted(text: str) -> str:
+def _toml_string(text: str) -> str:
     """Return a TOML string: JSON's escapes are valid in TOML, except for DEL and surrogates."""
     plain = text.encode("utf-8", "replace").decode("utf-8").replace("\x7f", "?")
     return json.dumps(plain, ensure_ascii=False)

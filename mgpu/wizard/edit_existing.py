@@ -76,7 +76,7 @@ def answers_from(config: Config, snapshot: Snapshot | None = None) -> Answers:
         "batch_per_gpu": config.batch_per_gpu,
         "accum": _accumulation(config),
         "dataset_size": config.dataset_size,
-        "compile": _of(values, "dynamo_config", "dynamo_backend") not in (None, False, "NO", "no") or None,
+        "compile": _section_value(values, "dynamo_config", "dynamo_backend") not in (None, False, "NO", "no") or None,
         "threads": _threads(config.launch_flags),
         "numa": True if "--enable_cpu_affinity" in config.launch_flags else None,
     }
@@ -98,7 +98,7 @@ def _strategy(config: Config) -> dict[str, str]:
     """Return strategy and offload, if the type decides them. FSDP1 becomes FSDP2, as mgpu writes no other."""
     values, kind = config.values, config.distributed_type
     if kind == "FSDP":
-        offload = _of(values, "fsdp_config", "fsdp_offload_params")
+        offload = _section_value(values, "fsdp_config", "fsdp_offload_params")
         return {"strategy": "fsdp2", "offload": "cpu" if _true(offload) else "none"}
     if kind != "DEEPSPEED":
         return {"strategy": "ddp"}
@@ -125,7 +125,7 @@ def _strategy(config: Config) -> dict[str, str]:
 def _accumulation(config: Config) -> int | None:
     if config.accumulate is not None and config.accumulate > 1:
         return config.accumulate
-    given = _of(config.values, "deepspeed_config", "gradient_accumulation_steps")
+    given = _section_value(config.values, "deepspeed_config", "gradient_accumulation_steps")
     return given if type(given) is int and given > 1 and config.distributed_type == "DEEPSPEED" else None
 
 
@@ -142,15 +142,15 @@ def _true(value: Any) -> bool:
     return value is True or str(value).lower() in ("true", "yes", "1", "y", "on", "t")
 
 
-def _spelled(section: Any, name: str, key: str) -> str:
+def _key_in_file(section: Any, name: str, key: str) -> str:
     """Return how the file spells a key of a section: accelerate accepts some without their prefix."""
     short = key.removeprefix(_PREFIX.get(name, "\0"))
     return short if isinstance(section, dict) and short in section and key not in section else key
 
 
-def _of(values: Mapping[str, Any], name: str, key: str) -> Any:
+def _section_value(values: Mapping[str, Any], name: str, key: str) -> Any:
     section = values.get(name)
-    return section.get(_spelled(section, name, key)) if isinstance(section, dict) else None
+    return section.get(_key_in_file(section, name, key)) if isinstance(section, dict) else None
 
 
 # ---- edits
@@ -189,7 +189,9 @@ def out_of_reach(config: Config, proposal: Proposal) -> tuple[str, ...]:
         found.append("zero_optimization.stage")
     if proposal.chosen.get("offload") != there["offload"]:
         found.append("zero_optimization.offload_optimizer")
-    if decided.get("precision", "file") != "file" and proposal.values["mixed_precision"] != _enabled(file.values):
+    if decided.get("precision", "file") != "file" and proposal.values["mixed_precision"] != _enabled_precision(
+        file.values
+    ):
         found.append("bf16.enabled and fp16.enabled")
     if any(decided.get(name, "file") != "file" for name in ("accum", "effective_batch")):
         given = file.values.get("gradient_accumulation_steps", 1)
@@ -197,20 +199,20 @@ def out_of_reach(config: Config, proposal: Proposal) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _enabled(values: Mapping[str, Any]) -> str:
+def _enabled_precision(values: Mapping[str, Any]) -> str:
     """Return the precision that a DeepSpeed file enables."""
-    return next((name for name in ("bf16", "fp16") if _true(_of(values, name, "enabled"))), "no")
+    return next((name for name in ("bf16", "fp16") if _true(_section_value(values, name, "enabled"))), "no")
 
 
 def _is_fsdp1(section: Any) -> bool:
     """Return whether accelerate reads these settings as FSDP1, which it does without a version."""
-    return str(_of({"fsdp_config": section}, "fsdp_config", "fsdp_version")) != "2"
+    return str(_section_value({"fsdp_config": section}, "fsdp_config", "fsdp_version")) != "2"
 
 
 def _sharding(section: Any) -> str:
     """Return FSDP1's sharding strategy by name; accelerate's wizard writes it to a key that is a boolean in FSDP2."""
     for key in ("fsdp_sharding_strategy", "fsdp_reshard_after_forward"):
-        given = str(_of({"fsdp_config": section}, "fsdp_config", key)).upper()
+        given = str(_section_value({"fsdp_config": section}, "fsdp_config", key)).upper()
         name = dict(zip("12345", _NUMBERED, strict=True)).get(given, given)
         if name in _RESHARD:
             return name
@@ -222,7 +224,7 @@ def _edits(old: Mapping[str, Any], new: Mapping[str, Any], by_deepspeed_file: bo
     for key in _TOP:
         if both and key == "mixed_precision":  # the DeepSpeed file sets it, and accelerate rejects it in two places
             continue
-        if key in new and not _same(key, old.get(key), new[key], present=key in old):
+        if key in new and not _is_unchanged(key, old.get(key), new[key], present=key in old):
             yield Edit("set", key, new[key])
         elif key not in new and old.get(key) not in (None, "all"):
             if key == "main_process_port" and old[key] == 0:  # "any free one", as without the key
@@ -237,7 +239,7 @@ def _edits(old: Mapping[str, Any], new: Mapping[str, Any], by_deepspeed_file: bo
             yield Edit("delete", name)
 
 
-def _same(key: str, old: Any, new: Any, *, present: bool) -> bool:
+def _is_unchanged(key: str, old: Any, new: Any, *, present: bool) -> bool:
     if key == "distributed_type" and new == "NO":
         return bool(old == "NO")  # an unquoted NO is false: accelerate accepts it, but quoting is clearer
     if key == "mixed_precision":
@@ -256,34 +258,34 @@ def _section(name: str, old: Any, new: Mapping[str, Any]) -> Iterator[Edit]:
                 yield Edit("delete", f"{name}.{key}")
         new = {**new, "fsdp_reshard_after_forward": _RESHARD[_sharding(section)]}
     for key, value in new.items():
-        spelled = _spelled(section, name, key)
+        spelled = _key_in_file(section, name, key)
         stays = spelled in section and f"{name}.{key}" not in _ANSWERED
         if was_fsdp1 and str(section.get(spelled)).upper() in ("LOCAL_STATE_DICT", "2") and "state_dict" in key:
             stays = False  # FSDP2 rejects it
         if key == "fsdp_cpu_ram_efficient_loading" and value is False:  # with torchao's fp8, accelerate rejects true
             stays = False
-        if name != "fsdp_config" and key in _KINDS and _on(key, section.get(spelled)) and spelled in section:
+        if name != "fsdp_config" and key in _KINDS and _is_enabled(key, section.get(spelled)) and spelled in section:
             continue
         if stays and not (was_fsdp1 and key == "fsdp_reshard_after_forward"):  # a boolean in version 2, a name in 1
             continue
-        if spelled not in section or not _equal(section[spelled], value):
+        if spelled not in section or not _is_equal(section[spelled], value):
             yield Edit("set", f"{name}.{spelled}", value)
     for key in _ONLY_THERE:
         if name == "deepspeed_config" and key in section and key not in new:
             yield Edit("delete", f"{name}.{key}")
     for dotted in sorted(_ANSWERED):
         of, _, key = dotted.partition(".")
-        spelled = _spelled(section, name, key)
-        if of == name and key not in new and spelled in section and _on(key, section[spelled]):
+        spelled = _key_in_file(section, name, key)
+        if of == name and key not in new and spelled in section and _is_enabled(key, section[spelled]):
             yield Edit("delete", f"{name}.{spelled}")
 
 
-def _equal(old: Any, new: Any) -> bool:
+def _is_equal(old: Any, new: Any) -> bool:
     """Return whether both mean the same to accelerate, which accepts text for numbers and booleans in sections."""
     return str(old).lower() == str(new).lower()
 
 
-def _on(key: str, value: Any) -> bool:
+def _is_enabled(key: str, value: Any) -> bool:
     """Return whether a value that the proposal does not write enables something."""
     if key == "gradient_accumulation_steps":
         return str(value) not in ("1", "auto")

@@ -22,7 +22,7 @@ def host(snapshot: Snapshot, answers: Answers, used: Devices, *, deepspeed: bool
     """Return rows for threads, DataLoader workers and CPU pinning, and the flags that mgpu launch adds."""
     cores = _cores(snapshot)
     threads, workers = _shares(cores, used, offload)
-    pinned, why_not = _pinned(snapshot, answers, used)
+    pinned, why_not = _decide_pinning(snapshot, answers, used)
     rows, notes, flags, problems = [], [], [], []
     for name, given in (("threads", answers.threads), ("workers", answers.workers)):
         if given is not None and given < (1 if name == "threads" else 0):
@@ -87,7 +87,7 @@ def _cpu_row(answers: Answers, used: Devices, cores: int | None, threads: int | 
     return Setting("threads / workers", f"{shown} per {unit}", origin, why, "threads")
 
 
-def _pinned(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[bool, str | None]:
+def _decide_pinning(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[bool, str | None]:
     """Return whether ranks are pinned, and why they cannot be."""
     why_not = _no_pinning(snapshot, used)
     return answers.numa is not False and why_not is None, why_not

@@ -34,23 +34,23 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
     problems: list[str] = list(nodes.problems)
     notes: list[str] = [site.unknown_note] if site.unknown_note else []
     if not nodes.gpu_named and nodes.gpus:
-        notes.append(_unnamed(kind_type(nodes.kind)))
+        notes.append(_unknown_gpu_note(kind_type(nodes.kind)))
     if slurm:
         limit, wrong = _time_row(nodes.partition, answers)
         rows += [*_partition_row(nodes, answers), limit, *_preflight_rows(answers), *_decided_rows(answers)]
         problems += [*wrong, *_size(nodes, answers, count), *_accounts(nodes, answers, site)]
         options |= {"partition": _partitions(nodes), "account": _account_options(site)}
         options["qos"] = _qos_options(site, answers)
-        chosen |= _chosen(nodes, answers, site)
+        chosen |= _chosen_values(nodes, answers, site)
         if site.offers_slurm:
-            options["slurm"] = where(recommended=True)
+            options["slurm"] = slurm_options(recommended=True)
             chosen["slurm"] = "yes"
     options["shape"] = tuple(Option(name, name, None, name == "accelerate", text) for name, text in SHAPES.items())
     words = shlex.join(_command(answers, site))
     chosen |= {"shape": _shape(answers), "gpus_per_node": str(nodes.gpus), "command": words}
     if answers.spare and answers.preflight is False:
         problems.append("--spare replaces nodes that the pre-flight finds bad and cannot be used with --no-preflight")
-    refused, dropped = _unsupported(answers, site)
+    refused, dropped = _find_unsupported(answers, site)
     problems += refused
     notes += dropped
     problems += _secret(_command(answers, site))
@@ -58,7 +58,7 @@ def part(nodes: Nodes, answers: Answers, site: Site, count: int) -> Part:
     return Part(tuple(rows), menus, chosen, tuple(problems), tuple(notes))
 
 
-def _unsupported(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
+def _find_unsupported(answers: Answers, site: Site) -> tuple[list[str], list[str]]:
     """Return decisions that this engine does not support: problems, and notes for those not typed for this job."""
     engine = site.engine or "slurm"
     one = FORMATS[engine]
@@ -90,7 +90,7 @@ def _secret(command: tuple[str, ...]) -> list[str]:
     return []
 
 
-def _unnamed(site_name: str) -> str:
+def _unknown_gpu_note(site_name: str) -> str:
     """Return the note that the GPU model of the nodes is unknown."""
     models = [model.name for model in gpu_models.models_named(site_name)]
     if models:
@@ -99,7 +99,7 @@ def _unnamed(site_name: str) -> str:
     return f"{unknown}. Set --gpu-model (for example A100-80GB) to choose precision and check memory."
 
 
-def where(*, recommended: bool) -> tuple[Option, ...]:
+def slurm_options(*, recommended: bool) -> tuple[Option, ...]:
     """Return the options for whether Slurm starts the run; `recommended`: Slurm is recommended."""
     return (
         Option("no", "Here, or on nodes that you start by hand", None, not recommended),
@@ -357,7 +357,7 @@ def _named_options(names: Sequence[str], default: str) -> tuple[Option, ...]:
     return tuple(Option(name, name, None, name == default, "your default" if name == default else "") for name in names)
 
 
-def _chosen(nodes: Nodes, answers: Answers, site: Site) -> Mapping[str, str]:
+def _chosen_values(nodes: Nodes, answers: Answers, site: Site) -> Mapping[str, str]:
     found: dict[str, Any] = {
         "partition": answers.partition or (nodes.partition.name if nodes.partition else None),
         "account": answers.account or (site.cluster.default_account if site.cluster else None),

@@ -95,7 +95,7 @@ def look_up(
     name = name.strip()
     folder = Path(name).expanduser()
     if name and folder.is_dir():
-        return _counted(name, folder, "from its folder")
+        return _count_folder(name, folder, "from its folder")
     if folder.is_file():
         raise MgpuError(f"--model {name}: is a file; use the folder of the model, or an ID like org/name", errors.USAGE)
     name = re.sub(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/", "", name).split("/tree/")[0].rstrip("/")
@@ -106,7 +106,7 @@ def look_up(
     why_not = "is not in the local cache"
     for cached in _snapshots(name, environ):
         try:
-            return _found(name, weights.count(cached), "from the local cache")
+            return _make_found(name, weights.count(cached), "from the local cache")
         except Uncountable as error:
             why_not = f"is in the local cache, but {error}"
     if offline or _offline(environ):
@@ -115,14 +115,14 @@ def look_up(
     return _query_hub(name, environ, say)
 
 
-def _counted(name: str, folder: Path, where: str) -> Found:
+def _count_folder(name: str, folder: Path, where: str) -> Found:
     try:
-        return _found(name, weights.count(folder), where)
+        return _make_found(name, weights.count(folder), where)
     except Uncountable as error:
         raise MgpuError(f"--model {name}: {error}.\n{SET_PARAMS}", errors.USAGE) from None
 
 
-def _found(name: str, count: Count, where: str) -> Found:
+def _make_found(name: str, count: Count, where: str) -> Found:
     return Found(count.params, count.dtype, name, where, count.notes)
 
 
@@ -166,7 +166,7 @@ def _query_hub(name: str, environ: Mapping[str, str], say: Callable[[str], None]
     if not isinstance(sizes, dict) or not all(isinstance(size, int) and size >= 0 for size in sizes.values()):
         raise MgpuError(f"--model {name}: {host} reports no size (no safetensors).\n{SET_PARAMS}", errors.USAGE)
     try:
-        return _found(name, weights.by_dtype(sizes), f"from {host}")
+        return _make_found(name, weights.by_dtype(sizes), f"from {host}")
     except Uncountable as error:
         raise MgpuError(f"--model {name}: {error}.\n{SET_PARAMS}", errors.USAGE) from None
 
@@ -192,7 +192,7 @@ def _get(url: str, name: str, host: str, environ: Mapping[str, str]) -> dict[str
     thread.join(_DEADLINE_S)
     got = result[0] if result else TimeoutError(f"no answer in {_DEADLINE_S:g} s")
     if isinstance(got, urllib.error.HTTPError):
-        raise MgpuError(f"--model {name}: {_refused(got.code, host, bool(token))}.\n{SET_PARAMS}", errors.USAGE)
+        raise MgpuError(f"--model {name}: {_http_failure(got.code, host, bool(token))}.\n{SET_PARAMS}", errors.USAGE)
     if isinstance(got, BaseException):
         inner = getattr(got, "reason", got)
         why = reason(inner) if isinstance(inner, BaseException) else str(inner)
@@ -219,7 +219,7 @@ def _fetch(request: urllib.request.Request, result: list[Any]) -> None:
         result.append(error)
 
 
-def _refused(code: int, host: str, token: bool) -> str:
+def _http_failure(code: int, host: str, token: bool) -> str:
     if code in (401, 403, 404):
         hint = "also not with HF_TOKEN" if token else "private models need HF_TOKEN"
         return f"{host} has no public model with that name (HTTP {code}; {hint})"

@@ -59,7 +59,7 @@ def _texts(planned: Planned, verdict: str | None, checked_by: str, script: str) 
 
 def _next_lines(planned: Planned) -> list[report_screen.Line]:
     """Return that the config is not verified yet, and the command that verifies it."""
-    proposal, commands = planned.proposal, _next(planned)
+    proposal, commands = planned.proposal, _next_commands(planned)
     if proposal.engine == "slurm":
         first = "Not verified yet: mgpu launch tests the nodes before training."
     else:
@@ -84,7 +84,7 @@ def _engine_notes(planned: Planned, script: str) -> list[str]:
     return validating.validate_file(planned.proposal.engine, script)
 
 
-def _next(planned: Planned) -> list[str]:
+def _next_commands(planned: Planned) -> list[str]:
     """Return the command that starts the job or tests the config; with several nodes, it runs on each."""
     if planned.script is None:
         config = ("-c", os.fspath(planned.path)) if planned.output_option else ()
@@ -179,6 +179,6 @@ def _document(planned: Planned, verdict: str | None, checked_by: str, script: st
         "notes": [*_engine_notes(planned, script), *_too_old(proposal, verdict), *proposal.notes],
         "verdict": "valid" if verdict else "unknown",
         "exit_code": errors.READY,
-        "next": _next(planned)[:1],
+        "next": _next_commands(planned)[:1],
         **({"job": job} if planned.script is not None else {}),
     }

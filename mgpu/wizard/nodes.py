@@ -88,7 +88,7 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
     if count and len(gpus) < count:
         gpus = tuple(_gpu(number, models, kind_type(kind)) for number in range(count))
     known = all(gpu.compute_capability and gpu.memory_total_bytes for gpu in gpus)
-    seen = _seen(snapshot, gpus, kind, count, named=site.named)
+    seen = _node_snapshot(snapshot, gpus, kind, count, named=site.named)
     cleared = {name: value for name, value in answers.origins.items() if name != "gpus"}
     return Nodes(
         seen,
@@ -108,11 +108,13 @@ def nodes(snapshot: Snapshot, answers: Answers, site: Site) -> Nodes:
 
 def usable(cluster: Cluster | None) -> tuple[Partition, ...]:
     """Return the partitions that accept jobs: those with GPUs first, Slurm's default before the others."""
-    found = [partition for partition in (cluster.partitions if cluster else ()) if not _closed(partition, cluster)]
+    found = [
+        partition for partition in (cluster.partitions if cluster else ()) if not _closed_reason(partition, cluster)
+    ]
     return tuple(sorted(found, key=lambda p: (p.gpus_per_node == 0, not p.default)))
 
 
-def _closed(partition: Partition, cluster: Cluster | None) -> str:
+def _closed_reason(partition: Partition, cluster: Cluster | None) -> str:
     """Return why the user's job cannot start in a partition now; "" if it can, or if that is unknown."""
     mine = {a.account for a in cluster.associations} if cluster else set()
     if not partition.up:
@@ -134,7 +136,7 @@ def _partition(
         fitting = [p for p in choices if p.gpus_per_node >= asked] or list(choices)
         fitting.sort(key=lambda p: bool(_other_model(p, answers)))
         if every and not fitting:
-            reasons = "; ".join(f"{partition.name} {_closed(partition, cluster)}" for partition in every)
+            reasons = "; ".join(f"{partition.name} {_closed_reason(partition, cluster)}" for partition in every)
             return None, [f"no partition accepts your job now: {reasons}"]
         return next(iter(fitting), None), []
     if not every:
@@ -225,7 +227,9 @@ def _gpu(number: int, models: Sequence[gpu_models.Model], site_name: str) -> Gpu
     return Gpu(number, None, name, None, ability, size, None, None)
 
 
-def _seen(snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, count: int, *, named: bool) -> Snapshot:
+def _node_snapshot(
+    snapshot: Snapshot, gpus: tuple[Gpu, ...], kind: NodeKind | None, count: int, *, named: bool
+) -> Snapshot:
     """Return a node as a Snapshot: its GPUs, its share of CPUs and memory; only the software is this machine's."""
     driver = Driver(None if gpus else "LIBRARY_NOT_FOUND", None, None, None, None, None, len(gpus))
     cpus, memory = None, None

@@ -113,9 +113,9 @@ def measure(
         finally:
             child_process.end(child)
         if report.exists():
-            return _measured(script, _report_of(report, script))
+            return _parse_measured(script, _report_of(report, script))
         printed = file_reading.read_part(output, most=_TAIL_BYTES).decode("utf-8", "replace")
-    raise MgpuError(_why(script, child.returncode if ended else None, printed, deadline_s), errors.USAGE)
+    raise MgpuError(_failure_reason(script, child.returncode if ended else None, printed, deadline_s), errors.USAGE)
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _is_complete(found: Mapping[str, Any]) -> bool:
     )
 
 
-def _measured(script: str, found: Mapping[str, Any]) -> Measured:
+def _parse_measured(script: str, found: Mapping[str, Any]) -> Measured:
     if "torch" in found:
         raise MgpuError(
             f"--params-from {script}: torch cannot be imported ({found['torch']}).\n"
@@ -198,7 +198,7 @@ def _measured(script: str, found: Mapping[str, Any]) -> Measured:
     )
 
 
-def _why(script: str, code: int | None, output: str, deadline_s: float) -> str:
+def _failure_reason(script: str, code: int | None, output: str, deadline_s: float) -> str:
     """Return why a script did not reach an optimizer, with the last line it printed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = f": {lines[-1][:300]}" if lines else ""

@@ -22,7 +22,7 @@ def fp8_backend(snapshot: Snapshot) -> str | None:
 
 def precision(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[str, Part]:
     """Return the precision all GPUs of the run support: bf16 from compute capability 8.0, fp16 from 7.0."""
-    best, why = _best(used)
+    best, why = _best_precision(used)
     disabled = _impossible(snapshot, used)
     options = tuple(
         Option(name, text, disabled.get(name), name == best, _detail(name, used)) for name, text in _PRECISIONS.items()
@@ -31,7 +31,7 @@ def precision(snapshot: Snapshot, answers: Answers, used: Devices) -> tuple[str,
     origin: Origin = "rule" if used.cpu or used.capability is None or is_target(snapshot) else "probe"
     problems: tuple[str, ...] = ()
     if answers.precision != "auto":
-        name, origin, why = answers.precision, origin_of(answers, "precision"), _chosen(answers.precision, used)
+        name, origin, why = answers.precision, origin_of(answers, "precision"), _choice_reason(answers.precision, used)
         problems = refusal("precision", options, name)
     keys: dict[str, object] = {"mixed_precision": name}
     if name == "fp8" and (backend := fp8_backend(snapshot)):
@@ -52,17 +52,19 @@ _PRECISION_DETAIL: Final = {
 def _detail(name: str, used: Devices) -> str:
     """Return the cost of an option. A slow one is not impossible."""
     if used.capability is not None and name == "bf16" and used.capability < BF16:
-        return f"native from compute capability 8.0, have {_dotted(used)}: emulated by torch, slower than fp32"
+        return (
+            f"native from compute capability 8.0, have {_format_capability(used)}: emulated by torch, slower than fp32"
+        )
     if used.capability is not None and name == "fp16" and used.capability < FP16:
-        return f"tensor cores need compute capability 7.0, have {_dotted(used)}: saves memory, not time"
+        return f"tensor cores need compute capability 7.0, have {_format_capability(used)}: saves memory, not time"
     return _PRECISION_DETAIL[name]
 
 
-def _dotted(used: Devices) -> str:
+def _format_capability(used: Devices) -> str:
     return ".".join(str(part) for part in used.capability or ())
 
 
-def _best(used: Devices) -> tuple[str, str]:
+def _best_precision(used: Devices) -> tuple[str, str]:
     if used.cpu:
         return "no", "CPU ranks"
     if used.capability is None:
@@ -91,7 +93,7 @@ def _impossible(snapshot: Snapshot, used: Devices) -> dict[str, str]:
     return found
 
 
-def _chosen(name: str, used: Devices) -> str:
+def _choice_reason(name: str, used: Devices) -> str:
     if used.cpu or used.capability is None:
         return "chosen"
     return f"chosen; compute capability {used.capability[0]}.{used.capability[1]}"

@@ -49,10 +49,10 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO
     """
     engine = site.engine or ("slurm" if answers.slurm else "")
     if not engine:
-        proposal = _here(snapshot, answers, machine)
+        proposal = _make_proposal(snapshot, answers, machine)
         return _with_offer(proposal) if site.offers_slurm else proposal
     on = nodes(snapshot, answers, site)
-    whole = _here(on.snapshot, on.answers, on.text, engine)
+    whole = _make_proposal(on.snapshot, on.answers, on.text, engine)
     extra = job.part(on, answers, site, whole.nodes)
     settings = sorted((*map(_in_a_job(on), whole.settings), *extra.settings), key=_place)
     problems = (*extra.problems, *(text for text in whole.problems if text not in extra.problems))
@@ -77,7 +77,7 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO
 def _with_offer(proposal: Proposal) -> Proposal:
     """Return the config for this machine, with a row that offers Slurm."""
     row = Setting("engine", "none: this machine", "rule", "Slurm is also available", "slurm")
-    options = {**proposal.options, "slurm": job.where(recommended=proposal.cpu)}
+    options = {**proposal.options, "slurm": job.slurm_options(recommended=proposal.cpu)}
     settings = sorted((*proposal.settings, row), key=_place)
     return replace(proposal, settings=tuple(settings), options=options)
 
@@ -98,7 +98,7 @@ def _headline(on: Nodes, whole: Proposal, engine: str) -> str:
     return f"{whole.nodes} {TITLES[engine]} node{'' if whole.nodes == 1 else 's'}{where}, {on.text}"
 
 
-def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") -> Proposal:
+def _make_proposal(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") -> Proposal:
     used = devices(snapshot, answers)
     name, precise = precision(snapshot, answers, used)
     known, train, optimizer = model(answers, cpu=used.cpu)
@@ -116,10 +116,10 @@ def _here(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") 
     parts += [_compile(answers, way), _checkpoints(answers, way), where.part]
     if not engine:
         parts.append(port(answers, where.nodes, single_process=ranks == 1 and way.name == "ddp"))
-    return _joined(parts, answers, used, where, way, sizes, machine)
+    return _join_parts(parts, answers, used, where, way, sizes, machine)
 
 
-def _joined(
+def _join_parts(
     parts: Sequence[Part], answers: Answers, used: Devices, where: Machines, way: Strategy, sizes: Batch, machine: str
 ) -> Proposal:
     rows = [setting for part in parts for setting in part.settings]

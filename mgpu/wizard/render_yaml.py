@@ -59,7 +59,7 @@ def render(proposal: Proposal, today: date, output: str = "accelerate.yaml", fla
     """
     values = in_file_order(proposal.values)
     lines = [_one_line(f"{WRITTEN_BY} {__version__} on {today.isoformat()} for {proposal.machine}.")]
-    lines += [f"# {line}" for line in _again(proposal, output, flags)]
+    lines += [f"# {line}" for line in _regenerate_command(proposal, output, flags)]
     lines += [f"# {_one_line(line)}" for line in _remarks(proposal)]
     lines += [for_engine(proposal.engine)] if proposal.engine else list(_manual_commands(proposal, output))
     if proposal.launch_flags:
@@ -75,7 +75,7 @@ def in_file_order(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: whole[key] for key in sorted(whole, key=lambda key: _ORDER.index(key) if key in _ORDER else 99)}
 
 
-def _again(proposal: Proposal, output: str, flags: Sequence[str]) -> list[str]:
+def _regenerate_command(proposal: Proposal, output: str, flags: Sequence[str]) -> list[str]:
     """Return the command that regenerates this file, as lines."""
     extra = [*flags, *(() if output == "accelerate.yaml" else ("-o", output))]
     first, *rest = equivalent_flags(proposal.answers, extra=extra, width=90).splitlines()

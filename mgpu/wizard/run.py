@@ -258,7 +258,7 @@ def _ask(
             _say(kept)
         return errors.READY
     try:
-        code = write_config.write(session.planned(ask_slurm=site.offers_slurm))
+        code = write_config.write(session.current_plan(ask_slurm=site.offers_slurm))
     except MgpuError as error:
         if not keep():
             raise
@@ -290,7 +290,7 @@ def _session(
         replaces=lambda name: Path(name).exists(),
         draft=draft,
         left_off=left_off(draft, place) if draft else "",
-        granted="" if request.machine_flags else _granted(snapshot) or _offered(site),
+        granted="" if request.machine_flags else _describe_allocation(snapshot) or _describe_partitions(site),
         script=os.fspath(request.job_file),
         existing=None if request.edit else write_config.existing_answers(request.path, snapshot),
     )
@@ -304,7 +304,7 @@ def _session(
     return Session(state, scene, place, plain, request, stops)
 
 
-def _granted(snapshot: Snapshot) -> str:
+def _describe_allocation(snapshot: Snapshot) -> str:
     """Return what Slurm has allocated to this shell, as a sentence; "" outside an allocation."""
     slurm = snapshot.slurm
     if slurm is None or slurm.job_id is None:
@@ -315,7 +315,7 @@ def _granted(snapshot: Snapshot) -> str:
     return f"Inside Slurm job {slurm.job_id}" + (f", which has {what}." if what else ".")
 
 
-def _offered(site: Site) -> str:
+def _describe_partitions(site: Site) -> str:
     """Return what Slurm offers for a job, as a sentence."""
     from mgpu.wizard import job, nodes
 

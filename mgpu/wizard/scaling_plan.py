@@ -52,7 +52,7 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
     used, unknown = _machine(answers, snapshot)
     here = len(used.gpus) if used else None
     assumed: list[str] = []
-    kind = _decided(answers, snapshot, used, assumed)
+    kind = _memory_arguments(answers, snapshot, used, assumed)
     optimizer = kind["optimizer"]
     reference = answers.effective_batch or answers.lr_ref_batch
     if reference is None and answers.batch_per_gpu:
@@ -75,7 +75,7 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
     held = {}
     if answers.params:
         try:
-            held = {count: _held(answers, count, kind, size) for count in counts}
+            held = {count: _memory_by_strategy(answers, count, kind, size) for count in counts}
         except ValueError as error:
             raise MgpuError(str(error), USAGE) from None
     return Sheet(
@@ -105,7 +105,9 @@ def _machine(answers: Answers, snapshot: Snapshot) -> tuple[devices.Devices | No
         return None, (f"Planned without this machine: {str(error).splitlines()[0]}.",)
 
 
-def _decided(answers: Answers, snapshot: Snapshot, used: devices.Devices | None, assumed: list[str]) -> dict[str, Any]:
+def _memory_arguments(
+    answers: Answers, snapshot: Snapshot, used: devices.Devices | None, assumed: list[str]
+) -> dict[str, Any]:
     """Return what memory depends on besides size and strategy, as arguments of `memory.need`.
 
     Values that were not decided are added to `assumed`.
@@ -139,7 +141,7 @@ def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
     return tuple(sorted(powers | actual))
 
 
-def _held(answers: Answers, ranks: int, kind: Mapping[str, Any], size: int | None) -> tuple[Held, ...]:
+def _memory_by_strategy(answers: Answers, ranks: int, kind: Mapping[str, Any], size: int | None) -> tuple[Held, ...]:
     """Return the memory of every strategy on `ranks` GPUs. `kind`: the other arguments of `memory.need`."""
     assert answers.params is not None
     offload = answers.offload == "cpu"
@@ -217,7 +219,9 @@ def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
     counts = ", ".join(f"{count:,} on {ranks}" for count, ranks in uneven if count)
     if counts:
         fate = "dropped" if dropped else "repeated to fill the last round"
-        notes.append(f"Samples {fate}, per epoch: {counts} GPUs (accelerate.prepare, drop_last {_on(dropped)}).")
+        notes.append(
+            f"Samples {fate}, per epoch: {counts} GPUs (accelerate.prepare, drop_last {_format_switch(dropped)})."
+        )
     partial = [row.ranks for row in rows if row.steps and row.steps.last_partial]
     if partial:
         notes.append(f"The last step of an epoch has fewer samples on {_gpus(partial)}.")
@@ -286,14 +290,14 @@ def _how_many(answers: Answers, held: dict[int, tuple[Held, ...]], size: int, ki
     return notes
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _format_list(numbers: Sequence[int]) -> str:
     *most, last = (str(number) for number in numbers)
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def _gpus(numbers: Sequence[int]) -> str:
-    return f"{_listed(numbers)} GPU{'' if list(numbers) == [1] else 's'}"
+    return f"{_format_list(numbers)} GPU{'' if list(numbers) == [1] else 's'}"
 
 
-def _on(value: bool) -> str:
+def _format_switch(value: bool) -> str:
     return "on" if value else "off"

@@ -183,7 +183,7 @@ def _number(value: int | None) -> str:
 def _grid(table: _Table) -> list[Line]:
     """Return a table with right-aligned columns; headers of several words take two lines."""
     body = [(str(ranks), *cells) for ranks, cells in table.rows]
-    heads = [_folded(head) for head in ("GPUs", *table.columns)]
+    heads = [_split_heading(head) for head in ("GPUs", *table.columns)]
     widths = [max(*(len(part) for part in head), *(len(row[at]) for row in body)) for at, head in enumerate(heads)]
     gap = "   " if sum(widths) + 3 * len(widths) <= WIDTH_PLAIN else "  "
     out: list[Line] = [[(table.title, "bold")]]
@@ -196,7 +196,7 @@ def _grid(table: _Table) -> list[Line]:
     )
 
 
-def _folded(head: str) -> tuple[str, str]:
+def _split_heading(head: str) -> tuple[str, str]:
     """Split a header into two lines; a single word is on the second."""
     first, _, rest = head.partition(" ")
     return (first, rest) if rest else ("", first)
@@ -211,11 +211,11 @@ def _one_by_one(whole: Sheet, tables: Sequence[_Table], width: int) -> list[Line
             cells = dict(table.rows).get(row.ranks, ())
             for column, cell in zip(table.columns, cells, strict=False):
                 name = f"{table.about}, {column}" if table.about else column
-                out += unstyled(wrapped(f"{name}: {_spoken(cell)}", width, "  ", "    "))
+                out += unstyled(wrapped(f"{name}: {_spell_out(cell)}", width, "  ", "    "))
     return out
 
 
-def _spoken(cell: str) -> str:
+def _spell_out(cell: str) -> str:
     """Return a cell with its verdict in full: "41 GiB, does not fit"."""
     size, _, verdict = cell.rpartition(" ")
     return f"{size}, {_VERDICTS[verdict]}" if verdict in _VERDICTS else cell

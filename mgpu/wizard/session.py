@@ -59,7 +59,7 @@ class Session:
                 if self.state.asked and not self.state.ended:
                     drafts.save(self.draft, self.state)
         except KeyboardInterrupt:
-            raise self._interrupted() from None
+            raise self._interrupt_error() from None
         return self.state
 
     @property
@@ -100,7 +100,7 @@ class Session:
         """Move on without confirmation if no file would change, or to the review if the file cannot be changed."""
         if self.state.step != flow.CONFIRM:
             return False
-        planned = self.planned()
+        planned = self.current_plan()
         try:
             text = planned.config_text()
         except MgpuError as error:  # a file not from mgpu that cannot be changed like this: other answers may work
@@ -114,7 +114,7 @@ class Session:
         self.state = replace(self.state, step=flow.WRITE)
         return True
 
-    def planned(self, *, ask_slurm: bool = False) -> Planned:
+    def current_plan(self, *, ask_slurm: bool = False) -> Planned:
         """Return what would be written now."""
         state, proposal = self.state, self.scene.propose(self.state.answers)
         base = Path(self.request.edit or self.request.path) if state.from_file else None
@@ -142,7 +142,7 @@ class Session:
             )
             screen.show([[]])
         elif state.step == flow.CONFIRM:
-            planned = self.planned()
+            planned = self.current_plan()
             text = planned.config_text()
             for name in flow.files_to_replace(state, self.scene):
                 changes = self._changes(name, planned, text)
@@ -160,7 +160,7 @@ class Session:
     def _say(self, text: str) -> None:
         report_screen.Screen.of().show(report_screen.unstyled([text]))
 
-    def _interrupted(self) -> MgpuError:
+    def _interrupt_error(self) -> MgpuError:
         number = len(self.state.asked)
         if not number:
             return MgpuError("stopped before writing anything", errors.INTERRUPTED)

@@ -40,7 +40,7 @@ def choose(here: Situation, answers: Answers, accumulate: int | None) -> Strateg
     """Return the strategy of the answers, or the best one. Its problems say why an answer is impossible."""
     wanted, offload = answers.strategy, answers.offload
     disabled = {name: impossible(here, name, offload) for name in NAMES}
-    best = _best(here, disabled, offload)
+    best = _best_strategy(here, disabled, offload)
     best_first = sorted(NAMES, key=lambda name: (name != best, disabled[name] is not None))
     options = tuple(
         Option(name, _text(name, here), disabled[name], name == best, _detail(here, name, offload))
@@ -57,7 +57,7 @@ def choose(here: Situation, answers: Answers, accumulate: int | None) -> Strateg
         problems = refusal("offload", offloads, offload)
     need = _need(here, known, off)
     origin: Origin = "rule" if wanted == "auto" else origin_of(answers, "strategy")
-    keys, why = values(here, known, off, accumulate), _why(here, known, off, wanted)
+    keys, why = values(here, known, off, accumulate), _strategy_reason(here, known, off, wanted)
     row = Setting("strategy", _row_text(known, off, here), origin, why, "strategy", keys)
     chosen = {"strategy": name, "offload": "cpu" if off else "none"}
     menus, notes = {"strategy": options, "offload": offloads}, _notes(here, known, need, off, answers)
@@ -72,7 +72,7 @@ def _need(here: Situation, name: str, offload: bool) -> Need | None:
         return None
 
 
-def _best(here: Situation, disabled: Mapping[str, str | None], offload: str) -> str:
+def _best_strategy(here: Situation, disabled: Mapping[str, str | None], offload: str) -> str:
     """Return DDP if it leaves room, else split everything, else split and offload, else whatever is possible."""
     ddp, room = here.need("ddp"), here.room_bytes
     if disabled["ddp"] is None and (ddp is None or room is None or memory.roomy(ddp, room)):
@@ -122,7 +122,7 @@ def _detail(here: Situation, name: str, offload: str) -> str:
     return f"needs {memory.gib(need.resident_bytes)}{left}{with_offload}"
 
 
-def _why(here: Situation, name: str, offload: bool, wanted: str) -> str:
+def _strategy_reason(here: Situation, name: str, offload: bool, wanted: str) -> str:
     chosen = "chosen" if wanted != "auto" else ""
     if name == "ddp" and here.ranks == 1:
         return chosen or ("CPU rank" if here.used.cpu else "a single GPU")

@@ -81,10 +81,10 @@ def count(folder: Path) -> Count:
         for tensor in found:
             tensors.setdefault(tensor.name, tensor)
     config = _json(folder / "config.json") if config_there else {}
-    return add(tensors.values(), tied=bool(_nested(config, "tie_word_embeddings")))
+    return add(tensors.values(), tied=bool(_config_value(config, "tie_word_embeddings")))
 
 
-def _nested(config: Mapping[str, Any], key: str) -> Any:
+def _config_value(config: Mapping[str, Any], key: str) -> Any:
     """Return a key of the model's config, or of its text model's config."""
     inner = config.get("text_config")
     return config.get(key, inner.get(key) if isinstance(inner, dict) else None)

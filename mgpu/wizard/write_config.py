@@ -106,7 +106,7 @@ def write(planned: Planned) -> int:
         planned = replace(planned, before=recorded_answers(existing_file.text_of(planned.base)))
     verdict = ask_loader(text, planned.request.python, path.name)
     if verdict is not None and not verdict.startswith("accelerate "):
-        raise _refused(planned, verdict)
+        raise _rejection_error(planned, verdict)
     script, checked_by = planned.script_text(text), ""
     if planned.script is not None:
         engine, folder = planned.proposal.engine, planned.script.absolute().parent
@@ -139,7 +139,7 @@ def _write_script(proposal: Proposal, path: Path, text: str) -> list[str]:
     return [wrote[0] + (f", and created {made} for its output" if made else "")]
 
 
-def _refused(planned: Planned, verdict: str) -> MgpuError:
+def _rejection_error(planned: Planned, verdict: str) -> MgpuError:
     """Return the error if accelerate rejects the config, due to mgpu or to what an edited file already contained."""
     if planned.base is None or planned.before is not None:
         return MgpuError(f"accelerate rejects the config that mgpu generated: {verdict}", errors.NOT_READY)

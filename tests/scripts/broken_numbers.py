@@ -147,7 +147,7 @@ def unsteady(rank: int) -> None:
 
 def forgets(rank: int) -> None:
     """A number in rank 1's memory is not what it wrote there."""
-    real = memory._written
+    real = memory._write_pattern
 
     def written(*arguments: Any) -> Any:
         held = real(*arguments)
@@ -155,7 +155,7 @@ def forgets(rank: int) -> None:
         return held
 
     if rank == ODD:
-        setattr(memory, "_written", written)  # noqa: B010
+        setattr(memory, "_write_pattern", written)  # noqa: B010
 
 
 def no_memory(rank: int) -> None:

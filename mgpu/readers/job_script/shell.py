@@ -159,10 +159,10 @@ class Reader:
         if self._depth > DEEPEST:
             raise TooMuch
         while True:
-            self._between()
+            self._skip_separators()
             if self.i >= self.n or self.s[self.i] == ")" or self.s.startswith(";;", self.i):
                 break
-            if (self._reserved() or "") in stops:
+            if (self._reserved_word() or "") in stops:
                 break
             before, line = self.i, self._line()
             node = self._and_or()
@@ -187,7 +187,7 @@ class Reader:
             if operator not in ("&&", "||"):
                 break
             self.i += 2
-            self._between(semicolons=False)
+            self._skip_separators(semicolons=False)
             following = self._pipeline()
             if following is None:
                 break
@@ -206,7 +206,7 @@ class Reader:
 
     def _pipeline(self) -> Node | None:
         self._blanks()
-        while (word := self._reserved()) in ("!", "time", "coproc"):
+        while (word := self._reserved_word()) in ("!", "time", "coproc"):
             assert word is not None
             self.i += len(word)
             self._blanks()
@@ -219,13 +219,13 @@ class Reader:
             if self.s[self.i : self.i + 1] != "|" or self.s[self.i : self.i + 2] == "||" or node is None:
                 break
             self.i += 2 if self.s[self.i : self.i + 2] == "|&" else 1
-            self._between(semicolons=False)
+            self._skip_separators(semicolons=False)
         if len(found) > 1:
             return Block("pipe", [[node] for node in found])
         return found[0] if found else None
 
     def _command(self) -> Node | None:
-        word = self._reserved()
+        word = self._reserved_word()
         made: Node | None
         if self.s.startswith("((", self.i):
             end = self.s.find("))", self.i)
@@ -292,7 +292,7 @@ class Reader:
                 elif self._read_word() is None:
                     self.i += 1
                 self._blanks()
-            self._between()
+            self._skip_separators()
         self._word("do")
         block.parts = [condition + self._statements(("done",))]
         self._word("done")
@@ -303,10 +303,10 @@ class Reader:
         self.i += 4
         self._blanks()
         self._read_word()
-        self._between()
+        self._skip_separators()
         self._word("in")
         while self.i < self.n:
-            self._between()
+            self._skip_separators()
             if self._word("esac"):
                 break
             end = self.s.find(")", self.i + 1)  # of the pattern
@@ -330,7 +330,7 @@ class Reader:
         self.i = name.end() if name else self.i + 1
         called = re.compile(r"[ \t]*\([ \t]*\)").match(self.s, self.i)
         self.i = called.end() if called else self.i
-        self._between()
+        self._skip_separators()
         self._depth += 1
         if self._depth > DEEPEST:
             raise TooMuch
@@ -388,7 +388,7 @@ class Reader:
             assign.array = True
             self.i += 1
             while True:
-                self._between(semicolons=False)
+                self._skip_separators(semicolons=False)
                 if self.i >= self.n or self.s[self.i] == ")":
                     self.i += 1
                     break
@@ -567,7 +567,7 @@ class Reader:
                     quote = ""
                 elif quote == '"' and self.s.startswith("$(", place):
                     self._spend(place - start)
-                    inner = self._nested(place + 2)
+                    inner = self._nested_end(place + 2)
                     start = place = inner
                     continue
             elif character in "'\"":
@@ -583,7 +583,7 @@ class Reader:
         self._spend(max(place - start, 1))
         return self.n
 
-    def _nested(self, place: int) -> int:
+    def _nested_end(self, place: int) -> int:
         self._depth += 1
         if self._depth > DEEPEST:
             raise TooMuch
@@ -609,7 +609,7 @@ class Reader:
             else:
                 return
 
-    def _between(self, *, semicolons: bool = True) -> None:
+    def _skip_separators(self, *, semicolons: bool = True) -> None:
         """Skip everything that can separate two commands."""
         while True:
             self._blanks()
@@ -624,7 +624,7 @@ class Reader:
             else:
                 return
 
-    def _reserved(self) -> str | None:
+    def _reserved_word(self) -> str | None:
         """Return the reserved word at the current position."""
         found = _PLAIN.match(self.s, self.i, min(self.n, self.i + 12))
         word = found.group() if found else ""
@@ -632,7 +632,7 @@ class Reader:
 
     def _word(self, word: str) -> bool:
         """Skip this reserved word, and return whether it was at the current position."""
-        self._between()
+        self._skip_separators()
         if not self.s.startswith(word, self.i):
             return False
         following = self.s[self.i + len(word) : self.i + len(word) + 1]

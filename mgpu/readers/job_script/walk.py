@@ -261,7 +261,7 @@ class Walk:
         secret = is_secret_name(assign.name)
         if secret and flat.s and not _HOLE.search(flat.s) and not _placeholder(flat.s):
             self.texts.append(JobText(assign.line, "secret", assign.name))
-        shown = MASK if secret and flat.s and not _HOLE.search(flat.s) else masked(self._shown(flat))
+        shown = MASK if secret and flat.s and not _HOLE.search(flat.s) else masked(self._fill_holes(flat))
         variables = self._variables(flat, 0)
         raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:_LONGEST_SHOWN])
         if len(self.sets) < _MOST_COMMANDS:
@@ -314,13 +314,15 @@ class Walk:
         words = [word.s for word in fields[1:]]
         if len(words) < 2 or words[0] in ("-", "-p", "-l"):
             return
-        self.traps.append(JobTrap(line, tuple(word.removeprefix("SIG") for word in words[1:]), self._shown(fields[1])))
+        self.traps.append(
+            JobTrap(line, tuple(word.removeprefix("SIG") for word in words[1:]), self._fill_holes(fields[1]))
+        )
         called = dataclasses.replace(how, unsure=True, background=False)
         inside = dataclasses.replace(env.copy(), depth=env.depth + 1, through=(*env.through, "trap"))
         self._text(fields[1], inside, called)
 
     def _record_sourced(self, word: Text) -> None:
-        path = self._shown(word)
+        path = self._fill_holes(word)
         if path not in self.sourced and len(self.sourced) < 100:
             self.sourced.append(path)
 
@@ -328,7 +330,7 @@ class Walk:
         """Process a program, and the programs it starts."""
         typed = env
         while fields:
-            words = [self._shown(one) for one in fields]
+            words = [self._fill_holes(one) for one in fields]
             base = programs.base(words[0])
             if base == "srun":
                 if ":" in words[1:]:  # a heterogeneous job: each part has its own options and program
@@ -428,7 +430,7 @@ class Walk:
         """Record a command and return its index."""
         if len(self.commands) >= _MOST_COMMANDS:
             raise TooMuch
-        words = [self._shown(one) for one in fields]
+        words = [self._fill_holes(one) for one in fields]
         launcher, script, shown_words = None, None, words
         if not starts and (found := programs.launcher_of(words)):
             launcher, last = found
@@ -443,7 +445,7 @@ class Walk:
             variables=tuple(one for place, word in enumerate(fields) for one in self._variables(word, place)),
             through=env.through,
             step=env.step,
-            env=self._masked(given or {}),
+            env=self._mask_env(given or {}),
             launcher=launcher,
             script=script,
             background=how.background,
@@ -456,8 +458,10 @@ class Walk:
         self._secret_options(shown_words, lines)
         return len(self.commands) - 1
 
-    def _masked(self, given: Mapping[str, Text]) -> dict[str, str]:
-        return {name: MASK if is_secret_name(name) else masked(self._shown(value)) for name, value in given.items()}
+    def _mask_env(self, given: Mapping[str, Text]) -> dict[str, str]:
+        return {
+            name: MASK if is_secret_name(name) else masked(self._fill_holes(value)) for name, value in given.items()
+        }
 
     def _secret_options(self, words: list[str], lines: tuple[int, ...]) -> None:
         hidden = masked_argv(words)
@@ -540,7 +544,7 @@ class Walk:
         before = len(self.commands)
         self._run(nodes, inner, dataclasses.replace(how, inner=True))
         runs = tuple(" ".join(one.words)[:_LONGEST_RUN] for one in self.commands[before : before + _MOST_RUNS])
-        text = f"$({self._shown(part.text).strip()})"
+        text = f"$({self._fill_holes(part.text).strip()})"
         return self._hole(text, text, env, part.line, runs)
 
     def _arithmetic(self, part: Part, env: _Env) -> Text:
@@ -548,10 +552,10 @@ class Walk:
             value = env.values.get(found[1])
             if value is None:
                 return f"${found[1]}"
-            shown = self._shown(_join(value) if isinstance(value, list) else value)
+            shown = self._fill_holes(_join(value) if isinstance(value, list) else value)
             return f"({shown[2:]}" if shown.startswith("$((") else shown
 
-        inner = _ARITHMETIC_NAME.sub(known, self._shown(part.text)).strip()
+        inner = _ARITHMETIC_NAME.sub(known, self._fill_holes(part.text)).strip()
         inner = inner.replace("$((", "((")
         text = f"$(({inner[:_LONGEST_SHOWN]}))"
         return self._hole(text, text, env, part.line)
@@ -599,7 +603,7 @@ class Walk:
 
     # --- as shown ---------------------------------------------------------------------------------------------
 
-    def _shown(self, text: Text) -> str:
+    def _fill_holes(self, text: Text) -> str:
         """Return a text with its holes replaced by their source text."""
         if not _HOLE.search(text.s):
             return text.s[:_LONGEST_SHOWN]

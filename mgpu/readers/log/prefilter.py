@@ -39,7 +39,7 @@ def required_words(pattern: str) -> tuple[str, ...]:
 
 
 def _texts(pattern: str) -> list[str]:
-    best = _best(_candidates(_sre.parse(pattern)))
+    best = _rarest_texts(_candidates(_sre.parse(pattern)))
     return sorted(best) if best and min(map(_size, best)) >= _SHORTEST else []
 
 
@@ -47,7 +47,7 @@ def _size(text: str) -> int:
     return len(text) - text.count(_BETWEEN)
 
 
-def _best(candidates: Iterable[frozenset[str]]) -> frozenset[str]:
+def _rarest_texts(candidates: Iterable[frozenset[str]]) -> frozenset[str]:
     """Return the set whose shortest text is longest, which is probably the rarest in a log."""
     return max(candidates, key=lambda texts: (min(map(_size, texts)), -len(texts)), default=frozenset())
 
@@ -65,7 +65,7 @@ def _candidates(parsed: Iterable[Any]) -> list[frozenset[str]]:
             found.append(frozenset({run}))
         run = ""
         if name == "BRANCH":
-            branches = [_best(_candidates(branch)) for branch in value[1]]
+            branches = [_rarest_texts(_candidates(branch)) for branch in value[1]]
             if all(branches):
                 found.append(frozenset().union(*branches))
         elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and value[0] >= 1:

@@ -104,7 +104,7 @@ class Tracebacks:
         if key in self._open:
             self._within(self._open[key], key, line, number)
         elif key in self._ended:
-            self._after(self._ended[key], key, line)
+            self._read_after(self._ended[key], key, line)
         elif frame := _FRAME.match(text):  # a syntax error has no head
             self._open[key] = _Open(number, line, number, 1, _place(frame), _place(frame))
 
@@ -149,7 +149,7 @@ class Tracebacks:
         if frame := _FRAME.match(text):
             self._frame(one, frame)
         elif text and not text[0].isspace() and one.frames and (ends := _ENDS.match(text)):
-            self._raised(one, key, ends, line, number)
+            self._add_exception(one, key, ends, line, number)
         elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
             del self._open[key]  # the rest is missing
 
@@ -162,7 +162,7 @@ class Tracebacks:
         if not _FOREIGN.search(frame["file"]):
             one.place = one.deepest
 
-    def _raised(self, one: _Open, key: int | None, ends: re.Match[str], line: Line, number: int) -> None:
+    def _add_exception(self, one: _Open, key: int | None, ends: re.Match[str], line: Line, number: int) -> None:
         del self._open[key]
         if one.harmless:
             return
@@ -188,7 +188,7 @@ class Tracebacks:
         )
         self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
 
-    def _after(self, one: _Ended, key: int | None, line: Line) -> None:
+    def _read_after(self, one: _Ended, key: int | None, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
         if line.text.startswith(_CHAINED):
             first = one.found

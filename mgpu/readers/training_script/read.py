@@ -65,7 +65,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
     if isinstance(raw, str):
         return Script(shown, given, error=raw)
     folder = _ScriptFolder(path, follow, most_bytes)
-    walk = Walk(folder.find, _masked)
+    walk = Walk(folder.find, _mask_value)
     try:
         tree, source = _parse(raw, "", "")
     except SyntaxError as error:
@@ -137,7 +137,7 @@ def _parse(raw: bytes, file: str, module: str, package: str = "") -> tuple[ast.M
     return tree, Source(file, module, re.split(rb"\r\n|\r|\n", text.encode()), package)
 
 
-def _masked(name: str, text: str) -> str:
+def _mask_value(name: str, text: str) -> str:
     """Mask a secret value, recognized by the name it is assigned to or by its format."""
     quoted = text[:1] in "'\"" and len(text) > 2
     if quoted and name and is_secret_name(name):

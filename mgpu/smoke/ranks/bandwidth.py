@@ -87,7 +87,7 @@ def _collectives(here: Here) -> str:
             ahead = _ahead(size, before, here.on_gpu)
             in_time = time.monotonic() - start + ahead < plan.budget_s and ahead < here.orders.stall_s / 2
             here.about_to(f"time {_words(name)} {_text(size)}")
-            if turns.agreed(in_time or before is None):  # the smallest size is always timed
+            if turns.broadcast(in_time or before is None):  # the smallest size is always timed
                 rows.append(_row(here, name, size, buffers))
             else:
                 left_out.append(f"{_words(name)} {_text(size)}")
@@ -115,7 +115,7 @@ def _ahead(size: int, before: dict[str, Any] | None, on_gpu: bool) -> float:
 
 def _row(here: Here, name: str, size: int, buffers: list[Any]) -> dict[str, Any]:
     run, whole = _call(here, name, size, buffers)
-    times = _timed(here, run, *_repetitions(size, here.on_gpu))
+    times = _measure_times(here, run, *_repetitions(size, here.on_gpu))
     return {
         "collective": name,
         "backend": _backend(here),
@@ -166,7 +166,7 @@ def _repetitions(size: int, on_gpu: bool) -> tuple[int, int]:
     return 2, 5  # the ranks are already connected
 
 
-def _timed(here: Here, run: Callable[[], object], warm_up: int, repetitions: int) -> list[float]:
+def _measure_times(here: Here, run: Callable[[], object], warm_up: int, repetitions: int) -> list[float]:
     """Return the seconds of each repetition, measured with GPU events to exclude the launch overhead."""
     for _ in range(warm_up):
         run()

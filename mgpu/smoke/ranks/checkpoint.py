@@ -30,7 +30,7 @@ def run_stage(here: Here) -> str:
     wanted = here.orders.checkpoint_folder or here.orders.folder
     with full_checkpoint.explained_errors(Path(wanted, PREFIX)):
         base = place(wanted)
-    folder = base / f"{PREFIX}{_agreed(here, 'folder', secrets.token_hex(6))}"
+    folder = base / f"{PREFIX}{_broadcast(here, 'folder', secrets.token_hex(6))}"
     here.journal.report["wrote"].append(str(folder))
     here.journal.introduce()
     done = _save_and_load(here, base, folder)
@@ -62,7 +62,7 @@ def _save_and_load(here: Here, base: Path, folder: Path) -> str:
     _barrier(here, "wait for the main process to save")
     facts["shared"] = _is_visible(here, folder)
     if here.rank == 0 and not facts["shared"]:
-        raise full_checkpoint.altered(folder, "no rank acted as the main process, so nothing was saved")
+        raise full_checkpoint.restore_failure(folder, "no rank acted as the main process, so nothing was saved")
     if not facts["shared"]:
         here.skips(f"loading the checkpoint: rank 0's files in {base} are not visible here")
     else:
@@ -132,7 +132,7 @@ def _barrier(here: Here, word: str) -> None:
         here.torch.distributed.barrier()
 
 
-def _agreed(here: Here, key: str, value: str) -> str:
+def _broadcast(here: Here, key: str, value: str) -> str:
     """Return rank 0's value on every rank."""
     if here.world == 1:
         return value

@@ -41,7 +41,7 @@ class _Run:
         """Return the numbers that its ranks send."""
         return Numbers(self.here.torch, self.device, dtype, self.world)
 
-    def each(self, numbers: Numbers, size: int) -> None:
+    def run_collectives(self, numbers: Numbers, size: int) -> None:
         """Run and announce all its collectives, and collect wrong numbers."""
         for collective in self.collectives:
             name = collective.__name__.replace("_", "-")
@@ -61,7 +61,7 @@ def run_stage(here: Here) -> str:
         return "only one rank"
     backend = here.torch.distributed.get_backend()
     beside = _gloo_beside(here) if here.on_gpu and backend != "gloo" else []
-    runs = _first(here, backend)
+    runs = _default_runs(here, backend)
     types = _each_type(runs)
     if here.orders.level != "quick":
         runs += [_second(runs[0]), *_part(here, runs[0])]
@@ -79,7 +79,7 @@ def _raise_wrong(wrong: Sequence[Wrong]) -> None:
     raise Failure(expected_values.sentence(worst, len(wrong) - 1), "wrong_numbers", **expected_values.evidence(wrong))
 
 
-def _first(here: Here, backend: str) -> list[_Run]:
+def _default_runs(here: Here, backend: str) -> list[_Run]:
     """Return the runs over the default communicator. For GPU tensors gloo supports few collectives (torch's table)."""
     if not here.on_gpu or backend != "gloo":
         return [_Run(here, None, here.world, here.device, collectives=_ALL)]
@@ -101,9 +101,9 @@ def _each_type(runs: Sequence[_Run]) -> int:
             for run in runs:
                 numbers = run.numbers(dtype)
                 for size in _sizes(here, numbers):
-                    run.each(numbers, size)
+                    run.run_collectives(numbers, size)
         except (RuntimeError, TypeError, ValueError) as error:
-            if _needed(here, dtype) or not _NOT_CARRIED.search(str(error)):
+            if _is_needed(here, dtype) or not _NOT_CARRIED.search(str(error)):
                 raise
             name = str(dtype).removeprefix("torch.")
             here.skips(f"{name} over {torch.distributed.get_backend()}: {str(error).splitlines()[0]}")
@@ -116,7 +116,7 @@ def _half(here: Here) -> Any:
     return {"bf16": here.torch.bfloat16, "fp16": here.torch.float16}.get(here.orders.precision)
 
 
-def _needed(here: Here, dtype: Any) -> bool:
+def _is_needed(here: Here, dtype: Any) -> bool:
     """Whether the training sends this type. A CPU rehearsal works without half precision, which an old gloo lacks."""
     return bool(dtype == here.torch.float32 or (here.on_gpu and dtype == _half(here)))
 
@@ -151,8 +151,8 @@ def _second(first: _Run) -> _Run:
     numbers = first.numbers(here.torch.float32)
     for size in (1000, _LARGE):
         for _ in range(2):
-            second.each(numbers, size)
-            first.each(numbers, size)
+            second.run_collectives(numbers, size)
+            first.run_collectives(numbers, size)
     return second
 
 
@@ -166,7 +166,7 @@ def _part(here: Here, first: _Run) -> list[_Run]:
     if here.rank >= half:
         return []
     run = _Run(here, group, half, first.device, f" over ranks 0 to {half - 1}", first.collectives)
-    run.each(run.numbers(here.torch.float32), 1000)
+    run.run_collectives(run.numbers(here.torch.float32), 1000)
     return [run]
 
 
@@ -180,7 +180,7 @@ def _gloo_beside(here: Here) -> list[_Run]:
         here.about_to("new_group over gloo", limit_s=max(here.orders.stall_s, 2 * _BESIDE_LIMIT_S))
         group = torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=_BESIDE_LIMIT_S))
         run = _Run(here, group, here.world, torch.device("cpu"), " over gloo", _ALL)
-        run.each(run.numbers(torch.float32), 1000)
+        run.run_collectives(run.numbers(torch.float32), 1000)
     except RuntimeError as error:
         here.reports(gloo_works=False)
         here.skips(f"gloo in addition to NCCL: {str(error).splitlines()[0]}")
@@ -222,7 +222,7 @@ def all_reduce(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 def all_gather(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
     """Send each rank's part to every rank."""
     part = -(-size // numbers.world)
-    gathered = numbers.untouched(part * numbers.world)
+    gathered = numbers.receive_buffer(part * numbers.world)
     sent = numbers.of(run.here.rank, part)
     all_gather_into(run.here.torch.distributed)(gathered, sent, group=run.group)
     for place, piece in enumerate(gathered.split(part)):
@@ -235,10 +235,10 @@ def reduce_scatter(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
     part = -(-size // numbers.world)
     whole, share = part * numbers.world, slice(rank * part, (rank + 1) * part)
     if numbers.can_sum:
-        got = numbers.untouched(part)
+        got = numbers.receive_buffer(part)
         reduce_scatter_into(distributed)(got, numbers.summand(rank, whole), group=run.group)
         yield from numbers.compare("reduce-scatter", got, numbers.total(whole)[share])
-    got = numbers.untouched(part)
+    got = numbers.receive_buffer(part)
     reduce_scatter_into(distributed)(got, numbers.turn(rank, whole), group=run.group)
     yield from numbers.compare_turns("reduce-scatter", got, numbers.turns(whole)[share], share.start)
 
@@ -246,7 +246,7 @@ def reduce_scatter(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 def broadcast(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
     """Send one rank's data to all; from another rank each time."""
     source = run.tried % numbers.world
-    tensor = numbers.of(source, size) if source == run.here.rank else numbers.untouched(size)
+    tensor = numbers.of(source, size) if source == run.here.rank else numbers.receive_buffer(size)
     run.here.torch.distributed.broadcast(tensor, src=source, group=run.group)
     yield from numbers.compare("broadcast", tensor, numbers.of(source, size), source)
 
@@ -255,7 +255,7 @@ def all_to_all(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
     """Send a different part from each rank to each rank."""
     part, rank = -(-size // numbers.world), run.here.rank
     blocks = [numbers.of(rank, part, to=place) for place in range(numbers.world)]
-    got = numbers.untouched(part * numbers.world)
+    got = numbers.receive_buffer(part * numbers.world)
     run.here.torch.distributed.all_to_all_single(got, run.here.torch.cat(blocks), group=run.group)
     for place, piece in enumerate(got.split(part)):
         yield from numbers.compare("all-to-all", piece, numbers.of(place, part, to=rank), place)
@@ -265,7 +265,7 @@ def send_recv(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
     """Send around the ring: from each rank to the next."""
     distributed, rank, world = run.here.torch.distributed, run.here.rank, numbers.world
     left, right = (rank - 1) % world, (rank + 1) % world
-    got, sent = numbers.untouched(size), numbers.of(rank, size)
+    got, sent = numbers.receive_buffer(size), numbers.of(rank, size)
     swaps = [
         distributed.P2POp(distributed.isend, sent, right, group=run.group),
         distributed.P2POp(distributed.irecv, got, left, group=run.group),

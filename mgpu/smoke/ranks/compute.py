@@ -73,7 +73,7 @@ def own_seconds(here: Here) -> float:
     def piece() -> None:
         _work(torch, matrix, rounds=4)
 
-    return min(_timed(here, piece) for _ in range(repeats + 1))
+    return min(_measure_seconds(here, piece) for _ in range(repeats + 1))
 
 
 def _work(torch: Any, matrix: Any, rounds: int) -> None:
@@ -97,8 +97,8 @@ def gemm_tflops(here: Here, kind: Any) -> float:
             torch.mm(a, b, out=out)
 
     rounds = {"quick": 2, "standard": 6, "long": 20}[here.orders.level]
-    _timed(here, products)
-    best = min(_timed(here, products) for _ in range(rounds))
+    _measure_seconds(here, products)
+    best = min(_measure_seconds(here, products) for _ in range(rounds))
     return 2.0 * size**3 * inner / best / 1e12
 
 
@@ -131,12 +131,12 @@ def copy_rates(here: Here) -> dict[str, float]:
         def copy(target: Any = target, source: Any = source) -> None:
             target.copy_(source, non_blocking=True)
 
-        _timed(here, copy)
-        rates[name] = size / min(_timed(here, copy) for _ in range(5)) / 1e9
+        _measure_seconds(here, copy)
+        rates[name] = size / min(_measure_seconds(here, copy) for _ in range(5)) / 1e9
     return rates
 
 
-def _timed(here: Here, work: Callable[[], None]) -> float:
+def _measure_seconds(here: Here, work: Callable[[], None]) -> float:
     """Return the seconds for the work, measured with the device's clock."""
     if not here.on_gpu:
         start = time.perf_counter()

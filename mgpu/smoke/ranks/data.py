@@ -103,7 +103,7 @@ def _all_batches(here: Here, processes: int) -> None:
     here.about_to(f"start {processes} DataLoader workers", limit_s=patience + here.orders.stall_s)
     seen = 0
     for number, batch in enumerate(_handed_over(here, loader)):
-        if not torch.equal(batch[:, ::4096], _expected(number)):
+        if not torch.equal(batch[:, ::4096], _expected_batch(number)):
             raise Failure(
                 f"DataLoader batch {number + 1} was altered in shared memory",
                 "loader_failed",
@@ -121,7 +121,7 @@ def _all_batches(here: Here, processes: int) -> None:
         )
 
 
-def _expected(number: int) -> Any:
+def _expected_batch(number: int) -> Any:
     wide = len(range(0, _SAMPLE_NUMBERS, 4096))
     return torch.arange(number * _BATCH, (number + 1) * _BATCH, dtype=torch.float32)[:, None].expand(_BATCH, wide)
 

@@ -24,7 +24,7 @@ class Replicated:
             self.scaler = torch.amp.GradScaler(here.device.type, init_scale=reference_model.LOSS_SCALE)
         # Different numbers on every rank: DDP must copy those of rank 0 to all.
         self.plain = reference_model.model(here, reference_model.SEED + here.rank)
-        self.model = wrapped(here, self.plain, **options) if here.world > 1 else self.plain
+        self.model = wrap_ddp(here, self.plain, **options) if here.world > 1 else self.plain
         self.optimizer = reference_model.optimizer(self.model.parameters())
 
     def begin(self) -> None:
@@ -80,7 +80,7 @@ class Replicated:
         return [self.optimizer.state[p]["momentum_buffer"] for p in self.model.parameters()]
 
 
-def wrapped(here: Here, plain: Any, **options: Any) -> Any:
+def wrap_ddp(here: Here, plain: Any, **options: Any) -> Any:
     """Return the model wrapped in DDP, as documented for this device."""
     devices = [here.device.index] if here.on_gpu else None
     return torch.nn.parallel.DistributedDataParallel(plain, device_ids=devices, **options)

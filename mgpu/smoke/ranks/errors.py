@@ -20,9 +20,9 @@ def classify(error: BaseException) -> Failure | None:
     first = f"{type(error).__name__}: {message}".splitlines()[0]
     out_of_memory = getattr(getattr(sys.modules.get("torch"), "cuda", None), "OutOfMemoryError", ())
     if isinstance(error, out_of_memory):
-        return Failure(first, "out_of_memory", where="gpu", asked=_requested(message), **_free())
+        return Failure(first, "out_of_memory", where="gpu", asked=_requested_memory(message), **_free_memory())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _HOST_MEMORY.search(message)):
-        return Failure(first, "out_of_memory", where="host", asked=_requested(message))
+        return Failure(first, "out_of_memory", where="host", asked=_requested_memory(message))
     if isinstance(error, RuntimeError) and _GPU_ERROR.search(message):  # AcceleratorError is one, since torch 2.8
         code = getattr(error, "error_code", None)
         number = _CODE.search(message)
@@ -32,12 +32,12 @@ def classify(error: BaseException) -> Failure | None:
     return None
 
 
-def _requested(message: str) -> str | None:
+def _requested_memory(message: str) -> str | None:
     found = _REQUESTED.search(message)
     return next(group for group in found.groups() if group) if found else None
 
 
-def _free() -> dict[str, Any]:
+def _free_memory() -> dict[str, Any]:
     """Return the free and total memory of the GPU; empty if it does not answer."""
     try:
         free, total = sys.modules["torch"].cuda.mem_get_info()

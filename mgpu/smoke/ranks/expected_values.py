@@ -84,7 +84,7 @@ class Numbers:
         source = self.torch.Generator().manual_seed(5)
         return self._long(self.torch.randint(0, self.world, (_TURNS,), generator=source), size)
 
-    def untouched(self, size: int) -> Any:
+    def receive_buffer(self, size: int) -> Any:
         """Return a receive buffer."""
         return self.torch.full((size,), UNTOUCHED, dtype=self.dtype, device=self.device)
 

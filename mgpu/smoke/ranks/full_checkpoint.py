@@ -80,11 +80,11 @@ def unwritable(error: OSError, folder: Path) -> Failure:
         folder=str(base),
         errno=errno.errorcode.get(error.errno or 0, "OSError"),
         error=message,
-        free_bytes=free(base),
+        free_bytes=free_space(base),
     )
 
 
-def free(folder: Path) -> int | None:
+def free_space(folder: Path) -> int | None:
     """Return the bytes that this user can still write there."""
     try:
         room = os.statvfs(folder)
@@ -100,7 +100,7 @@ def save(here: Here, folder: Path, state: Mapping[str, Any]) -> dict[str, int | 
     """
     with explained_errors(folder):
         here.about_to(f"create a folder in {folder.parent}")
-        room = free(folder.parent)
+        room = free_space(folder.parent)
         folder.mkdir(mode=0o755, exist_ok=True)
         buffer = io.BytesIO()
         here.torch.save(state, buffer)
@@ -140,13 +140,15 @@ def _read(here: Here, folder: Path) -> Any:
     try:
         return here.torch.load(folder / FILE, map_location="cpu", weights_only=True)
     except Exception as error:  # zip, pickle and torch raise different errors for a damaged file
-        raise altered(folder, f"it cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})") from error
+        raise restore_failure(
+            folder, f"it cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})"
+        ) from error
 
 
 def compare(folder: Path, tensors: Mapping[str, Any], what: str) -> None:
     """Compare the loaded tensors with the saved ones. Raises Failure."""
     if digest(tensors) != expected_digest(folder):
-        raise altered(folder, f"{what} differs from the saved numbers")
+        raise restore_failure(folder, f"{what} differs from the saved numbers")
 
 
 def expected_digest(folder: Path) -> str:
@@ -154,7 +156,7 @@ def expected_digest(folder: Path) -> str:
     return (folder / DIGEST).read_text("ascii")
 
 
-def altered(folder: Path, how: str) -> Failure:
+def restore_failure(folder: Path, how: str) -> Failure:
     """Return the failure for a checkpoint that cannot be loaded as it was saved."""
     return Failure(
         f"the checkpoint in {folder.parent} cannot be restored: {how}",
@@ -169,9 +171,9 @@ def resume(here: Here, folder: Path, group: Any, *, alone: bool) -> None:
     model, optimizer = trained_model(here)
     load(here, folder, model, optimizer)
     if not alone:
-        from .ddp import wrapped
+        from .ddp import wrap_ddp
 
-        model = wrapped(here, model, process_group=group)
+        model = wrap_ddp(here, model, process_group=group)
     loss = _step(here, model, optimizer)
     if not loss < float("inf"):
-        raise altered(folder, f"the first step after it has a loss of {loss}")
+        raise restore_failure(folder, f"the first step after it has a loss of {loss}")

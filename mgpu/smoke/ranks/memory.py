@@ -36,7 +36,7 @@ def check(here: Here) -> None:
     if here.on_gpu:
         size = min(MEMORY_BYTES, here.torch.cuda.mem_get_info(here.device)[0] // _SHARE_OF_FREE)
     here.about_to(f"write and read {size >> 20} MiB")
-    held = _written(here, size)
+    held = _write_pattern(here, size)
     here.measured(memory_checked_mib=float(held.mib))
     _compare(here, held)
     del held
@@ -54,7 +54,7 @@ def fill(here: Here) -> None:
         return
     size = here.torch.cuda.mem_get_info(here.device)[0] * percent // 100
     here.about_to(f"fill {size >> 20} MiB of GPU memory")
-    held = _written(here, size)
+    held = _write_pattern(here, size)
     here.held.append(held)
     here.measured(memory_filled_mib=float(held.mib))
 
@@ -67,7 +67,7 @@ def read_back(here: Here) -> None:
             _compare(here, held)
 
 
-def _written(here: Here, size: int) -> Held:
+def _write_pattern(here: Here, size: int) -> Held:
     torch, held = here.torch, Held([])
     left = size // 8
     while left > 0:
@@ -92,10 +92,10 @@ def _compare(here: Here, held: Held) -> None:
             piece = block[start : start + _PIECE]
             wanted = _pattern(here, number * _BLOCK + start, len(piece))
             if not here.torch.equal(piece, wanted):
-                raise _altered(piece, wanted, number * _BLOCK + start)
+                raise _memory_failure(piece, wanted, number * _BLOCK + start)
 
 
-def _altered(piece: Any, wanted: Any, first: int) -> Failure:
+def _memory_failure(piece: Any, wanted: Any, first: int) -> Failure:
     wrong = piece.ne(wanted).nonzero().flatten()
     place = int(wrong[0])
     return Failure(

@@ -10,7 +10,7 @@ from torch import nn
 
 from . import reference_model
 from .context import Here
-from .ddp import Replicated, wrapped
+from .ddp import Replicated, wrap_ddp
 from .journal import Failure
 from .numeric_diff import Judge
 
@@ -28,17 +28,17 @@ def run(here: Here) -> None:
     if here.world == 1:
         return
     for name, options in _VARIANTS.items():
-        _tried(name, lambda name=name, options=options: _variant(here, name, options))  # type: ignore[misc]
-    _tried("no_sync", lambda: _accumulation(here))
-    _tried("unused parameters", lambda: _unused(here))
-    _tried("batch norm", lambda: _batch_norm(here))
+        _run_option(name, lambda name=name, options=options: _variant(here, name, options))  # type: ignore[misc]
+    _run_option("no_sync", lambda: _accumulation(here))
+    _run_option("unused parameters", lambda: _check_unused(here))
+    _run_option("batch norm", lambda: _batch_norm(here))
     if here.on_gpu:
-        _tried("SyncBatchNorm", lambda: _sync_batch_norm(here))
+        _run_option("SyncBatchNorm", lambda: _sync_batch_norm(here))
     else:
         here.skips("SyncBatchNorm: GPUs only")
 
 
-def _tried(name: str, option: Callable[[], None]) -> None:
+def _run_option(name: str, option: Callable[[], None]) -> None:
     """Add the name of the option to a Failure."""
     try:
         option()
@@ -109,11 +109,11 @@ class _Spare(nn.Module):  # type: ignore[misc]
         return self.used(x)
 
 
-def _unused(here: Here) -> None:
+def _check_unused(here: Here) -> None:
     """Check that DDP reports a parameter without a gradient in the second step, instead of hanging."""
     taught = reference_model.batches(here, 1, 1)
     inputs, targets = taught.of(here.rank, 0)
-    model = wrapped(here, _Spare().to(here.device))
+    model = wrap_ddp(here, _Spare().to(here.device))
     here.about_to("an unused parameter: step 1")
     reference_model.loss_of(model(inputs), targets).backward()
     here.about_to("an unused parameter: step 2")
@@ -126,7 +126,7 @@ def _unused(here: Here) -> None:
     raise Failure("DDP does not report a parameter that gets no gradient", "unused_not_reported")
 
 
-def _normed(here: Here) -> Any:
+def _batch_norm_model(here: Here) -> Any:
     torch.manual_seed(reference_model.SEED)
     return nn.Sequential(
         nn.Linear(reference_model.WIDTH, reference_model.INNER), nn.BatchNorm1d(reference_model.INNER)
@@ -135,7 +135,7 @@ def _normed(here: Here) -> Any:
 
 def _batch_norm(here: Here) -> None:
     """Report the running statistics: DDP broadcasts those of rank 0 before each forward pass."""
-    model = wrapped(here, _normed(here))
+    model = wrap_ddp(here, _batch_norm_model(here))
     taught = reference_model.batches(here, 1, 2)
     for step in range(2):
         here.about_to(f"batch norm: step {step + 1}")
@@ -151,11 +151,11 @@ def _batch_norm(here: Here) -> None:
 def _sync_batch_norm(here: Here) -> None:
     """Check that SyncBatchNorm uses the statistics of the whole batch on every rank."""
     taught = reference_model.batches(here, 1, 1)
-    synced = wrapped(here, nn.SyncBatchNorm.convert_sync_batchnorm(_normed(here)))
+    synced = wrap_ddp(here, nn.SyncBatchNorm.convert_sync_batchnorm(_batch_norm_model(here)))
     here.about_to("SyncBatchNorm: forward and backward")
     found = synced(taught.of(here.rank, 0)[0])
     found.square().mean().backward()
-    alone = _normed(here)
+    alone = _batch_norm_model(here)
     whole = alone(taught.inputs[0, 0].reshape(-1, reference_model.WIDTH)).reshape(
         here.world, reference_model.MICRO_BATCH, -1
     )

@@ -134,7 +134,7 @@ def _amount(pair: _Pair) -> str:
 
 def _send_both_ways(pair: _Pair) -> list[Wrong]:
     here, numbers = pair.here, pair.numbers
-    got, sent = numbers.untouched(pair.size), numbers.of(here.rank, pair.size, to=pair.other)
+    got, sent = numbers.receive_buffer(pair.size), numbers.of(here.rank, pair.size, to=pair.other)
     for sends in (pair.leads, not pair.leads):
         _pass(pair, sent if sends else got, sends)
     here.wait()
@@ -166,7 +166,7 @@ def _add(pair: _Pair, group: Any) -> list[Wrong]:
 def _there_and_back(pair: _Pair, size: int) -> float:
     """Return the seconds for data to the other rank and back: the minimum of several runs."""
     here = pair.here
-    data = pair.numbers.untouched(size)
+    data = pair.numbers.receive_buffer(size)
     least = float("inf")
     for _ in range(_TIMES[here.orders.level] + 1):
         here.wait()

@@ -35,7 +35,7 @@ def run(here: Here) -> str | None:
         here.skips("steps through accelerate: it did not start the ranks")
         return None
     found = str(accelerator.distributed_type.value)
-    if reason := _untried(here, accelerator, found):
+    if reason := _skip_reason(here, accelerator, found):
         here.skips(f"steps through accelerate: {reason}")
         return None
     if wanted and found != wanted and here.on_gpu:
@@ -53,7 +53,7 @@ def run(here: Here) -> str | None:
     return _NAMES[here.orders.strategy] if wanted else None
 
 
-def _untried(here: Here, accelerator: Any, found: str) -> str | None:
+def _skip_reason(here: Here, accelerator: Any, found: str) -> str | None:
     """Return why the test's own model cannot be trained with this config; None if it can."""
     if found == "MEGATRON_LM":
         return "Megatron-LM only trains its own models and data"
@@ -147,7 +147,7 @@ def _name_the_block(here: Here, accelerator: Any) -> None:
 
 def _compare(here: Here, taught: reference_model.Batches, found: list[float], known: bool) -> None:
     """Compare the losses with a single process. fp16 may skip a step while it adjusts its loss scale."""
-    expected = _alone(here, taught, len(found))
+    expected = _reference_losses(here, taught, len(found))
     tolerance = _TOLERANCE.get(here.orders.precision, _LOW_PRECISION_TOLERANCE)
     compared = len(found) if known and here.orders.precision != "fp16" else 1
     if compared < len(found):
@@ -167,7 +167,7 @@ def _compare(here: Here, taught: reference_model.Batches, found: list[float], kn
     here.measured(prepared_difference=worst)
 
 
-def _alone(here: Here, taught: reference_model.Batches, steps: int) -> list[float]:
+def _reference_losses(here: Here, taught: reference_model.Batches, steps: int) -> list[float]:
     """Return the losses of this rank's samples if a single process trains on all samples in fp32."""
     net = reference_model.model(here)
     optimizer = torch.optim.AdamW(net.parameters(), lr=_RATE)

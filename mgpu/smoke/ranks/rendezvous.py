@@ -86,7 +86,7 @@ def introduce(here: Here, meeting: Any) -> addresses.Listener | None:
     """
     found = addresses.advertised_address(os.environ, here.on_gpu)
     listener = None
-    if here.orders.nodes > 1 and here.rank == _first(here, here.orders.node):
+    if here.orders.nodes > 1 and here.rank == _first_rank(here, here.orders.node):
         listener = addresses.Listener(found.address, _word(here.rank))
     mine = {
         "host": socket.gethostname(),
@@ -126,11 +126,11 @@ def reach(here: Here, meeting: Any, cards: list[dict[str, Any]]) -> None:
     The results are shared, so that all ranks reach the same conclusion. Raises Failure if a needed connection fails.
     """
     nodes = here.orders.nodes
-    first = {node: cards[_first(here, node)] for node in range(nodes)}
+    first = {node: cards[_first_rank(here, node)] for node in range(nodes)}
     mine = here.orders.node
-    if here.rank == _first(here, mine):
+    if here.rank == _first_rank(here, mine):
         others = {
-            str(node): (one["address"], one["port"], _word(_first(here, node)))
+            str(node): (one["address"], one["port"], _word(_first_rank(here, node)))
             for node, one in first.items()
             if node != mine
         }
@@ -139,7 +139,7 @@ def reach(here: Here, meeting: Any, cards: list[dict[str, Any]]) -> None:
     came = _wait(meeting, keys, 2 * REACH_S)
     if len(came) < nodes:
         lost = [first[node]["host"] for node in range(nodes) if f"reach{node}" not in came]
-        absent = [_first(here, node) for node in range(nodes) if f"reach{node}" not in came]
+        absent = [_first_rank(here, node) for node in range(nodes) if f"reach{node}" not in came]
         raise Failure(
             f"{', '.join(lost)} joined the rendezvous and then stopped responding",
             "ranks_missing",
@@ -178,7 +178,7 @@ def _note(here: Here, found: dict[str, str | None]) -> None:
     """Add the results of this host to the report."""
     peers = here.journal.report["peers"]
     for node, error in found.items():
-        for rank in range(_first(here, int(node)), _first(here, int(node) + 1)):
+        for rank in range(_first_rank(here, int(node)), _first_rank(here, int(node) + 1)):
             peers[rank] |= {"reachable": error is None, "error": error}
 
 
@@ -200,7 +200,7 @@ def _node(here: Here, rank: int) -> int:
     return rank // (here.world // here.orders.nodes)
 
 
-def _first(here: Here, node: int) -> int:
+def _first_rank(here: Here, node: int) -> int:
     return node * (here.world // here.orders.nodes)
 
 

@@ -35,7 +35,7 @@ def measure(here: Here) -> str:
     here.measured(scaling_gradient_bytes=4.0 * layers * (width * width + width))
     start = time.monotonic()
     for count in counts:
-        in_time = turns.agreed(time.monotonic() - start < _BUDGET_S[here.orders.level])
+        in_time = turns.broadcast(time.monotonic() - start < _BUDGET_S[here.orders.level])
         if not in_time and count < here.world:  # the full world is always measured
             here.skips(f"scaling to {count} ranks: {_BUDGET_S[here.orders.level]:g} s limit reached")
             continue
@@ -62,9 +62,9 @@ def _train(here: Here, count: int, group: Any, steps: int) -> dict[str, Any]:
     plain = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).to(device)
     model, alone = plain, contextlib.nullcontext
     if count > 1:
-        from .ddp import wrapped
+        from .ddp import wrap_ddp
 
-        model = wrapped(here, plain, process_group=group)
+        model = wrap_ddp(here, plain, process_group=group)
         alone = model.no_sync
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs = torch.randn(batch, width, device=device)

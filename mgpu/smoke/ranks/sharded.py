@@ -67,7 +67,9 @@ def load(state: dict[str, Any], parts: Path, **how: Any) -> None:
         except Exception as error:
             if causes := list(getattr(error, "failures", {}).values()):  # of a CheckpointException: reading failed
                 message = f"{type(causes[0][0]).__name__}: {causes[0][0]}".splitlines()[0]
-                raise full_checkpoint.altered(parts.parent, f"a part of it cannot be read ({message})") from error
+                raise full_checkpoint.restore_failure(
+                    parts.parent, f"a part of it cannot be read ({message})"
+                ) from error
             raise
 
 

@@ -24,7 +24,7 @@ class Turns:
         self.number += 1
         return str(self.number)
 
-    def agreed(self, yes: bool) -> bool:
+    def broadcast(self, yes: bool) -> bool:
         """Return rank 0's value on every rank."""
         key = self._key()
         if self.store is None:

@@ -88,7 +88,7 @@ def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision
     judge = numeric_diff.Judge(here, strategy, reference, precision)
     judge.start()
     here.about_to("forward and backward without communication")
-    _alone(here, strategy, reference, judge)
+    _time_local_step(here, strategy, reference, judge)
     losses, worst, seconds = [], 0.0, []
     for step in range(taught.steps):
         here.about_to(f"step {step + 1} of {taught.steps}")
@@ -117,7 +117,9 @@ def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision
     return kind, f"{reference.steps}/{taught.steps} steps" if reference.steps < taught.steps else ""
 
 
-def _alone(here: Here, strategy: Any, reference: reference_model.Reference, judge: numeric_diff.Judge) -> None:
+def _time_local_step(
+    here: Here, strategy: Any, reference: reference_model.Reference, judge: numeric_diff.Judge
+) -> None:
     """Check and time this rank's own forward and backward pass, without communication.
 
     A sharded model always communicates, so the reference is timed instead.
