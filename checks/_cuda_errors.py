@@ -322,7 +322,7 @@ ERRORS: dict[int, CudaError] = {
         ),
         CudaError(
             810, "CUDA_ERROR_MPS_CLIENT_TERMINATED", "MPS client has been terminated by the server",
-            "The MPS server stopped this process, usually after a fault of another client on the same GPU.",
+            "The MPS server stopped this process, usually after a fault in another client on the same GPU.",
             (_NO_MPS,),
         ),
         CudaError(

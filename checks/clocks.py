@@ -40,7 +40,7 @@ def gpu_too_hot(gpus: tuple[Gpu, ...]) -> Answer:
         hot = "" if bad[0].temperature_c is None else f" ({bad[0].temperature_c} C)"
         slowed = any((gpu.clock_event_reasons or 0) & (_SW_THERMAL | _HW_THERMAL) for gpu in bad)
         return Problem(
-            f"{gpu_list(g.index for g in bad)} {'slowed by' if slowed else 'at the limit of its'} temperature{hot}",
+            f"{gpu_list(g.index for g in bad)} {'throttled by' if slowed else 'at the limit of its'} temperature{hot}",
             fix=Fix(commands=("nvidia-smi -q -d TEMPERATURE,PERFORMANCE",), who="hardware"),
             evidence={f"gpu_{gpu.index}_reasons": gpu.clock_event_reasons for gpu in bad}
             | {f"gpu_{gpu.index}_temperature_c": gpu.temperature_c for gpu in bad},

@@ -87,8 +87,7 @@ def _fixes(error: CudaError, runs: Sequence[GpuRun]) -> tuple[Fix, ...]:
 
 def _failures(runs: tuple[GpuRun, ...], stages: tuple[str, ...], passed: Callable[[list[GpuRun]], str]) -> Answer:
     """Return one problem for each error in these stages, with all GPUs that had it."""
-    used = _tested_runs(runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(runs), Skip):
         return used
     alike: dict[tuple[int | None, str | None], list[GpuRun]] = {}
     for run in used:
@@ -199,8 +198,7 @@ def cuda_kernel_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: depends on the error code. It is shown with the cause.
     """
-    used = _tested_runs(gpu_runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(gpu_runs), Skip):
         return used
     far = _runs_reaching(used, "torch")
     without = [run for run in far if run.no_kernel]
@@ -227,8 +225,7 @@ def cuda_hangs(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Fix: check what the driver logged (an Xid).
     More: Look for an Xid in the kernel log, then reset the GPU or reboot.
     """
-    used = _tested_runs(gpu_runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(gpu_runs), Skip):
         return used
     hung = [run for run in used if run.ended == "hung"]
     if not hung:
@@ -265,8 +262,7 @@ def cuda_process_dies(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Fix: find out where it dies.
     More: Reinstall torch or the driver.
     """
-    used = _tested_runs(gpu_runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(gpu_runs), Skip):
         return used
     dead = [run for run in used if run.ended == "died"]
     if not dead:
@@ -299,8 +295,7 @@ def gpu_memory_corrupts(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: do not train on it. Have the board examined.
     """
-    used = _tested_runs(gpu_runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(gpu_runs), Skip):
         return used
     known = [run for run in used if run.memory_intact is not None]
     bad = [run for run in known if not run.memory_intact]
@@ -326,8 +321,7 @@ def gpu_result_not_finite(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: do not train on it. Have the board examined.
     """
-    used = _tested_runs(gpu_runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(gpu_runs), Skip):
         return used
     computed = [run for run in used if run.results]
     bad = [run for run in computed if run.not_finite]
@@ -356,8 +350,7 @@ def gpu_results_differ(gpu_runs: tuple[GpuRun, ...]) -> Answer:
 
     Fix: do not train on it. Have the board examined.
     """
-    used = _tested_runs(gpu_runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(gpu_runs), Skip):
         return used
     computed = [run for run in used if run.results]
     if not computed:
@@ -415,8 +408,7 @@ def peer_copy_fails(gpu_runs: tuple[GpuRun, ...]) -> Answer:
     Fix: turn off IOMMU translation (or set passthrough mode), and ACS on the PCIe switches between the GPUs.
     More: Until then, disable direct access.
     """
-    used = _tested_runs(gpu_runs)
-    if isinstance(used, Skip):
+    if isinstance(used := _tested_runs(gpu_runs), Skip):
         return used
     copies = [(run, peer) for run in used for peer in run.peers]
     if not copies:

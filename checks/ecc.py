@@ -84,7 +84,7 @@ def gpu_row_remap_failed(gpus: tuple[Gpu, ...]) -> Answer:
 def gpu_row_remap_pending(gpus: tuple[Gpu, ...]) -> Answer:
     """A GPU needs a reset to replace a bad memory row.
 
-    Why: a bad memory row was marked for replacement. Its spare row is used after the next reset.
+    Why: a bad memory row was marked for remapping. Its spare row is used after the next reset.
     More: The board is not defective.
 
     Fix: reset it when nothing runs on it.

@@ -198,7 +198,7 @@ def gpu_compute_exclusive(gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     worker that uses CUDA.
 
     Fix: set the compute mode to default if several processes have to share it.
-    More: Otherwise, nothing.
+    More: Otherwise, no action is needed.
     """
     known = [gpu for gpu in gpus if gpu.compute_mode is not None and gpu.index in visible.gpus]
     bad = [gpu for gpu in known if gpu.compute_mode == _EXCLUSIVE_PROCESS]

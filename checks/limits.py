@@ -325,11 +325,7 @@ def memory_small_for_ranks(
         return Skip("no visible GPU")
     if not system.memory_total_bytes:
         return Skip("/proc/meminfo cannot be read")
-    rooms = {"the machine": system.memory_available_bytes}
-    if system.memory_limit_bytes is not None:
-        rooms["the cgroup"] = max(0, system.memory_limit_bytes - (system.memory_limit_used_bytes or 0))
-    if slurm.memory_bytes is not None and slurm.on_allocated_node is not False:
-        rooms["Slurm's --mem"] = slurm.memory_bytes
+    rooms = _free_memory(system, slurm)
     which = min(rooms, key=lambda name: rooms[name])
     room = f"{gib(rooms[which])} of free host memory for {counted(ranks, 'rank')}"
     if which != "the machine":
@@ -351,6 +347,16 @@ def memory_small_for_ranks(
             "slurm_bytes": slurm.memory_bytes,
         },
     )
+
+
+def _free_memory(system: System, slurm: Slurm) -> dict[str, int]:
+    """Return the free bytes of the machine, and those that each limit allows."""
+    rooms = {"the machine": system.memory_available_bytes}
+    if system.memory_limit_bytes is not None:
+        rooms["the cgroup"] = max(0, system.memory_limit_bytes - (system.memory_limit_used_bytes or 0))
+    if slurm.memory_bytes is not None and slurm.on_allocated_node is not False:
+        rooms["Slurm's --mem"] = slurm.memory_bytes
+    return rooms
 
 
 @check(Severity.INFO, source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files")

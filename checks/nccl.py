@@ -165,7 +165,7 @@ def nccl_not_the_images(env: Mapping[str, str], nccl: Nccl, pytorch: Pytorch) ->
     More: NVIDIA's images set NCCL_VERSION and CUDA_VERSION for their own packages, but torch from pip brings its own.
     The variables select nothing. If you debug by them, or by `dpkg -l | grep nccl`, you look at the wrong version.
 
-    Fix: nothing. Do not rely on these variables.
+    Fix: no action needed. Do not rely on these variables.
     More: Use the versions shown here.
     """
     image = {name: env[name] for name in ("NCCL_VERSION", "CUDA_VERSION") if version_numbers(env.get(name))}

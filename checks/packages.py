@@ -67,7 +67,7 @@ def accelerate_too_old(packages: Mapping[str, str]) -> Answer:
 def accelerate_of_another_python(python: Python, packages: Mapping[str, str]) -> Answer:
     """The `accelerate` command on PATH belongs to another interpreter.
 
-    Why: `accelerate launch` in a shell would run in another environment, with other versions than those checked here.
+    Why: `accelerate launch` in a shell would run in another environment, with versions other than those checked here.
     mgpu uses the launcher of its own interpreter.
 
     Fix: start this interpreter's launcher.
@@ -336,8 +336,7 @@ def requirement_not_met(libraries: Libraries, packages: Mapping[str, str], pytho
             if target.startswith(("nvidia-", "cuda-")) and target != "nvidia-ml-py":
                 continue  # torch's own libraries: cuda_wheels_not_as_required
             checked += 1
-            have = python.version if target == "python" else packages.get(target)
-            if have is None:
+            if (have := python.version if target == "python" else packages.get(target)) is None:
                 broken.append((name, line, "missing"))
             elif satisfies(have, specifier) is False:
                 broken.append((name, line, have))
@@ -388,9 +387,7 @@ def _check_rules(packages: Mapping[str, str], rows: list[Together], well: str) -
         return Ok(f"{well} ({counted(len(rows), 'rule')} checked)")
     names = [" with ".join(f"{name} {packages[name]}" for name in row.packages) for row in hits]
     evidence: dict[str, str] = {
-        f"{' with '.join(row.packages)} ({spec})": row.url
-        for row in hits
-        for spec in [", ".join(row.packages.values())]
+        f"{' with '.join(row.packages)} ({', '.join(row.packages.values())})": row.url for row in hits
     }
     return Problem(
         f"{names[0]}: {hits[0].effect}" if len(hits) == 1 else "; ".join(names),

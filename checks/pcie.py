@@ -263,7 +263,7 @@ def iommu_translates_peer_traffic(
     """GPUs use peer-to-peer transfers over PCIe while the IOMMU translates addresses.
 
     Why: on bare metal, NVIDIA does not support peer transfers through a translating IOMMU: writes can be lost although
-    CUDA reports success. NCCL then hangs in its first collective with the GPUs at 100 %, or a model spread over several
+    CUDA reports success. NCCL then hangs in its first collective with the GPUs at 100 %, or a model spread across
     GPUs returns garbage.
 
     Fix: boot Linux with iommu=pt, or turn the IOMMU off in the BIOS. Until then, set NCCL_P2P_DISABLE=1.

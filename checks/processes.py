@@ -174,7 +174,7 @@ def rank_of_another_run(leftovers: Leftovers) -> Answer:
     should have finished, it hangs.
 
     Fix: if it should have finished, stop its launcher.
-    More: Otherwise, nothing.
+    More: Otherwise, no action is needed.
     """
     ranks = [rank for rank in _processes_of_kind(leftovers, "rank") if not rank.orphan]
     if not ranks:
@@ -214,7 +214,7 @@ def mps_running(leftovers: Leftovers) -> Answer:
 
     Why: ranks become clients of its server: a fault of one stops all, and device indices are mapped twice.
     More: Every CUDA program that finds MPS's control daemon shares one server with all others. CUDA_VISIBLE_DEVICES is
-    applied twice, so a rank may get another GPU than the one it selected. With one rank per GPU, MPS has no benefit.
+    applied twice, so a rank may get a different GPU than it selected. With one rank per GPU, MPS has no benefit.
 
     Fix: stop it, if no one needs it.
     """

@@ -140,11 +140,7 @@ def xid_memory_damaged(kernel_log: KernelLog) -> Answer:
         events,
         kernel_log,
         "Only a reset takes the bad memory out of use. Until then, a rank that accesses it is killed.",
-        Fix(
-            "Stop the jobs on it, then reset it. If it recurs, contact the vendor.",
-            _resets(events),
-            who="admin",
-        ),
+        Fix("Stop the jobs on it, then reset it. If it recurs, contact the vendor.", _resets(events), who="admin"),
     )
 
 
@@ -167,7 +163,7 @@ def xid_memory_repaired(kernel_log: KernelLog) -> Answer:
     return _problem(
         events,
         kernel_log,
-        "The error was contained, or the row was marked for replacement, which takes effect at the next reset.",
+        "The error was contained, or the row was marked for remapping, which takes effect at the next reset.",
         Fix("Reset it when nothing runs on it.", _resets(events), who="admin"),
     )
 

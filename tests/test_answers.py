@@ -406,7 +406,7 @@ def test_deciding_twice() -> None:
             "2B trained parameters are more than the model has (1B): check --trainable and --params",
         ),
         ({"lr": "fast"}, "--lr fast: 'fast' is not a learning rate: write a number above 0, such as 2e-5"),
-        ({"gpus": "0,0"}, "--gpus 0,0: GPU 0 is named twice"),
+        ({"gpus": "0,0"}, "--gpus 0,0: GPU 0 is listed twice"),
     ],
 )
 def test_what_cannot_be_together_is_one_sentence(flags: dict[str, str], words: str) -> None:

@@ -178,7 +178,7 @@ FAILURES: dict[str, Failure] = {
         cause="left over from killed runs", fix="RemoveIPC=no"),
     "nofile-too-low": by(
         "open_files_limit_low", "test_probe_system.py::test_few_open_files",
-        cause="Too many open files", fix="ulimit -n 65536"),
+        cause="Too many open files", fix="limits.d/nofile.conf"),
     "memlock-too-low": by(
         "locked_memory_limited", "test_probe_system.py::test_little_locked_memory",
         cause="locks them in memory", fix="--ulimit memlock=-1"),
@@ -506,7 +506,10 @@ def test_a_torch_for_the_cpu_beside_gpus(named: Named, tmp_path: Path) -> None:
 def test_an_arch_list_of_another_machine(named: Named) -> None:
     found = named("arch_list_lacks_gpu", "h100_sxm_x8", TORCH_CUDA_ARCH_LIST="8.0;8.6")
     says(
-        found, "TORCH_CUDA_ARCH_LIST=8.0;8.6 does not include 9.0", "do not run on GPU 0", "unset TORCH_CUDA_ARCH_LIST"
+        found,
+        "TORCH_CUDA_ARCH_LIST=8.0;8.6 does not include 9.0",
+        "do not run on GPUs 0, 1",
+        "unset TORCH_CUDA_ARCH_LIST",
     )
 
 
@@ -752,7 +755,7 @@ def quiet(check: str, **changes: Any) -> bool:
 def test_a_variable_that_keeps_nccl_off_infiniband(tmp_path: Path) -> None:
     here = with_infiniband(sysfs.dgx_h100(tmp_path), env={"NCCL_IB_DISABLE": "1"})
     found = problem("nccl_network_disabled", **here)
-    says(found, "NCCL_IB_DISABLE=1, and 8 ports", "talk over TCP instead", "unset NCCL_IB_DISABLE")
+    says(found, "NCCL_IB_DISABLE=1, but 8 InfiniBand", "communicate over TCP instead", "unset NCCL_IB_DISABLE")
 
 
 def test_a_torch_that_numbers_the_fast_card_first(library: Path, tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ from pathlib import Path
 from mgpu.config import facts
 from mgpu.launch import preflight
 from mgpu.launchers import stamp
-from mgpu.smoke.ranks import RUNGS
-stamp.write(preflight.gather_facts(facts(Path("accelerate.yaml"), ask_loader=False), ()), RUNGS, {})
+from mgpu.smoke.ranks import STAGES
+stamp.write(preflight.gather_facts(facts(Path("accelerate.yaml"), ask_loader=False), ()), STAGES, {})
 """
 
 

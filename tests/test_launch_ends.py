@@ -159,7 +159,7 @@ def test_the_box(ends: Mapping[str, End]) -> None:
     assert re.search(r"^mgpu: FAILED after \d+ s, exit 1$", box, re.MULTILINE)
     words = " ".join(box.split())
     assert "First to fail rank 1 (host " in words and "ValueError: the loss is NaN at train.py:" in words
-    assert "It began with KeyError: 'loss'" in words and "Evidence run.log:" in words
+    assert "The first exception was KeyError: 'loss'." in words and "Evidence run.log:" in words
     assert f"Log logs/run.log Rerun mgpu launch {'--unverified allow'}" in words
     assert json.loads((end.folder / "logs" / "result.json").read_text()) == end.document
     assert (end.folder / "logs" / "result.json").stat().st_mode & 0o077 == 0
@@ -330,7 +330,7 @@ def test_an_end_that_cannot_be_told_says_so(
     after = run_outcome.Aftermath()
     hand_off._report_end(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
     said = capsys.readouterr().err
-    assert ("could not determine why the run ended" in said and "the training ended with 3" in said) is told
+    assert ("could not determine why the run ended" in said and "the training exited with code 3" in said) is told
     assert bool(said) is told
 
 

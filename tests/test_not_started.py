@@ -163,7 +163,7 @@ def test_a_bug_before_the_start(
         raise KeyError("gpus")
 
     monkeypatch.chdir(here)
-    monkeypatch.setattr(preflight, "look", broken)
+    monkeypatch.setattr(preflight, "gather_facts", broken)
     request = Request(target=("train.py",), unverified="allow", json_result="result.json")
     assert guarded(lambda: launch(request)) == errors.LAUNCH_REFUSED
     assert "not started: a bug in mgpu: KeyError: 'gpus' (MGPU_DEBUG=1 shows where)" in capsys.readouterr().err

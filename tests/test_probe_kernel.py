@@ -238,11 +238,11 @@ GPU_OPEN = "-> /dev/nvidia0"
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (process(10, "nvidia-smi"), ("nvidia-smi (pid 10)",)),
-        (process(10, "nvidia-persiste"), ("nvidia-persiste (pid 10)",)),
-        (process(10, "python3.11") | {"proc/10/fd/7": GPU_OPEN}, ("python3.11 (pid 10)",)),
-        (process(10, "pt_main_thread") | {"proc/10/fd/7": GPU_OPEN}, ("pt_main_thread (pid 10)",)),
-        (process(10, "nvidia-smi) R (x"), ("nvidia-smi) R (x (pid 10)",)),  # a name may hold anything
+        (process(10, "nvidia-smi"), ("nvidia-smi (pid 10, started 28 h ago)",)),
+        (process(10, "nvidia-persiste"), ("nvidia-persiste (pid 10, started 28 h ago)",)),
+        (process(10, "python3.11") | {"proc/10/fd/7": GPU_OPEN}, ("python3.11 (pid 10, started 28 h ago)",)),
+        (process(10, "pt_main_thread") | {"proc/10/fd/7": GPU_OPEN}, ("pt_main_thread (pid 10, started 28 h ago)",)),
+        (process(10, "nvidia-smi) R (x"), ("nvidia-smi) R (x (pid 10, started 28 h ago)",)),  # a name may hold anything
         (process(10, "nvidia-smi", state="S"), ()),
         (process(10, "nvidia-smi", started_s=99_990), ()),  # it began ten seconds ago
         (process(10, "python") | {"proc/10/fd/7": "-> /mnt/data"}, ()),  # waits for a disk, perhaps
@@ -293,7 +293,7 @@ def sleeper(tmp_path: Path) -> Iterator[int]:
 
 def test_a_process_that_really_cannot_be_woken(sleeper: int) -> None:
     found = gather([replace(SYSTEM, then=(replace(KERNEL, arguments={"stuck_age_s": 0.0}),))]).kernel
-    assert found is not None and found.stuck == (f"nvidia-smi (pid {sleeper})",)
+    assert found is not None and found.stuck == (f"nvidia-smi (pid {sleeper}, started 0 s ago)",)
     (outcome,) = ask_all("process_stuck_in_driver", kernel=found)
     assert outcome.status == "warn"
     young = gather([replace(SYSTEM, then=(KERNEL,))]).kernel

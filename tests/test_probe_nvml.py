@@ -1008,7 +1008,7 @@ NAMED: dict[str, tuple[str, str, str]] = {
     "repair_pending": ("gpu_repair_pending", "info", "GPU 1: repair pending"),
     "inforom_corrupt": ("gpu_inforom_corrupt", "warn", "GPU 0: the InfoROM is corrupted"),
     "memory_hot": ("gpu_memory_too_hot", "warn", "GPU 1: memory at 101 C (limit 95 C)"),
-    "thermal": ("gpu_too_hot", "warn", "GPU 1 slowed by temperature (93 C)"),
+    "thermal": ("gpu_too_hot", "warn", "GPU 1 throttled by temperature (93 C)"),
     "hot_without_reason": ("gpu_too_hot", "warn", "GPU 1 at the limit of its temperature (90 C)"),
     "power_brake": ("gpu_power_braked", "warn", "GPU 1: hardware power brake"),
     "hardware_slowdown": ("gpu_slowed_by_hardware", "warn", "GPU 1 slowed down by its hardware"),

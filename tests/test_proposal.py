@@ -346,9 +346,9 @@ def test_what_is_impossible_says_why() -> None:
         ("zero1", "zero2", "zero3"), "deepspeed is not installed"
     )
     eight = of("docker_a100_x4", params=8_030_000_000)
-    assert closed(eight, "strategy") == {"ddp": "needs 150 GiB per GPU, have 80 GiB"}
+    assert closed(eight, "strategy") == {"ddp": "needs 150 GiB (30 GiB of it gradient buckets) per GPU, have 80 GiB"}
     assert of("docker_a100_x4", params=8_030_000_000, strategy="ddp").problems == (
-        "strategy: DDP is not possible here: needs 150 GiB per GPU, have 80 GiB",
+        "strategy: DDP is not possible here: needs 150 GiB (30 GiB of it gradient buckets) per GPU, have 80 GiB",
     )
     assert of("docker_a100_x4", strategy="ddp", offload="cpu").problems
     assert of("docker_a100_x4", offload="cpu").chosen["strategy"] == "fsdp2"

@@ -153,7 +153,7 @@ def test_killed_supervisor(here: Path, mgpu: Run) -> None:
     assert mgpu("launch", "--status", entry.id).returncode == errors.NOT_READY
     followed = mgpu("launch", "--attach", entry.id)
     assert (followed.returncode, followed.stdout) == (errors.UNKNOWN, "début False\n")
-    assert "lost" in followed.stderr and "is not known" in followed.stderr
+    assert "lost" in followed.stderr and "how the training ended is unknown" in followed.stderr
 
 
 def test_runs_in_the_foreground_are_known_and_end_in_time(here: Path, mgpu: Run) -> None:
@@ -310,7 +310,10 @@ def test_a_run_is_named(runs: Path) -> None:
     assert registry.find(None, [new]) == new
     for name in (old.id, "20261120", "aaaa", old.folder):
         assert registry.find(name, found) == old
-    for name, words in (("2026", "may be 20261121-0900-bbbb, 20261120-0900-aaaa"), ("nothing", "no run nothing")):
+    for name, words in (
+        ("2026", "2026 is ambiguous: 20261121-0900-bbbb, 20261120-0900-aaaa"),
+        ("nothing", "run nothing not found"),
+    ):
         with pytest.raises(MgpuError, match=words) as error:
             registry.find(name, found)
         assert error.value.exit_code == errors.USAGE

@@ -605,7 +605,9 @@ def test_a_word_too_many_says_what_is_missing(tmp_path: Path) -> None:
         [sys.executable, "-m", "mgpu", "configure", "--yes", "--", "train.py"], cwd=tmp_path, capture_output=True,
         text=True, check=False, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)}, timeout=60,
     )  # fmt: skip
-    assert done.returncode == errors.USAGE and "what shall be done with it" in done.stderr
+    assert (
+        done.returncode == errors.USAGE and "unexpected argument 'train.py': use --validate to check it" in done.stderr
+    )
 
 
 def test_a_person_on_a_login_node_is_asked_about_the_job(real: RealCluster, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ hosts and taken back; Slurm's own ports stay open, as an administrator leaves th
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
@@ -160,6 +161,5 @@ def test_a_job_whose_meeting_port_is_dropped_ends_with_the_reason(hosts: SlurmHo
     assert job["ExitCode"] == f"{errors.NOT_READY}:0", said
     folder = home / "logs" / f"preflight-{job['JobId']}"
     not_trained(Told(errors.NOT_READY, folder, json.loads((folder / "preflight.json").read_text())))
-    assert "n[2-3] cannot connect to n1:" in said
-    assert "where all ranks meet: timed out" in said
+    assert re.search(r"n\[2-3\] cannot connect to the rendezvous endpoint n1:\d+: timed out", said)
     assert not (home / "trained").exists()

@@ -484,12 +484,12 @@ def test_files_of_single_nodes_tell_the_node(tmp_path: Path) -> None:
         ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
          "--account"),
         ("sbatch: error: Unable to open file nope", "cannot be read"),
-        ('sbatch: error: "$N" is not a valid node count', "takes no variables"),
+        ('sbatch: error: "$N" is not a valid node count', "do not expand shell variables"),
         ("sbatch: error: unrecognized option '--nodez=2'\nTry \"sbatch --help\" for more information", "--nodez=2"),
         ("sbatch: error: Batch script contains DOS line breaks (\\r\\n)\nsbatch: error: instead of UNIX line breaks",
-         "Windows line ends"),
+         "Windows line endings"),
         ("sbatch: error: something new", "something new"),
-        ("", "does not say why"),
+        ("", "without a reason"),
     ],
 )  # fmt: skip
 def test_refusals_in_words(text: str, said: str) -> None:
@@ -811,7 +811,7 @@ def test_options_of_a_job_mean_nothing_without_slurm(option: str, tmp_path: Path
     line = option_parser.read(["launch", option, "1", "t.py"])
     assert line is not None
     with pytest.raises(errors.MgpuError, match="--slurm"):
-        Request(**line[1]).check()
+        Request(**line[0].own(line[1])).check()
 
 
 def test_spare_nodes_bring_their_tasks(tmp_path: Path) -> None:

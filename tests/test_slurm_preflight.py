@@ -258,7 +258,7 @@ def test_a_step_is_started_again_without_the_node_it_cannot_be_started_on(tmp_pa
         seen |= {"tokens": {str(tmp_path): "srun", "/proc": "not-there"}, "ports": [12000]}
         answer = workers.ask(seen, 60, of=["n1"])["n1"]
         assert answer["unseen"] == ["/proc"] and answer["facts"]["host"]["name"]
-        assert answer["files"] == {"config": "cannot be read: No such file or directory"}
+        assert answer["files"] == {"config": "not readable: No such file or directory"}
         failed = workers.ask({"do": "walk", "endpoints": [], "head": "n1"}, 30)  # before it was told to listen
         assert [answer["error"] for answer in failed.values()] == ["AssertionError", "AssertionError"]
 

@@ -99,7 +99,7 @@ def test_rehearsal_needs_no_config_and_stamps_nothing(mgpu: Run, tmp_path: Path)
     for rung in STAGES:
         assert f" {TITLES[rung]} " in done.stdout
     assert "PASSED  2 CPU ranks trained together correctly" in done.stdout
-    assert "nothing was stamped" in done.stdout and not (tmp_path / ".mgpu").exists()
+    assert "CPU rehearsal, not recorded." in done.stdout and not (tmp_path / ".mgpu").exists()
     assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -267,7 +267,7 @@ def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert problem is not None and "accelerate reports 1 rank, the config asks for 2" in problem.title
     named = culprit.find_cause(outcomes)
     assert named is not None and named.problem is not None and named.check.id == "ranks_not_of_one_world"
-    assert "2 ranks wanted" in named.problem.title
+    assert "expected 2 ranks" in named.problem.title
     # The launcher ends the other rank when the first has failed, which may be before it could say anything.
     said = {(rank.accelerate_world_size, rank.world_size) for rank in ranks.ranks}
     assert (1, 2) in said and all(one in (1, None) and other in (2, None) for one, other in said)
@@ -389,4 +389,4 @@ def test_a_driver_that_does_not_answer_is_a_reason_to_refuse() -> None:
 def test_a_config_for_several_machines_is_refused(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path, known.YAML.replace("num_machines: 1", "num_machines: 2\nmain_process_ip: 10.0.0.1"))
     done = mgpu("smoke-test")
-    assert done.returncode == errors.USAGE and "spans 2 machines" in done.stderr
+    assert done.returncode == errors.USAGE and "uses 2 nodes" in done.stderr

@@ -342,7 +342,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_file_that_is_not_there_is_a_mistake_of_the_command(mgpu: Run) -> None:
     done = mgpu("smoke-test", "--cpu", "2", "--baseline", "nowhere.json")
-    assert done.returncode == errors.USAGE and "--baseline nowhere.json: cannot read it" in done.stderr
+    assert done.returncode == errors.USAGE and "--baseline nowhere.json: cannot read the file" in done.stderr
 
 
 # What the planner makes of it

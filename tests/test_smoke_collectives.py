@@ -106,14 +106,14 @@ def test_what_cannot_be_tried_is_said(climbed: dict[str, Ranks]) -> None:
 def test_every_collective_in_every_type(climbed: dict[str, Ranks]) -> None:
     detail = {name: _detail(climbed[name].ranks[0], "collectives") for name in climbed}
     assert detail["quick of two"] == "6 collectives x 3 dtypes: all 18 correct"
-    assert "6 collectives, 6 types" in (detail["standard of two"] or "")
+    assert "6 collectives x 6 dtypes: all 146 correct" in (detail["standard of two"] or "")
 
 
 def test_a_type_that_the_backend_lacks_is_left_out(climbed: dict[str, Ranks]) -> None:
     ranks = climbed["fewer_types"]
     assert ranks.ended == "finished"
     assert "bfloat16 over gloo: Invalid scalar type" in ranks.ranks[0].skipped
-    assert "6 collectives, 5 types" in (_detail(ranks.ranks[0], "collectives") or "")
+    assert "6 collectives x 5 dtypes: all 128 correct" in (_detail(ranks.ranks[0], "collectives") or "")
 
 
 def test_every_pair_is_tried_and_timed(climbed: dict[str, Ranks]) -> None:
@@ -199,7 +199,8 @@ def test_a_rank_that_finds_no_gpu_is_named(climbed: dict[str, Ranks]) -> None:
     if pytest.importorskip("torch").cuda.is_available():
         pytest.skip("there is a GPU")
     problem = only(climbed["no gpu"], "rank_without_gpu")
-    assert "has no GPU (device): torch finds no GPU in this process" in problem.title
+    assert problem.title.startswith("device: rank 0 ")
+    assert "has no GPU: torch finds no GPU in this process" in problem.title
     assert set(problem.subjects) == {"rank 0", "rank 1"}
 
 

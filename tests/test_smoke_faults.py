@@ -137,7 +137,7 @@ def nothing_left(folder: Path, temporary: Path, shared: set[str], told: Told, bu
     if told.document["ranks"]:
         for name in ("ranks_left_running", "run_leaves_files", "run_leaves_port_taken"):
             assert checks[name]["status"] == "ok", checks[name]
-        met = re.search(r"port (\d+) is as it was", json.dumps(checks["run_leaves_port_taken"]))
+        met = re.search(r"did not leave port (\d+) in use", json.dumps(checks["run_leaves_port_taken"]))
         assert met and port.is_taken(int(met.group(1))) == (int(met.group(1)) == busy)
 
 
@@ -188,7 +188,7 @@ def test_rank_stopped_before_it_says_anything(smoke_test: Test) -> None:
     assert told.code == errors.NOT_READY and told.document["ended"] == "stalled"
     assert told.cause["id"] == "rank_frozen"
     assert re.fullmatch(r'rank 1 \(.*, pid \d+\) is stopped in stage "start"', told.cause["title"])
-    assert told.document["culprit"]["stack"] is None and "did not answer" in told.cause["cause"]
+    assert told.document["culprit"]["stack"] is None and "did not respond, so no stack" in told.cause["cause"]
 
 
 def test_rank_killed_before_it_says_anything(smoke_test: Test) -> None:

@@ -132,8 +132,9 @@ FAULTS = (
     Fault("buffers_kept", "batch_norm_not_synchronised", "rank 1 has different statistics", level="standard"),
     Fault("unused_not_seen", "unused_parameters_not_reported", "gets no gradient", rank=None, level="standard"),
     Fault("worker_fails", "loader_worker_failed", "no such image", level="standard"),
-    Fault("worker_alters", "loader_worker_failed", "arrived altered", level="standard"),
-    Fault("each_alone", "accelerate_trains_otherwise", "on one process", rank=None, level="standard", accelerate=True),
+    Fault("worker_alters", "loader_worker_failed", "batch 1 was altered in shared memory", level="standard"),
+    Fault("each_alone", "accelerate_trains_otherwise", "on a single process", rank=None, level="standard",
+          accelerate=True),
 )  # fmt: skip
 
 

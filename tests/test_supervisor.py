@@ -95,7 +95,7 @@ def test_log_that_cannot_grow(here: Path) -> None:
     assert len(done.stdout) == 8 << 18
     (log,) = here.glob("runs/*/run.log")
     assert log.stat().st_size == 100 << 10
-    assert "the log ends here (File too large); the run goes on" in notes(here)
+    assert "the log ends here (File too large). The run continues" in notes(here)
 
 
 def test_files_are_the_users_alone(here: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -213,7 +213,7 @@ def test_stopped_and_continued(here: Path) -> None:
     wait_for(lambda: {processes.state_of(pid) for pid in (runner.pid, program)} <= {"sleeping", "running"}, 10)
     (here / "go").touch()
     assert runner.communicate(timeout=30) and runner.returncode == 0
-    assert [word in notes(here) for word in (" stopped", " goes on")] == [True, True]
+    assert [word in notes(here) for word in (" suspended", " resumed")] == [True, True]
 
 
 def test_second_signal_ends_at_once(here: Path) -> None:
@@ -221,7 +221,7 @@ def test_second_signal_ends_at_once(here: Path) -> None:
     runner = start(*LAUNCH, "behaves.py", "stubborn", folder=here)
     program = ready(here)
     runner.send_signal(signal.SIGTERM)
-    wait_for(lambda: "SIGTERM came" in notes(here), 10)
+    wait_for(lambda: "received SIGTERM, forwarding" in notes(here), 10)
     time.sleep(0.4)
     assert runner.poll() is None and processes.state_of(program) is not None
     runner.send_signal(signal.SIGINT)
@@ -315,7 +315,7 @@ def test_insisting_while_one_that_cannot_be_found_prints(here: Path) -> None:
     runner = start(*LAUNCH, "hides.py", folder=here)
     hidden = ready(here)
     runner.send_signal(signal.SIGTERM)
-    wait_for(lambda: "SIGTERM came" in notes(here), 10)
+    wait_for(lambda: "received SIGTERM, forwarding" in notes(here), 10)
     time.sleep(0.4)
     runner.send_signal(signal.SIGINT)
     assert runner.communicate(timeout=30) and runner.returncode == 130
@@ -423,7 +423,7 @@ def test_guard_leaves_a_terminal_that_is_not_the_runs(here: Path) -> None:
         "    wanted = [*other[:3], other[3] ^ termios.ECHO, *other[4:]]\n"
         "    watching = guard.Guard('f' * 32, wanted)\n"
         "    for word in words:\n"
-        "        watching.is_raw(word)\n"
+        "        watching.set_raw(word)\n"
         "    watching.end(done=False)\n"
         "    return termios.tcgetattr(0) != other\n"
         "print([put_back(), put_back(True, False), put_back(True), put_back(True, False, True)])\n"
@@ -555,7 +555,7 @@ def test_ctrl_z_and_fg(here: Path, screen: Screen) -> None:
     assert processes.state_of(program) == "stopped"
     screen.child.sendline("fg; echo code $?.")
     wait_for(lambda: processes.state_of(program) in ("sleeping", "running"), 10)
-    wait_for(lambda: "goes on" in notes(here), 10)
+    wait_for(lambda: "resumed" in notes(here), 10)
     screen.child.send("\x03")
     assert screen.code() == errors.INTERRUPTED
     assert " icanon" in screen.settings()
@@ -566,7 +566,7 @@ def test_ctrl_c_twice(here: Path, screen: Screen) -> None:
     screen.launch("behaves.py", "stubborn")
     ready(here)
     screen.child.send("\x03")
-    wait_for(lambda: "SIGINT was typed" in notes(here), 10)
+    wait_for(lambda: "SIGINT from the keyboard" in notes(here), 10)
     time.sleep(0.4)
     assert marked(here)
     screen.child.send("\x03")
@@ -580,8 +580,8 @@ def test_terminal_that_is_closed(here: Path, screen: Screen) -> None:
     wait_for((here / "ready.0").exists, 30)
     screen.child.close(force=True)
     wait_for(lambda: not marked(here), 30)
-    wait_for(lambda: "the launcher ended" in notes(here), 10)
-    assert "SIGHUP came" in notes(here)
+    wait_for(lambda: "the launcher exited" in notes(here), 10)
+    assert "received SIGHUP, forwarding" in notes(here)
 
 
 def test_killed_in_a_terminal(here: Path) -> None:
@@ -636,6 +636,6 @@ def test_a_word_amid_a_progress_bar(here: Path, screen: Screen) -> None:
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     noted = here / "runs/2/mgpu.log"
-    wait_for(lambda: noted.exists() and "said: all GPUs" in noted.read_text(), 30)
+    wait_for(lambda: noted.exists() and "message: all GPUs" in noted.read_text(), 30)
     (here / "go").touch()
     assert (runner.communicate(timeout=30)[1], runner.returncode) == ("", 0)

@@ -286,4 +286,4 @@ def test_a_config_is_judged_with_the_script(mgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "bf16.yaml").write_text("distributed_type: MULTI_GPU\nmixed_precision: bf16\n", "utf-8")
     done = mgpu("doctor", "--script", "train.py", "-c", "bf16.yaml", cwd=tmp_path)
     assert done.returncode == 0
-    assert "train.py:2:15" in done.stdout and "but the config says bf16" in done.stdout
+    assert "train.py:2:15" in done.stdout and "but the config sets bf16" in done.stdout

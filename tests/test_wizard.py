@@ -280,7 +280,7 @@ def test_control_c_amid_the_questions_and_resumed(start: Start, folder: Path, tm
         assert terminal.end() == 130
         assert (
             f"saved {number + 1} answer" in terminal.text
-            and "nothing is written" in terminal.text
+            and "before writing anything" in terminal.text
             and "mgpu configure --resume" in terminal.text
         )
         assert len(drafts(tmp_path)) == 1 and list(folder.iterdir()) == []
@@ -389,14 +389,14 @@ def test_what_cannot_be_written_is_told_before_anything_is_asked(start: Start, f
     terminal = start()
     assert terminal.end() == 2 and "accelerate.yaml is a folder" in terminal.text and "?" not in terminal.text
     terminal = start("-o", "none/there.yaml")
-    assert terminal.end() == 2 and "there is no folder" in words_of(terminal.text)
+    assert terminal.end() == 2 and "does not exist" in words_of(terminal.text)
 
 
 def test_a_file_that_does_not_fit_is_said_so_at_once(start: Start, folder: Path) -> None:
     (folder / "accelerate.yaml").write_text(MINE.replace("num_processes: 2", "num_processes: 8"), "utf-8")
     terminal = start()
     at(terminal, "What next?")
-    assert "accelerate.yaml does not fit here: --gpus 8: 4 are visible" in words_of(terminal.text)
+    assert "accelerate.yaml does not fit here: --gpus 8: 4 GPUs are usable here" in words_of(terminal.text)
 
 
 def test_somebody_elses_file_is_edited_again_without_questions(start: Start, folder: Path) -> None:
@@ -429,8 +429,11 @@ def test_several_machines_are_asked_for_their_address(start: Start) -> None:
     terminal = start("--target", "2x8xH100", target=False)
     assert "FAIL" not in (at(terminal, "What next?") and terminal.text)
     terminal.press(ENTER)
-    go(terminal, (("How big is the model?", ""), ("Samples per GPU", ""), ("How many samples", ""), ("A learning", "")))
-    at(terminal, "Address of the first machine?")
+    go(
+        terminal,
+        (("How big is the model?", ""), ("Samples per GPU", ""), ("How many samples", ""), ("Known-good learning", "")),
+    )
+    at(terminal, "Address of the first node?")
     terminal.press("node1", ENTER)
     assert "> Write >>" in at(terminal, REVIEW)
     terminal.press(CONTROL_C)
@@ -438,7 +441,7 @@ def test_several_machines_are_asked_for_their_address(start: Start) -> None:
     assert "mgpu configure --resume --target 2x8xH100" in terminal.text
     terminal = start("--resume", "--target", "2x8xH100", target=False)
     at(terminal, REVIEW)
-    assert "? Address of the first machine?  node1" in terminal.text and "For --target 2x8xH100:" in terminal.text
+    assert "? Address of the first node?  node1" in terminal.text and "For --target 2x8xH100:" in terminal.text
     terminal.child.kill(signal.SIGTERM)
     assert terminal.end() == 128 + signal.SIGTERM
 

@@ -9,7 +9,7 @@ NO_GPU = "no NVIDIA GPU on this machine"
 
 
 def absence_reason(driver: Driver) -> str:
-    """Return why NVML does not answer."""
+    """Return why NVML does not respond."""
     return f"NVML: {driver.nvml_error}" if driver.any_gpu else NO_GPU
 
 

@@ -13,15 +13,28 @@ _PERSISTENCE = "https://docs.nvidia.com/deploy/driver-persistence/overview.html"
 # Starting the driver on a GPU takes 1-3 s (driver persistence guide); a running driver answers in milliseconds.
 _STARTED_AGAIN_S = 1.0
 _SICK_S = 5.0
+_FIND_CAUSE = Fix(
+    "Find the cause in the kernel log (Xid, NVRM, hung task), and the processes in state D.",
+    (
+        "sudo dmesg -T | grep -iE 'nvrm|xid|blocked for more than'",
+        "ps -eo pid,stat,lstart,wchan:24,args | awk '$2 ~ /^D/'",
+    ),
+    who="admin",
+)
+_RESET = Fix(
+    "Drain the node, then reset the GPUs. If the reset hangs too, reboot: a process in state D cannot be killed.",
+    ("sudo nvidia-smi --gpu-reset", "sudo reboot"),
+    who="admin",
+)
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deploy/gpu-debug-guidelines/")
 def nvml_hangs(nvml_wait: NvmlWait, kernel: Kernel) -> Answer:
     """An NVML call does not return.
 
-    Why: the NVIDIA driver does not answer, so nothing is known about the GPUs. CUDA starts through the same driver:
+    Why: the NVIDIA driver does not respond, so nothing is known about the GPUs. CUDA starts through the same driver:
     nvidia-smi, torch.cuda and every launch here would hang too.
-    More: A GPU that fell off the bus, a firmware crash or a lock that a stuck process holds are the usual causes. If no
+    More: A GPU that fell off the bus, a firmware crash or a lock held by a stuck process are the usual causes. If no
     process is stuck, the driver may only be slow: without persistence mode the first call starts it on every GPU, which
     takes 1-3 s per GPU.
 
@@ -35,33 +48,20 @@ def nvml_hangs(nvml_wait: NvmlWait, kernel: Kernel) -> Answer:
     if nvml_wait.state == "D":
         where = f" in {nvml_wait.kernel_function}" if nvml_wait.kernel_function else ""
         stuck.append(f"mgpu's own NVML query (state D{where})")
-    title = f"NVML does not answer: no reply from {nvml_wait.call} after {nvml_wait.waited_s or 0:g} s"
+    title = f"NVML does not respond: no reply from {nvml_wait.call} after {nvml_wait.waited_s or 0:g} s"
     evidence: dict[str, Value] = {"call": nvml_wait.call, "waited_s": nvml_wait.waited_s, "stuck": ", ".join(stuck)}
-    look = Fix(
-        "Find the cause in the kernel log (Xid, NVRM, hung task), and the processes in state D.",
-        (
-            "sudo dmesg -T | grep -iE 'nvrm|xid|blocked for more than'",
-            "ps -eo pid,stat,lstart,wchan:24,args | awk '$2 ~ /^D/'",
-        ),
-        who="admin",
-    )
     if not stuck:
         slow = Fix(
             "No process is stuck in the driver: it may only be slow to start. Time a call, turn on persistence mode.",
             ("time nvidia-smi -L", "sudo nvidia-smi -pm 1"),
             who="admin",
         )
-        return Problem(title, fix=(slow, look), evidence=evidence)
-    restart = Fix(
-        "Drain the node, then reset the GPUs. If the reset hangs too, reboot: a process in state D cannot be killed.",
-        ("sudo nvidia-smi --gpu-reset", "sudo reboot"),
-        who="admin",
-    )
+        return Problem(title, fix=(slow, _FIND_CAUSE), evidence=evidence)
     cause = (
         f"Stuck in the driver: {listed(stuck)}. nvidia-smi, torch.cuda and every launch on this machine would hang as "
-        "well, and SIGKILL does not end them."
+        "well, and SIGKILL does not stop them."
     )
-    return Problem(title, cause, (look, restart), evidence, tuple(kernel.stuck or ()))
+    return Problem(title, cause, (_FIND_CAUSE, _RESET), evidence, tuple(kernel.stuck or ()))
 
 
 @check(Severity.WARNING, source=_PERSISTENCE, because_of=("gpu_lost", "gpu_wants_recovery"))

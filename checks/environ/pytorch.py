@@ -205,15 +205,14 @@ def torch_names_contradict(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
 
 @check(Severity.INFO, source="https://github.com/pytorch/pytorch/pull/114077")
 def torch_name_outdated(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
-    """A PyTorch variable is set under a name of another PyTorch version.
+    """A PyTorch variable is set under the name that another PyTorch version uses.
 
     Why: names such as NCCL_ASYNC_ERROR_HANDLING are deprecated since PyTorch 2.2: every rank prints a warning, and
     they will be removed. PyTorch before 2.2 does not read the new names at all.
 
     Fix: use the name that this version reads.
     """
-    version = version_numbers(pytorch.version)
-    if not version:
+    if not (version := version_numbers(pytorch.version)):
         return Skip("the PyTorch version is unknown")
     other = TORCH_ALIASES if version >= TORCH_RENAMED else {new: old for old, new in TORCH_ALIASES.items()}
     outdated = {name: right for name, right in other.items() if name in env and right not in env}
@@ -365,10 +364,8 @@ def gloo_leaves_nccl_interface(
     if not chosen:
         return Skip("NCCL_SOCKET_IFNAME matches no interface: see socket_interface_missing")
     if "GLOO_SOCKET_IFNAME" in named:
-        used, why = (
-            names_for_gloo(named["GLOO_SOCKET_IFNAME"][0]),
-            f"GLOO_SOCKET_IFNAME={named['GLOO_SOCKET_IFNAME'][0]}",
-        )
+        value = named["GLOO_SOCKET_IFNAME"][0]
+        used, why = names_for_gloo(value), f"GLOO_SOCKET_IFNAME={value}"
     else:
         mine = [i for i in network.interfaces if set(i.addresses) & set(network.hostname_addresses[:1])]
         used, why = [i.name for i in mine], f"{network.hostname} resolves to its address"

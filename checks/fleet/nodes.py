@@ -188,7 +188,7 @@ def fleet_facts_scattered(fleet: Fleet) -> Answer:
 
     Why: they identify the node itself, or are random on each node, so no deviation can be detected in them.
 
-    Fix: nothing.
+    Fix: no action needed.
     """
     facts = scattered_facts(fleet).get("")  # the others are reported with their family
     if not facts:

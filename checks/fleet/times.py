@@ -61,12 +61,9 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
     if halves := _halves(fleet.clock_offsets_s):
         behind, ahead, apart = halves
         if apart > least:
-            in_range = below is None or apart <= below
-            return (
-                _tied_clocks_problem(behind, ahead, apart, cause)
-                if in_range
-                else Ok("larger offset: see fleet_clock_far_off")
-            )
+            if below is not None and apart > below:
+                return Ok("larger offset: see fleet_clock_far_off")
+            return _tied_clocks_problem(behind, ahead, apart, cause)
     off = {
         node: offset
         for node, offset in fleet.clock_offsets_s.items()

@@ -140,7 +140,7 @@ def gpus_far_from_adapters(
     More: NCCL uses GPUDirect RDMA if GPU and adapter share a PCIe switch. Otherwise it copies through host memory,
     and across sockets also over the link between the CPUs.
 
-    Fix: nothing. For a run on fewer GPUs, prefer those next to an adapter.
+    Fix: no action needed. For a run on fewer GPUs, prefer those next to an adapter.
     """
     if host.virtual:
         return Skip("a virtual machine's bus may differ from the real one")

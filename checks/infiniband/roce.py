@@ -66,8 +66,8 @@ def roce_address_missing(infiniband: InfiniBand, plan: Plan, env: Mapping[str, s
     """An active RoCE port has no IPv4 address.
 
     Why: NCCL uses every active port, but the other nodes may not be reachable over this one.
-    More: NCCL looks for an IPv4 GID on each ACTIVE port. It uses a port without one with its link-local address,
-    which other nodes often cannot reach: the run hangs or fails with completion error 12.
+    More: NCCL looks for an IPv4 GID on each ACTIVE port. A port without one is used with its link-local
+    address, which other nodes often cannot reach: the run hangs or fails with completion error 12.
 
     Fix: give its interface an address, or exclude the port.
     """

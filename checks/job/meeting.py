@@ -34,6 +34,7 @@ _EXPANDS = re.compile(
 _DRAWN = re.compile(r"\bRANDOM\b|\bshuf\b|\bSRANDOM\b|/dev/urandom|randint|randrange|\buuidgen\b|bind\(\(|%[sN]\b|\$\$")
 _OF_JOB = "Derive it from the job id, which is the same on all nodes."
 _PORT_OF_JOB, _ID_OF_JOB = Fix(_OF_JOB, (PORT,)), Fix(_OF_JOB, ("--rdzv-id=$SLURM_JOB_ID",))
+_ACCELERATE_HEAD = "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
 _HEADS = ("MASTER_ADDR", "MAIN_PROCESS_IP")
 _PORTS = ("MASTER_PORT", "MAIN_PROCESS_PORT")
 _RENDEZVOUS = ("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR")
@@ -43,8 +44,7 @@ def _rendezvous_hosts(job: JobScript) -> list[tuple[JobCommand | None, str, int,
     """Return the rendezvous hosts: the launch, the host, its line, and whether a shell on the node expands it."""
     found: list[tuple[JobCommand | None, str, int, bool]] = []
     for command in job.launches:
-        given = rendezvous_host(command)
-        if given is not None and may_be_multi_node(job, command):
+        if (given := rendezvous_host(command)) is not None and may_be_multi_node(job, command):
             early = any(one.on_node for one in word_variables(command, given[1]) if one.name in given[0])
             found.append((command, given[0], _assignment_line(job, command, given[1], given[0]), early))
     if any(may_be_multi_node(job, one) or (one.launcher == "python" and runs_on_nodes(one)) for one in job.launches):
@@ -73,9 +73,7 @@ def job_head_address_is_loopback(job_script: JobScript) -> Answer:
     Fix: Use the name of the first node, which all nodes can resolve.
     """
     for command, text, line, _ in _rendezvous_hosts(job_script):
-        if not _LOOPBACK.fullmatch(text):
-            continue
-        if command is None and not _has_multi_node_launch(job_script):
+        if not _LOOPBACK.fullmatch(text) or (command is None and not _has_multi_node_launch(job_script)):
             continue
         return finding(
             job_script,
@@ -183,7 +181,7 @@ def job_head_address_missing(job_script: JobScript) -> Answer:
         if command.launcher == "accelerate":
             if launcher_option(command, "config_file") is not None or launcher_option(command, "num_machines") is None:
                 continue
-            fix = "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
+            fix = _ACCELERATE_HEAD
             why = 'accelerate tries to connect to "None:29500", and waits.'
         else:
             if launcher_option(command, "nnodes") is None or launcher_option(command, "standalone") is not None:
@@ -223,9 +221,7 @@ def job_config_has_no_head_address(job_script: JobScript, config: Config) -> Ans
                 job_script,
                 command.line,
                 "neither the command line nor the config sets a rendezvous address",
-                commands(
-                    HEAD, PORT, "accelerate launch ... --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
-                ),
+                commands(HEAD, PORT, _ACCELERATE_HEAD),
             )
     return ok_unless_cut(job_script, "the launchers have a rendezvous address")
 
@@ -240,8 +236,7 @@ def job_port_fixed(job_script: JobScript) -> Answer:
 
     Fix: Derive it from the job id.
     """
-    exclusive = job_script.directive("exclusive")
-    if exclusive is not None and exclusive.value is None:
+    if (exclusive := job_script.directive("exclusive")) is not None and exclusive.value is None:
         return Ok("the job has exclusive nodes")
     for command in per_node_launches(job_script):
         given = rendezvous_port(command)
@@ -274,8 +269,7 @@ def job_port_drawn_on_each_node(job_script: JobScript) -> Answer:
     Fix: Pick it once, in the batch shell, or better, derive it from the job id.
     """
     for command in job_script.launches:
-        given = rendezvous_port(command)
-        if given is None or not may_be_multi_node(job_script, command):
+        if (given := rendezvous_port(command)) is None or not may_be_multi_node(job_script, command):
             continue
         drawn = [v for v in word_variables(command, given[1]) if v.on_node and _is_drawn(v) and v.name in given[0]]
         if drawn or (command.step is not None and _set_on_node(job_script, given[0])):
@@ -309,8 +303,7 @@ def job_rendezvous_id_drawn_on_each_node(job_script: JobScript) -> Answer:
     Fix: Use the job id.
     """
     for command in per_node_launches(job_script):
-        given = launcher_option(command, "rdzv_id")
-        if given is None or is_multi_node(job_script, command) is False:
+        if (given := launcher_option(command, "rdzv_id")) is None or is_multi_node(job_script, command) is False:
             continue
         if any(one.on_node and _is_drawn(one) for one in word_variables(command, given[1])):
             line = line_of(command, given[1])

@@ -43,33 +43,33 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     if not job_script.directives and not spreads:
         return Skip("it has no #SBATCH line, so srun may start it on every node")
     starting = [one for one in launches if one.launcher in PER_NODE] or launches[-1:]
-    if any(runs_on_nodes(one) for one in starting) or any(runs_on_nodes(one) for one in job_script.launches):
-        bare = [
-            one
-            for one in starting
-            if not runs_on_nodes(one) and not one.unsure and _has_multi_node_option(job_script, one)
-        ]
+    outside = [one for one in starting if not runs_on_nodes(one)]
+    if any(runs_on_nodes(one) for one in job_script.launches):
+        bare = [one for one in outside if not one.unsure and _has_multi_node_option(job_script, one)]
         if not bare or any(one.launcher == "python" for one in bare):
             return Ok("srun starts the launcher")
     else:
-        bare = [one for one in starting if not runs_on_nodes(one) and may_be_multi_node(job_script, one)]
+        bare = [one for one in outside if may_be_multi_node(job_script, one)]
     if not bare:
         return Ok("the launcher runs on one node")
     of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
     name = bare[0].words[0].rsplit("/", 1)[-1]
-    rank = "node_rank" if bare[0].launcher == "torchrun" else "machine_rank"
-    in_shell = shell(f"{_ON_NODES} bash -c '{{:id}} ... --{rank} $SLURM_NODEID ...'", name)
     return finding(
         job_script,
         bare[0].line,
         f"{name} runs only on the first node, but the job has {of}",
         (
             commands(shell(f"{_ON_NODES} {{:id}} ...", name)),
-            Fix("Options that differ between nodes need a shell on each node.", (in_shell,)),
+            Fix("Options that differ between nodes need a shell on each node.", (_command_in_shell(bare[0], name),)),
         ),
         [one.line for one in bare],
         nodes=amount,
     )
+
+
+def _command_in_shell(command: JobCommand, name: str) -> str:
+    rank = "node_rank" if command.launcher == "torchrun" else "machine_rank"
+    return shell(f"{_ON_NODES} bash -c '{{:id}} ... --{rank} $SLURM_NODEID ...'", name)
 
 
 @check(Severity.ERROR, source=MEASURED)

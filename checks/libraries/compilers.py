@@ -19,7 +19,7 @@ _COMPILING_BACKENDS = frozenset({"INDUCTOR"})
 
 @check(Severity.INFO, source="https://pytorch.org/docs/stable/cpp_extension.html")
 def nvcc_of_another_cuda(libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """The CUDA toolkit for extensions has another major version than torch's CUDA.
+    """The CUDA toolkit for extensions has a different major version than torch's CUDA.
 
     Why: torch itself needs no toolkit. Building flash-attn, apex or any CUDA extension from source stops with "The
     detected CUDA version mismatches the version that was used to compile PyTorch".

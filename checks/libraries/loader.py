@@ -139,7 +139,7 @@ def libcuda_is_stub(libraries: Libraries) -> Answer:
 
 @check(Severity.ERROR, source=_ERRORS)
 def libcuda_not_the_drivers(libraries: Libraries, driver: Driver) -> Answer:
-    """The loaded libcuda has another version than the running NVIDIA driver.
+    """The loaded libcuda has a different version than the running NVIDIA driver.
 
     Why: The library and the kernel driver must have the same version. Only a newer libcuda from a cuda-compat package
     may differ. An image with its own driver package, or an old cuda-compat folder with a newer driver, causes error

@@ -27,7 +27,7 @@ def _cuda_major(name: str) -> str | None:
 
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/119072")
 def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """Wheels of one library for two CUDA majors are installed, and both write the same files.
+    """Wheels of one library for two CUDA major versions are installed, and both write the same files.
 
     Why: They share one folder and one file name. The one installed last overwrites the other.
     More: nvidia-cudnn-cu12 and nvidia-cudnn-cu13 (and cuSPARSELt, NVSHMEM) share a folder and file names. The one
@@ -62,7 +62,7 @@ def cuda_wheels_overwrite_each_other(libraries: Libraries, pytorch: Pytorch) -> 
     because_of=("nccl_wheels_mixed", "cuda_wheels_overwrite_each_other"),
 )
 def cuda_families_mixed(libraries: Libraries, pytorch: Pytorch) -> Answer:
-    """NVIDIA wheels for another CUDA major than torch's are installed.
+    """NVIDIA wheels for a different CUDA major version than torch's are installed.
 
     Why: They are left over from an earlier torch, or another framework needs them. torch does not use them. They take
     gigabytes, and a program that searches for any CUDA library can find the wrong one.

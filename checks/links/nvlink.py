@@ -98,7 +98,7 @@ def nvlinks_fewer_than_model(gpus: tuple[Gpu, ...], pci: Pci) -> Answer:
         best[gpu.name] = max(best.get(gpu.name, 0), active)
     bad = [(gpu, total) for gpu, _, total in judged if best[gpu.name] < total]
     if not bad:
-        return Ok(f"{judged[0][2]} NVLinks, as the model has, on {counted(len(judged), 'GPU')}")
+        return Ok(f"{judged[0][2]} NVLinks, as expected for the model, on {counted(len(judged), 'GPU')}")
     first, total = bad[0]
     return Problem(
         f"{best[first.name]} of {total} NVLinks active on every {first.name}",

@@ -96,7 +96,7 @@ def fabric_manager_missing(gpus: tuple[Gpu, ...], pci: Pci, leftovers: Leftovers
 
 @check(Severity.ERROR, source=_FABRIC, because_of=("driver_library_mismatch",))
 def fabric_manager_version_differs(gpus: tuple[Gpu, ...], pci: Pci, driver: Driver) -> Answer:
-    """The installed fabric manager has another version than the driver.
+    """The installed fabric manager has a different version than the driver.
 
     Why: It does not start with another driver version. The GPUs are then not connected, and CUDA stops with error 802.
     More: It compares its version with the loaded driver at start, and stops if they differ. The cause is an update of

@@ -78,7 +78,7 @@ ROWS = (
         ("RuntimeError: Error building extension 'cpu_adam'", "ninja: build stopped: subcommand failed."),
         "a torch extension could not be compiled; the compiler's first error is further up",
         "A toolkit, header or compiler is incompatible.",
-        Fix("Look for the first 'error:' of the compiler.", ("mgpu doctor --only libraries", "ds_report")),
+        Fix("Look for the first 'error:' from the compiler.", ("mgpu doctor --only libraries", "ds_report")),
         _EXTENSIONS),
     Row("log_ninja_missing", "root", "library", r"Ninja is required to load C\+\+ extensions",
         ("RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)",),

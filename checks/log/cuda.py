@@ -46,7 +46,7 @@ ROWS = (
         (_OTHERS, Fix("If it is a rank of this run, give each rank its own GPU.",
                       ("mgpu doctor --script train.py",)), _SMALLER),
         "https://github.com/pytorch/pytorch/issues/126510",
-        summary="A GPU's memory is full, and another process uses a part of it."),
+        summary="A GPU's memory is full, and another process uses part of it."),
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
         r".*(?:CUDA out of memory|OutOfMemoryError\b|CUDA error: out of memory|"
@@ -240,7 +240,7 @@ ROWS = (
         ("RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server",
          "CUDA error: MPS client has been terminated by the server"),
         "NVIDIA's Multi-Process Service (MPS) failed",
-        "A daemon is dead or belongs to another user, or a fault of another client terminated this one.",
+        "A daemon is dead or belongs to another user, or a fault in another client terminated this one.",
         Fix("Stop it, or restart it.",
             ("echo quit | nvidia-cuda-mps-control", "unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY",
              "mgpu doctor --only mps_running")), "https://docs.nvidia.com/deploy/mps/index.html"),
@@ -255,7 +255,7 @@ ROWS = (
         ("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
          "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
         "a matrix multiplication failed in cuBLAS",
-        "GPU memory is full, an earlier kernel failed (an index out of range), or another cuBLAS than torch's was "
+        "GPU memory is full, an earlier kernel failed (an index out of range), or a cuBLAS other than torch's was "
         "loaded.",
         (_FIND_KERNEL, Fix("Check whether another cuBLAS is loaded first, and whether the GPU works.",
                            ("mgpu doctor --only library_path_shadows_wheels", "mgpu doctor --deep --only cuda"))),
@@ -276,8 +276,8 @@ ROWS = (
         r"PTX JIT compiler library not found",
         ("RuntimeError: CUDA error: named symbol not found",
          "RuntimeError: CUDA error: PTX JIT compiler library not found"),
-        "a part of the CUDA driver is missing, or has another version",
-        "The container got only a part of the driver, or libraries of two versions are mixed.",
+        "part of the CUDA driver is missing or has a different version",
+        "The container got only part of the driver, or libraries of two versions are mixed.",
         Fix("Request the driver's compute libraries for the container, and check which libraries exist.",
             ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
              "ldconfig -p | grep -E 'libcuda|libnvidia'")), _API),

@@ -197,7 +197,7 @@ ROWS = (
          "OpenBLAS blas_thread_init: pthread_create failed for thread 63 of 64: Resource temporarily unavailable",
          "BlockingIOError: [Errno 11] Resource temporarily unavailable",
          "libgomp: Thread creation failed: Resource temporarily unavailable"),
-        "this user or the container reached its limit of processes and threads",
+        "this user or the container reached its limit on processes and threads",
         "The limit counts every thread: ranks x (loader workers x OpenMP threads) reach it quickly.",
         Fix("Check the limits, and use fewer threads and workers.",
             ("ulimit -u", "cat /sys/fs/cgroup/pids.max", "export OMP_NUM_THREADS=4",

@@ -215,7 +215,7 @@ def log_ranks_out_of_step(log: Log) -> Answer:
 
     Why: Every rank must start the same collectives in the same order. One rank started more, fewer or other ones.
     More: A rank that runs one more or one less (an `if rank == 0` around a collective, a longer share of the data, a
-    caught exception) waits in another collective than the rest, until the watchdog stops them all.
+    caught exception) waits in a different collective than the rest, until the watchdog stops them all.
 
     Fix: Find where the ranks diverge: conditions on the rank around reduce, gather, barrier or save, or unequal numbers
     of batches.

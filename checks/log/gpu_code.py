@@ -67,7 +67,7 @@ ROWS = (
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "
          "the same"),
         "the model and its input are on different devices",
-        "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model over several GPUs in "
+        "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "
         "one rank.",
         (Fix("Let accelerate move batches (prepare the DataLoader), or use accelerator.device everywhere.",
              ("mgpu doctor --script train.py",)),), _NOTES),

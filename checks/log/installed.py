@@ -23,7 +23,7 @@ ROWS = (
     Row("log_nccl_of_another_version", "root", "library", r"undefined symbol: nccl",
         ("ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister",
          "ImportError: /x/libtorch_cuda.so: undefined symbol: ncclMemFree"),
-        "another NCCL than torch's is loaded, and lacks symbols that torch needs",
+        "an NCCL other than torch's is loaded, and lacks symbols that torch needs",
         "Two nvidia-nccl wheels write the same file, or an older libnccl comes first on the library path.",
         Fix("Keep only one NCCL.", ("pip list | grep -i nvidia-nccl",
                                "mgpu doctor --only nccl_wheels_mixed,nccl_not_the_wheels", "unset LD_LIBRARY_PATH")),
@@ -33,8 +33,8 @@ ROWS = (
         ("ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
          "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv"),
         "a compiled extension was built for another torch (undefined symbol)",
-        "flash-attn, torchaudio, apex and similar packages fit exactly one torch version. After a torch upgrade they "
-        "no longer load.",
+        "flash-attn, torchaudio, apex and similar packages are built for exactly one torch version. After a torch "
+        "upgrade they no longer load.",
         Fix("Reinstall the extension for this torch.",
             ("pip install --force-reinstall --no-build-isolation --no-cache-dir flash-attn",
              "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch")), _EXTENSIONS),
@@ -62,8 +62,8 @@ ROWS = (
         ("ModuleNotFoundError: No module named 'flash_attn'", "/usr/bin/python: No module named accelerate",
          "ModuleNotFoundError: No module named 'sentencepiece'"),
         "a Python module is not installed in this environment: {module}",
-        "The ranks run another Python interpreter than the one you installed it for (environment not activated, sudo, "
-        "Slurm), or it is missing.",
+        "The ranks run a different Python interpreter than the one you installed it for (environment not activated, "
+        "sudo, Slurm), or it is missing.",
         Fix("Check which Python runs, and install the module there.",
             ("which python accelerate torchrun", "python -m pip install NAME",
              "mgpu doctor --only python_on_path_is_another")), _IMPORT,
@@ -83,7 +83,7 @@ ROWS = (
         ("AttributeError: partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular "
          "import)", "ImportError: cannot import name 'Dataset' from partially initialized module 'datasets' (most "
          "likely due to a circular import) (/home/u/datasets.py)"),
-        "one of your files or folders is named like the module {module}, or modules import each other in a circle",
+        "one of your files or folders has the name of the module {module}, or there is a circular import",
         "The script's folder comes first on the path, so ./datasets.py hides the package of that name.",
         Fix("Rename it.", ("ls {module:dotted}.py {module:dotted}", "mgpu doctor --only module_shadowed_here")),
         _SYS_PATH,
@@ -104,8 +104,8 @@ ROWS = (
          "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file: No such "
          "file or directory"),
         "the library {library} was not found",
-        "A package needs another CUDA than the installed one (libcudart.so.11.0 with a CUDA 12 torch), or its folder "
-        "is not on the path.",
+        "A package needs a CUDA version other than the installed one (libcudart.so.11.0 with a CUDA 12 torch), or its "
+        "folder is not on the path.",
         Fix("Install the package for torch's CUDA version.",
             ("python -c 'import torch; print(torch.version.cuda)'", "ldconfig -p | grep {library:id}",
              "mgpu doctor --only libraries")),
@@ -116,7 +116,7 @@ ROWS = (
         ("A module that was compiled using NumPy 1.x cannot be run in", "AttributeError: _ARRAY_API not found",
          "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got "
          "88"),
-        "a package was built for another major version of NumPy",
+        "a package was built for a different major version of NumPy",
         "NumPy 2 changed interfaces that compiled packages use.",
         Fix("Upgrade the package that fails, or stay below NumPy 2.",
             ("pip install 'numpy<2'", "pip install --upgrade PACKAGE")),
@@ -138,7 +138,7 @@ ROWS = (
          "RuntimeError: Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are "
          "incompatible"),
         "torchvision and torch are from different releases",
-        "Each torchvision release fits one torch release. pip upgraded only one of them.",
+        "Each torchvision release requires one torch release. pip upgraded only one of them.",
         Fix("Install both together.",
             ("pip install --upgrade torch torchvision torchaudio", "mgpu doctor --only requirement_not_met")), _MATRIX),
     Row("log_protobuf_too_new", "root", "library", r"Descriptors cannot (?:not )?be created directly",
@@ -174,7 +174,7 @@ ROWS = (
                                                         "update "
          "DeepSpeed.", "ValueError: nossh launcher requires DeepSpeed >= 0.14.5",
          "ValueError: torch FSDP requires PyTorch >= 2.1.0"),
-        "the config uses a feature that the installed torch or DeepSpeed is too old for",
+        "the installed torch or DeepSpeed is too old for a feature that the config uses",
         "Only accelerate was upgraded.",
         Fix("Upgrade them together.", ("pip install --upgrade torch accelerate deepspeed",
                                        "mgpu doctor --only config_software_too_old")),

@@ -10,7 +10,7 @@ _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _RUN = "https://pytorch.org/docs/stable/elastic/run.html"
 _NOTEBOOK = "https://huggingface.co/docs/accelerate/basic_tutorials/notebook"
 _LOG = Fix("Read the log of the first rank that failed.", ("mgpu launch train.py", "mgpu doctor --log LOG"))
-_MISSING = "A node was not started, or with a different number of nodes or processes, or some ranks exited early."
+_MISSING = "A node was not started or got a different number of nodes or processes, or some ranks exited early."
 # fmt: off
 _START_ALL = (
     Fix("Start every node, with the same counts.",
@@ -79,7 +79,7 @@ ROWS = (
          "delay=48384ms): Connection refused",
          "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 111 - Connection "
          "refused)."),
-        "the main node did not answer at once",
+        "the main node did not respond immediately",
         "This is normal while it starts, and a cause only if nothing else follows.",
         Fix("Check that it was started and is reachable.", ("nc -vz HOST 29500", "mgpu doctor --only network")),
         "https://github.com/pytorch/pytorch/issues/107021"),

@@ -47,7 +47,7 @@ ROWS = (
         ("NCCL WARN unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory",
          "NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 0), error: No such file or "
          "directory (2)"),
-        "shared memory of NCCL disappeared during the run",
+        "NCCL's shared memory disappeared during the run",
         "systemd removes a user's shared memory when the last login session ends (RemoveIPC), or the ranks run in "
         "containers that do not share /dev/shm.",
         (Fix("Turn off RemoveIPC in systemd.",
@@ -191,11 +191,11 @@ ROWS = (
         r"(?:217 )?'peer access)(?P<what>.+)",
         ("node1:1:2 [0] enqueue.cc:100 NCCL WARN Cuda failure 'invalid argument'",
          "node1:1:2 [3] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'"),
-        "a CUDA call of NCCL failed: {what}",
+        "a CUDA call in NCCL failed: {what}",
         "An earlier error occurred on the same GPU, memory ran out, or the driver rejects a feature (cuMem, "
         "multicast).",
         (Fix("Look for an earlier CUDA error of this rank, and for an Xid.",
-             ("mgpu doctor --only xid", "mgpu smoke-test")), _DEBUG), _TROUBLE, summary="A CUDA call of NCCL failed."),
+             ("mgpu doctor --only xid", "mgpu smoke-test")), _DEBUG), _TROUBLE, summary="A CUDA call in NCCL failed."),
     Row("log_nccl_peer_gone", "secondary", "nccl",
         r"Connection closed by (?:remote peer|localRank)|Socket recv failed|Net : Call to recv from|"
         r"ncclRemoteError: A call failed|\[(?:Service thread|Proxy Service[^\]]*)\] (?:Connection closed|"
@@ -213,7 +213,7 @@ ROWS = (
         ("ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
          "RuntimeError: NCCL error in: /x/NCCLUtils.hpp:219, unhandled system error (run with NCCL_DEBUG=INFO for "
          "details), NCCL version 2.18.5"),
-        "a system call of NCCL failed; see 'Last error:' or NCCL's WARN lines for which one",
+        "a system call in NCCL failed; see 'Last error:' or NCCL's WARN lines for which one",
         "The cause is shared memory, sockets, locked memory or InfiniBand. torch does not report which.",
         _DEBUG, "https://github.com/vllm-project/vllm/issues/6574"),
     Row("log_nccl_invalid_usage", "wrapper", "nccl",

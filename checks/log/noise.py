@@ -11,7 +11,7 @@ _DIST = "https://pytorch.org/docs/stable/distributed.html"
 
 
 def _row(name: str, kind: Kind, pattern: str, samples: tuple[str, ...], title: str, why: str, source: str) -> Row:
-    return Row(name, "noise", kind, pattern, samples, title, why, Fix("Nothing.", ()), source)
+    return Row(name, "noise", kind, pattern, samples, title, why, Fix("No action needed.", ()), source)
 
 
 # fmt: off
@@ -19,7 +19,7 @@ ROWS = (
     _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs|P2P is disabled between NVLINK",
          ("NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress this message with "
           "NCCL_IGNORE_DISABLED_P2P=1.",),
-         "GPUs without direct access", "Informational on PCIe and GeForce nodes.", _NCCL),
+         "GPUs without peer access", "Informational on PCIe and GeForce nodes.", _NCCL),
     _row("log_no_net_plugin", "nccl",
          r"NET/Plugin ?:? ?(?:No plugin found|Could not find: libnccl-net\.so|Failed to find nccl\w+Plugin)|"
          r"(?:TUNER|PROFILER|NET|ENV)/Plugin ?: .*(?:Could not find|Failed to find|load returned|dlerror|not find)|"
@@ -39,7 +39,7 @@ ROWS = (
          r"RAS client listening|RAS handled inability",
          ("node1:1:2 [0] NCCL WARN RAS failed to establish a listening socket at localhost<28028>: Address already in "
           "use", "node1:1:2 [0] NCCL INFO RAS client listening socket at 127.0.0.1<28028>"),
-         "NCCL's status port is in use", "A second job runs on the node. Nothing else depends on this port.", _NCCL),
+         "NCCL's RAS port is in use", "A second job runs on the node. Nothing else depends on this port.", _NCCL),
     _row("log_nccl_info_retry", "nccl", r"NCCL INFO .*(?:, retrying|retrying after sleep)",
          ("node1:1:2 [0] NCCL INFO socketStartConnect: Connect to 10.0.0.1<40001> failed : Connection refused, "
           "retrying",
@@ -72,7 +72,7 @@ ROWS = (
          "the launcher stopped the other ranks", "It does so when one has failed.", _ELASTIC),
     _row("log_port_taken_and_replaced", "launcher", r"Port `\d+` is already in use\. Accelerate will attempt",
          ("UserWarning: Port `29500` is already in use. Accelerate will attempt to launch in a standalone-like mode",),
-         "accelerate uses another port", "It selects one by itself on a single node.",
+         "accelerate uses another port", "On a single node it picks a free one automatically.",
          "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py"),
     _row("log_tokenizers_forked", "library", r"process just got forked, after parallelism has already been used",
          ("huggingface/tokenizers: The current process just got forked, after parallelism has already been used.",),
@@ -84,12 +84,13 @@ ROWS = (
          "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/socket.cpp"),
     _row("log_gradient_strides", "script", r"Grad strides do not match bucket view strides",
          ("UserWarning: Grad strides do not match bucket view strides.",),
-         "gradients with another memory layout", "Costs a copy.", "https://pytorch.org/docs/stable/notes/ddp.html"),
+         "gradients with a different memory layout", "DDP makes a copy.",
+         "https://pytorch.org/docs/stable/notes/ddp.html"),
     _row("log_unused_search_needless", "script",
          r"find_unused_parameters=True was specified in DDP constructor, but did",
          ("[W reducer.cpp:1457] Warning: find_unused_parameters=True was specified in DDP constructor, but did not "
           "find any unused parameters in the forward pass.",),
-         "find_unused_parameters is not needed", "Costs time in each step.",
+         "find_unused_parameters is not needed", "The search costs time in each step.",
          "https://pytorch.org/docs/stable/notes/ddp.html"),
     _row("log_libaio_note", "library", r"async_io requires the dev libaio|please install the libaio|"
          r"If libaio is already installed",
@@ -104,7 +105,7 @@ ROWS = (
          ("[WARNING] [real_accelerator.py:209:get_accelerator] Setting accelerator to CPU. If you have GPU or other "
           "accelerator, we were unable to detect it.", "[WARNING]  sparse_attn requires a torch version >= 1.5 and < "
                                                        "2.0 but detected 2.6"),
-         "DeepSpeed's notes on import", "They name operators that are not used.",
+         "DeepSpeed's messages on import", "They name operators that are not used.",
          "https://github.com/deepspeedai/DeepSpeed/tree/master/op_builder"),
     _row("log_recompile_limit", "script", r"torch\._dynamo hit config\.(?:cache_size_limit|recompile_limit|"
                                           r"accumulated)",
@@ -118,7 +119,7 @@ ROWS = (
           "Attempting to register factory for plugin cuDNN when one has already been registered",
           "W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library "
           "'libnvinfer.so.7'"),
-         "TensorFlow's notes", "TensorBoard imports it; torch does not use it.",
+         "messages from TensorFlow", "TensorBoard imports it; torch does not use it.",
          "https://github.com/tensorflow/tensorflow/issues/62075"),
     _row("log_http_retry", "network",
          r"Retrying (?:in \S+s|\(Retry\()|urllib3\.connectionpool.*Retrying|\(will retry\)|Retry succeeded|"
@@ -132,7 +133,7 @@ ROWS = (
          "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html"),
     _row("log_exception_ignored", "library", r"^Exception ignored in: |^Exception in thread \S*tqdm",
          ("Exception ignored in: <function DeepSpeedCPUAdam.__del__ at 0x7f>",),
-         "an exception while an object was destroyed", "It follows the real one.",
+         "an exception was raised while an object was destroyed", "It follows the real one.",
          "https://docs.python.org/3/library/sys.html#sys.unraisablehook"),
     _row("log_semaphore_leak", "library", r"resource_tracker: There appear to be \d+ leaked",
          ("/x/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 1 leaked "

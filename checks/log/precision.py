@@ -23,7 +23,7 @@ ROWS = (
     Row("log_no_gradients_to_scale", "root", "script", r"No inf checks were recorded for this optimizer",
         ("AssertionError: No inf checks were recorded for this optimizer.",),
         "the optimizer's parameters got no gradients",
-        "They are frozen or belong to another copy of the model than the prepared one, or backward() did not run.",
+        "They are frozen, belong to a copy of the model other than the prepared one, or backward() did not run.",
         Fix("Create the optimizer from the trained parameters of the prepared model.",
             ("mgpu doctor --script train.py",)), _AMP),
     Row("log_loss_scale_exhausted", "root", "script", r"loss scale already at minimum",
@@ -51,19 +51,19 @@ ROWS = (
          "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
          "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'"),
         "two tensors have different dtypes (fp16, bf16, fp32), or an operation does not support one",
-        "Part of the model was loaded in another dtype, or runs outside of autocast. On the CPU, many operations do "
-        "not support fp16.",
+        "Part of the model was loaded in a different dtype, or runs outside of autocast. On the CPU, many operations "
+        "do not support fp16.",
         Fix("Load everything in one dtype, and compute inside autocast.",
             ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",
-        "Masks filled with -1e9 or similar values do not fit into fp16.",
+        "Masks filled with -1e9 or similar values do not fit in fp16.",
         (_BF16, Fix("Use the smallest value of the dtype.", ("torch.finfo(x.dtype).min",))), _AMP,
         summary="A constant in the model is too large for its dtype."),
     Row("log_overflow_skipped", "noise", "script", r"OVERFLOW! Rank \d+ Skipping step|overflow detected, skipping step",
         ("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",),
-        "fp16 searches for its loss scale", "This is normal in the first steps.", Fix("Nothing.", ()), _SCALER),
+        "fp16 searches for its loss scale", "Normal in the first steps.", Fix("No action needed.", ()), _SCALER),
 )
 # fmt: on
 

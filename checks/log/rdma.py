@@ -25,7 +25,7 @@ ROWS = (
         ("NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=12 opcode=0 len=0 vendor err 129",
          "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with error 12, opcode 0, len 0, vendor err 129",
          "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=x"),
-        "the other node did not answer over InfiniBand or RoCE (completion error 12)",
+        "the other node did not respond over InfiniBand or RoCE (completion error 12)",
         "Packets were lost until all retries failed: a wrong GID on RoCE, a rail that does not reach the other node, a "
         "bad cable, or the other rank died.",
         (Fix("Check the ports and which adapters reach each other.",

@@ -81,7 +81,7 @@ ROWS = (
         ("sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification",
          "sbatch: error: Invalid GRES specification (with and without type identification)"),
         "Slurm has no GPUs of the requested name or type",
-        "The gres has another name on this cluster, or the partition has none.",
+        "The GRES has a different name on this cluster, or the partition has none.",
         Fix("Check its name here.", ("sinfo -o '%P %G %N'",)), _ERRNO),
     Row("log_slurm_request_too_large", "root", "scheduler",
         r"Requested node configuration is not available|Insufficient GRES available in allocation|"
@@ -142,7 +142,7 @@ ROWS = (
         ("srun: error: Unable to confirm allocation for job 42: Unable to contact slurm controller (connect failure)",
          "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
          "srun: error: Unable to confirm allocation for job 4711: Invalid job id specified"),
-        "Slurm's controller did not answer, or has no record of the job",
+        "Slurm's controller did not respond, or has no record of the job",
         "It is overloaded or down, or SLURM_JOB_ID is left over from a finished job. No rank was started.",
         Fix("Check whether it answers, and unset the variables of an old job.",
             ("scontrol ping", "unset SLURM_JOB_ID")),
@@ -174,7 +174,7 @@ ROWS = (
          "`--ntasks-per-node=1` does not match. HINT: Set `devices=1`.",
          "RuntimeError: You set `--ntasks=8` in your SLURM bash script, but this variable is not supported. HINT: Use "
          "`--ntasks-per-node=8` instead."),
-        "Lightning needs one Slurm task per GPU, but the job has another number",
+        "Lightning needs one Slurm task per GPU, but the job has a different number",
         "Under Slurm, Lightning does not start ranks. srun must start one for each device.",
         Fix("Request as many tasks per node as devices, and start the script with srun.",
             ("sbatch --nodes=N --ntasks-per-node=GPUS --gpus-per-node=GPUS ...", "srun python train.py")),

@@ -25,8 +25,8 @@ ROWS = (
     Row("log_modes_exclude_each_other", "root", "launcher", r"can only use one of `--cpu`, `--multi_gpu`",
         ("ValueError: You can only use one of `--cpu`, `--multi_gpu`, `--tpu`, `--use_deepspeed`, `--use_fsdp` at a "
          "time.",),
-        "accelerate was given two exclusive training modes",
-        "Two command-line flags exclude each other.", Fix("Keep one of them.", (_VALIDATE,)), _LAUNCH),
+        "accelerate was given two mutually exclusive training modes",
+        "Two command-line flags are mutually exclusive.", Fix("Keep one of them.", (_VALIDATE,)), _LAUNCH),
     Row("log_processes_left_open", "root", "launcher", r"manually pass in `--num_processes` using this config yaml",
         ("ValueError: You need to manually pass in `--num_processes` using this config yaml.",),
         "the config does not set the number of processes (-1)",

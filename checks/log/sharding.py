@@ -21,7 +21,7 @@ ROWS = (
          "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
          "ValueError: Cannot flatten integer dtype tensors",
          "AssertionError: FSDP expects uniform original parameter dtype but got {torch.float32, torch.bfloat16}"),
-        "FSDP joins parameters that differ in dtype, or of which only some are trained (LoRA, quantized)",
+        "FSDP cannot flatten parameters that differ in dtype or requires_grad (LoRA, quantized)",
         "FSDP version 1 flattens all parameters of a layer into one.",
         (Fix("Use FSDP 2, or keep the original parameters.",
              ("accelerate launch --fsdp_version 2 ...", "accelerate launch --fsdp_use_orig_params true ...")),

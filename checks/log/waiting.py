@@ -41,7 +41,7 @@ ROWS = (
          "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued "
          "collectives."),
         "NCCL's watchdog itself is stuck in a CUDA or NCCL call",
-        "The GPU or its driver does not respond, or Python's lock is held. torch stops the process.",
+        "The GPU or its driver does not respond, or a thread holds Python's GIL. torch stops the process.",
         (Fix("Check whether the GPU is healthy.", ("mgpu doctor --only xid,cuda_hangs", "nvidia-smi")), _FIRST),
         "https://github.com/pytorch/pytorch/pull/116267"),
     Row("log_desynchronised", "secondary", "timeout",
@@ -69,8 +69,8 @@ ROWS = (
          "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:446] op.preamble.length "
          "<= op.nbytes. 8 vs 4", "Received data size doesn't match expected size. Is there a mismatch?"),
         "the ranks called different collectives, or the same one with different shapes",
-        "The cause is an `if` on the rank around a collective, a loop of different length, or a last batch of another "
-        "size.",
+        "The cause is an `if` on the rank around a collective, a loop of different length, or a last batch of a "
+        "different size.",
         (Fix("Make all ranks run the same calls. Pad before you gather.",
              ("accelerator.pad_across_processes(tensor, dim=0)", "mgpu doctor --script train.py")),
          Fix("Find where the ranks diverge.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
@@ -157,8 +157,8 @@ ROWS = (
         r"Detected at least one rank that exhausted inputs",
         ("RuntimeError: Detected at least one rank that exhausted inputs. Throwing across all ranks.",),
         "the ranks have different numbers of batches",
-        "An IterableDataset or a custom sampler gives one rank more batches. The others have finished when it starts "
-        "one more collective.",
+        "An IterableDataset or a custom sampler gives one rank more batches. The others have already finished "
+        "when it starts its next collective.",
         Fix("Give every rank the same number of steps.",
             ("DataLoader(..., drop_last=True)", "with accelerator.join_uneven_inputs([model], even_batches=False):",
              "mgpu doctor --script train.py")),

@@ -133,7 +133,7 @@ ROWS = (
         "https://huggingface.co/docs/transformers/perf_train_gpu_many"),
     Row("log_device_map_auto", "root", "script", r"loaded with `device_map='auto'` in any distributed mode",
         ("ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode.",),
-        "the model was loaded with device_map='auto', which spreads it over all GPUs in every rank",
+        "the model was loaded with device_map='auto', which spreads it across all GPUs in every rank",
         "Each rank needs a whole model on its own GPU.",
         Fix("Remove device_map. If the model is too large for one GPU, use FSDP or ZeRO-3.",
             (_SCRIPT, "mgpu configure")),
@@ -166,7 +166,7 @@ ROWS = (
         r"AcceleratorState has already been initialized and cannot be changed",
         ("ValueError: AcceleratorState has already been initialized and cannot be changed, restart your runtime "
          "completely and pass `mixed_precision='bf16'` to `Accelerator()`.",),
-        "a second Accelerator uses another precision or device than the first",
+        "a second Accelerator uses a different precision or device than the first",
         "A process has one accelerate state. A library created an Accelerator before the script did.",
         Fix("Create one Accelerator, and set the precision in the config.",
             ("accelerate launch --mixed_precision bf16 ...",)),

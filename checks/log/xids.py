@@ -15,7 +15,7 @@ _XID: Kind = "xid"
 _RESET = Fix("Stop all processes on the GPU and reset it. If the fault comes back, have the GPU replaced.",
              ("sudo nvidia-smi --gpu-reset -i INDEX", "mgpu doctor --only xid,ecc"), who="admin")
 # fmt: on
-_VENDOR = Fix("Drain the node and send NVIDIA's bug report.", ("sudo nvidia-bug-report.sh",), who="hardware")
+_VENDOR = Fix("Drain the node and send the bug report to the vendor.", ("sudo nvidia-bug-report.sh",), who="hardware")
 
 
 def _summary(title: str) -> str:
@@ -49,7 +49,7 @@ _OTHER += r"64|48|95|140|171|172|79|74|136|14[4-9]|150|155|119|120|46|62|109|110
 ROWS = (
     _row("log_xid_bus", "root", "79", ("79, pid=1896, GPU has fallen off the bus.",),
          "the GPU at {pci} fell off the bus (Xid {xid})",
-         "It no longer answers over PCIe: power, heat, riser or board. Every program on it dies, and the other ranks "
+         "It no longer responds over PCIe: power, heat, riser or board. Every program on it dies, and the other ranks "
          "wait.",
          (Fix("Reboot the node. Check power cables, seating and temperature.", ("sudo reboot",), who="admin"),
           _VENDOR)),
@@ -63,9 +63,9 @@ ROWS = (
          ("63, pid=1896, Row Remapper: New row marked for remapping, reset gpu to activate.",
           "94, pid=99, Contained: SM (0x1)"),
          "the GPU at {pci} had a memory error that it contained (Xid {xid})",
-         "A bad row is marked for replacement, or the one program that used it was stopped. After a reset the GPU is "
+         "A bad row is marked for remapping, or the one program that used it was stopped. After a reset the GPU is "
          "healthy.",
-         Fix("Start the run again. Reset the GPU when it is idle, which replaces the row.",
+         Fix("Start the run again. Reset the GPU when it is idle, which remaps the row.",
              ("sudo nvidia-smi --gpu-reset -i INDEX", "mgpu doctor --only gpu_row_remap_pending"), who="admin")),
     _row("log_xid_nvlink", "root", "74|136|14[4-9]|150|155",
          ("74, pid=99, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",

@@ -33,8 +33,8 @@ ROWS = (
          "unable to compile cuda/cpp extensions", "RuntimeError: The detected CUDA version (11.8) mismatches the "
                                                   "version "
          "that was used to compile PyTorch (12.4). Please make sure to use the same CUDA versions."),
-        "the CUDA toolkit has another version than torch's CUDA, so extensions cannot be compiled",
-        "nvcc of another major version produces code that torch cannot load.",
+        "the CUDA toolkit has a different version than torch's CUDA, so extensions cannot be compiled",
+        "An nvcc of a different major version produces code that torch cannot load.",
         Fix("Install the toolkit for torch's CUDA version, and put it first.",
             ("python -c 'import torch; print(torch.version.cuda)'; nvcc --version",
              "export CUDA_HOME=/usr/local/cuda-X",

@@ -106,7 +106,7 @@ def master_is_local_only(network: Network, plan: Plan, slurm: Slurm, env: Mappin
 def master_elsewhere(network: Network, plan: Plan, slurm: Slurm, env: Mapping[str, str]) -> Answer:
     """This machine has rank 0, but the rendezvous address is not one of its own.
 
-    Why: the other nodes would connect to another host than rank 0's; with NAT or an alias, torchrun cannot detect
+    Why: the other nodes would connect to a host other than rank 0's; with NAT or an alias, torchrun cannot detect
     its host.
     More: With the static rendezvous, rank 0 listens here while the others connect to another host. With torchrun's
     c10d rendezvous, each node checks whether the address is its own; with NAT or an alias none matches, and all

@@ -45,8 +45,9 @@ def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
 def torch_built_for_another_python(pytorch: Pytorch, python: Python) -> Answer:
     """The installed torch was compiled for another Python version.
 
-    Why: Its compiled module is named for one Python version (_C.cpython-310-...so), and others do not find it: "No
-    module named 'torch._C'" in every rank. A PYTHONPATH from another environment or a copied site-packages causes this.
+    Why: Its compiled module is named for one Python version (_C.cpython-310-...so), and other versions do not find it:
+    "No module named 'torch._C'" in every rank. The cause is a PYTHONPATH from another environment or a copied
+    site-packages.
 
     Fix: Check which folder it comes from (PYTHONPATH, a copied environment), or install torch for this interpreter.
     """

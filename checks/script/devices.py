@@ -175,7 +175,7 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
     Fix: Omit it, or use the rank's own GPU. A model that does not fit on one GPU needs FSDP or DeepSpeed.
     """
     if script.speaks not in ("accelerate", "trainer", "ddp") or not trains(script):
-        return Ok("no model is spread over GPUs and trained on several ranks")
+        return Ok("no model is spread across GPUs and trained on several ranks")
     modes = ("auto", "balanced", "balanced_low_0", "sequential")
     for call in calls(script, r".*\.from_pretrained|.*\.from_config|transformers\.pipeline"):
         if (mode := text_of(call.keywords.get("device_map"))) in modes and not _is_on_some_ranks(call):
@@ -185,7 +185,7 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
                 f'device_map="{mode}" spreads the model over all GPUs, on every rank',
                 commands("device_map={'': int(os.environ['LOCAL_RANK'])}"),
             )
-    return Ok("no model is spread over all GPUs")
+    return Ok("no model is spread across all GPUs")
 
 
 @check(Severity.WARNING, source=_CUDA_SEMANTICS)

@@ -30,11 +30,11 @@ _SHARDED = frozenset({"FSDP", "DEEPSPEED", "MEGATRON_LM"})
 
 @check(Severity.WARNING, source=_COLLECTIVE_FUNCTIONS, given=own_loop)
 def script_collective_on_one_rank(script: Script) -> Answer:
-    """A collective is called on some ranks only.
+    """A collective is called on only some ranks.
 
     Why: A collective completes only when every rank has called it. Here, rank 0 waits for the others until its timeout.
-    More: The timeout is 10 minutes with NCCL. Or the call matches a different one of the other ranks, and the results
-    are wrong.
+    More: The timeout is 10 minutes with NCCL. Or the call is matched with a different collective on the other ranks,
+    and the results are wrong.
 
     Fix: Call it on every rank, and keep only printing or saving under the condition.
     """

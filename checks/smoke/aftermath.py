@@ -94,7 +94,7 @@ def run_leaves_port_taken(ranks: Ranks) -> Answer:
     if ranks.port is None:
         return Skip("the run used no rendezvous port")
     if not ranks.left_port:
-        return Ok(f"port {ranks.port} is free again")
+        return Ok(f"the run did not leave port {ranks.port} in use")
     return Problem(
         f"port {ranks.port} is still in use after the run",
         fix=commands(shell("ss -ltnp 'sport = :{:number}'", ranks.port)),

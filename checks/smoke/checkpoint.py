@@ -150,7 +150,7 @@ def checkpoint_comes_back_altered(ranks: Ranks) -> Answer:
         return Ok(f"bitwise equal on {counted(len(loaded), 'rank')}") if loaded else Skip("no rank loaded a checkpoint")
     folder = str(rank.evidence.get("folder"))
     return Problem(
-        f"{rank_name(rank)}: the {_STAGE} loaded from {folder} differs from the saved one",
+        f"{rank_name(rank)}: the {_STAGE} in {folder} could not be restored as saved",
         f"Result: {rank.evidence.get('how')}.",
         commands(shell("df -hT {:path}", folder), _ANOTHER),
         {"rank": rank.rank, "rung": _STAGE, "host": rank.host, "folder": folder, "how": str(rank.evidence.get("how"))},

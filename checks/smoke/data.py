@@ -113,7 +113,7 @@ def _loader_answer(ranks: Ranks) -> Answer:
 
 @check(Severity.ERROR, source=_WORKERS, because_of=(*LOST, "shm_too_small"))
 def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
-    """A loader worker could not deliver a batch because /dev/shm is full.
+    """A DataLoader worker could not deliver a batch because /dev/shm is full.
 
     Why: workers pass batches through /dev/shm, with two batches ready for each worker of each rank. Containers have
     64 MiB by default; a worker that writes beyond that dies with a bus error.
@@ -146,7 +146,7 @@ def loader_out_of_shared_memory(ranks: Ranks) -> Answer:
 
 @check(Severity.ERROR, source=_WORKERS, because_of=(*LOST, "loader_out_of_shared_memory"))
 def loader_worker_failed(ranks: Ranks) -> Answer:
-    """A loader worker died, or delivered data that differs from what it produced.
+    """A DataLoader worker died, or delivered data that differs from what it produced.
 
     Why: A script with num_workers > 0 would fail in the same way.
     More: Workers are separate processes. A limit on processes, open files or memory, or a library that is not

@@ -195,7 +195,7 @@ def gpu_memory_altered(ranks: Ranks) -> Answer:
 def ranks_compute_differently(ranks: Ranks) -> Answer:
     """The same computation gives a different result on one rank.
 
-    Why: equal GPUs with equal libraries give bitwise equal results; a GPU that does not computes wrong results
+    Why: identical GPUs and libraries give bitwise identical results; a GPU that does not computes wrong results
     without any error, and its errors are averaged into the gradients of all ranks.
 
     Fix: do not train on the deviating GPU; have it tested.

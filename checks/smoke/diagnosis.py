@@ -211,8 +211,8 @@ def _with_gpus(numbers: list[int]) -> Fix:
 def gpu_pair_fails(ranks: Ranks) -> Answer:
     """Some GPUs do not work together, but others do.
 
-    Why: a GPU, its slot, cable or bridge is faulty, or the path between two halves of the machine. No NCCL setting
-    made it work.
+    Why: a GPU, its slot, cable or bridge is faulty, or so is the path between two halves of the machine. No NCCL
+    setting worked around it.
 
     Fix: Have the GPU, its slot and its links checked.
     More: Until then, exclude the GPU that is in every failing pair.

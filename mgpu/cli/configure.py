@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("human", "json", "github")
 _DEFAULT: Final = ("accelerate.yaml",)
 _FILE: Final = "Write the config"
-_SLURM: Final = "Slurm and other job engines"
+_SLURM: Final = "Slurm and other job formats"
 
 # fmt: off
 _BEFORE_ANSWERS = (
@@ -27,7 +27,7 @@ _BEFORE_ANSWERS = (
         Option("--output -o", str, "Default: ./accelerate.yaml.", "FILE"),
         Option("--yes -y", bool, "Accept all suggested values without prompting."),
         Option("--dry-run", bool, "Print the YAML instead of writing it."),
-        Option("--diff", bool, "Print what would change without writing it."),
+        Option("--diff", bool, "Print the changes without writing them."),
         Option("--force", bool, "Replace a file that mgpu did not write (with a backup)."),
         Option("--edit", str, "Start from this config and change it.", "FILE"),
         Option("--plan", bool, "Batch, steps, learning rate and memory on 1, 2, 4 ... GPUs."),
@@ -63,7 +63,8 @@ _BEFORE_ANSWERS = (
     ),
 )
 _AFTER_MODEL = panel(
-    "Model", Option("--params-from", str, "Count them: run SCRIPT up to its first optimizer [-- ITS ARGS].", "SCRIPT")
+    "Model",
+    Option("--params-from", str, "Count parameters: run SCRIPT up to its first optimizer [-- ITS ARGS].", "SCRIPT"),
 )
 _AFTER_ANSWERS = panel(
     _SLURM,
@@ -100,10 +101,10 @@ def _all_options() -> tuple[Option, ...]:
 
 
 def run(values: Values) -> int:
-    """Write an accelerate config that fits this machine, or check one. With --slurm also the job script.
+    """Write an accelerate config that fits this machine, or check one. With --slurm, also write the job script.
 
-    Every answer also has a variable: MGPU_BATCH_PER_GPU=8 is --batch-per-gpu 8. Precedence: flag, --set, variable,
-    answers file, detected value. "auto" restores the detected value.
+    Every answer also has an environment variable: MGPU_BATCH_PER_GPU=8 is the same as --batch-per-gpu 8. Precedence:
+    flag, --set, variable, answers file, detected value. "auto" restores the detected value.
     """
     own = {option.name: values.pop(option.name) for option in OPTIONS}
     files: tuple[str, ...] = values.pop("files")

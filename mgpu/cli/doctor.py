@@ -26,7 +26,7 @@ OPTIONS = (
     Option("--deep", bool, "Also run a kernel on every GPU, in one process per GPU."),
     Option("--only", list, "Run only these checks or areas.", "ID[,ID]", complete=_ids),
     Option("--skip", list, "Skip these checks or areas.", "ID[,ID]", complete=_ids),
-    Option("--list-checks", bool, "List all checks, or those that contain the words after it."),
+    Option("--list-checks", bool, "List all checks, or those that match the words after it."),
     Option("--explain", str, "Print the documentation of one check.", "ID", complete=_ids),
     Option("--json-schema", bool, "Print the JSON Schema of --json."),
     Option("--expect-gpus", int, "Fail unless exactly N GPUs are usable.", "N", least=0),
@@ -44,14 +44,14 @@ OPTIONS = (
     Option("--json", bool, "Same as --format json."),
     Option("--output -o", str, 'Write the report to FILE ("-" = stdout).', "FILE", default="-"),
     Option("--save", str, "Save the facts of this machine (redacted).", "FILE"),
-    Option("--from", str, "Judge a saved machine instead of this one.", "FILE", field="from_"),
-    Option("--compare", str, "Report what changed since that --save; the exit code stays.", "FILE"),
+    Option("--from", str, "Check a saved machine instead of this one.", "FILE", field="from_"),
+    Option("--compare", str, "Report what changed since that --save; does not affect the exit code.", "FILE"),
     Option("--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown).", default=None),
     Option("--fix", bool, "Offer user-level fixes one at a time; the exit code reflects the state afterwards."),
     Option("--dry-run", bool, "With --fix: show the fixes without applying them."),
     Option("--yes -y", bool, "With --fix: apply all fixes without prompting."),
     Option("--config -c", str, "Also check this accelerate config.", "FILE"),
-    Option("--python", str, "Examine this Python interpreter instead of mgpu's own.", "PATH"),
+    Option("--python", str, "Check this Python interpreter instead of mgpu's own.", "PATH"),
     Option("--exit-style", str, "Exit codes: default, nagios, or prolog (Slurm).", "STYLE", default="default"),
     Option("--timeout", float, "Stop after SEC seconds.", "SEC", field="timeout_s", default=0.0, least=0),
     Option("--verbose -v", bool, "Show topology, every check and its evidence."),
@@ -62,7 +62,7 @@ _ELSEWHERE = ("from_", "list_checks", "explain", "script", "log", "compare_nodes
 
 
 def run(values: Values) -> int:
-    """Examine this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing unless you accept a --fix."""
+    """Check this machine: driver, GPUs, links, PyTorch, NCCL, limits. Changes nothing unless you accept a --fix."""
     import time
 
     began = time.monotonic()
@@ -147,7 +147,7 @@ def _split(names: Sequence[str] | None) -> tuple[str, ...]:
 
 COMMAND = Command(
     "doctor",
-    "Is this machine ready? Changes nothing.",
+    "Check whether this machine is ready. Changes nothing.",
     run,
     OPTIONS,
     words="more",  # of --log rank*.log, --list-checks WORD

@@ -55,7 +55,7 @@ OPTIONS = (
         Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
         Option("--detach", bool, "Keep running without this terminal."),
-        Option("--watch", bool, "Show the GPUs live: with SCRIPT start it detached and watch, else watch [RUN]."),
+        Option("--watch", bool, "Show the GPUs live. With SCRIPT, start it detached and watch it; else watch [RUN]."),
     ),
     *panel(
         "Earlier runs",
@@ -67,13 +67,13 @@ OPTIONS = (
         "On Slurm",
         Option(
             "--slurm", bool,
-            "Submit SCRIPT, a job script, or a Python script for which mgpu writes one, and follow the job. "
+            "Submit SCRIPT (a job script, or a Python script that mgpu writes one for) and follow the job. "
             "--attach, --status and --stop accept its job ID.",
         ),
-        Option("--nodes", int, "Number of nodes that train.", "N", least=1),
+        Option("--nodes", int, "Number of nodes to train on.", "N", least=1),
         Option("--gpus-per-node", int, "GPUs per node; 0 = CPU ranks.", "N", least=0),
         Option("--partition", str, "Partition (default: Slurm's).", "NAME"),
-        Option("--account", str, "Account that is charged (default: Slurm's).", "NAME"),
+        Option("--account", str, "Account to charge (default: Slurm's).", "NAME"),
         Option("--qos", str, "Quality of service (default: Slurm's).", "NAME"),
         Option("--time", str, "Time limit of the job: 12:00:00.", "LIMIT"),
         Option(
@@ -81,7 +81,7 @@ OPTIONS = (
             default=0, least=0, show_default=False,
         ),
         Option(
-            "--preflight/--no-preflight", bool, "Examine, compare and test the nodes before training starts.",
+            "--preflight/--no-preflight", bool, "Check, compare and test the nodes before training starts.",
             default=True, show_default=False,
         ),
     ),

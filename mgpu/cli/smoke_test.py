@@ -17,10 +17,13 @@ OPTIONS = (
     Option("--cpu", int, "Use N CPU ranks (gloo) instead of GPUs.", "N", least=1),
     Option("--level", str, "quick (about 10 s), standard (30 s) or long (5 min).", "LEVEL", default="standard"),
     Option("--timeout", float, "Limit for the whole test: 120 (long: 900).", "SEC", field="timeout_s", least=1),
-    Option("--stall-timeout", float, "A stage without progress fails.", "SEC", field="stall_s", default=30.0, least=1),
+    Option(
+        "--stall-timeout", float, "Fail a stage after SEC seconds without progress.", "SEC",
+        field="stall_s", default=30.0, least=1,
+    ),
     Option("--start-timeout", float, "Limit for start and rendezvous.", "SEC", field="start_s", default=90.0, least=1),
     Option("--bisect/--no-bisect", bool, "On failure, search for the cause.", default=True),
-    Option("--scaling/--no-scaling", bool, "Measure 1 rank against N ranks.", default=True),
+    Option("--scaling/--no-scaling", bool, "Compare the speed of N ranks with 1 rank.", default=True),
     Option(
         "--fill", int, "Allocate this share of GPU memory during the test.", "PCT",
         field="fill_percent", default=0, least=0, most=95,
@@ -28,7 +31,7 @@ OPTIONS = (
     Option("--baseline", str, "Compare with an earlier result.", "FILE"),
     Option("--checkpoint-dir", str, "Also test saving a checkpoint in this folder.", "DIR", field="checkpoint_folder"),
     Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
-    Option("--slurm", bool, "Pre-flight: examine and test all nodes of this Slurm job."),
+    Option("--slurm", bool, "Pre-flight: check and test all nodes of this Slurm job."),
     Option("--need", int, "With --slurm: minimum number of healthy nodes.", "N", least=1),
     Option("--allow-busy", bool, "Run even if other processes are using the GPUs."),
     Option("--stamp/--no-stamp", bool, "Mark the config as verified after a pass.", default=True),
@@ -70,4 +73,4 @@ def _early(values: Values) -> Sequence[Probe]:
     return runner.QUICK
 
 
-COMMAND = Command("smoke-test", "Do all ranks train together?", run, OPTIONS, early=_early)
+COMMAND = Command("smoke-test", "Test that all ranks train together.", run, OPTIONS, early=_early)

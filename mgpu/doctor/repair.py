@@ -31,11 +31,9 @@ ENV_FILE = "mgpu.env"
 SHM = Path("/dev/shm")
 
 _MOST_ENV = 64 << 10  # bytes of a file that mgpu wrote
-# A build of a large extension (flash-attn) takes tens of minutes. If a lock's folder has not changed for this long, a
-# killed build left the lock.
+# A large build (flash-attn) takes tens of minutes. A lock whose folder has not changed for this long is a leftover.
 _QUIET_S = 3600.0
-# A new segment may be in a queue between the process that made it and the one that will use it. Only an older one can
-# be a leftover.
+# A newer segment may still be in a queue between the process that made it and the one that will use it.
 _SETTLED_S = 60.0
 _COMPILERS = frozenset({"ninja", "nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "c++", "g++", "clang", "clang++"})
 

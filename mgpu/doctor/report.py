@@ -267,10 +267,10 @@ def _advice(
             ("mgpu smoke-test --cpu 2", "test a launch on the CPU"),
         ]
         if snapshot.slurm and snapshot.slurm.commands_found and snapshot.slurm.job_id is None:
-            pairs.append(("srun --gres=gpu:1 mgpu doctor", "examine a GPU node of this cluster"))
+            pairs.append(("srun --gres=gpu:1 mgpu doctor", "check a GPU node of this cluster"))
             pairs.append(("mgpu configure --slurm", "write a config and job for it"))
         pairs.append(("mgpu doctor --save FILE", "on the GPU machine, then here:"))
-        pairs.append(("mgpu doctor --from FILE", "judge that machine from this one"))
+        pairs.append(("mgpu doctor --from FILE", "check that machine from this one"))
         for command, what in pairs:
             together = f"  {command:<32}{what}"
             lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]

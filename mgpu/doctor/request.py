@@ -94,7 +94,7 @@ def check(request: Request) -> None:
         (request.fix and request.hides, "--fix prints the names of your files: remove --redact and markdown"),
         (
             request.of_files and (request.deep or request.fix or request.from_ or request.save or request.compare),
-            "--script, --log and --compare-nodes judge files: remove --deep, --fix, --from, --save and --compare",
+            "--script, --log and --compare-nodes read files: remove --deep, --fix, --from, --save and --compare",
         ),
         (
             request.compare_nodes and (request.script or request.log or request.python),

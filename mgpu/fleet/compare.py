@@ -73,11 +73,8 @@ def fleet_of(
     machines = sorted(machines, key=lambda machine: order(machine.node))
     nodes = {machine.node: machine.values for machine in machines}
     found = roles(nodes, together=together)
-    of_roles = [
-        compare_role(role, members, nodes, {machine.node: machine.names for machine in machines})
-        for role, members in found.items()
-    ]
-    keys = max((of_role.keys for of_role in of_roles), default=0)
+    names = {machine.node: machine.names for machine in machines}
+    of_roles = [compare_role(role, members, nodes, names) for role, members in found.items()]
     return Fleet(
         tuple(nodes),
         dict(sorted((missing or {}).items(), key=lambda one: order(one[0]))),
@@ -88,7 +85,7 @@ def fleet_of(
         unshared,
         tuple(doors),
         None if paths is None else tuple(paths),
-        keys if len(nodes) > 1 else 0,
+        max((of_role.keys for of_role in of_roles), default=0) if len(nodes) > 1 else 0,
         found,
         _comparable_facts(machines, found),
         tuple(dict.fromkeys(name for of_role in of_roles for name in of_role.scattered)),

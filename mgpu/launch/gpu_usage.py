@@ -122,8 +122,8 @@ class Tally:
         """Whether memory was allocated, if NVML does not report utilization (MIG, some virtual GPUs)."""
         if any(sample.reading.busy_percent is not None for sample in samples.values()):
             return False
-        befores = {uuid: self.gpus[uuid].work.before_bytes or 0 for uuid in samples}
-        return any((s.reading.used_bytes or 0) - befores[uuid] > _TAKEN_BYTES for uuid, s in samples.items())
+        used_before = {uuid: self.gpus[uuid].work.before_bytes or 0 for uuid in samples}
+        return any((s.reading.used_bytes or 0) - used_before[uuid] > _TAKEN_BYTES for uuid, s in samples.items())
 
     def all_time(self) -> tuple[GpuWork, ...]:
         """Return each GPU's work, from the first sample to the last in which any GPU was busy."""

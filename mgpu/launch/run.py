@@ -66,8 +66,7 @@ def _run(request: Request) -> int:
     if request.dry_run:
         summary.show(details, command, dry_run=True)
         return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
-    here = config.num_machines == 1 or request.node is not None  # it would start on this machine
-    if stopping and policy != "allow" and here:
+    if stopping and policy != "allow" and (config.num_machines == 1 or request.node is not None):  # it starts here
         rerun = result_document.rerun_command(request.target, "--unverified", "allow")
         return gate.refuse(request, stopping, _NOT_NOW + rerun)
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
@@ -91,9 +90,7 @@ def _config(request: Request) -> Config:
         raise MgpuError(f"config {path} not found. Create one with:  mgpu configure", errors.LAUNCH_REFUSED)
     config = facts(path, ask_loader=False)
     if request.node is not None and request.node >= config.num_machines:
-        raise MgpuError(
-            f"--node-rank {request.node}: {path} is for machines 0 to {config.num_machines - 1}", errors.USAGE
-        )
+        raise MgpuError(f"--node-rank {request.node}: {path} is for nodes 0 to {config.num_machines - 1}", errors.USAGE)
     return config
 
 
@@ -131,7 +128,7 @@ def _commands(
     if machines == 1 or request.node is not None:
         return [command.shell_text()]
     each = (_command(request, few, choice, target, named, node) for node in range(machines))
-    return [f"{one.shell_text()}   # on machine {node}" for node, one in enumerate(each)]
+    return [f"{one.shell_text()}   # on node {node}" for node, one in enumerate(each)]
 
 
 def _print(lines: Sequence[str]) -> None:
@@ -206,7 +203,7 @@ def _start(request: Request, command: process_command.Command, details: summary.
 def _plan_folder(request: Request, config: Config) -> Path:
     """Return the folder for this run's files; nothing is created or removed yet.
 
-    With several machines, each has its own folder in --log-dir, which they may share. Raises MgpuError: 2 if another
+    With several nodes, each has its own folder in --log-dir, which they may share. Raises MgpuError: 2 if another
     run still writes there, 125 if mgpu cannot write there.
     """
     folder = request.log_dir
@@ -239,7 +236,7 @@ def _claim_folder(request: Request, planned: Path) -> Iterator[Path]:
 
 
 def _instructions(request: Request, config: Config, target: Sequence[str], verified: Sequence[engine.Outcome]) -> str:
-    """Return the commands to start on each machine: the test if this machine is not verified, then the run."""
+    """Return the commands to start on each node: the test if this node is not verified, then the run."""
     from mgpu.smoke import machines
 
     if config.for_slurm:
@@ -248,11 +245,11 @@ def _instructions(request: Request, config: Config, target: Sequence[str], verif
     ours = ["mgpu", "launch", *flag, *(["--port", request.port] if request.port else []), *_module(request)]
     plain = ["accelerate", "launch", "--config_file", config.path, *launching.flags_of(config)]
     nodes = range(config.num_machines)
-    lines = [f"{config.path} spans {config.num_machines} machines."]
+    lines = [f"{config.path} spans {config.num_machines} nodes."]
     if verified:
-        lines += [f"Not verified here: {gate.why_unverified(verified)}", "Test it on all machines at the same time:"]
+        lines += [f"Not verified here: {gate.why_unverified(verified)}", "Test it on all nodes at the same time:"]
         lines += [f"  {line}" for line in machines.commands(config, request.config)]
-    lines.append(f"{'Then start' if verified else 'Start'} it on each machine:")
+    lines.append(f"{'Then start' if verified else 'Start'} it on each node:")
     arguments = target[1:] if request.module else target
     lines += [
         f"  {line}   # on {machines.describe_node(config, node)}"

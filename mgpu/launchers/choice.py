@@ -118,10 +118,10 @@ def _unheard(config: Config, speaks: str | None, launcher: Launcher) -> tuple[st
 
     They reach a script with an Accelerator (or a Trainer, which has one) through variables of accelerate's launcher.
     """
-    tells = WAYS[launcher].passes
-    if tells == "config" and speaks not in _BY_ITSELF:
+    passes = WAYS[launcher].passes
+    if passes == "config" and speaks not in _BY_ITSELF:
         return ()
-    learns_precision = tells == "precision" and speaks in ("accelerate", "trainer", None)
+    learns_precision = passes == "precision" and speaks in ("accelerate", "trainer", None)
     lost = [_STRATEGIES[config.distributed_type]] if config.distributed_type in _STRATEGIES else []
     if config.precision != "no" and not learns_precision:
         lost.append(f"mixed_precision {config.precision}")

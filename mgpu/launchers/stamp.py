@@ -63,8 +63,8 @@ def current_stamp(snapshot: Snapshot) -> Stamp | None:
     )
     if best is None:
         return Stamp(None, None, now, refused=refused)
-    rungs, scaling = tuple(best["rungs"]), _rows(Scaling, best.get("scaling"))
-    return Stamp(best["facts"], best["time"], now, rungs, scaling, best.get("level"))
+    stages, scaling = tuple(best["rungs"]), _rows(Scaling, best.get("scaling"))
+    return Stamp(best["facts"], best["time"], now, stages, scaling, best.get("level"))
 
 
 def unknown_reason(snapshot: Snapshot) -> str:
@@ -185,7 +185,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any]) -> Path:
+def write(snapshot: Snapshot, stages: Sequence[str], measured: Mapping[str, Any]) -> Path:
     """Add or replace the entry for this config and set of GPUs, with its measurements. Raises MgpuError."""
     facts = fingerprint(snapshot)
     assert snapshot.config is not None
@@ -197,7 +197,7 @@ def write(snapshot: Snapshot, rungs: Sequence[str], measured: Mapping[str, Any])
     with _lock_folder(folder):
         entries, _ = _read(folder)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-        entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(rungs), "measured": dict(measured)}
+        entry: dict[str, Any] = {"time": now, "facts": facts, "rungs": list(stages), "measured": dict(measured)}
         if snapshot.ranks is not None:
             entry["level"] = snapshot.ranks.level
             entry["bandwidth"] = [asdict(row) for row in bandwidth.merge_ranks(snapshot.ranks.ranks)]

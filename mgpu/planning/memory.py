@@ -236,7 +236,7 @@ def _left_out(strategy: str, assumed: bool, offload: bool) -> tuple[str, ...]:
     elif strategy != "ddp":
         out += ("DeepSpeed's communication buckets",)
     if strategy.startswith("zero"):  # stage_1_and_2.py: step; DeepSpeed's own estimate counts 4 bytes for it
-        out += ("DeepSpeed's fp32 gradients while its optimizer steps (4 bytes per parameter, divided)",)
+        out += ("DeepSpeed's fp32 gradients during its optimizer step (4 bytes per parameter, divided)",)
     if offload:  # estimate_zero2_model_states_mem_needs uses 4 bytes per rank if that is more
         out += ("copies of the whole model in RAM before ranks split it",)
     if assumed:

@@ -187,7 +187,7 @@ def rates(lr: float, tuned_at: int, effective: int, optimizer: str = "adamw") ->
     else:
         best = "linear" if optimizer == "sgd" else "sqrt"
     beyond = f"; unreliable for {change:g} times the batch" if change > LARGE_CHANGE else ""
-    small = f"if the batch changes by at most {SMALL_CHANGE:g} times"
+    small = f"if the batch changes by at most a factor of {SMALL_CHANGE:g}"
     rows: tuple[tuple[Rule, float, str, str], ...] = (
         ("keep", lr, "fine-tuning with warm-up; safest start", small),
         ("sqrt", lr * math.sqrt(change), "Adam, AdamW", "Malladi et al. 2022, arXiv 2205.10287" + beyond),
@@ -204,11 +204,11 @@ def warm_up(rule: Rule, change: float) -> str:
         return (
             "Raise the rate gradually from the old to the new value over about the first 5 epochs (Goyal et al. 2017)."
         )
-    return "Warm up over the first 3-10% of the steps: with larger batches, these are the riskiest (a rule of thumb)."
+    return "Warm up over the first 3-10% of the steps: larger batches make early steps less stable (a rule of thumb)."
 
 
 def scheduler_steps(optimizer_steps: int, ranks: int) -> Scheduler:
-    """Return the effect of accelerate.prepare(scheduler): `scheduler.step()` makes one step per rank at each update."""
+    """Return the effect of accelerator.prepare(scheduler): `scheduler.step()` makes one step per rank per update."""
     _positive(ranks=ranks)
     if ranks == 1:
         return Scheduler(1, optimizer_steps, "One rank: the scheduler is stepped once at each update.")
@@ -216,7 +216,7 @@ def scheduler_steps(optimizer_steps: int, ranks: int) -> Scheduler:
     return Scheduler(
         ranks,
         whole,
-        f"accelerate.prepare(scheduler) steps it {ranks} times at each update: create it with {optimizer_steps:,} x "
+        f"accelerator.prepare(scheduler) steps it {ranks} times per update: create it with {optimizer_steps:,} x "
         f"{ranks} = {whole:,} steps (and warm-up steps x {ranks}), or do not prepare it. Not needed with Trainer, "
         "split_batches=True or step_scheduler_with_optimizer=False.",
     )

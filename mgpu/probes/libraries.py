@@ -270,11 +270,9 @@ def _duplicates(folders: Sequence[_Folder]) -> dict[str, list[str]]:
 def find_shadowed(folder: str) -> dict[str, str]:
     """Return files and packages in a folder that hide a module needed for training: name -> path.
 
-    Ignores a folder that is on sys.path anyway, and a checkout of the package itself. A folder without `__init__.py`
-    does not hide an installed module.
+    Ignores a folder on sys.path, a checkout of the package itself, and folders without `__init__.py`.
     """
-    here = os.path.realpath(folder)
-    if here in {os.path.realpath(folder) for folder in sys.path if folder}:
+    if (here := os.path.realpath(folder)) in {os.path.realpath(folder) for folder in sys.path if folder}:
         return {}
     names = {name.partition(".")[0] for name in _list_folder(here)}
     candidates = (name for name in _IMPORTED if name in names and name not in sys.builtin_module_names)

@@ -390,8 +390,7 @@ def _unrepairable(pynvml: Any, handle: Any) -> bool:
     if make is None or find is None:
         raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
     status = make()
-    code = find("nvmlDeviceGetUnrepairableMemoryFlag_v1")(handle, pynvml.byref(status))
-    if code:
+    if code := find("nvmlDeviceGetUnrepairableMemoryFlag_v1")(handle, pynvml.byref(status)):
         raise pynvml.NVMLError(code)
     return bool(status.unrepairableMemory if status.version == _UNREPAIRABLE_V1 else status.version)
 
@@ -455,8 +454,7 @@ def _clock_reasons(pynvml: Any, ask: Callable[..., Any], handle: Any) -> Any:
 
 
 def _mig(pynvml: Any, call: _Caller, ask: Callable[..., Any], at: str, handle: Any) -> dict[str, Any]:
-    mode = ask("mig_mode", pynvml.nvmlDeviceGetMigMode, handle)
-    if mode is None:
+    if (mode := ask("mig_mode", pynvml.nvmlDeviceGetMigMode, handle)) is None:
         return {}
     uuids = []
     if mode[0]:

@@ -79,7 +79,7 @@ class Stream:
                 self.left = self.left[os.write(self.target, self.left) :]
             except BlockingIOError:
                 return
-            except OSError as error:  # the reader is gone, or the disk is full: the training continues
+            except OSError as error:  # the reader closed the pipe, or the disk is full: the training continues
                 if error.errno not in _GONE:
                     self.lost = reason(error)
                 self.give_up()

@@ -29,8 +29,7 @@ from mgpu.text import clean
 
 _TO_LAUNCHER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _TO_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
-# A second Ctrl-C or signal kills the run without waiting. torchrun itself waits 30 s for its ranks.
-_FORCE_AFTER = 2
+_FORCE_AFTER = 2  # a second Ctrl-C or signal kills the run without waiting; torchrun itself waits 30 s for its ranks
 # A repeated signal within this time is the same request: timeout(1) signals the process and then its group; when a
 # terminal closes, the kernel and then the shell send SIGHUP.
 _SAME_S = 0.2
@@ -178,7 +177,7 @@ class Supervisor:
         self.note(f"started: {self.command.masked()}")
         open_files.raise_limit()
         try:
-            self.launcher = subprocess.Popen(
+            self.launcher = launcher = subprocess.Popen(
                 self.command.argv,
                 env=self.command.environment(),
                 start_new_session=True,
@@ -191,7 +190,6 @@ class Supervisor:
             raise MgpuError(f"the launcher was not found: {reason(error)}", NOT_FOUND) from None
         except (OSError, subprocess.SubprocessError) as error:
             raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
-        launcher = self.launcher
         self.started = self.last_output = time.monotonic()
         if self._guard is not None:
             self._guard.knows(launcher.pid)
@@ -431,8 +429,7 @@ class Supervisor:
             except OSError:
                 typed = b""
             self._keys_ended = not typed
-            meant = terminal.signal_for(typed)
-            if meant == signal.SIGTSTP:
+            if (meant := terminal.signal_for(typed)) == signal.SIGTSTP:
                 self._suspend(of_group=True)
                 return
             if meant is not None and self._is_asked(meant):
@@ -463,9 +460,7 @@ class Supervisor:
         self.note("suspended")
         self._suspended = True
         for _ in range(2):  # twice, to catch processes started meanwhile
-            processes.signal_all(
-                (process.pid for process in processes.processes_of_run(self.command.run_id)), signal.SIGSTOP
-            )
+            self._signal_run(signal.SIGSTOP)
         if self._terminal is not None:
             self._terminal.restore()
             if self._guard is not None:
@@ -484,9 +479,10 @@ class Supervisor:
         if self._suspended:
             self._suspended = False
             self.note("resumed")
-            processes.signal_all(
-                (process.pid for process in processes.processes_of_run(self.command.run_id)), signal.SIGCONT
-            )
+            self._signal_run(signal.SIGCONT)
+
+    def _signal_run(self, number: signal.Signals) -> None:
+        processes.signal_all((process.pid for process in processes.processes_of_run(self.command.run_id)), number)
 
 
 def _stdin_is_open() -> bool:

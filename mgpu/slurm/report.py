@@ -115,7 +115,7 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
 
 
 def _headline(word: str, rest: str, style: Style, screen: Screen) -> list[Line]:
-    """Return the headline, wrapped, with its first word highlighted."""
+    """Return the headline, wrapped, with `word` highlighted."""
     first, *more = wrapped(f"{word}{rest}", screen.width, "", "      ")
     return [[(word, style), (first.removeprefix(word), "")], *unstyled(more)]
 

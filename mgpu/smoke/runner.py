@@ -63,33 +63,29 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
     command = _command(attempt, run_id, rendezvous_port)
     (folder / ASK).unlink(missing_ok=True)
     files = leftover_files.files()
-    view = watch.View(orders)
-    test = machines.RendezvousTest(orders, attempt.config)
+    view, test = watch.View(orders), machines.RendezvousTest(orders, attempt.config)
     try:
         with guard.guard_run(run_id):
             launcher = _start(command, attempt.environment, folder / _LOG)
             ended = _watch(launcher, view, attempt.timeout_s, show)
             ranks = _hung_ranks(view) if ended in ("stalled", "timed_out") else None
-            states = view.states()
-            launcher_exit = launcher.poll()
+            states, launcher_exit = view.states(), launcher.poll()
             outlived, left = _end(run_id, launcher)
     except (KeyboardInterrupt, signals.Stopped):  # a second one, during the clean-up: the guard has finished it
         leftover_files.sweep(files, view.pids(), view.wrote())
         raise
     output = _tail(folder / _LOG)
-    if ranks is None:
-        ranks = _ended_ranks(view, states, output)
+    ranks = _ended_ranks(view, states, output) if ranks is None else ranks
     if show:
         view.interrupted = ended == "interrupted"
         show(view, True)
-    by_itself = ended == "finished"
     return replace(
         _initial_ranks(orders),
         ranks=ranks,
-        ended="died" if by_itself and launcher_exit != 0 else ended,
+        ended="died" if ended == "finished" and launcher_exit != 0 else ended,
         launcher_exit=launcher_exit,
         left_running=tuple(left),
-        outlived=tuple(outlived) if by_itself else (),
+        outlived=tuple(outlived) if ended == "finished" else (),
         launcher_output=output[-_FACT_BYTES:].decode("utf-8", "replace").strip() or None,
         left_files=leftover_files.sweep(files, {*outlived, *view.pids()}, view.wrote()),
         port=rendezvous_port,

@@ -7,13 +7,13 @@ from typing import Annotated, Literal, TypedDict
 from mgpu.report.json_types import Count, Envelope, Id, Seconds, StageStatus
 from mgpu.smoke.ranks import STAGES
 
-Rung = Annotated[str, ("enum", STAGES)]
+StageName = Annotated[str, ("enum", STAGES)]
 
 
 class StageOfRanks(TypedDict):
     """One stage over all ranks."""
 
-    name: Rung
+    name: StageName
     status: StageStatus
     seconds: float | None
     detail: str | None
@@ -92,7 +92,7 @@ class Culprit(TypedDict):
     rank: int | None
     gpu: str | None
     host: str | None
-    rung: Rung
+    rung: StageName
     collective: str | None
     last_word: str | None
     state: str | None

@@ -21,7 +21,7 @@ from mgpu.wizard.topics import BY_NAME, KEYS, SECTIONS
 __all__ = ["BY_NAME", "KEYS", "SECTIONS", "UNDECIDED", "Answers", "Origin"]
 
 UNDECIDED: Final = Answers()
-AGAIN_BEFORE: Final = "Write it anew:  "  # codespell:ignore  what mgpu 0.1.0 first wrote there
+AGAIN_BEFORE: Final = "Write it anew:  "  # codespell:ignore anew
 AGAIN: Final = "Regenerate:  "  # in the comments of generated files, in front of the command that repeats the session
 
 

@@ -36,7 +36,7 @@ class Case:
 
     @property
     def is_split(self) -> bool:
-        """Whether the model is split over the GPUs."""
+        """Whether the model is split across the GPUs."""
         return self.proposal.chosen.get("strategy") in SPLITTING
 
 

@@ -212,8 +212,8 @@ def _review_question(state: State, proposal: Proposal) -> Question:
         "Review: press Enter on a row to change it",
         "Enter on a row asks its question again and returns here.\n"
         "The last column is the source of a value: detected = read from this machine, default = chosen by mgpu,\n"
-        "you = your answer, flag = the command line, file = the file that is being changed.\n"
-        "Write >> has accelerate's own loader check the config, then writes it. Nothing is written before.",
+        "you = your answer, flag = the command line, file = the file being edited.\n"
+        "Write >> has accelerate's own loader check the config, then writes it. Nothing is written before that.",
         default=rows[0].name if stopped and rows else "write",
         choices=tuple(choices),
         numbered=False,

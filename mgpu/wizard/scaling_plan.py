@@ -121,7 +121,7 @@ def _memory_arguments(
     if train == "auto":
         train = "full"
         if about_memory:
-            assumed.append("all weights are trained (--train)")
+            assumed.append("all weights trained (--train)")
     if precision == "auto" and (used is None or used.cpu):
         precision = "bf16"
         if about_memory:
@@ -205,7 +205,7 @@ def _rate_notes(rows: Sequence[plan.Row]) -> list[str]:
         notes.append(warm)
     if any(row.scheduler and row.ranks > 1 for row in rows):
         notes.append(
-            "Scheduler steps: accelerate.prepare(scheduler) steps it once per GPU at each update. Create it with the "
+            "Scheduler steps: accelerator.prepare(scheduler) steps it once per GPU at each update. Create it with the "
             "number of steps in the table, or do not prepare it. No change is needed with Trainer."
         )
     return notes
@@ -220,7 +220,7 @@ def _step_notes(answers: Answers, rows: Sequence[plan.Row]) -> list[str]:
     if counts:
         fate = "dropped" if dropped else "repeated to fill the last round"
         notes.append(
-            f"Samples {fate}, per epoch: {counts} GPUs (accelerate.prepare, drop_last {_format_switch(dropped)})."
+            f"Samples {fate}, per epoch: {counts} GPUs (accelerator.prepare, drop_last {_format_switch(dropped)})."
         )
     partial = [row.ranks for row in rows if row.steps and row.steps.last_partial]
     if partial:

@@ -114,7 +114,7 @@ def lines(whole: Sheet, answers: Answers, screen: Screen, *, one_by_one: bool = 
     notes = [*whole.notes]
     if whole.assumed:
         notes.append(f"Assumed: {', '.join(whole.assumed)}.")
-    notes += [f"Left out: {missing}." for missing in whole.missing]
+    notes += [f"Not shown: {missing}." for missing in whole.missing]
     for note in notes:
         out += unstyled(wrapped(note, screen.width, "", "  "))
     return out

@@ -1,4 +1,4 @@
-"""How is the model spread over the GPUs? Which strategies are possible, which is best, and which keys does it set?"""
+"""How is the model distributed across the GPUs? Which strategies are possible, and which is best? Which keys?"""
 
 from __future__ import annotations
 

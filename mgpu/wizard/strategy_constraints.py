@@ -91,7 +91,7 @@ def impossible(here: Situation, name: str, offload: str = "auto") -> str | None:
             return "on CPU ranks, accelerate always uses plain DDP"
         return "mgpu runs DeepSpeed on GPUs only"
     if here.used.mig:
-        return "a MIG instance is a single device, nothing to split over"
+        return "a MIG instance is a single device, nothing to split across"
     if why := _software(here, name):
         return why
     if here.precision == "fp8" and name != "fsdp2":

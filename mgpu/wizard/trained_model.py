@@ -15,7 +15,7 @@ _TRAIN: Final = {
 }
 _OPTIMIZERS: Final = {
     "adamw": "AdamW",
-    "adam8bit": "AdamW in 8 bits (bitsandbytes)",
+    "adam8bit": "8-bit AdamW (bitsandbytes)",
     "sgd": "SGD with momentum",
     "adafactor": "Adafactor",
 }

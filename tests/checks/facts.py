@@ -202,7 +202,7 @@ def driver(**changes: Any) -> Driver:
 
 
 def no_driver(error: str = "LIBRARY_NOT_FOUND", **changes: Any) -> Driver:
-    """NVML does not answer; with LIBRARY_NOT_FOUND and no changes: a machine without any NVIDIA GPU."""
+    """NVML does not respond; with LIBRARY_NOT_FOUND and no changes: a machine without any NVIDIA GPU."""
     return replace(Driver(error, "no words", None, None, None, None, 0, (), None), **changes)
 
 

@@ -8,10 +8,11 @@ from tests.checks.facts import Case, driver, gpu, gpus, informs, problem, skips,
 
 CASES = (
     # gpu_too_hot, gpu_power_braked: bits of one mask
-    warns("gpu_too_hot", "GPU 1 slowed by temperature (91 C)", "TEMPERATURE",
+    warns("gpu_too_hot", "GPU 1 throttled by temperature (91 C)", "TEMPERATURE",
         gpus=gpus(4, gpu(1, clock_event_reasons=0x20, temperature_c=91))),
     warns("gpu_too_hot", "GPU 1", "TEMPERATURE", gpus=gpus(4, gpu(1, clock_event_reasons=0x40 | 0x08))),
-    warns("gpu_too_hot", "GPU 1 slowed by temperature", "TEMPERATURE", gpus=gpus(4, gpu(1, clock_event_reasons=0x40))),
+    warns("gpu_too_hot", "GPU 1 throttled by temperature", "TEMPERATURE",
+        gpus=gpus(4, gpu(1, clock_event_reasons=0x40))),
     well("gpu_too_hot", "4 of 4", gpus=gpus(clock_event_reasons=0x04 | 0x08 | 0x80)),  # power cap, slowdown, brake
     # … and what the board itself says of its temperature: above 86 it should not operate, at 87 it slows down
     well("gpu_too_hot", "4 of 4", gpus=gpus(temperature_c=86)),

@@ -256,9 +256,9 @@ CASES = (
     # gpus_far_from_adapters
     informs("gpus_far_from_adapters",
         "GPUs 1, 2 and 3: no active adapter below the same PCIe switch (nearest: mlx5_0, NODE",
-        "Nothing. For", **TWO, pci=beside(range(4), (0,))),
+        "No action needed. For", **TWO, pci=beside(range(4), (0,))),
     informs("gpus_far_from_adapters", "GPU 3: no active adapter",
-        "Nothing. For a run on fewer GPUs, prefer those next to an adapter.", **TWO,
+        "No action needed. For a run on fewer GPUs, prefer those next to an adapter.", **TWO,
         pci=beside(range(4), (0, 1, 2))),
     well("gpus_far_from_adapters", "4 GPUs with an adapter below the same switch", **TWO),
     skips("gpus_far_from_adapters", "a virtual machine", **TWO, pci=beside(range(4), (0,)), host=VM),

@@ -631,7 +631,7 @@ CASES = (
     skips("job_processes_outnumber_gpus", "all GPUs", job_script=job("#SBATCH --exclusive", "torchrun train.py")),
     skips("job_cpus_not_passed_on", "heterogeneous:", job_script=job("#SBATCH hetjob", "srun torchrun train.py")),
     skips("job_slurm_variable_empty", "heterogeneous:", job_script=job("#SBATCH hetjob", "srun torchrun train.py")),
-    skips("job_syntax_broken", "for zsh", job_script=read("#!/bin/zsh\nfor x (1 2) { echo $x }\n")),
+    skips("job_syntax_broken", "cannot check zsh", job_script=read("#!/bin/zsh\nfor x (1 2) { echo $x }\n")),
     skips("job_syntax_broken", "did not end", job_script=job_script(syntax_unread="bash -n did not end")),
     fails(
         "job_syntax_broken",

@@ -152,7 +152,7 @@ CASES = (
     warns("nvlinks_fewer_than_model", "10 of 12 NVLinks active on every NVIDIA A100", "nvlink --status",
         gpus=gpus(**A100, nvlinks=nvlinks(10, 2))),
     warns("nvlinks_fewer_than_model", "0 of 18", "nvlink --status", gpus=gpus(nvlinks=nvlinks(0, 18))),
-    well("nvlinks_fewer_than_model", "18 NVLinks, as the model has, on 4 GPUs"),
+    well("nvlinks_fewer_than_model", "18 NVLinks, as expected for the model, on 4 GPUs"),
     well("nvlinks_fewer_than_model", "on 4 GPUs", gpus=gpus(4, gpu(2, nvlinks=nvlinks(17, 1)))),  # nvlink_inactive's
     # boards and models of which it is not known: H100 NVL has 12 of 18, GH200 alone has none, NVL4 differs from NVL72
     *(

@@ -96,10 +96,10 @@ CASES = (
     skips("nccl_loaded_is_another", "cannot be imported", torch_runtime=torch_runtime(import_error="OSError")),
     # nccl_not_the_images
     informs("nccl_not_the_images", "NCCL_VERSION=2.21.5-1 in the image, torch uses 2.29.7",
-        "Nothing. Do not rely on these variables.",
+        "No action needed. Do not rely on these variables.",
         env={"NCCL_VERSION": "2.21.5-1", "CUDA_VERSION": "13.0.1"}),
     informs("nccl_not_the_images", "CUDA_VERSION=12.4.1 in the image, torch uses 13.0",
-        "Nothing. Do not rely on these variables.",
+        "No action needed. Do not rely on these variables.",
         env={"CUDA_VERSION": "12.4.1"}),
     well("nccl_not_the_images", "NCCL_VERSION=2.29.7-1", env={"NCCL_VERSION": "2.29.7-1", "CUDA_VERSION": "13.0.2"}),
     skips("nccl_not_the_images", "no version set by an image"),

@@ -190,7 +190,7 @@ CASES = (
     well("run_leaves_files", "no file was left behind"),
     warns("run_leaves_port_taken", "port 29500 is still in use", "sport = :29500",
         ranks=ranks(port=29500, left_port=True)),
-    well("run_leaves_port_taken", "port 29500 is free again", ranks=ranks(port=29500)),
+    well("run_leaves_port_taken", "the run did not leave port 29500 in use", ranks=ranks(port=29500)),
     skips("run_leaves_port_taken", "used no rendezvous port"),
     warns("run_keeps_gpu_memory", "GPU 1 has 512 MiB less free memory than before the run", "nvidia-smi",
         gpus=gpus(2), ranks=ranks(memory_kept={uuid(0): 4 << 20, uuid(1): 512 << 20})),

@@ -67,7 +67,7 @@ CASES = (
     skips("bandwidth_below_model", "over gloo: not judged", ranks=GLOO),
     skips("bandwidth_below_model", "8 KiB measures latency", ranks=SMALL),
     skips("bandwidth_below_model", "the GPUs that", ranks=replace(of(SLOW), nodes=2)),
-    skips("bandwidth_below_model", "several kinds", ranks=of(SLOW),
+    skips("bandwidth_below_model", "different models", ranks=of(SLOW),
         gpus=cards(2, gpu(1, compute_capability=(8, 0)))),
     # bandwidth_collapsed: two witnesses
     fails("bandwidth_collapsed", "bandwidth: ranks 1 and 3 reach 9 GB/s, other pairs 200 GB/s; all-reduce 256 MiB",

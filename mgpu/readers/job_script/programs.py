@@ -135,7 +135,7 @@ def _shell_text_after(words: Sequence[str], place: int) -> int | None:
 
 
 def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
-    """Return the launcher of a command line, and the index of the last word of its name."""
+    """Return the launcher of a command line, and the index at which its name ends."""
     name = base(words[0])
     if found := _find(_COMMANDS, [name, *words[1:2]]):
         return found
@@ -147,7 +147,7 @@ def launcher_of(words: Sequence[str]) -> tuple[Launcher, int] | None:
 
 
 def _find(patterns: Sequence[tuple[Launcher, str]], words: Sequence[str]) -> tuple[Launcher, int] | None:
-    """Return the launcher whose name the words start with, and the index of the last word of that name."""
+    """Return the launcher whose name the words start with, and the index at which that name ends."""
     return next(((name, one.count(" ")) for name, one in patterns if _matches(one, words)), None)
 
 

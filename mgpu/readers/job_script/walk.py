@@ -314,9 +314,8 @@ class Walk:
         words = [word.s for word in fields[1:]]
         if len(words) < 2 or words[0] in ("-", "-p", "-l"):
             return
-        self.traps.append(
-            JobTrap(line, tuple(word.removeprefix("SIG") for word in words[1:]), self._fill_holes(fields[1]))
-        )
+        signals = tuple(word.removeprefix("SIG") for word in words[1:])
+        self.traps.append(JobTrap(line, signals, self._fill_holes(fields[1])))
         called = dataclasses.replace(how, unsure=True, background=False)
         inside = dataclasses.replace(env.copy(), depth=env.depth + 1, through=(*env.through, "trap"))
         self._text(fields[1], inside, called)
@@ -348,15 +347,13 @@ class Walk:
                 return
             if programs.launcher_of(words):
                 break
-            inner = programs.after_wrapper(words)
-            if inner is None:
+            if (inner := programs.after_wrapper(words)) is None:
                 break
             passed = {**given, **_passed_variables(fields[1:inner])}
             env = env.child(base, on_node=base in programs.SPREADS, given=passed)
             given = {}
             if base in ("ssh", "pdsh", "clush") and not env.through[:-1]:
-                env.values, env.exported = {}, set()  # this shell's variables are not passed on
-                env.hidden = set()
+                env.values, env.exported, env.hidden = {}, set(), set()  # this shell's variables are not passed on
             self._record(fields[:inner], env, how, node, starts=True)
             fields = fields[inner:]
         if not fields:
@@ -555,8 +552,7 @@ class Walk:
             shown = self._fill_holes(_join(value) if isinstance(value, list) else value)
             return f"({shown[2:]}" if shown.startswith("$((") else shown
 
-        inner = _ARITHMETIC_NAME.sub(known, self._fill_holes(part.text)).strip()
-        inner = inner.replace("$((", "((")
+        inner = _ARITHMETIC_NAME.sub(known, self._fill_holes(part.text)).strip().replace("$((", "((")
         text = f"$(({inner[:_LONGEST_SHOWN]}))"
         return self._hole(text, text, env, part.line)
 
@@ -587,9 +583,7 @@ class Walk:
             return self._hole(shown, name, env, part.line)
         if not operator or (operator[0] in ":-=?" and operator[:2] in (":-", ":=", ":?", "-", "=", "?") and value.s):
             return value
-        if re.match(r":?[-=?]", operator):
-            return value if value.s else self._hole(shown, name, env, part.line)
-        return self._hole(shown, name, env, part.line)
+        return value if value.s and re.match(r":?[-=?]", operator) else self._hole(shown, name, env, part.line)
 
     def _unknown(self, name: str, env: _Env, line: int) -> Text:
         return self._hole(f"${name}", name, env, line)
@@ -605,11 +599,8 @@ class Walk:
 
     def _fill_holes(self, text: Text) -> str:
         """Return a text with its holes replaced by their source text."""
-        if not _HOLE.search(text.s):
-            return text.s[:_LONGEST_SHOWN]
-        return _HOLE.sub(lambda found: self._holes[ord(found.group()) - _FIRST].text, text.s[:_LONGEST_SHOWN])[
-            :_LONGEST_SHOWN
-        ]
+        shown = _HOLE.sub(lambda found: self._holes[ord(found.group()) - _FIRST].text, text.s[:_LONGEST_SHOWN])
+        return shown[:_LONGEST_SHOWN]
 
     def _variables(self, text: Text, word: int) -> list[JobVariable]:
         found = [self._holes[ord(one) - _FIRST] for one in _HOLE.findall(text.s)[:50]]

@@ -1,10 +1,11 @@
-"""What are the text, rank and time of a log line?
+"""What are the text, rank, time and number of a log line?
 
 Removes the prefixes that torch, launchers, Slurm, NCCL and Python's logging add. Pure.
 """
 
 from __future__ import annotations
 
+import bisect
 import re
 from dataclasses import dataclass
 
@@ -52,6 +53,26 @@ class Line:
     whole: str  # with prefixes, without colors
     rank: int | None = None
     at: str | None = None
+
+
+class LineNumbers:
+    """Line numbers as in an editor, which does not count carriage returns."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._piece = piece
+        self._plain = b"\r" not in piece
+        self._starts: list[int] | None = None
+
+    def line_number(self, place: int) -> int:
+        """Return the line number, from 1 within the piece."""
+        if self._plain:
+            return place + 1
+        if self._starts is None:
+            self._starts, at = [], 0
+            for line in self._piece.split(b"\n"):
+                self._starts.append(at)
+                at += line.count(b"\r") + 1
+        return bisect.bisect_right(self._starts, place)
 
 
 def strip_colors(text: str) -> str:

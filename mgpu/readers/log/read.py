@@ -26,7 +26,7 @@ from typing import BinaryIO
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.readers.log import handled_exceptions, prefilter
-from mgpu.readers.log.line import LONGEST_TEXT, Line, looks_labelled, parse_line
+from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT, Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
@@ -341,7 +341,7 @@ class _File:
         if self.labelled is None:
             self.labelled = looks_labelled(piece[:4096].decode("utf-8", "replace").splitlines()[:-1])
         lines = self._sort_shapes(shapes, piece)
-        numbers = _Numbers(piece)
+        numbers = LineNumbers(piece)
         worth = self._worth
         place = 0
         hot = [place for place, one in enumerate(shapes) if one in worth]
@@ -463,26 +463,6 @@ class _File:
                 after=min(old.after, after),
                 by_torch=old.by_torch or one.by_torch,
             )
-
-
-class _Numbers:
-    """Line numbers as in an editor, which does not count carriage returns."""
-
-    def __init__(self, piece: bytes) -> None:
-        self._piece = piece
-        self._plain = b"\r" not in piece
-        self._starts: list[int] | None = None
-
-    def line_number(self, place: int) -> int:
-        """Return the line number, from 1 within the piece."""
-        if self._plain:
-            return place + 1
-        if self._starts is None:
-            self._starts, at = [], 0
-            for line in self._piece.split(b"\n"):
-                self._starts.append(at)
-                at += line.count(b"\r") + 1
-        return bisect.bisect_right(self._starts, place)
 
 
 _BINARY_BYTES = bytes({*range(1, 32)} - {*b"\b\t\n\v\f\r\x1b"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from mgpu.errors import clip
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, merge_guards
 
 LONGEST = 80  # characters of a value
 _LONGEST_NAME = 160
@@ -87,9 +87,8 @@ class Function:
     read: bool = False
     returns: str | list[str | None] | None = None  # what it returns, resolved
     split: Split | None = None  # it returns a condition on the rank
-    sites: list[tuple[int, Around]] = field(
-        default_factory=list
-    )  # its calls: the number of the calling function, and the context
+    # Its calls: the number of the calling function, and the context.
+    sites: list[tuple[int, Around]] = field(default_factory=list)
 
 
 @dataclass
@@ -243,11 +242,9 @@ class Frame:
 
     def value(self, node: ast.expr) -> str:
         """Return a value as text."""
-        if isinstance(node, ast.Constant):
-            if isinstance(node.value, str):
-                text = repr(node.value[:LONGEST])
-                return text if len(text) <= LONGEST else text[: LONGEST - 4] + "...'"
-            return self.source.words(node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = repr(node.value[:LONGEST])
+            return text if len(text) <= LONGEST else text[: LONGEST - 4] + "...'"
         if isinstance(node, ast.Starred):
             return "*" + self.value(node.value)
         if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
@@ -296,10 +293,8 @@ class Frame:
             return None
         if name in _WRAPS and node.args:
             return self.resolve(node.args[0]) or f"{name}()"
-        if name == "os.environ.get" or name == "os.getenv":
-            key = node.args[0] if node.args else None
-            if isinstance(key, ast.Constant):
-                return f"os.environ[{key.value!r}]"
+        if name in ("os.environ.get", "os.getenv") and node.args and isinstance(key := node.args[0], ast.Constant):
+            return f"os.environ[{key.value!r}]"
         own = self.walk.own_function(name)
         if own is not None and own.node.name != "__init__" and isinstance(own.returns, str) and "." in own.returns:
             return own.returns
@@ -397,11 +392,6 @@ def canonical(name: str) -> str:
         if name.startswith(old):
             return new + name[len(old) :]
     return name
-
-
-def merge_guards(guards: Guards, more: Guards) -> Guards:
-    """Return both without duplicates, in order."""
-    return tuple(dict.fromkeys((*guards, *more))) if more else guards
 
 
 def parts(target: ast.expr) -> Sequence[ast.expr]:

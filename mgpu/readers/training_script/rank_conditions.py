@@ -50,6 +50,11 @@ _WORLD_NAME = re.compile(
 _RANK_WORD = re.compile(r"rank(?!ing)|master|chief|primary|leader|coordinator|main_?proc", re.IGNORECASE)
 
 
+def merge_guards(guards: Guards, more: Guards) -> Guards:
+    """Return both without duplicates, in order."""
+    return tuple(dict.fromkeys((*guards, *more))) if more else guards
+
+
 def classify(test: ast.expr, name_of: Callable[[ast.expr], str], known: Callable[[ast.expr], Split | None]) -> Split:
     """Return the ranks for which `test` is true, and those for which it is false.
 

@@ -21,9 +21,8 @@ from mgpu.readers.training_script.names import (
     Spot,
     bind_arguments,
     canonical,
-    merge_guards,
 )
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
 from mgpu.snapshot import ScriptCall, ScriptJump, ScriptLoop, ScriptOption, ScriptSet, ScriptText
 
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
@@ -84,8 +83,7 @@ class Walk:
             kind = type(statement)
             if kind is ast.Expr and isinstance(statement.value, ast.Constant):  # type: ignore[attr-defined]
                 continue  # a docstring
-            handle = _STATEMENTS.get(kind)
-            if handle is not None:
+            if (handle := _STATEMENTS.get(kind)) is not None:
                 handle(self, statement, frame, around)
             else:
                 for child in ast.iter_child_nodes(statement):
@@ -215,8 +213,7 @@ class Walk:
                 frame.scope.splits[alias.asname or alias.name] = split
 
     def _load(self, module: str) -> Scope | None:
-        found = self.find(self, module)
-        if found is None:
+        if (found := self.find(self, module)) is None:
             self.elsewhere.add(module)
         return found
 
@@ -299,8 +296,7 @@ class Walk:
 
     def record_call(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
         """Return the script's own function of this name, read now if it has not been; None if there is none."""
-        function = self.own_function(name)
-        if function is None:
+        if (function := self.own_function(name)) is None:
             return None
         function.sites.append((frame.number, around))
         if not function.read and self.depth < _DEEPEST and node is not None:

@@ -125,9 +125,8 @@ def reach(here: Here, meeting: Any, cards: list[dict[str, Any]]) -> None:
 
     The results are shared, so that all ranks reach the same conclusion. Raises Failure if a needed connection fails.
     """
-    nodes = here.orders.nodes
+    nodes, mine = here.orders.nodes, here.orders.node
     first = {node: cards[_first_rank(here, node)] for node in range(nodes)}
-    mine = here.orders.node
     if here.rank == _first_rank(here, mine):
         others = {
             str(node): (one["address"], one["port"], _word(_first_rank(here, node)))
@@ -135,16 +134,14 @@ def reach(here: Here, meeting: Any, cards: list[dict[str, Any]]) -> None:
             if node != mine
         }
         meeting.set(f"reach{mine}", json.dumps(addresses.reach(others, REACH_S)))
-    keys = [f"reach{node}" for node in range(nodes)]
-    came = _wait(meeting, keys, 2 * REACH_S)
-    if len(came) < nodes:
-        lost = [first[node]["host"] for node in range(nodes) if f"reach{node}" not in came]
-        absent = [_first_rank(here, node) for node in range(nodes) if f"reach{node}" not in came]
+    came = _wait(meeting, [f"reach{node}" for node in range(nodes)], 2 * REACH_S)
+    if lost := [node for node in range(nodes) if f"reach{node}" not in came]:
+        hosts = [first[node]["host"] for node in lost]
         raise Failure(
-            f"{', '.join(lost)} joined the rendezvous and then stopped responding",
+            f"{', '.join(hosts)} joined the rendezvous and then stopped responding",
             "ranks_missing",
-            ranks=absent,
-            hosts=lost,
+            ranks=[_first_rank(here, node) for node in lost],
+            hosts=hosts,
             limit_s=2 * REACH_S,
         )
     found = {node: json.loads(meeting.get(f"reach{node}")) for node in range(nodes)}

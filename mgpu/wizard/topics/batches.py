@@ -82,7 +82,7 @@ DECISIONS: Final = (
     Decision("dataset_size", "batch", "N", "Samples in the dataset: 52002, 52k.", count_of,
         walk="quick", skips=True, in_config=True, panel=_panel,
         text="How many samples are in the dataset?",
-        info="With it, mgpu computes the optimizer steps per epoch exactly as accelerate's sampler deals out batches.\n"
+        info="With it, mgpu computes the optimizer steps per epoch the way accelerate's sampler distributes batches.\n"
              "Type 52002, 52k or 1.2M. Enter = unknown or streaming: steps are then shown per 1,000 samples.\n"
              "Schedulers and warm-up depend on the number of steps, which changes with the number of GPUs.",
         hint="For example 52002, 52k or 1.2M. Skip it if unknown or streaming."),
@@ -91,7 +91,7 @@ DECISIONS: Final = (
         text="Does the DataLoader drop the last partial batch?",
         info="With drop_last=True, samples that do not fill a batch on every rank are left out of the epoch.\n"
              "Without it, accelerate repeats a few samples from the start, so all ranks run the same number of steps.\n"
-             "Answer what your script does. It only changes the numbers shown here.",
+             "Choose what your script does. The answer only changes the numbers shown here.",
         choices=(
             ("no", "no    samples are repeated instead (the DataLoader's default)"),
             ("yes", "yes   drop_last=True"),

@@ -26,7 +26,7 @@ def _panel(name: str, answers: Answers, proposal: Proposal, width: int) -> list[
         return ["The rules need the effective batch: answer the question about the micro-batch first."]
     whole = plan.effective_batch(size, proposal.ranks, proposal.accumulate)
     if answers.lr_ref_batch is None:
-        return [f"Your effective batch is now {whole:,}. The rules scale from the batch the rate was tuned for."]
+        return [f"Your effective batch is now {whole:,}. The rules scale the rate from the batch it was tuned for."]
     try:
         rates = plan.rates(answers.lr, answers.lr_ref_batch, whole, proposal.chosen.get("optimizer", "adamw"))
     except ValueError as error:

@@ -98,7 +98,7 @@ DECISIONS: Final = (
             ("no", "no    the job stops at its limit"),
             ("yes", "yes   it is warned, then requeued"),
         )),
-    Decision("preflight", "machines", "", "The job tests its nodes first (with mgpu).", yes_no,
+    Decision("preflight", "machines", "", "Test the nodes at the start of the job (with mgpu).", yes_no,
         walk="guided", together=("spare",),
         text="Should the job test its nodes first?",
         info="mgpu checks every node, tests them together, and reports the bad ones before training starts.\n"

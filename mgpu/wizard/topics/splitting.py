@@ -1,4 +1,4 @@
-"""How is the model spread over the GPUs?"""
+"""How is the model distributed across the GPUs?"""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ def _worth_asking(case: Case) -> bool:
 DECISIONS: Final = (
     Decision("strategy", "devices", "S", "ddp, zero1, zero2, zero3, fsdp2 or auto.", one_of(*memory.STRATEGIES),
         walk="quick", menu=True, in_config=True, panel=memory_panel, applies=_worth_asking,
-        text="How should the model be spread over the {ranks} {unit}s?",
+        text="How should the model be distributed across the {ranks} {unit}s?",
         info="DDP: a full copy on each GPU; the fastest if it fits. The default whenever there is room.\n"
-             "FSDP2: weights, gradients and optimizer split over the GPUs; built into PyTorch; more communication.\n"
+             "FSDP2: weights, gradients and optimizer split across the GPUs; built into PyTorch; more communication.\n"
              "ZeRO-1, -2, -3: DeepSpeed splits the optimizer, then also the gradients, then also the weights.\n"
              "Change it if the model does not fit, or if your team already uses DeepSpeed."),
-    Decision("offload", "devices", "TO", "none or cpu: keep what does not fit in RAM.", one_of("none", "cpu"),
+    Decision("offload", "devices", "TO", "none, or cpu: keep in RAM what does not fit on the GPUs.",
+        one_of("none", "cpu"),
         walk="guided", menu=True, in_config=True, panel=memory_panel,
         applies=lambda case: case.is_split or case.became_impossible,
         text="Offload the optimizer to CPU RAM?",

@@ -78,7 +78,7 @@ DECISIONS: Final = (
         text="How big is the model?",
         info="The number of parameters decides whether each GPU can hold the whole model (DDP) or it must be split.\n"
              "Type 7B, 350M or 8.03e9, a Hugging Face model ID, or a folder with its files.\n"
-             "Not sure? Press Enter to skip: the config then uses DDP. Or let mgpu count as your script starts:\n"
+             "Not sure? Press Enter to skip: the config then uses DDP. Or have mgpu count them as your script starts:\n"
              "  mgpu configure --params-from train.py",
         hint="For example 7B, 350M or 8.03e9, or a Hugging Face model ID."),
     Decision("model", "model", "ID", "Read the size from a Hugging Face model: ID or folder.", name_of,
@@ -99,6 +99,6 @@ DECISIONS: Final = (
         text="Which optimizer?",
         info="AdamW keeps two fp32 values per trained parameter, 8 bytes: more than the weights.\n"
              "8-bit Adam (bitsandbytes) keeps them in 2 bytes, SGD with momentum one value, Adafactor almost nothing.\n"
-             "Answer what your script uses: mgpu does not change it, it only estimates memory and learning rate."),
+             "Choose the one your script uses: mgpu does not change it, only estimates memory and learning rate."),
 )
 # fmt: on
