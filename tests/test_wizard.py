@@ -29,7 +29,7 @@ Start = Callable[..., Terminal]
 
 # What is typed at each question of a walk, in the order of the questions; "" takes what is there.
 QUICK = (
-    ("How big is the model?", "8.03B"), ("What will be trained?", ""), ("How should the model be spread", ""),
+    ("How big is the model?", "8.03B"), ("What will be trained?", ""), ("How should the model be distributed", ""),
     ("Samples per GPU per step", "8"), ("How many samples are in the dataset?", "52,002"),
     ("Accumulate gradients", ""), ("Known-good learning rate (optional)?", "2e-5"),
     ("Effective batch it was tuned for?", "8"),
@@ -416,7 +416,7 @@ def test_what_a_deepspeed_file_decides_comes_back_to_the_review(start: Start, fo
     (folder / "mine.yaml").write_text(mine, "utf-8")
     terminal = start("--edit", "mine.yaml")
     choose(terminal, REVIEW, "strategy")
-    choose(terminal, "How should the model be spread", "ZeRO-2")
+    choose(terminal, "How should the model be distributed", "ZeRO-2")
     at(terminal, REVIEW)
     terminal.press(ENTER)
     until(terminal, lambda: "takes zero_optimization.stage from ds.json" in words_of(terminal.text))

@@ -22,6 +22,11 @@ def rank_name(rank: Rank) -> str:
     return f"rank {rank.rank} ({where}, pid {rank.pid})" if rank.pid else f"rank {rank.rank}"
 
 
+def last_progress(rank: Rank) -> str:
+    """Return a clause with the last progress that a rank reported."""
+    return f'Last progress: "{rank.last_word}"' if rank.last_word else "No progress reported"
+
+
 def file(ranks: Ranks, name: str) -> str:
     """Return the path of a file in the run folder, quoted for a shell."""
     return f"{shlex.quote(ranks.folder)}/{name}"

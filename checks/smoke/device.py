@@ -10,7 +10,7 @@ from mgpu.snapshot import Rank, Ranks
 from mgpu.text import counted, listed
 
 from ._diagnoses import DIAGNOSES
-from ._rank_states import failures_of_kind, hardware_of, rank_name, ranks_that_passed
+from ._rank_states import failures_of_kind, hardware_of, last_progress, rank_name, ranks_that_passed
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _FINITE = "https://pytorch.org/docs/stable/generated/torch.isfinite.html"
@@ -80,7 +80,7 @@ def gpu_error_in_rank(ranks: Ranks) -> Answer:
         step = next((step.rung for step in rank.steps if step.ok is False), "?")
         return Problem(
             f"{step}: CUDA error on {rank_name(rank)}: {rank.error}",
-            f'Last progress: "{rank.last_word}", on {hardware_of(rank)}.',
+            f"{last_progress(rank)}, on {hardware_of(rank)}.",
             (
                 commands("sudo dmesg | grep -i xid", "mgpu doctor --deep"),
                 Fix("Show the complete error.", (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),)),

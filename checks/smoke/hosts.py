@@ -11,7 +11,16 @@ from mgpu.text import counted, listed
 
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._rank_states import TORCH, last_line, no_rank_started, own_failure, own_failures, rank_name, stage_of
+from ._rank_states import (
+    TORCH,
+    last_line,
+    last_progress,
+    no_rank_started,
+    own_failure,
+    own_failures,
+    rank_name,
+    stage_of,
+)
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/rendezvous.html"
 _GLOO = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"
@@ -255,7 +264,7 @@ def peer_disappeared(ranks: Ranks) -> Answer:
     return Problem(
         f"{host} (rank{many} {listed(numbers)}) closed its connection to {rank_name(rank)} in stage "
         f'"{stage_of(rank, ranks)}"',
-        f'A rank on {host}, or the node, went down. Last progress of {rank_name(rank)}: "{rank.last_word}".',
+        f"A rank on {host}, or the node, went down. {rank_name(rank)}: {last_progress(rank)}.",
         Fix(
             f"Check the test's result on {host}.",
             (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),),

@@ -14,6 +14,7 @@ from ._rank_states import (
     frozen_ranks,
     killed_ranks,
     last_line,
+    last_progress,
     no_rank_started,
     own_failure,
     own_failures,
@@ -57,7 +58,7 @@ def _frozen_problem(frozen: list[Rank], ranks: Ranks) -> Problem:
     collective = next((r.collective for r in ranks.ranks if r.collective and r not in frozen), None)
     return Problem(
         f'{rank_name(rank)} {state} in stage "{where}"',
-        f'Last progress: "{rank.last_word or "none"}", then no heartbeat for {silent}. The others wait '
+        f"{last_progress(rank)}, then no heartbeat for {silent}. The others wait "
         f"for it{f' in {collective}' if collective else ''}. {_stack_sentence(rank)}",
         Fix(_WHO_STOPPED_IT, ("ps -eo pid,stat,wchan:32,cmd | awk '$2 ~ /^[TtD]/'",)),
         {
@@ -103,7 +104,7 @@ def rank_out_of_memory(ranks: Ranks) -> Answer:
     return Problem(
         f'{rank_name(rank)} was killed by the OOM killer (out of memory) in stage "{where}"',
         f"It got SIGKILL, and the OOM killer killed {counted(many, 'process', 'processes')} in its control group "
-        f'(container, job or session) during the run. Last progress: "{rank.last_word}".',
+        f"(container, job or session) during the run. {last_progress(rank)}.",
         Fix(
             "Check the limit of the container or job, and the kernel log.",
             ("cat /sys/fs/cgroup/memory.max", "sudo dmesg | grep -i 'killed process'"),
@@ -122,7 +123,7 @@ def _refused_memory(rank: Rank, ranks: Ranks) -> Problem:
     check_limits = Fix("Check the limits of the shell and of the container or job, and the free memory.", limits)
     return Problem(
         title + (f" (requested {asked})" if asked else ""),
-        f'{cause}Last progress: "{rank.last_word}": {rank.error or "out of memory"}',
+        f"{cause}{last_progress(rank)}: {rank.error or 'out of memory'}",
         Fix("Check which other processes use the GPU.", ("nvidia-smi",)) if gpu else check_limits,
         {
             "rank": rank.rank,
@@ -151,7 +152,7 @@ def rank_killed(ranks: Ranks) -> Answer:
         name = signal_name(rank.exit_code or 0)
         return Problem(
             f'{rank_name(rank)} was killed by {name} in stage "{where}"',
-            f'Last progress: "{rank.last_word}". Errors of other ranks are consequences.',
+            f"{last_progress(rank)}. Errors of other ranks are consequences.",
             commands("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
             {
                 "rank": rank.rank,
@@ -183,7 +184,7 @@ def rank_failed(ranks: Ranks) -> Answer:
     step = next(step for step in rank.steps if step.ok is False)
     return Problem(
         f'{rank_name(rank)} failed in stage "{step.rung}": {step.detail}',
-        f'Last progress: "{rank.last_word}". Failed ranks: {", ".join(str(r.rank) for r in failed)}.',
+        f"{last_progress(rank)}. Failed ranks: {', '.join(str(r.rank) for r in failed)}.",
         commands(shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank)),
         {"rank": rank.rank, "rung": step.rung, "kind": rank.kind, "error": rank.error},
         tuple(f"rank {r.rank}" for r in failed),
