@@ -183,8 +183,12 @@ Given: TypeAlias = Callable[..., "Ok | Skip | None"]
 _MORE = re.compile(r"\n *More: ")
 # In a cause: placeholder for the docstring's Why, if the check adds a sentence before or after it.
 WHY = "\N{SYMBOL FOR SUBSTITUTE}"
-# Names of programs that stay in lower case at the start of a sentence.
-_LOWERCASE = re.compile(r"(accelerate|bash|deepspeed|fp8|mgpu|sbatch|srun|torch|torchrun)\b")
+_SECTION = re.compile(r"^((?:Why|Fix): )(\S+)", re.MULTILINE)  # the start of a section
+# Names of programs and keys that stay in lower case at the start of a sentence.
+_LOWERCASE = re.compile(
+    r"(?:[a-z]+_\w+|accelerate|bash|deepspeed|fp8|gcc|glibc|gloo|mgpu|ninja|nvidia-\w+|pdsh|pip|safetensors|sbatch"
+    r"|srun|systemd|torch|torchrun)\b"
+)
 
 
 @dataclass(frozen=True)
@@ -239,7 +243,7 @@ class Check:
         """A paragraph of the docstring for the screen: on one line, capitalized, without the More part."""
         paragraph = next((text for text in self._docstring.split("\n\n") if text.startswith(f"{head}: ")), "")
         text = " ".join(_MORE.split(paragraph)[0].removeprefix(f"{head}: ").split())
-        return text if _LOWERCASE.match(text) else text[:1].upper() + text[1:]
+        return _capitalized(text)
 
     @property
     def id(self) -> str:
@@ -277,7 +281,7 @@ class Check:
     @cached_property
     def doc(self) -> str:
         """The docstring, unindented."""
-        return _MORE.sub("\n", self._docstring)
+        return _SECTION.sub(lambda found: found[1] + _capitalized(found[2]), _MORE.sub("\n", self._docstring))
 
     @cached_property
     def _docstring(self) -> str:
@@ -294,6 +298,10 @@ class Check:
 
 
 _NO_FAMILY = Family()
+
+
+def _capitalized(text: str) -> str:
+    return text if _LOWERCASE.match(text) else text[:1].upper() + text[1:]
 
 
 def _parameters(function: Callable[..., object]) -> tuple[str, ...]:

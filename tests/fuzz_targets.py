@@ -562,8 +562,10 @@ TARGETS: dict[str, Target] = {
         ("launch.registry.load",), (MgpuError, ValueError),
     ),
     "marker": Target("m.json", lambda: document(MARKER), marker_of, ("launchers.run_folder._read_marker",), share=0.5),
-    "result": Target("result.json", lambda: document(RESULT), result_of, ("launch.report.stored",)),
-    "readings": Target("gpus.json", lambda: document(READINGS), readings_of, ("launch.gpu_readings_file.stored",)),
+    "result": Target("result.json", lambda: document(RESULT), result_of, ("launch.report.load_report",)),
+    "readings": Target(
+        "gpus.json", lambda: document(READINGS), readings_of, ("launch.gpu_readings_file.load_readings",)
+    ),
     "run log": Target(
         "run.log", lambda: texts("logs/healthy/*.log"), run_log_of,
         ("launch.list_runs.last_line", "process.log_follower._open", "process.log_follower._last_of"), share=0.5,

@@ -284,7 +284,7 @@ FAILURES: dict[str, Failure] = {
         "master_elsewhere master_is_local_only config_address_not_here",
         "test_probe_network.py::test_masters_that_cannot_be_reached",
         "test_field_failures.py::test_a_config_that_calls_this_machine_by_anothers_address",
-        cause="would connect to another host than rank 0's", fix="is_host=true"),
+        cause="would connect to a host other than rank 0's", fix="is_host=true"),
     "nccl-no-socket-interface": by(
         "socket_interface_missing socket_interface_unusable",
         "test_probe_network.py::test_bridges_tunnels_and_dead_ends_of_a_real_kernel",

@@ -69,7 +69,7 @@ ALLOWED = {
             "launch.run_outcome._meminfo", "launch.run_outcome.available",
             "launch.run_outcome.__init__", "launch.run_outcome._tightest", "launch.detached.what_ends_it",
             "process.processes.stat_fields", "process.processes._environment", "process.processes._children",
-            "process.processes.kernel_wait_of", "process.processes.of_run",
+            "process.processes.kernel_wait_of", "process.processes.processes_of_run",
             "launch.registry.boot_id", "process.scratch._boot", "doctor.repair._in_use", "doctor.repair._compiling",
             "process.leftover_files._nobodys",
             "process.leftover_files.killed_for_memory", "process.leftover_files._mapped_files",

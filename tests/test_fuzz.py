@@ -25,7 +25,7 @@ RUNS = int(os.environ.get("MGPU_FUZZ_RUNS", "120"))
 SEED = int(os.environ.get("MGPU_FUZZ_SEED", "20261122"))
 LONGEST_S = 10.0  # of the processor, for one file
 OPENERS = frozenset({
-    "read", "read_own", "beginning", "open_checked", "read_part", "read_whole", "open_part", "standard_input",
+    "read", "read_own", "read_start", "open_checked", "read_part", "read_whole", "open_part", "standard_input",
 })  # fmt: skip
 NOT_A_FILE = {
     "validate.run._bytes": "stdin, and then as contents",

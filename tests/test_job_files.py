@@ -429,7 +429,7 @@ def test_a_program_is_told_as_well_that_nobody_ran_the_file(configure: Any) -> N
         ("kubeflow", "--shape plain", ["--shape plain: Kubeflow only supports accelerate or torchrun"]),
         ("torchrun", "--shape accelerate --container i",
          ["--shape accelerate: torchrun only supports torchrun", "--container i: not supported by torchrun"]),
-        ("torchrun", "--address n1 --port 7777", ["--address n1: the script takes it", "--port 7777: the script"]),
+        ("torchrun", "--address n1 --port 7777", ["--address n1: set it when you start", "--port 7777: set it"]),
         ("kubeflow", "--address n1", ["--address n1: Kubeflow sets the rendezvous endpoint itself"]),
         ("", "--partition gpu", ["--partition gpu has no effect without a job: add --slurm or --emit ENGINE"]),
         ("", "--requeue", ["--requeue has no effect without a job"]),

@@ -425,7 +425,7 @@ def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Pat
     done = told(text)
     assert "num_machines is 4, but the job has 2 nodes" in done.stdout and "with c.yaml" in done.stdout
     (tmp_path / "d.yaml").write_text("num_machines: 2\nnum_processes: 8\nmain_process_ip: n1\n")
-    assert "Nothing found" in told(text, "-c", "d.yaml").stdout
+    assert "No findings" in told(text, "-c", "d.yaml").stdout
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_a_job_script_is_told_from_a_training_script(name: str, text: str, job: 
 
 def test_a_shell_that_is_not_read_is_said(told: Told) -> None:
     done = told("#!/bin/tcsh\n#SBATCH --nodes=2 --gpus-per-node=4\nsetenv X 1\nsrun python t.py\n")
-    assert done.returncode == 0 and "mgpu does not read" in done.stdout and "bash -n" not in done.stdout
+    assert done.returncode == 0 and "mgpu cannot parse" in done.stdout and "bash -n" not in done.stdout
 
 
 def test_what_is_no_script_is_one_message(told: Told) -> None:

@@ -881,8 +881,8 @@ SPECIFIERS = st.tuples(st.sampled_from(["==", "!=", "<=", ">=", "<", ">"]), NUMB
 def test_versions_are_ordered_as_packaging_orders_them(one: str, other: str) -> None:
     ours = importlib.import_module("mgpu.checks._versions")
     theirs = [Version(re.sub(r"\+.*", "", text)) for text in (one, other)]
-    assert (ours.version(one) < ours.version(other)) == (theirs[0] < theirs[1])
-    assert (ours.version(one) == ours.version(other)) == (theirs[0] == theirs[1])
+    assert (ours.parse_version(one) < ours.parse_version(other)) == (theirs[0] < theirs[1])
+    assert (ours.parse_version(one) == ours.parse_version(other)) == (theirs[0] == theirs[1])
 
 
 @settings(deadline=None)

@@ -478,7 +478,7 @@ OURS = re.compile(
     r"(?:\w+\.)*check\.(?:id|selection)|chosen\.first\.id|check_id|first|wanted|option|asked|__version__|ENV_FILE|THIS_FILE|nodes"
     r"|threads|_TAKEN_S|_SYNTAX_S|done\.returncode|result\.exclude|flag|suffix|named|shell|of_script"
     r"|' '\.join\(lacking\)"
-    r"|_(?:same|plan|quoted|counted|where)\(.*\)"
+    r"|_(?:same|plan|toml_string|counted|where)\(.*\)"
 )
 HEADS = ("mgpu doctor \0 on ", "mgpu doctor on \0")  # headlines: "mgpu doctor 0.2 on node7"
 

@@ -40,7 +40,7 @@ def test_every_name_stands_once() -> None:
 
 def test_names_are_of_nccl_and_of_nobody_else() -> None:
     assert all(name.startswith("NCCL_") and name == name.upper() for name in NCCL)
-    assert {name for name in NCCL if _variables.foreign(name)} <= {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"}
+    assert {name for name in NCCL if _variables.is_foreign(name)} <= {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"}
     assert not set(_variables.NEVER_READ) & set(NCCL)
     assert set(_pytorch.TORCH_ALIASES) <= _variables.FOREIGN
 
@@ -270,9 +270,9 @@ def test_a_slip_of_one_letter_finds_the_name_back(name: str, data: st.DataObject
     slip = data.draw(st.sampled_from([name[:place] + name[place + 1 :], name[:place] + "Q" + name[place:]]))
     if slip in NCCL or len(name) < 9:
         return
-    meant = _variables.nearest(slip, NCCL)
+    meant = _variables.nearest_name(slip, NCCL)
     assert meant is not None
-    assert _variables.distance(slip, meant, 2) <= 1
+    assert _variables.edit_distance(slip, meant, 2) <= 1
 
 
 @pytest.mark.parametrize(
@@ -291,17 +291,17 @@ def test_a_slip_of_one_letter_finds_the_name_back(name: str, data: st.DataObject
     ],
 )
 def test_which_name_was_meant(name: str, meant: str | None) -> None:
-    assert _variables.nearest(name, NCCL) == meant
+    assert _variables.nearest_name(name, NCCL) == meant
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.text("ABC", max_size=7), st.text("ABC", max_size=7))
 def test_the_distance_is_one(a: str, b: str) -> None:
-    far = _variables.distance(a, b, 9)
-    assert far == _variables.distance(b, a, 9)
+    far = _variables.edit_distance(a, b, 9)
+    assert far == _variables.edit_distance(b, a, 9)
     assert (far == 0) == (a == b)
     assert abs(len(a) - len(b)) <= far <= max(len(a), len(b))
-    assert _variables.distance(a, b, 1) == min(far, 2)
+    assert _variables.edit_distance(a, b, 1) == min(far, 2)
 
 
 # --- PyTorch ------------------------------------------------------------------------------------------------------
@@ -365,5 +365,5 @@ def test_the_names_of_pytorch_that_are_in_its_library_are_known() -> None:
     assert {
         name: meant
         for name in found - _pytorch.TORCH_NAMES
-        if (meant := _variables.nearest(name, _pytorch.TORCH_NAMES))
+        if (meant := _variables.nearest_name(name, _pytorch.TORCH_NAMES))
     } == {}
