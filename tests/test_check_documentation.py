@@ -54,8 +54,8 @@ def test_given_answers_before_the_check_does() -> None:
 
 def test_the_documentation_has_what_is_more_without_the_word() -> None:
     assert nodes_are_purple.doc.split("\n\n")[1:] == [
-        "Why: nobody\npaints them.\nThis is for the catalogue.",
-        "Fix: paint them.\nOr sell them.",
+        "Why: Nobody\npaints them.\nThis is for the catalogue.",
+        "Fix: Paint them.\nOr sell them.",
     ]
 
 

@@ -155,7 +155,7 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
         lines += screen.paragraph(f"Python {snapshot.python.version}, {snapshot.python.executable}")
     lines.append([])
     if request.verbose and (topology := findings.topology(snapshot, screen)):
-        lines += [*topology, []]
+        lines += [*topology[1:], []]  # without the empty line at its start
     lines += findings.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
     lines += findings.problems(outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose)
     if found.changes is not None:
