@@ -51,12 +51,10 @@ def nvml_hangs(nvml_wait: NvmlWait, kernel: Kernel) -> Answer:
     title = f"NVML does not respond: no reply from {nvml_wait.call} after {nvml_wait.waited_s or 0:g} s"
     evidence: dict[str, Value] = {"call": nvml_wait.call, "waited_s": nvml_wait.waited_s, "stuck": ", ".join(stuck)}
     if not stuck:
-        slow = Fix(
-            "No process is stuck in the driver: it may only be slow to start. Time a call, turn on persistence mode.",
-            ("time nvidia-smi -L", "sudo nvidia-smi -pm 1"),
-            who="admin",
-        )
-        return Problem(title, fix=(slow, _FIND_CAUSE), evidence=evidence)
+        seen = "Not all processes could be checked" if kernel.stuck is None else "No process is stuck in the driver"
+        slow = f"{seen}; the driver may only be slow to start. Time a call, turn on persistence mode."
+        start = Fix(slow, ("time nvidia-smi -L", "sudo nvidia-smi -pm 1"), who="admin")
+        return Problem(title, fix=(start, _FIND_CAUSE), evidence=evidence)
     cause = (
         f"Stuck in the driver: {listed(stuck)}. nvidia-smi, torch.cuda and every launch on this machine would hang as "
         "well, and SIGKILL does not stop them."

@@ -123,7 +123,7 @@ def pair_gives_wrong_numbers(ranks: Ranks) -> Answer:
         if not pair.ok:
             bad.setdefault((min(rank.rank, pair.other), max(rank.rank, pair.other)), pair.detail or "wrong")
     if not bad:
-        return Ok(f"{tried // 2 or tried} pairs exact") if tried else Skip("no pair was tested")
+        return Ok(f"{counted(tried // 2 or tried, 'pair')} exact") if tried else Skip("no pair was tested")
     names = [f"{a}-{b}" for a, b in bad]
     counts = Counter(number for pair in bad for number in pair)
     shared = [number for number, count in counts.items() if count == len(bad) > 1]

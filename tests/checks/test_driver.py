@@ -45,6 +45,8 @@ CASES = (
     well("nvml_hangs", "every NVML call returned"),
     skips("nvml_hangs", "cannot be called", nvml_wait=NvmlWait(None, called=False)),
     warns("nvml_hangs", "no reply from nvmlInit after 10 s", "nvidia-smi -pm 1", nvml_wait=SILENT),
+    warns("nvml_hangs", "no reply from nvmlInit", "Not all processes could be checked", nvml_wait=SILENT,
+        kernel=kernel(stuck=None)),
     warns("nvml_hangs", "no reply from GPU 2 after 10 s", "sudo reboot", nvml_wait=STUCK),
     warns(
         "nvml_hangs", "no reply from nvmlInit", "--gpu-reset", nvml_wait=SILENT,

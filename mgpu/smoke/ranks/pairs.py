@@ -70,7 +70,8 @@ def run_stage(here: Here) -> str:
             expected_values.sentence(wrong[0], len(wrong) - 1), "pair_wrong_numbers", **expected_values.evidence(wrong)
         )
     met = len(tried) * (here.world // 2)  # in each round, over all ranks
-    return f"{met} of {here.world * (here.world - 1) // 2} pairs correct, both directions"
+    pairs = here.world * (here.world - 1) // 2
+    return f"{met} of {pairs} pair{'' if pairs == 1 else 's'} correct, both directions"
 
 
 def _tournament(world: int, rank: int) -> Iterator[int | None]:
