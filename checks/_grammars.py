@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Version: TypeAlias = tuple[int, ...]  # () if unknown
@@ -107,13 +107,14 @@ class Words:
     otherwise: str
     any_case: bool = True
     trimmed_since: Version | None = None  # surrounding spaces are ignored from this version on
+    since: Mapping[str, Version] = field(default_factory=dict)  # of words that older versions do not know
 
     def __call__(self, value: str, version: Version) -> Misread | None:
         if self.trimmed_since and version >= self.trimmed_since:
             value = value.strip()
-        if not value or value == "***" or (value.upper() if self.any_case else value) in self.words:
-            return None
-        return Misread(self.otherwise)
+        word = value.upper() if self.any_case else value
+        known = word in self.words and (not version or version >= self.since.get(word, ()))
+        return None if not value or value == "***" or known else Misread(self.otherwise)
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,13 @@ class WordList:
 
     words: tuple[str, ...]
     whole_since: Version  # from this version on, one unknown word invalidates the whole list
+    since: Mapping[str, Version] = field(default_factory=dict)  # of words that older versions do not know
 
     def __call__(self, value: str, version: Version) -> Misread | None:
         tokens = [token for token in value.removeprefix("^").split(",") if token.strip()]
         blanks = bool(version) and version < self.whole_since  # spaces were significant before
-        unknown = [token for token in tokens if (token if blanks else token.strip()).upper() not in self.words]
+        known = [word for word in self.words if not version or version >= self.since.get(word, ())]
+        unknown = [token for token in tokens if (token if blanks else token.strip()).upper() not in known]
         if not unknown or value == "***":
             return None
         if version >= self.whole_since:

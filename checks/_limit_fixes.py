@@ -43,3 +43,18 @@ def request_memory(container: Container, slurm: Slurm) -> tuple[str, ...]:
     if container.kind == "kubernetes":
         return ("kubectl explain pod.spec.containers.resources.limits",)
     return (of_docker,) if container.kind else (of_slurm, of_docker)
+
+
+def enlarge_shm(container: Container) -> Fix:
+    """Return the fix that makes /dev/shm larger in this kind of container."""
+    match container.kind:
+        case "kubernetes":
+            how = "kubectl explain pod.spec.volumes.emptyDir.medium"
+            return Fix("Mount a memory-backed emptyDir on /dev/shm in the pod.", (how,))
+        case "apptainer":
+            return Fix("Start it without --contain to use the host's /dev/shm.", ("apptainer exec --nv image.sif ...",))
+        case None | "enroot" | "lxc" | "nspawn":
+            return Fix("Remount it with a larger size.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
+        case _:
+            commands = ("docker run --shm-size=8g ...", "docker run --ipc=host ...")
+            return Fix("Start the container with a larger /dev/shm.", commands)

@@ -1,12 +1,14 @@
 """Which environment variables does NCCL read, and since when?
 
-Names and versions are from the tags v2.3.5 to v2.30.7 of github.com/NVIDIA/nccl (NCCL_PARAM, ncclGetEnv), grouped as in
-the user guide (env.html). The allowed values are in `_grammars`.
+Names and versions are from the tags v2.3.5 to v2.30.7 of github.com/NVIDIA/nccl (NCCL_PARAM, ncclGetEnv). For 2.31.2
+and 2.32.3 they are from the strings in libnccl.so.2 of NVIDIA's wheels and the list of the user guide (env.html), both
+read in 2026-11. The allowed values are in `_grammars`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Literal, NamedTuple
 
 from ._grammars import (
@@ -35,7 +37,7 @@ from ._grammars import (
     thread_count,
 )
 
-NEWEST_NCCL: Version = (2, 30, 7)  # the last version whose names are listed below; newer ones may read more
+NEWEST_NCCL: Version = (2, 32, 3)  # the last version whose names are listed below; newer ones may read more
 
 # The guide's groups: system settings may stay set, debugging settings should not.
 Group = Literal["system", "debugging", "internal"]
@@ -58,7 +60,8 @@ class Variable(NamedTuple):
         return version >= self.since and (self.until is None or version < self.until)
 
 
-_LOG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
+_LOG_LEVELS = ("VERSION", "WARN", "ATTN", "INFO", "ABORT", "TRACE")
+_ATTN: Mapping[str, Version] = {"ATTN": (2, 32)}  # a level between WARN and INFO
 # fmt: off
 _SUBSYSTEMS = (
     "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "PROXY", "NVLS",
@@ -66,7 +69,7 @@ _SUBSYSTEMS = (
 )
 # fmt: on
 _FAMILY = Words(("AF_INET", "AF_INET6"), "NCCL ignores it (allowed: AF_INET, AF_INET6)", any_case=False)
-_NO_LOG = "nothing is logged (allowed: VERSION, WARN, INFO, TRACE)"
+_NO_LOG = "nothing is logged (allowed: VERSION, WARN, INFO, TRACE, and from 2.32 on ATTN)"
 _NEVER_ENDS = "0 and 32 or more mean no timeout: one lost packet hangs the run forever"
 
 # Name after NCCL_, grammar, since: "System configuration" in the guide.
@@ -81,6 +84,7 @@ _SYSTEM: tuple[tuple[str, Grammar, Version], ...] = (
     ("NSOCKS_PERTHREAD", Number(1, 64), (2, 4, 8)),
     ("CROSS_NIC", THREE_WAY, (2, 5, 6)),
     ("IB_HCA", adapter_list, ()),
+    ("IB_RAIL_POLICY", Words(("NONE", "CX9:FLIP", "CX9:ALT", "CX9:BLOCK"), "NCCL ignores it"), (2, 32, 3)),
     ("IB_TIMEOUT", Number(1, 31, _NEVER_ENDS), ()),
     ("IB_RETRY_CNT", Number(0, 7), ()),
     ("IB_GID_INDEX", Number(0), ()),
@@ -91,6 +95,8 @@ _SYSTEM: tuple[tuple[str, Grammar, Version], ...] = (
     ("IB_TC", Number(0, 255, "it must fit in 8 bits"), ()),
     ("IB_FIFO_TC", Number(0, 255, "it must fit in 8 bits"), (2, 22, 3)),
     ("IB_RETURN_ASYNC_EVENTS", SWITCH, (2, 23)),
+    ("IB_PKEY_VALUE", ANY_NUMBER, (2, 31, 2)),
+    ("IB_EVENT_BASED_LB", ANY_NUMBER, (2, 31, 2)),
     ("OOB_NET_ENABLE", SWITCH, (2, 23)),
     ("OOB_NET_IFNAME", any_text, (2, 23)),
     ("UID_STAGGER_THRESHOLD", Number(1), (2, 23)),
@@ -102,11 +108,12 @@ _SYSTEM: tuple[tuple[str, Grammar, Version], ...] = (
     ("ENV_PLUGIN", any_text, (2, 28)),
     ("IGNORE_CPU_AFFINITY", SWITCH, (2, 4, 6)),
     ("CONF_FILE", file_path, (2, 23)),
-    ("DEBUG", Words(_LOG_LEVELS, _NO_LOG, trimmed_since=(2, 30, 7)), ()),
+    ("DEBUG", Words(_LOG_LEVELS, _NO_LOG, trimmed_since=(2, 30, 7), since=_ATTN), ()),
+    ("DEBUG_LEVELS", WordList((*_LOG_LEVELS, "ALL"), (2, 30, 7)), (2, 32, 3)),
     ("DEBUG_FILE", file_path, ()),
     ("DEBUG_SUBSYS", WordList(_SUBSYSTEMS, (2, 30, 7)), ()),
     ("DEBUG_TIMESTAMP_FORMAT", any_text, (2, 26)),
-    ("DEBUG_TIMESTAMP_LEVELS", WordList((*_LOG_LEVELS, "ALL"), (2, 30, 7)), (2, 26)),
+    ("DEBUG_TIMESTAMP_LEVELS", WordList((*_LOG_LEVELS, "ALL"), (2, 30, 7), _ATTN), (2, 26)),
     ("COLLNET_ENABLE", SWITCH, (2, 6)),
     ("COLLNET_NODE_THRESHOLD", Number(0), (2, 9, 9)),
     ("CTA_POLICY", cta_policy, (2, 27)),
@@ -161,6 +168,9 @@ _DEBUGGING: tuple[tuple[str, Grammar, Version], ...] = (
     ("SET_STACK_SIZE", SWITCH, (2, 9)),
     ("GRAPH_MIXING_SUPPORT", SWITCH, (2, 13)),
     ("GRAPH_STREAM_ORDERING", SWITCH, (2, 30)),
+    ("RMA_EAGER_INIT", ANY_NUMBER, (2, 31, 2)),
+    ("RUN_DIAGNOSTICS", SWITCH, (2, 31, 2)),
+    ("RUN_RAS_DIAGNOSTICS", SWITCH, (2, 31, 2)),
     ("DMABUF_ENABLE", SWITCH, (2, 13)),
     ("P2P_NET_CHUNKSIZE", SIZE, (2, 14)),
     ("P2P_LL_THRESHOLD", Number(0), (2, 14)),
@@ -230,8 +240,16 @@ _INTERNAL: Mapping[Version, str] = {
     "P2P_MAX_PEERS SYM_TMA_ENABLE | IBVERBS_LIB PARAM_DUMP_ALL",
     (2, 30, 4): "SYM_REUSE_SYSMEM_HANDLES",
     (2, 30, 7): "DEV_API_JIT GIN_IB_TC IB_QUERY_PORT_SPEED IB_SUBNET_AWARE_ROUTING IB_SUBNET_PREFIX_LEN "
-    "MLOPART_RDMA_ENABLE NET_GDR_MLOPART RMA_DISABLE RMA_PLUGIN_REF_COUNT SHADOW_MEMPOOL_MAX_SIZE "
+    "RMA_DISABLE RMA_PLUGIN_REF_COUNT SHADOW_MEMPOOL_MAX_SIZE "
     "SYM_RS_GIN_CHUNK_SIZE TOPO_SPLIT_MLOPART | RMA_PLUGIN",
+    (2, 31, 2): "CE_COLL_AG_MULTICAST_THRESHOLD CFT_ENABLE DIAGNOSTICS_ECC_THRESHOLD ENQUEUE_REARCH_ENABLE "
+    "GDRCOPY_USE_INTERNAL_DMABUF GIN_IB_OOO_OPT GIN_PROXY_NTHREADS GIN_PROXY_POLL_BATCH HIER_CE_COLL_NUM_CTX "
+    "IB_EVENT_BASED_LB_REMOTE IB_WQE_LATENCY_REPORT IB_WQE_LATENCY_THRESHOLD_NS NUM_RMA_INT_CTX "
+    "P2P_PER_CHANNEL_REG_NET_BW RMA_MULTI_CTX_THRESHOLD",
+    (2, 32, 3): "CE_CHUNK_SIZE CE_INTRA_GPU_MEMCPY_ENABLE DIAGNOSTICS_IB_BW_TIMEOUT GDAKI_FORCE_MCST "
+    "GIN_GDAKI_LAG_AWARE_DISABLE HIER_CE_COLL_AG_RAIL_RING_ENABLE IB_SORT_MERGE_NICS NVLS_UB_SIZE "
+    "PROGRESS_COUNTERS PROGRESS_COUNTER_MONITOR_POLL_MS PROGRESS_COUNTER_MONITOR_STALE_MS "
+    "PROGRESS_COUNTER_MONITOR_STALE_WARN_SEC RMA_IB_WR_BATCHSIZE",
 }
 # Removed variables: name, since, until, replacement.
 _GONE: tuple[tuple[str, Version, Version, str | None], ...] = (
@@ -258,6 +276,9 @@ _GONE: tuple[tuple[str, Version, Version, str | None], ...] = (
     ("CREATE_THREAD_CONTEXT", (2, 13, 4), (2, 30, 7), None),
     ("SHM_MEMCPY_MODE", (2, 13, 4), (2, 30, 7), None),
     ("SHM_USE_CUDA_MEMCPY", (2, 13, 4), (2, 30, 7), None),
+    ("MLOPART_RDMA_ENABLE", (2, 30, 7), (2, 32, 3), None),
+    ("NET_GDR_MLOPART", (2, 30, 7), (2, 32, 3), None),
+    ("TOPO_SCATTER_START_NET", (2, 31, 2), (2, 32, 3), None),
 )
 # fmt: off
 _INSTEAD = {
@@ -294,6 +315,18 @@ VARIABLES: tuple[Variable, ...] = (
 NCCL: Mapping[str, Variable] = {variable.name: variable for variable in VARIABLES}
 
 # Set in many launch scripts but read by nothing.
+CUDA_GUIDE = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
+# fmt: off
+# Variables that CUDA reads (CUDA C++ Programming Guide 13.0, CUDA environment variables), and others close to them.
+_CUDA = frozenset({
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_MODULE_DATA_LOADING", "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES", "GPU_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HPU_VISIBLE_DEVICES",
+    "MUSA_VISIBLE_DEVICES", "MACA_VISIBLE_DEVICES",
+})
+# Long names that users write themselves.
+_OFTEN_SET = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS")
+# fmt: on
 NEVER_READ = ("NCCL_TIMEOUT",)
 
 # Names with NCCL's prefix that other software reads: PyTorch (older names), images, builds, tests, cloud plugins.
@@ -351,3 +384,11 @@ def nearest_name(name: str, known: Iterable[str], most: int = 2) -> str | None:
         if (far := edit_distance(name, candidate, limit)) <= limit and (best is None or far < best[0]):
             best = (far, candidate)
     return best[1] if best else None
+
+
+@cache
+def misspelt_cuda_name(name: str) -> str | None:
+    """Return the variable that a misspelled name means: of CUDA, NCCL, or a launcher; None if it is not misspelled."""
+    if name in NCCL or name in _CUDA or name in NEVER_READ or is_foreign(name):
+        return None
+    return nearest_name(name, NCCL if name.startswith("NCCL_") else _OFTEN_SET)

@@ -1,4 +1,7 @@
-"""Compare versions (PEP 440), and list the combinations known to fail, each with its source."""
+"""Compare versions (PEP 440), and list the combinations known to fail, each with its source.
+
+Faults of single releases are in `_faults`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 _VERSION = re.compile(
     r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)"
@@ -119,7 +122,6 @@ class Together(NamedTuple):
     effect: str
     command: str  # fixes it
     url: str
-    when: Literal["zero_1_or_2", "zero_2", "fsdp2_mixed"] | None = None  # only with a config of this kind
 
 
 # Not covered by the packages' own requirements. Read in the code of these releases, or confirmed by maintainers in the
@@ -156,75 +158,6 @@ TOGETHER: tuple[Together, ...] = (
         "before torch 2.6 (CVE-2025-32434).",
         "pip install --upgrade torch",
         "https://github.com/huggingface/transformers/pull/37785",
-    ),
-    Together(
-        {"deepspeed": ">=0.17.6,<0.18.3"},
-        "ZeRO stage 2 silently computes wrong gradients. Their norm is a fraction of the correct one.",
-        "pip install --upgrade deepspeed",
-        "https://github.com/deepspeedai/DeepSpeed/issues/7718",
-        "zero_2",
-    ),
-    Together(
-        {"deepspeed": ">=0.18.5,<0.18.7"},
-        "Every backward pass counts all parameters in each gradient hook: training is several times slower.",
-        "pip install --upgrade deepspeed",
-        "https://github.com/deepspeedai/DeepSpeed/pull/7886",
-        "zero_1_or_2",
-    ),
-    Together(
-        {"accelerate": ">=1.13,<1.14"},
-        "FSDP2 no longer keeps the weights in fp32 under mixed precision: a model loaded in bf16 trains with bf16 "
-        "master weights and loses small updates.",
-        "pip install --upgrade accelerate",
-        "https://github.com/huggingface/accelerate/issues/3979",
-        "fsdp2_mixed",
-    ),
-)
-# fmt: on
-
-
-class NcclDefect(NamedTuple):
-    """NCCL releases that fail in a known situation."""
-
-    versions: str
-    when: Literal["sm_120", "h100_pair", "several_nodes", "always"]
-    effect: str
-    fixed_in: str
-    url: str
-    stopgap: str | None = None  # a workaround until the upgrade
-
-
-# fmt: off
-NCCL_DEFECTS: tuple[NcclDefect, ...] = (
-    NcclDefect(
-        ">=2.25,<2.26",
-        "sm_120",
-        "The kernels need more shared memory than this GPU has: the first collective fails.",
-        "2.26.2",
-        "https://github.com/NVIDIA/nccl/issues/1637",
-    ),
-    NcclDefect(
-        ">=2.25,<2.26",
-        "always",
-        "ncclCommAbort hangs: when a rank fails, the others do not exit, and the job hangs.",
-        "2.26.2",
-        "https://github.com/pytorch/pytorch/issues/149153",
-    ),
-    NcclDefect(
-        "<2.15.5",
-        "h100_pair",
-        "All-reduce between two H100 GPUs hangs (Ring with LL128).",
-        "2.15.5",
-        "https://github.com/NVIDIA/nccl/commit/cb111f764a6d46370f24f75101d6b219bb2dda54",
-        "export NCCL_PROTO=^LL128",
-    ),
-    NcclDefect(
-        ">=2.18,<2.18.3",
-        "several_nodes",
-        "Tree with LL128 corrupts data if each GPU has its own network adapter.",
-        "2.18.3",
-        "https://github.com/NVIDIA/nccl/commit/ea38312273e5b9a19a224c9ff4c10b7fcf441eaf",
-        "export NCCL_PROTO=^LL128",
     ),
 )
 # fmt: on

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.rehearsal import memory_bytes, most_ranks, seconds
 from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System, Visible
 from mgpu.text import counted, listed
 
 from ._gpus import usable_count
-from ._limit_fixes import raise_locked_memory, request_memory
+from ._limit_fixes import enlarge_shm, raise_locked_memory, request_memory
 from ._wording import GIB, MIB, gib
 
 _LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
@@ -28,21 +29,7 @@ _LOCKED_BYTES = GIB
 # Measured: a rank with 8 loader workers and OMP_NUM_THREADS=1 has 9 processes with 36 threads (torch 2.13, gloo). CUDA,
 # NCCL and compiler workers add a few dozen.
 _TASKS_PER_RANK = 128
-
-
-def _enlarge_shm(container: Container) -> Fix:
-    """Return the fix that makes /dev/shm larger in this kind of container."""
-    match container.kind:
-        case "kubernetes":
-            how = "kubectl explain pod.spec.volumes.emptyDir.medium"
-            return Fix("Mount a memory-backed emptyDir on /dev/shm in the pod.", (how,))
-        case "apptainer":
-            return Fix("Start it without --contain to use the host's /dev/shm.", ("apptainer exec --nv image.sif ...",))
-        case None | "enroot" | "lxc" | "nspawn":
-            return Fix("Remount it with a larger size.", ("sudo mount -o remount,size=8G /dev/shm",), who="admin")
-        case _:
-            commands = ("docker run --shm-size=8g ...", "docker run --ipc=host ...")
-            return Fix("Start the container with a larger /dev/shm.", commands)
+_CROWDED = 2  # CPU ranks per core
 
 
 def _rank_count(visible: Visible, plan: Plan) -> int:
@@ -83,7 +70,7 @@ def shm_too_small(system: System, container: Container, visible: Visible, plan: 
         )
     return Problem(
         f"/dev/shm is {gib(total)}, too small for {counted(ranks, 'rank')}",
-        fix=(_enlarge_shm(container), stopgap),
+        fix=(enlarge_shm(container), stopgap),
         evidence=evidence,
     )
 
@@ -105,7 +92,7 @@ def shm_tight_for_loaders(system: System, container: Container) -> Answer:
         return Ok(f"/dev/shm is {gib(total)}")
     return Problem(
         f"/dev/shm is {gib(total)}, 1 GiB or more recommended",
-        fix=_enlarge_shm(container),
+        fix=enlarge_shm(container),
         evidence={"path": "/dev/shm", "total_bytes": total},
     )
 
@@ -376,4 +363,36 @@ def processes_killed_for_memory(system: System) -> Answer:
     return Problem(
         f"{counted(system.oom_kills, 'process', 'processes')} killed by the OOM killer in this session",
         evidence={"oom_kills": system.oom_kills, "limit_bytes": system.memory_limit_bytes},
+    )
+
+
+@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", stops_start=True)
+def cpu_ranks_exceed_machine(plan: Plan, system: System, slurm: Slurm) -> Answer:
+    """A smoke test on the CPU has more ranks than this machine can run within the time limit or its memory.
+
+    Why: each rank is a process that imports torch and trains. With many per core the test only reaches its time
+    limit; without enough memory the OOM killer stops ranks.
+
+    Fix: Test with fewer ranks: two are enough to find most faults.
+    """
+    ranks, limit, level = plan.cpu_ranks, plan.time_limit_s, plan.level
+    if ranks is None or limit is None or level is None:
+        return Skip("no smoke test on the CPU")
+    cores, free = system.cpus_usable, min(_free_memory(system, slurm).values())
+    needs, time_s = memory_bytes(ranks), seconds(ranks, level, cores)
+    have = f"{counted(ranks, 'CPU rank')} at level {level} {'needs' if ranks == 1 else 'need'} about"
+    late = ranks > _CROWDED * cores and time_s > limit  # a short limit on a machine with enough cores is a choice
+    if needs <= free and not late:
+        return Ok(f"{have} {gib(needs)} of memory, {gib(free)} are available")
+    short = f"{time_s:.0f} s on {counted(cores, 'core')}, the time limit is {limit:g} s"
+    if needs > free:
+        short = f"{gib(needs)} of memory, {gib(free)} are available"
+    fitting = max(1, most_ranks(level, cores, limit, free))
+    fewer = Fix(commands=(shell("mgpu smoke-test --level {:id} --cpu {:number}", level, fitting),))
+    again = shell("mgpu smoke-test --level {:id} --cpu {:number} --timeout {:number}", level, ranks, round(2 * time_s))
+    longer = Fix("Or give it more time.", (again,))
+    return Problem(
+        f"{have} {short}",
+        fix=fewer if needs > free else (fewer, longer),
+        evidence={"ranks": ranks, "cores": cores, "seconds": round(time_s), "limit_s": limit, "bytes": needs},
     )

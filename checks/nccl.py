@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Family, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import version_numbers
-from mgpu.snapshot import Gpu, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
+from mgpu.snapshot import Gpu, Host, Libraries, Nccl, Plan, Pytorch, System, TorchRuntime, Visible
 from mgpu.text import listed
 
-from ._versions import NCCL_DEFECTS, NcclDefect, satisfies
+from ._faults import Situation, describe, judge_faults, shown_gpus, sources, update_nccl
+from ._faults_nccl import NCCL_FAULTS
+from ._versions import satisfies
 
 FAMILY = Family(gpu_only=True)
 
@@ -76,11 +78,19 @@ def nccl_not_the_wheels(nccl: Nccl, pytorch: Pytorch) -> Answer:
     )
 
 
+def _is_repair(wanted: str, used: str | None, host: Host) -> bool:
+    """Return whether a newer NCCL than wanted is used, and the wanted one has a known bug on this architecture."""
+    rows = (row for row in NCCL_FAULTS if row.use is None and row.machine in (None, host.machine))
+    newer = version_numbers(used) > version_numbers(wanted)
+    return newer and any(satisfies(wanted, row.versions) for row in rows)
+
+
 @check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/176829", because_of=("nccl_wheels_mixed",))
-def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
+def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch, host: Host) -> Answer:
     """The installed NCCL wheel is not the version that PyTorch requires.
 
     Why: torch pins one version and was tested with it. Another may lack symbols or have other bugs.
+    More: A newer version is right if the pinned one has a known bug on this architecture.
 
     Fix: install the pinned version.
     """
@@ -90,6 +100,8 @@ def nccl_not_as_required(nccl: Nccl, pytorch: Pytorch) -> Answer:
     installed = nccl.wheels.get(name)
     if installed == wanted:
         return Ok(f"{name} {installed}, as torch requires")
+    if _is_repair(wanted, installed, host):
+        return Ok(f"{name} {installed}: torch requires {wanted}, which has a known bug")
     return Problem(
         f"{name} {installed or 'is missing'}, torch requires {wanted}",
         "torch was built and tested with the version that it pins.",
@@ -126,7 +138,7 @@ def nccl_stack_unlimited(nccl: Nccl, system: System) -> Answer:
     source="https://github.com/verl-project/verl/issues/6621",
     because_of=("nccl_wheels_mixed", "nccl_not_the_wheels", "nccl_not_as_required"),
 )
-def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
+def nccl_loaded_is_another(torch_runtime: TorchRuntime, host: Host) -> Answer:
     """The NCCL that `import torch` actually loaded is not the version that torch was compiled with.
 
     Why: torch.cuda.nccl.version() always reports the compile-time version. mgpu queried the library that is loaded in
@@ -149,6 +161,8 @@ def nccl_loaded_is_another(torch_runtime: TorchRuntime) -> Answer:
         return Skip(f"{path} does not report its version")
     if version_numbers(loaded) == version_numbers(compiled):
         return Ok(f"NCCL {loaded} from {path}, the version torch was compiled with")
+    if _is_repair(compiled, loaded, host):
+        return Ok(f"NCCL {loaded} from {path}: {compiled}, with which torch was compiled, has a known bug")
     return Problem(
         f"NCCL {loaded} is loaded, torch was compiled with {compiled}",
         f"The ranks would use {path}, while torch and its messages still report {compiled}.",
@@ -196,50 +210,31 @@ def _compared_parts(variable: str) -> int:
     source="https://docs.nvidia.com/deeplearning/nccl/release-notes/index.html",
     because_of=("nccl_not_the_wheels", "nccl_not_as_required"),
 )
-def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan) -> Answer:
+def nccl_version_known_bad(nccl: Nccl, gpus: tuple[Gpu, ...], visible: Visible, plan: Plan, host: Host) -> Answer:
     """This NCCL release has a known bug that affects this machine.
 
-    Why: some releases hang, fail or corrupt data with certain GPUs or across nodes, until a later release fixes it. The
-    symptom is a hang in the first collective, or a loss that diverges.
+    Why: some releases hang, fail or corrupt data with certain GPUs, CPUs or across nodes, until a later release fixes
+    it. The symptom is a hang in the first collective or much later, or a loss that diverges.
 
     Fix: use a release with the fix.
     """
-    if not nccl.libraries or not nccl.libraries[0].version:
+    version = nccl.libraries[0].version if nccl.libraries else None
+    if not version:
         return Skip("no NCCL library found")
-    version = nccl.libraries[0].version
-    shown = [gpu for gpu in gpus if gpu.index in visible.gpus]
+    shown = shown_gpus(gpus, visible)
     if len(shown) < 2 and plan.nodes < 2:
         return Skip("NCCL is not used with a single GPU")
-    hits = [row for row in NCCL_DEFECTS if satisfies(version, row.versions) and _affects(row, shown, plan)]
+    rows = [row for row in NCCL_FAULTS if row.use is None]
+    hits, unknown = judge_faults(rows, {"nccl": version}, Situation(host.machine, shown, plan.nodes))
     if not hits:
-        return Ok(f"no known bug of NCCL {version} affects this machine")
-    fixed = max((row.fixed_in for row in hits), key=version_numbers)
-    wheel = next(iter(nccl.wheels), None) if nccl.libraries[0].origin == "wheel" else None
-    newer = (
-        Fix(commands=(shell("pip install {:package}", f"{wheel}>={fixed}"),))
-        if wheel
-        else Fix(f"Use an image or package with NCCL {fixed} or newer. {nccl.libraries[0].path} is not from a wheel.")
-    )
-    stopgaps = [
-        Fix("Disable the affected protocol until then.", (row.stopgap,), kind="stopgap", caveat="slower")
-        for row in hits
-        if row.stopgap
-    ]
+        missing = f"; not known: {listed(unknown)}" if unknown else ""
+        return Ok(f"no known bug of NCCL {version} affects this machine{missing}")
     return Problem(
-        f"NCCL {version}: {hits[0].effect} Fixed in {fixed}.",
+        describe(hits[0], version),
         " ".join(row.effect for row in hits),
-        (newer, *stopgaps),
-        {f"source {place}": row.url for place, row in enumerate(hits, 1)} | {"nccl": version},
+        update_nccl(hits, nccl),
+        sources(hits) | {"nccl": version},
     )
-
-
-def _affects(row: NcclDefect, shown: list[Gpu], plan: Plan) -> bool:
-    """Return whether a bug affects these visible GPUs and this plan."""
-    if row.when == "sm_120":
-        return any(gpu.compute_capability is not None and gpu.compute_capability[0] == 12 for gpu in shown)
-    if row.when == "h100_pair":
-        return len(shown) == 2 and all("H100" in (gpu.name or "") for gpu in shown)
-    return row.when == "always" or plan.nodes > 1
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-net-plugin")

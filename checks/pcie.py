@@ -265,6 +265,7 @@ def iommu_translates_peer_traffic(
     Why: on bare metal, NVIDIA does not support peer transfers through a translating IOMMU: writes can be lost although
     CUDA reports success. NCCL then hangs in its first collective with the GPUs at 100 %, or a model spread across
     GPUs returns garbage.
+    More: Reported for pairs of RTX PRO 6000 (vllm-project/vllm#33041) and RTX 5880 (NVIDIA/nccl#2079), for example.
 
     Fix: boot Linux with iommu=pt, or turn the IOMMU off in the BIOS. Until then, set NCCL_P2P_DISABLE=1.
     """

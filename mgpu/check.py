@@ -48,13 +48,22 @@ Tag = Literal[
     "time_limit",  # of a stopped run: mgpu stopped it after --timeout
     "user_stop",  # of a stopped run: a signal
     "precise",  # more specific than a log row about the same failure, and listed before it
+    "exit_only",  # reports that a process failed, not why: a log with nothing else has no known cause
     "last_line",  # how a rank exited, not why: shown with the last line of the log
     "ranks_done",  # its ranks had exited without an error before the run failed
     "job_state",  # derived from Slurm's state of the job
+    "leads_to_hang",  # in a script: ranks then wait for each other. Reported again if the run timed out or was stopped
+    "leads_to_usage_error",  # in a script: it then rejects its arguments
+    "leads_to_gpu_error",  # in a script: ranks then share a GPU, or use another rank's
+    "starts_ranks",  # in a script: no problem if no launcher starts it
+    "remark",  # of a run that succeeded: reported at its end
     "passed_run",  # not worth a line after a failed run
     "echo",  # reported by a node that only saw another node fail
     "node_fault",  # a fault of a single node, found on that node
     "network_guess",  # infers from settings what a pre-flight tests with connections
+    "command_line",  # of a config: it works only with options on the launcher's command line
+    "no_consequence",  # of a config: nothing changes if it is ignored; --validate lists it with -v only
+    "not_examined",  # names a file that was not read, so that the verdict is unknown
     "unreadable",  # the reason why a file could not be read; no other check of the file runs then
 ]
 

@@ -100,4 +100,9 @@ def _usage(error: Any) -> str:
         given = message.partition("'")[2].partition("'")[0]
         near = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.4)
         message += f" Did you mean {near[0]}?" if near else f" Commands: {', '.join(COMMANDS)}."
+    elif possible := getattr(error, "possibilities", None):
+        given = str(getattr(error, "option_name", ""))
+        begun = [name for name in possible if name.startswith(given)]
+        near = difflib.get_close_matches(given, begun or possible, n=1, cutoff=0)
+        message = f"{getattr(error, 'message', message).rstrip('.')}. Did you mean {near[0]}?"
     return f"{message}\nHelp: {where} --help"

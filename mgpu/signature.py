@@ -7,13 +7,26 @@ which lines. The meaning is in the row.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, Problem, Role, Severity, Tag
 from mgpu.command_line import shell
-from mgpu.snapshot import Log
+from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import counted
+
+
+class Meaning(NamedTuple):
+    """What a matched line means, where a table has more about it than its row. Nothing in it is a template."""
+
+    title: str
+    why: str
+    fixes: tuple[Fix, ...]
+
+
+# The line's groups, and the exception that it belongs to, if its traceback is in the log.
+Explain: TypeAlias = Callable[[Mapping[str, str], "UncaughtException | None"], "Meaning | None"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,7 @@ class Row:
     exit_code: int | None = None  # as in `Check`
     effect_of: EffectOf | None = None
     tags: tuple[Tag, ...] = ()
+    explain: Explain | None = None  # a more specific meaning, or None for the row's own
 
 
 @dataclass(frozen=True)
@@ -55,16 +69,19 @@ def signatures(module: str, rows: Sequence[Row]) -> tuple[Signature, ...]:
 def _check(module: str, row: Row) -> Signature:
     def ask(log: Log) -> Answer:
         found = [seen for seen in log.seen if seen.signature == row.id]
+        if found and found[0].survived:
+            return Ok(f"in line {found[0].line:,}, but the run went on after it")
         if not found:
             return Ok(f"not in {log.lines:,} lines of {counted(len(log.files), 'log')}")
         first = found[0]
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
         details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
         evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
+        meaning = _meaning(row, groups, next((one for one in log.raised if row.id in one.signatures), None))
         return Problem(
-            row.title.format_map(groups),
-            row.why.format_map(groups),
-            tuple(_fill(fix, groups) for fix in (row.fix if isinstance(row.fix, tuple) else (row.fix,))),
+            meaning.title,
+            meaning.why,
+            meaning.fixes,
             evidence,
             tuple(f"rank {rank}" for rank in first.ranks),
             Place(first.file, first.line),
@@ -85,6 +102,15 @@ def _check(module: str, row: Row) -> Signature:
         effect_of=row.effect_of,
         tags=row.tags,
         row=row,
+    )
+
+
+def _meaning(row: Row, groups: dict[str, str], raised: UncaughtException | None) -> Meaning:
+    special = row.explain(groups, raised) if row.explain else None
+    return special or Meaning(
+        row.title.format_map(groups),
+        row.why.format_map(groups),
+        tuple(_fill(fix, groups) for fix in (row.fix if isinstance(row.fix, tuple) else (row.fix,))),
     )
 
 

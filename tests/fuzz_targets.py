@@ -30,7 +30,7 @@ from mgpu.fleet import artifacts, worker
 from mgpu.fleet import load as fleet_reading
 from mgpu.launch import gpu_readings_file, list_runs, registry, run_outcome
 from mgpu.launch import report as launch_report
-from mgpu.launchers import run_folder, stamp
+from mgpu.launchers import choice, run_folder, stamp
 from mgpu.probes import libraries, packages, pci
 from mgpu.process import log_follower as launch_written
 from mgpu.process import tail
@@ -404,6 +404,7 @@ def packed_log_of(path: Path) -> None:
 
 
 def script_of(path: Path) -> None:
+    choice._shell_script(str(path))
     found = training_script_read.read(path, ("--x", "1"))
     snapshot = Snapshot(script=found)
     no_crash(engine.judge(snapshot, selections.DOCTOR))
@@ -415,6 +416,10 @@ def job_of(path: Path) -> None:
     snapshot = Snapshot(job_script=found)
     no_crash(engine.judge(snapshot, selections.DOCTOR))
     job_script_read.named_config(found)
+    starts = path.with_name("starts.sh")
+    starts.write_text(f"#!/bin/bash\n#SBATCH -N 2\n. {path.name}\nsrun bash {path.name} 1\nsrun python a.py\n")
+    path.with_name("a.py").write_bytes(path.read_bytes())
+    no_crash(engine.judge(Snapshot(job_script=job_script_read.read(starts)), selections.DOCTOR))
 
 
 def hostfile_of(path: Path) -> None:
@@ -584,17 +589,21 @@ TARGETS: dict[str, Target] = {
     "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
     "log": Target(
         "a.log", lambda: [*texts("logs/healthy/*.log"), *texts("logs/*.txt")], log_of,
-        ("readers.log.read._open_log", "readers.log.read._last_words"), share=0.2,
+        ("readers.log.opening.open_log", "readers.log.read._last_words"), share=0.2,
     ),
     "packed log": Target(
-        "a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("readers.log.read._open_log",), share=0.1
+        "a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("readers.log.opening.open_log",), share=0.1
     ),
     "script": Target(
-        "train.py", lambda: texts("bad_scripts/*.py"), script_of, ("readers.training_script.read._bytes",), share=0.3
+        "train.py", lambda: texts("bad_scripts/*.py"), script_of,
+        ("readers.training_script.python_source.read_bytes", "launchers.choice._shell_script"), share=0.3,
     ),
     "job script": Target(
         "a.sbatch", lambda: [*texts("screens/job_*.sbatch"), *texts("bad_jobs/*.txt", 6000)], job_of,
-        ("readers.job_script.read._bytes", "slurm.prepare._of_script"), share=0.1,
+        (
+            "readers.job_script.read._bytes", "readers.job_script.started_files.shell_file",
+            "readers.job_script.started_files._python_uses", "slurm.prepare._of_script",
+        ), share=0.1,
     ),
     "hostfile": Target(
         "hostfile", lambda: list(HOSTFILES),

@@ -13,7 +13,7 @@ from typing import Any
 
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.watch import View
-from mgpu.snapshot import Ranks
+from mgpu.snapshot import Rank, Ranks, decode
 from tests.conftest import ROOT, environment
 
 
@@ -56,11 +56,17 @@ def _orders(folder: Path, case: Case) -> Orders:
 def _ranks(orders: Orders, said: str) -> Ranks:
     view = View(orders)
     view.read()
-    ranks = tuple(view.rank(number, view.states(), {}) for number in view.journals)
+    ended = json.loads((Path(orders.folder) / "ended.json").read_text())
+    exits = {int(number): code for number, code in ended["exits"].items() if code}  # a launcher reports no other
+    ranks = tuple(view.rank(number, view.states(), exits) for number in view.journals)
+    alone = [rank for rank in ranks if not rank.finished and str(rank.rank) in ended["exits"]]
+    if ended["hung"]:
+        ranks = tuple(decode(Rank, {**rank, "exit_code": exits.get(rank["rank"])}, "hung") for rank in ended["hung"])
     whole = all(rank.finished for rank in ranks)
     failed = any(rank.error for rank in ranks)
     return Ranks(
-        orders.world, orders.rungs, ranks, "finished" if whole and not failed else "died" if whole else "stalled",
-        1 if failed else 0, orders.stall_s, launcher_output=said[-4000:], folder=orders.folder, cpu=orders.cpu,
-        level=orders.level, strategy=orders.strategy, precision=orders.precision, accumulate=orders.accumulate,
+        orders.world, orders.rungs, ranks, "finished" if whole and not failed else "died" if failed or alone else
+        "stalled", 1 if failed or exits else 0, orders.stall_s, launcher_output=said[-4000:], folder=orders.folder,
+        cpu=orders.cpu, level=orders.level, strategy=orders.strategy, precision=orders.precision,
+        accumulate=orders.accumulate,
     )  # fmt: skip

@@ -303,7 +303,7 @@ def test_the_file_a_person_reads() -> None:
         {"params": "8.03B", "train": "full", "batch_per_gpu": "8", "lr": "2e-5", "numa": True}, (), {}
     )
     assert answers_file.dumps(given_answers) == (
-        "# Answers for mgpu configure, safe to commit. Replay:  mgpu configure --yes --answers mgpu.answers.toml\n"
+        "# Answers for mgpu configure, safe to commit. Replay:  mgpu configure --yes\n"
         'schema = 1\nmgpu = "0.1.0"\n\n'
         '[model]\nparams = "8.03B"\ntrain = "full"\n\n'
         '[devices]\ngpus = "auto"          # "auto" detects them on replay; 2 means any two, [0, 1, 3] these\n'
@@ -319,13 +319,17 @@ def test_the_file_a_person_reads() -> None:
 def test_save_writes_leaves_alone_and_sets_aside(tmp_path: Path) -> None:
     path = tmp_path / "mgpu.answers.toml"
     one = answers.collect({"batch_per_gpu": "8"}, (), {})
-    assert answers_file.save(path, one) == f"Wrote {path}"
-    assert answers_file.save(path, one) == f"{path} is already up to date."
+    assert answers_file.save(path, one) == [f"Wrote {path}", "  Replay:  mgpu configure --yes"]
+    assert answers_file.save(path, one) == [f"{path} is already up to date."]
+    two = answers.collect({"batch_per_gpu": "4"}, (), {})
+    changed = [f"Wrote {path}  (backup: {path}.bak)", "  -per_gpu = 8", "  +per_gpu = 4"]
+    assert answers_file.save(path, two) == changed
+    path.with_name("mgpu.answers.toml.bak").unlink()
     path.write_text("not = [toml\n", "utf-8")
-    assert answers_file.save(path, one) == f"Wrote {path} (backup: {path}.bak, which was not TOML)"
+    assert answers_file.save(path, one)[0] == f"Wrote {path}  (backup: {path}.bak, which was not TOML)"
     assert (tmp_path / "mgpu.answers.toml.bak").read_text("utf-8") == "not = [toml\n"
     path.write_bytes(b"\xff\xfe")
-    assert "backup: " in answers_file.save(path, one)
+    assert "backup: " in answers_file.save(path, one)[0]
     with pytest.raises(MgpuError, match="a folder"):
         answers_file.save(tmp_path, one)
 
@@ -453,7 +457,7 @@ WRONG = [
     ("a.yaml", "devices:\n  gpus: 2\n  gpus: 3\n", "a.yaml:3: duplicate key 'gpus'"),
     ("a.yaml", "devices:\n\tgpus: 2\n", "a.yaml:2:1: found character '\\t' that cannot start any token (YAML)"),
     ("a.yaml", "batch:\n  epochs: 2000-13-45\n", None),
-    ("a.yaml", "", "a.yaml: expected tables of keys, found nothing"),
+    ("a.yaml", "", "a.yaml: expected tables of keys, found an empty file"),
     ("a.yaml", "devices:\n  gpus: !!python/object/apply:os.system [true]\n", None),
     ("a.yaml", "a: &a [*a]\n", None),
 ]  # fmt: skip
@@ -535,7 +539,8 @@ def test_stdin_may_be_any_of_the_formats(text: str) -> None:
         ("--format github", "--format github needs --validate"),
         ("--python /no/such", "--python /no/such: no such file"),
         ("--gpus", "'--gpus' requires an argument"),
-        ("--batch-per-gpus 8", "No such option"),
+        ("--batch-per-gpus 8", "No such option: --batch-per-gpus. Did you mean --batch-per-gpu?"),
+        ("--gpu 2", "No such option: --gpu. Did you mean --gpus?"),
     ],
 )
 def test_options_that_mean_nothing_together(

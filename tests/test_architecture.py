@@ -57,18 +57,15 @@ MOST_LINES, MOST_OF_A_FUNCTION, MOST_SKIPS = 400, 40, 0
 LONG_FILES = {
     "mgpu/probes/nvml.py": 773,
     "mgpu/readers/job_script/shell.py": 654,
-    "mgpu/readers/job_script/walk.py": 640,
+    "mgpu/readers/job_script/walk.py": 531,
     "mgpu/probes/libraries.py": 521,
     "mgpu/process/supervisor.py": 500,
-    "mgpu/readers/log/read.py": 498,
-    "checks/packages.py": 476,
     "checks/pcie.py": 458,
     "checks/cuda.py": 444,
     "mgpu/probes/network.py": 442,
     "mgpu/secrets_masking.py": 436,
     "checks/xid.py": 436,
     "checks/kernel.py": 429,
-    "mgpu/readers/training_script/walk.py": 417,
     "checks/environ/pytorch.py": 403,
 }
 LONG_FUNCTIONS = {

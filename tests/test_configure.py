@@ -29,7 +29,10 @@ GIB = 1 << 30
 def configure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """Run configure in this process, in an empty folder, for a saved machine of two A100; accelerate is not asked."""
+    """Run configure in this process, in an empty folder, for a saved machine of two A100; accelerate is not asked.
+
+    The files have the names they have for this machine.
+    """
     gpus = tuple(
         Gpu(i, f"GPU-{i}", "NVIDIA A100-SXM4-80GB", f"0000:0{i}:00.0", (8, 0), 80 * GIB, 0, 80 * GIB) for i in (0, 1)
     )
@@ -43,7 +46,10 @@ def configure(
     monkeypatch.setattr(write_config, "ask_loader", lambda text, python, *_: "accelerate 1.15.0")
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(["configure", "--from", str(saved), *arguments])
+        names = [("-o", "accelerate.yaml"), ("--save-answers", "mgpu.answers.toml")]
+        reads = {"--validate", "--plan", "--show-origin", "--edit"} & set(arguments)
+        usual = [word for name in names if name[0] not in arguments and not reads for word in name]
+        code = cli.run(["configure", "--from", str(saved), *arguments, *usual])
         out, err = capsys.readouterr()
         assert "Traceback" not in err
         return code, out, err
@@ -355,19 +361,72 @@ def test_an_accelerate_that_would_run_fsdp1_is_named(configure: Any, monkeypatch
     words = "accelerate 1.0.1 accepts this file but runs FSDP1"
     monkeypatch.setattr(write_config, "ask_loader", lambda text, python, name: "accelerate 1.0.1")
     assert words in " ".join(configure("--yes", "--strategy", "fsdp2")[1].split())
-    assert words not in " ".join(configure("--yes", "-o", "ddp.yaml")[1].split())
+    assert words not in " ".join(configure("--yes", "--no-answers", "-o", "ddp.yaml")[1].split())
 
 
 def test_what_is_written_names_the_machine_and_the_file_it_is_made_again_with(configure: Any, tmp_path: Path) -> None:
     configure("--yes", "--save-answers", "my answers.toml", "--batch-per-gpu", "2")
     assert f"--from {tmp_path / 'machine.json'}" in Path("accelerate.yaml").read_text(encoding="utf-8")
-    assert "--yes --answers 'my answers.toml'" in Path("my answers.toml").read_text(encoding="utf-8")
+    assert "machine.json --answers 'my answers.toml'" in Path("my answers.toml").read_text(encoding="utf-8")
 
 
 def test_a_file_that_cannot_be_edited_says_why(configure: Any) -> None:
     Path("mine.yaml").write_text("not: [yaml", encoding="utf-8")
     code, _, err = configure("--yes", "--edit", "mine.yaml")
     assert code == 2 and "mine.yaml cannot be changed: not YAML" in err and "--validate mine.yaml" in err
+
+
+# ---- the answers of a folder
+
+
+def test_the_answers_of_a_folder_are_read_again(configure: Any) -> None:
+    configure("--yes", "--params", "1B", "--batch-per-gpu", "8")
+    first = Path("mgpu.answers.toml").read_text(encoding="utf-8")
+    code, out, err = configure("--yes", "--precision", "fp16")
+    assert (code, err) == (0, "mgpu: with the answers in mgpu.answers.toml (--no-answers ignores them)\n")
+    text = Path("accelerate.yaml").read_text(encoding="utf-8")
+    assert "mixed_precision: fp16" in text and "# model 1B" in text and "batch per GPU 8 x 2" in text
+    assert '  +precision = "fp16"' in out.splitlines() and "(backup: mgpu.answers.toml.bak)" in out
+    assert Path("mgpu.answers.toml.bak").read_text(encoding="utf-8") == first
+    code, out, err = configure("--yes", "--no-answers")
+    assert (code, err) == (0, "") and "# model 1B" not in Path("accelerate.yaml").read_text(encoding="utf-8")
+    assert "mgpu.answers.toml" not in out  # nothing was decided, so nothing is saved
+
+
+def test_an_answer_that_does_not_fit_the_folders_is_refused_with_both(configure: Any) -> None:
+    configure("--yes", "--batch-per-gpu", "8")
+    before = Path("accelerate.yaml").read_bytes()
+    code, out, err = configure("--yes", "--effective-batch", "12")
+    assert (code, out) == (2, "") and Path("accelerate.yaml").read_bytes() == before
+    assert "12 is not a multiple of 8 per GPU" in err and "--no-answers ignores it" in err
+    Path("mgpu.answers.toml").write_text("[batch\n", encoding="utf-8")
+    code, out, err = configure("--yes")
+    assert (code, out) == (2, "") and "mgpu.answers.toml:1:" in err and "--no-answers ignores it" in err
+    assert configure("--yes", "--no-answers")[0] == 0
+
+
+def test_another_machine_and_another_engine_get_files_of_their_own(
+    configure: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("--yes", "--params", "1B", "--batch-per-gpu", "8", "--gpus", "1")
+    here = {name: Path(name).read_bytes() for name in ("accelerate.yaml", "mgpu.answers.toml")}
+    assert cli.run(["configure", "--yes", "--target", "2x8xH100", "--emit", "kubeflow"]) == 0
+    assert "accelerate.kubeflow.yaml" in capsys.readouterr().out
+    assert {name: Path(name).read_bytes() for name in here} == here
+    text = Path("accelerate.kubeflow.yaml").read_text(encoding="utf-8")
+    assert "num_processes: 16" in text and "# model 1B" in text  # the model is the folder's, the GPUs are not
+    assert "nodes = 2" in Path("mgpu.answers.kubeflow.toml").read_text(encoding="utf-8")
+    assert cli.run(["configure", "--yes", "--target", "4xT4", "--precision", "bf16", "--params", "100M"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Warning: bf16 on NVIDIA T4 (compute capability 7.5). torch emulates it" in out
+    assert "smoke-test -c accelerate.4xT4.yaml" in out and "Replay: mgpu configure --yes --target 4xT4" in out
+    assert {name: Path(name).read_bytes() for name in here} == here
+
+
+def test_a_wrong_target_is_said_before_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["configure", "--target", "banana"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("mgpu: --target banana: expected [NODESx]GPUSxMODEL") and "Missing" not in err
 
 
 # ---- the machine decides

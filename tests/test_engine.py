@@ -130,6 +130,11 @@ def test_a_name_nobody_bears_is_refused_with_the_nearest(which: str, name: str, 
         assert f"Did you mean {nearest}?" in raised.value.message
 
 
+def test_a_word_of_several_names_lists_them() -> None:
+    with pytest.raises(MgpuError, match="Did you mean shm_too_small, shm_not_writable, shm_holds_leftovers or"):
+        choose(ALL, only=["shm"])
+
+
 # --- asking ------------------------------------------------------------------------------------------------------
 
 

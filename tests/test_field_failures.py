@@ -268,7 +268,7 @@ FAILURES: dict[str, Failure] = {
     # ---- the network
     "port-29500-in-use": by(
         "port_busy", "test_probe_network.py::test_a_busy_port_and_who_has_it",
-        cause="port 29500 is in use by pid 412", fix="--main_process_port"),
+        cause="port 29500 is in use by pid 412", fix="mgpu launch --port auto"),
     "hostname-unresolvable": by(
         "hostname_unresolvable", "test_probe_network.py::test_a_hostname_nobody_knows",
         cause="Ranks look up their own name at startup", fix="/etc/hosts"),

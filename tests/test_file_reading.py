@@ -61,6 +61,11 @@ ALLOWED = {
     "file_reading.open_checked": "the reader itself",
     "engine.__init__.is_our_source_tree": "mgpu's own pyproject.toml",
     "engine.catalogue.main": "mgpu's own README.md, whose counts it writes",
+    "config.loader._open_options": "in the training run's Python: what mgpu and accelerate have just read",
+    "launch.exchange_watch._look_for_torch": "/proc",
+    "launch.run_outcome._names": "/proc",
+    "launch.report._ends_its_line": "the log that this launch has just written",
+    "smoke.ranks.context._queued_s": "/proc",
     "launch.detached.start": "a pipe from its own child",
     "smoke.ranks.rank_plan.read": "in a rank, which imports nothing else of mgpu: what the runner wrote for it",
     "smoke.ranks.full_checkpoint.expected_digest": "in a rank: what another rank wrote a moment before",
@@ -275,7 +280,7 @@ def test_a_packed_log_that_unpacks_to_gigabytes(mgpu: Mgpu, tmp_path: Path) -> N
 
 def test_a_log_that_packs_well_is_read_whole(mgpu: Mgpu, tmp_path: Path) -> None:
     hostile_files.bomb(tmp_path / "run.log.gz", b"epoch 1 loss 0.5\n", 64 << 20)
-    calm(mgpu("doctor", "--log", "run.log.gz"), (0, 1))
+    calm(mgpu("doctor", "--log", "run.log.gz"), (3,))
 
 
 SAFETENSORS = {

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from mgpu import errors
 from tests import fake_nvml
 from tests.conftest import Run, environment, need
 from tests.scripts import write_config
+from tests.terminal import DOWN, ENTER, Terminal
 
 CONFIG = """\
 compute_environment: LOCAL_MACHINE
@@ -364,3 +366,47 @@ def test_the_printed_command_runs_as_it_is_printed(machine: Machine) -> None:
     assert told[told.index("train.py") + 1 :] == arguments
     dry = machine.launch("--dry-run", "train.py", *arguments)
     assert "abc123" not in dry.stdout and "--token '***'" in dry.stdout
+
+
+# A question at the terminal
+
+
+def typed(machine: Machine, *arguments: str) -> Terminal:
+    """The same launch, typed at a terminal."""
+    command = [sys.executable, "-m", "mgpu", "launch", *arguments]
+    env = environment(machine.folder / "home", machine.environment())
+    return Terminal(command, env=env, cwd=machine.folder)
+
+
+def test_nothing_is_asked_if_there_is_nothing_to_decide(machine: Machine) -> None:
+    """A launch typed into tmux and left alone starts."""
+    terminal = typed(machine, "train.py")
+    assert terminal.end() == 0
+    assert "Start?" not in terminal.text and "finished, exit 0" in terminal.text
+
+
+def test_a_finding_is_to_be_decided_on(machine: Machine) -> None:
+    alone = "import torch\nfor x in range(3):\n    loss.backward()\n    optimizer.step()\n"
+    (machine.folder / "train.py").write_text(alone)
+    terminal = typed(machine, "train.py")
+    assert "every rank would train the same thing" in terminal.see("Start?")
+    terminal.press(DOWN, ENTER)
+    assert terminal.end() == errors.LAUNCH_REFUSED
+    assert typed(machine, "--yes", "train.py").end() == 0
+
+
+def test_the_fix_and_the_check_of_a_taken_port_are_of_this_launch(machine: Machine) -> None:
+    """The plan shows why it would not start; the fix and the check are of mgpu launch, with this port."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for more in (("--dry-run",), ()):
+            done = machine.launch(*more, "--port", port, "train.py")
+            said = " ".join((done.stdout + done.stderr).split())
+            assert done.returncode == errors.LAUNCH_REFUSED, said
+            assert f"port {port} is in use" in said and "mgpu launch --port auto" in said
+            assert f"Check mgpu launch --dry-run --port {port} train.py" in said, said
+            assert "\\n" not in done.stdout + done.stderr and ("WOULD NOT START" in said) is bool(more)
+        free = machine.launch("--port", "auto", "--dry-run", "train.py")
+        assert free.returncode == 0, free.stderr

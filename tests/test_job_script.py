@@ -16,14 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mgpu import engine
 from mgpu.cli import json_schema
+from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.job_files import sbatch
 from mgpu.job_files.job import Container, Job
 from mgpu.job_formats import SHAPES
 from mgpu.process import interpreter
 from mgpu.readers.job_script import read as job_script_read
-from mgpu.snapshot import JobCommand, Snapshot, from_json, to_json
+from mgpu.snapshot import JobCommand, JobScript, Snapshot, from_json, to_json
 from tests.bad_jobs import bad, good, pairs, read
 from tests.checks.test_job import found
 from tests.conftest import ROOT, Run
@@ -168,6 +170,141 @@ def test_the_first_launch_is_told_by_the_statement_it_stands_in() -> None:
     assert read("#!/bin/bash\nhostname\n").first_launch_line is None
 
 
+# --- the files it starts -----------------------------------------------------------------------------------------
+
+TRAIN = "torchrun --nnodes 2 --nproc_per_node 4 --master_addr localhost $@ train.py\n"
+
+
+def started(folder: Path, text: str, **files: str) -> JobScript:
+    """A job script of this text, next to files: train="..." is train.sh."""
+    for name, content in files.items():
+        path = folder / f"{name.replace('__', '/')}.sh"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    (folder / "job.sbatch").write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=4\n{text}\n")
+    return job_script_read.read(folder / "job.sbatch")
+
+
+@pytest.mark.parametrize(
+    ("text", "through"),
+    [
+        ("srun bash train.sh --a 1", ("srun", "bash")),
+        ("srun ./train.sh --a 1", ("srun", "bash")),
+        ("bash -e train.sh --a 1", ("bash",)),
+        (". ./train.sh --a 1", ()),
+        ("source train.sh --a 1", ()),
+        ("exec train.sh --a 1", ("exec", "bash")),
+        ("time srun env X=1 ./train.sh --a 1", ("srun", "env", "bash")),
+        ("srun apptainer exec --nv x.sif bash train.sh --a 1", ("srun", "apptainer", "bash")),
+        ('bash "$(dirname "$0")/train.sh" --a 1', ("bash",)),
+        ('D=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\nbash $D/train.sh --a 1', ("bash",)),
+        ("bash $SLURM_SUBMIT_DIR/train.sh --a 1", ("bash",)),
+        ("cd $WORK/project\nsrun bash train.sh --a 1", ("srun", "bash")),
+        ("cd /no/such/folder\nsrun bash train.sh --a 1", ("srun", "bash")),
+        ("run() { bash train.sh $1 1; }\nrun --a", ("bash",)),
+    ],
+)
+def test_a_started_file_is_read(text: str, through: tuple[str, ...], tmp_path: Path) -> None:
+    script = started(tmp_path, text, train=f"# the run\n{TRAIN}")
+    assert [Path(one.path).name for one in script.files] == ["train.sh"]
+    assert script.unread == ()
+    (command,) = script.launches
+    assert command.through == through
+    assert script.place(command.line) == (script.files[0].path, 2)
+    assert command.words[7:9] == ("--a", "1")
+
+
+def test_a_finding_names_the_file_and_its_line(tmp_path: Path) -> None:
+    script = started(tmp_path, "srun bash train.sh", train=f"set -e\n{TRAIN}")
+    found_at = {(o.problem.place.file, o.problem.place.line): o.problem.title for o in findings(script) if o.problem}
+    assert "train.sh line 2: the rendezvous host is localhost" in found_at[(script.files[0].path, 2)]
+
+
+def findings(script: JobScript) -> list[Any]:
+    """The outcomes of the checks on a job script."""
+    return list(engine.judge(Snapshot(job_script=script), selections.JOB_SCRIPT))
+
+
+def test_folders_functions_and_exports_are_those_of_the_shell(tmp_path: Path) -> None:
+    script = started(
+        tmp_path, "A=1\nexport B=2\nf() { srun false; }\ncd sub\nbash go.sh\nsource set.sh\nsrun python a.py $C",
+        sub__go="f\ntorchrun t.py $A $B\n", sub__set="C=3\nset -e\n",
+    )  # fmt: skip
+    inner, outer = script.launches
+    assert inner.words[2:] == ("$A", "2") and outer.words[2] == "3"
+    assert ("f",) in {one.words for one in script.commands}  # not the script's function
+    assert script.stops_at_errors
+
+
+def test_files_are_read_three_deep_and_not_in_circles(tmp_path: Path) -> None:
+    script = started(
+        tmp_path, "bash a.sh", a="bash b.sh\n", b="bash c.sh\n", c="bash d.sh\nbash a.sh\n", d="torchrun t.py\n"
+    )
+    assert [Path(one.path).stem for one in script.files] == ["a", "b", "c", "d"]
+    assert script.launches == ()
+    assert [(one.path, one.why) for one in script.unread] == [("d.sh", "too many files start each other")]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("srun bash train.sh", "no such file here"),
+        ("srun bash $SCRIPT", "its name is known only in the job"),
+        ("srun bash scripts/$MODEL.sh", "its name is known only in the job"),
+        ("srun bash large.sh", "it is larger than 0.2 MiB"),
+    ],
+)
+def test_what_was_not_read_is_named_with_the_reason(text: str, why: str, tmp_path: Path) -> None:
+    script = started(tmp_path, text, large="#" * (256 << 10) + "\n")
+    (unread,) = script.unread
+    assert (unread.line, unread.on_node, unread.sourced) == (3, True, False)
+    assert unread.why.startswith(why[:18])
+
+
+def test_a_program_that_is_not_a_shell_script_is_not_a_started_file(tmp_path: Path) -> None:
+    script = started(tmp_path, "srun ./tool\nsrun ./prog.sh", prog="#!/usr/bin/env python3\nimport torch\n")
+    (tmp_path / "tool").write_bytes(b"\x7fELF\0")
+    assert job_script_read.read(tmp_path / "job.sbatch").unread == script.unread == ()
+
+
+def test_a_fault_of_syntax_in_a_started_file_is_found(tmp_path: Path) -> None:
+    script = started(tmp_path, "bash a.sh", a="echo 1\nif true; then\n")
+    assert script.syntax is not None and script.syntax_line is not None
+    assert script.place(script.syntax_line) == (script.files[0].path, 2)  # its last line
+
+
+@pytest.mark.parametrize(
+    ("text", "uses"),
+    [
+        ("import torch.distributed as d\nd.init_process_group('nccl')\n", ("process group",)),
+        ("import subprocess\nsubprocess.run(['srun', 'x'])\n", ("srun",)),
+        ("net.to('cuda:0')\n", ("first GPU",)),
+        ("print(1)  # no init_process_group here\n# srun x\n", ()),
+    ],
+)
+def test_what_a_python_script_uses_is_read(text: str, uses: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(text)
+    script = started(tmp_path, "python main.py\npython -m main\npython other.py")
+    assert [one.uses for one in script.launches] == [uses, uses, None]
+
+
+def test_the_comments_at_an_assignment_are_read(tmp_path: Path) -> None:
+    script = started(tmp_path, "#SBATCH -J x\n# hangs\n# without\nexport A=1\nexport B=2  # needed\n\nC=3\nD='#x'")
+    assert [(one.name, one.comment) for one in script.sets] == [
+        ("A", "hangs without"), ("B", "hangs without needed"), ("C", ""), ("D", ""),
+    ]  # fmt: skip
+
+
+def test_work_in_a_file_that_is_not_here_is_unknown(told: Told) -> None:
+    done = told("#!/bin/bash\n#SBATCH --nodes=2\nsrun bash scripts/train.sh\n")
+    assert done.returncode == 3
+    assert "No findings" not in done.stdout
+    assert "scripts/train.sh was not examined: no such file here" in done.stdout
+    assert "Unknown (exit 3)" in done.stdout
+    content = json.loads(told("#!/bin/bash\n#SBATCH --nodes=2\nsrun bash scripts/train.sh\n", "--json").stdout)
+    assert (content["verdict"], content["exit_code"]) == ("unknown", 3)
+
+
 # --- directives --------------------------------------------------------------------------------------------------
 
 
@@ -252,8 +389,6 @@ def test_sbatch_takes_the_repaired_scripts(cluster: Cluster, tmp_path: Path) -> 
         "job_shebang_missing", "job_directive_unknown", "job_directive_value_invalid", "job_lines_end_as_on_windows",
     }  # fmt: skip
     for pair in pairs():
-        if not pair.name.startswith(("directives", "text")):
-            continue
         for text, certain in ((pair.bad, {name for name, _ in pair.expected} & refused), (pair.good, None)):
             (tmp_path / "job.sbatch").write_text(text)
             said = cluster.run("sbatch", "--test-only", "job.sbatch", cwd=tmp_path)
@@ -424,7 +559,8 @@ def test_the_config_that_the_launcher_is_given_is_read(told: Told, tmp_path: Pat
     (tmp_path / "c.yaml").write_text("num_machines: 4\nnum_processes: 16\nmain_process_ip: n1\n")
     done = told(text)
     assert "num_machines is 4, but the job has 2 nodes" in done.stdout and "with c.yaml" in done.stdout
-    (tmp_path / "d.yaml").write_text("num_machines: 2\nnum_processes: 8\nmain_process_ip: n1\n")
+    fits = "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\nmain_process_ip: n1\n"
+    (tmp_path / "d.yaml").write_text(fits)
     assert "No findings" in told(text, "-c", "d.yaml").stdout
 
 

@@ -216,12 +216,17 @@ def test_damaged_stamp_verifies_nothing(stamped: Path, mgpu: Run) -> None:
         (("report.py",), errors.LAUNCH_REFUSED, "config nowhere.yaml not found. Create one with:  mgpu configure"),
         (("repotr.py",), errors.NOT_FOUND, "no script repotr.py. Did you mean report.py?"),
         (("zzz",), errors.NOT_FOUND, "no script zzz."),
-        (("--epochs", "3", "report.py"), errors.NOT_FOUND, "unknown option --epochs"),
+        (("--epochs", "3", "report.py"), errors.USAGE, "unknown option --epochs"),
+        (("--gpu=2", "report.py"), errors.USAGE, "unknown option --gpu. Did you mean --gpus?"),
+        (("--logdir", "x", "report.py"), errors.USAGE, "Did you mean --log-dir?"),
+        (("torchrun", "--nproc_per_node", "2", "train.py"), errors.USAGE, "Leave it out: mgpu launch train.py"),
+        (("job.sh",), errors.CANNOT_RUN, "job.sh is a shell script, and mgpu launch starts Python"),
         (("--unverified", "maybe", "report.py"), errors.USAGE, "choose ask, allow or refuse"),
         (("--yes",), errors.USAGE, "missing script. Usage: mgpu launch [OPTIONS] SCRIPT"),
     ],
 )
 def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int, words: str) -> None:
+    (here / "job.sh").write_text("#!/usr/bin/env bash\npython train.py\n")
     done = mgpu("launch", *arguments, env={"MGPU_CONFIG": "nowhere.yaml"})
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert words in done.stderr
@@ -451,6 +456,16 @@ def test_left_over_process_is_ended(stamped: Path) -> None:
     assert not marked(stamped)
 
 
+def test_a_process_that_left_the_session_of_a_run_that_succeeded_continues(stamped: Path) -> None:
+    """An upload that the script has started with setsid is not lost; it is named."""
+    runner = start("launch", "waits.py", "upload", folder=stamped, stdout=subprocess.DEVNULL)
+    code, _, said = launched(runner)
+    child = int((stamped / "child").read_text())
+    assert code == 0 and processes.state_of(child) == "sleeping", said
+    assert f"still running in the background: sleep ({child})" in said and "leftover" not in said
+    assert marked(stamped) == [child]
+
+
 def test_slow_reader_of_a_non_blocking_pipe(stamped: Path) -> None:
     """Some parents (Node, asyncio) hand over a pipe that does not block; no byte is lost when it is full."""
     reader, writer = os.pipe()
@@ -505,7 +520,9 @@ def test_ctrl_c_in_a_terminal(stamped: Path) -> None:
 
 
 def test_asked_before_the_start(stamped: Path) -> None:
-    """A verified run asks once; "No" starts nothing."""
+    """A verified run with a finding in its script asks once; "No" starts nothing."""
+    alone = "import torch\nfor x in range(3):\n    loss.backward()\n    optimizer.step()\n"
+    (stamped / "waits.py").write_text(alone)
     child = terminal(stamped, "launch", "waits.py", env={"TERM": "dumb"})
     child.expect("verified .* on this machine")
     child.expect(r"Start\?")

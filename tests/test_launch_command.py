@@ -19,10 +19,10 @@ from mgpu.launch import output_folders, run
 from mgpu.launch.request import LAUNCHERS, Request
 from mgpu.launchers import argv as launchers_argv
 from mgpu.launchers import choice as launchers_choice
-from mgpu.launchers import table
+from mgpu.launchers import gpu_selection, table
 from mgpu.probes import prefetch, runner
 from mgpu.process import command
-from mgpu.snapshot import Config, Script
+from mgpu.snapshot import Config, Script, Snapshot
 from tests.checks import facts as known
 from tests.conftest import Run, environment
 from tests.scripts import write_config
@@ -191,6 +191,67 @@ def test_python_alone_starts_one_process(tmp_path: Path) -> None:
     with pytest.raises(MgpuError, match="Add --gpus 1") as error:
         launchers_choice.choose(config(tmp_path, DDP), None, "python")
     assert error.value.exit_code == USAGE
+
+
+SPAWNS = """\
+import argparse, os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+parser = argparse.ArgumentParser()
+parser.add_argument("--multiprocessing-distributed", action="store_true")
+args = parser.parse_args()
+
+
+def work(rank, size):
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+
+
+if __name__ == "__main__":
+    world_size = torch.cuda.device_count()
+    START
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "given", "own"),
+    [
+        ("mp.spawn(work, args=(2,), nprocs=2)", (), "spawn"),
+        ("for rank in range(2):\n        mp.Process(target=work, args=(rank, 2)).start()", (), "Process"),
+        ("if 'RANK' in os.environ:\n        work(0, 2)\n    else:\n        mp.spawn(work, nprocs=2)", (), ""),
+        ("if args.multiprocessing_distributed:\n        mp.spawn(work, nprocs=2)", (), ""),
+        (
+            "if args.multiprocessing_distributed:\n        mp.spawn(work, nprocs=2)",
+            ("--multiprocessing-distributed",),
+            "spawn",
+        ),
+        ("if args.old:\n        mp.spawn(work, nprocs=2)", (), ""),
+        ("work(int(os.environ['RANK']), 2)", (), ""),
+        ("mp.Process(target=print).start()", (), ""),
+    ],
+)
+def test_a_script_that_starts_its_ranks_is_started_once(
+    tmp_path: Path, start: str, given: tuple[str, ...], own: str
+) -> None:
+    """N copies of it would each start all ranks, and hang."""
+    (tmp_path / "train.py").write_text(SPAWNS.replace("START", start))
+    script = launchers_choice.read([str(tmp_path / "train.py"), *given])
+    assert script is not None and script.error is None
+    choice = launchers_choice.choose(config(tmp_path, DDP), script)
+    assert (choice.launcher == "python", choice.own_ranks) == (bool(own), bool(own)), choice
+    assert not own or choice.why == f"train.py starts its ranks itself ({own})"
+    assert launchers_choice.choose(config(tmp_path, DDP), script, "torchrun").launcher == "torchrun"
+    several = config(tmp_path, DDP.replace("machines: 1", "machines: 2"))
+    assert launchers_choice.choose(several, script).launcher != "python"
+
+
+def test_ranks_that_count_the_visible_gpus_see_those_of_the_config(tmp_path: Path) -> None:
+    two = config(tmp_path, DDP.replace("processes: 4", "processes: 2"))
+    few = gpu_selection.limit_visible(gpu_selection.Selection(Snapshot(**known.facts(config=two))))
+    assert few.env["CUDA_VISIBLE_DEVICES"].count(",") == 1
+    assert gpu_selection.limit_visible(few) is few
+    every = gpu_selection.Selection(Snapshot(**known.facts(config=config(tmp_path, DDP))))
+    assert gpu_selection.limit_visible(every) is every
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("-- x", "-- -- x"), ("x -- y", "x -- y"), ("--", "-- --"), ("", "")])
@@ -376,3 +437,25 @@ def test_machines_that_share_a_folder_of_logs(tmp_path: Path) -> None:
     assert run._plan_folder(asked, several) == tmp_path / "logs" / "node1"
     assert run._plan_folder(asked, alone) == tmp_path / "logs"
     assert not (tmp_path / "logs").exists()
+
+
+# A module (-m)
+
+
+def test_a_module_is_read_without_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its packages are not imported either, and what is next to it hides nothing."""
+    package = tmp_path / "pkg" / "jobs"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text("raise SystemExit('imported')\n")
+        (folder / "random.py").write_text("")
+    training = "for x in range(3):\n    loss.backward()\n    optimizer.step()\n"
+    (package / "train.py").write_text(training)
+    (package / "__main__.py").write_text(training)
+    monkeypatch.chdir(tmp_path)
+    for name, file in (("pkg.jobs.train", "train.py"), ("pkg.jobs", "__main__.py")):
+        script = launchers_choice.read(["-m", name, "--lr", "1"])
+        assert script is not None and script.path == f"pkg/jobs/{file}"
+        assert (script.speaks, script.arguments, script.shadowed) == ("nothing", ("--lr", "1"), {})
+    for name in ("pkg.none", "pkg.jobs.train.more", "none", "torch.distributed.run", "a b", "pkg..jobs", "sys"):
+        assert launchers_choice.read(["-m", name]) is None

@@ -24,11 +24,12 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launch import hand_off, run_outcome
+from mgpu.launch import hand_off, report, run_outcome
 from mgpu.launch.request import Request
 from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.snapshot import Snapshot
+from tests.checks.facts import run
 from tests.conftest import ROOT, environment, missing
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.terminal import Terminal
@@ -67,6 +68,9 @@ RUNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "killed": ((), ("SIGKILL",)),
     "crashed": (TORCHRUN, ("SIGSEGV",)),
     "aborted": (TORCHRUN, ("SIGABRT",)),
+    "exits": (TORCHRUN, ("exits",)),
+    "says": (TORCHRUN, ("says",)),
+    "early": (TORCHRUN, ("early",)),
     "arguments": (TORCHRUN, ("arguments", "--lr")),
     "memory": (TORCHRUN, ("memory",)),
     "alone": (("--gpus", "1"), ("exit", "3")),
@@ -143,6 +147,8 @@ def test_well(ends: Mapping[str, End]) -> None:
         ("crashed", 139, "run_rank_crashed", (1, "SIGSEGV", 139)),
         ("aborted", 134, "run_rank_aborted", (1, "SIGABRT", 134)),
         ("arguments", 2, "log_argument_unknown", (1, None, 2)),
+        ("exits", 134, "run_rank_aborted_at_exit", (1, "SIGABRT", 134)),
+        ("says", 1, "run_rank_failed", (1, None, 1)),
     ],
 )
 def test_exit_status_cause_and_rank(ends: Mapping[str, End], name: str, code: int, cause: str, first: Any) -> None:
@@ -153,12 +159,26 @@ def test_exit_status_cause_and_rank(ends: Mapping[str, End], name: str, code: in
     assert "rank 0 stopped because rank 1" in end.said
 
 
+def test_the_last_words_of_the_rank_that_failed_first(ends: Mapping[str, End]) -> None:
+    """… although the other rank printed its lost connection after them."""
+    text = " ".join(ends["says"].said.partition("end of your program")[2].split())
+    assert "Last output the dataset is empty, giving up" in text
+    assert "[log_peer_gone]" not in text
+
+
+def test_a_rank_that_finished_is_not_blamed_for_an_exit_of_another(ends: Mapping[str, End]) -> None:
+    end = ends["early"]
+    assert (end.code, end.cause, end.first) == (5, "run_rank_failed", (0, None, 5)), end.said
+    text = " ".join(end.said.split())
+    assert "rank 1 had finished before, without an error" in text and "rank 1 stopped" not in text
+
+
 def test_the_box(ends: Mapping[str, End]) -> None:
     end = ends["raise"]
     box = end.said.partition("end of your program")[2]
     assert re.search(r"^mgpu: FAILED after \d+ s, exit 1$", box, re.MULTILINE)
     words = " ".join(box.split())
-    assert "First to fail rank 1 (host " in words and "ValueError: the loss is NaN at train.py:" in words
+    assert "First to fail rank 1 (host " in words and "ValueError: the loss is odd at train.py:" in words
     assert "The first exception was KeyError: 'loss'." in words and "Evidence run.log:" in words
     assert f"Log logs/run.log Rerun mgpu launch {'--unverified allow'}" in words
     assert json.loads((end.folder / "logs" / "result.json").read_text()) == end.document
@@ -285,7 +305,7 @@ def test_launcher_that_is_missing(here: Path) -> None:
     (here / "broken" / "accelerate" / "__init__.py").touch()
     runner = launch(here, ("--launcher", "accelerate"), ("well",), env={"PYTHONPATH": f"{here / 'broken'}:{ROOT}"})
     end = ended(runner, here)
-    assert (end.code, end.cause) == (1, "log_module_missing"), end.said
+    assert (end.code, end.cause) == (1, "log_submodule_missing"), end.said
     assert end.document["first_failure"] is None and end.document["ranks"] == []
 
 
@@ -332,6 +352,17 @@ def test_an_end_that_cannot_be_told_says_so(
     said = capsys.readouterr().err
     assert ("could not determine why the run ended" in said and "the training exited with code 3" in said) is told
     assert bool(said) is told
+
+
+@pytest.mark.parametrize(
+    ("output", "own_line"), [(b"step 1", False), (b"50%\r", False), (b"done\n", True), (b"", True)]
+)
+def test_the_report_starts_on_its_own_line(
+    output: bytes, own_line: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.log").write_bytes(output)
+    report.report_end(Request(), Command(("true",)), tmp_path, run())
+    assert capsys.readouterr().err.startswith("---" if own_line else "\n---")
 
 
 def test_no_process_can_be_started_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ ONE_PROCESS = (
     "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nmixed_precision: 'no'\n"
     "num_processes: 1\nnum_machines: 1\nuse_cpu: true\n"
 )
-TARGET = ("--yes", "--target", "8xA100-80GB", "--params", "7B")
+TARGET = ("--yes", "--target", "8xA100-80GB", "--params", "7B", "-o", "accelerate.yaml")
 
 
 @pytest.mark.parametrize(

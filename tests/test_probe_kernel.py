@@ -38,6 +38,7 @@ COMMAND_LINE = (
 TREE = {
     "proc/modules": MODULES,
     "proc/driver/nvidia/version": OPEN,
+    "proc/driver/nvidia/params": 'EnableMSI: 1\nRegistryDwords: "ForceP2P=17"\n',
     "proc/cmdline": COMMAND_LINE,
     "proc/meminfo": "SwapTotal: 8192 kB\nSwapFree: 2048 kB\nCommitLimit: 4096 kB\nCommitted_AS: 1024 kB\n",
     "proc/loadavg": "12.34 1.00 0.50 3/900 4711\n",
@@ -113,6 +114,7 @@ def test_a_described_machine(read: Read) -> None:
         reserved_ports="29500-29510",
         committed_bytes=1 << 20,
         commit_limit_bytes=4 << 20,
+        peer_options=("ForceP2P=17",),
     )
 
 
@@ -129,6 +131,24 @@ def test_any_file_may_be_garbage(name: str, read: Read, tmp_path: Path) -> None:
     (tmp_path / "root" / name).unlink()
     (tmp_path / "root" / name).mkdir()
     read()
+
+
+PARAMS = 'ResmanDebugLevel: 4294967295\nRegistryDwords: "{}"\nRegistryDwordsPerDevice: ""\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (PARAMS.format("ForceP2P=17;RMForceStaticBar1=1;RmLogonRC=1"), ("ForceP2P=17", "RMForceStaticBar1=1")),
+        (PARAMS.format(" PeerMappingOverride=1; RMPcieP2PType=0x1 "), ("PeerMappingOverride=1", "RMPcieP2PType=0x1")),
+        (PARAMS.format(""), ()),
+        (PARAMS.format("p2p;=1;P2P=$(x)"), ()),
+        ("RegistryDwords:", None),
+        ("", None),
+    ],
+)
+def test_the_options_about_peer_access(text: str, options: tuple[str, ...] | None, read: Read) -> None:
+    assert read({"proc/driver/nvidia/params": text}).peer_options == options
 
 
 @pytest.mark.parametrize(

@@ -413,9 +413,12 @@ def test_yes_does_them_all_and_the_exit_code_is_of_what_is_left(mgpu: Run, tmp_p
 def test_without_a_terminal_nothing_is_asked_and_nothing_done(mgpu: Run, tmp_path: Path) -> None:
     path = default_config(tmp_path / "home")
     done = mgpu("doctor", "--quick", "--fix")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--yes" in done.stderr and "--dry-run" in done.stderr
-    assert path.exists()
+    assert done.returncode == 2 and "default_config.yaml is" in done.stdout
+    assert "possible. Add --yes, or --dry-run" in " ".join(done.stderr.split())
+    path.unlink()
+    done = mgpu("doctor", "--quick", "--fix")
+    assert (done.returncode, done.stderr) == (mgpu("doctor", "--quick").returncode, "")
+    assert "Nothing to fix automatically" in done.stdout
 
 
 @pytest.mark.parametrize(

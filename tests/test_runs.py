@@ -370,6 +370,8 @@ def test_no_is_an_answer_that_changes_nothing(here: Path) -> None:
     """What an earlier run left is still there."""
     (here / "logs").mkdir()
     (here / "logs" / "run.log").write_text("before")
+    alone = "import torch\nfor x in range(3):\n    loss.backward()\n    optimizer.step()\n"
+    (here / "lasts.py").write_text(alone)  # a finding, so that there is something to ask
     options = ["--unverified", "allow", "--launcher", "python", "--log-dir", "logs", "--json-result", "result.json"]
     terminal = pexpect.spawn(
         sys.executable, ["-m", "mgpu", "launch", *options, "lasts.py", "0"],

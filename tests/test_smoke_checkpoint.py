@@ -94,7 +94,7 @@ def test_nothing_stays_behind(seen: dict[str, Ranks], home: Path) -> None:
     for ranks in seen.values():
         (told,) = {path for rank in ranks.ranks for path in rank.wrote if ".mgpu-smoke-" in path}
         assert not (ranks.ended == "finished" and os.path.exists(told))
-        assert leftover_files.sweep(before, (), [told]) == ()
+        assert leftover_files.sweep(before, {}, [told]).remaining == ()
     assert not list(home.rglob(".mgpu-smoke-*"))
     assert os.listdir(home / TARGET) == []
 

@@ -702,7 +702,7 @@ def test_a_gpu_that_somebody_works_on_is_not_loaded(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     busy = machine(gpus=known.gpus(4, known.gpu(1, processes=(known.process(),))))
-    monkeypatch.setattr(smoke, "_probe", lambda _: busy)
+    monkeypatch.setattr(smoke, "_probe", lambda *_: busy)
     assert cli.run(["smoke-test", "--json"]) == errors.REFUSED
     told = json.loads(capsys.readouterr().out)
     SMOKE.validate(told)
@@ -742,8 +742,8 @@ def test_the_headline_says_what_is_used(tmp_path: Path) -> None:
     added = {"CUDA_VISIBLE_DEVICES": ",".join(uuid(n) for n in range(2)), "NCCL_DEBUG": "INFO"}
     request_ = Request(level="long", fill_percent=50)
     said = text(screens.headline(whole, machine(), request_, orders, added, ("gpu_busy",), plain(200)), 200)
-    assert "on 2 GPUs: DDP, bf16." in said and "Warnings  gpu_busy  (details: mgpu doctor)" in said
-    assert "Level long: about 5 min (limit 900 s), up to 1 GiB + 50 % of the free memory per GPU." in said
+    assert "on 2 GPUs: DDP, bf16." in said and f"Warnings  gpu_busy  (details: mgpu doctor -c {whole.name})" in said
+    assert "Level long, limit 900 s, up to 1 GiB + 50 % of the free memory per GPU." in said
     assert "NCCL_DEBUG=INFO" in said and "CUDA_VISIBLE_DEVICES=GPU-" in said
 
 

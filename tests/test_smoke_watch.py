@@ -24,7 +24,7 @@ from mgpu import probes
 from mgpu.launchers import port
 from mgpu.process import guard, leftover_files, processes
 from mgpu.process.command import MARK
-from mgpu.process.leftover_files import error_folder
+from mgpu.process.leftover_files import Swept, error_folder
 from mgpu.smoke import culprit, memory_kept, report, stacks, watch
 from mgpu.smoke.memory_kept import Before
 from mgpu.smoke.ranks import STAGES
@@ -243,6 +243,23 @@ def test_a_rank_stopped_before_it_began(journals: Journals, sleeper: subprocess.
     assert journals.view.rank(1, journals.view.states(), {}).pid == sleeper.pid
 
 
+def test_a_rank_that_is_stopped_at_times(journals: Journals, sleeper: subprocess.Popen[bytes]) -> None:
+    """Each look of the runner counts; of a few looks nothing is told."""
+    introduced(journals, 1, sleeper.pid)
+    journals.view.read()
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    wait_for(lambda: processes.state_of(sleeper.pid) == "stopped")
+    for _ in range(8):
+        journals.view.read()
+    assert journals.view.stopped_share(1) is None
+    os.kill(sleeper.pid, signal.SIGCONT)
+    wait_for(lambda: processes.state_of(sleeper.pid) != "stopped")
+    for _ in range(31):
+        journals.view.read()
+    assert journals.view.stopped_share(1) == 8 / 40
+    assert journals.view.stopped_share(0) is None
+
+
 def test_a_line_that_a_full_disk_cut_off_is_passed_over(journals: Journals) -> None:
     journals._append(0, '{"order": 1, "ti\n')
     journals.write(0, "train", "step 3 of 20", order=2)
@@ -288,6 +305,22 @@ def test_ranks_tell_where_they_hang(tmp_path: Path) -> None:
     assert found[2].stack is None and found[0].collective is None  # no torch, no flight recorder
 
 
+def test_sigterm_leaves_a_mark_and_an_exit_does_not(tmp_path: Path) -> None:
+    """It is left though the interpreter is busy in C, and by the rank alone: not by what it forked."""
+    code = LISTENS.replace("time.sleep(60)", "time.sleep(60 if sys.argv[3:] == ['stay'] else 0)")
+    busy = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), "0", "stay"])
+    gone = subprocess.run([sys.executable, "-c", code, str(tmp_path), "1"], timeout=20)
+    view = watch.View(Orders(str(tmp_path), 2))
+    try:
+        wait_for(lambda: (tmp_path / "rank0.said").exists(), 20)
+        busy.terminate()
+        assert busy.wait(20) == -signal.SIGTERM and gone.returncode == 0
+    finally:
+        busy.kill()
+        busy.wait()
+    assert [view.rank(number, view.states(), {}).terminated for number in (0, 1)] == [True, False]
+
+
 # Recorded with torch 2.13 over gloo: rank 0 waits in the second collective of the world, rank 1 has done the first.
 ENTRY: dict[str, Any] = {
     "collective_seq_id": 1, "input_dtypes": ["Float"], "input_sizes": [[10]], "is_p2p": False,
@@ -315,12 +348,18 @@ def test_what_the_flight_recorder_tells() -> None:
 
 
 def test_a_rung_that_exits_is_not_passed(tmp_path: Path) -> None:
-    """SystemExit is no Exception, and its code may be 0."""
+    """SystemExit is no Exception, and its code may be 0; a message is told."""
     journal = Journal(tmp_path, 0)
     with pytest.raises(SystemExit), journal.stage("train"):
         sys.exit(0)
     os.close(journal.file)
     assert [step["ok"] for step in journal.report["steps"]] == [False]
+    assert (journal.report["kind"], journal.report["evidence"]) == ("exited", {"code": 0})
+    other = Journal(tmp_path, 1)
+    with pytest.raises(SystemExit), other.stage("train"):
+        sys.exit("no data set")
+    os.close(other.file)
+    assert other.report["error"] == "sys.exit was called: no data set"
 
 
 def test_a_fact_that_timed_out_is_no_bug_of_ours() -> None:
@@ -366,7 +405,9 @@ def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> No
     precious = temporary / "thesis"
     precious.mkdir()
     wrote = [error_folder(str(elastic)), str(save), str(precious)]
-    assert leftover_files.sweep(before, {4711, 4712}, wrote) == ()
+    swept = leftover_files.sweep(before, {4711: "rank 0", 4712: "a worker"}, wrote)
+    assert swept.removed == {str(shared / "torch_4711_2_0"): "rank 0", str(shared / "torch_4712_3_0"): "a worker"}
+    assert swept.remaining == ()
     assert {path.name for path in shared.iterdir()} == {"torch_99_1_0", "torch_815_1_0"}  # not of this run
     assert list(temporary.iterdir()) == [precious]
 
@@ -388,7 +429,7 @@ time.sleep(60)
     user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert user.stdout is not None and user.stdout.readline()
-        assert leftover_files.sweep(before, {4711}, ()) == (str(orphan),)
+        assert leftover_files.sweep(before, {4711: "rank 0"}, ()) == Swept({}, (str(orphan),))
     finally:
         user.kill()
         user.wait()
@@ -402,7 +443,7 @@ def test_a_link_is_not_followed(folders: tuple[Path, Path]) -> None:
     (precious / "chapter").touch()
     link = temporary / "torchelastic_ab"
     link.symlink_to(precious)
-    assert leftover_files.sweep(frozenset(), (), [str(link)]) == (str(link),)
+    assert leftover_files.sweep(frozenset(), {}, [str(link)]) == Swept({}, (str(link),))
     assert (precious / "chapter").exists()
 
 
@@ -414,13 +455,13 @@ def test_a_launchers_empty_folder_goes_unless_a_launcher_lives(folders: tuple[Pa
     other = subprocess.Popen(["sh", "-c", ": torchrun; sleep 60"], env={**os.environ, "TMPDIR": str(temporary)})
     try:
         wait_for(lambda: b"torchrun" in Path(f"/proc/{other.pid}/cmdline").read_bytes())
-        leftover_files.sweep(frozenset(), (), ())
+        leftover_files.sweep(frozenset(), {}, ())
         assert folder.exists()
     finally:
         subprocess.run(["pkill", "-P", str(other.pid)], check=False)
         other.kill()
         other.wait()
-    leftover_files.sweep(frozenset(), (), ())
+    leftover_files.sweep(frozenset(), {}, ())
     assert not folder.exists()
 
 

@@ -639,3 +639,30 @@ def test_a_word_amid_a_progress_bar(here: Path, screen: Screen) -> None:
     wait_for(lambda: noted.exists() and "message: all GPUs" in noted.read_text(), 30)
     (here / "go").touch()
     assert (runner.communicate(timeout=30)[1], runner.returncode) == ("", 0)
+
+
+def test_the_program_is_read_ahead_of_a_slow_reader() -> None:
+    """While one buffer waits for the reader, the next is filled; then the program waits. No byte changes place."""
+    source, program = os.pipe()
+    reader, target = os.pipe()
+    passing = stream.Stream(source, target)
+    sent, read, received = os.urandom(4 << 20), 0, bytearray()
+    os.set_blocking(program, False)
+    os.set_blocking(reader, False)
+    left = memoryview(sent)
+    filled = False
+    while len(received) < len(sent):
+        with contextlib.suppress(BlockingIOError):
+            left = left[os.write(program, left) :]
+        if passing.takes and (size := passing.read()):
+            read += size
+            continue
+        if not filled and not passing.takes:  # the reader's pipe, and both buffers
+            filled = True
+            assert fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ) + (256 << 10) < read < len(sent)
+        with contextlib.suppress(BlockingIOError):
+            received += os.read(reader, 70_000)
+        passing.write()
+    assert filled and bytes(received) == sent
+    for number in (source, program, reader, target):
+        os.close(number)

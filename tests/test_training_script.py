@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from mgpu.errors import MgpuError
+from mgpu.readers.training_script import python_source
 from mgpu.readers.training_script import read as probe
 from mgpu.readers.training_script.names import Frame
 from mgpu.snapshot import Script, ScriptCall, Snapshot, from_json, to_json
@@ -96,7 +98,7 @@ def test_loops_contexts_and_guards_are_those_of_the_callers_too(whole: Script) -
 
 def test_the_rest_of_the_fact(whole: Script) -> None:
     assert (whole.speaks, whole.main_guard, whole.error, whole.lines) == ("ddp", True, None, 41)
-    assert whole.functions == ("setup", "save", "Trainer.__init__", "Trainer.fit", "main")
+    assert tuple(one.name for one in whole.functions) == ("setup", "save", "Trainer.__init__", "Trainer.fit", "main")
     (option,) = whole.options
     assert (option.names, option.default, option.type) == (("--lr", "-l"), "0.1", "float")
     assert [text.text for text in whole.texts] == ["env://", "cuda", "cuda:0"]
@@ -287,3 +289,251 @@ def test_a_config_is_judged_with_the_script(mgpu: Run, tmp_path: Path) -> None:
     done = mgpu("doctor", "--script", "train.py", "-c", "bf16.yaml", cwd=tmp_path)
     assert done.returncode == 0
     assert "train.py:2:15" in done.stdout and "but the config sets bf16" in done.stdout
+
+
+# ---- which modules are read, and what is reached from the script's start
+
+
+def project(folder: Path, files: dict[str, str]) -> Path:
+    """Write a project's files. Returns tools/train.py."""
+    for name, text in {"pyproject.toml": "", **files}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return folder / "tools" / "train.py"
+
+
+def test_modules_of_the_project_are_read_from_above_the_script(tmp_path: Path) -> None:
+    script = project(
+        tmp_path,
+        {
+            "tools/train.py": "from engine import fit\nfrom src_only import more\nimport big, broken\nfit()\n",
+            "engine.py": "import torch\ndef fit():\n    loss.backward()\n    torch.save(1, 'x.pt')\n",
+            "src/src_only.py": "more = 1  # torch.save(\n",
+            "big.py": "import torch\n# wandb " + "x" * 300_000 + "\n",
+            "broken.py": "import wandb\ndef f(:\n",
+        },
+    )
+    found = probe.read(script, most_bytes=200_000)
+    assert found.files == ("../engine.py", "../src/src_only.py")
+    assert found.skipped["../big.py"] == "limit" and "not valid in Python" in found.skipped["../broken.py"]
+    assert (found.cut, found.unread, found.speaks) == (True, (), None)
+    assert one(found, "torch.save").file == "../engine.py"
+    (tmp_path / "pyproject.toml").unlink()
+    assert probe.read(script).files == (), "nothing says that the folder above belongs to the project"
+
+
+def test_a_module_of_a_package_has_its_dotted_name(tmp_path: Path) -> None:
+    names = ("pkg/__init__.py", "pkg/data.py", "pkg/__main__.py")
+    project(tmp_path, {**dict.fromkeys(names, ""), "pkg/train.py": "from . import data\n"})
+    read_ = probe.read(tmp_path / "pkg" / "train.py")
+    assert (read_.module, read_.files) == ("pkg.train", ("__init__.py", "data.py"))
+
+
+def test_what_an_imported_module_does_not_run_is_not_reached(tmp_path: Path) -> None:
+    script = project(
+        tmp_path,
+        {
+            "tools/train.py": "from tools.helper import used, Kept\nused()\nKept().go()\n",
+            "tools/__init__.py": "",
+            "tools/helper.py": """\
+import torch
+def used():
+    torch.save(1, "used")
+def unused():
+    torch.save(1, "unused")
+class Base:
+    def __init__(self):
+        torch.save(1, "init")
+class Kept(Base):
+    def __init__(self):
+        super().__init__()
+    def go(self):
+        torch.save(1, "go")
+    def stay(self):
+        torch.save(1, "stay")
+if __name__ == "__main__":
+    torch.save(1, "main")
+""",
+        },
+    )
+    saves = [call for call in probe.read(script).calls if call.name == "torch.save"]
+    assert {call.arguments[1]: call.reached for call in saves} == {
+        "'used'": True, "'unused'": False, "'init'": True, "'go'": True, "'stay'": False,
+    }  # fmt: skip
+
+
+OVERRIDDEN = """\
+class Base:
+    def run(self):
+        if self.rank == 0:
+            self.keep()
+    def keep(self):
+        pass
+class Own(Base):
+    def keep(self):
+        probe_here()
+Own().run()
+"""
+
+
+def test_a_method_has_the_callers_of_what_it_overrides() -> None:
+    assert one(read(OVERRIDDEN), "probe_here").guards == ("main",)
+
+
+REACHED = {
+    "def f():\n    probe_here()\nf()": True,
+    "def f():\n    probe_here()": False,
+    "def f():\n    probe_here()\nx = {'f': f}": True,
+    "import app\n@app.command()\ndef f():\n    probe_here()": True,
+    "import torch\n@torch.no_grad()\ndef f():\n    probe_here()": False,
+    "def main():\n    probe_here()": True,
+    "import torch\nclass D(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        probe_here()\nD()": True,
+    "import lightning\nclass M(lightning.LightningModule):\n    def on_x(self):\n        probe_here()\nM()": True,
+    "import torch\nclass M(torch.nn.Module):\n    def helper(self):\n        probe_here()\nM()": False,
+}
+
+
+@pytest.mark.parametrize("text", REACHED)
+def test_what_is_reached(text: str) -> None:
+    assert one(read(text + "\n"), "probe_here").reached is REACHED[text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    probe_here()",
+        "if False:\n    probe_here()",
+        "import sys\nsys.exit(0)\nprobe_here()",
+        "def f():\n    return 1\n    probe_here()\nf()",
+    ],
+)
+def test_dead_code_is_not_read(text: str) -> None:
+    assert [call for call in read(text + "\n").calls if call.name == "probe_here"] == []
+
+
+PASSED = """\
+import os, torch
+class Log:
+    def __init__(self, enabled, folder):
+        self.enabled = enabled
+        self.folder = folder
+        if self.enabled:
+            probe_here()
+        torch.save(1, self.folder)
+main = int(os.environ["RANK"]) == 0
+name = f"run-{os.environ['RANK']}"
+Log(main, name)
+"""
+
+
+def test_values_that_are_passed_as_arguments_keep_their_meaning() -> None:
+    found = read(PASSED)
+    assert one(found, "probe_here").guards == ("main",)
+    assert one(found, "torch.save").unique
+    assert not one(read(PASSED.replace("Log(main, name)", "Log(main, 'run')")), "torch.save").unique
+
+
+def test_a_value_that_only_one_rank_passes_is_its_condition() -> None:
+    call = "log('x' if os.environ['RANK'] == '0' else None)"
+    text = f"import os\ndef log(project):\n    if project:\n        probe_here()\n{call}\n"
+    assert one(read(text), "probe_here").guards == ("main",)
+
+
+def test_a_function_that_unwraps_returns_the_inner_model() -> None:
+    text = (
+        "from torch.nn.parallel import DistributedDataParallel as D\ndef inner(model):\n"
+        "    if isinstance(model, D):\n        return model.module\n    return model\ninner(D(net)).go()\n"
+    )
+    assert one(read(text), f"{DDP}().module.go").line == 6
+
+
+def test_the_branch_of_several_ranks_counts() -> None:
+    text = (
+        "from torch.nn.parallel import DistributedDataParallel as D\nmodel = D(net)\n"
+        "if isinstance(model, D):\n    inner = model.module\nelse:\n    inner = model\ninner.go()\n"
+    )
+    assert one(read(text), f"{DDP}().module.go").line == 7
+
+
+GUARDS_OF_OBJECTS = {
+    "if self.accelerator is None:": ("single",),
+    "if accelerator is not None:": ("distributed",),
+    "if accelerator:": ("distributed",),
+    "if fabric is None:\n    pass\nelse:": ("distributed",),
+}
+
+
+@pytest.mark.parametrize("text", GUARDS_OF_OBJECTS)
+def test_an_object_of_a_library_exists_only_with_it(text: str) -> None:
+    assert one(read(f"{text}\n    probe_here()\n"), "probe_here").guards == GUARDS_OF_OBJECTS[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "spawns"),
+    [
+        ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", True),
+        ("import torch\nif args.many:\n    torch.multiprocessing.spawn(f, nprocs=2)", False),
+        ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])", True),
+        ("import subprocess\ncmd = ['accelerate', 'launch', 'x.py']\nsubprocess.check_call(cmd)", True),
+        ("import os\nos.system('python -m torch.distributed.run x.py')", True),
+        ("import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'accelerate.commands.launch', 'x'])", True),
+        ("import subprocess\nsubprocess.run(['git', 'log', 'torchrun'])", False),
+        ("import subprocess\ndef f():\n    subprocess.run(['torchrun', 'x.py'])", False),
+    ],
+)
+def test_a_script_that_starts_its_ranks(text: str, spawns: bool) -> None:
+    assert read(text + "\n").spawns_ranks is spawns
+
+
+NEWER = [
+    ("type Pair[T] = tuple[T, T]", "", (3, 11), "3.12"),
+    ("def first[T](x: T) -> T: ...", "", (3, 10), "3.12"),
+    ("class Box[T]: ...", "", (3, 11), "3.12"),
+    ("except* ValueError:", "", (3, 10), "3.11"),
+    ("print(f'{x['a']}')", "f-string: unmatched '['", (3, 11), "3.12"),
+    ("except ValueError, TypeError:", "multiple exception types", (3, 13), "3.14"),
+    ("type Pair[T] = tuple[T, T]", "", (3, 12), None),
+    ("except ValueError, error:", "multiple exception types", (3, 13), None),
+    ("print 'python 2'", "Missing parentheses", (3, 10), None),
+    ("def f(:", "invalid syntax", (3, 10), None),
+]
+
+
+@pytest.mark.parametrize(("line", "message", "running", "expected"), NEWER)
+def test_syntax_of_a_newer_python(line: str, message: str, running: tuple[int, int], expected: str | None) -> None:
+    error = SyntaxError(message or "invalid syntax", ("train.py", 1, 1, line))
+    assert python_source.newer_python(error, running) == expected
+
+
+def test_the_doctor_names_what_it_did_not_examine(mgpu: Run, tmp_path: Path) -> None:
+    script = project(
+        tmp_path,
+        {
+            "tools/train.py": "import importlib\nimport fancy_engine, broken\nimportlib.import_module(name).main()\n",
+            "broken.py": "import wandb\ndef f(:\n",
+        },
+    )
+    done = mgpu("doctor", "--script", str(script), cwd=tmp_path)
+    text = " ".join(done.stdout.split())
+    assert "Not examined: 1 module of the project (not valid in Python" in text and "../broken.py" in text
+    assert "libraries: fancy_engine; what is loaded by name at run time (line 3)" in text
+    assert "No training step was found in what was read" in text
+
+
+def test_the_doctor_starts_a_script_that_spawns_without_a_launcher(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "spawns.py").write_text("import torch\ntorch.multiprocessing.spawn(print, nprocs=2)\n", "utf-8")
+    done = mgpu("doctor", "--script", "spawns.py", cwd=tmp_path)
+    assert "Next: python spawns.py" in " ".join(done.stdout.split())
+    assert json.loads(mgpu("doctor", "--script", "spawns.py", "--json", cwd=tmp_path).stdout)["next"] == [
+        "python spawns.py"
+    ]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python reads it")
+def test_the_doctor_does_not_call_a_newer_syntax_wrong(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "newer.py").write_text("try:\n    pass\nexcept ValueError, TypeError:\n    pass\n", "utf-8")
+    done = mgpu("doctor", "--script", "newer.py", cwd=tmp_path)
+    assert done.returncode == 3, done.stdout
+    assert "Not examined. line 3" in done.stdout and "it may be valid in 3.14" in " ".join(done.stdout.split())
+    assert "No findings" not in done.stdout

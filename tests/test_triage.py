@@ -19,7 +19,7 @@ from mgpu.check import Fix
 from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
 from mgpu.launch import report as launch_report
-from mgpu.readers.log import prefilter, read, tracebacks
+from mgpu.readers.log import opening, prefilter, read, tracebacks
 from mgpu.readers.log.line import parse_line
 from mgpu.report import failure
 from mgpu.report import screen as report_screen
@@ -187,7 +187,7 @@ def test_a_line_without_an_end(write: Write) -> None:
 
 
 def test_what_stands_across_the_pieces_of_a_large_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "_PIECE", 64)
+    monkeypatch.setattr(opening, "_PIECE", 64)
     text = "".join(f"step {n} loss 0.{n}\n" for n in range(50)) + traceback("ValueError: bad", 3) + f"{FULL}\n"
     log = read.read_logs([write(text)], ROWS)
     assert [(one.type, one.line, one.rank) for one in log.raised] == [("ValueError", 54, 3)]
@@ -607,7 +607,7 @@ def test_every_other_check_has_its_place_in_the_order() -> None:
     from mgpu import engine
 
     for check in engine.load():
-        placed = check.area in ("run", "log") and check.id != "run_left_processes"
+        placed = check.area in ("run", "log") and check.id not in ("run_left_processes", "run_ranks_exchanged_nothing")
         assert (check.role is not None, check.kind is not None) == (placed, placed), check.id
 
 
@@ -641,12 +641,23 @@ def test_doctor_on_healthy_several_and_stdin(mgpu: Command, write: Write) -> Non
     for name in ("rank0.log", "rank1.log"):
         write("step 1 loss 0.3\nsaved\n", name)
     several = mgpu("doctor", "--log", "rank0.log", "rank1.log")
-    assert several.returncode == errors.READY and "2 logs: 4 lines, 2 ranks" in several.stdout
-    assert re.search(r"No known error", several.stdout)
+    assert several.returncode == errors.UNKNOWN and "2 logs: 4 lines, 2 ranks" in several.stdout
+    assert re.search(r"Could not determine how the run ended.\nNo known error", several.stdout)
+    write("step 1 loss 0.3\nTraining completed successfully\n", "good.log")
+    good = mgpu("doctor", "--log", "good.log")
+    assert good.returncode == errors.READY and "The run succeeded." in good.stdout
+    write(f"step 1\n{FULL}, retrying\nstep 2\nstep 3\nTraining completed successfully\n", "good.log")
+    survived = mgpu("doctor", "--log", "good.log")
+    assert survived.returncode == errors.READY and "The run went on after 1 known error; no exc" in survived.stdout
+    document = fits(mgpu("doctor", "--json", "--log", "good.log").stdout)
+    assert document["ending"] == {"state": "succeeded", "line": "Training completed successfully"}
+    write(table((0, -15), (1, 1), first=1), "table.log")
+    table_only = mgpu("doctor", "--log", "table.log")
+    assert table_only.returncode == errors.UNKNOWN and "The log does not show why" in table_only.stdout
     piped = mgpu("doctor", "--log", "-", stdin=None, input=traceback("ValueError: x"))
     assert piped.returncode == errors.NOT_READY and "raised ValueError" in piped.stdout
     caught = mgpu("doctor", "--log", "-", stdin=None, input=traceback("ValueError: x") + "step\n" * 2000)
-    assert caught.returncode == errors.READY and "1 exception that did not end the run" in " ".join(
+    assert caught.returncode == errors.UNKNOWN and "1 exception that did not end the run" in " ".join(
         caught.stdout.split()
     )
     missing = mgpu("doctor", "--log", "none.log")

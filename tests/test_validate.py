@@ -108,14 +108,14 @@ def test_a_bad_file_is_told_with_its_place(name: str, validated: Any) -> None:
     assert all(c["file"] == f"{name}.yaml" for c in document["checks"] if c["status"] in ("fail", "warn"))
     assert all(c["verify"] == f"mgpu configure --validate {name}.yaml" for c in document["checks"])
     fails = any(c["status"] == "fail" for c in document["checks"])
-    assert (document["verdict"], document["exit_code"]) == (("invalid", 1) if fails else ("unknown", 3))
+    assert (document["verdict"], document["exit_code"]) == (("invalid", 1) if fails else ("valid", 0))
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_a_good_file_is_not_called_valid_before_accelerate_was_asked(name: str, validated: Any) -> None:
+def test_a_good_file_is_valid_without_accelerates_own_loader(name: str, validated: Any) -> None:
     document = validated[name if "." in name else f"{name}.yaml"]
     assert [c["id"] for c in document["checks"] if c["status"] in ("fail", "warn", "crash")] == []
-    assert (document["verdict"], document["exit_code"], document["loader"]) == ("unknown", 3, None)
+    assert (document["verdict"], document["exit_code"], document["loader"]) == ("valid", 0, None)
     assert document["config"]["distributed_type"] == "MULTI_GPU"
 
 
@@ -172,7 +172,7 @@ def test_validate_for_people(on: Run, tmp_path: Path) -> None:
         )
         assert "  mgpu configure --validate bad.yaml --fix" in lines
         assert any(line.startswith("INVALID  bad.yaml: 1 error, 0 warnings") for line in lines) or columns == 40
-        assert lines[-1] == "2 files: 1 invalid, 1 unknown."
+        assert lines[-1] == "2 files: 1 valid, 1 invalid."
         assert all(len(line) <= columns for line in lines if not line.startswith("  mgpu "))
 
 
@@ -183,11 +183,46 @@ def test_what_accelerate_says_is_told_once_under_what_it_names(on: Run, tmp_path
     lines = result.stdout.splitlines()
     also = [number for number, line in enumerate(lines) if "[config_refused_by_accelerate]" in line]
     found = [next(line for line in reversed(lines[:number]) if line[0] != " ") for number in also]
-    assert [line.split(" FAIL ")[0] for line in found] == ["a.yaml:7:1:", "b.yaml:1:1:"]
-    assert "INVALID  a.yaml: 3 errors, 0 warnings; accelerate 1.15.0 rejects it." in lines
+    assert [line.split(" FAIL ")[0] for line in found] == ["a.yaml:7:1:"]
+    assert "INVALID  a.yaml: 2 errors, 0 warnings; accelerate 1.15.0 rejects it." in lines  # both keys are one
+    assert "    Also line 8: unknown key 'bar'" in [line.partition(".")[0] for line in lines]
+    (complete,) = (line for line in lines if line.startswith("COMPLETE WITH OPTIONS  b.yaml: 0 errors"))
+    assert "accelerate 1.15.0 accepts it with" in complete and "--num_processes." in lines
     result = on("rtx4090_x2", [], "configure", "--validate", "a.yaml", "b.yaml", "--format", "github")
-    assert result.stdout.count("config_refused_by_accelerate") == 2
-    assert "::error file=b.yaml,line=1,col=1,title=config_processes_invalid::" in result.stdout
+    assert result.stdout.count("config_refused_by_accelerate") == 1
+    assert "::warning file=b.yaml,line=1,col=1,title=config_options_missing::" in result.stdout
+
+
+SEVERAL = "num_machines: 2\ncompute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 4\n"
+
+
+def test_a_file_that_leaves_values_to_the_command_line_is_complete_with_options(on: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SEVERAL)
+    for own in ([], ["--no-loader"]):
+        result = on("rtx4090_x2", [], "configure", "--validate", *own, "a.yaml", env={"COLUMNS": "200"})
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "COMPLETE WITH OPTIONS  a.yaml: 0 errors, 1 warning" in result.stdout
+        assert (
+            "accelerate launch --main_process_ip ADDRESS_OF_FIRST_NODE --machine_rank RANK_OF_NODE ..." in result.stdout
+        )
+    document = json.loads(on("rtx4090_x2", [], "configure", "--validate", "a.yaml", "--json").stdout)
+    assert (document["verdict"], document["exit_code"]) == ("valid_with_options", 0)
+    assert document["loader"]["accepted"]
+    strict = on("rtx4090_x2", [], "configure", "--validate", "--no-loader", "--strict", "a.yaml")
+    assert strict.returncode == 1 and "COMPLETE WITH OPTIONS" in strict.stdout
+    (tmp_path / "a.yaml").write_text(SEVERAL + "main_process_ip: 10.0.0.1\n")
+    fine = on("rtx4090_x2", [], "configure", "--validate", "--no-loader", "--strict", "a.yaml")
+    assert fine.returncode == 0 and fine.stdout.startswith("VALID ")
+
+
+def test_notes_without_consequence_are_for_verbose(on: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SEVERAL + "main_process_ip: 10.0.0.1\nsame_network: true\n")
+    result = on("rtx4090_x2", [], "configure", "--validate", "--no-loader", "a.yaml", env={"COLUMNS": "200"})
+    assert result.stdout.startswith("VALID  a.yaml: 0 errors, 0 warnings, 1 note (-v); not loaded")
+    result = on("rtx4090_x2", [], "configure", "--validate", "--no-loader", "-v", "a.yaml", env={"COLUMNS": "200"})
+    assert "info same_network: true" in result.stdout and "(-v)" not in result.stdout
+    github = on("rtx4090_x2", [], "configure", "--validate", "--no-loader", "--format", "github", "a.yaml").stdout
+    assert "same_network" not in github
 
 
 def test_github_gets_annotations_from_the_top_of_the_repository(on: Run, tmp_path: Path) -> None:
@@ -236,7 +271,7 @@ def test_a_huge_file_is_no_config(mgpu: Run, tmp_path: Path) -> None:
 def test_the_file_is_the_usual_one_or_comes_from_standard_input(on: Run, tmp_path: Path) -> None:
     (tmp_path / "accelerate.yaml").write_text(GOOD)
     result = on("rtx4090_x2", [], "configure", "--validate", "--no-loader")
-    assert result.returncode == 3 and "accelerate.yaml: 0 errors" in result.stdout
+    assert result.returncode == 0 and "accelerate.yaml: 0 errors" in result.stdout
     (tmp_path / "given").write_text(MENDABLE)
     with (tmp_path / "given").open() as file:
         result = on("rtx4090_x2", [], "configure", "--validate", "-", stdin=file)

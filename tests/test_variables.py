@@ -25,9 +25,10 @@ _pytorch: Any = importlib.import_module("mgpu.checks.environ._pytorch")
 
 NCCL = _variables.NCCL
 VERSIONS: tuple[tuple[int, ...], ...] = (
-    (), (2, 4, 8), (2, 10, 3), (2, 16, 5), (2, 21, 5), (2, 23, 4), (2, 24, 3), (2, 29, 7), (2, 30, 7), (2, 99),
+    (), (2, 4, 8), (2, 10, 3), (2, 16, 5), (2, 21, 5), (2, 23, 4), (2, 24, 3), (2, 29, 7), (2, 30, 7), (2, 31, 2),
+    (2, 32, 3), (2, 99),
 )  # fmt: skip
-NEW = (2, 30, 7)
+NEW = (2, 32, 3)
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
@@ -69,6 +70,12 @@ def test_versions_make_sense() -> None:
         ("NCCL_CONF_FILE", (2, 22, 3), False),
         ("NCCL_DEBUG", (2, 3, 5), True),
         ("NCCL_DEBUG", (2, 99), True),
+        ("NCCL_RUN_DIAGNOSTICS", (2, 30, 7), False),
+        ("NCCL_RUN_DIAGNOSTICS", (2, 31, 2), True),
+        ("NCCL_IB_RAIL_POLICY", (2, 31, 2), False),
+        ("NCCL_IB_RAIL_POLICY", (2, 32, 6), True),
+        ("NCCL_NET_GDR_MLOPART", (2, 31, 2), True),
+        ("NCCL_NET_GDR_MLOPART", (2, 32, 3), False),
     ],
 )
 def test_which_version_reads_what(name: str, version: tuple[int, ...], read: bool) -> None:
@@ -94,7 +101,9 @@ GOOD: dict[str, tuple[str, ...]] = {
     "NCCL_IB_TC": ("106", "0", "255"),
     "NCCL_NET": ("IB", "Socket", "AWS Libfabric"),
     "NCCL_NET_PLUGIN": ("none", "/opt/lib/libnccl-net.so", "ofi"),
-    "NCCL_DEBUG": ("VERSION", "WARN", "INFO", "info", "TRACE", "Abort"),
+    "NCCL_DEBUG": ("VERSION", "WARN", "INFO", "info", "TRACE", "Abort", "ATTN"),
+    "NCCL_DEBUG_LEVELS": ("ATTN", "WARN,TRACE", "ALL"),
+    "NCCL_IB_RAIL_POLICY": ("CX9:FLIP", "NONE"),
     "NCCL_DEBUG_FILE": ("/tmp/nccl.%h.%p", "/dev/stderr", "log"),
     "NCCL_DEBUG_SUBSYS": ("INIT,BOOTSTRAP,ENV", "^INIT,COLL", "all", "init,graph,env,tuning", "P2P"),
     "NCCL_DEBUG_TIMESTAMP_FORMAT": ("[%F %T.%9f] ", ""),
@@ -138,6 +147,8 @@ BAD: dict[str, tuple[tuple[str, str], ...]] = {
     "NCCL_IB_TC": (("256", "8 bits"),),
     "NCCL_IB_SL": (("16", "4 bits"),),
     "NCCL_DEBUG": (("1", "nothing is logged"), ("DEBUG", "nothing"), ("ERROR", "nothing")),
+    "NCCL_DEBUG_LEVELS": (("DEBUG", "default"),),
+    "NCCL_IB_RAIL_POLICY": (("FLIP", "ignores it"),),
     "NCCL_DEBUG_FILE": (("~/nccl.log", "~"),),
     "NCCL_DEBUG_SUBSYS": (("NETWORK", "default"), ("INIT,NETWORK", "default"), ("INIT;ENV", "default")),
     "NCCL_CTA_POLICY": (("7", "DEFAULT"), ("FAST", "not a policy")),
@@ -194,6 +205,9 @@ def test_what_it_does_not_allow_is_told(name: str, value: str, words: str) -> No
         ("NCCL_CTA_POLICY", "ZERO", (2, 29, 2), None),
         ("NCCL_P2P_LEVEL", "C2C", (2, 24, 3), False),
         ("NCCL_P2P_LEVEL", "C2C", (2, 26, 2), None),
+        ("NCCL_DEBUG", "ATTN", (2, 31, 2), False),
+        ("NCCL_DEBUG", "ATTN", (2, 32, 3), None),
+        ("NCCL_DEBUG_TIMESTAMP_LEVELS", "WARN,ATTN", (2, 31, 2), False),
         ("NCCL_DEBUG_SUBSYS", "INIT, NET", (2, 29, 7), False),
         ("NCCL_DEBUG_SUBSYS", "INIT, NET", (2, 30, 7), None),
         ("NCCL_DEBUG_SUBSYS", "NETWORK", (2, 29, 7), False),

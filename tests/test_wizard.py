@@ -140,7 +140,7 @@ def choose(terminal: Terminal, words: str, line: str) -> None:
     raise AssertionError(f"no {line!r} in\n{terminal.text}")
 
 
-def config(folder: Path, name: str = "accelerate.yaml") -> dict[str, Any]:
+def config(folder: Path, name: str = "accelerate.4xA100-80GB.yaml") -> dict[str, Any]:
     found = yaml.safe_load((folder / name).read_text("utf-8"))
     assert isinstance(found, dict)
     return found
@@ -207,18 +207,21 @@ def test_accepting_everything_writes_what_yes_writes(start: Start, folder: Path)
     at(terminal, REVIEW)
     terminal.press(ENTER)
     assert terminal.end() == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["accelerate.yaml", "mgpu.answers.toml"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "accelerate.4xA100-80GB.yaml",
+        "mgpu.answers.4xA100-80GB.toml",
+    ]
     told = words_of(terminal.text)
-    assert "Wrote accelerate.yaml Wrote mgpu.answers.toml" in told
+    assert "Wrote accelerate.4xA100-80GB.yaml Wrote mgpu.answers.4xA100-80GB.toml" in told
     assert "Not verified yet." in told
     again = told.partition("Same result without questions: ")[2].partition("  ")[0].replace("\\ ", "")
     assert again.startswith("mgpu configure --yes --target 4xA100-80GB --params 8.03B")
     assert terminal.text.splitlines()[-1].startswith("Next:  mgpu smoke-test")
-    yes = start("--dry-run", *flags, "--lr-ref-batch", "8", lines=200, columns=200)
+    yes = start("--dry-run", "--no-answers", *flags, "--lr-ref-batch", "8", lines=200, columns=200)
     assert yes.end() == 0
     assert config(folder) == yaml.safe_load(yes.text.partition("mgpu: ")[0])
     # What was written says the same to those who replay it.
-    replayed = start("--yes", "--answers", "mgpu.answers.toml")
+    replayed = start("--yes", "--answers", "mgpu.answers.4xA100-80GB.toml")
     assert replayed.end() == 0 and "is already up to date" in replayed.text
 
 
@@ -337,7 +340,7 @@ mixed_precision: fp16
 
 
 def test_one_row_is_changed_in_a_file_that_is_there(start: Start, folder: Path) -> None:
-    (folder / "accelerate.yaml").write_text(MINE, "utf-8")
+    (folder / "accelerate.4xA100-80GB.yaml").write_text(MINE, "utf-8")
     terminal = start()
     at(terminal, "What next?")
     same_screen(terminal.text + "\n", "configure_existing")
@@ -346,17 +349,17 @@ def test_one_row_is_changed_in_a_file_that_is_there(start: Start, folder: Path) 
     choose(terminal, "Precision?", "bf16")
     assert "bf16" in at(terminal, REVIEW)
     terminal.press(ENTER)
-    at(terminal, "Replace accelerate.yaml?")
+    at(terminal, "Replace accelerate.4xA100-80GB.yaml?")
     assert "  -mixed_precision: fp16\n  +mixed_precision: bf16" in terminal.text
     terminal.press(ESCAPE)
     at(terminal, REVIEW)
-    assert (folder / "accelerate.yaml").read_text("utf-8") == MINE
+    assert (folder / "accelerate.4xA100-80GB.yaml").read_text("utf-8") == MINE
     terminal.press(ENTER)
-    at(terminal, "Replace accelerate.yaml?")
+    at(terminal, "Replace accelerate.4xA100-80GB.yaml?")
     terminal.press(ENTER)
     assert terminal.end() == 0
-    assert (folder / "accelerate.yaml").read_text("utf-8") == MINE.replace("fp16", "bf16")
-    assert (folder / "accelerate.yaml.bak").read_text("utf-8") == MINE
+    assert (folder / "accelerate.4xA100-80GB.yaml").read_text("utf-8") == MINE.replace("fp16", "bf16")
+    assert (folder / "accelerate.4xA100-80GB.yaml.bak").read_text("utf-8") == MINE
 
 
 def test_a_review_of_our_own_file_forgets_nothing(start: Start, folder: Path) -> None:
@@ -367,36 +370,38 @@ def test_a_review_of_our_own_file_forgets_nothing(start: Start, folder: Path) ->
     go(terminal, QUICK)
     choose(terminal, REVIEW, "Write")
     assert terminal.end() == 0
-    before = (folder / "mgpu.answers.toml").read_text("utf-8")
+    before = (folder / "mgpu.answers.4xA100-80GB.toml").read_text("utf-8")
     terminal = start()
     choose(terminal, "What next?", "Review and change it")
     assert "8.03B, all weights trained, AdamW" in at(terminal, REVIEW)
     choose(terminal, REVIEW, "precision")
     choose(terminal, "Precision?", "fp16")
     choose(terminal, REVIEW, "Write")
-    choose(terminal, "Replace accelerate.yaml?", "Replace")
+    choose(terminal, "Replace accelerate.4xA100-80GB.yaml?", "Replace")
     assert terminal.end() == 0
-    text = (folder / "accelerate.yaml").read_text("utf-8")
+    text = (folder / "accelerate.4xA100-80GB.yaml").read_text("utf-8")
     assert "learning rate note: 4e-05 (square root rule from 2e-05 at batch 8)" in text
-    after = (folder / "mgpu.answers.toml").read_text("utf-8")
+    after = (folder / "mgpu.answers.4xA100-80GB.toml").read_text("utf-8")
     changed = set(after.splitlines()) ^ set(before.splitlines())
     assert changed == {'precision = "auto"', 'precision = "fp16"', 'accum = "auto"', 'offload = "auto"'} & changed
     assert 'gpus = "auto"' in after and 'precision = "fp16"' in after and "lr = 2e-5" in after
 
 
 def test_what_cannot_be_written_is_told_before_anything_is_asked(start: Start, folder: Path) -> None:
-    (folder / "accelerate.yaml").mkdir()
+    (folder / "accelerate.4xA100-80GB.yaml").mkdir()
     terminal = start()
-    assert terminal.end() == 2 and "accelerate.yaml is a folder" in terminal.text and "?" not in terminal.text
+    assert (
+        terminal.end() == 2 and "accelerate.4xA100-80GB.yaml is a folder" in terminal.text and "?" not in terminal.text
+    )
     terminal = start("-o", "none/there.yaml")
     assert terminal.end() == 2 and "does not exist" in words_of(terminal.text)
 
 
 def test_a_file_that_does_not_fit_is_said_so_at_once(start: Start, folder: Path) -> None:
-    (folder / "accelerate.yaml").write_text(MINE.replace("num_processes: 2", "num_processes: 8"), "utf-8")
+    (folder / "accelerate.4xA100-80GB.yaml").write_text(MINE.replace("num_processes: 2", "num_processes: 8"), "utf-8")
     terminal = start()
     at(terminal, "What next?")
-    assert "accelerate.yaml does not fit here: --gpus 8: 4 GPUs are usable here" in words_of(terminal.text)
+    assert "accelerate.4xA100-80GB.yaml does not fit here: --gpus 8: 4 GPUs are usable here" in words_of(terminal.text)
 
 
 def test_somebody_elses_file_is_edited_again_without_questions(start: Start, folder: Path) -> None:
@@ -492,10 +497,11 @@ def test_several_machines_get_their_commands(start: Start, folder: Path) -> None
     )
     choose(terminal, "What next?", "Write this config as shown")
     assert terminal.end() == 0
-    assert config(folder)["num_machines"] == 2 and config(folder)["num_processes"] == 16
-    commands = [line for line in terminal.text.replace("\n", "").split("  ") if "--machine_rank" in line]
-    assert commands, terminal.text
-    assert "machine_rank" not in config(folder)
+    written = config(folder, "accelerate.2x8xH100.yaml")
+    assert written["num_machines"] == 2 and written["num_processes"] == 16 and "machine_rank" not in written
+    for word in ("--machine_rank", "mgpu launch -c accelerate.2x8xH100.yaml --node-rank"):
+        assert any(word in line for line in terminal.text.replace("\n", "").split("  ")), terminal.text
+    assert "so far" not in terminal.text
 
 
 def test_a_model_is_read_from_its_folder(start: Start, folder: Path) -> None:

@@ -4,6 +4,7 @@
 * keys: are its keys ones that accelerate has?
 * yaml_traps: does YAML read the values the way they were meant?
 * ranks: how many ranks does it start, and is that the number it sets?
+* completion: which values does the file leave to the command line?
 * rendezvous: can its nodes reach one rendezvous endpoint?
 * gpus, precision: are its GPU ids valid, and do the GPUs support its precision?
 * machine: does it fit the GPUs and the Slurm job here?
@@ -20,8 +21,8 @@ from mgpu.check import Family
 
 # fmt: off
 ORDER = (
-    "text", "keys", "yaml_traps", "ranks", "rendezvous", "gpus", "precision", "machine", "sections", "values", "fsdp",
-    "wrapping", "zero", "zero_file", "parallel", "compiling", "software", "effect",
+    "text", "keys", "yaml_traps", "ranks", "completion", "rendezvous", "gpus", "precision", "machine", "sections",
+    "values", "fsdp", "wrapping", "zero", "zero_file", "parallel", "compiling", "software", "effect",
 )
 # fmt: on
 FAMILY = Family(stops_start="always", known_at_start=True)

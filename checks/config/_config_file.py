@@ -27,6 +27,10 @@ ACCELERATORS = (
 TYPES = ("NO", "MULTI_CPU", *ACCELERATORS, "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM")
 _LONGEST_NAME = 100  # characters to compare: difflib is slow on long names
 
+# Top-level keys whose values are whole numbers, and those whose values are booleans.
+NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port")
+SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_cluster", "tpu_use_sudo")
+ASK_THE_USER = -1  # the loader's value for a missing number; the launcher rejects it
 SIMPLE_TYPES = ("NO", "MULTI_CPU")  # started by accelerate's simple launcher: one process, or mpirun
 
 
@@ -69,6 +73,14 @@ def has_shell_variable(value: Any) -> bool:
     return isinstance(value, str) and re.search(r"\$(\w|\{|\()", value) is not None
 
 
+def is_left_open(config: Config, key: str) -> bool:
+    """Whether the file leaves a value to the command line: missing, empty, -1, or a placeholder (NUM_NODES, <ip>)."""
+    value = config.values.get(key)
+    if isinstance(value, str):
+        return re.fullmatch(r"\s*|[A-Z][A-Z0-9]*_[A-Z0-9_]+|<[^<>]+>|\{\{.+\}\}", value) is not None
+    return value is None or (key == "num_processes" and type(value) is int and value == ASK_THE_USER)
+
+
 def is_mapping(config: Config) -> bool:
     """Whether the file is YAML and a mapping."""
     return not any(fault.fatal for fault in config.faults)
@@ -95,3 +107,17 @@ def started_by_torchrun(config: Config) -> bool:
         section = config.values.get("deepspeed_config")
         return isinstance(section, dict) and section.get("deepspeed_multinode_launcher") == "standard"
     return config.distributed_type is not None and config.distributed_type not in (*SIMPLE_TYPES, "XLA")
+
+
+def uses_main_process_ip(config: Config) -> bool:
+    """Whether the launcher uses main_process_ip.
+
+    torchrun does, and the simple launcher asserts that it is set. Of DeepSpeed's multi-node launchers, only `standard`
+    does.
+    """
+    return started_by_torchrun(config) or config.distributed_type in SIMPLE_TYPES
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is this machine, on every machine."""
+    return address in ("localhost", "::1", "[::1]") or address.startswith("127.")

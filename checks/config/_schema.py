@@ -14,6 +14,7 @@ from mgpu.check import Skip
 from mgpu.snapshot import Config
 
 from ._config_file import ACCELERATORS, is_readable
+from ._spelling import intended_name
 from ._value_kinds import Key, Section, integer
 
 NOT_FSDP = "the config has no fsdp_config that applies"
@@ -33,8 +34,9 @@ def _is_fsdp2(values: Mapping[str, Any]) -> bool:
 
 
 def policy(values: Mapping[str, Any]) -> str:
-    """Return fsdp_auto_wrap_policy as the plugin reads it."""
-    return str(values.get("fsdp_auto_wrap_policy") or "NO_WRAP").upper()
+    """Return fsdp_auto_wrap_policy as the plugin reads it; of an invalid one, the policy that is meant."""
+    given = str(values.get("fsdp_auto_wrap_policy") or "NO_WRAP").upper()
+    return intended_name(given, WRAPPING) or given
 
 
 def _fp8(backend: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -205,7 +207,16 @@ MEGATRON = Section(
     "megatron_lm_",
     {f"megatron_lm_{name}": key for name, key in _MEGATRON.items()},
     ("MEGATRON_LM",),
-    renamed={name: f"megatron_lm_{name}" for name in _MEGATRON},
+    renamed={
+        **{name: f"megatron_lm_{name}" for name in _MEGATRON},
+        # Names of Megatron-LM's own arguments and of parallelism_config.
+        "megatron_lm_tp_size": "megatron_lm_tp_degree",
+        "megatron_lm_pp_size": "megatron_lm_pp_degree",
+        "megatron_lm_tensor_model_parallel_size": "megatron_lm_tp_degree",
+        "megatron_lm_pipeline_model_parallel_size": "megatron_lm_pp_degree",
+        "tp_size": "megatron_lm_tp_degree",
+        "pp_size": "megatron_lm_pp_degree",
+    },
 )
 
 DYNAMO = Section(
@@ -367,4 +378,4 @@ def _needs_fixed_length(values: Mapping[str, Any]) -> bool:
 
 def _uses_inductor(values: Mapping[str, Any]) -> bool:
     """Whether the backend is inductor, the only one that reads a mode and rejects unknown ones."""
-    return str(values.get("dynamo_backend")).upper() == "INDUCTOR"
+    return intended_name(str(values.get("dynamo_backend")), DYNAMO_BACKENDS) == "INDUCTOR"

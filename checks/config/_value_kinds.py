@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ._spelling import intended_name
+
 # flag: accelerate's str_to_bool, which raises on anything else; truth: "true", anything else is silently false; count:
 # compared as a number by the launcher itself, which raises on text; triple: three flags in a list.
 Kind = Literal["flag", "truth", "integer", "count", "number", "choice", "text", "triple"]
@@ -19,6 +21,7 @@ _YES = frozenset({"y", "yes", "t", "true", "on", "1"})
 _NO = frozenset({"n", "no", "f", "false", "off", "0"})
 _LONGEST = 40  # characters of a plausible number
 _MANY = 8  # from this number on, a title does not list the choices
+_NONE = ("none", "no", "no_prefetch", "no_wrap")  # choices that turn a setting off
 _NOT_THREE = "is not a list of three true or false"
 
 
@@ -120,3 +123,36 @@ def _number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def intended_value(key: Key, value: Any) -> str | int | list[bool] | None:
+    """Return the only value that can be meant; None if it is not clear."""
+    if key.kind == "triple" and value is False:
+        return [False] * 3
+    if isinstance(value, bool):
+        none = next((choice for choice in key.choices if choice.lower() in _NONE), None)
+        return none if value is False and key.kind == "choice" else None
+    if key.kind == "triple":
+        words = re.findall(r"true|false", str(value).lower())
+        return [word == "true" for word in words] if len(words) == 3 else None
+    if key.kind in ("integer", "count"):
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        whole = int(number) if number.is_integer() and abs(number) < 1e15 else None
+        return whole if whole is not None and value_fault(key, whole) is None else None
+    if not isinstance(value, str):
+        return None
+    none = next((choice for choice in key.choices if choice.lower() in _NONE), None)
+    words = [choice for choice in key.choices if not choice.isdecimal()]
+    return none if none and value.lower() in _NONE else intended_name(value, words)
+
+
+def allowed_values(key: Key) -> str:
+    """Return what a key accepts, as the end of a sentence."""
+    words = [choice for choice in key.choices if not choice.isdecimal()]
+    if key.kind == "choice":
+        return ", ".join(words[:-1]) + (" or " if len(words) > 1 else "") + words[-1]
+    kinds = {"flag": "true or false", "number": "a number", "triple": "[false, false, false]"}
+    return kinds.get(key.kind, "a whole number" if key.most is None else f"a number from {key.least} to {key.most}")

@@ -44,7 +44,7 @@ def config_compile_off(config: Config) -> Answer:
     Why: The model is not compiled.
     More: Without dynamo_backend, or with NO, the mode and the other settings have no effect.
 
-    Fix: Write dynamo_backend: INDUCTOR in the section, or delete the section.
+    Fix: Write dynamo_config.dynamo_backend: INDUCTOR, or delete the section.
     """
     values: Mapping[str, Any] = settings(config, DYNAMO) if is_readable(config) else {}
     if not values or "dynamo_backend" in config.values:

@@ -8,6 +8,7 @@ from typing import Any
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config
+from mgpu.text import listed
 
 from ._config_file import BROKEN, LAUNCH, PREPARE, TYPES, is_readable, place_of, skip_if_unreadable, source_text
 
@@ -65,7 +66,7 @@ def _command_line_fix(config: Config, key: str) -> Fix:
     return Fix(note, (shell("accelerate launch --{:name} {} ...", key, str(value)),))
 
 
-@check(Severity.INFO, source=PREPARE, given=skip_if_unreadable)
+@check(Severity.INFO, source=PREPARE, given=skip_if_unreadable, tags=("no_consequence",))
 def config_same_network_unread(config: Config) -> Answer:
     """The config sets same_network: true, which accelerate does not read from a file.
 
@@ -80,7 +81,7 @@ def config_same_network_unread(config: Config) -> Answer:
     return Problem("same_network: true is not read from a file (harmless)", place=place_of(config, "same_network"))
 
 
-@check(Severity.INFO, source=LAUNCH)
+@check(Severity.INFO, source=LAUNCH, tags=("no_consequence",))
 def config_tpu_keys_left(config: Config) -> Answer:
     """The config has TPU settings, but its type is not XLA.
 
@@ -129,7 +130,7 @@ _WORDS_OF = {
 _REFUSED_FOR = (
     "config_unreadable", "config_key_unknown", "config_environment_unknown", "config_type_invalid",
     "config_processes_invalid", "config_machines_invalid", "config_port_invalid", "config_gpu_ids_invalid",
-    "config_precision_invalid", "config_ranks_uneven", "config_master_missing", "config_key_removed",
+    "config_precision_invalid", "config_ranks_uneven", "config_options_missing", "config_key_removed",
     "config_key_of_the_command_line", "config_key_outside_its_section", "config_gpu_ids_not_text",
     "config_gpu_ids_single", "config_backend_invalid", "config_cpu_switch_invalid", "config_master_invalid",
     "config_machine_rank_invalid", "config_variable_not_expanded",
@@ -152,7 +153,8 @@ def config_refused_by_accelerate(config: Config) -> Answer:
     if config.loader is None:
         return Skip("accelerate could not be run" if is_readable(config) else BROKEN)
     if config.loader.accepted:
-        return Ok(f"accelerate {config.loader.accelerate} accepts it")
+        given = f" with {listed(f'--{name}' for name in config.loader.options)}" if config.loader.options else ""
+        return Ok(f"accelerate {config.loader.accelerate} accepts it{given}")
     return Problem(
         f"accelerate {config.loader.accelerate}: {config.loader.error}",
         fix=commands("mgpu configure --yes"),

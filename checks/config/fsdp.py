@@ -23,6 +23,9 @@ _OLD: dict[str, tuple[Any, str]] = {
     "fsdp_forward_prefetch": (False, "accelerate does not support it with FSDP 2"),
     "fsdp_backward_prefetch": (None, "FSDP 2 prefetches by itself"),
 }
+FSDP1_ONLY = (*_OLD, "fsdp_sharding_strategy")
+# fsdp_reshard_after_forward of FSDP 2, as a strategy of FSDP 1.
+_AS_STRATEGY: dict[bool | None, str] = {True: "FULL_SHARD", False: "SHARD_GRAD_OP"}
 _OLD_SHARDING = {
     "SHARD_GRAD_OP": "Write fsdp_reshard_after_forward: false.",
     "HYBRID_SHARD": "Write a parallelism_config with dp_replicate_size and dp_shard_size.",
@@ -52,15 +55,14 @@ def _fsdp2_key_problems(config: Config, values: Mapping[str, Any], dotted: Mappi
     key, value = "fsdp_reshard_after_forward", values.get("fsdp_reshard_after_forward")
     if value is None:
         return []
-    strategy = intended_name(str(value), SHARDING)
+    strategy = _AS_STRATEGY.get(truth(value)) or intended_name(str(value), SHARDING)
     own = values.get("fsdp_sharding_strategy")
     if strategy == (str(own).upper() if own is not None else "FULL_SHARD") or (own == 1 and strategy == "FULL_SHARD"):
         return []  # not read, but the result is the same
-    if strategy is None:
-        fix = Fix("Write fsdp_version: 2 if you want FSDP 2. With FSDP 1, use fsdp_sharding_strategy.")
-    elif own is None:
-        edit = Edit("rename", dotted[key], to="fsdp_config.fsdp_sharding_strategy")
-        fix = Fix(f"Write fsdp_sharding_strategy: {strategy}.", edits=(edit,))
+    if strategy is not None and own is None:
+        to = "fsdp_config.fsdp_sharding_strategy"
+        edits = (Edit("rename", dotted[key], to=to), *((Edit("set", to, strategy),) if value != strategy else ()))
+        fix = Fix(f"Write it as fsdp_sharding_strategy: {strategy}.", edits=edits)
     else:
         fix = Fix("Delete it.", edits=(Edit("delete", dotted[key]),))
     holds = f"fsdp_sharding_strategy: {own if own is not None else 'FULL_SHARD'} applies"
@@ -237,7 +239,7 @@ def config_fsdp1_needs_gpu(config: Config, driver: Driver) -> Answer:
     Why: accelerate's FSDP 1 stops with "There are currently no available devices found" on a machine without GPUs. The
     file may be meant for another machine.
 
-    Fix: For a dry run here, write distributed_type: MULTI_GPU.
+    Fix: Use it on a machine with GPUs. For a dry run here, run the smoke test without it.
     """
     dry_run = commands("mgpu smoke-test --cpu 2")
     return _on_cpu(config, driver, 1, "does not start: it needs a GPU", dry_run)

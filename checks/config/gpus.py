@@ -18,11 +18,13 @@ _UUID = r"(GPU|MIG)-[0-9A-Za-z/-]+"
 
 
 def selected_gpus(config: Config) -> list[str] | None:
-    """Return the GPUs that gpu_ids names; None if it does not select any or is not text.
+    """Return the GPUs that gpu_ids names, also as a number or a list; None if it does not select any.
 
     A trailing comma is ignored: people write "7," to satisfy the launcher, which counts commas.
     """
     value = config.values.get("gpu_ids")
+    if value is not None and not isinstance(value, str):
+        value = _quoted_ids(config, value)
     if not isinstance(value, str) or value == "all" or has_shell_variable(value):
         return None
     entries = [entry.strip() for entry in value.split(",")]
@@ -49,7 +51,7 @@ def config_gpu_ids_not_text(config: Config) -> Answer:
     return Problem(
         f"gpu_ids: {source_text(config, 'gpu_ids')} is not text",
         fix=Fix(
-            f'Write gpu_ids: "{quoted}".' if quoted else 'Write the numbers in quotes: gpu_ids: "0,1".',
+            f'Write gpu_ids: "{quoted}".' if quoted else 'Name the GPUs in quotes, for example "0,1".',
             edits=(Edit("set", "gpu_ids", quoted),) if quoted else (),
         ),
         place=place_of(config, "gpu_ids"),
@@ -59,7 +61,7 @@ def config_gpu_ids_not_text(config: Config) -> Answer:
 def _quoted_ids(config: Config, value: object) -> str | None:
     """Return the intended text (0 is "0", [0, 1] is "0,1"); None if it is not certain (0_1 is the number 1)."""
     scalar = config.scalars.get("gpu_ids")
-    if type(value) is int and (scalar is None or scalar.text == str(value)):
+    if type(value) is int and value >= 0 and (scalar is None or scalar.text == str(value)):
         return str(value)
     numbers = [str(item) for item in value] if isinstance(value, list) and value else []
     return ",".join(numbers) if all(parse_digits(number) is not None for number in numbers) and numbers else None
@@ -84,7 +86,7 @@ def config_gpu_ids_invalid(config: Config) -> Answer:
     twice = sorted(entry for entry, times in Counter(entries).items() if times > 1)
     if not bad and not twice:
         return Ok(gpu_list(entries))
-    right = _corrected_list(config.values["gpu_ids"])
+    right = _corrected_list(str(config.values["gpu_ids"]))
     what = "hides all GPUs" if entries == [""] else f"{bad[0]!r} is not a GPU" if bad else f"{twice[0]} is listed twice"
     return Problem(
         f"gpu_ids: {source_text(config, 'gpu_ids')}: {what}",
@@ -172,13 +174,17 @@ def config_gpu_ids_idle(config: Config) -> Answer:
     Fix: Set num_processes to the number of GPUs named.
     """
     entries, ranks = selected_gpus(config), config.ranks_here
-    if entries is None or ranks is None or config.distributed_type not in (*GPU_TYPES, "NO"):
+    if entries is None or not ranks or config.distributed_type not in (*GPU_TYPES, "NO"):
         return Skip("gpu_ids does not select GPUs, or the number of ranks is not known")
     if len(entries) <= ranks or not all(_is_gpu_id(entry) for entry in entries):
         return Ok(f"{counted(ranks, 'rank')} on {gpu_list(entries)}")
+    each_node = f" ({len(entries)} on each node)" if config.num_machines > 1 else ""
+    text = f"Set num_processes to {len(entries) * config.num_machines}{each_node}, or name fewer GPUs."
+    if config.distributed_type == "NO":
+        text = f"Write distributed_type: MULTI_GPU and num_processes: {len(entries)}, or name one GPU."
     return Problem(
         f"gpu_ids names {len(entries)} GPUs for {counted(ranks, 'rank')}: {gpu_list(entries[ranks:])} idle",
-        fix=Fix(f"Set num_processes to {len(entries) * config.num_machines}, or name fewer GPUs."),
+        fix=Fix(text),
         evidence={"gpu_ids": config.values["gpu_ids"], "ranks": ranks},
         place=place_of(config, "gpu_ids"),
     )

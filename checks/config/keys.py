@@ -7,11 +7,15 @@ from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
+from mgpu.planning.memory import PRECISIONS
 from mgpu.snapshot import Config
 from mgpu.text import counted
 
-from ._config_file import ARGS, BROKEN, LAUNCH, is_mapping, place_of, skip_if_unreadable, suggestion
-from ._spelling import intended_name
+from ._config_file import ARGS, BROKEN, LAUNCH, NUMBERS, SWITCHES, is_mapping, place_of, skip_if_unreadable, suggestion
+from ._renaming import move_fix
+from ._schema import SECTIONS
+from ._spelling import closest_name, intended_name
+from ._value_kinds import allowed_values
 
 # fmt: off
 # Top-level keys of ClusterConfig (1.15), and keys of older versions that the loader migrates.
@@ -59,6 +63,7 @@ _ELSEWHERE = {
     "seed": "it belongs in the training script",
     "gradient_accumulation_steps": "it belongs in the script or under deepspeed_config",
 }
+_MOST_PORTS = 65536
 _DEVICE = r"use_(cuda|gpus?|tpu|npu|xpu|hpu|mlu|mps|mps_device|rocm)"  # distributed_type selects the hardware
 # Written as switches, as fp16 was in older versions.
 _SWITCHED_ON = ("bf16", "fp8")
@@ -134,16 +139,44 @@ def _advice(config: Config, key: str) -> tuple[str, Fix]:
         edits = (Edit("delete", key),) if not value else ()
         return ": distributed_type selects the hardware", Fix("Delete the line.", edits=edits)
     if plain in _SWITCHED_ON:
-        free = value is True and "mixed_precision" not in config.values
-        moved = (Edit("set", "mixed_precision", plain), Edit("delete", key)) if free else ()
-        fix = Fix(f"Write mixed_precision: {plain}.", edits=moved if value else (Edit("delete", key),))
-        return ": use mixed_precision for the precision", fix
+        return ": use mixed_precision for the precision", _switch_fix(config, key, plain)
     called = _other_name(config, key)
     # use_gpu is one letter away from use_cpu, but means the opposite.
     target = called or intended_name(key, [name for name in _KEYS if name != "use_cpu"])
-    edits = (Edit("rename", key, to=target),) if target and target not in config.values else ()
     hint = f". accelerate calls it {called}" if called else suggestion(key, _KEYS)
-    return hint, Fix(f"Write {target}." if target else "Correct the name or delete the line.", edits=edits)
+    if target is None:
+        return hint, Fix("Correct the name or delete the line.")
+    if target in config.values:
+        return hint, Fix(f"Delete it: the file also sets {target}.")
+    if not _is_plausible(target, value):
+        return hint, Fix(f"Delete it, and write {target} with a valid value.")
+    return hint, Fix(f"Write {target}.", edits=(Edit("rename", key, to=target),))
+
+
+def _switch_fix(config: Config, key: str, precision: str) -> Fix:
+    """Return the fix for `bf16: true`, in which the value of mixed_precision is a key."""
+    if not config.values[key]:
+        return Fix("Delete it.", edits=(Edit("delete", key),))
+    if "mixed_precision" in config.values:
+        return Fix("Delete it: mixed_precision sets the precision.")
+    edits = (Edit("set", "mixed_precision", precision), Edit("delete", key)) if config.values[key] is True else ()
+    return Fix(f"Write mixed_precision: {precision} and delete {key}.", edits=edits)
+
+
+def _is_plausible(key: str, value: Any) -> bool:
+    """Whether a value could be one of this top-level key. Other checks judge it exactly under its right name."""
+    if key in NUMBERS:
+        least = 0 if key == "machine_rank" else 1
+        return type(value) is int and least <= value < _MOST_PORTS
+    if key == "mixed_precision":
+        return isinstance(value, str) and value.lower() in PRECISIONS
+    if key == "gpu_ids":
+        return isinstance(value, str) and re.fullmatch(r"all|\d+(,\d+)*", value) is not None
+    if key in ("main_process_ip", "rdzv_backend", "distributed_type", "compute_environment"):
+        return isinstance(value, str) and re.fullmatch(r"[\w.:-]+", value) is not None
+    if key in SWITCHES:
+        return isinstance(value, bool)
+    return not key.endswith("_config") or isinstance(value, dict)
 
 
 def _other_name(config: Config, key: str) -> str | None:
@@ -201,10 +234,12 @@ def _flag_problem(config: Config, key: str) -> Problem:
         "use_megatron_lm": "MEGATRON_LM",
     }
     chosen = kind.get(key)
-    if chosen and (value is False or (value is True and config.distributed_type == chosen)):
+    if key == "use_parallelism_config":
+        fix = Fix("Delete it: parallelism_config applies by itself.", edits=(Edit("delete", key),))
+    elif chosen and (value is False or (value is True and config.distributed_type == chosen)):
         fix = Fix("Delete it: distributed_type already sets this.", edits=(Edit("delete", key),))
     elif chosen:
-        fix = Fix(f"Write distributed_type: {chosen} instead.")
+        fix = Fix(f"Write distributed_type: {chosen} and delete {key}.")
     elif value in (None, False, "", 0):
         fix = Fix("Delete it: it has no effect.", edits=(Edit("delete", key),))
     else:
@@ -227,22 +262,28 @@ def config_key_outside_its_section(config: Config) -> Answer:
     found = [(key, section) for key, section in bad.items() if section]
     if not found:
         return Ok("every key is in the right section")
-    return tuple(
-        Problem(
-            f"{key} belongs under {section}",
-            fix=Fix(f"Move it under {section}:", edits=_move_edits(config, key, section)),
-            place=place_of(config, key),
+    return tuple(_outside_problem(config, key, section) for key, section in found)
+
+
+def _outside_problem(config: Config, key: str, name: str) -> Problem:
+    section = next(one for one in SECTIONS if one.name == name)
+    long = section.canonical(key)
+    right = section.renamed.get(long, long)
+    if right not in section.keys:
+        right = closest_name(right, section.keys, section.prefix) or ""
+    inside = config.values.get(name)
+    own = _SECTION_OF_TYPE.get(config.distributed_type or "") == name or name in config.values
+    used = config.distributed_type in section.types and own
+    taken = isinstance(inside, dict) and right in map(section.canonical, inside)
+    if not right or not used or taken or not isinstance(inside, dict | None):
+        why = "it has no such key" if not right else "it has this key" if taken else "the type does not use it"
+        fix = Fix(f"Delete it: {why}.")
+    else:
+        accepted = allowed_values(section.keys[right])
+        fix = move_fix(config, section, key, right) or Fix(
+            f"Delete it, and write {right} under {name} with a value that fits: {accepted}."
         )
-        for key, section in found
-    )
-
-
-def _move_edits(config: Config, key: str, section: str) -> tuple[Edit, ...]:
-    """Return the edit that moves a key to its section, if the type uses it and the key is not there yet."""
-    inside = config.values.get(section)
-    free = inside is None or (isinstance(inside, dict) and key not in inside)
-    fits = _SECTION_OF_TYPE.get(config.distributed_type or "") == section or section in config.values
-    return (Edit("rename", key, to=f"{section}.{key}"),) if free and fits else ()
+    return Problem(f"{key} belongs under {name}", fix=fix, place=place_of(config, key))
 
 
 @check(Severity.ERROR, source=ARGS)

@@ -15,6 +15,7 @@ from mgpu.text import counted
 from .._gpus import usable_count
 from .._wording import gpu_list, parse_digits
 from ._config_file import BROKEN, LAUNCH, is_readable, place_of, skip_if_away, skip_if_unreadable
+from ._schema import MEGATRON, PARALLELISM, settings
 from .gpus import selected_gpus
 
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
@@ -39,7 +40,7 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
     """
     if not is_readable(config) or config.ranks_here is None:
         return Skip("the number of processes is not known")
-    if config.distributed_type not in GPU_TYPES or config.values.get("use_cpu") is True:
+    if config.distributed_type not in GPU_TYPES:  # these use the GPUs even with use_cpu
         return Skip(f"{config.distributed_type} does not use the GPUs of this machine")
     if not driver.any_gpu:
         return Skip("no NVIDIA GPU on this machine: the ranks run on the CPU")
@@ -50,10 +51,20 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
         return Ok(f"{counted(config.ranks_here, 'rank')} on {counted(number, 'visible GPU')}")
     return Problem(
         f"{counted(config.ranks_here, 'rank')} for {counted(number, 'visible GPU')} on this machine",
-        fix=Fix(f"Set num_processes to {max(1, number) * config.num_machines}.", ("mgpu configure --yes",)),
+        fix=Fix(_number_fix(config, max(1, number)), ("mgpu configure --yes",)),
         evidence={"ranks": config.ranks_here, "visible_gpus": number, "CUDA_VISIBLE_DEVICES": visible.value},
         place=place_of(config, "num_processes"),
     )
+
+
+def _number_fix(config: Config, each: int) -> str:
+    """Return the fix that starts this many ranks on each node."""
+    nodes = config.num_machines
+    if settings(config, PARALLELISM) or settings(config, MEGATRON):  # their sizes fit the present number of ranks
+        return f"Use {each * nodes} ranks: change num_processes and the sizes of the parallelism together."
+    if config.distributed_type == "NO" and each > 1:  # it starts one process, whatever num_processes is
+        return f"Write distributed_type: MULTI_GPU and num_processes: {each * nodes}."
+    return f"Set num_processes to {each * nodes}" + (f", {each} on each of {nodes} nodes." if nodes > 1 else ".")
 
 
 @check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2818", given=skip_if_away)
@@ -65,16 +76,19 @@ def config_leaves_gpus_idle(config: Config, visible: Visible) -> Answer:
 
     Fix: Set num_processes to the number of GPUs, or hide the GPUs you do not need.
     """
-    if not is_readable(config) or config.ranks_here is None:
+    if not is_readable(config) or not config.ranks_here:  # 0: fewer processes than nodes, config_ranks_uneven
         return Skip("the number of processes is not known")
+    if config.values.get("use_cpu") is True:
+        return Skip("use_cpu is set: the GPUs are not meant to be used")
     if len(visible.gpus) <= config.ranks_here:
         return Ok(f"{counted(len(visible.gpus), 'visible GPU')}, {counted(config.ranks_here, 'rank')}")
     if config.values.get("gpu_ids") not in _ALL:
         return Ok(f"gpu_ids selects the GPUs: {config.values['gpu_ids']}")
     idle = len(visible.gpus) - config.ranks_here
     return Problem(
-        f"{counted(config.ranks_here, 'rank')} on {len(visible.gpus)} visible GPUs: {idle} idle",
-        fix=Fix(f"Set num_processes to {len(visible.gpus) * config.num_machines}.", ("mgpu configure --yes",)),
+        f"{counted(config.ranks_here, 'rank')} on {counted(len(visible.gpus), 'visible GPU')}: {idle} idle"
+        + (" on each node" if config.num_machines > 1 else ""),
+        fix=Fix(_number_fix(config, len(visible.gpus)), ("mgpu configure --yes",)),
         evidence={"ranks": config.ranks_here, "visible_gpus": len(visible.gpus)},
         place=place_of(config, "num_processes" if "num_processes" in config.values else "distributed_type"),
     )
@@ -143,7 +157,7 @@ def config_exceeds_slurm_grant(config: Config, slurm: Slurm) -> Answer:
     return Problem(
         f"{counted(config.ranks_here, 'rank')} on a node where Slurm granted {counted(slurm.gpus_on_node, 'GPU')}",
         fix=Fix(
-            f"Set num_processes to {max(1, slurm.gpus_on_node) * config.num_machines}, or request more.",
+            f"{_number_fix(config, max(1, slurm.gpus_on_node))[:-1]}, or request more.",
             (shell("#SBATCH --gpus-per-node={:number}", config.ranks_here),),
         ),
         evidence={"ranks": config.ranks_here, "granted": slurm.gpus_on_node, "job": slurm.job_id},

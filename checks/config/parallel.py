@@ -10,7 +10,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 from mgpu.text import counted
 
-from ._config_file import ACCELERATORS, is_readable, place_of
+from ._config_file import ACCELERATORS, as_integer, is_readable, place_of
 from ._schema import FSDP, MEGATRON, PARALLELISM, entries, fsdp_version, settings
 from ._value_kinds import integer
 
@@ -26,7 +26,8 @@ def _sizes(config: Config) -> dict[str, int] | None:
     if not values:
         return None
     names = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
-    sizes = {name: integer(values.get(f"{_PREFIX}{name}_size", 1)) for name in names}
+    given = {name: values.get(f"{_PREFIX}{name}_size", 1) for name in names}
+    sizes = {name: as_integer(value) or integer(value) for name, value in given.items()}  # 2.0 is meant as 2
     sound = {name: size for name, size in sizes.items() if size is not None and size > 0}
     return sound if len(sound) == len(names) else None
 
@@ -61,7 +62,7 @@ def config_parallel_sizes_mismatch(config: Config) -> Answer:
         return Ok(f"{_product(sizes)} = {counted(ranks, 'rank')}")
     return Problem(
         f"{_product(sizes)} = {whole}, but num_processes is {ranks}",
-        fix=Fix(f"Write sizes whose product is {ranks}, or num_processes: {whole}."),
+        fix=Fix(f"Write sizes whose product is {ranks}."),
         evidence={"product": whole, "ranks": ranks},
         place=place_of(config, _first_size_key(config, sizes)),
     )
@@ -91,7 +92,7 @@ def config_parallel_kind_invalid(config: Config) -> Answer:
     elif (sizes["tp"] > 1 or sizes["cp"] > 1) and sizes["dp_replicate"] > 1 and sizes["dp_shard"] == 1:
         found = (
             f"{_product(sizes)}: tensor or context parallelism needs sharding, not only replicas",
-            "Write dp_shard_size above 1, or dp_replicate_size: 1.",
+            "Write a dp_shard_size above 1, so that the product is num_processes.",
         )
     elif fsdp2 and sizes["dp_shard"] == 1 and sizes["cp"] == 1:
         found = (
@@ -100,10 +101,17 @@ def config_parallel_kind_invalid(config: Config) -> Answer:
         )
     elif not fsdp2 and kind not in (*ACCELERATORS, "DEEPSPEED"):
         what = "FSDP 1" if kind == "FSDP" else str(kind)
-        found = (f"parallelism_config does not support {what}", "Write fsdp_version: 2 in fsdp_config.")
+        fix = "Write fsdp_config.fsdp_version: 2." if kind == "FSDP" else "Delete the section."
+        found = (f"parallelism_config does not support {what}", fix)
     if found is None:
         return Ok(f"{_product(sizes)} with {kind}")
     return Problem(found[0], fix=Fix(found[1]), place=place_of(config, _first_size_key(config, sizes)))
+
+
+def sizes_fit(config: Config) -> bool:
+    """Whether accelerate accepts the sizes of parallelism_config, with this type and number of ranks."""
+    checks = (config_parallel_sizes_mismatch, config_parallel_kind_invalid)
+    return not any(isinstance(check.function(config), Problem) for check in checks)
 
 
 @check(Severity.ERROR, source=_MEGATRON_DOCS, because_of=("config_processes_invalid",))
@@ -128,7 +136,7 @@ def config_megatron_sizes_mismatch(config: Config) -> Answer:
     key = next((name for name in ("megatron_lm_tp_degree", "megatron_lm_pp_degree") if name in dotted), None)
     return Problem(
         f"tp {tensor} x pp {pipeline} = {tensor * pipeline} does not divide the {counted(ranks, 'rank')}",
-        fix=Fix(f"Write num_processes: {tensor * pipeline}, or a multiple of it."),
+        fix=Fix(f"Write degrees whose product divides {ranks}."),
         evidence={"tp": tensor, "pp": pipeline, "ranks": ranks},
         place=place_of(config, dotted[key] if key else "megatron_lm_config"),
     )

@@ -27,7 +27,7 @@ def config_precision_invalid(config: Config) -> Answer:
 
     Why: An unquoted `no` is false in YAML and crashes the launcher. Other values are rejected.
 
-    Fix: Write 'no' in quotes, fp16, bf16 or fp8.
+    Fix: Write 'no' in quotes, fp16 or bf16.
     """
     value = config.values.get("mixed_precision")
     if value is None or (isinstance(value, str) and value.lower() in PRECISIONS):
@@ -47,7 +47,7 @@ def config_precision_invalid(config: Config) -> Answer:
             if value is False
             else f"Write {_QUOTED.get(sure, sure)}."
             if sure
-            else "Write 'no', fp16, bf16 or fp8.",
+            else "Write 'no', fp16 or bf16.",
             edits=(Edit("set", "mixed_precision", sure),) if sure else (),
         ),
         place=place_of(config, "mixed_precision"),

@@ -8,12 +8,14 @@ from mgpu.text import counted
 
 from ._config_file import (
     ARGS,
+    ASK_THE_USER,
     BROKEN,
     LAUNCH,
     SIMPLE_TYPES,
     TYPES,
     as_integer,
     has_shell_variable,
+    is_left_open,
     is_readable,
     place_of,
     skip_if_unreadable,
@@ -35,7 +37,6 @@ _COLLOQUIAL = {
     "FSDP2": "FSDP", "FULLY_SHARDED_DATA_PARALLEL": "FSDP", "ZERO": "DEEPSPEED", "MEGATRON": "MEGATRON_LM",
 }
 # fmt: on
-_ASK_THE_USER = -1  # the loader's value for a missing number; the launcher rejects it
 # Values for which torchrun counts the devices.
 _COUNTED_AT_LAUNCH = ("auto", "gpu", "cpu", "xpu")
 
@@ -81,7 +82,7 @@ def _write_text(name: str | None) -> str:
 
 @check(Severity.ERROR, source=LAUNCH)
 def config_processes_invalid(config: Config) -> Answer:
-    """num_processes is missing or not a whole number of at least 1.
+    """num_processes is not a whole number of at least 1.
 
     Why: accelerate stops late, with an AssertionError without a message or "Unsupported nproc_per_node value".
 
@@ -90,15 +91,10 @@ def config_processes_invalid(config: Config) -> Answer:
     if not is_readable(config) or config.distributed_type is None:
         return Skip(BROKEN if not is_readable(config) else "the type is not valid")
     given = config.values.get("num_processes")
-    if "num_processes" not in config.values and config.values.get("distributed_type") is False:
-        return Problem(
-            "num_processes is missing",
-            "accelerate defaults to 1 for the type 'NO', but YAML reads an unquoted NO as false.",
-            Fix("Write distributed_type: 'NO' with quotes.", edits=(Edit("set", "distributed_type", "NO"),)),
-            place=place_of(config, "distributed_type"),
-        )
-    if config.distributed_type in SIMPLE_TYPES and isinstance(given, int | float) and given != _ASK_THE_USER:
+    if config.distributed_type in SIMPLE_TYPES and isinstance(given, int | float) and given != ASK_THE_USER:
         return Ok(f"{config.distributed_type} starts one process, whatever num_processes is")
+    if is_left_open(config, "num_processes"):
+        return Skip("num_processes is left to the command line")
     if has_shell_variable(given) or _left_to_torchrun(config):
         return Skip(f"num_processes: {source_text(config, 'num_processes')} is not a number")
     computes = config.num_machines > 1 or not started_by_torchrun(
@@ -108,9 +104,7 @@ def config_processes_invalid(config: Config) -> Answer:
         return Ok(f"{config.num_processes} processes")
     whole = as_integer(given)
     return Problem(
-        "num_processes is missing"
-        if given is None
-        else f"num_processes: {source_text(config, 'num_processes')} is not a whole number of at least 1",
+        f"num_processes: {source_text(config, 'num_processes')} is not a whole number of at least 1",
         "There is one process per GPU, counted over all nodes.",
         Fix(
             f"Write {whole}." if whole else "Write the number of GPUs you want to use.",
@@ -160,6 +154,8 @@ def config_machines_invalid(config: Config) -> Answer:
     given = config.values.get("num_machines", 1)
     if type(given) is int or _counts_as_one(given):
         return Ok(f"{given} nodes" if given != 1 else "1 node")
+    if "num_machines" in config.values and is_left_open(config, "num_machines"):
+        return Skip("num_machines is left to the command line")
     if has_shell_variable(given):
         return Skip("num_machines contains a shell variable")
     whole = as_integer(given)
@@ -224,7 +220,7 @@ def config_ranks_uneven(config: Config) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=LAUNCH)
+@check(Severity.WARNING, source=LAUNCH, stops_start=True)
 def config_one_process_of_many(config: Config) -> Answer:
     """The type starts a single process, but the config sets several.
 
@@ -241,8 +237,10 @@ def config_one_process_of_many(config: Config) -> Answer:
     by_mpi = isinstance(mpirun, dict) and bool(mpirun.get("mpirun_hostfile"))
     if ranks == 1 or kind not in SIMPLE_TYPES or by_mpi:
         return Ok(f"{kind} with {ranks} process{'' if ranks == 1 else 'es'}")
+    hostfile = "Name the MPI hostfile: mpirun_config.mpirun_hostfile." if kind == "MULTI_CPU" else ""
     return Problem(
         f"distributed_type {kind} starts 1 process, not {ranks}",
+        fix=Fix(hostfile),
         evidence={"distributed_type": kind, "num_processes": ranks},
         place=place_of(config, "distributed_type"),
     )

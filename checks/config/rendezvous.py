@@ -15,84 +15,24 @@ from ._config_file import (
     SIMPLE_TYPES,
     as_integer,
     has_shell_variable,
+    is_left_open,
     place_of,
     skip_if_unreadable,
     source_text,
     started_by_torchrun,
+    uses_main_process_ip,
 )
 
 _PORTS = "https://man7.org/linux/man-pages/man7/ip.7.html"
 _OPEN_TO_ALL = 1024  # lower ports are for root only: ip(7), ip_unprivileged_port_start
-_UNCOUNTED = "num_machines contains a shell variable"
-_STARTED = "a config for {engine}, which sets address, port and rank when it starts the nodes"
+_UNCOUNTED = "num_machines is not a number"
 _OF_THIS_MACHINE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")
 
 
-def _uses_main_process_ip(config: Config) -> bool:
-    """Whether the launcher uses main_process_ip.
-
-    torchrun does, and the simple launcher asserts that it is set. Of DeepSpeed's multi-node launchers, only `standard`
-    does.
-    """
-    return started_by_torchrun(config) or config.distributed_type in SIMPLE_TYPES
-
-
-def _loopback(address: str) -> bool:
-    return address in ("localhost", "::1", "[::1]") or address.startswith("127.")
-
-
-@check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
-def config_master_missing(config: Config) -> Answer:
-    """A config for several nodes has no main_process_ip.
-
-    Why: accelerate passes the text "None" as the host name, and every node tries to resolve it for 15 minutes.
-
-    Fix: Set it in the file or on the command line.
-    More: Use an address of the first node that the other nodes can reach.
-    """
-    if config.num_machines < 2:
-        return Skip("one node needs no address")
-    if not _uses_main_process_ip(config):
-        return Skip(f"{config.distributed_type} does not use main_process_ip")
-    address = config.values.get("main_process_ip")
-    if address is not None and str(address).strip():
-        return Ok(f"main_process_ip {address}")
-    if config.engine:
-        return Skip(_STARTED.format(engine=config.engine))
-    return Problem(
-        f"{config.num_machines} nodes but no main_process_ip",
-        "accelerate stops with an AssertionError."
-        if config.distributed_type in SIMPLE_TYPES
-        else 'accelerate would look up a host named "None".',
-        commands("accelerate launch --main_process_ip ADDRESS ..."),
-        place=place_of(config, "num_machines"),
-    )
-
-
-@check(Severity.ERROR, source="measured two network namespaces 2026-11", given=skip_if_unreadable)
-def config_master_is_loopback(config: Config) -> Answer:
-    """A config for several nodes has a loopback address as main_process_ip.
-
-    Why: On every other node, the loopback address is that node itself.
-    More: Each node waits for itself without printing anything.
-
-    Fix: Write an address that the other nodes can reach.
-    More: Use an address of the first node on the cluster's network.
-    """
-    if config.num_machines < 2:
-        return Skip("one node may use the loopback address")
-    if not _uses_main_process_ip(config):
-        return Skip(f"{config.distributed_type} does not use main_process_ip")
-    address = str(config.values.get("main_process_ip") or "").strip()
-    if not address:
-        return Skip("no address is set")
-    if not _loopback(address):
-        return Ok(address)
-    return Problem(
-        f"main_process_ip: {address} with {config.num_machines} nodes",
-        fix=commands("ip -brief address"),
-        place=place_of(config, "main_process_ip"),
-    )
+def _is_uncounted(config: Config) -> bool:
+    """Whether a shell or the command line sets num_machines."""
+    placeholder = "num_machines" in config.values and is_left_open(config, "num_machines")
+    return placeholder or "num_machines" in config.given or has_shell_variable(config.values.get("num_machines"))
 
 
 @check(Severity.ERROR, source=PREPARE, given=skip_if_unreadable)
@@ -107,9 +47,8 @@ def config_master_invalid(config: Config) -> Answer:
     value = config.values.get("main_process_ip")
     if (
         config.num_machines < 2
-        or not _uses_main_process_ip(config)
-        or value is None
-        or not str(value).strip()
+        or not uses_main_process_ip(config)
+        or is_left_open(config, "main_process_ip")
         or has_shell_variable(value)
     ):
         return Skip("main_process_ip is not set or not used")
@@ -163,9 +102,9 @@ def config_master_ignored(config: Config) -> Answer:
     Fix: Delete it, or set num_machines.
     """
     address = config.values.get("main_process_ip")
-    if config.num_machines > 1 or address is None or not str(address).strip():
+    if config.num_machines > 1 or is_left_open(config, "main_process_ip"):
         return Ok("no unused address")
-    if has_shell_variable(config.values.get("num_machines")):
+    if _is_uncounted(config):
         return Skip(_UNCOUNTED)
     if str(address).strip() in _OF_THIS_MACHINE:
         return Ok(f"{address} is this machine")
@@ -185,16 +124,7 @@ def config_port_invalid(config: Config) -> Answer:
     Fix: Write a number from 1 to 65535 without quotes, the same on all nodes.
     """
     port = config.values.get("main_process_port")
-    if port is None and config.engine:
-        return Skip(_STARTED.format(engine=config.engine))
-    if port is None and config.num_machines > 1 and config.distributed_type in SIMPLE_TYPES:
-        return Problem(
-            f"{config.num_machines} nodes but no main_process_port",
-            f"With {config.distributed_type}, accelerate stops with an AssertionError.",
-            Fix("Write a port that is free on the first node, for example 29500."),
-            place=place_of(config, "num_machines"),
-        )
-    if port is None or has_shell_variable(port):
+    if is_left_open(config, "main_process_port") or has_shell_variable(port):
         return Skip("no port is set")
     if config.distributed_type in SIMPLE_TYPES and config.num_machines == 1 and (config.num_processes or 1) == 1:
         return Skip("one process needs no port")
@@ -244,6 +174,8 @@ def config_machine_rank_invalid(config: Config) -> Answer:
     if config.num_machines < 2 or not started_by_torchrun(config):
         return Skip("machine_rank is not used")
     rank = config.values.get("machine_rank", 0)
+    if is_left_open(config, "machine_rank"):
+        return Skip("machine_rank is left to the command line")
     if has_shell_variable(rank):
         return Skip("machine_rank contains a shell variable")
     whole = rank if isinstance(rank, int) else as_integer(rank)
@@ -267,9 +199,9 @@ def config_machine_rank_ignored(config: Config) -> Answer:
     Fix: Delete it, or set num_machines and main_process_ip.
     """
     rank = config.values.get("machine_rank")
-    if config.num_machines > 1 or rank in (None, 0, "0", False):
+    if config.num_machines > 1 or rank in (0, "0", False) or is_left_open(config, "machine_rank"):
         return Ok("no unused machine_rank")
-    if has_shell_variable(config.values.get("num_machines")):
+    if _is_uncounted(config):
         return Skip(_UNCOUNTED)
     return Problem(
         f"machine_rank: {source_text(config, 'machine_rank')} has no effect with one node",

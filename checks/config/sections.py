@@ -10,6 +10,7 @@ from mgpu.snapshot import Config
 from mgpu.text import counted
 
 from ._config_file import BROKEN, LAUNCH, PLUGINS, is_readable, place_of, skip_if_unreadable
+from ._renaming import has_effect, is_unclear, rename_fix, sizes_fix
 from ._schema import (
     DEEPSPEED,
     DEEPSPEED_JSON,
@@ -18,6 +19,7 @@ from ._schema import (
     FSDP,
     LAUNCHER,
     MEGATRON,
+    PARALLELISM,
     SECTIONS,
     enables_compilation,
     entries,
@@ -87,7 +89,7 @@ def config_section_ignored(config: Config) -> Answer:
     Why: fsdp_config applies only with distributed_type FSDP, deepspeed_config only with DEEPSPEED. With MULTI_GPU the
     run is plain DDP, whatever the section says.
 
-    Fix: Change the type, or delete the section.
+    Fix: Delete the section, or change the type.
     """
     if not is_readable(config) or config.distributed_type is None:
         return Skip("the type is not known")
@@ -111,13 +113,13 @@ def _ignored_section_problem(config: Config, section: Section) -> Problem:
         return _not_compiled_problem(config, name, name)
     if section is FP8 and kind in section.types:
         what, why = f"mixed_precision {precision(config)}", "It applies only with mixed_precision: fp8."
-        fix = "Write mixed_precision: fp8, or delete the section."
+        fix = "Delete the section."
     elif len(section.types) == 1:
         what, why = f"distributed_type {kind}", f"It applies only with {section.types[0]}."
-        fix = f"Write distributed_type: {section.types[0]}, or delete the section."
+        fix = "Delete the section."
     else:
         what, why = f"distributed_type {kind}", f"It applies only with {', '.join(section.types)}."
-        fix = "Change the type, or delete the section."
+        fix = "Delete the section."
     return Problem(f"{name} is ignored with {what}", why, Fix(fix), place=place_of(config, name))
 
 
@@ -184,39 +186,40 @@ def _unknown_key_problem(config: Config, section: Section, name: str, dotted: st
     return Problem(
         f"{dotted} is not applied: {why}" + (f". Did you mean {right}?" if right else ""),
         "accelerate accepts any key in a section and silently ignores unknown ones.",
-        Fix(_key_fix(section, written, right), edits=_correction_edits(config, section, dotted, name, value, right)),
+        _unknown_key_fix(config, (section, name, dotted, value), right),
         {"key": dotted},
         place=place_of(config, dotted),
     )
 
 
-def _key_fix(section: Section, written: str, right: str | None) -> str:
-    """Return the fix for a key that has no effect in this section: the place where it has."""
-    other = next((home for home in SECTIONS if home is not section and written in home.keys), None)
+def _unknown_key_fix(config: Config, found: tuple[Section, str, str, Any], right: str | None) -> Fix:
+    """Return the fix for a key that has no effect in this section: its right name, or the place where it has one."""
+    section, name, dotted, value = found
+    written = dotted.removeprefix(f"{section.name}.")
+    if right and right not in entries(config, section) and has_effect(config, section, value, right):
+        sure = intended_name(name.removeprefix(section.prefix), [right.removeprefix(section.prefix)]) is not None
+        renaming = rename_fix(config, section, dotted, value, right)
+        if renaming.edits:
+            return renaming if sure else Fix(f"{renaming.text.removesuffix('.')}, or delete {written}.")
+    other = next((home for home in SECTIONS if home is not section and _accepts(config, home, written, value)), None)
     if section is DEEPSPEED and (written in DEEPSPEED_JSON or right is None):
-        return "Delete it. DeepSpeed's own settings belong in the JSON file that deepspeed_config_file names."
-    if right:
-        return f"Write {right}, or delete it."
-    if other:
-        return f"Move it to {other.name}."
-    return "Move it to the top level." if written in LAUNCHER else "Correct the name, or delete it."
+        return Fix("Delete it. DeepSpeed's own settings belong in the JSON file that deepspeed_config_file names.")
+    if other and not right:
+        return Fix(f"Move it to {other.name}.")
+    if written in LAUNCHER:
+        above = written in config.values
+        return Fix("Delete it: the top level sets it." if above else "Move it to the top level.")
+    home = next((home for home in SECTIONS if home is not section and written in home.keys), None)
+    if home and not is_applied(config, home):
+        return Fix(f"Delete it: it belongs in {home.name}, which does not apply here.")
+    return Fix("Correct the name, or delete it.")
 
 
-def _correction_edits(
-    config: Config, section: Section, dotted: str, name: str, value: Any, right: str | None
-) -> tuple[Edit, ...]:
-    """Return the edit that corrects the name of a key, if the name is unambiguous and the value is valid."""
-    if right is None or intended_name(name.removeprefix(section.prefix), [right.removeprefix(section.prefix)]) is None:
-        return ()
-    return _rename_edits(config, section, dotted, value, right)
-
-
-def _rename_edits(config: Config, section: Section, dotted: str, value: Any, right: str) -> tuple[Edit, ...]:
-    key = section.keys[right]
-    after = {**settings(config, section), right: value}
-    if right in entries(config, section) or value_fault(key, value) or (key.read and not key.read(after)):
-        return ()
-    return (Edit("rename", dotted, to=f"{section.name}.{right}"),)
+def _accepts(config: Config, home: Section, key: str, value: Any) -> bool:
+    """Whether a key would have an effect in another section of this file."""
+    if key not in home.keys or not is_applied(config, home) or not isinstance(config.values.get(home.name), Mapping):
+        return False
+    return key not in entries(config, home) and value_fault(home.keys[key], value) is None
 
 
 @check(Severity.WARNING, source="https://github.com/huggingface/accelerate/pull/3098", given=skip_if_unreadable)
@@ -238,12 +241,16 @@ def config_section_key_renamed(config: Config) -> Answer:
 def _renamed_key_problem(config: Config, section: Section, name: str, dotted: str, value: Any) -> Problem:
     right = section.renamed[name]
     taken = right in entries(config, section)
-    edits = (Edit("delete", dotted),) if taken else _rename_edits(config, section, dotted, value, right)
+    lost = not taken and value is not None and is_unclear(section.keys[right], value)
+    fix = Fix("Delete it.", edits=() if lost else (Edit("delete", dotted),))
+    if not taken and has_effect(config, section, value, right):
+        named = (config, section, dotted, value, right)
+        fix = sizes_fix(config, right) if section is PARALLELISM else rename_fix(*named)
     return Problem(
         f"{dotted}: {yaml_text(value)} is not applied: accelerate reads {right}"
         + (", which the file also sets" if taken else ""),
         "accelerate accepts any key in a section, but nothing reads this name.",
-        Fix("Delete it." if taken else f"Write {right}: {yaml_text(value)}.", edits=edits),
+        fix,
         {"key": dotted, "reads": right},
         place=place_of(config, dotted),
     )

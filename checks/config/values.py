@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, check
@@ -10,8 +9,11 @@ from mgpu.snapshot import Config
 
 from ._config_file import PLUGINS, place_of, skip_if_unreadable
 from ._schema import nested_keys, settings
-from ._spelling import closest_name, intended_name, yaml_text
-from ._value_kinds import Key, Section, launcher_fault, truth, value_fault
+from ._spelling import closest_name, yaml_text
+from ._value_kinds import Key, Section, allowed_values, intended_value, launcher_fault, truth, value_fault
+
+# Flags of which the other settings of a section usually allow one value only.
+_ONLY = {"fsdp_sync_module_states": "true", "fsdp_activation_checkpointing_offload": "false"}
 
 
 @check(Severity.ERROR, source=PLUGINS, given=skip_if_unreadable)
@@ -29,7 +31,8 @@ def config_section_value_invalid(config: Config) -> Answer:
         key = section.keys.get(name)
         wrong = _fault_here(config, section, key, value) if key else None
         if key and wrong and key.kind != "truth":
-            bad.append(_invalid_value_problem(config, key, dotted, value, wrong))
+            described = (wrong, _ONLY.get(name) or allowed_values(key))
+            bad.append(_invalid_value_problem(config, key, dotted, value, described))
     return tuple(bad) or Ok("every nested value can be read")
 
 
@@ -49,11 +52,16 @@ def config_section_value_misread(config: Config) -> Answer:
     return tuple(
         Problem(
             f"{dotted}: {yaml_text(value)} counts as false",
-            fix=Fix(edits=(Edit("set", dotted, truth(value)),) if truth(value) is not None else ()),
+            fix=_misread_fix(dotted, value),
             place=place_of(config, dotted),
         )
         for _, _, dotted, value in bad
     )
+
+
+def _misread_fix(dotted: str, value: Any) -> Fix:
+    meant = truth(value)
+    return Fix("Write false, which is how it is read.") if meant is None else Fix(edits=(Edit("set", dotted, meant),))
 
 
 def _kind(section: Section, name: str) -> str | None:
@@ -65,11 +73,13 @@ def _fault_here(config: Config, section: Section, key: Key, value: Any) -> str |
     return launcher_fault(key, value) or (value_fault(key, value) if read else None)
 
 
-def _invalid_value_problem(config: Config, key: Key, dotted: str, value: Any, wrong: str) -> Problem:
+def _invalid_value_problem(config: Config, key: Key, dotted: str, value: Any, described: tuple[str, str]) -> Problem:
+    """Return the problem of a value; `described`: what is wrong with it, and what the key accepts."""
+    wrong, accepted = described
     words = [choice for choice in key.choices if not choice.isdecimal()]
-    right = _intended_value(key, value)
+    right = intended_value(key, value)
     likely = right if right is not None else (closest_name(str(value), words) if isinstance(value, str) else None)
-    text = "Write " + (yaml_text(right) if right is not None else _allowed_values(key, words)) + "."
+    text = "Write " + (yaml_text(right) if right is not None else accepted) + "."
     edits: tuple[Edit, ...] = (Edit("set", dotted, right),) if right is not None else ()
     if value is None:
         text, edits = "Give it a value, or delete it to use the default.", (Edit("delete", dotted),)
@@ -89,34 +99,3 @@ def _title(config: Config, key: Key, dotted: str, value: Any, wrong: str) -> str
     if isinstance(value, bool) and key.kind == "choice" and scalar and scalar.text.lower() not in ("true", "false"):
         return f"{dotted}: YAML reads an unquoted {scalar.text} as {yaml_text(value)}"
     return f"{dotted}: {yaml_text(value)} {wrong}"
-
-
-def _intended_value(key: Key, value: Any) -> str | int | list[bool] | None:
-    """Return the only value that can be meant; None if it is not clear."""
-    if key.kind == "triple" and value is False:
-        return [False] * 3
-    if isinstance(value, bool):
-        none = next((choice for choice in key.choices if choice.lower() in ("none", "no")), None)
-        return none if value is False and key.kind == "choice" else None
-    if key.kind == "triple":
-        words = re.findall(r"true|false", str(value).lower())
-        return [word == "true" for word in words] if len(words) == 3 else None
-    if key.kind in ("integer", "count"):
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            return None
-        whole = int(number) if number.is_integer() and abs(number) < 1e15 else None
-        return whole if whole is not None and value_fault(key, whole) is None else None
-    return (
-        intended_name(value, [choice for choice in key.choices if not choice.isdecimal()])
-        if isinstance(value, str)
-        else None
-    )
-
-
-def _allowed_values(key: Key, words: list[str]) -> str:
-    if key.kind == "choice":
-        return ", ".join(words[:-1]) + (" or " if len(words) > 1 else "") + words[-1]
-    kinds = {"flag": "true or false", "number": "a number", "triple": "[false, false, false]"}
-    return kinds.get(key.kind, "a whole number" if key.most is None else f"a number from {key.least} to {key.most}")

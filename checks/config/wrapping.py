@@ -6,8 +6,23 @@ from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Config
 
 from ._config_file import PLUGINS, place_of
-from ._schema import FSDP, entries, fsdp_settings, policy, skip_without_fsdp
+from ._schema import FSDP, entries, fsdp_settings, fsdp_version, policy, skip_without_fsdp
 from ._spelling import yaml_text
+
+_POLICY = "fsdp_config.fsdp_auto_wrap_policy"
+_READERS = {"fsdp_transformer_layer_cls_to_wrap": "TRANSFORMER_BASED_WRAP", "fsdp_min_num_params": "SIZE_BASED_WRAP"}
+
+
+def edits_for_wrapping(config: Config, key: str) -> tuple[Edit, ...]:
+    """Return the edit that sets the policy which reads a key, if the file sets no policy."""
+    if key not in _READERS or fsdp_settings(config).get("fsdp_auto_wrap_policy") is not None:
+        return ()
+    return (Edit("set", entries(config, FSDP).get("fsdp_auto_wrap_policy", _POLICY), _READERS[key]),)
+
+
+def is_list_of_classes(value: object) -> bool:
+    """Whether a value is text with class names, separated by commas only."""
+    return isinstance(value, str) and all(name and name == name.strip() for name in value.split(","))
 
 
 @check(Severity.ERROR, source=PLUGINS)
@@ -27,8 +42,8 @@ def config_fsdp_layer_unreadable(config: Config) -> Answer:
     at = entries(config, FSDP)["fsdp_transformer_layer_cls_to_wrap"]
     if value is None:
         return Ok("the model's own list")
-    if isinstance(value, str) and value and all(name and name == name.strip() for name in value.split(",")):
-        return Ok(value)
+    if is_list_of_classes(value):
+        return Ok(str(value))
     names = value if isinstance(value, list) else str(value).split(",")
     clean = [str(name).strip() for name in names if isinstance(name, str) and name.strip()]
     edit = Edit("set", at, ",".join(clean)) if clean else Edit("delete", at)
@@ -59,11 +74,9 @@ def config_fsdp_layer_unused(config: Config) -> Answer:
         return _no_wrap(
             config, dotted["fsdp_min_num_params"], ": 0 wraps nothing", "Write the size of a layer: 1000000."
         )
-    readers = {"fsdp_transformer_layer_cls_to_wrap": "TRANSFORMER_BASED_WRAP", "fsdp_min_num_params": "SIZE_BASED_WRAP"}
-    for key, reader in readers.items():
+    for key, reader in _READERS.items():
         if chosen == "NO_WRAP" and values.get(key):
-            absent = "fsdp_auto_wrap_policy" not in values
-            edits = (Edit("set", "fsdp_config.fsdp_auto_wrap_policy", reader),) if absent else ()
+            edits = edits_for_wrapping(config, key)
             title = f" is not applied without fsdp_auto_wrap_policy: {reader}"
             return _no_wrap(config, dotted[key], title, f"Write fsdp_auto_wrap_policy: {reader}.", edits)
     return Ok(f"fsdp_auto_wrap_policy {chosen}")
@@ -78,28 +91,44 @@ def _no_wrap(config: Config, at: str, title: str, fix: str, edits: tuple[Edit, .
     )
 
 
-@check(Severity.INFO, source=PLUGINS, given=skip_without_fsdp)
-def config_fsdp_layer_unnamed(config: Config) -> Answer:
-    """fsdp_config does not set which layers to wrap.
+@check(Severity.WARNING, source=PLUGINS, given=skip_without_fsdp)
+def config_fsdp_policy_missing(config: Config) -> Answer:
+    """fsdp_config has no fsdp_auto_wrap_policy.
 
-    Why: transformers models declare their layers. Other models are gathered as a whole.
-    More: Without a policy, the whole model is one unit. With TRANSFORMER_BASED_WRAP and no class, accelerate uses the
-    model's own _no_split_modules. If it has none, the whole model is silently one unit.
+    Why: The whole model is one FSDP unit, so every rank gathers all weights at once.
+    More: Memory at the peak is that of the whole model, and nothing overlaps with communication. accelerate has no
+    default policy, in neither version of FSDP, and Trainer adds none.
+
+    Fix: Write fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP.
+    More: transformers models declare the layers to wrap. For your own model, also write the class of its layers:
+    fsdp_transformer_layer_cls_to_wrap. If one unit is intended, write NO_WRAP.
+    """
+    values = fsdp_settings(config)
+    if values.get("fsdp_auto_wrap_policy") is not None:
+        return Ok(f"fsdp_auto_wrap_policy {policy(values)}")
+    if values.get("fsdp_transformer_layer_cls_to_wrap") is not None or values.get("fsdp_min_num_params"):
+        return Ok("covered by config_fsdp_layer_unused")
+    if config.num_processes == 1:
+        return Ok("one rank shards nothing")
+    return Problem(
+        f"FSDP {fsdp_version(values)} without fsdp_auto_wrap_policy: the whole model is one unit",
+        place=place_of(config, "fsdp_config"),
+    )
+
+
+@check(Severity.INFO, source=PLUGINS, given=skip_without_fsdp, tags=("no_consequence",))
+def config_fsdp_layer_unnamed(config: Config) -> Answer:
+    """fsdp_config does not name the class of the layers to wrap.
+
+    Why: With TRANSFORMER_BASED_WRAP and no class, accelerate wraps the model's own _no_split_modules.
+    More: transformers models declare them. If another model has none, the whole model is silently one unit.
 
     Fix: For your own model, write fsdp_transformer_layer_cls_to_wrap: with the class of its layers.
     More: transformers models need no change.
     """
     values = fsdp_settings(config)
-    named = (
-        values.get("fsdp_transformer_layer_cls_to_wrap") is not None
-    )  # config_fsdp_layer_unreadable checks the value
-    if named or policy(values) == "SIZE_BASED_WRAP" or values.get("fsdp_auto_wrap_policy") is not None:
-        if named or policy(values) != "TRANSFORMER_BASED_WRAP":
-            return Ok(f"fsdp_auto_wrap_policy {policy(values)}")
-        title = "no layer class is set: the model's own _no_split_modules are wrapped"
-        at = entries(config, FSDP)["fsdp_auto_wrap_policy"]
-    elif values.get("fsdp_min_num_params"):
-        return Ok("covered by config_fsdp_layer_unused")
-    else:
-        title, at = "fsdp_config has no fsdp_auto_wrap_policy: the whole model is one FSDP unit", "fsdp_config"
-    return Problem(title, place=place_of(config, at))
+    named = values.get("fsdp_transformer_layer_cls_to_wrap") is not None  # config_fsdp_layer_unreadable checks it
+    if named or policy(values) != "TRANSFORMER_BASED_WRAP":
+        return Ok(f"fsdp_auto_wrap_policy {policy(values)}")
+    title = "no layer class is set: the model's own _no_split_modules are wrapped"
+    return Problem(title, place=place_of(config, entries(config, FSDP)["fsdp_auto_wrap_policy"]))

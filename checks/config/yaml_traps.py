@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
+from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
 
 from ._config_file import (
     ARGS,
     BROKEN,
+    NUMBERS,
     PREPARE,
+    SWITCHES,
     as_integer,
     has_shell_variable,
     is_readable,
@@ -27,17 +29,15 @@ from ._value_kinds import truth
 
 _YAML = "https://yaml.org/type/int.html"
 _ENVIRONMENT = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/environment.py"
-_NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port")
-_SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_cluster", "tpu_use_sudo")
 
 
-@check(Severity.WARNING, source=ARGS, given=skip_if_unreadable)
+@check(Severity.INFO, source=ARGS, given=skip_if_unreadable, tags=("no_consequence",))
 def config_type_is_false(config: Config) -> Answer:
     """distributed_type is an unquoted NO, which YAML reads as false.
 
-    Why: accelerate continues with the boolean False instead of the type NO.
-    More: It still starts one process, but without num_processes it rejects the file, and other tools that read the type
-    may fail.
+    Why: accelerate continues with the boolean False instead of the type NO, and still starts one process.
+    More: Other tools that read the type may fail. Without num_processes, accelerate rejects the file
+    (config_options_missing).
 
     Fix: Write distributed_type: 'NO' with quotes.
     """
@@ -82,7 +82,7 @@ def config_number_misread(config: Config) -> Answer:
 
     Fix: Write the number in plain decimal.
     """
-    bad = [key for key in _NUMBERS if _is_misread(config, key)]
+    bad = [key for key in NUMBERS if _is_misread(config, key)]
     if not bad:
         return Ok("numbers are plain decimals")
     return tuple(
@@ -139,23 +139,26 @@ def config_boolean_is_text(config: Config) -> Answer:
 
     Fix: Write true or false, without quotes.
     """
-    bad = [key for key in _SWITCHES if isinstance(config.values.get(key), str) and not _stops_launcher(config, key)]
+    bad = [key for key in SWITCHES if isinstance(config.values.get(key), str) and not _stops_launcher(config, key)]
     bad = [key for key in bad if not has_shell_variable(config.values[key])]
     if not bad:
         return Ok("yes/no keys are true or false")
     return tuple(
         Problem(
             f"{key}: {source_text(config, key)} is text",
-            fix=Fix(edits=_boolean_edits(key, config.values[key])),
+            fix=_boolean_fix(config, key),
             place=place_of(config, key),
         )
         for key in bad
     )
 
 
-def _boolean_edits(key: str, value: Any) -> tuple[Edit, ...]:
-    word = value.strip().lower() if isinstance(value, str) else ""
-    return (Edit("set", key, truth(word)),) if truth(word) is not None else ()
+def _boolean_fix(config: Config, key: str) -> Fix:
+    meant = truth(str(config.values[key]).strip().lower())
+    if key == "use_cpu" and config.distributed_type in GPU_TYPES:
+        meant_text = "" if meant is False else "Write false. The ranks of this type use the GPUs."
+        return Fix(meant_text, edits=(Edit("set", key, False),) if meant is False else ())
+    return Fix(edits=(Edit("set", key, meant),) if meant is not None else ())
 
 
 def _stops_launcher(config: Config, key: str) -> bool:

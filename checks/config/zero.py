@@ -111,42 +111,27 @@ def _nvme_problem(config: Config, values: Mapping[str, Any], dotted: Mapping[str
 
 
 @check(Severity.ERROR, source=_RUNNER)
-def config_deepspeed_machines_apart(config: Config) -> Answer:
-    """DeepSpeed is used on several nodes without a hostfile, or with an unknown launcher.
+def config_deepspeed_launcher_unknown(config: Config) -> Answer:
+    """deepspeed_multinode_launcher is not one of DeepSpeed's launchers.
 
-    Why: Without a hostfile, deepspeed uses only the local node.
-    More: Unless deepspeed_multinode_launcher is exactly standard, accelerate starts `deepspeed --hostfile None`, and
-    the world size is a fraction of num_processes.
+    Why: DeepSpeed stops at a launcher that it does not have.
+    More: The names are case-sensitive.
 
-    Fix: Write deepspeed_multinode_launcher: standard, and start the launch on every node.
-    More: Or set a hostfile.
+    Fix: Write standard, which is torchrun started on every node.
     """
     values = deepspeed_settings(config)
     if config.distributed_type != "DEEPSPEED" or not is_readable(config) or config.num_machines < 2:
         return Skip("not DeepSpeed on several nodes")
-    dotted = entries(config, DEEPSPEED)
     launcher = values.get("deepspeed_multinode_launcher") or "pdsh"
-    at = dotted.get("deepspeed_multinode_launcher", "deepspeed_config" if values else "distributed_type")
-    if launcher == "standard":
-        return Ok("torchrun on every node")
+    if launcher in LAUNCHERS:
+        return Ok(f"launcher {launcher}")
+    at = entries(config, DEEPSPEED)["deepspeed_multinode_launcher"]
     right = intended_name(str(launcher), LAUNCHERS)
-    if launcher not in LAUNCHERS:
-        likely = right or closest_name(str(launcher), LAUNCHERS)
-        return Problem(
-            f"{at}: {yaml_text(launcher)} is not a launcher" + (f". Did you mean {likely}?" if likely else ""),
-            f"DeepSpeed supports {', '.join(LAUNCHERS)}, spelled exactly like this.",
-            Fix(
-                "Write standard, which is torchrun started on every node.",
-                edits=(Edit("set", at, right),) if right else (),
-            ),
-            place=place_of(config, at),
-        )
-    if values.get("deepspeed_hostfile"):
-        return Ok(f"{launcher} with {values['deepspeed_hostfile']}")
+    likely = right or closest_name(str(launcher), LAUNCHERS)
     return Problem(
-        f"DeepSpeed on {config.num_machines} nodes with {launcher} but no deepspeed_hostfile: each trains alone",
-        fix=(Fix(), Fix("Or set deepspeed_hostfile to the path of a hostfile.")),
-        evidence={"launcher": str(launcher), "machines": config.num_machines},
+        f"{at}: {yaml_text(launcher)} is not a launcher" + (f". Did you mean {likely}?" if likely else ""),
+        f"DeepSpeed supports {', '.join(LAUNCHERS)}, spelled exactly like this.",
+        Fix(edits=(Edit("set", at, right),) if right else ()),
         place=place_of(config, at),
     )
 

@@ -53,6 +53,12 @@ def _file(config: Config) -> DeepSpeedFile | None:
     return found if found is not None and found.exists and found.fault is None else None
 
 
+def conflicts_with_file(config: Config) -> bool:
+    """Whether the config has settings that accelerate rejects next to a DeepSpeed file."""
+    given = deepspeed_settings(config)
+    return any(key in given for key in _IN_FILE) or config.values.get("mixed_precision") is not None
+
+
 def _setting(values: Mapping[str, Any], dotted: str) -> Any:
     """Return the value of a dotted key in a DeepSpeed file; None if it is not set."""
     node: Any = values

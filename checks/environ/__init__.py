@@ -1,5 +1,6 @@
 """Do environment variables and NCCL's configuration files change how the ranks start, communicate and compute?
 
+* cuda_names: does CUDA read the variables that are set for it?
 * debugging: is a debugging mode still switched on?
 * launcher: do variables change what the launcher, accelerate or the ranks' CPU threads do?
 * nccl_names, nccl_values: does NCCL read the variables that are set for it, and understand their values?
@@ -10,5 +11,5 @@
 
 from mgpu.check import Family
 
-ORDER = ("debugging", "launcher", "nccl_names", "nccl_tuning", "nccl_values", "pytorch")
+ORDER = ("cuda_names", "debugging", "launcher", "nccl_names", "nccl_tuning", "nccl_values", "pytorch")
 FAMILY = Family(stops_start="always")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Container, Driver, Gpu, InfiniBand, Link, Nccl, Pci, Plan, Slurm
-from mgpu.text import counted
+from mgpu.text import counted, plural
 
 from .._grammars import PROTO, Version, c_integer, format_version, is_on, level
 from .._nccl_settings import NCCL_GUIDE, effective_value, loaded_version, node_count, setting_problem, settings
@@ -213,7 +213,8 @@ def nccl_ll128_forced(env: Mapping[str, str], nccl: Nccl, links: tuple[Link, ...
     setting = settings(env, nccl)["NCCL_PROTO"]
     return setting_problem(
         [setting],
-        f"{setting} forces LL128, but {len(without)} of {counted(len(links), 'GPU pair')} have no NVLink",
+        f"{setting} forces LL128, but {len(without)} of {counted(len(links), 'GPU pair')} "
+        f"{plural(len(without), 'has', 'have')} no NVLink",
         more={"pair": f"{without[0].a}-{without[0].b} {without[0].name}"},
     )
 

@@ -14,17 +14,54 @@ _OPERATORS: tuple[dict[str, Callable[[int, int], int]], ...] = (
 _DEEPEST, _LONGEST_NUMBER = 20, 12  # nested parentheses; digits
 _ARITHMETIC = re.compile(r"\s*(\d+|[-+*/%()])")
 PARTS = ("hetjob", "packjob")
-_NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
-_LONGEST_SUM = 300  # characters
+_NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*)(:?[-=])([^${}]*)\}")  # its default contains no further ${ }
+# Commands whose output is a number that the directives set.
+_COUNTS_NODES = re.compile(r"\$\(\s*scontrol\s+show\s+hostnames?\b[^|()]*\|\s*wc\s+-l\s*\)")
+_COUNTS_GPUS = re.compile(
+    r"\$\(\s*(?:nvidia-smi\s+(?:-L|--list-gpus|--query-gpu=\w+ --format=csv,noheader)\s*\|\s*wc\s+-l"
+    r"|(?:echo|printf)\s+\S*\$\{?CUDA_VISIBLE_DEVICES\b[^|()]*\|\s*tr\s[^|()]*\|\s*wc\s+-[lw])\s*\)"
+)
+_LONGEST_SUM, _MOST_DEFAULTS = 300, 10  # characters; ${ } inside each other
 
 
 def evaluate(job: JobScript, text: str | None) -> int | None:
-    """Evaluate a text that contains Slurm's variables, as the directives set them; None if the value is not known."""
+    """Evaluate a text that contains Slurm's variables, as the directives set them; None if the value is not known.
+
+    A variable that neither Slurm nor the script sets has its default, as in a job submitted without further options.
+    """
     if text is None or len(text) > _LONGEST_SUM:
         return None
-    known = {
-        "SLURM_NNODES": _plain_nodes(job),
-        "SLURM_JOB_NUM_NODES": _plain_nodes(job),
+    known = _slurm_values(job)
+    missing = False
+
+    def put(found: re.Match[str]) -> str:
+        nonlocal missing
+        value = known.get(found[1] or found[2])
+        missing |= value is None
+        return "0" if value is None else str(value)
+
+    def put_default(found: re.Match[str]) -> str:
+        return str(value) if (value := known.get(found[1])) is not None else _default(found[1], found[3])
+
+    text = _COUNTS_NODES.sub("$SLURM_NNODES", _COUNTS_GPUS.sub("$SLURM_GPUS_ON_NODE", text.strip()))
+    for _ in range(_MOST_DEFAULTS):
+        text, changed = _WITH_DEFAULT.subn(put_default, text)
+        if not changed:
+            break
+    if found := re.fullmatch(r"\$\(\s*expr\s+([^()|;&`]*)\)", text):
+        text = found[1].replace("\\", "")
+    elif not re.fullmatch(r"\$\(\(.*\)\)|\d+|\$\{?\w+\}?", text, re.DOTALL):
+        return None
+    text = _NAME.sub(put, text.replace("$((", "(("))
+    return None if missing else _evaluate_expression(text)
+
+
+def _slurm_values(job: JobScript) -> dict[str, int | None]:
+    """Return the variables that Slurm sets in the job, with the values that follow from the directives."""
+    return {
+        "SLURM_NNODES": nodes(job),
+        "SLURM_JOB_NUM_NODES": nodes(job),
         "SLURM_GPUS_PER_NODE": _gpu_count(_value(job, "gpus-per-node")),
         "SLURM_GPUS_ON_NODE": gpus_per_node(job),
         "SLURM_NTASKS_PER_NODE": _parse_integer(_value(job, "ntasks-per-node")),
@@ -32,23 +69,11 @@ def evaluate(job: JobScript, text: str | None) -> int | None:
         "SLURM_NPROCS": tasks(job),
         "SLURM_CPUS_PER_TASK": _parse_integer(_value(job, "cpus-per-task")),
     }
-    missing = False
 
-    def put(found: re.Match[str]) -> str:
-        nonlocal missing
-        value = known.get(found[1])
-        missing |= value is None
-        return "0" if value is None else str(value)
 
-    text = text.strip()
-    if re.fullmatch(r"\$\(\(.*\)\)", text, re.DOTALL):
-        text = text[3:-2]
-    elif found := re.fullmatch(r"\$\(\s*expr\s+([^()|;&`]*)\)", text):
-        text = found[1].replace("\\", "")
-    elif not re.fullmatch(r"\d+|\$\{?\w+\}?", text):
-        return None
-    text = _NAME.sub(put, text)
-    return None if missing else _evaluate_expression(text)
+def _default(name: str, text: str) -> str:
+    """Return the default of a variable; one that Slurm sets has another value in the job, which is not known."""
+    return f"${name}" if name.startswith("SLURM_") else f"({text})" if re.search(r"\W", text) else text
 
 
 def _evaluate_expression(text: str) -> int | None:

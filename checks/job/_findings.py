@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 
 from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip
-from mgpu.snapshot import JobScript
+from mgpu.snapshot import JobScript, JobUnread
 
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
 SRUN = "https://slurm.schedmd.com/srun.html"
@@ -15,6 +16,12 @@ TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 ACCELERATE = "https://huggingface.co/docs/accelerate/package_reference/cli"
 NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 MEASURED = "measured Slurm 22.05 2026-11"
+# Names of sourced files that start something; most only set variables or load software.
+_WORKS = re.compile(
+    r"^(?!.*(?:env|rc|vars|config)[^/]*$).*"
+    r"(?:train|tune|launch|main|job|sweep|eval|infer|serve|(?:^|[/_-])run)[^/]*$",
+    re.IGNORECASE,
+)
 HEAD = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 PORT = "export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))"
 
@@ -31,12 +38,26 @@ def finding(
 ) -> Problem:
     """Build a problem at a line; `others` are further lines with the same problem."""
     known: Evidence = {name: value for name, value in evidence.items() if value is not None}
+    file, number = job.place(line)
     more = sorted({one for one in others if one != line})
     if more:
-        listed = ", ".join(map(str, more[:5])) + (f" and {len(more) - 5} more" if len(more) > 5 else "")
+        shown = [_number(job, one, file) for one in more[:5]]
+        listed = ", ".join(shown) + (f" and {len(more) - 5} more" if len(more) > 5 else "")
         known = {**known, "also in line": listed}
         why = f"{why} Also in line {listed}."
-    return Problem(f"line {line}: {title}", why, fix, known, place=Place(job.path, line))
+    return Problem(f"{line_name(job, line)}: {title}", why, fix, known, place=Place(file, number))
+
+
+def line_name(job: JobScript, line: int) -> str:
+    """Return "line 5", or "run.sh line 5" for a file that the script starts."""
+    file, number = job.place(line)
+    return f"line {number}" if file == job.path else f"{shorten(file.rpartition('/')[2], 40)} line {number}"
+
+
+def _number(job: JobScript, line: int, file: str) -> str:
+    """Return the number of a line, with its file if it is in another one."""
+    other, number = job.place(line)
+    return str(number) if other == file else f"{number} of {shorten(other.rpartition('/')[2], 40)}"
 
 
 def needs_whole_script(judge: Callable[[JobScript], Answer]) -> Callable[[JobScript], Answer]:
@@ -51,8 +72,26 @@ def needs_whole_script(judge: Callable[[JobScript], Answer]) -> Callable[[JobScr
 
 
 def ok_unless_cut(job: JobScript, text: str) -> Answer:
-    """Return Ok, or Skip if a part of the script was not read."""
-    return Skip("the script was not read to its end") if job.cut else Ok(text)
+    """Return Ok, or Skip if a part of the script, or a file that does its work, was not read."""
+    if job.cut:
+        return Skip("the script was not read to its end")
+    missing = unread_work(job)
+    return Skip(f"{shorten(missing[0].path)}, which it starts, was not read") if missing else Ok(text)
+
+
+def unread_work(job: JobScript) -> list[JobUnread]:
+    """Return the files that were not read and may do the job's work.
+
+    A file that srun starts does; any other one may, if nothing that was read trains. Of those that are sourced, only
+    some start anything.
+    """
+    trains = any(not one.inner for one in job.launches)
+    return [
+        one
+        for one in job.unread
+        if (one.on_node and not one.sourced)
+        or (not trains and (not one.sourced or _WORKS.search(one.path) is not None))
+    ]
 
 
 def shorten(text: str, longest: int = 60) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from mgpu.check import Answer, Ok, Skip
 from mgpu.known_launchers import KNOWN, KnownLauncher
-from mgpu.snapshot import JobCommand, JobScript, JobVariable
+from mgpu.snapshot import JobCommand, JobScript, JobSet, JobVariable
 
 from ._amounts import evaluate, nodes
 
@@ -35,10 +36,11 @@ def ok_if_nodes_known(job: JobScript, launches: Sequence[JobCommand], text: str)
 
 def launcher_option(command: JobCommand, *names: str) -> tuple[str, int] | None:
     """Return the value of a launcher option ("" if it has none) and the index of its word; None if not set."""
-    return _option(command.words, 1, len(command.words) if command.script is None else command.script, names)
+    return option_of(command.words, 1, len(command.words) if command.script is None else command.script, names)
 
 
-def _option(words: Sequence[str], start: int, end: int, names: Sequence[str]) -> tuple[str, int] | None:
+def option_of(words: Sequence[str], start: int, end: int, names: Sequence[str]) -> tuple[str, int] | None:
+    """Return the value of the last such option between two words, and its index; None if there is none."""
     wanted = {name.replace("-", "_") for name in names if name}
     found: tuple[str, int] | None = None
     for place in range(start, end):
@@ -181,3 +183,14 @@ def hides_options(command: JobCommand) -> bool:
         word.startswith("$") and (place == 0 or not given[place - 1].startswith("-") or "=" in given[place - 1])
         for place, word in enumerate(given)
     )
+
+
+def last_assignments(job: JobScript) -> list[JobSet]:
+    """Return the assignments that no later one replaces, and none of those in branches if there are several."""
+    last = {(one.name, one.on_node): place for place, one in enumerate(job.sets) if not one.unsure}
+    several = Counter(one.name for one in job.sets)
+    return [
+        one
+        for place, one in enumerate(job.sets)
+        if place >= last.get((one.name, one.on_node), 0) and not (one.unsure and several[one.name] > 1)
+    ]

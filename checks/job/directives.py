@@ -41,6 +41,8 @@ _MATTER = frozenset({
 _NUMBERS = frozenset({"ntasks", "ntasks-per-node", "cpus-per-task", "ntasks-per-gpu", "cpus-per-gpu"})
 # 8, a100:8, a100:4,h100:4; a type alone means one GPU (measured: an unknown type is rejected as a type)
 _GPUS = re.compile(r"(?:(?:[A-Za-z][\w.-]*|[\w.-]+:\d+|\d+)(?:,|$))+(?<!,)")
+# {nodes}, {{ nodes }}: filled by str.format or Jinja. Slurm has no braces in the values it accepts.
+_TEMPLATE = re.compile(r"\{\{?\s*\w+\s*\}?\}")
 # man sbatch, --time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, ...
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-(?:\d+(?::\d+){0,2})?|infinite|unlimited", re.IGNORECASE)
 _NODES = re.compile(r"\d+[km]?(?:-\d+[km]?)?(?:,\d+(?:-\d+(?::\d+)?)?)*|\d+-\d+:\d+", re.IGNORECASE)  # 23.11: 1,4,8
@@ -180,7 +182,8 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
 
     Fix: Write a valid value.
     """
-    stray = next((one for one in job_script.directives if _is_stray(one)), None)
+    filled = _filled_lines(job_script)
+    stray = next((one for one in job_script.directives if _is_stray(one) and one.line not in filled), None)
     if stray is not None and not any(one.kind == "dash" and one.line == stray.line for one in job_script.texts):
         return finding(
             job_script,
@@ -190,10 +193,12 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
         )
     found: list[tuple[Directive, str]] = []
     for one in job_script.directives:
-        if one.obeyed and "$" not in (one.value or "") and "`" not in (one.value or ""):
+        if one.obeyed and one.line not in filled and not re.search(r"[$`]", one.value or ""):
             hint = _accepted_values(one)
             if hint:
                 found.append((one, hint))
+    if not found and filled:
+        return Skip("a program fills in some values: it is a template")
     if not found:
         return Ok("all values are valid")
     first, hint = found[0]
@@ -205,6 +210,14 @@ def job_directive_value_invalid(job_script: JobScript) -> Answer:
         [one.line for one, _ in found],
         why=f"--{first.option} accepts {hint}.",
     )
+
+
+def _filled_lines(job: JobScript) -> set[int]:
+    """Return the lines with values that a program fills in before the job is submitted."""
+    written: dict[int, str] = {}
+    for one in job.directives:
+        written[one.line] = f"{written.get(one.line, '')} {one.written}"
+    return {line for line, text in written.items() if _TEMPLATE.search(text)}
 
 
 def _is_stray(one: Directive) -> bool:

@@ -6,11 +6,19 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.snapshot import JobScript
+from mgpu.snapshot import JobCommand, JobScript, JobSet
 
-from ._findings import MEASURED, SRUN, finding, needs_whole_script, shorten
+from ._findings import MEASURED, SRUN, finding, line_name, needs_whole_script, shorten
 from ._launches import has_hidden_options, is_multi_node, nodes_of, ok_if_nodes_known, srun_option, srun_step
 
+_BASH_PIPES = "https://www.gnu.org/software/bash/manual/html_node/Pipelines.html"
+_KILLS = re.compile(r"--kill-on-bad-exit(?!=0)|(?:^|\s)-K(?!0)|--wait[= ][1-9]")
+_SERVES = re.compile(
+    r"\bvllm(?: |-)serve\b|\bvllm\.entrypoints\.\S*api_server\b|\bsglang\.launch_server\b|\btext-generation-launcher\b"
+    r"|\btensorboard\b|\bjupyter(?:-|\s)(?:lab|notebook)\b|\bmlflow server\b|\bredis-server\b|\bhttp\.server\b"
+    r"|\bray start\b.*--block|\btritonserver\b|\bollama serve\b|\bnvidia-smi (?:dmon|pmon|.*-l\b|.*--loop)"
+    r"|\bdcgmi dmon\b|\bnvitop\b|\btail -[fF]\b|^watch\b"
+)
 _SHELL_EVENTS = {"EXIT", "ERR", "DEBUG", "RETURN", "0"}  # trap names that are not signals
 # For a template of `shell`, in which braces are doubled.
 _JOB, _TASK_OF_ARRAY = "$SLURM_JOB_ID", "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
@@ -38,19 +46,100 @@ def job_goes_on_without_a_rank(job_script: JobScript) -> Answer:
         wait = srun_option(step, "wait")
         if (kill is not None and kill != "0") or (wait is not None and wait != "0"):
             continue
-        if has_hidden_options(step):
-            hidden = True
+        options = _values_of_options(job_script, step)
+        with_kill = [one for one in options if _KILLS.search(one.value)]
+        if has_hidden_options(step) and (not options or len(with_kill) == len(options)):
+            hidden |= not options
             continue
         return finding(
             job_script,
             step.line,
-            "a rank that fails on one node leaves the others waiting",
+            "a rank that fails on one node leaves the others waiting"
+            + (f", unless {line_name(job_script, with_kill[0].line)} runs" if with_kill else ""),
             commands("srun --kill-on-bad-exit=1 ..."),
+            [with_kill[0].line] if with_kill else (),
         )
     if hidden:
         return Skip("srun has options in a variable whose value is not known")
     stepped = [one for one in job_script.launches if one.step is not None]
     return ok_if_nodes_known(job_script, stepped, "a failed task ends the step, or there is one node")
+
+
+def _values_of_options(job: JobScript, step: JobCommand) -> list[JobSet]:
+    """Return the assignments, in branches, of the variables in which an srun has options."""
+    names = {one.name for one in step.variables if re.fullmatch(r"\$\{?\w+(?:\[[@*]\])?\}?", step.words[one.word])}
+    found = [one for one in job.sets if one.name in names and not one.value.startswith("$")]
+    return found if names <= {one.name for one in found} else []
+
+
+@check(Severity.WARNING, source=_BASH_PIPES)
+@needs_whole_script
+def job_exit_code_lost(job_script: JobScript) -> Answer:
+    """Training's output goes through a pipe, which hides its exit code.
+
+    Why: The exit code of a pipe is that of its last program, so a failed run counts as completed.
+    More: Slurm then reports COMPLETED, a job with --dependency=afterok starts, and nothing is requeued. With
+    `set -o pipefail`, the pipe fails if any of its programs fails.
+
+    Fix: Set it at the top of the script.
+    More: Or let Slurm write the log: #SBATCH --output.
+    """
+    if any("PIPESTATUS" in text for text in _texts(job_script)):
+        return Ok("it reads PIPESTATUS")
+    lost = [one for one in job_script.launches if one.code_lost and not one.inner and one.step is not None]
+    lost = lost or [one for one in job_script.launches if one.code_lost and not one.inner and one.starts_ranks]
+    if not lost:
+        return Ok("no launch is in a pipe without pipefail")
+    lines = [step.line if (step := srun_step(job_script, one)) and step.code_lost else one.line for one in lost]
+    return finding(
+        job_script,
+        lines[0],
+        "a failed run counts as completed: its exit code is lost in the pipe",
+        commands("set -o pipefail"),
+        lines,
+    )
+
+
+def _texts(job: JobScript) -> list[str]:
+    """Return the texts of all commands and assignments."""
+    return [" ".join(one.words) for one in job.commands] + [one.raw for one in job.sets]
+
+
+@check(Severity.WARNING, source=_BASH_PIPES)
+@needs_whole_script
+def job_waits_for_server(job_script: JobScript) -> Answer:
+    """The script waits for a server in the background, which never ends.
+
+    Why: `wait` without a process waits for all of them, also the server. The job runs, and is charged, until its time
+    limit.
+
+    Fix: Wait for training only, and stop the server.
+    """
+    commands_of = [one for one in job_script.commands if not one.inner]
+    servers = [one for one in commands_of if one.background and _is_server(one)]
+    if not servers:
+        return Ok("no server runs in the background")
+    place = commands_of.index(servers[0])
+    later = commands_of[place + 1 :]
+    waits = [one for one in later if one.words == ("wait",) and one.through == servers[0].through[: len(one.through)]]
+    work = [one for one in commands_of if one.launcher and not _is_server(one)]
+    if not waits or not work or work[0].statement > waits[-1].statement:
+        return Ok("nothing waits for the server")
+    until = later[: later.index(waits[-1])]
+    if any(one.words[0] in ("kill", "pkill", "killall", "scancel") for one in until):
+        return Ok("the server is stopped")
+    return finding(
+        job_script,
+        waits[-1].line,
+        f"wait also waits for {shorten(' '.join(servers[0].words[:2]), 40)}, which never ends",
+        commands("server=$!", "wait $training", "kill $server"),
+        [servers[0].line],
+    )
+
+
+def _is_server(command: JobCommand) -> bool:
+    """Whether a command is a server or a monitor, which runs until it is stopped."""
+    return bool(_SERVES.search(" ".join(command.words[:6])))
 
 
 @check(Severity.WARNING, source=MEASURED)
@@ -71,13 +160,13 @@ def job_trap_never_runs(job_script: JobScript) -> Answer:
     waiting = [one for one in steps if not one.background]
     if not waiting or any(one.background for one in steps):
         return Ok("training runs in the background")
-    signals = sorted(set(traps[0].signals) - _SHELL_EVENTS)
+    signals, where = sorted(set(traps[0].signals) - _SHELL_EVENTS), line_name(job_script, traps[0].line)
     if set(signals) <= {"INT", "TERM", "HUP", "2", "15", "1"} and job_script.directive("signal") is None:
         return Skip("the trap is for stopping the job by hand")
     return finding(
         job_script,
         waiting[0].line,
-        f"the trap for {', '.join(signals[:3])} (line {traps[0].line}) runs only after this command ends",
+        f"the trap for {', '.join(signals[:3])} ({where}) runs only after this command ends",
         commands("srun --kill-on-bad-exit=1 ... &", "wait $!"),
         [traps[0].line],
     )

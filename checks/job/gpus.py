@@ -6,7 +6,7 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.snapshot import JobScript
+from mgpu.snapshot import JobCommand, JobScript
 
 from ._amounts import gres_gpus, is_heterogeneous, tasks_per_node
 from ._findings import GRES, finding, needs_whole_script, shorten
@@ -51,7 +51,7 @@ def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
     several = directive is not None and amount is not None and amount.value not in ("1", None)
     many = several or (tasks_per_node(job_script) or 0) > 1
     for command in job_script.commands:
-        if command.launcher != "python" or command.step is None:
+        if command.launcher != "python" or command.step is None or "first GPU" in (command.uses or ()):
             continue
         step = srun_step(job_script, command)
         binding = srun_option(step, "gpu-bind")
@@ -62,16 +62,33 @@ def job_gpus_bound_to_tasks(job_script: JobScript) -> Answer:
         in_step = srun_option(step, "ntasks-per-node") or srun_option(step, "ntasks")
         if (in_step is None and not many) or in_step == "1":
             continue
-        line, written = command.line, f"srun with {shorten(text, 30)}"
+        line, written = command.line, f"srun {_binding_option(step)}={shorten(text, 20)}"
         if directive and not given:
             line, written = directive.line, directive.written
         return finding(
             job_script,
             line,
             f"{shorten(written, 40)}: every task sees one GPU, numbered 0",
-            (commands(shell("#SBATCH --gpus-per-node={}", _gpus_per_node_value(job_script))), _SHARED),
+            (_without_binding(job_script, in_srun=bool(given)), _SHARED),
         )
     return Ok("the GPUs are not bound to tasks")
+
+
+def _binding_option(step: JobCommand | None) -> str:
+    return "--gpus-per-task" if srun_option(step, "gpus-per-task") else "--gpu-bind"
+
+
+def _without_binding(job: JobScript, *, in_srun: bool) -> Fix:
+    """Return the fix where the GPUs are bound: in srun's options, or in the directive."""
+    per_node = job.directive("gpus-per-node", "gres") is not None
+    if in_srun and per_node:
+        return Fix("Remove --gpus-per-task and --gpu-bind from srun: the job already requests its GPUs per node.")
+    each = shell("#SBATCH --gpus-per-node={}", _gpus_per_node_value(job))
+    if in_srun:
+        return Fix("Remove --gpus-per-task and --gpu-bind from srun, and request the GPUs per node.", (each,))
+    if per_node:
+        return Fix("Remove this line: the job already requests its GPUs per node.")
+    return commands(each)
 
 
 def _gpus_per_node_value(job: JobScript) -> str:

@@ -11,6 +11,7 @@ from ._findings import ACCELERATE, HEAD, MEASURED, PORT, TORCHRUN, finding, need
 from ._launches import (
     hides_options,
     is_multi_node,
+    last_assignments,
     launcher_option,
     line_of,
     may_be_multi_node,
@@ -23,7 +24,7 @@ from ._launches import (
     word_variables,
 )
 
-_LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|::1|\[::1\]", re.IGNORECASE)
+LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127(?:\.\d{1,3}){3}|::1|\[::1\]", re.IGNORECASE)
 _BY_HOSTNAME = re.compile(r"\bhostname\s+(?:-[a-zA-Z]*[iI][a-zA-Z]*|--ip-address|--all-ip-addresses)\b")
 _OWN_NAME = re.compile(r"\$\(\s*(?:/bin/)?hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME|HOST)\b|\bhostname\s+-[sfiI]")
 _NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_|STEP_)?NODELIST\b")
@@ -40,7 +41,7 @@ _PORTS = ("MASTER_PORT", "MAIN_PROCESS_PORT")
 _RENDEZVOUS = ("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR")
 
 
-def _rendezvous_hosts(job: JobScript) -> list[tuple[JobCommand | None, str, int, bool]]:
+def rendezvous_hosts(job: JobScript) -> list[tuple[JobCommand | None, str, int, bool]]:
     """Return the rendezvous hosts: the launch, the host, its line, and whether a shell on the node expands it."""
     found: list[tuple[JobCommand | None, str, int, bool]] = []
     for command in job.launches:
@@ -49,14 +50,14 @@ def _rendezvous_hosts(job: JobScript) -> list[tuple[JobCommand | None, str, int,
             found.append((command, given[0], _assignment_line(job, command, given[1], given[0]), early))
     if any(may_be_multi_node(job, one) or (one.launcher == "python" and runs_on_nodes(one)) for one in job.launches):
         given_hosts = {text for _, text, _, _ in found}
-        heads = [one for one in job.sets if one.name in _HEADS and one.value not in given_hosts]
+        heads = [one for one in last_assignments(job) if one.name in _HEADS and one.value not in given_hosts]
         found += [(None, one.value, one.line, one.on_node) for one in heads]
     return found
 
 
 def _assignment_line(job: JobScript, command: JobCommand, word: int, text: str) -> int:
     """Return the line that sets the value of a word: the assignment of its variable, or else the command."""
-    made = [one.line for one in job.sets if one.value == text and one.line <= max(command.lines or (command.line,))]
+    made = [one.line for one in job.sets if one.value == text and one.statement <= command.statement]
     written = re.search(re.escape(text), command.words[word])
     if made:
         return made[-1]
@@ -72,8 +73,8 @@ def job_head_address_is_loopback(job_script: JobScript) -> Answer:
 
     Fix: Use the name of the first node, which all nodes can resolve.
     """
-    for command, text, line, _ in _rendezvous_hosts(job_script):
-        if not _LOOPBACK.fullmatch(text) or (command is None and not _has_multi_node_launch(job_script)):
+    for command, text, line, _ in rendezvous_hosts(job_script):
+        if not LOOPBACK.fullmatch(text) or (command is None and not _has_multi_node_launch(job_script)):
             continue
         return finding(
             job_script,
@@ -99,7 +100,7 @@ def job_head_address_by_hostname(job_script: JobScript) -> Answer:
 
     Fix: Use the name of the first node. mgpu's pre-flight resolves it on every node.
     """
-    for _, text, line, _ in _rendezvous_hosts(job_script):
+    for _, text, line, _ in rendezvous_hosts(job_script):
         if _BY_HOSTNAME.search(text):
             return finding(job_script, line, f"the rendezvous address comes from {shorten(text, 70)}", commands(HEAD))
     return Ok("no address comes from hostname")
@@ -115,7 +116,7 @@ def job_head_differs_between_nodes(job_script: JobScript) -> Answer:
     Fix: Set it once, before srun.
     More: And export it.
     """
-    for command, text, line, on_node in _rendezvous_hosts(job_script):
+    for command, text, line, on_node in rendezvous_hosts(job_script):
         if on_node and _OWN_NAME.search(text) and not _NODE_LIST.search(text):
             if command is None and not _has_multi_node_launch(job_script):
                 continue
@@ -134,7 +135,7 @@ def job_head_address_of_srun(job_script: JobScript) -> Answer:
 
     Fix: Use the name of the first node, which always works.
     """
-    for _, text, line, _ in _rendezvous_hosts(job_script):
+    for _, text, line, _ in rendezvous_hosts(job_script):
         if "SLURM_LAUNCH_NODE_IPADDR" in text or "SLURM_SRUN_COMM_HOST" in text:
             return finding(job_script, line, f"{shorten(text, 50)} is where srun was started", commands(HEAD))
     return Ok("the rendezvous address does not depend on where srun was started")
@@ -151,7 +152,7 @@ def job_head_cut_from_short_list(job_script: JobScript) -> Answer:
 
     Fix: Expand the names with scontrol, in the batch shell.
     """
-    for _, text, line, _ in _rendezvous_hosts(job_script):
+    for _, text, line, _ in rendezvous_hosts(job_script):
         if _NODE_LIST.search(text) and not _EXPANDS.search(text):
             return finding(
                 job_script, line, f"{shorten(text, 60)}: the list is compressed, as in nid[001-004]", commands(HEAD)
@@ -243,7 +244,7 @@ def job_port_fixed(job_script: JobScript) -> Answer:
         if given is not None and re.fullmatch(r"[1-9]\d{1,4}", given[0]) and may_be_multi_node(job_script, command):
             return _fixed_port_problem(job_script, given[0], _assignment_line(job_script, command, given[1], given[0]))
     if _has_multi_node_launch(job_script):
-        for one in job_script.sets:
+        for one in last_assignments(job_script):
             if one.name in _PORTS and re.fullmatch(r"[1-9]\d{1,4}", one.value):
                 return _fixed_port_problem(job_script, one.value, one.line)
     return Ok("the port is specific to this job")

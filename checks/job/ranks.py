@@ -9,7 +9,7 @@ from mgpu.check import Answer, Fix, Ok, Problem, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Config, JobCommand, JobScript, JobVariable
 
-from ._findings import MEASURED, finding, needs_whole_script, ok_unless_cut, shorten
+from ._findings import MEASURED, finding, line_name, needs_whole_script, ok_unless_cut, shorten
 from ._launches import (
     hides_options,
     is_multi_node,
@@ -90,7 +90,7 @@ def _c10d(command: JobCommand) -> str:
 def _exported_rank(job: JobScript, command: JobCommand) -> Problem | None:
     """Return the problem of a rank that the batch shell exports to a script without a launcher, or None."""
     for one in job.sets:
-        if one.name in _RANK_NAMES and one.exported and not one.on_node and one.line <= command.line:
+        if one.name in _RANK_NAMES and one.exported and not one.on_node and one.statement <= command.statement:
             early = next((v for v in one.variables if not v.on_node and _RANKS.search(v.name)), None)
             if early is not None and not _is_set_on_node(job, one.name):
                 return _python_rank_problem(job, one.line, one.name, early)
@@ -234,13 +234,14 @@ def job_variable_not_on_node(job_script: JobScript) -> Answer:
             continue
         lost = [one for one in command.variables if one.unset]
         if lost:
+            name = shorten(lost[0].name, 40)
             setting = next((one.line for one in job_script.sets if one.name == lost[0].name and not one.on_node), 0)
             return finding(
                 job_script,
                 lost[0].line or command.line,
-                f"${shorten(lost[0].name, 40)} is empty here: line {setting} sets it, but does not export it"
+                f"${name} is empty here: {line_name(job_script, setting)} sets it, but does not export it"
                 if setting
-                else f"${shorten(lost[0].name, 40)} is empty here: it is not exported",
+                else f"${name} is empty here: it is not exported",
                 commands(shell("export {:name}", lost[0].name)),
                 [setting] if setting else [],
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
@@ -20,12 +22,35 @@ _LOUD = {"NCCL_DEBUG": ("INFO", "TRACE"), "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",)
 _OFF = ("", "0")
 
 
-def _rank_variables(job: JobScript) -> list[tuple[str, str, int]]:
-    """Return the variables that reach the ranks: name, value, line."""
-    found = [(one.name, one.value, one.line) for one in job.sets if one.exported or one.on_node]
+# A comment that gives a reason for a setting.
+_REASON = re.compile(
+    r"\b(?:must|need\w*|requires?|required|otherwise|because|since|without|avoid\w*|prevent\w*|work-?\s?around|hang\w*|hung|keep"
+    r"|dead-?lock\w*|crash\w*|fail\w*|bug\w*|broken|unstable|errors?|issues?|fix\w*|(?:not|n't) (?:\w+ )*support\w*"
+    r"|unsupported|no (?:infiniband|ib|nvlink|p2p|rdma)|do not|don't|necessary|due to|only works?|important|else)\b",
+    re.IGNORECASE,
+)
+
+
+def _rank_variables(job: JobScript, *, with_reason: bool = True) -> list[tuple[str, str, int]]:
+    """Return the variables that reach the ranks: name, value, line; perhaps without those explained by a comment."""
+    found = [
+        (one.name, one.value, one.line)
+        for one in job.sets
+        if (one.exported or one.on_node) and (with_reason or not _REASON.search(one.comment))
+    ]
     for command in job.commands:
         found += [(name, value, command.line) for name, value in command.env.items()]
     return found
+
+
+def _other_network(job: JobScript) -> bool:
+    """Whether NCCL uses a network other than InfiniBand: AWS EFA or Slingshot, through libfabric."""
+    return any(
+        one.name.startswith("FI_")
+        or one.name in ("NCCL_NET", "NCCL_NET_PLUGIN")
+        or (one.name == "NCCL_SOCKET_IFNAME" and one.value.startswith("hsn"))
+        for one in job.sets
+    )
 
 
 @check(Severity.WARNING, source="https://slurm.schedmd.com/sbatch.html")
@@ -65,11 +90,13 @@ def job_slow_setting_left(job_script: JobScript) -> Answer:
     Fix: Remove it, and measure the difference with the smoke test.
     """
     found = [
-        (name, value, line) for name, value, line in _rank_variables(job_script) if name in _SLOW and value not in _OFF
+        (name, value, line)
+        for name, value, line in _rank_variables(job_script, with_reason=False)
+        if name in _SLOW and value not in _OFF and not (name == "NCCL_IB_DISABLE" and _other_network(job_script))
     ]
     found = [one for one in found if one[1] == "1" or one[1].lower() in ("true", "yes", "on")]
     if not found:
-        return Ok("no fast path is disabled")
+        return Ok("no fast path is disabled, or a comment says why")
     name, value, line = found[0]
     return finding(
         job_script,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import JobCommand, JobScript
 
 from ._amounts import evaluate, nodes, tasks_per_node
-from ._findings import MEASURED, SRUN, finding, needs_whole_script
+from ._findings import MEASURED, SRUN, finding, needs_whole_script, shorten, unread_work
 from ._launches import (
     PER_NODE,
     has_hidden_options,
@@ -21,13 +23,15 @@ from ._launches import (
 
 # Options with which DeepSpeed starts processes on the other nodes itself (deepspeed --help, 0.18).
 _REACHES = ("hostfile", "H", "launcher", "no_ssh", "node_rank")
+# Arguments of a Python program that starts the nodes itself.
+_SUBMITS = re.compile(r"submitit|slurm|\bsrun\b|\bhostfile\b|\bray\b", re.IGNORECASE)
 _ON_NODES = "srun --ntasks-per-node=1 --kill-on-bad-exit=1"
 
 
 @check(Severity.ERROR, source="https://github.com/huggingface/accelerate/issues/2816")
 @needs_whole_script
 def job_launcher_outside_srun(job_script: JobScript) -> Answer:
-    """The job has several nodes, but the launcher is started only on the first.
+    """The job has several nodes, but training is started only on the first.
 
     Why: Slurm runs the script on the first node only. The launcher waits there for the other nodes, which never start.
     More: It waits until the rendezvous times out (RendezvousTimeoutError), or trains on one node while the others are
@@ -35,10 +39,9 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
 
     Fix: Start it on every node, with one task per node.
     """
-    launches = [one for one in job_script.launches if one.launcher in (*PER_NODE, "python") and not one.inner]
     spreads, amount = any(runs_on_nodes(one) for one in job_script.commands), nodes(job_script)
-    nothing = amount is None or amount < 2 or not launches or spreads
-    if nothing and not any(one.launcher in PER_NODE for one in launches):
+    launches = [one for one in job_script.launches if not one.inner and (one.launcher in PER_NODE or _trains(one))]
+    if not any(one.launcher in PER_NODE for one in launches) and (amount is None or amount < 2 or spreads):
         return Ok("no launcher of torch or accelerate")
     if not job_script.directives and not spreads:
         return Skip("it has no #SBATCH line, so srun may start it on every node")
@@ -46,12 +49,10 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
     outside = [one for one in starting if not runs_on_nodes(one)]
     if any(runs_on_nodes(one) for one in job_script.launches):
         bare = [one for one in outside if not one.unsure and _has_multi_node_option(job_script, one)]
-        if not bare or any(one.launcher == "python" for one in bare):
-            return Ok("srun starts the launcher")
     else:
         bare = [one for one in outside if may_be_multi_node(job_script, one)]
-    if not bare:
-        return Ok("the launcher runs on one node")
+    if not bare or _started_elsewhere(job_script):
+        return Ok("srun starts the launcher" if spreads else "the launcher runs on one node")
     of = f"{amount} nodes" if amount and amount > 1 else "several nodes"
     name = bare[0].words[0].rsplit("/", 1)[-1]
     return finding(
@@ -63,6 +64,46 @@ def job_launcher_outside_srun(job_script: JobScript) -> Answer:
             Fix("Options that differ between nodes need a shell on each node.", (_command_in_shell(bare[0], name),)),
         ),
         [one.line for one in bare],
+        nodes=amount,
+    )
+
+
+def _trains(command: JobCommand) -> bool:
+    """Whether a Python script started without a launcher belongs to a process group."""
+    return command.uses is not None and "process group" in command.uses and "srun" not in command.uses
+
+
+def _started_elsewhere(job: JobScript) -> bool:
+    """Whether something that was not read may start the nodes: a file, or a Python program that calls srun."""
+    return bool(unread_work(job)) or any(
+        "srun" in (one.uses or ()) or _SUBMITS.search(" ".join(one.words[one.script or 0 :])) for one in job.launches
+    )
+
+
+@check(Severity.WARNING, source=SRUN)
+@needs_whole_script
+def job_python_outside_srun(job_script: JobScript) -> Answer:
+    """The job has several nodes, but a Python script runs only on the first.
+
+    Why: Slurm runs the script on the first node only. The other nodes are idle unless the Python script starts them.
+
+    Fix: Start it on every node with srun, or request one node.
+    """
+    launches = [one for one in job_script.launches if one.launcher == "python" and not one.inner]
+    amount = nodes(job_script)
+    if amount is None or amount < 2 or len(launches) < len([one for one in job_script.launches if not one.inner]):
+        return Ok("no Python script alone on several nodes")
+    if not launches or any(runs_on_nodes(one) for one in job_script.commands) or _started_elsewhere(job_script):
+        return Ok("a program starts the other nodes, or no Python script runs")
+    if any(_trains(one) for one in launches):
+        return Ok("it trains: see job_launcher_outside_srun")
+    last = launches[-1]
+    name = last.words[last.script] if last.script is not None else "python"
+    return finding(
+        job_script,
+        last.line,
+        f"{shorten(name, 40)} runs only on the first of {amount} nodes",
+        (commands("srun --kill-on-bad-exit=1 ..."), Fix("Or request one node.", ("#SBATCH --nodes=1",))),
         nodes=amount,
     )
 
@@ -194,7 +235,10 @@ def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
     found = [
         one
         for one in job_script.commands
-        if one.step is not None and _installs(one.words) and step_tasks(job_script, one) != 1
+        if one.step is not None
+        and _installs(one.words)
+        and step_tasks(job_script, one) != 1
+        and not _alone_in_container(job_script, one)
     ]
     if not found:
         return Ok("srun installs nothing")
@@ -205,6 +249,12 @@ def job_installs_packages_on_every_node(job_script: JobScript) -> Answer:
         commands(shell("srun --nodes=1 --ntasks=1 {:argument} ...", found[0].words[:3])),
         [one.line for one in found],
     )
+
+
+def _alone_in_container(job: JobScript, command: JobCommand) -> bool:
+    """Whether a node's only task of a step has a container of its own (pyxis)."""
+    of_image = srun_option(srun_step(job, command), "container-image") is not None
+    return of_image and _tasks(job, command) in (1, None)
 
 
 def _installs(words: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, Skip, check, c
 from mgpu.command_line import shell
 from mgpu.snapshot import JobScript
 
-from ._findings import MEASURED, finding, needs_whole_script, shorten
+from ._findings import MEASURED, finding, needs_whole_script, shorten, unread_work
 
 _BASH = "https://www.gnu.org/software/bash/manual/bash.html"
 
@@ -61,12 +61,11 @@ def job_syntax_broken(job_script: JobScript) -> Answer:
         if job_script.syntax_unread:
             return Skip(job_script.syntax_unread)
         return Ok(f"{job_script.lines:,} lines, accepted by bash -n")
-    where = f"line {job_script.syntax_line}: " if job_script.syntax_line else ""
-    return Problem(
-        f"{where}{shorten(job_script.syntax, 120)}",
-        fix=commands(shell("bash -n {:path}", job_script.path)),
-        place=Place(job_script.path, job_script.syntax_line),
-    )
+    fix = commands(shell("bash -n {:path}", job_script.place(job_script.syntax_line or 1)[0]))
+    message = shorten(job_script.syntax, 120)
+    if job_script.syntax_line:
+        return finding(job_script, job_script.syntax_line, message, fix)
+    return Problem(message, fix=fix, place=Place(job_script.path))
 
 
 @check(Severity.ERROR, source="https://www.gnu.org/software/bash/manual/bash.html")
@@ -83,6 +82,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
     odd = [one for one in job_script.texts if one.kind in ("blank", "remark", "ended")]
     dashed = [c for c in job_script.commands if c.words[0].startswith("--") and not c.inner and not c.through]
     if odd:
+        file, number = job_script.place(odd[0].line)
         reason = {
             "blank": "a space follows the backslash",
             "remark": "a comment follows the backslash",
@@ -92,7 +92,7 @@ def job_continued_line_broken(job_script: JobScript) -> Answer:
             job_script,
             odd[0].line,
             f"{reason}: the command ends here",
-            commands(shell("sed -n '{:number}p' {:path} | cat -A", odd[0].line, job_script.path)),
+            commands(shell("sed -n '{:number}p' {:path} | cat -A", number, file)),
             [one.line for one in odd[1:]],
         )
     if dashed:
@@ -121,11 +121,39 @@ def job_dash_typographic(job_script: JobScript) -> Answer:
     found = [one for one in job_script.texts if one.kind in ("dash", "quote")]
     if not found:
         return Ok("no typographic dashes or quotes")
+    file = job_script.place(found[0].line)[0]
     what = "dash" if found[0].kind == "dash" else "quote"
     return finding(
         job_script,
         found[0].line,
         f"{shorten(found[0].text, 40)} has a typographic {what}",
-        Fix(f"Type the {what} again, as plain ASCII.", (shell("grep -nP '[^\\x00-\\x7F]' {:path}", job_script.path),)),
+        Fix(
+            f"Type the {what} again, as plain ASCII.",
+            (shell("grep -nP '[^\\x00-\\x7F]' {:path}", file),),
+        ),
         [one.line for one in found[1:]],
+    )
+
+
+@check(Severity.WARNING, source="mgpu: it reads the files that are here", tags=("not_examined",))
+def job_file_not_examined(job_script: JobScript) -> Answer:
+    """The script starts a file that was not read.
+
+    Why: What the job does is in that file, so the other checks examined only a part of it. The verdict is unknown.
+    More: mgpu looks for it where the job would: in the folder of a literal `cd`, the current folder and the script's
+    folder. It reads three levels of files. A name with a variable is known only in the job.
+
+    Fix: Check it where the file is.
+    More: Run mgpu on the cluster, in the folder from which you submit the job.
+    """
+    missing = unread_work(job_script)
+    if not missing:
+        return Ok("every file that does the job's work was read")
+    first = missing[0]
+    return finding(
+        job_script,
+        first.line,
+        f"{shorten(first.path)} was not examined: {first.why}",
+        commands(shell("mgpu doctor --script {:path}", job_script.path)),
+        [one.line for one in missing],
     )

@@ -17,11 +17,19 @@ from ._launches import (
     line_of,
     nodes_of,
     ok_if_nodes_known,
+    option_of,
     per_node_launches,
     runs_on_nodes,
 )
 
 _OWN = re.compile(r"SLURM_(?:PROCID|NODEID)$")
+# Names of variables for a part of the GPUs, and options of a script that starts processes itself.
+_PART = re.compile(
+    r"(?:GPU|PROC|RANK|WORKER)\w*(?:TRAIN|POLICY|ACTOR|LEARNER|ROLLOUT|VLLM|INFER|SERV|TEACHER|REWARD)"
+    r"|(?:TRAIN|POLICY|ACTOR|LEARNER|ROLLOUT|VLLM|INFER|SERVE|SERVING|TEACHER|REWARD)\w*(?:GPU|PROC|RANK|WORKER)",
+    re.IGNORECASE,
+)
+_SPAWNS = ("num_processes", "nproc_per_node", "num_gpus", "ngpus", "gpus", "n_gpus", "world_size", "nprocs", "devices")
 _NPROC = ("nproc_per_node",)
 _WORLD = "$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))"
 
@@ -132,6 +140,34 @@ def job_processes_outnumber_gpus(job_script: JobScript) -> Answer:
     return Ok(f"{gpus} GPU{'s' * (gpus != 1)} per node, and no more ranks than that")
 
 
+@check(Severity.WARNING, source=TORCHRUN)
+@needs_whole_script
+def job_rank_per_cpu_core(job_script: JobScript) -> Answer:
+    """The option --nproc-per-node=auto counts CPU cores, because the job sees no GPU.
+
+    Why: Without a GPU, auto is the number of CPU cores, so a node with 128 cores starts 128 ranks.
+    More: "auto" is the number of GPUs only if torch sees one.
+
+    Fix: Write the number of ranks.
+    """
+    given = job_script.directive("partition")
+    on_cpu = given is not None and re.search(r"(?:^|[_-])cpu", given.value or "") and gpus_per_node(job_script) is None
+    hidden = any(one.name == "CUDA_VISIBLE_DEVICES" and one.value in ("", "-1") for one in job_script.sets)
+    for command in per_node_launches(job_script):
+        amount = launcher_option(command, *_NPROC)
+        if amount is None or amount[0] != "auto":
+            continue
+        if on_cpu or hidden or command.env.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+            why = "CUDA_VISIBLE_DEVICES hides all GPUs" if not on_cpu else "the job requests no GPU"
+            return finding(
+                job_script,
+                line_of(command, amount[1]),
+                f"--nproc-per-node=auto starts one rank per CPU core: {why}",
+                commands("--nproc-per-node=1"),
+            )
+    return Ok("no launcher counts CPU cores as GPUs")
+
+
 @check(Severity.WARNING, source=MEASURED)
 @needs_whole_script
 def job_gpus_left_idle(job_script: JobScript) -> Answer:
@@ -151,7 +187,13 @@ def job_gpus_left_idle(job_script: JobScript) -> Answer:
         return Skip("several launches may share the GPUs")
     for command in launches:
         found = _ranks_per_node(job_script, command)
-        if found and 0 < found[0] < gpus and not _on_cpu(command) and not _may_share_gpus(job_script, command):
+        if (
+            found
+            and 0 < found[0] < gpus
+            and not _on_cpu(command)
+            and not _may_share_gpus(job_script, command)
+            and not _on_purpose(job_script, command, found[0])
+        ):
             return finding(
                 job_script,
                 found[1],
@@ -170,6 +212,14 @@ def _may_share_gpus(job: JobScript, command: JobCommand) -> bool:
         or any("CUDA_VISIBLE_DEVICES" in one.env for one in (command, *job.commands))
         or any(one.name == "CUDA_VISIBLE_DEVICES" for one in job.sets)
     )
+
+
+def _on_purpose(job: JobScript, command: JobCommand, ranks: int) -> bool:
+    """Whether fewer ranks are intended: a variable for training's part of the GPUs, or a script that spawns its own."""
+    parts = any(_PART.search(one.name) and evaluate(job, one.value) is not None for one in job.sets)
+    spawned = option_of(command.words, command.script or len(command.words), len(command.words), _SPAWNS)
+    amount = evaluate(job, spawned[0]) if spawned else None
+    return parts or (ranks == 1 and amount is not None and amount > 1)
 
 
 def _on_cpu(command: JobCommand) -> bool:

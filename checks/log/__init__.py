@@ -6,20 +6,25 @@
 * xids: which Xid did the driver log?
 * cuda: did a GPU or the CUDA driver refuse or fail?
 * gpu_code: does the script ask of a GPU what it cannot?
-* installed: does something installed not fit?
+* inference, ray_cluster: did vLLM or Ray fail in the run?
+* versions, models: do two installed packages, or a model and transformers, not fit?
+* installed: does a library, an extension or a build not fit?
 * compiling: did compiling fail?
 * hub: could models or data not be fetched?
 * data: did reading the data fail?
-* wrapping, sharding, zero, precision: does the script fit DDP, FSDP, DeepSpeed and its precision?
+* wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
+  DeepSpeed and its precision?
 * nccl, rdma: what did NCCL and InfiniBand say?
 * meeting, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
-* exceptions: which exceptions of Python are left that no table knows?
+* lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
+* between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "installed", "compiling", "hub", "data", "wrapping",
-    "sharding", "zero", "precision", "nccl", "rdma", "meeting", "settings", "waiting", "exceptions",
+    "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "versions", "models",
+    "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero", "precision", "nccl",
+    "rdma", "meeting", "settings", "waiting", "lone_work", "between_packages", "exceptions",
 )
 # fmt: on

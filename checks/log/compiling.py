@@ -53,7 +53,9 @@ ROWS = (
          "101376. Reducing block sizes or `num_stages` may help.",),
         "a Triton kernel needs more {what} than this GPU has",
         "It was written for a larger GPU (data center cards have more shared memory than GeForce).",
-        Fix("Use another version of the package, or its other kernels.", ("pip install --upgrade PACKAGE",)),
+        (Fix("Give the kernel smaller blocks (BLOCK_M, BLOCK_N) or fewer stages (num_stages).",
+             ("flex_attention(..., kernel_options=dict(BLOCK_M=32, BLOCK_N=32, num_stages=1))",)),
+         Fix("Use another version of the package that has the kernel, or its other kernels.", ())),
         "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/errors.py",
         summary="A Triton kernel needs more of a resource than this GPU has."),
     Row("log_ptxas_failed", "root", "library", r"Internal Triton PTX codegen error|ptxas fatal|PTXASError|"
@@ -80,8 +82,10 @@ ROWS = (
         "A toolkit, header or compiler is incompatible.",
         Fix("Look for the first 'error:' from the compiler.", ("mgpu doctor --only libraries", "ds_report")),
         _EXTENSIONS),
-    Row("log_ninja_missing", "root", "library", r"Ninja is required to load C\+\+ extensions",
-        ("RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)",),
+    Row("log_ninja_missing", "root", "library", r"Ninja is required to load C\+\+ extensions|ninja: (?:command )?not "
+                                                r"found",
+        ("RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)",
+         "/bin/sh: 1: ninja: not found"),
         "an extension must be compiled, but ninja is not installed", "torch uses ninja to build extensions.",
         Fix("Install it.", ("pip install ninja",)), _EXTENSIONS),
     Row("log_extension_locked", "secondary", "library", r"Lock file exists in build directory",

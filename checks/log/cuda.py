@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
@@ -28,6 +32,21 @@ _KERNEL_LOG = Fix("Check what the driver logged (an Xid), and whether the GPU is
 _REBOOT = Fix("Reboot the node, so that module and libraries have the same version.", ("sudo reboot",), who="admin")
 _REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
 
+
+def _at_loading(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return the meaning of full memory while the model is loaded, before there is a batch."""
+    if raised is None or not re.search(r" in (?:\w*load\w*|from_pretrained|init_model\w*)$", raised.place or ""):
+        return None
+    return Meaning(
+        "a GPU's memory is full while the model is loaded",
+        "The weights alone do not fit on one GPU, or every rank loads the whole model onto its GPU (or all onto GPU 0) "
+        "before it is sharded. The batch size does not matter yet.",
+        (Fix("Shard the model while it is loaded (FSDP or ZeRO-3), and remove device_map and .to('cuda').",
+             ("mgpu configure", "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true ...")),
+         Fix("Or load it in bf16 or quantized.", ("from_pretrained(..., torch_dtype=torch.bfloat16)",)), _OTHERS),
+    )
+
+
 ROWS = (
     Row("log_gpu_memory_taken", "root", "cuda",
         # In a container NVML reports the host's pids, so torch lists its own process as another one: only a second one
@@ -49,7 +68,8 @@ ROWS = (
         summary="A GPU's memory is full, and another process uses part of it."),
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
-        r".*(?:CUDA out of memory|OutOfMemoryError\b|CUDA error: out of memory|"
+        r"(?!.*cumem_allocator).*(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)OutOfMemoryError\b|"
+        r"CUDA [Ee]rror: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
         r"Cuda failure (?:2 )?'out of memory'|CUDA driver error: out of memory|cuda runtime error \(2\))",
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 "
@@ -69,7 +89,7 @@ ROWS = (
         (_SMALLER, _SHARD, _OTHERS,
          Fix("If much is reserved but unallocated, let the allocator join segments.",
              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
-        _TROUBLE),
+        _TROUBLE, explain=_at_loading),
     Row("log_fabric_not_ready", "root", "cuda", r"system not yet initialized",
         ("Error 802: system not yet initialized (Triggered internally at ...)",
          "RuntimeError: CUDA error: system not yet initialized"),
@@ -88,7 +108,9 @@ ROWS = (
          "RuntimeError: CUDA error: invalid device function"),
         "the installed torch, or an extension, has no kernels for this GPU",
         "A wheel contains code for some GPU generations only. This GPU is too new or too old for it.",
-        _ARCH, "https://github.com/pytorch/pytorch/issues/167244"),
+        (_ARCH, Fix("Blackwell (sm_100, sm_120) needs a build for CUDA 12.8 or newer.",
+                    ("pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128",))),
+        "https://github.com/pytorch/pytorch/issues/167244"),
     Row("log_toolkit_newer_than_driver", "root", "cuda",
         r"provided PTX was compiled with an unsupported toolchain|cudaErrorUnsupportedPtxVersion|"
         r"device kernel image is invalid",
@@ -128,20 +150,26 @@ ROWS = (
          "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
          "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')"),
         "this torch build has no CUDA, or sees no GPU",
-        "pip or conda selected the CPU wheel. It cannot use a GPU.",
-        Fix("Install the build for your CUDA version.",
-            ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
-             "mgpu doctor --only torch_is_cpu_build")), "https://pytorch.org/get-started/locally/"),
+        "pip or conda selected the CPU wheel, or this machine has no usable NVIDIA GPU.",
+        (Fix("With an NVIDIA GPU here: install the build for your CUDA version.",
+             ("mgpu doctor --only torch_is_cpu_build",
+              "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126")),
+         Fix("Without one: choose the device at run time.",
+             ("device = 'cuda' if torch.cuda.is_available() else 'cpu'",))),
+        "https://pytorch.org/get-started/locally/"),
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
-        r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has",
+        r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has|"
+        r"Invalid device_ids? \[",
         ("RuntimeError: CUDA error: invalid device ordinal",
          "torch.AcceleratorError: CUDA error: invalid device ordinal", "AssertionError: Invalid device id",
+         "ValueError: Invalid device_ids [0, 1, 2, 3] for 2 GPUs",
          "torch.cuda.DeferredCudaCallError: CUDA call failed lazily at initialization with error: device >= 0 && "
          "device < num_gpus INTERNAL ASSERT FAILED", "lightning.fabric.utilities.exceptions.MisconfigurationException: "
          "You requested gpu: [0, 1] But your machine only has: [0]"),
         "a rank requested a GPU that it does not have: more ranks than visible GPUs",
-        "num_processes exceeds the GPUs, CUDA_VISIBLE_DEVICES hides some, or Slurm shows each task only its own GPU "
-        "(--gpus-per-task) while the script counts by LOCAL_RANK.",
+        "num_processes exceeds the GPUs, CUDA_VISIBLE_DEVICES hides some, Slurm shows each task only its own GPU "
+        "(--gpus-per-task) while the script counts by LOCAL_RANK, or the GPUs are in MIG mode: a process sees one "
+        "instance.",
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
@@ -173,9 +201,10 @@ ROWS = (
         Fix("Check the links and the driver's log.", ("nvidia-smi nvlink -e", "mgpu doctor --only links,xid"),
             who="admin"), _API),
     Row("log_driver_mismatch", "root", "cuda",
-        r"Driver/library version mismatch|system has unsupported display driver / cuda driver combination|"
+        r"[Dd]river/library version mismatch|system has unsupported display driver / cuda driver combination|"
         r"NVRM: API mismatch",
         ("Failed to initialize NVML: Driver/library version mismatch",
+         "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
          "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination",
          "NVRM: API mismatch: the client has the version 550.144, but this kernel module has the version 550.90.07."),
         "the driver's libraries and its loaded kernel module have different versions",
@@ -261,7 +290,8 @@ ROWS = (
                            ("mgpu doctor --only library_path_shadows_wheels", "mgpu doctor --deep --only cuda"))),
         "https://docs.nvidia.com/cuda/cublas/index.html"),
     Row("log_cudnn_failed", "root", "cuda",
-        r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|NOT_SUPPORTED|MAPPING_ERROR|SUBLIBRARY)|"
+        r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|NOT_INITIALIZED|NOT_SUPPORTED|"
+        r"MAPPING_ERROR|SUBLIBRARY)|"
         r"Unable to find (?:a valid cuDNN algorithm|an engine to execute)|cuDNN version incompatibility|"
         r"Could not load library libcudnn",
         ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",

@@ -83,8 +83,9 @@ ROWS = (
     Row("log_disk_full", "root", "script",
         r"^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device|"
         r"PytorchStreamWriter failed writing file|Not enough free disk space to download|"
-        r"I/O error: No space left|basic_ios::clear: iostream error",
+        r"I/O error: No space left|basic_ios::clear: iostream error|inline_container\.cc:\d+\] ?\.? unexpected pos",
         ("OSError: [Errno 28] No space left on device",
+         "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 704 vs 598",
          "RuntimeError: [enforce fail at inline_container.cc:603] . PytorchStreamWriter failed writing file data/1: "
          "file "
          "write failed", "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
@@ -130,14 +131,16 @@ ROWS = (
                                    "output_folder_not_writable,cache_not_writable")),
         _PYTHON, summary="This user cannot open a file or folder."),
     Row("log_file_missing", "root", "script",
-        r"FileNotFoundError: \[Errno 2\] No such file or directory: (?!.*(?:tmp-checkpoint|\.incomplete|\.lock))"
-        r"\S+$|FileNotFoundError: (?:Unable to find|Couldn't find any data file at|Couldn't find file at) ",
+        r"FileNotFoundError: (?:\[Errno 2\] No such file or directory: "
+        r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock))(?=\S+$)|"
+        r"(?:Unable to find|Couldn't find any data file at|Couldn't find file at) )'?(?P<path>[^'\s]+?)[.']*(?:\s|$)",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
          "FileNotFoundError: Couldn't find any data file at /data/x.",
          "FileNotFoundError: Unable to find '/data/x.json'"),
         "a file that the script reads does not exist",
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
-        Fix("Check whether it exists on every node.", ("pwd; ls -ld PATH", "srun --ntasks-per-node=1 ls -ld PATH")),
+        Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
+                                                       "srun --ntasks-per-node=1 ls -ld {path:path}")),
         _PYTHON),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] File exists: ",

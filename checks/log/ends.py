@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .._kernel_line import KERNEL_LINE
+
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
@@ -16,8 +18,8 @@ _MEMORY = Fix("Compare the memory of the node and the job with what the ranks ne
 
 ROWS = (
     Row("log_killed_for_memory", "root", "kernel",
-        r"Out of memory: Kill(?:ed)? process \d+|[Mm]emory cgroup out of memory: Kill|oom-kill:constraint=|"
-        r"invoked oom-killer",
+        KERNEL_LINE + r"(?:Out of memory: Kill(?:ed)? process \d+|[Mm]emory cgroup out of memory: Kill|"
+        r"oom-kill:constraint=|\S+(?: \S+)? invoked oom-killer: gfp_mask)",
         ("Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB",
          "Memory cgroup out of memory: Killed process 99 (pt_data_worker) total-vm:1kB",
          "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,task=python,pid=4711,uid=0",
@@ -43,8 +45,8 @@ ROWS = (
         "a rank was killed from outside (SIGKILL), usually because host memory ran out",
         "A program cannot catch SIGKILL, so there is no traceback. It comes from the kernel's or the job's memory "
         "limit, from Slurm, or from a kill -9.",
-        (_MEMORY, Fix("Use less host memory (fewer loader workers with num_workers, fsdp_cpu_ram_efficient_loading), "
-                      "or request more for the job.", ("sbatch --mem=0 ...",)),
+        (_MEMORY, Fix("Use less host memory (fewer loader workers with num_workers, fsdp_cpu_ram_efficient_loading, no "
+                      "offload of the optimizer), or request more for the job.", ("sbatch --mem=0 ...",)),
          Fix("If memory was not the cause, check whether Slurm or a user killed it.",
              ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
         "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9),
@@ -166,7 +168,7 @@ ROWS = (
             ("sacct -j JOBID --format=JobID,State,ExitCode", "journalctl --since -1h | tail")),
         _ELASTIC, effect_of="stop"),
     Row("log_process_hung_in_kernel", "secondary", "kernel",
-        r"INFO: task (?P<task>\S+) blocked for more than (?P<seconds>\d+) seconds",
+        KERNEL_LINE + r"INFO: task (?P<task>\S+) blocked for more than (?P<seconds>\d+) seconds",
         ("INFO: task python:4711 blocked for more than 120 seconds.",),
         "{task} hung in the kernel for more than {seconds} s: a disk, a file server or a driver does not respond",
         "Such a process cannot even be killed. The other ranks wait for it until NCCL's watchdog stops the run.",
@@ -174,14 +176,15 @@ ROWS = (
                                          "mgpu doctor --only process_hung_in_kernel"), who="admin"),
         "https://docs.kernel.org/admin-guide/sysctl/kernel.html#hung-task-timeout-secs",
         summary="A process hung in the kernel for minutes."),
-    Row("log_file_server_silent", "root", "kernel", r"nfs: server (?P<server>\S+) not responding",
+    Row("log_file_server_silent", "root", "kernel", KERNEL_LINE + r"nfs: server (?P<server>\S+) not responding",
         ("nfs: server fs1.cluster not responding, still trying", "nfs: server 10.0.0.4 not responding, timed out"),
         "the file server {server} did not respond",
         "Every process that accesses it hangs. The other ranks then stop with a timeout.",
         Fix("Check whether it responds again, and move training data to a local disk.",
             ("mgpu doctor --only nfs_server_silent", "df -hT"), who="admin"),
         "https://man7.org/linux/man-pages/man5/nfs.5.html", summary="A file server did not respond."),
-    Row("log_machine_check", "root", "kernel", r"\[Hardware Error\]: |Machine check events logged",
+    Row("log_machine_check", "root", "kernel", KERNEL_LINE +
+        r"(?:mce: |\{\d+\}|EDAC \S+ )*(?:\[Hardware Error\]: |Machine check events logged)",
         ("mce: [Hardware Error]: Machine check events logged",
          "{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 0"),
         "the kernel reported a hardware fault of the node",

@@ -33,12 +33,22 @@ _COMMUNICATION = re.compile(
 _CONTINUED_LINES = 500
 # What a rank raises when its loader worker has disappeared.
 _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
+# Exceptions that do not depend on a rank's batch: they are about the code, the packages, the model or the optimizer.
+_CODE_ERRORS = frozenset(
+    {"ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "SyntaxError", "NotImplementedError"}
+)
+_OF_SETUP = re.compile(
+    r"optimizer|state[_ ]dict|checkpoint|param(?:eter)?s?\b|param_group|unexpected keyword|positional argument"
+    r"|(?<!'NoneType' object )has no attribute|\bversion|quantiz|bitsandbytes|\bsharded|\bconfig",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 # A process group's first collectives. If they time out, the run has never exchanged any data.
 _FIRST_COLLECTIVES = 2
 
 
 def _short_name(name: str) -> str:
-    return name.rpartition(".")[2]
+    return name.rpartition(".")[2].rpartition("::")[2]
 
 
 def _was_caught(one: UncaughtException, log: Log) -> bool:
@@ -81,18 +91,33 @@ def _is_communication_error(one: UncaughtException) -> bool:
     return bool(_COMMUNICATION.search(_short_name(one.type)) or _COMMUNICATION.search(one.message))
 
 
+def _not_about_data(one: UncaughtException) -> bool:
+    return _short_name(one.type) in _CODE_ERRORS or bool(_OF_SETUP.search(one.message))
+
+
+def _alike(one: UncaughtException) -> tuple[str, str]:
+    """Return type and message, without the numbers, which name ranks, devices and sizes."""
+    return _short_name(one.type), _NUMBERS.sub("0", one.message)
+
+
+def _raised_by(one: UncaughtException, log: Log) -> tuple[int, ...]:
+    """Return all ranks that raised this type and message, at whatever line."""
+    return tuple(sorted({rank for other in log.raised if _alike(other) == _alike(one) for rank in other.ranks}))
+
+
 def _ranks_text(one: UncaughtException, log: Log) -> str:
     """Return "on rank 2", "on all 4 ranks", "on ranks 0, 1 and 3"; empty if the log does not show it."""
-    if not one.ranks:
+    ranks = _raised_by(one, log)
+    if not ranks:
         by_itself = [str(rank.rank) for rank in log.fallen if rank.exit_code == 1]
         if len(by_itself) == one.times == 1:
             return f"on rank {by_itself[0]}"
         return f"{one.times} times" if one.times > 1 else ""
-    if len(one.ranks) > 1 and len(one.ranks) >= len(log.ranks):
-        return f"on all {len(one.ranks)} ranks"
-    if len(one.ranks) == 1:
-        return f"on rank {one.ranks[0]}"
-    return f"on ranks {', '.join(map(str, one.ranks[:-1]))} and {one.ranks[-1]}"
+    if len(ranks) > 1 and len(ranks) >= len(log.ranks):
+        return f"on all {len(ranks)} ranks"
+    if len(ranks) == 1:
+        return f"on rank {ranks[0]}"
+    return f"on ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
@@ -114,7 +139,8 @@ def log_exception(log: Log) -> Answer:
     """A rank stopped with a Python exception that has no signature.
 
     Why: If all ranks raised it, the cause is a bug in the script, or in how it was called. If one rank raised it, the
-    cause is that rank's share of the data, or code that only this rank runs (saving, logging, evaluating on rank 0).
+    cause is that rank's share of the data, or code that only this rank runs (saving, logging, evaluating on rank 0),
+    unless the message is about the code, the model or the packages.
 
     Fix: Go to the line in the traceback. Reproduce it in one process, with that rank's share of the data.
     """
@@ -122,13 +148,19 @@ def log_exception(log: Log) -> Answer:
     if not found:
         return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
-    everywhere = len(one.ranks) > 1 and len(one.ranks) >= len(log.ranks)
+    ranks = _raised_by(one, log)
+    everywhere = len(ranks) > 1 and len(ranks) >= len(log.ranks)
     if everywhere:
         cause = "All ranks raised it. It is a bug in the script or in its arguments, not a fault of one rank or GPU."
-    elif len(one.ranks) == 1 and len(log.ranks) > 1:
+    elif (
+        len(ranks) == 1 and len(log.ranks) > 1 and not any(not o.ranks for o in log.raised if _alike(o) == _alike(one))
+    ):
         cause = (
-            "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank runs "
-            "(saving, logging, evaluating)."
+            "The log has it from this rank only. The message is about the code, the model or the packages, not about "
+            "data: the others may have failed in the same place without printing it."
+            if _not_about_data(one)
+            else "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank "
+            "runs (saving, logging, evaluating)."
         )
     else:
         cause = "The traceback in the log shows where."
@@ -139,7 +171,7 @@ def log_exception(log: Log) -> Answer:
         Fix("Go to that line. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",))
         if everywhere
         else Fix("Go to that line, and inspect this rank's batch: print its index before the step.")
-        if len(log.ranks) > 1
+        if len(log.ranks) > 1 and not _not_about_data(one)
         else Fix("Go to that line. The traceback shows the call path."),
     )
 
@@ -246,7 +278,14 @@ def log_ranks_out_of_step(log: Log) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
+@check(
+    Severity.ERROR,
+    source=_FLIGHT_RECORDER_TUTORIAL,
+    because_of=("log_rank_worked_alone",),
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_rank_never_came(log: Log) -> Answer:
     """Most ranks waited in the same collective, and some ranks never joined it.
 
@@ -279,8 +318,8 @@ def log_rank_never_came(log: Log) -> Answer:
 def log_exchange_never_worked(log: Log) -> Answer:
     """The first collective timed out on all ranks: the GPUs have never exchanged any data.
 
-    Why: The rendezvous worked, but NCCL's own connections transfer no data. The cause is peer access between the GPUs,
-    the network interface, or closed ports.
+    Why: A rank came later than the timeout (it prepared data or loaded the model by itself), or NCCL's own connections
+    transfer no data (peer access, network interface, closed ports).
     More: An IOMMU breaks peer access, or the interface does not reach the other node.
 
     Fix: Run the smoke test. It tries each transport and reports which one works.

@@ -15,8 +15,10 @@ _FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUN
 
 ROWS = (
     Row("log_index_out_of_range", "root", "script",
-        r"device-side assert triggered|index out of range in self|: block: \[[\d,]+\], thread: \[[\d,]+\] Assertion",
+        r"device-side assert triggered|index out of range in self|Target \d+ is out of bounds|: block: \[[\d,]+\], "
+        r"thread: \[[\d,]+\] Assertion",
         ("RuntimeError: CUDA error: device-side assert triggered", "IndexError: index out of range in self",
+        "IndexError: Target 10 is out of bounds.",
          "../aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: [21,0,0], thread: [64,0,0] "
          "Assertion `srcIndex < srcSelectDimSize` failed."),
         "an index is out of range: a label or token id exceeds the size of its table",
@@ -25,10 +27,9 @@ ROWS = (
         (_FIND_KERNEL, Fix("Check the ids before they go to the GPU: labels.max() < num_classes, input_ids.max() < the "
                            "rows of the embedding.", ())), _NOTES),
     Row("log_cuda_in_fork", "root", "script", r"Cannot re-initialize CUDA in forked subprocess|"
-        r"has been initialized before the `notebook_launcher`",
+        r"CUDA (?:must not be|was) initialized before (?:spawn|fork)",
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
-         "the 'spawn' start method", "RuntimeError: CUDA has been initialized before the `notebook_launcher` could "
-         "create a forked subprocess."),
+         "the 'spawn' start method",),
         "CUDA was used before the process forked",
         "A forked child cannot use its parent's CUDA. Either the dataset creates GPU tensors in loader workers, or a "
         "notebook cell used the GPU first.",
@@ -60,12 +61,13 @@ ROWS = (
         Fix("Use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
     Row("log_tensors_on_several_devices", "root", "script",
-        r"Expected all tensors to be on the same device|"
+        r"Expected all tensors to be on the same device|indices should be either on cpu or on the same device|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
         r"Tensor for argument .+ is on (?:cpu|CPU)",
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "
-         "the same"),
+         "the same", "RuntimeError: indices should be either on cpu or on the same device as the indexed tensor "
+                     "(cuda:0)"),
         "the model and its input are on different devices",
         "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "
         "one rank.",

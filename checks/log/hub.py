@@ -26,21 +26,28 @@ ROWS = (
         "Every rank on every node requests the same files from the Hub.", _FIRST, _DEFER),
     Row("log_hub_access_denied", "root", "library",
         r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
-        r"You are trying to access a gated repo|Invalid (?:user token|credentials in Authorization header)",
+        r"You are trying to access a gated repo|[Cc]lient error '40[13]|Access to (?:model|dataset) \S+ is "
+        r"restricted|Invalid (?:user token|credentials in Authorization header)",
         ("huggingface_hub.errors.GatedRepoError: 403 Client Error.",
          "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/config.json.",
          "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/models/x",
-         "OSError: You are trying to access a gated repo."),
+         "OSError: You are trying to access a gated repo.",
+         "httpx.HTTPStatusError: Client error '401 Unauthorized' for url 'https://huggingface.co/api/whoami-v2'",
+         "Access to model meta-llama/x is restricted. You must have access to it and be authenticated to access it."),
         "the Hub denied access to this model or dataset",
         "It is gated or private, and the token is missing on this node, has expired, or has no access.",
         Fix("Request access on its page, and log in where the ranks run.",
             ("hf auth login", "hf auth whoami", "export HF_TOKEN=...")), _GATED),
     Row("log_hub_name_wrong", "root", "library",
         r"is not a local folder and is not a valid model identifier|RepositoryNotFoundError|"
+        r"Incorrect path_or_model_id|"
         r"Repository Not Found for url|HFValidationError|doesn't exist on the Hub or cannot be accessed|"
         r"(?<!Local)EntryNotFoundError",
         ("OSError: metallama/x is not a local folder and is not a valid model identifier listed on "
          "'https://huggingface.co/models'", "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error.",
+         "OSError: Incorrect path_or_model_id: '/data/model'. Please provide either the path to a local folder or the "
+         "repo_id "
+         "of a model on the Hub.",
          "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
          "'/data/llama'.", "datasets.exceptions.DatasetNotFoundError: Dataset 'x/y' doesn't exist on the Hub or cannot "
          "be accessed."),
@@ -50,13 +57,15 @@ ROWS = (
         Fix("Check whether the folder exists on every node.", ("ls -ld PATH",)), _ERRORS),
     Row("log_hub_unreachable", "root", "library",
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
-        r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|"
+        r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|Couldn't reach "
+        r"https://raw\.github|"
         r"Cannot send a request to the .* offline|Couldn't find .* on the Hugging Face Hub",
         ("huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/x: offline mode is enabled.",
          "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
          "cached files.", "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot "
          "folder for the specified revision on the local disk and outgoing traffic has been disabled.",
-         "ConnectionError: Couldn't reach 'imdb' on the Hub (ConnectionError)"),
+         "ConnectionError: Couldn't reach 'imdb' on the Hub (ConnectionError)",
+         "ConnectionError: Couldn't reach https://raw.githubusercontent.com/x/accuracy.py (ReadError)"),
         "files are not in the cache, and the Hub is unreachable from here",
         "Compute nodes often have no internet access. Or HF_HUB_OFFLINE is set, or HF_HOME is not the folder that the "
         "files were downloaded to.",

@@ -40,8 +40,11 @@ ROWS = (
              "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch")), _EXTENSIONS),
     Row("log_bitsandbytes_without_cuda", "root", "library",
         r"CUDA Setup failed despite (?:GPU|CUDA) being available|Configured CUDA binary not found at|"
-        r"compiled without GPU support|libbitsandbytes_cuda\w+\.so",
+        r"compiled without GPU support|has no attribute 'cget_col_row_stats'|requires the latest version of "
+        r"bitsandbytes|libbitsandbytes_cuda\w+\.so",
         ("CUDA Setup failed despite GPU being available. Please run the following command",
+         "AttributeError: 'NoneType' object has no attribute 'cget_col_row_stats'",
+         "ImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes",
          "RuntimeError: Configured CUDA binary not found at /x/bitsandbytes/libbitsandbytes_cuda130.so",
          "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable."),
         "bitsandbytes has no library for this torch's CUDA",
@@ -56,28 +59,6 @@ ROWS = (
         "RANK and WORLD_SIZE are not set (plain python), so DeepSpeed tries mpi4py.",
         Fix("Start the script with a launcher.", ("mgpu launch train.py",)),
         "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/comm/comm.py"),
-    Row("log_module_missing", "root", "library",
-        r"(?:^\s*(?:ModuleNotFoundError|ImportError)|^\S*python[\d.]*|specification for '\S+' \(ModuleNotFoundError): "
-        r"No module named '?(?!mpi4py)(?P<module>[A-Za-z_][\w.]*)",
-        ("ModuleNotFoundError: No module named 'flash_attn'", "/usr/bin/python: No module named accelerate",
-         "ModuleNotFoundError: No module named 'sentencepiece'"),
-        "a Python module is not installed in this environment: {module}",
-        "The ranks run a different Python interpreter than the one you installed it for (environment not activated, "
-        "sudo, Slurm), or it is missing.",
-        Fix("Check which Python runs, and install the module there.",
-            ("which python accelerate torchrun", "python -m pip install NAME",
-             "mgpu doctor --only python_on_path_is_another")), _IMPORT,
-        summary="A Python module is not installed in this environment."),
-    Row("log_name_not_in_module", "root", "library",
-        r"ImportError: cannot import name '(?P<name>[\w.]+)' from (?!partially)'(?P<module>[\w.]+)'",
-        ("ImportError: cannot import name 'Qwen3Config' from 'transformers' (/x/transformers/__init__.py)",
-         "ImportError: cannot import name 'packaging' from 'pkg_resources' (/x/pkg_resources/__init__.py)"),
-        "the installed {module} has no {name}",
-        "The versions are incompatible: the code was written for a newer or an older {module}.",
-        Fix("Check its version, and which package requires it.",
-            ("pip show {module:dotted}", "pip check",
-             "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
-        _IMPORT, summary="An installed package lacks a name that another one imports."),
     Row("log_module_shadowed", "root", "script",
         r"partially initialized module '(?P<module>[\w.]+)'",
         ("AttributeError: partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular "
@@ -88,17 +69,50 @@ ROWS = (
         Fix("Rename it.", ("ls {module:dotted}.py {module:dotted}", "mgpu doctor --only module_shadowed_here")),
         _SYS_PATH,
         summary="One of your files has the name of an imported module."),
-    Row("log_glibc_too_old", "root", "library", r"version `(?P<wanted>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found",
-        ("ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by /x/lib.so)",
-         "ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/_sqlite3.so)"),
-        "the system's C or C++ library is too old: {wanted} is required",
+    Row("log_torch_initialized_twice", "root", "script",
+        r'generic_type: cannot initialize type "\w+": an object with that name is already defined',
+        ('RuntimeError: generic_type: cannot initialize type "GradBucket": an object with that name is already defined',
+         'ImportError: generic_type: cannot initialize type "GradBucket": an object with that name is already defined'),
+        "torch, or another C++ extension, was initialized twice in one process",
+        "Often a file in the script's folder has the name of an optional module that torch tries to import, such as "
+        "cuda.py, and itself imports torch. Or two copies of the extension are installed.",
+        Fix("Rename that file.", ("ls -d cuda.py cuda", "python -c 'import torch; print(torch.__file__)'")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/cuda/_utils.py"),
+    Row("log_glibc_too_old", "root", "library", r"version `(?P<wanted>GLIBC_[\d.]+)' not found",
+        ("ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by /x/lib.so)",),
+        "the system's C library (glibc) is too old: {wanted} is required",
+        "A wheel or program was built on a newer system. glibc belongs to the system and cannot be replaced in an "
+        "environment.",
+        (Fix("Use a container or a node with a newer system.", ("ldd --version | head -n 1",)),
+         Fix("Or install an older release of the package, or build it here.",
+             ("pip install --no-binary :all: --no-build-isolation PACKAGE",))),
+        "https://sourceware.org/glibc/wiki/FAQ",
+        summary="The system's C library is too old for an installed package."),
+    Row("log_libstdcxx_too_old", "root", "library", r"version `(?P<wanted>(?:GLIBCXX|CXXABI)_[\d.]+)' not found",
+        ("ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/_sqlite3.so)",),
+        "the C++ library (libstdc++) that is found first is too old: {wanted} is required",
         "A wheel or a conda package was built on a newer system, or the old libstdc++ comes before conda's.",
         Fix("Put the environment's own libstdc++ first, or use a container with a newer system.",
             ("conda install -c conda-forge libstdcxx-ng", "export LD_LIBRARY_PATH=$CONDA_PREFIX/lib:$LD_LIBRARY_PATH")),
         "https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",
-        summary="The system's C or C++ library is too old for an installed package."),
+        summary="The C++ library that is found first is too old for an installed package."),
+    Row("log_nccl_not_found", "root", "library",
+        r"libnccl\.so[\d.]*: cannot open shared object|Failed to load NCCL library from|"
+        r"NCCL library (?:cannot|could not) be (?:loaded|found)|Cannot find (?:nccl|NCCL) in the system",
+        ("OSError: libnccl.so.2: cannot open shared object file: No such file or directory",
+         "ERROR pynccl_wrapper.py:196] Failed to load NCCL library from libnccl.so.2 ."),
+        "the NCCL library (libnccl.so.2) was not found or cannot be loaded",
+        "It comes with the package nvidia-nccl-cu12 (or -cu13) that torch requires. The package is missing, belongs to "
+        "another CUDA version, or VLLM_NCCL_SO_PATH names a wrong file.",
+        (Fix("Reinstall the package that this torch requires.",
+             ("pip list | grep -i nccl", "pip show torch | grep -i requires", "mgpu doctor --only libraries")),
+         Fix("For vLLM, unset the path, or set it to the file that exists.",
+             ("unset VLLM_NCCL_SO_PATH", "find $(python -c 'import site; print(site.getsitepackages()[0])')/nvidia "
+              "-name 'libnccl.so*'"))),
+        "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"),
     Row("log_library_missing", "root", "library",
-        r"(?:ImportError|OSError|loading shared libraries): (?P<library>lib[\w+.-]+): cannot open shared object file",
+        r"(?:ImportError|OSError|loading shared libraries): (?P<library>lib(?!nccl\.so)[\w+.-]+): "
+        r"cannot open shared object file",
         ("ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
          "OSError: libcublas.so.12: cannot open shared object file: No such file or directory",
          "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file: No such "
@@ -112,8 +126,9 @@ ROWS = (
         "https://man7.org/linux/man-pages/man8/ld.so.8.html", summary="A shared library was not found."),
     Row("log_numpy_mismatch", "root", "library",
         r"A module that was compiled using NumPy 1\.x cannot be run|numpy\.(?:dtype|ndarray|ufunc) size changed|"
-        r"_ARRAY_API not found|numpy\.core\.multiarray failed to import",
+        r"_ARRAY_API not found|RuntimeError: Numpy is not available|numpy\.core\.multiarray failed to import",
         ("A module that was compiled using NumPy 1.x cannot be run in", "AttributeError: _ARRAY_API not found",
+         "RuntimeError: Numpy is not available",
          "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got "
          "88"),
         "a package was built for a different major version of NumPy",
@@ -149,12 +164,19 @@ ROWS = (
         Fix("Upgrade that package, or install an older protobuf.", ("pip install 'protobuf<4'",)),
         "https://protobuf.dev/news/2022-05-06/"),
     Row("log_requirement_not_met", "root", "library",
-        r"is required for a normal functioning of this module, but found|"
-        r"This modeling file requires the following packages|requires the \S+ library but it was not found|"
-        r"Using the `Trainer` with `PyTorch` requires `accelerate|requires `?accelerate`?[ >]|"
-        r"Using `bitsandbytes` .*quantization requires",
-        ("ImportError: tokenizers>=0.21,<0.22 is required for a normal functioning of this module, but found "
-         "tokenizers==0.20.0.", "ImportError: This modeling file requires the following packages that were not found "
+        r"\w>=?[\d.]+ is required to (?:use|run)|has been toggled on, but it cannot be used due to|device_map`? "
+        r"requires Accelerate|"
+        r"(?:Error|Exception): .*\brequires? (?!PyTorch|DeepSpeed)[\w-]+ ?[<>=]=? ?\d|This modeling file requires the "
+        r"following "
+        r"packages|requires the \S+ library but it was not found|"
+        r"Using the `Trainer` with `PyTorch` requires `accelerate|requires `?accelerate`?[ >]",
+        ("ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the "
+         "package "
+         "flash_attn seems to be not installed.",
+         "ImportError: Using `low_cpu_mem_usage=True` or a `device_map` requires Accelerate: `pip install accelerate`",
+         "RuntimeError: vLLM requires transformers>=4.45.0", "ImportError: accelerate>=1.1.0 is required to use "
+                                                             "parallelism",
+         "ImportError: This modeling file requires the following packages that were not found "
                                 "in "
          "your environment: flash_attn.",
          "ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=0.26.0`: Please run `pip install "

@@ -48,15 +48,16 @@ ROWS = (
         ("torch.distributed.DistStoreError: Timed out after 7 seconds waiting for clients. 1/2 clients joined.",),
         "only {came} of {all} ranks reached the rendezvous", _MISSING, _START_ALL, _DIST,
         summary="Not all ranks reached the rendezvous."),
-    Row("log_ranks_missing_at_barrier", "root", "launcher",
+    Row("log_ranks_missing_at_barrier", "secondary", "launcher",
         r"store based barrier on rank: \d+, .*world_size=(?P<all>\d+), worker_count=(?P<came>\d+)",
         ("Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 "
          "(world_size=8, worker_count=4, timeout=0:30:00)",),
         "{came} ranks reached the first barrier, {all} were expected", _MISSING, _START_ALL, _DIST,
-        summary="The number of ranks at the first barrier differs from the expected number."),
+        summary="The number of ranks at the first barrier differs from the expected number.",
+        because_of=("log_rank_worked_alone",)),
     Row("log_master_unreachable", "root", "launcher",
-        r"client socket has timed out after \d+m?s while trying to connect to \(|"
-        r"TCP client failed to connect/validate to host \S+ - timed out|"
+        r"client socket has timed out after \d+m?s while trying to connect to \((?!255\.|0\.0\.0\.0)|"
+        r"TCP client failed to connect/validate to host (?!255\.|0\.0\.0\.0)\S+ - timed out|"
         r"client socket has failed to connect to any network address|"
         r"Failed to connect to TCPStore|connect\(\) timed out\. Original timeout was",
         ("The client socket has timed out after 60000ms while trying to connect to (127.0.0.2, 29577).",
@@ -73,8 +74,8 @@ ROWS = (
              ("ip -br addr", "docker run --network=host ..."))),
         "https://github.com/pytorch/pytorch/issues/107021"),
     Row("log_master_not_there_yet", "secondary", "launcher",
-        r"TCP client failed to connect/validate to host \S+ - retrying|"
-        r"client socket has failed to connect to \S+ \(errno",
+        r"TCP client failed to connect/validate to host (?!255\.)\S+ - retrying|"
+        r"client socket has failed to connect to (?!\[255\.)\S+ \(errno",
         ("[c10d] TCP client failed to connect/validate to host 127.0.0.2:29577 - retrying (try=0, timeout=60000ms, "
          "delay=48384ms): Connection refused",
          "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 111 - Connection "
@@ -92,9 +93,8 @@ ROWS = (
             ("ip -br addr", "torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --nnodes=N ...",
              "torchrun --local-addr=ADDRESS ...")),
         "https://github.com/pytorch/pytorch/issues/79388", effect_of="store_exit"),
-    Row("log_machines_did_not_meet", "root", "launcher", r"RendezvousTimeoutError|RendezvousClosedError",
-        ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
-         "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"),
+    Row("log_machines_did_not_meet", "root", "launcher", r"RendezvousTimeoutError",
+        ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",),
         "not all nodes reached torchrun's rendezvous in time",
         "They have different endpoints or run ids (a random number in each node's shell, --master_addr with the c10d "
         "backend, which ignores it), or the batch script started only one node.",
@@ -103,12 +103,49 @@ ROWS = (
          Fix("Under Slurm, start the launcher with srun, once per node.",
              ("srun --ntasks-per-node=1 torchrun ...", "mgpu doctor --only slurm"))),
         "https://github.com/pytorch/pytorch/issues/124380"),
+    Row("log_rendezvous_closed", "secondary", "launcher",
+        r"RendezvousClosedError|attempted to join .*rendezvous .*closed|[Rr]endezvous '\S*' (?:is|was|has been) closed|"
+        r"The node '\S+' has (?:closed|shut down) the rendezvous",
+        ("torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+         "The node 'node1_22_0' attempted to join the next round of the rendezvous '77', but it was closed"),
+        "another node's agent had closed torchrun's rendezvous and left",
+        "An agent closes it when its own ranks failed, finished or were stopped. The error is in the log of the node "
+        "that left first, or the run's id belongs to an earlier run.",
+        (Fix("Read the logs of the other nodes, from the node that ended first.", ("mgpu doctor --log LOGS...",)),
+         Fix("For a restart, use a new run id.", ("torchrun --rdzv-id=$SLURM_JOB_ID-$SLURM_RESTART_COUNT ...",))),
+        "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"),
+    Row("log_ssh_refused", "root", "launcher",
+        r"^(?!.*git@).*(?:ssh: connect to host \S+ port \d+: (?!Connection timed out)|"
+        r"Permission denied \([\w,-]*(?:publickey|password|keyboard|gssapi)|Host key verification failed)",
+        ("ssh: connect to host node2 port 22: Connection refused",
+         "node2: Permission denied (publickey,password).", "node2: Host key verification failed."),
+        "ssh could not log in to another node, so the launcher started nothing there",
+        "pdsh, mpirun and DeepSpeed start the other nodes over ssh without a password. No ssh server listens there "
+        "(refused), the key is not accepted (publickey), or the host's key is unknown or changed.",
+        (Fix("Try it by hand from this node until it works without a prompt.",
+             ("ssh -o BatchMode=yes HOST true", "ssh-copy-id HOST", "ssh-keyscan HOST >> ~/.ssh/known_hosts")),
+         Fix("Or start the launcher on each node yourself, or with srun.",
+             ("srun --ntasks-per-node=1 torchrun ...",
+              "accelerate launch --deepspeed_multinode_launcher standard ..."))),
+        "https://man.openbsd.org/ssh"),
+    Row("log_master_address_impossible", "root", "launcher",
+        r"^(?=.*(?:timed out|255\.)).*(?:connect to [(\[]|to host )(?P<address>255\.\d+\.\d+\.\d+|0\.0\.0\.0)\b",
+        ("torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to "
+         "(255.255.255.0, 29500).",
+         "The client socket has timed out after 60s while trying to connect to (0.0.0.0, 29500)."),
+        "MASTER_ADDR is {address}, which is not the address of a node",
+        "255.x is a netmask or broadcast address: the script took another column of `ifconfig`. 0.0.0.0 is an address "
+        "to listen on. No other node can be reached there.",
+        Fix("Set the main node's name or its address on the network that connects the nodes.",
+            ("ip -br addr", "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)")),
+        "https://www.rfc-editor.org/rfc/rfc6890", summary="MASTER_ADDR is a netmask or 0.0.0.0."),
     Row("log_name_not_resolved", "secondary", "network",
         r"network addresses? of \((?!None)\S+, \d+\) cannot be retrieved|"
-        r"gaierror: \[Errno -\d+\]|hostname \S+ not (?:known|found)",
+        r"gaierror: \[Errno -\d+\]|Could not resolve hostname \S+|hostname \S+ not (?:known|found)",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved (gai "
          "error: "
-         "-2 - Name or service not known).", "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
+         "-2 - Name or service not known).", "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+         "ssh: Could not resolve hostname worker-3.default.svc: Name or service not known"),
         "a node's host name cannot be resolved",
         "It is neither in DNS nor in /etc/hosts of this node. For IPv6 alone this is only a warning.",
         Fix("Use an IP address, or add the name to DNS or /etc/hosts.",
@@ -123,7 +160,7 @@ ROWS = (
         "accelerate passes None as a host name, and every node tries to resolve it.",
         Fix("Set it in the config.",
             ("accelerate launch --main_process_ip ADDRESS --main_process_port 29500 ...",
-             "mgpu doctor --only config_master_missing --config accelerate.yaml")),
+             "mgpu doctor --only config_options_missing --config accelerate.yaml")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
     Row("log_rank_variable_missing", "root", "launcher",
         r"environment variable \w+ expected, but not set|"
@@ -136,6 +173,42 @@ ROWS = (
         "It communicates with other ranks, but only torchrun and accelerate set RANK, WORLD_SIZE and MASTER_ADDR.",
         Fix("Start the script with a launcher.",
             ("mgpu launch train.py", "torchrun --nproc-per-node=2 train.py")), _DIST),
+    Row("log_launcher_variable_missing", "root", "launcher",
+        r"KeyError: '(?P<variable>RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|GROUP_RANK|"
+        r"NODE_RANK|LOCAL_SIZE|CROSS_RANK|CROSS_SIZE|(?:OMPI_COMM_WORLD|MV2_COMM_WORLD|PMI|PMIX|MPI)_\w*(?:RANK|SIZE)|"
+        r"SLURM_(?:PROCID|LOCALID|NTASKS|NPROCS|NODEID))'",
+        ("KeyError: 'LOCAL_RANK'", "KeyError: 'OMPI_COMM_WORLD_RANK'", "KeyError: 'CROSS_RANK'",
+         "KeyError: 'RANK'", "[rank0]: KeyError: 'MASTER_ADDR'"),
+        "the script was started without a launcher: {variable} is not set",
+        "The launcher sets it for every rank: torchrun and accelerate RANK and MASTER_ADDR, mpirun OMPI_*, srun "
+        "SLURM_*. Plain python, or another launcher, does not.",
+        Fix("Start the script with a launcher.",
+            ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py",
+             "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS python train.py'")),
+        _DIST, summary="The script was started without a launcher."),
+    Row("log_fewer_ranks_than_nodes", "root", "launcher", r"elastic/agent/server/api\.py\", line \d+, in __post_init__|"
+        r"assert self\.local_world_size > 0",
+        ("    assert self.local_world_size > 0",
+         "  File \"/x/torch/distributed/elastic/agent/server/api.py\", line 98, in __post_init__"),
+        "no rank is left for this node: num_processes is smaller than the number of nodes",
+        "accelerate divides num_processes, the total of all nodes, by num_machines.",
+        Fix("Set num_processes to nodes x GPUs per node.",
+            ("accelerate launch --num_machines 2 --num_processes 16 ...", "mgpu configure --validate accelerate.yaml")),
+        _RUN),
+    Row("log_libuv_missing", "root", "launcher", r"use_libuv was requested but PyTorch was (?:build|built) without "
+                                                 r"libuv",
+        ("RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
+         "torch.distributed.DistStoreError: use_libuv was requested but PyTorch was built without libuv support, run "
+         "with "
+         "USE_LIBUV=0 to disable it."),
+        "this torch was built without libuv, which its rendezvous store uses by default since 2.4",
+        "Builds for Windows, and some own builds, lack it. torchrun's static rendezvous ignores the setting in some "
+        "releases.",
+        Fix("Turn it off, or use Linux (WSL2) or a build with libuv.",
+            ("export USE_LIBUV=0  # Windows: set USE_LIBUV=0", "torchrun --rdzv-backend=c10d "
+                                                               "--rdzv-endpoint=localhost:0 "
+             "--rdzv-conf=use_libuv=0 ...")),
+        "https://docs.pytorch.org/tutorials/intermediate/TCPStore_libuv_backend.html"),
     Row("log_group_made_twice", "root", "script", r"trying to initialize the default process group twice",
         ("ValueError: trying to initialize the default process group twice!",),
         "the process group is created twice",
@@ -160,8 +233,16 @@ ROWS = (
         Fix("Check which arguments they accept.", ("python train.py --help", "mgpu launch --help")),
         "https://docs.python.org/3/library/argparse.html#exit-methods",
         summary="The script or the launcher does not accept an argument."),
+    Row("log_local_rank_required", "root", "script",
+        r"error: the following arguments are required: --local[-_]rank\b",
+        ("train.py: error: the following arguments are required: --local_rank",),
+        "the script requires --local_rank, which torchrun and accelerate do not pass",
+        "Only torch.distributed.launch passes it. torchrun and accelerate set LOCAL_RANK in the environment.",
+        Fix("Read it from the environment, where every launcher sets it.",
+            ("parser.add_argument('--local-rank', '--local_rank', type=int, default=int(os.environ['LOCAL_RANK']))",)),
+        "https://pytorch.org/docs/stable/elastic/run.html#transitioning-from-torch-distributed-launch-to-torchrun"),
     Row("log_argument_missing", "root", "launcher",
-        r"error: the following arguments are required: (?P<argument>.+)",
+        r"error: the following arguments are required: (?!--local[-_]rank\b)(?P<argument>.+)",
         ("train.py: error: the following arguments are required: --data",),
         "a required argument is missing: {argument}",
         "The program named in the line requires it. Script arguments go after the script.",
@@ -177,9 +258,10 @@ ROWS = (
         summary="The training script does not exist."),
     Row("log_launcher_not_found", "root", "launcher",
         r"(?:accelerate|torchrun|deepspeed|python3?|mgpu): (?:command )?not found|"
+        r"exec: \"?(?:accelerate|torchrun|deepspeed|python3?)\"?: executable file not found|"
         r"'accelerate' is not recognized",
         ("/bin/bash: accelerate: command not found", "bash: line 3: torchrun: command not found",
-         "sh: 1: accelerate: not found"),
+         "sh: 1: accelerate: not found", 'exec: "accelerate": executable file not found in $PATH'),
         "the launcher is not on PATH",
         "The environment is not active in this shell (sudo, sbatch, a container), or the launcher is not installed.",
         Fix("Start it through the interpreter.",
@@ -201,18 +283,24 @@ ROWS = (
          "ValueError: Your assigned backend nccl is not available, please use gloo"),
         "a collective got tensors that the group's backend does not support",
         "NCCL supports GPU tensors only, gloo mostly CPU tensors. A tensor was not moved to the GPU, or the group has "
-        "one backend but needs both.",
+        "one backend but needs both. Libraries for one GPU (Unsloth) exchange CPU tensors too.",
         Fix("Move the tensor, or set both backends.",
             ("torch.distributed.init_process_group('cpu:gloo,cuda:nccl')",)), _DIST),
     Row("log_notebook_touched_gpu", "root", "script",
         r"should only be initialized inside your training function|"
-        r"To launch a multi-(?:GPU|device) training from your notebook",
+        r"To launch a multi-(?:GPU|device) training from your notebook|"
+        r"has been initialized before the `notebook_launcher`|"
+        r"can't create new processes if CUDA is already initialized",
         ("ValueError: To launch a multi-device training from your notebook, the `Accelerator` should only be "
-         "initialized "
-         "inside your training function.",),
-        "a notebook created an Accelerator before the launcher started the ranks",
-        "notebook_launcher forks, so CUDA must not have been used before.",
-        Fix("Restart the kernel, and create the Accelerator only inside the training function.", ()), _NOTEBOOK),
+         "initialized inside your training function.",
+         "RuntimeError: CUDA has been initialized before the `notebook_launcher` could create a forked subprocess.",
+         "RuntimeError: Lightning can't create new processes if CUDA is already initialized. Did you manually call "
+         "`torch.cuda.*` functions, have moved the model to the device, or allocated memory on the GPU any other way?"),
+        "a notebook used CUDA or created an Accelerator before the launcher started the ranks",
+        "The launcher of a notebook forks its process, and a forked process cannot use its parent's CUDA.",
+        (Fix("Restart the kernel. Create the Accelerator and the model, and call torch.cuda, only inside the training "
+             "function.", ()),
+         Fix("Or run a script.", ("mgpu launch train.py",))), _NOTEBOOK),
     Row("log_main_not_guarded", "root", "script",
         r"start a new process before the|process has finished its bootstrapping phase",
         ("        An attempt has been made to start a new process before the",
@@ -235,7 +323,7 @@ ROWS = (
         r"ChildFailedError|error_file: <N/A>|ProcessRaisedException|"
         r"torch\.multiprocessing\.spawn\.ProcessExitedException"
         r": process \d+ terminated with exit code|returned non-zero exit status (?!137\b)|"
-        r"exits with return code = \d",
+        r"exits with return code = [1-9]",
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "  error_file: <N/A>",
          "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = 1",
          "torch.multiprocessing.spawn.ProcessRaisedException:",
@@ -245,7 +333,7 @@ ROWS = (
         "The exception is further up, in the output of that rank. A rank that was killed prints none.",
         (_LOG, Fix("Let torch record the exception.",
                    ("from torch.distributed.elastic.multiprocessing.errors import record",))),
-        _ELASTIC, tags=("last_line",)),
+        _ELASTIC, tags=("last_line", "exit_only")),
 )
 # fmt: on
 

@@ -22,7 +22,8 @@ ROWS = (
          "NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this configuration."),
         "two ranks use the same GPU",
         "The script does not select its device by LOCAL_RANK (cuda:0 is hard-coded, no set_device), there are more "
-        "ranks than GPUs, or two slices of one MIG GPU are used.",
+        "ranks than GPUs, Ray's workers use CUDA before CUDA_VISIBLE_DEVICES is set, or two slices of one MIG GPU are "
+        "used.",
         (Fix("Select the device by LOCAL_RANK, or use accelerator.device.",
              ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "mgpu doctor --script train.py")),
          Fix("Start at most as many ranks as GPUs.", ("nvidia-smi -L", "mgpu doctor --only visibility,mig"))),
@@ -88,10 +89,9 @@ ROWS = (
              "mgpu doctor --only config_machine_rank_fixed")),
         "https://github.com/NVIDIA/nccl/blob/master/src/bootstrap.cc", summary="Two processes have the same rank."),
     Row("log_nccl_versions_differ", "root", "nccl",
-        r"Mismatched NCCL version detected|NCCL version mismatch with remote peer|"
-        r"NCCL WARN Message truncated : received",
+        r"Mismatched NCCL version detected|NCCL version mismatch with remote peer",
         ("NCCL WARN Mismatched NCCL version detected : rank 0 version 22605 rank 8 version 22703",
-         "node1:1:2 [0] bootstrap.cc:77 NCCL WARN Message truncated : received 172 bytes instead of 64"),
+         "NCCL WARN NCCL version mismatch with remote peer 10.0.0.2<40000>"),
         "the nodes have different NCCL versions",
         "The versions use different protocols, so the process group is not created, or hangs.",
         Fix("Use the same environment on all nodes. Check LD_PRELOAD and LD_LIBRARY_PATH for another NCCL.",
@@ -110,7 +110,7 @@ ROWS = (
             ("unset NCCL_SOCKET_IFNAME", "ip -br addr", "mgpu doctor --only socket_interface_missing")),
         "https://github.com/NVIDIA/nccl/issues/1837"),
     Row("log_data_port_unreachable", "root", "network",
-        r"[Cc]onnect to \S+ (?:failed|returned) ?:? ?"
+        r"[Cc]onnect to (?!127\.)\S+ (?:failed|returned) ?:? ?"
         r"(?:No route to host|Connection timed out|Connection refused)(?!, retrying)|"
         r"socketPollConnect: connect(?: to \S+)? returned (?:No route|Connection (?:timed|refused))|"
         r"socketStartConnect: exceeded retries",
@@ -149,12 +149,13 @@ ROWS = (
             ("export FI_PROVIDER=efa", "docker run --device=/dev/infiniband/uverbs0 ...", "fi_info -p efa",
              "mgpu doctor --only efa_plugin_missing")), "https://github.com/aws/aws-ofi-nccl/issues/803"),
     Row("log_ofi_plugin_failed", "root", "nccl",
-        r"NCCL WARN NET/OFI (?!.*Selected)(?P<words>.+)",
+        r"(?:NCCL WARN |^)NET/OFI (?!.*Selected)(?P<words>.+)",
         ("node1:1:2 [0] nccl_net_ofi_create_plugin:199 NCCL WARN NET/OFI Unable to find a protocol that worked.",
-         "node1:1:2 [0] NCCL WARN NET/OFI Couldn't open CQ. RC: -12, ERROR: Cannot allocate memory"),
+         "node1:1:2 [0] NCCL WARN NET/OFI Couldn't open CQ. RC: -12, ERROR: Cannot allocate memory",
+         "NET/OFI Unable to insert remote address into address vector for device 1. RC: 0"),
         "the AWS network plugin of NCCL failed: {words}",
-        "libfabric, the plugin and NCCL are incompatible, the locked memory limit is low, or the adapters are "
-        "missing.",
+        "libfabric, the plugin and NCCL are incompatible, the locked memory limit is low, the adapters are missing, or "
+        "the nodes' security group does not allow all traffic to itself (inbound and outbound), which EFA needs.",
         Fix("Check the adapters and the limit.",
             ("fi_info -p efa", "ulimit -l", "mgpu doctor --only efa_plugin_missing,locked_memory_limited")),
         "https://github.com/aws/aws-ofi-nccl/issues/803", summary="The AWS network plugin of NCCL failed."),
@@ -186,7 +187,8 @@ ROWS = (
         Fix("Let NCCL detect the topology.",
             ("unset NCCL_TOPO_FILE", "mgpu doctor --only topology_file_misfit")), _ENV),
     Row("log_nccl_cuda_failed", "secondary", "nccl",
-        r"^(?!.*nvls\.cc).*NCCL WARN (?:HIP failure|Cuda failure) (?!(?:800 )?'operation not permitted|"
+        r"^(?!.*(?:nvls|transport/p2p)\.cc).*NCCL WARN (?:HIP failure|Cuda failure) (?!(?:800 )?'operation not "
+        r"permitted|"
         r"(?:2 )?'out of memory|"
         r"(?:217 )?'peer access)(?P<what>.+)",
         ("node1:1:2 [0] enqueue.cc:100 NCCL WARN Cuda failure 'invalid argument'",
@@ -196,9 +198,66 @@ ROWS = (
         "multicast).",
         (Fix("Look for an earlier CUDA error of this rank, and for an Xid.",
              ("mgpu doctor --only xid", "mgpu smoke-test")), _DEBUG), _TROUBLE, summary="A CUDA call in NCCL failed."),
+    Row("log_nccl_peer_memory_failed", "root", "nccl",
+        r"transport/p2p\.cc:\d+ NCCL WARN (?!.*(?:'operation not permitted'|'out of memory'|'peer access))(?P<what>.+)",
+        ("node1:1:2 [0] transport/p2p.cc:298 NCCL WARN Cuda failure 'invalid argument'",
+         "node1:1:2 [3] transport/p2p.cc:275 NCCL WARN Cuda failure 1 'invalid argument'"),
+        "NCCL could not open a GPU's memory from another rank of the node (P2P over CUDA IPC): {what}",
+        "The ranks run in separate containers or see other GPUs (CUDA_VISIBLE_DEVICES per rank), memory was allocated "
+        "by "
+        "an allocator that cannot be shared (expandable_segments, vLLM's sleep mode), or cuMem does not work here or "
+        "is turned off (vLLM sets NCCL_CUMEM_ENABLE=0).",
+        (Fix("If NCCL_CUMEM_ENABLE is 0, set it to 1 in all processes of the group.", ("export NCCL_CUMEM_ENABLE=1",)),
+         Fix("Try without cuMem, then without P2P: which one helps shows the cause.",
+             ("NCCL_CUMEM_ENABLE=0 mgpu smoke-test", "NCCL_P2P_DISABLE=1 mgpu smoke-test")),
+         Fix("Give all ranks of a node one container, and let each see all GPUs.",
+             ("docker run --ipc=host --gpus all ...", "mgpu doctor --only links,visibility"))),
+        "https://github.com/NVIDIA-NeMo/RL/issues/564",
+        summary="NCCL could not open a GPU's memory from another rank of the node."),
+    Row("log_nccl_message_truncated", "root", "nccl", r"NCCL WARN Message truncated : received",
+        ("node1:1:2 [0] bootstrap.cc:77 NCCL WARN Message truncated : received 172 bytes instead of 64",),
+        "two ranks exchanged messages of different sizes while NCCL set up a group",
+        "The ranks are out of step: they create different groups, or the same groups in another order. Across nodes, "
+        "NCCL "
+        "versions that differ cause the same message.",
+        (Fix("Look for new_group() and collectives under a condition on the rank.", ("mgpu doctor --script train.py",)),
+         Fix("With several nodes, compare the versions.",
+             ("python -c 'import torch; print(torch.cuda.nccl.version())'", "mgpu doctor --only nccl"))), _INIT),
+    Row("log_nccl_stranger", "secondary", "nccl", r"wrong magic|invalid magic|Unexpected magic",
+        ("node1:1:2 [0] misc/socket.cc:520 NCCL WARN socketFinalizeAccept: wrong magic 474554202f != 1234",),
+        "a program other than this run's ranks connected to NCCL's port",
+        "It is a port scanner of the network, or a rank of another job with the same address. NCCL rejects it.",
+        Fix("Use ports that are not scanned, and give each job its own rendezvous.",
+            ("export NCCL_SOCKET_IFNAME=IFACE", "ss -tnp | head")),
+        "https://github.com/NVIDIA/nccl/blob/master/src/misc/socket.cc"),
+    Row("log_nvlink_peers_disabled", "secondary", "nccl", r"P2P is disabled between NVLINK connected GPUs",
+        ("NCCL WARN P2P is disabled between NVLINK connected GPUs 1 and 0. This should not be the case given their "
+         "connectivity, and is probably due to a hardware issue.",),
+        "two GPUs are connected by NVLink, but direct access between them does not work",
+        "A link is down, the driver or the fabric manager is in a bad state, or a virtual machine hides the link. "
+        "Traffic "
+        "goes through host memory, which is much slower.",
+        Fix("Check the links, and restart the fabric manager or the node.",
+            ("nvidia-smi nvlink -s", "nvidia-smi topo -p2p r", "mgpu doctor --only links"), who="admin"), _TROUBLE),
+    Row("log_nccl_adapters_differ", "secondary", "nccl",
+        r"Detected mixed local Net device counts|mismatched? number of (?:local )?(?:net|NET) devices",
+        ("node1:1:2 [0] init.cc:700 NCCL WARN Detected mixed local Net device counts: 8 vs 7",),
+        "the nodes or ranks have different numbers of network adapters",
+        "An adapter is down or missing on one node. NCCL then may fail, or use fewer adapters everywhere.",
+        Fix("Compare the adapters of the nodes.", ("ibv_devinfo | grep -E 'hca_id|state'", "mgpu doctor --only "
+                                                                                           "infiniband"),
+            who="admin"), _INIT),
+    Row("log_nccl_on_loopback", "root", "network",
+        r"[Cc]onnect(?:ing)? to (?:address )?127\.\d+\.\d+\.\d+<\d+>(?! failed : Connection refused, retrying).*"
+        r"(?:refused|timed out|No route|failed)",
+        ("NCCL WARN socketStartConnect: Connect to 127.0.0.1<40001> failed : Connection refused",),
+        "NCCL uses the loopback interface, which other nodes cannot reach",
+        "NCCL_SOCKET_IFNAME is lo, no other interface is up, or it was chosen because all other names are excluded.",
+        Fix("Set the interface that connects the nodes.", ("export NCCL_SOCKET_IFNAME=IFACE", "ip -br addr",
+                                                          "mgpu doctor --only socket_interface_missing")), _ENV),
     Row("log_nccl_peer_gone", "secondary", "nccl",
-        r"Connection closed by (?:remote peer|localRank)|Socket recv failed|Net : Call to recv from|"
-        r"ncclRemoteError: A call failed|\[(?:Service thread|Proxy Service[^\]]*)\] (?:Connection closed|"
+        r"^(?!.*NCCL INFO ).*Connection closed by (?:remote peer|localRank)|Socket recv failed|Net : Call to recv from|"
+        r"ncclRemoteError: A call failed|(?<!INFO )\[(?:Service thread|Proxy Service[^\]]*)\] (?:Connection closed|"
         r"Error encountered"
         r"|Accept failed)|socketProgress: Connection closed|remote process (?:has terminated|exited)",
         ("node1:202016:202238 [2] proxy.cc:1326 NCCL WARN Socket recv failed",
@@ -218,15 +277,16 @@ ROWS = (
         _DEBUG, "https://github.com/vllm-project/vllm/issues/6574"),
     Row("log_nccl_invalid_usage", "wrapper", "nccl",
         r"ncclInvalidUsage: This usually reflects invalid usage|ncclInvalidArgument: Invalid value for an argument|"
-        r"NCCL error in: .*invalid (?:usage|argument)|NCCL Error \d+: invalid (?:usage|argument)",
+        r"NCCL error(?: in)?: (?:.*, )?invalid (?:usage|argument)|NCCL Error \d+: invalid (?:usage|argument)",
         ("ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
          "RuntimeError: NCCL Error 5: invalid usage",
          "ncclInvalidArgument: Invalid value for an argument."),
         "NCCL rejected a call; the reason follows 'Last error:'",
         "The usual cause is two ranks on one GPU, or ranks that pass different sizes.", _DEBUG, _TROUBLE),
     Row("log_nccl_internal_error", "wrapper", "nccl", r"ncclInternalError: Internal check failed|"
-        r"NCCL error in: .*internal error",
+        r"NCCL error(?: in)?: (?:.*, )?internal error",
         ("ncclInternalError: Internal check failed.",
+         "RuntimeError: NCCL error: internal error - please report this issue to the NCCL developers",
          "RuntimeError: NCCL error in: /x/ProcessGroupNCCL.cpp:1, internal error, NCCL version 2.18.1"),
         "NCCL stopped with an internal error; the reason follows 'Last error:' or is in its WARN lines",
         "The cause is the topology, the interface, or a rank that disappeared.", _DEBUG, _TROUBLE),

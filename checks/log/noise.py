@@ -16,14 +16,14 @@ def _row(name: str, kind: Kind, pattern: str, samples: tuple[str, ...], title: s
 
 # fmt: off
 ROWS = (
-    _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs|P2P is disabled between NVLINK",
+    _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs",
          ("NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress this message with "
           "NCCL_IGNORE_DISABLED_P2P=1.",),
          "GPUs without peer access", "Informational on PCIe and GeForce nodes.", _NCCL),
     _row("log_no_net_plugin", "nccl",
          r"NET/Plugin ?:? ?(?:No plugin found|Could not find: libnccl-net\.so|Failed to find nccl\w+Plugin)|"
          r"(?:TUNER|PROFILER|NET|ENV)/Plugin ?: .*(?:Could not find|Failed to find|load returned|dlerror|not find)|"
-         r"NCCL INFO .*cannot open shared object file",
+         r"NCCL INFO .*cannot open shared object file|NCCL INFO dlvsym failed on ",
          ("NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
           "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
           "NCCL INFO TUNER/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: No such "

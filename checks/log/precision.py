@@ -32,9 +32,12 @@ ROWS = (
         "Gradients are infinite or NaN at any scale. The model needs bf16, the learning rate is too high, or the data "
         "is bad.", (_BF16, Fix("Lower the learning rate, use a longer warmup, clip gradients.", ())), _SCALER),
     Row("log_loss_not_finite", "root", "script",
-        r"[Ll]oss is (?:nan|NaN|inf), (?:stopping|aborting|exiting)|Function '\w+' returned nan values in its|"
+        r"[Ll]oss is (?:nan|NaN|inf), (?:stopping|aborting|exiting)|(?:Error|Exception): .*\b[Ll]oss is "
+        r"(?:nan|NaN|inf)|Function '\w+' returned nan values in its|"
         r"probability tensor contains either `inf`, `nan`|Encountered (?:nan|NaN|inf) (?:in|loss|values)",
-        ("Loss is nan, stopping training", "RuntimeError: Function 'MulBackward0' returned nan values in its 0th "
+        ("Loss is nan, stopping training", "ValueError: The loss is NaN. Stopping training.", "RuntimeError: Function "
+                                                                                              "'MulBackward0' returned "
+                                                                                              "nan values in its 0th "
                                            "output.",
          "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"),
         "training stopped because its loss or output is NaN or infinite",
@@ -46,9 +49,11 @@ ROWS = (
     Row("log_types_differ", "root", "script",
         r"expected scalar type \w+ but found \w+|mat1 and mat2 must have the same dtype|"
         r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
-        r"Input type \(.*\) and bias type|\"\w+\" not implemented for '(?:Half|BFloat16|Float8)",
+        r"Flash ?Attention (?:2\.0 )?only supports? (?:fp16|torch\.float16)|Input type \(.*\) and bias type|\"\w+\" "
+        r"not implemented for '(?:Half|BFloat16|Float8)",
         ("RuntimeError: expected scalar type Half but found Float",
          "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
+         "RuntimeError: FlashAttention only support fp16 and bf16 data type",
          "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'"),
         "two tensors have different dtypes (fp16, bf16, fp32), or an operation does not support one",
         "Part of the model was loaded in a different dtype, or runs outside of autocast. On the CPU, many operations "

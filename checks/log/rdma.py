@@ -61,7 +61,8 @@ ROWS = (
                                                   "mgpu doctor --only infiniband")),
         "https://github.com/NVIDIA/nccl/issues/1737"),
     Row("log_memory_not_locked", "root", "nccl",
-        r"Call to ibv_(?:reg_mr|create_qp|create_cq)\w* failed(?!.*(?:Bad address|Operation not supported))",
+        r"ibv_(?:reg_mr|create_qp|create_cq)\w* failed"
+        r"(?!.*(?:Bad address|Invalid argument|Operation not supported|err(?:or|no) (?:14|22|95)\b))",
         ("NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
          "NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory",
          "NCCL WARN Call to ibv_create_qp failed"),
@@ -72,9 +73,12 @@ ROWS = (
             who="admin"),
         "https://github.com/NVIDIA/nccl-tests/issues/206"),
     Row("log_gpu_memory_not_registered", "root", "nccl",
-        r"Call to ibv_reg_(?:dmabuf_)?mr\w* failed.*(?:Bad address|Operation not supported)",
+        r"ibv_reg_(?:dmabuf_)?mr\w* failed.*(?:Bad address|Invalid argument|Operation not supported|err(?:or|no) "
+        r"(?:14|22|95)\b)",
         ("node1:1:2 [0] misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address",
-         "misc/ibvwrap.cc:288 NCCL WARN Call to ibv_reg_dmabuf_mr failed with error Operation not supported"),
+         "misc/ibvwrap.cc:288 NCCL WARN Call to ibv_reg_dmabuf_mr failed with error Operation not supported",
+         "misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr failed with error Invalid argument",
+         "  what():  ibv_reg_mr failed (errno 14) (Ib failure: Bad address)"),
         "a network card could not register GPU memory (GPUDirect RDMA)",
         "The module nvidia-peermem is not loaded or belongs to another driver, or kernel, NIC driver and NCCL disagree "
         "about DMA-BUF. GeForce cards do not support GPUDirect RDMA.",

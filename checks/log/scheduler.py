@@ -166,7 +166,7 @@ ROWS = (
         "a task of the Slurm step failed; the cause is in its own output",
         "srun reports how a task ended, not why.",
         Fix("Read the task's own log, starting at its first error.",
-            ("srun --label --output=%x-%j-%t.log ...",)), _SRUN, effect_of="task_exit"),
+            ("srun --label --output=%x-%j-%t.log ...",)), _SRUN, effect_of="task_exit", tags=("exit_only",)),
     Row("log_lightning_tasks_mismatch", "root", "scheduler",
         r"but the number of (?:tasks per node|nodes) configured in SLURM|"
         r"in your SLURM bash script, but this variable is not supported",
@@ -198,7 +198,7 @@ ROWS = (
         "https://kubernetes.io/docs/tasks/configure-pod-container/assign-memory-resource/"),
     Row("log_docker_without_gpus", "root", "scheduler",
         r"could not select device driver .* with capabilities: \[\[gpu\]\]|unknown or invalid runtime name: nvidia|"
-        r"nvidia-container-cli: initialization error",
+        r"nvidia-container-cli: initialization error(?!.*[Dd]river/library version mismatch)",
         ('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
          "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
          "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown"),
@@ -209,7 +209,42 @@ ROWS = (
             ("sudo apt-get install -y nvidia-container-toolkit",
              "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
              "docker run --rm --gpus all ubuntu nvidia-smi"), who="admin"),
-        "https://github.com/NVIDIA/nvidia-docker/issues/1034"),
+        "https://github.com/NVIDIA/nvidia-docker/issues/1034", because_of=("log_driver_mismatch",)),
+    Row("log_image_not_pulled", "root", "scheduler",
+        r"\bURL \S+ returned error code: 4(?:01|03|04|29)\b|Could not process JSON input|"
+        r"pull access denied for|manifest unknown|manifest for \S+ not found|unauthorized: (?:authentication|access)|"
+        r"toomanyrequests:|FATAL: .*(?:conveyor failed to get|unable to retrieve auth token)",
+        ("slurmstepd: error: pyxis:     [ERROR] URL https://registry.example.org/v2/team/train/manifests/1.0 returned "
+         "error code: 401 Unauthorized",
+         "slurmstepd: error: pyxis:     [ERROR] Could not process JSON input",
+         "docker: Error response from daemon: pull access denied for team/train, repository does not exist or may "
+         "require 'docker login'",
+         "docker: Error response from daemon: manifest unknown"),
+        "the container's image could not be pulled from its registry",
+        "The image's name or tag is wrong, or the registry wants other credentials (401, 403; a private image often "
+        "looks like 404), or it limits anonymous downloads (429). The container never started.",
+        (Fix("Check name and tag, and store the registry's credentials.",
+             ("enroot import docker://IMAGE  # private: docker://USER@REGISTRY#IMAGE",
+              "ls -l ${{ENROOT_CONFIG_PATH:-~/.config/enroot}}/.credentials", "docker login REGISTRY")),
+         Fix("Import it once to a shared folder, and start that file.",
+             ("enroot import -o /shared/image.sqsh docker://IMAGE", "srun --container-image=/shared/image.sqsh ..."))),
+        "https://github.com/NVIDIA/enroot/blob/master/doc/cmd/import.md"),
+    Row("log_container_not_started", "root", "scheduler",
+        r"pyxis: (?:container start failed|couldn't start container)|nvidia-container-cli: (?!initialization error)[\w "
+        r"]*error|"
+        r"/etc/enroot/hooks\.d/\S+ exited with return code|FATAL: +.*(?:container|image) .*(?:fail|unable|not found)",
+        ("slurmstepd: error: pyxis: container start failed with error code: 1",
+         "slurmstepd: error: pyxis:     nvidia-container-cli: container error: file lookup failed: /proc/4711/root/x: "
+         "permission denied",
+         "slurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1"),
+        "the container did not start on this node",
+        "Its image, a mount, or the NVIDIA hook of the node failed: an image that was not fetched, permissions, an "
+        "old container toolkit, no space. The lines before it say which. The job's program never ran.",
+        (Fix("Start the container alone on that node.",
+             ("srun -w NODE --container-image=IMAGE nvidia-smi", "enroot start --root CONTAINER nvidia-smi")),
+         Fix("Upgrade libnvidia-container, and check the permissions of enroot's folders.",
+             ("nvidia-container-cli --version", "mgpu doctor --only container"), who="admin")),
+        "https://github.com/NVIDIA/enroot/issues/234", because_of=("log_image_not_pulled",)),
 )
 # fmt: on
 

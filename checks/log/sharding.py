@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _FSDP = "https://pytorch.org/docs/stable/fsdp.html"
 _FSDP2 = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
@@ -11,6 +15,19 @@ _DCP = "https://pytorch.org/docs/stable/distributed.checkpoint.html"
 _SAVE = "https://pytorch.org/docs/stable/generated/torch.load.html"
 _TENSORS = "https://huggingface.co/docs/safetensors/index"
 _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/fsdp_utils.py"
+
+
+def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    if raised is None or not re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
+        return None
+    return Meaning(
+        f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
+        "other",
+        "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
+        "another tensor- or pipeline-parallel size.",
+        (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
+    )
+
 
 # fmt: off
 ROWS = (
@@ -48,7 +65,8 @@ ROWS = (
         Fix("Select the GPU by LOCAL_RANK before wrapping the model.",
             ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "mgpu doctor --script train.py")), _FSDP),
     Row("log_meta_tensor_without_data", "root", "script",
-        r"Cannot copy out of meta tensor; no data|Tensor on device meta is not on the expected device",
+        r"Cannot copy out of meta tensor; no data|Tensor\.item\(\) cannot be called on meta tensors|Tensor on device "
+        r"meta is not on the expected device",
         ("NotImplementedError: Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
          "of torch.nn.Module.to() when moving module from meta to a different device.",),
         "part of the model has no weights yet (meta device)",
@@ -57,32 +75,87 @@ ROWS = (
         Fix("Let FSDP distribute the weights, and move nothing before prepare().",
             ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",)),
         "https://pytorch.org/docs/stable/meta.html"),
-    Row("log_tensor_kinds_mixed", "root", "script", r"got mixed torch\.Tensor and DTensor|"
-        r"does not have a sharding strategy registered|Operator \S+ does not have a sharding rule",
+    Row("log_tensor_kinds_mixed", "root", "script", r"got mixed torch\.Tensor and DTensor",
         ("RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
-         "DTensor before calling distributed operators!",
-         "NotImplementedError: Operator aten.foo.default does not have a sharding strategy registered."),
+         "DTensor before calling distributed operators!",),
         "the script treats FSDP's sharded parameters as plain tensors",
         "FSDP 2 keeps parameters as DTensors. Custom gradient clipping, EMA or weight decay then mixes both kinds.",
         Fix("Use accelerator.clip_grad_norm_, or gather the tensor first.", ("tensor.full_tensor()",)), _FSDP2),
+    Row("log_dtensor_operator_missing", "root", "library",
+        r"Operator (?P<operator>\S+) does not have a sharding (?:strategy|rule)",
+        ("NotImplementedError: Operator aten.foo.default does not have a sharding strategy registered.",
+         "NotImplementedError: Operator aten.as_strided.default does not have a sharding strategy registered."),
+        "DTensor has no sharding rule for the operator {operator}",
+        "FSDP 2 and tensor parallelism keep parameters as DTensors, and this torch cannot run the operator on them. "
+        "torch.compile and custom code use operators that plain training does not.",
+        (Fix("Upgrade torch, or do not compile this part.", ("pip install --upgrade torch",
+                                                             "accelerate launch --dynamo_backend no ...")),
+         Fix("In your own code, use the local or the full tensor.", ("tensor.to_local()", "tensor.full_tensor()"))),
+        _FSDP2, summary="DTensor has no sharding rule for an operator."),
+    Row("log_lightning_without_optimizer_states", "root", "script", r"KeyError: 'optimizer_states'",
+        ("KeyError: 'optimizer_states'",),
+        "Lightning saves or loads the optimizer states of a checkpoint that has none",
+        "The checkpoint holds weights only (save_weights_only=True), which sharded strategies (FSDP) cannot save or "
+        "resume.",
+        Fix("Save whole checkpoints, or load weights yourself.", ("ModelCheckpoint(save_weights_only=False)",)),
+        "https://lightning.ai/docs/pytorch/stable/advanced/model_parallel/fsdp.html"),
     Row("log_checkpoint_key_missing", "root", "script",
         r"Missing key in checkpoint state_dict|CheckpointException ranks|"
         r"Failed to find the metadata file|\.metadata'?: No such file|No \.metadata",
         ("RuntimeError: Missing key in checkpoint state_dict: optimizer.state.module.weight.step.",
          "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])"),
-        "a sharded checkpoint lacks keys that the run needs",
-        "It belongs to another model, optimizer or wrapping, or was not written completely (no .metadata).",
-        Fix("Check that it is complete, and resume with the strategy that wrote it.", ("ls -la CHECKPOINT",)), _DCP),
+        "the names that the run loads from a sharded checkpoint differ from the names saved in it",
+        "It is the checkpoint of another model or optimizer, the wrapping differs (PEFT and torch.compile's _orig_mod "
+        "change the names), it has no .metadata, or the installed accelerate loads it wrongly (1.12 did with FSDP2 "
+        "optimizers).",
+        (Fix("Compare the names saved with the names in the error.",
+             ("python -c \"import torch.distributed.checkpoint as d; "
+              "print(*d.FileSystemReader('CHECKPOINT').read_metadata().state_dict_metadata, sep='\\n')\"",)),
+         Fix("If they differ, resume with the same model, PEFT and wrapping that saved it."),
+         Fix("If they are equal, upgrade accelerate.", ("pip install --upgrade accelerate", "pip show torch"))),
+        "https://github.com/huggingface/accelerate/issues/3971"),
+    Row("log_optimizer_not_sharded", "root", "script",
+        r"parameter in the optimizer couldn't be switched to its sharded version|"
+        r"optimizer parameter could not be mapped after FSDP2",
+        ("KeyError: \"A parameter in the optimizer couldn't be switched to its sharded version. This breaks the "
+         "training.",
+         "KeyError: 'A model-owned optimizer parameter could not be mapped after FSDP2 preparation.'"),
+        "the optimizer's parameters do not match the parameters that FSDP2 sharded",
+        "accelerate replaces the optimizer's parameters with the model's sharded ones. The optimizer was built for "
+        "another model, the model changed after it was built, or this accelerate cannot convert this model or "
+        "optimizer (bitsandbytes).",
+        (Fix("Build the optimizer from the model, and pass both to one prepare().",
+             ("model, optimizer = accelerator.prepare(model, optimizer)",)),
+         Fix("Or upgrade accelerate and bitsandbytes, or test with torch's AdamW.",
+             ("pip install --upgrade accelerate bitsandbytes",))),
+        "https://github.com/huggingface/accelerate/issues/3821"),
     Row("log_state_does_not_fit", "root", "script",
         r"Error\(s\) in loading state_dict for (?P<model>\w+)",
         ("RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:",),
         "the checkpoint does not match the model {model}",
         "The next lines name the keys. Keys that start with 'module.' or '_orig_mod.' were saved from inside DDP or "
-        "torch.compile. Sizes of torch.Size([0]) come from ZeRO-3 without gathering.",
-        Fix("Save and load the model inside the wrapper.",
-            ("accelerator.unwrap_model(model).state_dict()", "accelerator.get_state_dict(model)")),
+        "torch.compile. Other missing or unexpected keys come from another configuration of the model.",
+        (Fix("Build the model as it was saved, or start in a new folder.", ("ls -lt CHECKPOINT_FOLDER",)),
+         Fix("If the keys differ by a prefix, save and load the model inside the wrapper.",
+             ("accelerator.unwrap_model(model).state_dict()", "accelerator.get_state_dict(model)"))),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html",
-        summary="A checkpoint does not match the model."),
+        summary="A checkpoint does not match the model.",
+        because_of=("log_checkpoint_sizes_differ", "log_weights_lost_to_zero3")),
+    Row("log_checkpoint_sizes_differ", "root", "script",
+        r"size mismatch for [^\s:]+: copying a param(?!.*torch\.Size\(\[0\]\))|"
+        r"Global shape mismatch for loaded|Size mismatch between saved|"
+        r"[Ss]hape mismatch\b.*\bcheckpoint|[Cc]heckpoint\b.*\bshape mismatch",
+        ("        size mismatch for head.weight: copying a param with shape torch.Size([16, 8]) from checkpoint, the "
+         "shape in current model is torch.Size([32, 8]).",
+         "CheckpointingException: Global shape mismatch for loaded (torch.Size([64, 8])) and expected ((96, 8)) tensor "
+         "for key embedding.weight",
+         "ValueError: Size mismatch between saved torch.Size([64, 8]) and current: torch.Size([96, 8]) for embed"),
+        "a parameter in the checkpoint has another size than in the model",
+        "It was written with another configuration (the folder of an earlier run, resumed after the config changed), "
+        "or with another tensor- or pipeline-parallel size.",
+        (Fix("Compare the checkpoint's configuration with the run's.", ("ls -lt CHECKPOINT_FOLDER",)),
+         Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
+        "https://pytorch.org/docs/stable/generated/torch.nn.Module.html"),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
@@ -101,9 +174,13 @@ ROWS = (
         Fix("Resume with the setup that saved it, or restart with a new optimizer.", ()),
         "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html"),
     Row("log_checkpoint_refused_as_unsafe", "root", "script",
-        r"Weights only load failed|Due to a serious vulnerability issue in `?torch\.load",
+        r"Weights only load failed|was not an allowed global by default|Due to a serious vulnerability issue in "
+        r"`?torch\.load",
         ("_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you have two "
          "options, do those steps only if you trust the source of the checkpoint.",
+         "WeightsUnpickler error: Unsupported global: GLOBAL numpy.core.multiarray._reconstruct was not an allowed "
+         "global "
+         "by default.",
          "ValueError: Due to a serious vulnerability issue in `torch.load`, even with `weights_only=True`, we now "
          "require users to upgrade torch to at least v2.6 in order to use the function."),
         "torch or transformers refuses to unpickle a checkpoint",
@@ -125,9 +202,12 @@ ROWS = (
         "bytes is a pointer that git-lfs never replaced.",
         Fix("Check its size, and download it again on one rank.", ("ls -la FILE; head -c 100 FILE", "git lfs pull")),
         _TENSORS),
-    Row("log_weights_shared_in_memory", "root", "script", r"Some tensors share memory, this will lead to duplicate",
+    Row("log_weights_shared_in_memory", "root", "script", r"Some tensors share memory, this will lead to duplicate|"
+        r"weights trying to be saved contained shared tensors",
         ("RuntimeError:     Some tensors share memory, this will lead to duplicate memory on disk and potential "
-         "differences when loading them again",),
+         "differences when loading them again",
+         "RuntimeError: The weights trying to be saved contained shared tensors [{'model.embed_tokens.weight', "
+         "'lm_head.weight'}] that are mismatching the transformers base configuration."),
         "tied weights cannot be saved separately",
         "safetensors rejects tensors that share memory (embedding and head).",
         Fix("Save through the model.", ("accelerator.save_model(model, FOLDER)",
@@ -140,11 +220,36 @@ ROWS = (
         Fix("To keep the order, resume with the same number of ranks.",
             ("ls CHECKPOINT | grep -E 'rng_state|random_states'",)),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
+    Row("log_checkpoint_shards_inconsistent", "root", "script",
+        r"Flattened ranges dont cover the whole shard|Invalid access pattern for ShardedTensor|"
+        r"Unexpected key.*sharded_state_dict",
+        ("megatron.core.dist_checkpointing.core.CheckpointingException: Flattened ranges dont cover the whole shard "
+         "ShardedTensor(key='optimizer.state.exp_avg.x')",
+         "CheckpointingException: Invalid access pattern for ShardedTensor(key='embedding.word_embeddings.weight')"),
+        "the ranks describe different or overlapping shards of one parameter in the checkpoint",
+        "Megatron checks before saving that the shards of all ranks make up each parameter. With this combination of "
+        "tensor, "
+        "expert and data parallelism they do not.",
+        Fix("Change the parallel sizes, upgrade Megatron-LM, or save in another format.",
+            ("pip show megatron-core", "--ckpt-fully-parallel-save --dist-ckpt-strictness log_all")), _DCP),
+    Row("log_tensor_sizes_differ", "root", "script",
+        r"[Tt]he size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
+        ("RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
+         "dimension 0",),
+        "two tensors have different sizes: {a} and {b}",
+        "While a checkpoint is loaded: its model has another vocabulary, or its shards belong to another number of "
+        "ranks. In "
+        "a step: the data or the model of this rank has another shape.",
+        (Fix("At loading, build the model as it was saved: same config, and the same resize_token_embeddings.", ()),
+         Fix("In a step, print the shapes of the batch on the rank that failed.", ())), _DCP,
+        summary="Two tensors have different sizes.", explain=_sizes),
     Row("log_checkpoint_race", "root", "script",
-        r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|Directory not empty: .*checkpoint",
+        r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|Directory not "
+        r"empty: .*checkpoint",
         ("OSError: [Errno 39] Directory not empty: '/root/results/tmp-checkpoint-s0yubqtr' -> "
          "'/root/results/checkpoint-50'",
-         "FileNotFoundError: [Errno 2] No such file or directory: 'out/tmp-checkpoint-500' -> 'out/checkpoint-500'"),
+         "FileNotFoundError: [Errno 2] No such file or directory: 'out/tmp-checkpoint-500' -> 'out/checkpoint-500'",
+         "    os.rename(staging_output_dir, output_dir)"),
         "several ranks or nodes renamed the same checkpoint folder",
         "The cause is a bug in some transformers versions on shared disks, or two runs with the same output folder.",
         Fix("Upgrade, and use a separate folder for each run.", ("pip install --upgrade transformers accelerate",)),

@@ -69,8 +69,8 @@ ROWS = (
          "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:446] op.preamble.length "
          "<= op.nbytes. 8 vs 4", "Received data size doesn't match expected size. Is there a mismatch?"),
         "the ranks called different collectives, or the same one with different shapes",
-        "The cause is an `if` on the rank around a collective, a loop of different length, or a last batch of a "
-        "different size.",
+        "The cause is an `if` on the rank around a collective, a loop of different length, a last batch of a "
+        "different size, or a part of the model that one rank skips (a batch without images).",
         (Fix("Make all ranks run the same calls. Pad before you gather.",
              ("accelerator.pad_across_processes(tensor, dim=0)", "mgpu doctor --script train.py")),
          Fix("Find where the ranks diverge.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
@@ -136,6 +136,19 @@ ROWS = (
         Fix("Read rank 0's own log.", ("mgpu doctor --log LOGS...",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp",
         effect_of="store_exit"),
+    Row("log_first_rank_not_ready", "secondary", "timeout",
+        r"retrieving ncclUniqueId from \[(?P<first>\d+)\] via c10d key-value store",
+        ("torch.distributed.DistBackendError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+         "via "
+         "c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
+         "[1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key "
+         "'default_pg/0//cuda//0:0', but store->get got error: wait timeout after 600000ms"),
+        "rank {first} did not reach the first collective in time, or exited before it",
+        "The others wait for its NCCL id. It still prepares data, downloads or loads the model, or it failed.",
+        (_FIRST, Fix("Do long work before init_process_group, or raise its timeout.",
+                     ("InitProcessGroupKwargs(timeout=timedelta(hours=2))",
+                      "torch.distributed.init_process_group(timeout=timedelta(hours=2))"))),
+        "https://github.com/bytedance/HLLM/issues/20", summary="A rank did not reach the first collective in time."),
     Row("log_store_wait_timed_out", "secondary", "timeout",
         r"wait timeout after \d+ms, keys: |DistStoreError: (?:Socket Timeout|wait timeout)|"
         r"RuntimeError: Socket Timeout|Timeout waiting for key: |StoreTimeoutError",

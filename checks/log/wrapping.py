@@ -13,8 +13,12 @@ _SCRIPT = "mgpu doctor --script train.py"
 
 # fmt: off
 ROWS = (
-    Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior iteration",
-        ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",),
+    Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior "
+        r"iteration|parameters that were not used in producing the loss|indices which did not receive grad",
+        ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
+         "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
+         "returned "
+         "by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14"),
         "the model has parameters that get no gradient in a step, and DDP waits for them",
         "A layer is not used for this input, or the loss ignores an output.",
         (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
@@ -29,9 +33,10 @@ ROWS = (
             ("model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{'use_reentrant': False}})",)),
         "https://github.com/huggingface/accelerate/issues/389"),
     Row("log_wrapped_model_attribute", "root", "script",
-        r"'(?P<wrapper>DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine)' object has no "
-        r"attribute '(?P<name>\w+)'",
+        r"'?(?P<wrapper>DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine)'? object has no "
+        r"attribute '?(?P<name>\w+)",
         ("AttributeError: 'DistributedDataParallel' object has no attribute 'config'",
+         "AttributeError: DistributedDataParallel object has no attribute config",
          "AttributeError: 'DataParallel' object has no attribute 'generate'"),
         "the script reads .{name} from the wrapper {wrapper}, but it belongs to the model inside",
         "prepare() wraps the model. The wrapper forwards calls, not attributes.",
@@ -101,12 +106,29 @@ ROWS = (
         "SyncBatchNorm got a tensor on the CPU",
         "SyncBatchNorm supports GPUs only.", Fix("Move model and input to the GPU, or keep BatchNorm.", (_SCRIPT,)),
         "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"),
-    Row("log_no_gradient", "root", "script", r"does not require grad and does not have a grad_fn",
+    Row("log_no_gradient", "root", "script",
+        r"does not require grad and does not have a grad_fn|element \d+ of (?:tensors|variables) does not require "
+        r"grad|none of output has requires_grad=True|"
+        r"[Nn]one of the inputs? (?:has|have) requires_grad=True(?!\. Gradients will)",
         ("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",),
         "the loss does not depend on any trained parameter",
-        "Everything is frozen, or LoRA is used with gradient checkpointing and the inputs do not require gradients.",
-        Fix("Make the inputs require gradients.", ("model.enable_input_require_grads()",)),
+        "With frozen layers (LoRA, PEFT), reentrant gradient checkpointing cuts the gradient if a layer's inputs do "
+        "not require one. Otherwise, every parameter is frozen.",
+        (Fix("Make the inputs require gradients, or use checkpointing that is not reentrant.",
+             ("model.enable_input_require_grads()",
+              "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{'use_reentrant': False}})")),
+         Fix("Check that something is trained.", ("model.print_trainable_parameters()",))),
         "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"),
+    Row("log_recomputation_finds_shards", "root", "script",
+        r"(?:saved|recomputed) metadata: .*torch\.Size\(\[0\]\)",
+        ("recomputed metadata: {'shape': torch.Size([0]), 'dtype': torch.bfloat16, 'device': device(type='cuda')}",),
+        "gradient checkpointing found a parameter of size 0: it was partitioned in one of the two passes",
+        "ZeRO-3 and FSDP gather a layer's parameters for its forward pass and release them. A checkpoint that is not "
+        "reentrant compares the tensors of both passes, and finds an empty one.",
+        (Fix("With ZeRO-3, use reentrant checkpointing.",
+             ("gradient_checkpointing_kwargs={{'use_reentrant': True}}", "model.enable_input_require_grads()")),
+         Fix("With FSDP, use its own checkpointing, not the model's.",
+             ("accelerate launch --fsdp_activation_checkpointing true ...",))), _CHECKPOINT),
     Row("log_recomputation_differs", "root", "script",
         r"Recomputed values for the following tensors have different|"
         r"different number of tensors was saved during the original forward",
@@ -116,16 +138,19 @@ ROWS = (
          "during "
          "the original forward and recomputation."),
         "gradient checkpointing computed different values the second time",
-        "Mixed precision, random numbers or a cache (use_cache) differ in the second forward pass, or FSDP gathers "
-        "parameters in between.",
+        "Mixed precision, random numbers, a cache (use_cache) or the choice of experts (MoE) differ in the second "
+        "forward "
+        "pass, or FSDP gathers parameters in between.",
         Fix("Turn off the cache. With FSDP, use its own activation checkpointing.",
             ("model.config.use_cache = False",
-             "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT),
+             "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
+        because_of=("log_recomputation_finds_shards",)),
     Row("log_data_parallel_used", "secondary", "script",
-        r"Was asked to gather along dimension 0, but all input tensors were scalars",
+        r"Was asked to gather along dimension 0, but all input tensors were scalars|Caught \w+ in replica \d+ on "
+        r"device",
         ("UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will instead "
          "unsqueeze "
-         "and return a vector.",),
+         "and return a vector.", "RuntimeError: Caught RuntimeError in replica 1 on device 1."),
         "the run uses nn.DataParallel: one process for all GPUs",
         "Trainer uses it when it is started with plain python on a node with several GPUs. It is slow, and GPU 0 fills "
         "up first.",

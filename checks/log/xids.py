@@ -8,6 +8,7 @@ from __future__ import annotations
 from mgpu.check import Fix, Kind, Role
 from mgpu.signature import Row, signatures
 
+from .._kernel_line import KERNEL_LINE
 from .._xid import CATALOG
 
 _XID: Kind = "xid"
@@ -31,7 +32,7 @@ def _row(
         name,
         role,
         _XID,
-        rf"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>{codes})\b",
+        rf"{KERNEL_LINE}NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>{codes})\b",
         tuple(f"NVRM: Xid (PCI:0000:10:1c): {sample}" for sample in samples),
         title,
         why,
@@ -100,8 +101,8 @@ ROWS = (
          (Fix("Find the kernel.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",
                                    "compute-sanitizer --target-processes all python train.py")),
           Fix("Check whether it always happens on one GPU.", ("mgpu doctor --only xid_keeps_to_one_gpu",)))),
-    _row("log_xid_consequence", "secondary", "45|154",
-         ("45, pid=1896, name=python, Ch 00000010", "154, GPU recovery action changed from 0x0 (None) to 0x1 (Reset)"),
+    _row("log_xid_consequence", "secondary", "45",
+         ("45, pid=1896, name=python, Ch 00000010",),
          "the driver cleaned up on the GPU at {pci} after an earlier fault (Xid {xid})",
          "It follows another Xid, or the end of the process. The earlier line has the cause.",
          Fix("Read the Xids before it.", ("sudo dmesg -T | grep -i xid",), who="admin")),
@@ -109,7 +110,31 @@ ROWS = (
          "the driver logged a fault of the GPU at {pci} (Xid {xid})",
          "NVIDIA's catalog lists no action for it.",
          Fix("Look it up in NVIDIA's catalog.", ("mgpu doctor --only xid",))),
-    Row("log_nvswitch_failed", "root", _XID, r"nvidia-nvswitch(?P<switch>\d+): SXid \(PCI:\S+\): (?P<code>\d+), Fatal",
+    Row("log_xid_recovery_action", "secondary", _XID,
+        KERNEL_LINE + r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): 154\b.*recovery action changed from "
+        r"\S+ \([^)]*\) to \S+ \((?P<action>(?!None)[^)]+)\)",
+        ("NVRM: Xid (PCI:0000:10:1c): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+         "NVRM: Xid (PCI:0000:10:1c): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"),
+        "the GPU at {pci} needs: {action} (Xid 154)",
+        "The driver reports the action that makes the GPU usable again. The Xid before it has the cause.",
+        (Fix("Do what it names: drain the node, then reset the GPU or reboot.",
+             ("nvidia-smi -q | grep -i -A2 'recovery action'", "sudo nvidia-smi --gpu-reset -i INDEX", "sudo reboot"),
+             who="admin"),
+         Fix("Read the Xids before it.", ("sudo dmesg -T | grep -i xid",), who="admin")), CATALOG,
+        summary="The driver reports that a GPU needs a reset or the node a reboot."),
+    Row("log_gpu_firmware_not_started", "root", _XID,
+        r"GSP-FMC reported an error|Cannot initialize GSP firmware RM|kgspBootstrap\w*: .*fail",
+        ("NVRM: GPU0 kgspBootstrap_GH100: GSP-FMC reported an error while attempting to boot GSP: 0x1c",
+         "NVRM: GPU0 RmInitAdapter: Cannot initialize GSP firmware RM"),
+        "the firmware (GSP) of a GPU does not start",
+        "Firmware and driver have different versions, an earlier driver left the GPU in a bad state, or a virtual "
+        "machine "
+        "passes the GPU through without a reset. No program can use the GPU.",
+        (Fix("Power the node off and on, and check that the firmware belongs to the driver.",
+             ("sudo poweroff", "ls /lib/firmware/nvidia/$(cat /sys/module/nvidia/version)"), who="admin"), _VENDOR),
+        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/935"),
+    Row("log_nvswitch_failed", "root", _XID,
+        KERNEL_LINE + r"nvidia-nvswitch(?P<switch>\d+): SXid \(PCI:\S+\): (?P<code>\d+), Fatal",
         ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",),
         "NVSwitch {switch} failed (SXid {code})",
         "It lost a link or a port. Collectives over NVLink hang or fail on all GPUs connected to it.",
@@ -118,7 +143,7 @@ ROWS = (
          _VENDOR),
         "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
         summary="An NVSwitch reported a fatal error."),
-    Row("log_gpu_not_started", "root", _XID, r"NVRM: .*RmInitAdapter failed|NVRM: .*rm_init_adapter failed",
+    Row("log_gpu_not_started", "root", _XID, KERNEL_LINE + r"NVRM: .*(?:RmInitAdapter|rm_init_adapter) failed",
         ("NVRM: GPU 0000:4f:00.0: RmInitAdapter failed! (0x62:0xffff:2568)",
          "NVRM: GPU 0000:4f:00.0: rm_init_adapter failed, device minor number 2"),
         "the driver could not start a GPU",
@@ -128,10 +153,11 @@ ROWS = (
              who="admin"), _VENDOR),
         "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html"),
     Row("log_gpu_lost", "root", _XID,
-        r"GPU is lost|Unable to determine the device handle for [Gg][Pp][Uu]",
+        r"GPU is lost|Unable to determine the device handle for [Gg][Pp][Uu]|fallen off the bus and is not responding",
         ("Unable to determine the device handle for GPU0000:4F:00.0: GPU is lost.  Reboot the system to recover this "
          "GPU",
-         "Unable to determine the device handle for GPU0: 0000:4F:00.0: Unknown Error"),
+         "Unable to determine the device handle for GPU0: 0000:4F:00.0: Unknown Error",
+         "               NVRM: fallen off the bus and is not responding to commands."),
         "a GPU is lost: the driver can no longer reach it",
         "It fell off the bus while the node was running. A rank on it fails, and the others wait for that rank.",
         (Fix("Reboot the node. Check power and seating.", ("sudo reboot", "mgpu doctor --only gpu_lost"),

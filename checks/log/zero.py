@@ -16,9 +16,11 @@ _VALIDATE = "mgpu configure --validate accelerate.yaml"
 # fmt: off
 ROWS = (
     Row("log_deepspeed_without_toolkit", "root", "library",
-        r"CUDA_HOME does not exist, unable to compile|MissingCUDAException|CUDA_HOME environment variable is not set",
+        r"CUDA_HOME does not exist, unable to compile|No such file or directory: "
+        r"'\S*/nvcc'|MissingCUDAException|CUDA_HOME environment variable is not set",
         ("deepspeed.ops.op_builder.builder.MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA "
          "op(s)",
+         "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",
          "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root."),
         "an extension must be compiled, but there is no CUDA toolkit (nvcc)",
         "DeepSpeed and other packages look for nvcc, some of them on import.",
@@ -169,7 +171,7 @@ ROWS = (
         Fix("Set up ssh, or start each node yourself.",
             ("ssh -o BatchMode=yes HOST true", "sudo apt-get install -y pdsh",
              "accelerate launch --deepspeed_multinode_launcher standard ...",
-             "mgpu doctor --only deepspeed_pdsh_missing")), _RUNNER),
+             "mgpu doctor --only deepspeed_pdsh_missing")), _RUNNER, because_of=("log_ssh_refused",)),
     Row("log_optimizer_untested_with_zero", "root", "script", r"You are using an untested ZeRO Optimizer",
         ("AssertionError: You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\": "
          "true> in the configuration file to use it.",),
@@ -191,6 +193,20 @@ ROWS = (
         "ZeRO shards gradients as they are computed. Accumulation with no_sync() keeps them whole.",
         Fix("Let accelerate or DeepSpeed accumulate gradients.", ("pip install --upgrade accelerate",
                                                                   "with accelerator.accumulate(model):")), _ENGINE),
+    Row("log_zero_order_differs", "root", "script",
+        r"still have inflight params|Invalidate trace cache @ step \d+.*(?:AssertionError|assert)|"
+        r"tracing error at step \d+",
+        ("RuntimeError: still have inflight params [{'id': 2, 'status': 'AVAILABLE', 'numel': 1048576}]",
+         "RuntimeError: tracing error at step 42: module id: 7, expected the next 2 parameters in the parameter fetch "
+         "queue"),
+        "ZeRO-3 fetched parameters of layers that were then not run",
+        "It expects the same layers in the same order in every step on every rank. Experts, skipped branches or "
+        "batches "
+        "without images break that.",
+        Fix("Mark the modules that ZeRO-3 must handle as one, or use ZeRO-2.",
+            ("deepspeed.utils.set_z3_leaf_modules(model, [MoeLayer])",
+             "accelerate launch --zero_stage 2 ...")),
+        "https://github.com/deepspeedai/DeepSpeed/issues/5828"),
 )
 # fmt: on
 

@@ -24,7 +24,9 @@ def _port_problem(network: Network, plan: Plan, cause: str) -> Problem:
             (
                 shell("ss -ltnp 'sport = :{:number}'", network.port),
                 *((shell("kill {:pid}", pid),) if pid else ()),
-                "accelerate launch --main_process_port PORT ...",
+                "mgpu launch --port auto ..."
+                if plan.nodes == 1
+                else shell("mgpu launch --port {:number} ...", (network.port % 65535) + 1),
             ),
         ),
         {"port": network.port, "owner": network.port_owner, "nodes": plan.nodes},

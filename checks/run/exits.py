@@ -28,7 +28,7 @@ _HARDWARE = frozenset({"memory", "link", "firmware", "reset", "bus", "board"})
 _EXIT = "mgpu: exit codes as the shell has them, https://docs.python.org/3/library/subprocess.html"
 
 
-@check(Severity.ERROR, source=_EXITING_METHODS, role="secondary", kind="launcher")
+@check(Severity.ERROR, source=_EXITING_METHODS, role="secondary", kind="launcher", tags=("last_line",))
 def run_arguments_wrong(run: Run) -> Answer:
     """The script, or its launcher, rejected its arguments (exit code 2).
 
@@ -116,7 +116,11 @@ def run_rank_failed(run: Run) -> Answer:
         why = f"{signal_name(code)} kills a process at once, without a traceback"
     else:
         how = f"exited with code {code}{error}"
-        why = "A Python exception, or sys.exit(1)" if code == 1 else "A sys.exit in the script or a library"
+        why = (
+            "A Python exception, or sys.exit with 1 or a message"
+            if code == 1
+            else "A sys.exit in the script or a library"
+        )
     return Problem(
         f"{rank_name(first)} {how}",
         f"{why}. Its output contains no other known error.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Problem, Severity, Skip, check
-from mgpu.snapshot import Run
+from mgpu.snapshot import Log, Run
 
 from ._ended_ranks import (
     STOP_SIGNALS,
@@ -17,6 +17,8 @@ from ._ended_ranks import (
 
 _RUN = "https://docs.docker.com/reference/cli/docker/container/run/"
 _GIB = 1 << 30
+_CONSEQUENCES = frozenset({"log_peer_gone", "log_child_failed"})  # what the other ranks and the launcher raise then
+_WITHOUT_EXCEPTION = "terminate called without an active exception"
 # mgpu samples free memory every half second. The kernel kills when it can reclaim nothing, and a fast allocation can
 # use up memory between two samples. If more than this share was free, memory was not the cause.
 _SHORT_SHARE = 0.05
@@ -200,6 +202,44 @@ def run_rank_aborted(run: Run) -> Answer:
         (-6,),
         "aborted",
         Fix("Read its last lines. PYTHONFAULTHANDLER=1 adds the Python line.", ("export PYTHONFAULTHANDLER=1",)),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/pytorch/pytorch/pull/179291",
+    role="root",
+    kind="kernel",
+    same_as=("run_rank_aborted", "log_rank_aborted", "log_heap_corrupted"),
+    tags=("last_line",),
+)
+def run_rank_aborted_at_exit(run: Run, log: Log) -> Answer:
+    """A rank aborted while its Python exited, after the script had ended, because its process group still existed.
+
+    Why: Threads of gloo still hold tensors. If Python is shutting down when they release them, they cannot acquire its
+    lock, and C++ stops the process: "terminate called without an active exception". Whether it happens is a matter of
+    timing.
+    More: What the script saved before is complete. The exit code is 134, so a scheduler reports a failed run.
+
+    Fix: Destroy the process group at the end of the script.
+    More: accelerate's end_training() does so too.
+    """
+    failed = ranks_by_code(run, -6)
+    own = [one for one in log.raised if not (one.caught or one.of_launcher or _CONSEQUENCES & set(one.signatures))]
+    if not failed or own or _WITHOUT_EXCEPTION not in (log.last or ""):
+        return ok_for_run(run, "no rank aborted at its exit")
+    return Problem(
+        f"{rank_name(failed[0])} aborted, probably at its exit with the process group still open",
+        "No error came before it. Python was probably shutting down while threads of gloo still held tensors.",
+        fix=(
+            Fix(
+                "Destroy the process group at the end of the script, and check that the last output is that of a "
+                "finished run.",
+                ("torch.distributed.destroy_process_group()",),
+            ),
+        ),
+        evidence={"exit_code": -6},
+        subjects=rank_subjects(failed),
     )
 
 

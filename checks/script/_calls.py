@@ -23,9 +23,15 @@ def calls(script: Script, pattern: str) -> list[ScriptCall]:
     return [call for call in script.calls if matches(call.name)]
 
 
+def reached_calls(script: Script, pattern: str) -> list[ScriptCall]:
+    """Return the calls whose whole name matches, in code that the script's start leads to."""
+    return [call for call in calls(script, pattern) if call.reached]
+
+
 def trains(script: Script) -> bool:
     """Whether the script visibly trains: it has a backward pass or calls a Trainer's train or fit."""
-    return any(call.name.endswith((".backward", "Trainer().train", "Trainer().fit")) for call in script.calls)
+    ends = (".backward", "Trainer().train", "Trainer().fit")
+    return any(call.reached and call.name.endswith(ends) for call in script.calls)
 
 
 def sets(script: Script, pattern: str) -> list[ScriptSet]:
@@ -57,7 +63,11 @@ def text_of(value: str | None) -> str | None:
 def place_of(script: Script, spot: InScript) -> Place:
     """Return the position of a call or assignment, in the script or in a module in its folder."""
     folder, slash, _ = script.path.rpartition("/")
-    return Place(f"{folder}{slash}{spot.file}" if spot.file else script.path, spot.line, spot.column)
+    file = spot.file
+    while file.startswith("../") and folder.rpartition("/")[2] not in ("", "..", "."):
+        folder, slash, _ = folder.rpartition("/")
+        file = file.removeprefix("../")
+    return Place(f"{folder}{slash}{file}" if file else script.path, spot.line, spot.column)
 
 
 def finding(

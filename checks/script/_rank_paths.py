@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from mgpu.check import Given, Skip
 from mgpu.snapshot import InScript, Script, ScriptCall
 
+Spot = TypeVar("Spot", bound=InScript)
 BY_HAND = ("ddp", "deepspeed")
 LOOPS_OF_ITS_OWN = ("accelerate", "ddp", "deepspeed")
 WRAPPED = (
@@ -22,8 +24,6 @@ _BY_RANK = re.compile(
 )
 ONE_RANK = frozenset({"main", "local_main"})
 _ALONE = frozenset({"main", "local_main", "not_main", "some", "single"})
-# Functions that run a function passed to them.
-_STARTS = re.compile(r"(?:spawn|start_processes|launcher|launch|Process|Fire|run|app)$")
 _FIRST = re.compile(r"(?:main_process_first|first|main)\w*(?:\(\))?$")
 
 
@@ -55,8 +55,8 @@ def mentions_rank(*texts: str) -> bool:
 
 
 def has_rank_argument(call: ScriptCall) -> bool:
-    """Whether an argument of a call depends on the rank."""
-    return mentions_rank(*call.arguments, *call.written, *call.keywords, *call.keywords.values())
+    """Whether an argument of a call depends on the rank, or is different in every process."""
+    return call.unique or mentions_rank(*call.arguments, *call.written, *call.keywords, *call.keywords.values())
 
 
 def is_reached_by_all(spot: InScript) -> bool:
@@ -65,17 +65,9 @@ def is_reached_by_all(spot: InScript) -> bool:
     return not alone and not any(_FIRST.search(context) for context in spot.within)
 
 
-def visibly_called(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
-    """Return the spots in functions that the script visibly calls.
-
-    Other functions of a module may be for other scripts, and a hook may be called only on one rank.
-    """
-    started = {
-        "",
-        "main",
-        *dotted_names(text for call in script.calls if _STARTS.search(call.name) for text in call.written),
-    }
-    return [spot for spot in spots if _called_name(spot) in started or callers(script, spot)]
+def visibly_called(script: Script, spots: Iterable[Spot]) -> list[Spot]:
+    """Return the spots that the script's start leads to. Other functions of a module may be for other scripts."""
+    return [spot for spot in spots if spot.reached]
 
 
 def reached_by_every_rank(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
@@ -83,50 +75,63 @@ def reached_by_every_rank(script: Script, spots: Iterable[ScriptCall]) -> list[S
     return [
         spot
         for spot in visibly_called(script, spots)
-        if is_reached_by_all(spot) and _is_called_by_all(script, spot, set())
+        if is_reached_by_all(spot) and _is_called_by_all(script, spot, set(), is_reached_by_all)
     ]
 
 
-def _called_name(spot: InScript) -> str:
-    """Return the name under which the function around a spot is called; for a constructor, the class name."""
-    *before, last = spot.function.split(".")
-    return before[-1] if before and re.fullmatch(r"__\w+__", last) else last
-
-
-def callers(script: Script, spot: InScript) -> list[ScriptCall]:
-    """Return the calls of the function around a spot; for a method, all calls with its name."""
-    name = _called_name(spot)
-    if not name:
-        return []
-    above, _, _ = spot.function.rpartition(".")
-    if above and above.rpartition(".")[2][:1].isupper():
-        return [call for call in script.calls if call.name.replace("()", "").rpartition(".")[2] == name]
-    package = re.sub(r"(?:/__init__)?\.py$", "", spot.file).replace("/", ".")
-    whole = f"{package}.{spot.function}" if package else spot.function
-    first = f"{package.partition('.')[0]}."
+def in_every_run(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
+    """Return the spots that every run executes: at least one visible path of calls to them has no condition."""
     return [
-        call
-        for call in script.calls
-        if call.name == whole or (package and call.name.startswith(first) and call.name.endswith(f".{name}"))
+        spot
+        for spot in visibly_called(script, spots)
+        if _is_unconditional(spot) and _is_called_by_all(script, spot, set(), _is_unconditional)
     ]
 
 
-def _is_called_by_all(script: Script, spot: ScriptCall, seen: set[tuple[str, str]]) -> bool:
+def _is_unconditional(spot: InScript) -> bool:
+    return not spot.guards and not spot.conditions and "try" not in spot.within
+
+
+def is_per_sample(script: Script, spot: InScript) -> bool:
+    """Whether a spot is in a method of a dataset, which runs for the rank's own samples."""
+    owner = spot.function.rpartition(".")[0]
+    names = {f"{owner}.__getitem__", f"{owner}.__iter__"} if owner else {"__getitem__"}
+    return any(one.name in names and one.file == spot.file for one in script.functions)
+
+
+def callers(script: Script, spot: InScript) -> Sequence[InScript]:
+    """Return the visible calls of the function around a spot, in code that is reached if there are any."""
+    if not spot.function:
+        return ()
+    found = [
+        site
+        for function in script.functions
+        if function.name == spot.function and function.file == spot.file
+        for site in function.callers
+    ]
+    return [site for site in found if site.reached] or found
+
+
+def _is_called_by_all(
+    script: Script, spot: InScript, seen: set[tuple[str, str]], certain: Callable[[InScript], bool]
+) -> bool:
     """Whether every rank calls the function around a spot, and creates the object whose method it is.
 
-    `seen`: the functions that were already checked, none of which every rank calls.
+    `seen`: the functions that were already checked, none of which every rank calls. `certain` judges one call.
     """
     if (spot.file, spot.function) in seen:
         return False
     seen.add((spot.file, spot.function))
     owner = spot.function.rpartition(".")[0].rpartition(".")[2]
     makers = [call for call in script.calls if owner and call.name.rpartition(".")[2] == owner]
-    if makers and not any(is_reached_by_all(call) for call in makers):
+    if makers and not any(certain(call) for call in makers):
         return False
+    if not makers and any(one.name == owner for one in script.classes):
+        return False  # a registry or a config decides whether the object exists
     sites = callers(script, spot)
     if not sites:
-        return bool(visibly_called(script, [spot]))
-    return any(is_reached_by_all(site) and _is_called_by_all(script, site, seen) for site in sites)
+        return spot.reached
+    return any(certain(site) and _is_called_by_all(script, site, seen, certain) for site in sites)
 
 
 def is_repeated(script: Script, spot: InScript, depth: int = 3) -> bool:
@@ -139,7 +144,7 @@ def is_repeated(script: Script, spot: InScript, depth: int = 3) -> bool:
 def trains(script: Script) -> bool:
     """Whether gradients are computed and an optimizer steps, in functions that are visibly called."""
     steps = [call for call in script.calls if call.name.endswith(".step")]
-    return bool(visibly_called(script, backward_calls(script)) and visibly_called(script, steps))
+    return bool(backward_calls(script) and visibly_called(script, steps))
 
 
 def dotted_names(texts: Iterable[str]) -> set[str]:
@@ -149,7 +154,7 @@ def dotted_names(texts: Iterable[str]) -> set[str]:
 
 def backward_calls(script: Script) -> list[ScriptCall]:
     """Return the calls that compute gradients."""
-    return [call for call in script.calls if call.name.endswith(".backward")]
+    return [call for call in script.calls if call.reached and call.name.endswith(".backward")]
 
 
 def training_loops(script: Script) -> set[int]:

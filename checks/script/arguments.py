@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
-from mgpu.check import Answer, Fix, Ok, Severity, check
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
+from mgpu.command_line import python
 from mgpu.snapshot import Config, InScript, Script, ScriptCall
+from mgpu.text import counted
 
-from ._calls import calls, finding, text_of
+from ._calls import argument, calls, finding, reached_calls, text_of, unpacks
+from ._rank_paths import dotted_names
 
 _TRAINER = "https://huggingface.co/docs/transformers/en/main_classes/trainer"
 _ACCELERATOR = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator"
@@ -151,3 +154,73 @@ def script_accumulation_contradicts_config(script: Script, config: Config) -> An
                 config=own,
             )
     return Ok(f"gradient accumulation over {own} steps, in the config")
+
+
+@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/main/en/concept_guides/fsdp1_vs_fsdp2")
+def script_fsdp2_prepared_apart(script: Script, config: Config) -> Answer:
+    """The model and its optimizer are prepared in two calls, but the config enables FSDP 2.
+
+    Why: FSDP 2 replaces the model's parameters, and accelerate must give the new ones to the optimizer. It stops with
+    ValueError: "When using FSDP2, a model and optimizer must be passed together to `Accelerator.prepare()`".
+
+    Fix: Pass both to one call of accelerator.prepare.
+    """
+    section = config.values.get("fsdp_config")
+    if config.distributed_type != "FSDP" or not isinstance(section, dict) or str(section.get("fsdp_version")) != "2":
+        return Ok("the config does not enable FSDP 2")
+    preparing = reached_calls(script, r"accelerate\.Accelerator\(\)\.prepare")
+    if any(unpacks(call) for call in preparing):
+        return Ok("what is prepared is not visible")
+    made = {c.targets[0]: c for c in reached_calls(script, r"torch\.optim\.(?!lr_scheduler).+") if len(c.targets) == 1}
+    alone = [
+        (call, name)
+        for call in preparing
+        for name in made.keys() & set(call.written)
+        if (model := _model_of(made[name])) and model not in call.written
+        if any(model in other.written for other in preparing)
+    ]
+    if not alone:
+        return Ok(f"{counted(len(preparing), 'call')} of accelerator.prepare, none of an optimizer without its model")
+    call, name = alone[0]
+    model = _model_of(made[name])
+    return finding(
+        script,
+        call,
+        f"{name} is prepared without {model}, which FSDP 2 does not allow",
+        commands(python("{:dotted}, {:dotted} = accelerator.prepare({:dotted}, {:dotted})", model, name, model, name)),
+        config=config.path,
+    )
+
+
+def _model_of(optimizer: ScriptCall) -> str | None:
+    """Return the name of the model whose parameters an optimizer gets."""
+    found = re.fullmatch(r"(\w+)\.parameters\(\)", optimizer.written[0]) if optimizer.written else None
+    return found[1] if found else None
+
+
+@check(Severity.WARNING, source=_ACCELERATOR)
+def script_batch_not_divisible(script: Script, config: Config) -> Answer:
+    """With split_batches, the batch size is not a multiple of the number of ranks.
+
+    Why: split_batches divides each batch of the DataLoader between the ranks. accelerate stops with ValueError: "needs
+    to be a round multiple of the number of processes".
+
+    Fix: Use a multiple of the number of ranks.
+    """
+    ranks = config.num_processes
+    places = reached_calls(script, r"accelerate\.(?:Accelerator|utils\.DataLoaderConfiguration)")
+    if not ranks or not any(call.keywords.get("split_batches") == "True" for call in places):
+        return Ok("each rank reads whole batches of its own")
+    given = dotted_names(t for c in calls(script, r".*\.prepare(?:_data_loader)?") for t in c.written)
+    loaders = [c for c in reached_calls(script, r"torch\.utils\.data\.DataLoader") if given.intersection(c.targets)]
+    for call in loaders:
+        size = argument(call, 1, "batch_size") or ""
+        if size.isdecimal() and int(size) % ranks:
+            return finding(
+                script,
+                call,
+                f"batch_size={size} is not a multiple of {ranks} ranks, and split_batches divides it between them",
+                Fix(f"Use a multiple of {ranks}, such as {(int(size) // ranks + 1) * ranks}."),
+                config=config.path,
+            )
+    return Ok(f"{counted(len(loaders), 'prepared DataLoader')}, none with a batch size that {ranks} does not divide")

@@ -6,7 +6,7 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.command_line import python
-from mgpu.snapshot import Script, ScriptCall, ScriptLoop
+from mgpu.snapshot import Script, ScriptCall, ScriptClass, ScriptLoop
 from mgpu.text import counted
 
 from ._calls import DDP, argument, calls, finding, unpacks
@@ -29,6 +29,8 @@ from ._rank_paths import (
 
 _DISTRIBUTED_EVALUATION = "https://huggingface.co/docs/accelerate/main/en/quicktour#distributed-evaluation"
 _SAMPLER_DOC = "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler"
+_STREAM_DOC = "https://huggingface.co/docs/datasets/main/en/use_with_pytorch#distributed"
+_ITERABLE = "torch.utils.data.IterableDataset"
 _LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"
 _SAMPLING = ("sampler", "batch_sampler")
@@ -57,6 +59,8 @@ def script_data_not_divided(script: Script) -> Answer:
     loaders = [call for call in visibly_called(script, calls(script, _LOADER)) if not unpacks(call)]
     if not loaders:
         return Ok("no visible DataLoader")
+    if script.speaks != "accelerate" and (_streams(script) or _iterable_classes(script)):
+        return Ok("the data is a stream, for which there is no sampler")
     wrong = (
         _unprepared_loaders(script, loaders) if script.speaks == "accelerate" else _unsampled_loaders(script, loaders)
     )
@@ -108,19 +112,80 @@ def _unsampled_loaders(script: Script, loaders: list[ScriptCall]) -> list[Script
     """Return the training loaders of a plain DDP script in which nothing shards the data."""
     if not calls(script, re.escape(DDP)) or not backward_calls(script):
         return []
+    own = any(one.name.endswith(("__iter__", "__getitem__", "__len__")) for one in script.functions if not one.file)
+    if _divides_by_rank(script) or script.unread or script.cut or own:
+        return []
+    open_ = [call for call in loaders if not set(_SAMPLING).intersection(call.keywords) and len(call.arguments) < 4]
+    trained = [call for call in open_ if not _NOT_TRAINED_ON.search(" ".join((*call.targets, call.function)))]
+    return trained if len(open_) == len(loaders) else []
+
+
+def _divides_by_rank(script: Script) -> bool:
+    """Whether anything in the script may give each rank its own part of the data."""
     divides = any(
         "Sampler" in call.name
         or re.search(r"shard|split_dataset|split_by|webdataset|\bwds\b", call.name)
         or (mentions_rank(*call.arguments, *call.written, *call.keywords) and not _KNOWS_RANK.fullmatch(call.name))
         for call in script.calls
     )
-    own = any(name.endswith(("__iter__", "__getitem__", "__len__")) for name in script.functions)
-    sliced = any(mentions_rank(one.value) and re.search(r"\[.*(?:rank|world)", one.value) for one in script.sets)
-    if divides or sliced or script.unread or script.cut or own:
-        return []
-    open_ = [call for call in loaders if not set(_SAMPLING).intersection(call.keywords) and len(call.arguments) < 4]
-    trained = [call for call in open_ if not _NOT_TRAINED_ON.search(" ".join((*call.targets, call.function)))]
-    return trained if len(open_) == len(loaders) else []
+    return divides or any(
+        mentions_rank(one.value) and re.search(r"\[.*(?:rank|world)|%|//", one.value) for one in script.sets
+    )
+
+
+@check(Severity.WARNING, source=_STREAM_DOC, given=by_hand)
+def script_stream_not_split(script: Script) -> Answer:
+    """Every rank reads the whole stream of training data instead of its own part.
+
+    Why: N GPUs process the data N times per epoch, and an epoch takes as long as on one GPU. A DataLoader does
+    not split a stream between ranks, and a DistributedSampler cannot: a stream has no index.
+
+    Fix: Let each rank yield only its own samples.
+    More: datasets.distributed.split_dataset_by_node, or a slice by rank and world size in __iter__.
+    """
+    streams, classes = _streams(script), _iterable_classes(script)
+    if not streams and not classes:
+        return Ok("no stream of training data")
+    if script.unread or script.cut or _divides_by_rank(script):
+        return Ok("the stream is split by rank, or in a module that was not read")
+    if not backward_calls(script):
+        return Ok("no visible training loop")
+    if streams:
+        name = streams[0].targets[0] if streams[0].targets else "dataset"
+        line = "{:dotted} = split_dataset_by_node({:dotted}, rank=dist.get_rank(), world_size=dist.get_world_size())"
+        fix = Fix(
+            "Split it before the DataLoader.",
+            ("from datasets.distributed import split_dataset_by_node", python(line, name, name)),
+        )
+        return finding(script, streams[0], "every rank reads the whole stream of load_dataset", fix, streams[1:])
+    fix = Fix(
+        "Yield only this rank's samples in __iter__, before they are divided between the DataLoader's workers.",
+        ("if index % dist.get_world_size() == dist.get_rank():",),
+    )
+    return finding(script, classes[0], f"every rank reads all samples of {classes[0].name}", fix, classes[1:])
+
+
+def _streams(script: Script) -> list[ScriptCall]:
+    """Return the calls that open a Hugging Face dataset as a stream of training data."""
+    loads = visibly_called(script, calls(script, r"datasets\.load_dataset"))
+    opened = [call for call in loads if call.keywords.get("streaming") == "True"]
+    return [call for call in opened if not _NOT_TRAINED_ON.search(" ".join((*call.targets, *call.written)))]
+
+
+def _iterable_classes(script: Script) -> list[ScriptClass]:
+    """Return the script's iterable datasets that it creates, and that read samples in a fixed order."""
+    created = {call.name.rpartition(".")[2] for call in script.calls if call.reached}
+    found = [one for one in script.classes if _ITERABLE in one.bases and one.name in created]
+    return [one for one in found if _has_fixed_order(script, one) and not _NOT_TRAINED_ON.search(one.name)]
+
+
+def _has_fixed_order(script: Script, one: ScriptClass) -> bool:
+    """Whether a dataset has its own __iter__ that draws nothing at random, and gets no rank from elsewhere."""
+    inside = [spot for spot in script.calls if spot.file == one.file and spot.function.startswith(f"{one.name}.")]
+    makers = [call for call in script.calls if call.name.rpartition(".")[2] == one.name]
+    own = any(f.name == f"{one.name}.__iter__" and f.file == one.file for f in script.functions)
+    drawn = any(re.search(r"random|\brand|shuffle|sample|choice|normal|uniform", call.name) for call in inside)
+    return own and not drawn and not any(unpacks(call) or mentions_rank(*call.written) for call in makers)
 
 
 @check(Severity.WARNING, source=_SAMPLER_DOC, given=by_hand)

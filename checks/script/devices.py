@@ -6,9 +6,9 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import shell
-from mgpu.snapshot import InScript, Script, ScriptCall
+from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
-from ._calls import DDP, DDP_DOC, TORCHRUN, argument, calls, finding, sets, text_of, trains
+from ._calls import DDP, DDP_DOC, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of, trains
 
 _CUDA_SEMANTICS = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 _FIXED = re.compile(r"['\"]cuda:\d+['\"](?: if .*)?")
@@ -18,8 +18,8 @@ _OWN = "int(os.environ['LOCAL_RANK'])"
 
 
 def _is_on_some_ranks(spot: InScript) -> bool:
-    """Whether only some ranks or a single-process run execute this; then a fixed GPU is fine."""
-    return bool({"main", "local_main", "not_main", "some", "single"} & set(spot.guards))
+    """Whether only some ranks or a single-process run execute this, or nothing does; then a fixed GPU is fine."""
+    return not spot.reached or bool({"main", "local_main", "not_main", "some", "single"} & set(spot.guards))
 
 
 def _fixed_device_text(call: ScriptCall) -> str | None:
@@ -45,7 +45,25 @@ def _models_by_hand(script: Script) -> bool:
     return len({text.text for text in script.texts if re.fullmatch(r"cuda:\d+", text.text)}) > 1
 
 
-@check(Severity.WARNING, source=_CUDA_SEMANTICS)
+def _is_replaced(script: Script, spot: InScript) -> bool:
+    """Whether the variable that this spot sets is only a default: a class attribute, or set again by another value."""
+    names = (
+        {spot.target} if isinstance(spot, ScriptSet) else set(spot.targets) if isinstance(spot, ScriptCall) else set()
+    )
+    if any(name[:1].isupper() and "." in name for name in names):
+        return True
+    later: list[tuple[InScript, set[str], str]] = [(one, {one.target}, one.value) for one in script.sets]
+    later += [(call, set(call.targets), " ".join(call.written)) for call in script.calls if call.targets]
+    return any(
+        names & targets
+        and (one.file, one.function) == (spot.file, spot.function)
+        and one.line > spot.line
+        and not re.search(r"cuda:\d|cpu|mps", value)
+        for one, targets, value in later
+    )
+
+
+@check(Severity.WARNING, source=_CUDA_SEMANTICS, tags=("leads_to_gpu_error",))
 def script_device_fixed(script: Script) -> Answer:
     """The script names a GPU by number.
 
@@ -67,6 +85,7 @@ def script_device_fixed(script: Script) -> Answer:
         for one in script.sets
         if not _is_on_some_ranks(one) and "device" in one.target.lower() and _FIXED.fullmatch(one.value)
     ]
+    spots = [(spot, device) for spot, device in spots if not _is_replaced(script, spot)]
     if not spots:
         return Ok("no GPU is named by number")
     spots.sort(key=lambda pair: (pair[0].file, pair[0].line, pair[0].column))
@@ -82,7 +101,7 @@ def script_device_fixed(script: Script) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=TORCHRUN, because_of=("script_trains_alone",))
+@check(Severity.WARNING, source=TORCHRUN, because_of=("script_trains_alone",), tags=("leads_to_gpu_error",))
 def script_device_not_set(script: Script) -> Answer:
     """The script uses "cuda" without a number and never selects the rank's GPU.
 
@@ -118,7 +137,7 @@ def _uses_current_device(call: ScriptCall) -> bool:
     return bool(value and re.fullmatch(r"['\"]cuda['\"](?: if .*)?", value[0]) and len(call.arguments) == 1)
 
 
-@check(Severity.INFO, source=TORCHRUN)
+@check(Severity.INFO, source=TORCHRUN, tags=("leads_to_gpu_error",))
 def script_device_by_global_rank(script: Script) -> Answer:
     """The script selects its GPU by the global rank.
 
@@ -131,7 +150,7 @@ def script_device_by_global_rank(script: Script) -> Answer:
     if script.speaks != "ddp":
         return Ok("the GPU is not selected by hand")
     ranks = ("torch.distributed.get_rank()", "os.environ['RANK']")
-    for call in calls(script, r"torch\.cuda\.set_device"):
+    for call in reached_calls(script, r"torch\.cuda\.set_device"):
         if argument(call, 0, "device") in ranks:
             return finding(
                 script, call, "the GPU is selected by the global rank", commands(f"torch.cuda.set_device({_OWN})")
@@ -139,7 +158,7 @@ def script_device_by_global_rank(script: Script) -> Answer:
     return Ok("no GPU is selected by the global rank")
 
 
-@check(Severity.WARNING, source=DDP_DOC)
+@check(Severity.WARNING, source=DDP_DOC, tags=("leads_to_gpu_error",))
 def script_wraps_on_fixed_device(script: Script) -> Answer:
     """DistributedDataParallel gets the same device_ids on every rank.
 
@@ -164,7 +183,11 @@ def script_wraps_on_fixed_device(script: Script) -> Answer:
     return Ok("device_ids is not fixed")
 
 
-@check(Severity.WARNING, source="https://huggingface.co/docs/accelerate/en/concept_guides/big_model_inference")
+@check(
+    Severity.WARNING,
+    source="https://huggingface.co/docs/accelerate/en/concept_guides/big_model_inference",
+    tags=("leads_to_gpu_error",),
+)
 def script_spreads_model_on_every_rank(script: Script) -> Answer:
     """The script loads its model with device_map="auto" and trains it on several ranks.
 
@@ -178,7 +201,8 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
         return Ok("no model is spread across GPUs and trained on several ranks")
     modes = ("auto", "balanced", "balanced_low_0", "sequential")
     for call in calls(script, r".*\.from_pretrained|.*\.from_config|transformers\.pipeline"):
-        if (mode := text_of(call.keywords.get("device_map"))) in modes and not _is_on_some_ranks(call):
+        mode = text_of(call.keywords.get("device_map"))
+        if mode in modes and not _is_on_some_ranks(call):
             return finding(
                 script,
                 call,
@@ -188,7 +212,7 @@ def script_spreads_model_on_every_rank(script: Script) -> Answer:
     return Ok("no model is spread across all GPUs")
 
 
-@check(Severity.WARNING, source=_CUDA_SEMANTICS)
+@check(Severity.WARNING, source=_CUDA_SEMANTICS, tags=("leads_to_gpu_error",))
 def script_sets_visible_devices(script: Script) -> Answer:
     """The script sets CUDA_VISIBLE_DEVICES to fixed GPUs.
 

@@ -6,39 +6,39 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
-from mgpu.snapshot import Script, ScriptCall
+from mgpu.snapshot import Script
 
-from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, sets, text_of
+from ._calls import FRAMEWORKS, INIT, TORCHRUN, argument, calls, finding, reached_calls, sets, text_of
 
 SPAWNS = r"torch\.multiprocessing\.(?:spawn|start_processes)"
 _DESTROYS = r".*destroy_process_group"
 _MEETING = r"os\.environ\['(MASTER_PORT|MASTER_ADDR)'\]"
 
 
-def spawns(script: Script) -> list[ScriptCall]:
-    """Return the calls with which a script always starts its ranks itself."""
-    found = calls(script, SPAWNS) + calls(script, r"accelerate\.(?:notebook_launcher|debug_launcher)")
-    return [call for call in found if not call.guards and not call.conditions]
-
-
-@check(Severity.WARNING, source=TORCHRUN)
+@check(Severity.WARNING, source=TORCHRUN, tags=("leads_to_hang", "starts_ranks"))
 def script_starts_its_own_ranks(script: Script) -> Answer:
     """The script starts its ranks itself.
 
     Why: A launcher starts this script once per GPU, and each copy would start its own set of processes. They conflict
     over the same GPUs and the same port.
+    More: That is so for mp.spawn, and for a script that runs torchrun or accelerate launch as a subprocess.
 
     Fix: Start it without a launcher.
     More: Or call its function once and let the launcher start the ranks.
     """
-    found = spawns(script)
+    found = script.spawns
     if not found:
         return Ok("the launcher starts the ranks")
     call = found[0]
+    what = call.name.rpartition(".")[2]
+    if call.name.startswith(("subprocess.", "os.")):
+        return finding(
+            script, call, f"{what}() starts a launcher itself", commands(shell("python {:path}", script.path))
+        )
     return finding(
         script,
         call,
-        f"{call.name.rpartition('.')[2]} starts the ranks itself",
+        f"{what} starts the ranks itself",
         (
             commands(shell("python {:path}", script.path)),
             Fix(
@@ -49,7 +49,7 @@ def script_starts_its_own_ranks(script: Script) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured torch 2.13 CPU 2026-11")
+@check(Severity.WARNING, source="measured torch 2.13 CPU 2026-11", tags=("leads_to_hang",))
 def script_meeting_point_fixed(script: Script) -> Answer:
     """The script sets its own rendezvous address.
 
@@ -59,13 +59,13 @@ def script_meeting_point_fixed(script: Script) -> Answer:
 
     Fix: Remove the address. init_process_group("nccl") reads the launcher's.
     """
-    if spawns(script) or calls(script, SPAWNS):
-        return Ok("the script starts its ranks itself")
+    if script.spawns or calls(script, SPAWNS) or sets(script, r"os\.environ\['RANK'\]"):
+        return Ok("the script starts its ranks itself, or sets all of their variables")
     why = (
         "A launcher sets MASTER_ADDR and MASTER_PORT, and its store listens there. No process listens on any other "
         "address, so init_process_group waits until its timeout."
     )
-    for call in calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
+    for call in reached_calls(script, rf"{re.escape(INIT)}|deepspeed\.init_distributed"):
         method = text_of(argument(call, 1, "init_method")) or ""
         if method.startswith("tcp://") and "single" not in call.guards:
             backend = text_of(argument(call, 0, "backend")) or "nccl"
@@ -74,7 +74,7 @@ def script_meeting_point_fixed(script: Script) -> Answer:
                 (python('dist.init_process_group("{:id}")', backend),),
             )
             return finding(script, call, f"init_method is fixed: {method}", fix, why=why)
-    for one in sets(script, _MEETING):
+    for one in (one for one in sets(script, _MEETING) if one.reached):
         sets_port = one.target.startswith("os.environ['MASTER_PORT")
         unless = any(word in condition for condition in one.conditions for word in ("MASTER", "environ", "RANK"))
         if text_of(one.value) is None or unless or {"single", "some"} & set(one.guards) or script.speaks is None:
@@ -100,7 +100,7 @@ def script_group_not_ended(script: Script) -> Answer:
 
     Fix: Destroy it at the end of the script.
     """
-    found = calls(script, re.escape(INIT))
+    found = reached_calls(script, re.escape(INIT))
     if not found or script.speaks in FRAMEWORKS:
         return Ok("no process group is started by hand")
     if ended := calls(script, _DESTROYS):

@@ -6,14 +6,20 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Severity, check, commands
 from mgpu.command_line import python, shell
-from mgpu.snapshot import Script
+from mgpu.snapshot import Script, ScriptCall, ScriptSet
+from mgpu.text import counted
 
 from .. import _shadowing as shadowing
-from ._calls import TORCHRUN, calls, finding
-from ._rank_paths import backward_calls, visibly_called
+from .._variables import CUDA_GUIDE, misspelt_cuda_name
+from ._calls import TORCHRUN, argument, calls, finding, reached_calls, text_of
+from ._rank_paths import backward_calls
 
 _SPAWN = "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods"
 _MIGRATION = "https://huggingface.co/docs/accelerate/en/basic_tutorials/migration"
+# Libraries that torch, accelerate and transformers do not import: a script with a file of this name means its own.
+_ONLY_SCRIPTS_IMPORT = frozenset({"evaluate", "trl", "diffusers", "lightning"})
+_TESTS = re.compile(r"(?:.*\.)?_?test")
+_ENVIRON = re.compile(r"os\.environ\['(\w+)'\]")
 _LOCAL_RANK = ("--local_rank", "--local-rank")
 
 
@@ -27,10 +33,14 @@ def script_folder_hides_module(script: Script) -> Answer:
 
     Fix: Rename it, or move the script to another folder.
     """
-    if not script.shadowed:
-        return Ok("no file or folder next to the script hides a module")
+    package = script.module.partition(".")[0]
+    if package and any(name.partition(".")[0] == package for name in script.imports):
+        return Ok(f"it imports its own package {package}, so its folder does not come first in sys.path")
+    hidden = {name: path for name, path in script.shadowed.items() if name not in _ONLY_SCRIPTS_IMPORT}
+    if not hidden:
+        return Ok("no file or folder next to the script hides a module that libraries import")
     return shadowing.shadowing_problem(
-        script.shadowed,
+        hidden,
         "Every rank imports it instead of the module, because the script's folder comes first in sys.path. Modules "
         "that torch imports are affected too.",
         Place(script.path, None),
@@ -47,15 +57,14 @@ def script_trains_alone(script: Script) -> Answer:
     Fix: Use accelerate: create an Accelerator, prepare everything with it, and replace this line.
     More: Or wrap the model with DDP.
     """
+    used = [call for call in backward_calls(script) if call.loops and not _TESTS.match(call.function)]
+    if not used and calls(script, r".*\.backward"):
+        return Ok("it only defines training functions for other scripts")
     if script.speaks != "nothing":
         return Ok(f"the script uses {script.speaks}" if script.speaks else "how the script trains is not known")
-    found = [call for call in backward_calls(script) if call.loops]
-    if not found:
+    if not used:
         return Ok("no visible training loop")
-    used = visibly_called(script, found)
-    if not used and not script.main_guard:
-        return Ok("it only defines training functions for other scripts")
-    backward = (used or found)[0]
+    backward = used[0]
     return finding(
         script,
         backward,
@@ -73,7 +82,7 @@ def script_trains_alone(script: Script) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=TORCHRUN)
+@check(Severity.WARNING, source=TORCHRUN, tags=("leads_to_usage_error", "leads_to_gpu_error"))
 def script_expects_local_rank_argument(script: Script) -> Answer:
     """The script expects --local_rank, which torchrun and accelerate do not pass.
 
@@ -110,6 +119,32 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
 
 def _default_text(value: str | None) -> str:
     return f" ({value})" if value else ""
+
+
+@check(Severity.WARNING, source=CUDA_GUIDE)
+def script_variable_misspelt(script: Script) -> Answer:
+    """The script sets an environment variable whose name looks misspelled.
+
+    Why: CUDA, NCCL and the launchers silently ignore unknown names, so the setting has no effect.
+
+    Fix: Correct the name.
+    """
+    spots: list[tuple[ScriptSet | ScriptCall, str]] = [
+        (one, found[1]) for one in script.sets if (found := _ENVIRON.fullmatch(one.target))
+    ]
+    setting = reached_calls(script, r"os\.(?:environ\.setdefault|putenv)")
+    spots += [(call, name) for call in setting if (name := text_of(argument(call, 0, "key")))]
+    wrong = [(spot, name, meant) for spot, name in spots if spot.reached and (meant := misspelt_cuda_name(name))]
+    if not wrong:
+        return Ok(f"{counted(len(spots), 'environment variable')} set, none with a misspelled name")
+    spot, name, meant = wrong[0]
+    return finding(
+        script,
+        spot,
+        f"{name} is not read by anything: {meant} is meant",
+        Fix(f"Write {meant}."),
+        [other for other, _, _ in wrong[1:]],
+    )
 
 
 @check(Severity.WARNING, source=_SPAWN)

@@ -9,7 +9,7 @@ from mgpu.command_line import python
 from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
-from ._calls import DDP, calls, finding
+from ._calls import DDP, calls, finding, reached_calls
 from ._rank_paths import (
     ONE_RANK,
     PREPARED,
@@ -46,7 +46,7 @@ _OF_WRAPPER = re.compile(
 )
 
 
-@check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/54059", given=by_hand)
+@check(Severity.INFO, source="https://github.com/pytorch/pytorch/issues/54059", given=by_hand, tags=("leads_to_hang",))
 def script_wrapped_model_on_one_rank(script: Script) -> Answer:
     """The wrapped model is called only on rank 0.
 
@@ -83,8 +83,10 @@ def script_method_of_wrapped_model(script: Script) -> Answer:
     if _has_forwarding_wrapper(script):
         return Skip("with FSDP or DeepSpeed, the wrapper forwards the model's methods")
     wrong = [call for call in methods if _lacks_method(call)]
+    if not methods:
+        return Ok("no method of a wrapped model is called")
     if not wrong:
-        return Ok(f"{counted(len(methods), 'method call')}, all of methods that the wrapper has")
+        return Ok(f"{counted(len(methods), 'method call')}, none of a method that the wrapper lacks")
     what = wrong[0].name.rpartition(".")[2]
     made = python("model.module.{:dotted}(...)", what)
     if "accelerate" in wrong[0].name:
@@ -106,7 +108,11 @@ def _lacks_method(call: ScriptCall) -> bool:
         known = not re.fullmatch(_OF_MODELS, name)
     else:
         known = bool(_OF_WRAPPER.fullmatch(name)) or name.startswith("_")
-    return not known and "single" not in call.guards and not any(_ASKS_FIRST.search(text) for text in call.conditions)
+    return (
+        not known
+        and not {"single", "some"}.intersection(call.guards)
+        and not any(_ASKS_FIRST.search(text) for text in call.conditions)
+    )
 
 
 def _has_forwarding_wrapper(script: Script) -> bool:
@@ -128,7 +134,7 @@ def script_wrapped_model_not_used(script: Script) -> Answer:
     """
     wrappers = [
         call
-        for call in calls(script, re.escape(DDP))
+        for call in reached_calls(script, re.escape(DDP))
         if len(call.targets) == 1 and "".join(call.written[:1]).isidentifier() and call.written[0] not in call.targets
     ]
     loops = training_loops(script)
@@ -136,7 +142,10 @@ def script_wrapped_model_not_used(script: Script) -> Answer:
         call for call in wrappers if not _is_wrapper_used(script, call) and _trains_unwrapped_model(script, call, loops)
     ]
     if not wrong or script.cut:
-        return Ok(f"{counted(len(calls(script, re.escape(DDP))), 'wrapped model')}")
+        number = len(calls(script, re.escape(DDP)))
+        return Ok(
+            f"{counted(number, 'wrapped model')}, none visibly unused" if number else "no model is wrapped in DDP"
+        )
     wrapped, bare = wrong[0].targets[0], wrong[0].written[0]
     return finding(
         script,

@@ -10,7 +10,7 @@ from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
 from ._calls import argument, calls, finding, text_of
-from ._rank_paths import has_rank_argument, own_loop, reached_by_every_rank, trains, visibly_called
+from ._rank_paths import has_rank_argument, is_per_sample, own_loop, reached_by_every_rank, trains, visibly_called
 
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
@@ -41,7 +41,8 @@ def script_saves_on_every_rank(script: Script) -> Answer:
     if not saves or not trains(script):
         return Ok("no visible training and saving")
     own = [call for call in reached_by_every_rank(script, saves) if not _LEFT_TO_OTHERS.search(" ".join(call.written))]
-    wrong = [call for call in own if not has_rank_argument(call)]
+    wrong = [call for call in own if not has_rank_argument(call) and not is_per_sample(script, call)]
+    wrong = [call for call in wrong if not _is_cached_or_in_memory(call) and not _is_in_dataset(script, call)]
     if wrong and script.speaks == "accelerate" and _shards_weights(script):
         return Skip("with sharded weights, every rank must save, and the library decides which rank writes")
     if not wrong:
@@ -52,6 +53,19 @@ def script_saves_on_every_rank(script: Script) -> Answer:
         line = "{:dotted}(..., is_main_process=accelerator.is_main_process, save_function=accelerator.save)"
         fix = Fix("Pass it the process that writes.", (python(line, what),))
     return finding(script, wrong[0], f"every rank runs {what}() to the same file", fix, wrong[1:])
+
+
+def _is_cached_or_in_memory(call: ScriptCall) -> bool:
+    """Whether a call saves only a missing file, which the other ranks may then find, or writes to memory."""
+    return any("BytesIO" in value for value in call.arguments) or any(
+        re.search(r"\bexists\(|is_file\(|isfile\(", condition) for condition in call.conditions
+    )
+
+
+def _is_in_dataset(script: Script, call: ScriptCall) -> bool:
+    """Whether a dataset saves its own cache, which its library requests only if the file is missing."""
+    owner = call.function.rpartition(".")[0].rpartition(".")[2]
+    return any(one.name == owner and "Dataset" in " ".join(one.bases) for one in script.classes if owner)
 
 
 @check(Severity.INFO, source=_DEFERRING_EXECUTION, given=own_loop)

@@ -30,6 +30,7 @@ def script_downloads_on_every_rank(script: Script) -> Answer:
     loads = calls(script, r"torch(?:vision|audio|text)\.datasets\..*")
     downloading = [call for call in loads if call.keywords.get("download") == "True"]
     downloads = visibly_called(script, [*calls(script, _DOWNLOADS), *downloading])
+    downloads = [call for call in downloads if not call.name.endswith("urlretrieve") or argument(call, 1, "filename")]
     if not downloads or not trains(script):
         return Ok("no downloads without a lock")
     if _has_one_rank_first(script):

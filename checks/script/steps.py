@@ -9,7 +9,7 @@ from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall, ScriptSet
 from mgpu.text import counted
 
-from ._calls import DDP, DDP_DOC, calls, finding, unpacks
+from ._calls import DDP, DDP_DOC, calls, finding, reached_calls, unpacks
 from ._rank_paths import backward_calls, dotted_names, requires_kind, training_loops, with_accelerate
 
 _GRADIENT_CLIPPING = "https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping"
@@ -17,6 +17,7 @@ _MIGRATION = "https://huggingface.co/docs/accelerate/main/en/basic_tutorials/mig
 _ACCELERATOR = r"accelerate\.Accelerator\(\)"
 _GRADIENT_ACCUMULATION = "https://huggingface.co/docs/accelerate/main/en/usage_guides/gradient_accumulation"
 _CLIPS = r"torch\.nn\.utils\.(?:clip_grad\.)?clip_grad_(?:norm|value)_"
+_OPTIMIZERS = r"torch\.optim\.(?!lr_scheduler)(?:\w+\.)?[A-Z]\w+"
 _SCALER = r"torch\.(?:cuda\.)?amp\.(?:grad_scaler\.)?GradScaler"
 _EVERY_NTH = re.compile(r"%.*(?:accum|grad)|(?:accum|grad)\w*.*%|\baccum", re.IGNORECASE)
 # Functions that get an optimizer or a model, but do not prepare it.
@@ -35,7 +36,7 @@ def script_accumulates_with_exchange(script: Script) -> Answer:
     """
     if not calls(script, re.escape(DDP)):
         return Ok("no model is wrapped in DistributedDataParallel")
-    steps = [call for call in calls(script, r".*\.step") if call.loops and _is_every_nth(call)]
+    steps = [call for call in reached_calls(script, r".*\.step") if call.loops and _is_every_nth(call)]
     if not steps:
         return Ok("the optimizer steps after every batch")
     spared = any(call.name.endswith(".no_sync") for call in script.calls)
@@ -106,7 +107,7 @@ def script_clips_scaled_gradients(script: Script) -> Answer:
     Fix: Unscale them before clipping.
     More: scaler.unscale_(optimizer).
     """
-    clips = calls(script, _CLIPS)
+    clips = reached_calls(script, _CLIPS)
     scales = calls(script, rf"(?:{_SCALER}\(\)|.*scaler)\.scale")
     if not clips or not scales or not calls(script, _SCALER):
         return Ok("no gradients are clipped with a loss scale")
@@ -166,7 +167,7 @@ def script_clips_past_accelerate(script: Script) -> Answer:
     More: if accelerator.sync_gradients: accelerator.clip_grad_norm_(model.parameters(), 1.0).
     """
     loops = training_loops(script)
-    clips = [call for call in calls(script, _CLIPS) if loops.intersection(call.loops)]
+    clips = [call for call in reached_calls(script, _CLIPS) if loops.intersection(call.loops)]
     if not calls(script, rf"{_ACCELERATOR}\.backward") or not clips:
         return Ok("no clipping by torch")
     what = clips[0].name.rpartition(".")[2]
@@ -189,10 +190,12 @@ def script_optimizer_not_prepared(script: Script) -> Answer:
 
     Fix: Prepare it together with the model.
     """
-    made = [call for call in calls(script, r"torch\.optim\.(?:\w+\.)?[A-Z]\w+") if len(call.targets) == 1]
+    made = [call for call in reached_calls(script, _OPTIMIZERS) if len(call.targets) == 1]
     wrong = [call for call in made if _is_not_prepared(script, call.targets[0], call)]
     stepping = [call for call in wrong if calls(script, rf"{re.escape(call.name)}\(\)\.step")]
     if not stepping:
+        if not made:
+            return Ok("no optimizer of torch.optim is created")
         return Ok(f"{counted(len(made), 'optimizer')}, none steps unprepared")
     name = stepping[0].targets[0]
     return finding(
@@ -214,7 +217,7 @@ def script_model_not_prepared(script: Script) -> Answer:
 
     Fix: Prepare it together with the optimizer.
     """
-    made = [call for call in calls(script, r"torch\.optim\.(?:\w+\.)?[A-Z]\w+") if call.written]
+    made = [call for call in reached_calls(script, _OPTIMIZERS) if call.written]
     trained = [(call, found[1]) for call in made if (found := re.fullmatch(r"(\w+)\.parameters\(\)", call.written[0]))]
     for optimizer, name in trained:
         makers = [call for call in script.calls if call.targets == (name,) and call.function == optimizer.function]
@@ -229,7 +232,9 @@ def script_model_not_prepared(script: Script) -> Answer:
                     )
                 ),
             )
-    return Ok(f"{counted(len(trained), 'trained model')}, all prepared")
+    if not trained:
+        return Ok("no optimizer is visibly created for a model's parameters")
+    return Ok(f"{counted(len(trained), 'trained model')}, none certainly unprepared")
 
 
 def _is_not_prepared(script: Script, name: str, near: ScriptCall) -> bool:

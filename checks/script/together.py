@@ -28,7 +28,7 @@ _EARLY = re.compile(r"early_?stop|patience|should_stop", re.IGNORECASE)
 _SHARDED = frozenset({"FSDP", "DEEPSPEED", "MEGATRON_LM"})
 
 
-@check(Severity.WARNING, source=_COLLECTIVE_FUNCTIONS, given=own_loop)
+@check(Severity.WARNING, source=_COLLECTIVE_FUNCTIONS, given=own_loop, tags=("leads_to_hang",))
 def script_collective_on_one_rank(script: Script) -> Answer:
     """A collective is called on only some ranks.
 
@@ -43,6 +43,7 @@ def script_collective_on_one_rank(script: Script) -> Answer:
         return Ok("no visible collective")
     alone = [call for call in collectives if ONE_RANK.intersection(call.guards) and "single" not in call.guards]
     wrong = [call for call in alone if not _has_group(call) and not _is_in_other_branch(call, collectives)]
+    wrong = [call for call in wrong if not _is_shared_function(script, call)]
     if not wrong:
         return Ok(f"{counted(len(collectives), 'collective')}, none on one rank only")
     what = wrong[0].name.rpartition(".")[2]
@@ -73,7 +74,21 @@ def _is_in_other_branch(call: ScriptCall, collectives: list[ScriptCall]) -> bool
     )
 
 
-@check(Severity.WARNING, source="https://github.com/huggingface/accelerate/issues/2000", given=with_accelerate)
+def _is_shared_function(script: Script, call: ScriptCall) -> bool:
+    """Whether the function handles all ranks itself: only a caller's condition seems to select one of them."""
+    return any(
+        ONE_RANK.intersection(other.guards) and "not_main" in other.guards
+        for other in (*script.calls, *script.sets)
+        if (other.function, other.file) == (call.function, call.file)
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://github.com/huggingface/accelerate/issues/2000",
+    given=with_accelerate,
+    tags=("leads_to_hang",),
+)
 def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
     """Sharded weights are saved on the main process only.
 
@@ -101,9 +116,14 @@ def script_state_saved_on_one_rank(script: Script, config: Config) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/notes/ddp.html", given=own_loop)
+@check(
+    Severity.WARNING,
+    source="https://docs.pytorch.org/docs/stable/notes/ddp.html",
+    given=own_loop,
+    tags=("leads_to_hang",),
+)
 def script_rank_skips_backward(script: Script) -> Answer:
-    """A rank can skip one or all further backward passes on its own.
+    """One rank can skip a backward pass, or leave the training loop, without the others.
 
     Why: Every backward() averages the gradients with all ranks, so a rank that skips one makes the others time out.
     More: That happens if a rank skips a batch with a bad loss, or leaves the loop because of its rank.
@@ -112,10 +132,12 @@ def script_rank_skips_backward(script: Script) -> Answer:
     More: An all_reduce does that.
     """
     loops = training_loops(script)
-    inside = [jump for jump in script.jumps if loops.intersection(jump.loops) and jump.kind in ("continue", "break")]
+    inside = [jump for jump in script.jumps if jump.reached and loops.intersection(jump.loops)]
+    inside = [jump for jump in inside if jump.kind in ("continue", "break")]
     wrong = [jump for jump in inside if _depends_on_one_rank(script, jump)]
     if not wrong:
-        return Ok(f"{counted(len(inside), 'exit')} from a training step, none that one rank can take alone")
+        number = counted(len(inside), "early exit")
+        return Ok(f"{number} from training loops, none by one rank alone" if inside else "no loop is left early")
     return finding(
         script,
         wrong[0],
@@ -140,7 +162,9 @@ def _depends_on_one_rank(script: Script, jump: ScriptJump) -> bool:
     return before and any(_NOT_FINITE.search(text) and "grad" not in text for text in jump.conditions)
 
 
-@check(Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/134920", given=own_loop)
+@check(
+    Severity.WARNING, source="https://github.com/pytorch/pytorch/issues/134920", given=own_loop, tags=("leads_to_hang",)
+)
 def script_stops_by_its_own_loss(script: Script) -> Answer:
     """Every rank decides on its own to stop early.
 

@@ -7,11 +7,17 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.snapshot import Script
 
-from ._calls import DDP, DDP_DOC, calls, finding
+from ._calls import DDP, DDP_DOC, calls, finding, reached_calls
 
 # Below this number of samples per GPU, batch normalization statistics become unreliable (Wu and He, Group
 # Normalization, figure 1: the error rises from 8 downward).
 _FEW_SAMPLES = 16
+# Models of torchvision with batch normalization (https://docs.pytorch.org/vision/stable/models.html).
+_BATCH_NORM_MODELS = (
+    r"torchvision\.models\.(?:\w+\.)?(?:resnet|resnext|wide_resnet|densenet|mobilenet|inception|googlenet|shufflenet"
+    r"|mnasnet|efficientnet|regnet|deeplabv3|fcn_resnet|lraspp)\w*|torchvision\.models\.(?:\w+\.)?vgg\d+_bn"
+)
+_TESTS = re.compile(r"val|test|eval", re.IGNORECASE)
 _BY_HAND = "model = torch.nn.parallel.DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])"
 
 
@@ -25,7 +31,7 @@ def script_uses_data_parallel(script: Script) -> Answer:
     Fix: Let accelerate wrap it.
     More: Or use DistributedDataParallel.
     """
-    found = calls(script, r"torch\.nn\.DataParallel|torch\.nn\.parallel\.data_parallel")
+    found = reached_calls(script, r"torch\.nn\.DataParallel|torch\.nn\.parallel\.data_parallel")
     other_way = bool(calls(script, re.escape(DDP))) or script.speaks in ("accelerate", "trainer", "deepspeed")
     for call in found if script.speaks else ():
         if any("n_gpu" in condition for condition in call.conditions):  # transformers: 1 in a run of several ranks
@@ -56,7 +62,7 @@ def script_looks_for_unused_parameters(script: Script) -> Answer:
 
     Fix: Omit it, unless the run then stops with "Expected to have finished reduction".
     """
-    for call in calls(script, re.escape(DDP)):
+    for call in reached_calls(script, re.escape(DDP)):
         if call.keywords.get("find_unused_parameters") == "True":
             return finding(script, call, "find_unused_parameters=True traverses the graph in every step")
     return Ok("find_unused_parameters is not set to True in the script")
@@ -72,16 +78,13 @@ def script_batch_norm_not_synced(script: Script) -> Answer:
     Fix: Synchronize it before the model is wrapped.
     More: SyncBatchNorm does that.
     """
-    layers = calls(script, r"torch\.nn\.BatchNorm[123]d")
+    layers = reached_calls(script, rf"torch\.nn\.BatchNorm[123]d|{_BATCH_NORM_MODELS}")
     if not layers or script.speaks not in ("ddp", "accelerate"):
-        return Ok("no batch normalization layers")
+        return Ok("no visible batch normalization layers")
     if calls(script, r".*convert_sync_batchnorm|torch\.nn\.SyncBatchNorm|.*convert_syncbn_model"):
         return Ok("batch normalization is synchronized")
-    sizes = [
-        int(v)
-        for c in calls(script, r"torch\.utils\.data\.DataLoader")
-        if (v := c.keywords.get("batch_size", "")).isdecimal()
-    ]
+    loaders = [c for c in calls(script, r"torch\.utils\.data\.DataLoader") if not _TESTS.search(" ".join(c.targets))]
+    sizes = [int(value) for c in loaders if (value := c.keywords.get("batch_size", "")).isdecimal()]
     few = [size for size in sizes if 1 < size < _FEW_SAMPLES]
     if not few:
         return Ok("no small batch size per GPU found")

@@ -6,6 +6,7 @@ from ._diagnoses import DIAGNOSES
 
 # Kind of a failure, as the rank reports it (journal.Failure) -> the check that names its cause.
 KINDS: dict[str, str] = {
+    "exited": "rank_exited",
     # start, group
     "port_taken": "meeting_port_taken",
     "ranks_missing": "ranks_never_came",
@@ -45,5 +46,14 @@ KINDS: dict[str, str] = {
     "checkpoint_altered": "checkpoint_comes_back_altered",
 }
 # Checks that explain why ranks fail, wait or exit: those of a kind, the diagnoses, and failures of an earlier rank.
-CAUSES = (*DIAGNOSES, *dict.fromkeys(KINDS.values()), "machines_never_came", "peer_disappeared")
-LOST = ("launcher_killed", "rank_frozen", "rank_killed")  # a rank is missing: the others fail, or wait for it
+CAUSES = (
+    *DIAGNOSES,
+    *dict.fromkeys(KINDS.values()),
+    "precision_not_applied",
+    "machines_never_came",
+    "peer_disappeared",
+)
+# A rank trains with another setting than the config's: its numbers differ.
+SETTINGS = ("strategy_not_applied", "precision_not_applied", "gradient_accumulation_wrong")
+# A rank is missing: the others fail, or wait for it.
+LOST = ("launcher_killed", "rank_frozen", "rank_killed", "rank_exited")

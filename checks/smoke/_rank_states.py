@@ -7,7 +7,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from mgpu.check import Answer, Ok, Skip
+from mgpu.command_line import shell
 from mgpu.snapshot import SIGNAL_NAMES, Rank, Ranks
+from mgpu.text import counted
 
 TORCH = "https://pytorch.org/docs/stable/distributed.html"
 # A live rank sends a heartbeat every 0.2 s (mgpu/smoke/ranks/journal.py); after this long without one it is not
@@ -116,19 +119,35 @@ def hardware_of(rank: Rank) -> str:
     return f"{rank.gpu_name or 'GPU'} {rank.gpu_uuid} ({rank.host}{address})"
 
 
-def python_location(rank: Rank) -> str | None:
-    """Return the innermost Python line of a rank's main thread in its stack dump: "File …, line 7 in step".
-
-    Threads of mgpu's own journal are skipped.
-    """
-    blocks = [block.splitlines() for block in (rank.stack or "").split("\n\n")]
-    lines = next((b for b in reversed(blocks) if b and not any("journal.py" in line for line in b[:3])), [])
-    return next((line.strip() for line in lines if line.strip().startswith("File ")), None)
-
-
 def killed_ranks(ranks: Ranks) -> list[Rank]:
     """Return the ranks killed by a signal other than SIGTERM, which the launcher sends when another rank failed."""
     return [r for r in ranks.ranks if not r.finished and (r.exit_code or 0) < 0 and r.exit_code != -15]
+
+
+def exited_ranks(ranks: Ranks) -> list[Rank]:
+    """Return the ranks that exited by themselves before they passed all stages, in the order of their progress.
+
+    Either the rank reported it (sys.exit), or its process disappeared without a signal: the launcher's SIGTERM leaves a
+    mark, and other signals are in its exit code. None if a rank failed with an error of its own before it.
+    """
+    failed = own_failures(ranks)
+    if failed and failed[0].kind == "exited":
+        return [failed[0]]
+    if ranks.ended != "died" or (ranks.launcher_exit or 0) < 0:  # the kernel kills the ranks of a killed launcher
+        return []
+    if failed and not _may_follow(failed[0]):
+        return []
+    gone = [rank for rank in ranks.ranks if not rank.finished and rank.last_word and _disappeared(rank)]
+    return sorted(gone, key=lambda rank: rank.last_word_order)
+
+
+def _may_follow(rank: Rank) -> bool:
+    """Whether a rank may have failed because another one disappeared: its kind of failure is unknown."""
+    return rank.kind in (None, "ranks_missing")
+
+
+def _disappeared(rank: Rank) -> bool:
+    return rank.process_state == "gone" and not rank.terminated and (rank.exit_code or 0) >= 0
 
 
 def signal_name(exit_code: int) -> str:
@@ -139,3 +158,21 @@ def signal_name(exit_code: int) -> str:
 def no_rank_started(ranks: Ranks) -> bool:
     """Whether no rank on this node has reported anything."""
     return all(rank.pid is None for rank in ranks.ranks)
+
+
+def ok_if_trained(ranks: Ranks, evidence: str) -> Answer:
+    """Return Ok if ranks passed the training steps, else Skip."""
+    trained = ranks_that_passed(ranks, "train")
+    return (
+        Ok(f"{evidence} on {counted(len(trained), 'rank')}") if trained else Skip("no rank passed the training steps")
+    )
+
+
+def ok_beyond_quick(ranks: Ranks, evidence: str) -> Answer:
+    """Return the same above the quick level, else Skip."""
+    return Skip("not tested at the quick level") if ranks.level == "quick" else ok_if_trained(ranks, evidence)
+
+
+def report_of(rank: Rank, ranks: Ranks) -> str:
+    """Return the command that shows the complete report of a rank."""
+    return shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank)

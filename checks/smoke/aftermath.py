@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Ok, Problem, Severity, Skip, check, commands
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Gpu, Ranks
 from mgpu.text import counted, listed
@@ -62,23 +62,41 @@ def processes_outlive_ranks(ranks: Ranks) -> Answer:
 
 @check(Severity.WARNING, source="https://man7.org/linux/man-pages/man7/shm_overview.7.html")
 def run_leaves_files(ranks: Ranks) -> Answer:
-    """Shared memory or temporary files of the smoke test could not be removed.
+    """The smoke test left shared memory or temporary files behind.
 
     Why: No process uses them anymore.
     More: /dev/shm is memory, and files in it remain when their processes exit. If the tenth run of a day fails, the
-    reason is often what nine runs left there.
+    reason is often what nine runs left there. mgpu removes the files whose name contains the process of a rank.
 
     Fix: Remove them.
     """
-    if not ranks.left_files:
+    removed = ranks.removed_files
+    if ranks.left_files:
+        first = ranks.left_files[0]
+        return Problem(
+            f"{counted(len(ranks.left_files), 'file')} of the run {'is' if len(ranks.left_files) == 1 else 'are'} "
+            f"left: {first}{' …' if len(ranks.left_files) > 1 else ''}",
+            fix=commands(shell("rm -rf {:path}", ranks.left_files)),
+            evidence={"rank": None, "rung": "shutdown", "files": " ".join(ranks.left_files)},
+        )
+    if not removed:
         return Ok("no file was left behind")
-    first = ranks.left_files[0]
+    (first, maker), *_ = removed.items()
+    text = f"{counted(len(removed), 'file')} left by {listed(dict.fromkeys(removed.values()))}"
+    if ranks.ended != "finished":
+        return Ok(f"{text}, which did not run to its end; removed by mgpu")
     return Problem(
-        f"{counted(len(ranks.left_files), 'file')} of the run {'is' if len(ranks.left_files) == 1 else 'are'} left: "
-        f"{first}{' …' if len(ranks.left_files) > 1 else ''}",
-        fix=commands(shell("rm -rf {:path}", ranks.left_files)),
-        evidence={"rank": None, "rung": "shutdown", "files": " ".join(ranks.left_files)},
+        f"{text}: {first}{' …' if len(removed) > 1 else ''} (removed by mgpu)",
+        "The ranks ran to their end, but did not remove them. A training run leaves such files each time.",
+        Fix("Check for more of them after a training run.", (shell("ls -l {:path}", first.rpartition("/")[0]),)),
+        {"rank": _rank_in(maker), "rung": "shutdown", "files": " ".join(removed)},
     )
+
+
+def _rank_in(maker: str) -> int | None:
+    """Return the number in "a DataLoader worker of rank 1"."""
+    number = maker.rpartition("rank ")[2]
+    return int(number) if number.isdigit() else None
 
 
 @check(Severity.WARNING, source=_SOCKET, because_of=("ranks_left_running",))

@@ -58,7 +58,7 @@ def collective_gives_wrong_numbers(ranks: Ranks) -> Answer:
         f"{counted(len(views), 'rank')} of {len(ranks.ranks)} received wrong numbers ({complaints}). First on rank "
         f"{heard[0].rank}: {heard[0].error}.{where}{_gloo_sentence(heard[0])}",
         _fixes(culprit if accused is not None else heard[0]),
-        {"rank": accused, "gpu": gpu, "host": host, **found},
+        {"rank": accused, "rung": "collectives", "gpu": gpu, "host": host, **found},
         tuple(f"rank {number}" for number in numbers),
     )
 
@@ -140,6 +140,7 @@ def pair_gives_wrong_numbers(ranks: Ranks) -> Answer:
             "pairs": ", ".join(names),
             "of": tried // 2 or tried,
             "rank": shared[0] if len(shared) == 1 else None,
+            "rung": "pairs",
             "gpu_a": by_number[a].gpu_uuid if a in by_number else None,
             "gpu_b": by_number[b].gpu_uuid if b in by_number else None,
         },
@@ -240,6 +241,6 @@ def gloo_fails_beside_nccl(ranks: Ranks) -> Answer:
         f"collectives: gloo does not work on {rank_name(rank)}",
         f"{reason}. NCCL is checked separately.",
         commands("export GLOO_SOCKET_IFNAME=eth0", "ip -brief address"),
-        {"rank": rank.rank, "host": rank.host},
+        {"rank": rank.rank, "rung": "collectives", "host": rank.host},
         tuple(f"rank {r.rank}" for r in failed),
     )

@@ -54,6 +54,8 @@ def _loader_problem(loader: str, held: dict[int, tuple[int, ...]], total: int, r
     spare = each * ranks.expected - total  # padding of the last round
     repeated = [number for number, times in counts.items() if times > 1]
     guilty = _suspects(loader, held, total, ranks.expected)
+    if not guilty and whole:
+        guilty = _rank_that_repeats(held, spare)
     if not guilty and not missing and sum(counts[number] - 1 for number in repeated) <= spare:
         return None
     guilty = guilty or [n for n, share in held.items() if set(share) & set(repeated)] or list(held)
@@ -67,7 +69,13 @@ def _loader_problem(loader: str, held: dict[int, tuple[int, ...]], total: int, r
             "Use a DistributedSampler with each rank's own number, or let accelerate prepare the loader.",
             (shell("cat {:path}/rank{:number}.json", ranks.folder, guilty[0]),),
         ),
-        {"rank": guilty[0], "rung": "train", "loader": loader, "missing": len(missing), "repeated": len(repeated)},
+        {
+            "rank": guilty[0] if len(guilty) == 1 else None,
+            "rung": "train",
+            "loader": loader,
+            "missing": len(missing),
+            "repeated": len(repeated),
+        },
         tuple(f"rank {number}" for number in guilty),
     )
 
@@ -78,6 +86,18 @@ def _suspects(loader: str, held: dict[int, tuple[int, ...]], total: int, world: 
         return []
     padded = [number % total for number in range(-(-total // world) * world)]
     return [rank for rank, share in held.items() if list(share) != padded[rank::world]]
+
+
+def _rank_that_repeats(held: dict[int, tuple[int, ...]], spare: int) -> list[int]:
+    """Return the one rank without whose share the fewest samples are repeated; empty if there is no such rank."""
+
+    def repeats(left_out: int | None) -> int:
+        shares = [number for rank, share in held.items() if rank != left_out for number in share]
+        return len(shares) - len(set(shares))
+
+    counts = {rank: repeats(rank) for rank in held}
+    best = [rank for rank, count in counts.items() if count == min(counts.values())]
+    return best if len(best) == 1 and counts[best[0]] <= spare < repeats(None) else []
 
 
 @check(Severity.WARNING, source=_SAMPLER, because_of=("samples_not_given_once",))

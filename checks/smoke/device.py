@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
-from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
 from mgpu.text import counted, listed
 
 from ._diagnoses import DIAGNOSES
-from ._rank_states import failures_of_kind, hardware_of, last_progress, rank_name, ranks_that_passed
+from ._rank_states import (
+    failures_of_kind,
+    hardware_of,
+    last_progress,
+    rank_name,
+    ranks_that_passed,
+    report_of,
+    stage_of,
+)
 
 _CUDA = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _FINITE = "https://pytorch.org/docs/stable/generated/torch.isfinite.html"
@@ -25,6 +32,10 @@ def _device_fixes(rank: Rank, ranks: Ranks) -> tuple[Fix, ...]:
         Fix("Exclude it, and test it.", ("mgpu doctor --deep",)),
         Fix("Have it tested for longer.", ("dcgmi diag -r 3",), who="admin"),
     )
+
+
+def _placement(rank: Rank) -> dict[str, str | int | float | None]:
+    return {"rank": rank.rank, "rung": "device", "local_rank": rank.local_rank, "host": rank.host}
 
 
 @check(Severity.ERROR, source="https://pytorch.org/docs/stable/generated/torch.cuda.device_count.html")
@@ -43,12 +54,7 @@ def rank_without_gpu(ranks: Ranks) -> Answer:
         return Problem(
             f"device: {rank_name(rank)} has no GPU: {rank.error}",
             fix=commands("mgpu doctor", "nvidia-smi -L"),
-            evidence={
-                "rank": rank.rank,
-                "local_rank": rank.local_rank,
-                "host": rank.host,
-                "visible": rank.evidence.get("visible", 0),
-            },
+            evidence=_placement(rank) | {"visible": rank.evidence.get("visible", 0)},
             subjects=tuple(f"rank {r.rank}" for r in without),
         )
     strayed = [rank for rank in ranks.ranks if rank.device == "cpu" and not ranks.cpu]
@@ -58,7 +64,7 @@ def rank_without_gpu(ranks: Ranks) -> Answer:
             f"device: {rank_name(rank)} computes on the CPU in a GPU run",
             "A setting in its environment selects the CPU. It would silently train a hundred times slower.",
             Fix("Unset the variable that keeps it off the GPU.", ("unset ACCELERATE_USE_CPU", "mgpu doctor")),
-            {"rank": rank.rank, "local_rank": rank.local_rank, "host": rank.host, "visible": None},
+            _placement(rank) | {"visible": None},
             tuple(f"rank {r.rank}" for r in strayed),
         )
     placed = [rank for rank in ranks.ranks if rank.device]
@@ -77,13 +83,13 @@ def gpu_error_in_rank(ranks: Ranks) -> Answer:
     found = failures_of_kind(ranks, "cuda_error")
     if found:
         rank = found[0]
-        step = next((step.rung for step in rank.steps if step.ok is False), "?")
+        step = next((step.rung for step in rank.steps if step.ok is False), stage_of(rank, ranks))
         return Problem(
             f"{step}: CUDA error on {rank_name(rank)}: {rank.error}",
             f"{last_progress(rank)}, on {hardware_of(rank)}.",
             (
                 commands("sudo dmesg | grep -i xid", "mgpu doctor --deep"),
-                Fix("Show the complete error.", (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),)),
+                Fix("Show the complete error.", (report_of(rank, ranks),)),
             ),
             {
                 "rank": rank.rank,
@@ -118,7 +124,13 @@ def rank_computes_not_finite(ranks: Ranks) -> Answer:
             f"device: {rank_name(rank)} computes NaN or infinity: {rank.error}",
             f"It uses {hardware_of(rank)}. Every other rank would receive its NaN with the gradients.",
             _device_fixes(rank, ranks),
-            {"rank": rank.rank, "dtype": rank.evidence.get("dtype"), "gpu": rank.gpu_uuid, "host": rank.host},
+            {
+                "rank": rank.rank,
+                "rung": "device",
+                "dtype": rank.evidence.get("dtype"),
+                "gpu": rank.gpu_uuid,
+                "host": rank.host,
+            },
             tuple(f"rank {r.rank}" for r in found),
         )
     return _after_device(ranks, "every matrix product was finite")
@@ -142,6 +154,7 @@ def rank_computes_unsteadily(ranks: Ranks) -> Answer:
             _device_fixes(rank, ranks),
             {
                 "rank": rank.rank,
+                "rung": "device",
                 "dtype": rank.evidence.get("dtype"),
                 "first": rank.evidence.get("first"),
                 "second": rank.evidence.get("second"),
@@ -173,6 +186,7 @@ def gpu_memory_altered(ranks: Ranks) -> Answer:
             _device_fixes(rank, ranks),
             {
                 "rank": rank.rank,
+                "rung": step,
                 "gpu": rank.gpu_uuid,
                 "host": rank.host,
                 "wrong": reported.get("wrong"),
@@ -221,7 +235,11 @@ def ranks_compute_differently(ranks: Ranks) -> Answer:
             title,
             f"All of them compute on {model}, where the same kernels give bitwise equal results.",
             _device_fixes(odd[0], ranks),
-            {f"rank_{number}": digest for number, digest in digests.items()},
+            {
+                "rank": odd[0].rank if len(odd) == 1 else None,
+                "rung": "device",
+                **{f"rank_{number}": digest for number, digest in digests.items()},
+            },
             tuple(f"rank {rank.rank}" for rank in odd),
         )
     kinds = dict.fromkeys(kind for _, kind in groups)

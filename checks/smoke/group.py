@@ -9,7 +9,7 @@ from mgpu.text import counted, listed
 
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
-from ._rank_states import TORCH, own_failure, rank_name
+from ._rank_states import TORCH, own_failure, rank_name, stage_of
 
 _INTERFACES = "https://pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
 _ACCELERATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
@@ -35,7 +35,7 @@ def ranks_not_of_one_world(ranks: Ranks) -> Answer:
         return Problem(
             f"expected {counted(ranks.expected, 'rank')}, but {rank_name(rank)} has world size {sizes[rank.rank]}",
             fix=commands("mgpu doctor"),
-            evidence={f"rank_{number}": size for number, size in sizes.items()},
+            evidence={"rung": "group", **{f"rank_{number}": size for number, size in sizes.items()}},
             subjects=tuple(f"rank {r.rank}" for r in wrong),
         )
     if not reporting:
@@ -62,7 +62,7 @@ def ranks_share_a_gpu(ranks: Ranks) -> Answer:
         return Problem(
             f"ranks {', '.join(map(str, members))} all use {uuid}",
             fix=commands("mgpu doctor -v"),
-            evidence={gpu: len(members) for gpu, members in shared.items()},
+            evidence={"rung": "device", **{gpu: len(members) for gpu, members in shared.items()}},
             subjects=tuple(f"rank {number}" for number in members),
         )
     return Ok(f"{len(users)} GPUs, one rank each") if users else Skip("no rank is on a GPU with a known UUID")
@@ -86,11 +86,22 @@ def ranks_never_came(ranks: Ranks) -> Answer:
             f'{names}{there} did not reach stage "group" within {reported.get("limit_s")} s',
             f'{rank_name(failed)} waited for {"them" if len(absent) > 1 else "it"} at "{failed.last_word}".',
             commands("cat runs/smoke-*/launcher.log"),
-            {"rank": absent[0] if absent else None, "host": hosts[0] if hosts else None, "waiting": failed.rank},
+            {
+                "rank": absent[0] if absent else None,
+                "rung": _stage_of_absent(absent, ranks),
+                "host": hosts[0] if hosts else None,
+                "waiting": failed.rank,
+            },
             tuple(f"rank {number}" for number in absent),
         )
     came = [rank for rank in ranks.ranks if rank.peers]
     return Ok(f"all {len(came[0].peers)} ranks connected") if came else Skip("no rank reached the rendezvous")
+
+
+def _stage_of_absent(absent: list[int], ranks: Ranks) -> str:
+    """Return the stage that the first absent rank is in; "group" for a rank of another node."""
+    rank = next((rank for rank in ranks.ranks if absent and rank.rank == absent[0]), None)
+    return stage_of(rank, ranks) if rank is not None else "group"
 
 
 @check(Severity.ERROR, source=_INTERFACES, because_of=DIAGNOSES)
@@ -114,7 +125,13 @@ def rank_interface_missing(ranks: Ranks) -> Answer:
         "such interface",
         f"Its interfaces: {listed(there)}.",
         commands(shell("unset {:name}", variable), shell("export {:name}={:interface}", variable, other)),
-        {"rank": failed.rank, "host": failed.host, "variable": str(variable), "value": str(reported.get("value"))},
+        {
+            "rank": failed.rank,
+            "rung": "group",
+            "host": failed.host,
+            "variable": str(variable),
+            "value": str(reported.get("value")),
+        },
         (f"rank {failed.rank}",),
     )
 
@@ -141,6 +158,11 @@ def ranks_laid_out_otherwise(ranks: Ranks) -> Answer:
         f'{rank_name(failed)} in stage "start": {reported.get("what")} is {reported.get("found")} for the launcher, '
         f"but {reported.get('wanted')} in the config",
         fix=commands(shell("mgpu smoke-test --node-rank {:number}", node)),
-        evidence={"rank": failed.rank, "found": reported.get("found"), "wanted": reported.get("wanted")},
+        evidence={
+            "rank": failed.rank,
+            "rung": stage_of(failed, ranks),
+            "found": reported.get("found"),
+            "wanted": reported.get("wanted"),
+        },
         subjects=(f"rank {failed.rank}",),
     )

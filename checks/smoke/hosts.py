@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks, RendezvousEndpoint
-from mgpu.text import counted, listed
+from mgpu.text import counted, listed, plural
 
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
@@ -19,6 +19,7 @@ from ._rank_states import (
     own_failure,
     own_failures,
     rank_name,
+    report_of,
     stage_of,
 )
 
@@ -55,7 +56,7 @@ def _rank_cannot_connect(rank: Rank) -> Problem:
         f"{rank.evidence.get('error')}",
         "The launcher could connect to it; this rank cannot.",
         Fix("Open the port on the rendezvous node.", (shell("nc -vz {:host} {:number}", address, port),)),
-        {"rank": rank.rank, **_plain_evidence(rank)},
+        {"rank": rank.rank, "rung": "group", **_plain_evidence(rank)},
         (f"rank {rank.rank}",),
     )
 
@@ -77,10 +78,11 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
         return Skip("single-node run" if ranks.nodes == 1 else "the config has no rendezvous endpoint")
     if meeting.error is None or not no_rank_started(ranks):
         return Ok(f"{meeting.address}:{meeting.port} answered")
-    numbers = listed(rank.rank for rank in ranks.ranks)
+    numbers = [rank.rank for rank in ranks.ranks]
     where = f"{meeting.address}:{meeting.port}"
     endpoint = f"main_process_ip {meeting.address}" if ranks.node == 0 else f"rendezvous endpoint {where} of node 0"
-    title = f'rank {numbers} did not reach stage "start": {endpoint} {_error_verb(meeting.error)}'
+    who = f"{plural(len(numbers), 'rank')} {listed(numbers)}"
+    title = f'{who} did not reach stage "start": {endpoint} {_error_verb(meeting.error)}'
     fixes = [Fix("Set main_process_ip to an address of node 0 that all nodes can reach.", ("ip -br addr",))]
     if ranks.node and "resolved" not in meeting.error:
         fixes.insert(0, commands(shell("nc -vz {:host} {:number}", meeting.address, meeting.port)))
@@ -88,7 +90,13 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
         title,
         _connection_cause(meeting),
         tuple(fixes),
-        {"address": meeting.address, "port": meeting.port, "error": meeting.error, "machine": ranks.node},
+        {
+            "rung": "start",
+            "address": meeting.address,
+            "port": meeting.port,
+            "error": meeting.error,
+            "machine": ranks.node,
+        },
         tuple(f"rank {rank.rank}" for rank in ranks.ranks),
     )
 
@@ -119,10 +127,11 @@ def machines_never_came(ranks: Ranks) -> Answer:
     if not found and ranks.ended == "died":
         return Skip("the launcher failed for another reason")
     came = int(found[1]) if found else None
+    here = f"{plural(len(ranks.ranks), 'rank')} {listed(rank.rank for rank in ranks.ranks)}"
     others = listed(f"node {node}" for node in range(ranks.nodes) if node != ranks.node)
     missing = others if ranks.nodes == 2 or came == 1 else f"{ranks.nodes - (came or 1)} of the others ({others})"
     return Problem(
-        f'{missing} did not join; rank {listed(r.rank for r in ranks.ranks)} did not reach stage "start"',
+        f'{missing} did not join; {here} did not reach stage "start"',
         f"This is node {ranks.node} of {ranks.nodes}"
         + (f"; {came} of them joined" if came else "")
         + ". A node started with the node rank of another node does not count.",
@@ -131,7 +140,7 @@ def machines_never_came(ranks: Ranks) -> Answer:
                 shell("mgpu smoke-test --node-rank {:number}", n) for n in range(min(ranks.nodes, 8)) if n != ranks.node
             )
         ),
-        {"machines": ranks.nodes, "came": came, "machine": ranks.node},
+        {"rung": "start", "machines": ranks.nodes, "came": came, "machine": ranks.node},
     )
 
 
@@ -167,7 +176,7 @@ def host_advertises_loopback(ranks: Ranks) -> Answer:
                 who="admin",
             ),
         ),
-        {"rank": failed.rank, **_plain_evidence(failed)},
+        {"rank": failed.rank, "rung": "group", **_plain_evidence(failed)},
         tuple(hosts),
     )
 
@@ -189,9 +198,8 @@ def host_port_blocked(ranks: Ranks) -> Answer:
     meaning = {
         "timed out": "Packets are dropped: a firewall, or an address in another network.",
         "connection refused": "The connection was rejected: a firewall, or the address belongs to another host.",
+        "answered by another program": "Another host or program answers at that address.",
     }.get(error, "The network has no route there.")
-    if error.startswith("answered by"):
-        meaning = "Another host or program answers at that address."
     return Problem(
         f'{rank_name(failed)} in stage "group": {reported.get("source")} cannot connect to {reported.get("host")} at '
         f"{reported.get('address')}: {error}",
@@ -207,7 +215,7 @@ def host_port_blocked(ranks: Ranks) -> Answer:
                 ("ip -br addr", "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0"),
             ),
         ),
-        {"rank": failed.rank, **_plain_evidence(failed)},
+        {"rank": failed.rank, "rung": "group", **_plain_evidence(failed)},
         (str(reported.get("host")),),
     )
 
@@ -260,14 +268,13 @@ def peer_disappeared(ranks: Ranks) -> Answer:
     if not found:
         return Ok("the first failure is not a broken connection to another node")
     rank, host, numbers = failed[0], found[0], found[1]
-    many = "s" if len(numbers) > 1 else ""
     return Problem(
-        f"{host} (rank{many} {listed(numbers)}) closed its connection to {rank_name(rank)} in stage "
-        f'"{stage_of(rank, ranks)}"',
-        f"A rank on {host}, or the node, went down. {rank_name(rank)}: {last_progress(rank)}.",
+        f"{host} ({plural(len(numbers), 'rank')} {listed(numbers)}) closed its connection to {rank_name(rank)} in "
+        f'stage "{stage_of(rank, ranks)}"',
+        f"A rank on {host}, or the node, went down. {last_progress(rank)} ({rank_name(rank)}).",
         Fix(
             f"Check the test's result on {host}.",
-            (shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank),),
+            (report_of(rank, ranks),),
         ),
         {"rank": rank.rank, "host": host, "ranks_there": listed(numbers), "rung": stage_of(rank, ranks)},
         (str(host),),

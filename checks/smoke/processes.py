@@ -9,8 +9,8 @@ from mgpu.text import counted
 
 from ._causes import CAUSES, KINDS, LOST
 from ._rank_states import (
-    SILENT_S,
     TORCH,
+    exited_ranks,
     frozen_ranks,
     killed_ranks,
     last_line,
@@ -18,11 +18,12 @@ from ._rank_states import (
     no_rank_started,
     own_failure,
     own_failures,
-    python_location,
     rank_name,
+    report_of,
     signal_name,
     stage_of,
 )
+from ._stack_dumps import python_location
 
 _CGROUP = "https://www.kernel.org/doc/html/latest/admin-guide/cgroup-v2.html#memory-interface-files"
 _ERRORS = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -123,7 +124,7 @@ def _refused_memory(rank: Rank, ranks: Ranks) -> Problem:
     check_limits = Fix("Check the limits of the shell and of the container or job, and the free memory.", limits)
     return Problem(
         title + (f" (requested {asked})" if asked else ""),
-        f"{cause}{last_progress(rank)}: {rank.error or 'out of memory'}",
+        f"{cause}{last_progress(rank)}. {rank.error or 'Out of memory'}",
         Fix("Check which other processes use the GPU.", ("nvidia-smi",)) if gpu else check_limits,
         {
             "rank": rank.rank,
@@ -144,16 +145,18 @@ def rank_killed(ranks: Ranks) -> Answer:
     Why: SIGKILL without a message comes from the OOM killer, the scheduler, or a user; SIGSEGV, SIGBUS and SIGABRT
     are crashes in a library. The other ranks fail shortly after, because the rank is missing.
 
-    Fix: Check whether the OOM killer killed it, and its output.
+    Fix: Check its output, and after SIGKILL whether the OOM killer killed it.
     """
     killed = killed_ranks(ranks)
     if killed:
         rank, where = killed[0], stage_of(killed[0], ranks)
         name = signal_name(rank.exit_code or 0)
+        # A crash explains itself in the output, SIGKILL only in the kernel's log.
+        kernel, output = "sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)
         return Problem(
             f'{rank_name(rank)} was killed by {name} in stage "{where}"',
             f"{last_progress(rank)}. Errors of other ranks are consequences.",
-            commands("sudo dmesg | grep -i 'killed process'", shell("cat {:path}/launcher.log", ranks.folder)),
+            commands(kernel, output) if rank.exit_code == _KILL else commands(output, kernel),
             {
                 "rank": rank.rank,
                 "rung": where,
@@ -165,6 +168,34 @@ def rank_killed(ranks: Ranks) -> Answer:
             tuple(f"rank {r.rank}" for r in killed),
         )
     return Ok("no rank was killed by a signal")
+
+
+@check(Severity.ERROR, source=_ERRORS, because_of=("launcher_killed", "rank_frozen", "rank_killed"))
+def rank_exited(ranks: Ranks) -> Answer:
+    """A rank's process exited by itself in the middle of a stage.
+
+    Why: Code in that process called sys.exit or os._exit; exit code 0 does not make it a success. The other ranks
+    lose their connection to it, or wait for it.
+
+    Fix: Find the call: in a library, a sitecustomize.py, or a plugin that this rank imports.
+    """
+    gone = exited_ranks(ranks)
+    if not gone:
+        return Ok("no rank exited before it passed all stages")
+    rank, where = gone[0], stage_of(gone[0], ranks)
+    code = rank.evidence.get("code") if rank.kind == "exited" else rank.exit_code
+    how = f"with code {code}" if code is not None else "by itself"
+    said = f"{rank.error}. " if rank.kind == "exited" else ""
+    return Problem(
+        f'{rank_name(rank)} exited {how} in stage "{where}" at "{rank.last_word}"',
+        f"{said}The errors of other ranks are consequences.",
+        commands(
+            shell("cat {:path}/launcher.log", ranks.folder),
+            shell("cat {:path}/rank{:number}.jsonl", ranks.folder, rank.rank),
+        ),
+        {"rank": rank.rank, "rung": where, "code": code, "last_word": rank.last_word},
+        tuple(f"rank {r.rank}" for r in gone),
+    )
 
 
 @check(Severity.ERROR, source=TORCH, because_of=(*LOST, *CAUSES, "ranks_not_of_one_world"))
@@ -185,89 +216,10 @@ def rank_failed(ranks: Ranks) -> Answer:
     return Problem(
         f'{rank_name(rank)} failed in stage "{step.rung}": {step.detail}',
         f"{last_progress(rank)}. Failed ranks: {', '.join(str(r.rank) for r in failed)}.",
-        commands(shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank)),
+        commands(report_of(rank, ranks)),
         {"rank": rank.rank, "rung": step.rung, "kind": rank.kind, "error": rank.error},
         tuple(f"rank {r.rank}" for r in failed),
     )
-
-
-@check(Severity.ERROR, source=TORCH, because_of=(*LOST, *CAUSES, "rank_failed"))
-def ranks_hang(ranks: Ranks) -> Answer:
-    """The ranks made no progress within the stall limit.
-
-    Why: all ranks are alive and waiting. If one is behind the others, it did not reach the collective that they
-    wait in. If all are at the same place, the collective itself hangs (transport, interface, driver).
-
-    Fix: Check the stacks of the ranks.
-    """
-    if ranks.ended not in ("stalled", "timed_out"):
-        return Ok("the ranks did not stall")
-    limit = f"{ranks.stall_limit_s:g} s without progress" if ranks.ended == "stalled" else "time limit reached"
-    waiting = [rank for rank in ranks.ranks if not rank.finished]
-    if not waiting:
-        return Problem(
-            f'all ranks finished, but the launcher did not exit after stage "{ranks.rungs[-1]}" ({limit})',
-            "The launcher is waiting for something other than its ranks.",
-            Fix("Check its output.", (shell("cat {:path}/launcher.log", ranks.folder),)),
-            {"rank": None, "rung": ranks.rungs[-1]},
-        )
-    behind, first = _rank_behind(waiting, ranks), _rank_ahead(ranks)
-    stands_out = _progress_key(behind, ranks) < _progress_key(first, ranks)
-    progress, where, at = behind.last_word or "no progress reported", stage_of(behind, ranks), python_location(behind)
-    title = f'all ranks wait at "{progress}" in stage "{where}" ({limit})'
-    if stands_out:
-        title = f'{rank_name(behind)} is behind at "{progress}" in stage "{where}" ({limit})'
-    return Problem(
-        title,
-        _why_they_wait(behind, first if stands_out else None, ranks),
-        commands(shell("cat {:path}/rank*.stack", ranks.folder)),
-        {
-            "rank": behind.rank if stands_out else None,
-            "rung": where,
-            "last_word": behind.last_word,
-            "collective": (first if stands_out else behind).collective,
-            "stack": at,
-        },
-        (f"rank {behind.rank}",) if stands_out else tuple(f"rank {rank.rank}" for rank in waiting),
-    )
-
-
-def _why_they_wait(behind: Rank, first: Rank | None, ranks: Ranks) -> str:
-    """Return the known state of the rank behind. `first`: the rank furthest ahead, or None if all are equal."""
-    cause = "Every rank is at the same place, and the operation there does not finish."
-    if first is not None:
-        waits = f" in {first.collective}" if first.collective else ""
-        cause = f'The others are at "{first.last_word}" ({stage_of(first, ranks)}) and wait for it{waits}.'
-    if behind.collective:
-        cause += f" It is in {behind.collective}."
-    if at := python_location(behind):
-        cause += f" Python is at {at}."
-    if (behind.silent_s or 0.0) > SILENT_S:
-        cause += f" Its heartbeat was missing for {behind.silent_s:.0f} s: a library holds the GIL."
-    return cause
-
-
-Place = tuple[int, int, bool, int]
-
-
-def _progress_key(rank: Rank, ranks: Ranks) -> Place:
-    """Return how far a rank came, as a sort key.
-
-    The key contains the stage, the number of collectives over all ranks that it started (if every rank's flight
-    recorder
-    reports it), whether it is in one, and its last progress.
-    """
-    recorded = all(r.collective_seq is not None for r in ranks.ranks if not r.finished)
-    seq = (rank.collective_seq or 0) if recorded else 0
-    return ranks.rungs.index(stage_of(rank, ranks)), seq, recorded and rank.collective is not None, rank.last_word_order
-
-
-def _rank_behind(waiting: list[Rank], ranks: Ranks) -> Rank:
-    return min(waiting, key=lambda rank: _progress_key(rank, ranks))
-
-
-def _rank_ahead(ranks: Ranks) -> Rank:
-    return max(ranks.ranks, key=lambda rank: _progress_key(rank, ranks))
 
 
 def _skipped_stage_problem(ranks: Ranks) -> Problem | None:
@@ -288,9 +240,9 @@ def _skipped_stage_problem(ranks: Ranks) -> Problem | None:
 
 @check(Severity.ERROR, source=TORCH, because_of=(*LOST, *CAUSES, "rank_failed", "ranks_hang"))
 def rank_ended_early(ranks: Ranks) -> Answer:
-    """A rank's process exited before its report was complete.
+    """A rank's process disappeared before its report was complete, and it did not exit by itself.
 
-    Why: it was killed (out of memory, a signal), or crashed in a library, without a Python error.
+    Why: the launcher stopped it, or it never started.
 
     Fix: Check the launcher's output, and whether the kernel killed it.
     """
@@ -301,10 +253,11 @@ def rank_ended_early(ranks: Ranks) -> Answer:
         return Ok(f"{counted(len(ranks.ranks), 'report')} complete")
     if ranks.ended in ("stalled", "timed_out", "interrupted"):
         return Skip("the ranks were stopped by mgpu")
+    if gone := exited_ranks(ranks):
+        return Skip(f"rank {gone[0].rank} exited by itself")
     rank = min(missing, key=lambda r: r.last_word_order)
-    said = next(
-        (line for line in reversed((ranks.launcher_output or "").splitlines()) if "exitcode" in line), ""
-    ).strip()
+    output = (ranks.launcher_output or "").splitlines()
+    said = next((line.strip() for line in reversed(output) if "exitcode" in line), "")
     if not rank.pid:
         return Problem(
             f'rank {rank.rank} did not reach stage "{ranks.rungs[0]}" (launcher exit {ranks.launcher_exit})',
@@ -313,9 +266,10 @@ def rank_ended_early(ranks: Ranks) -> Answer:
             {"rank": rank.rank, "rung": ranks.rungs[0], "launcher_exit": ranks.launcher_exit},
             tuple(f"rank {r.rank}" for r in missing),
         )
+    how = "was stopped by SIGTERM" if rank.terminated else "disappeared"
     return Problem(
-        f'{rank_name(rank)} exited at "{rank.last_word}" in stage "{stage_of(rank, ranks)}"',
-        f"Its process exited without a Python error. {said}".strip(),
+        f'{rank_name(rank)} {how} at "{rank.last_word}" in stage "{stage_of(rank, ranks)}"',
+        f"Its process stopped without a Python error. {said}".strip(),
         commands(shell("cat {:path}/launcher.log", ranks.folder), "sudo dmesg | grep -i 'killed process'"),
         {
             "rank": rank.rank,

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
-from mgpu.text import counted, listed
+from mgpu.text import counted, listed, plural
 
-from ._causes import LOST
+from ._causes import LOST, SETTINGS
 from ._diagnoses import DIAGNOSES
-from ._rank_states import find_outliers, first_failure_of_kind, own_failures, rank_name, ranks_that_passed
+from ._rank_states import (
+    failures_of_kind,
+    find_outliers,
+    first_failure_of_kind,
+    ok_beyond_quick,
+    ok_if_trained,
+    own_failures,
+    rank_name,
+    report_of,
+)
 
-_DDP_CLASS = "https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 _SYNC_BATCH_NORM = "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"
 _ACCELERATOR = "https://huggingface.co/docs/accelerate/package_reference/accelerator"
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _FSDP = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
-_NO_STEPS = "no rank passed the training steps"
-
-
-def _ok_if_trained(ranks: Ranks, evidence: str) -> Answer:
-    """Return Ok if ranks passed the training steps, else Skip."""
-    trained = ranks_that_passed(ranks, "train")
-    return Ok(f"{evidence} on {counted(len(trained), 'rank')}") if trained else Skip(_NO_STEPS)
-
-
-def _ok_beyond_quick(ranks: Ranks, evidence: str) -> Answer:
-    return Skip("not tested at the quick level") if ranks.level == "quick" else _ok_if_trained(ranks, evidence)
-
-
-def _report_of(rank: Rank, ranks: Ranks) -> str:
-    return shell("cat {:path}/rank{:number}.json", ranks.folder, rank.rank)
 
 
 def _gpu_alone(rank: Rank) -> tuple[str, ...]:
@@ -38,7 +33,7 @@ def _gpu_alone(rank: Rank) -> tuple[str, ...]:
     return (shell("CUDA_VISIBLE_DEVICES={:id} mgpu smoke-test --gpus 1", rank.gpu_uuid),) if rank.gpu_uuid else ()
 
 
-@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", because_of=LOST)
+@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", because_of=(*LOST, *SETTINGS))
 def rank_computes_wrong_gradients(ranks: Ranks) -> Answer:
     """A rank computes different gradients for its own samples than a single process.
 
@@ -50,21 +45,26 @@ def rank_computes_wrong_gradients(ranks: Ranks) -> Answer:
     """
     rank = first_failure_of_kind(ranks, "own_gradients_wrong")
     if rank is None:
-        return _ok_if_trained(ranks, "gradients of own samples correct")
+        return ok_if_trained(ranks, "gradients of own samples correct")
     off = float(rank.evidence.get("difference") or 0.0)
     option = f" (DDP with {rank.evidence['option']})" if rank.evidence.get("option") else ""
     return Problem(
         f"train: {rank_name(rank)} computes wrong gradients for its own samples, off by {off:.1e}{option}",
         fix=(
-            commands("mgpu doctor", _report_of(rank, ranks)),
+            commands("mgpu doctor", report_of(rank, ranks)),
             Fix("Test its GPU alone.", _gpu_alone(rank), who="admin"),
         ),
-        evidence={"rank": rank.rank, "rung": "train", "difference": off, "step": rank.evidence.get("step")},
+        evidence={
+            "rank": rank.rank,
+            "rung": "train",
+            "difference": rank.evidence.get("difference"),
+            "step": rank.evidence.get("step"),
+        },
         subjects=(f"rank {rank.rank}",),
     )
 
 
-@check(Severity.ERROR, source=_DDP, because_of=(*LOST, "rank_computes_wrong_gradients"))
+@check(Severity.ERROR, source=_DDP, because_of=(*LOST, *SETTINGS, "rank_computes_wrong_gradients"))
 def parameters_not_synchronised(ranks: Ranks) -> Answer:
     """A rank trains with different parameters than the rest.
 
@@ -76,7 +76,7 @@ def parameters_not_synchronised(ranks: Ranks) -> Answer:
     """
     rank = first_failure_of_kind(ranks, "parameters_not_synchronised")
     if rank is None:
-        return _ok_if_trained(ranks, "equal parameters in every step")
+        return ok_if_trained(ranks, "equal parameters in every step")
     step, off = rank.evidence.get("step") or 0, float(rank.evidence.get("difference") or 0.0)
     option = f" (DDP with {rank.evidence['option']})" if rank.evidence.get("option") else ""
     when = f"at step {step}" if step else "from the start"
@@ -85,8 +85,8 @@ def parameters_not_synchronised(ranks: Ranks) -> Answer:
         "Data sent to it was lost or altered, or something on that rank changed its copy."
         if step
         else "The parameters of rank 0 did not arrive there when the model was wrapped.",
-        commands(_report_of(rank, ranks), "mgpu doctor --only packages"),
-        {"rank": rank.rank, "rung": "train", "difference": off, "step": step},
+        commands(report_of(rank, ranks), "mgpu doctor --only packages"),
+        {"rank": rank.rank, "rung": "train", "difference": rank.evidence.get("difference"), "step": step},
         (f"rank {rank.rank}",),
     )
 
@@ -94,7 +94,7 @@ def parameters_not_synchronised(ranks: Ranks) -> Answer:
 @check(
     Severity.ERROR,
     source=_DDP,
-    because_of=(*LOST, *DIAGNOSES, "rank_computes_wrong_gradients", "parameters_not_synchronised"),
+    because_of=(*LOST, *DIAGNOSES, *SETTINGS, "rank_computes_wrong_gradients", "parameters_not_synchronised"),
 )
 def gradients_not_averaged(ranks: Ranks) -> Answer:
     """The averaged gradients are not the mean of the ranks' gradients.
@@ -107,16 +107,37 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
     """
     rank = first_failure_of_kind(ranks, "gradients_differ")
     if rank is None:
-        return _ok_if_trained(ranks, "gradients match a single process")
+        return ok_if_trained(ranks, "gradients match a single process")
     off, suspects = float(rank.evidence.get("difference") or 0.0), list(rank.evidence.get("suspects") or ())
-    by = f"; the error is in the share of rank {listed(suspects)}" if suspects else ""
-    guilty = suspects[0] if suspects else rank.rank
+    wrong_on = list(rank.evidence.get("wrong_on") or (rank.rank,))
+    unknown, by = "", f"; the error is in the share of {plural(len(suspects), 'rank')} {listed(suspects)}"
+    if not suspects and (other := _other_samples(ranks)):
+        trains = "train" if len(other) > 1 else "trains"
+        by = f"; {plural(len(other), 'rank')} {listed(other)} {trains} on other samples than the rest"
+        suspects = other
+    elif not suspects and len(wrong_on) < ranks.expected:
+        suspects, by = wrong_on, "; they are right on the others"
+    elif not suspects:
+        by = "; which rank sent a wrong share cannot be determined"
+        unknown = "All ranks received a wrong average, and the error is not in the direction of one rank's share."
+    on = rank_name(rank) if len(wrong_on) == 1 else f"ranks {listed(wrong_on)}"
     return Problem(
-        f"train: averaged gradients on {rank_name(rank)} are off by {off:.1e}{by}",
-        fix=commands("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test"),
-        evidence={"rank": guilty, "rung": "train", "difference": off, "step": rank.evidence.get("step")},
-        subjects=tuple(f"rank {number}" for number in suspects or (rank.rank,)),
+        f"train: averaged gradients on {on} are off by {off:.1e}{by}",
+        unknown,
+        commands("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test"),
+        {
+            "rank": suspects[0] if len(suspects) == 1 else None,
+            "rung": "train",
+            "difference": rank.evidence.get("difference"),
+            "step": rank.evidence.get("step"),
+        },
+        tuple(f"rank {number}" for number in suspects or wrong_on),
     )
+
+
+def _other_samples(ranks: Ranks) -> list[int]:
+    """Return the ranks that generated other samples than most; the test's samples are equal on all ranks."""
+    return find_outliers({rank.rank: rank.digests["batches"] for rank in ranks.ranks if "batches" in rank.digests})
 
 
 @check(Severity.ERROR, source=_FSDP, because_of=LOST)
@@ -147,7 +168,7 @@ def parameters_not_sharded(ranks: Ranks) -> Answer:
 @check(
     Severity.ERROR,
     source="measured torch 2.13 CPU 2026-11",
-    because_of=(*LOST, *DIAGNOSES, "rank_computes_wrong_gradients", "parameters_not_synchronised"),
+    because_of=(*LOST, *DIAGNOSES, *SETTINGS, "rank_computes_wrong_gradients", "parameters_not_synchronised"),
 )
 def loss_does_not_fall(ranks: Ranks) -> Answer:
     """The loss does not decrease in the training steps on the same samples.
@@ -160,35 +181,13 @@ def loss_does_not_fall(ranks: Ranks) -> Answer:
     """
     rank = first_failure_of_kind(ranks, "loss_did_not_fall")
     if rank is None:
-        return _ok_if_trained(ranks, "the loss decreases")
+        return ok_if_trained(ranks, "the loss decreases")
     first, last = (float(rank.evidence.get(key) or 0.0) for key in ("first", "last"))
     return Problem(
         f"train: the loss does not decrease on {rank_name(rank)}: {first:.3f} -> {last:.3f}",
         fix=commands("mgpu smoke-test --cpu 1", "mgpu smoke-test --gpus 1"),
         evidence={"rank": rank.rank, "rung": "train", "first": first, "last": last},
         subjects=tuple(f"rank {r.rank}" for r in own_failures(ranks) if r.kind == rank.kind),
-    )
-
-
-@check(Severity.ERROR, source=_DDP_CLASS, because_of=LOST)
-def gradient_accumulation_wrong(ranks: Ranks) -> Answer:
-    """Gradients accumulated over micro-batches differ from those of the whole batch.
-
-    Why: The optimizer would use different gradients than those of the batch in the config.
-    More: With no_sync, each rank keeps its own gradients until the last micro-batch, when the sums are exchanged.
-    Earlier exchanges cost time and count some samples twice; without any exchange the ranks diverge.
-
-    Fix: Check which torch version the ranks import.
-    More: Train without accumulation until the cause is found.
-    """
-    rank = first_failure_of_kind(ranks, "accumulation_wrong")
-    if rank is None:
-        return _ok_beyond_quick(ranks, "no_sync accumulates and exchanges gradients correctly")
-    return Problem(
-        f"train: gradient accumulation is wrong on {rank_name(rank)}: {rank.error}",
-        fix=commands("mgpu doctor --only packages", _report_of(rank, ranks)),
-        evidence={"rank": rank.rank, "rung": "train", "difference": rank.evidence.get("difference")},
-        subjects=(f"rank {rank.rank}",),
     )
 
 
@@ -204,7 +203,7 @@ def unused_parameters_not_reported(ranks: Ranks) -> Answer:
     """
     rank = first_failure_of_kind(ranks, "unused_not_reported")
     if rank is None:
-        return _ok_beyond_quick(ranks, "unused parameters are detected")
+        return ok_beyond_quick(ranks, "unused parameters are detected")
     return Problem(
         f"train: DDP on {rank_name(rank)} continues although a parameter gets no gradient",
         fix=commands("mgpu doctor --only packages"),
@@ -248,49 +247,7 @@ def batch_norm_not_synchronised(ranks: Ranks) -> Answer:
     )
 
 
-def _unused_strategy(ranks: Ranks) -> Problem | None:
-    """Return the problem of GPU ranks that passed the steps without using the config's strategy, or None."""
-    proof = {"fsdp": "shard_bytes", "deepspeed": "prepared_difference"}.get(ranks.strategy)
-    without = [rank for rank in ranks_that_passed(ranks, "train") if proof is not None and proof not in rank.measured]
-    if ranks.cpu or not without or (ranks.strategy == "fsdp" and ranks.expected == 1):
-        return None
-    rank = without[0]
-    why = next((text for text in rank.skipped if ranks.strategy.upper() in text.upper()), "no reason reported")
-    return Problem(
-        f"train: {rank_name(rank)} ran no step with {ranks.strategy}, which the config requires",
-        f"The steps passed with another strategy ({why}).",
-        Fix(
-            "Check which torch, accelerate and DeepSpeed versions the ranks import.",
-            ("mgpu doctor --only packages", _report_of(rank, ranks)),
-        ),
-        {"rank": rank.rank, "rung": "train", "wanted": ranks.strategy, "found": None},
-        tuple(f"rank {r.rank}" for r in without),
-    )
-
-
-@check(Severity.ERROR, source="https://huggingface.co/docs/accelerate/usage_guides/fsdp", because_of=LOST)
-def strategy_not_applied(ranks: Ranks) -> Answer:
-    """The strategy that accelerate trains with differs from the config's.
-
-    Why: The config's strategy settings have no effect.
-    More: accelerate selects the strategy from the environment that the launcher sets, and silently falls back. Each
-    rank then has the whole model, and runs out of memory with a batch that was planned for a shard.
-
-    Fix: Check the config against the installed accelerate version.
-    """
-    rank = first_failure_of_kind(ranks, "strategy_not_applied")
-    if rank is None:
-        return _unused_strategy(ranks) or _ok_beyond_quick(ranks, f"{ranks.strategy} as configured")
-    wanted, found = rank.evidence.get("wanted"), rank.evidence.get("found")
-    return Problem(
-        f"train: the config requires {wanted}, but accelerate trains {rank_name(rank)} with {found}",
-        fix=commands("mgpu configure --validate accelerate.yaml"),
-        evidence={"rank": rank.rank, "rung": "train", "wanted": wanted, "found": found},
-        subjects=tuple(f"rank {r.rank}" for r in own_failures(ranks) if r.kind == rank.kind),
-    )
-
-
-@check(Severity.ERROR, source=_ACCELERATOR, because_of=(*LOST, "strategy_not_applied"))
+@check(Severity.ERROR, source=_ACCELERATOR, because_of=(*LOST, *SETTINGS))
 def accelerate_trains_otherwise(ranks: Ranks) -> Answer:
     """Steps with accelerate have a different loss than a single process on the whole batch.
 
@@ -299,17 +256,34 @@ def accelerate_trains_otherwise(ranks: Ranks) -> Answer:
 
     Fix: Check the strategy's settings, then remove them one by one.
     """
-    rank = first_failure_of_kind(ranks, "prepared_differs")
-    if rank is None:
+    failed = failures_of_kind(ranks, "prepared_differs")
+    if not failed:
         tried = [rank for rank in ranks.ranks if "prepared_difference" in rank.measured]
         return Ok(f"losses match a single process on {counted(len(tried), 'rank')}") if tried else Skip("not tested")
+    odd = _first_wrong(failed)
+    rank = next((rank for rank in failed if rank.rank in odd), failed[0])
+    alone = len(odd) == 1
+    names = rank_name(rank) if odd == [rank.rank] else f"{plural(len(odd), 'rank')} {listed(odd)}"
+    others = "Its loss is wrong first; the others follow through the averaged gradients." if alone else ""
     step, found, wanted = (rank.evidence.get(key) for key in ("step", "found", "wanted"))
     return Problem(
-        f"train: {rank.error} ({rank_name(rank)})",
-        fix=commands("mgpu configure --validate accelerate.yaml"),
-        evidence={"rank": rank.rank, "rung": "train", "step": step, "found": found, "wanted": wanted},
-        subjects=(f"rank {rank.rank}",),
+        f"train: {rank.error} ({names})",
+        others if len(failed) > 1 else "",
+        commands("mgpu configure --validate accelerate.yaml", report_of(rank, ranks)),
+        {"rank": odd[0] if alone else None, "rung": "train", "step": step, "found": found, "wanted": wanted},
+        tuple(f"rank {number}" for number in odd),
     )
+
+
+def _first_wrong(failed: Sequence[Rank]) -> list[int]:
+    """Return the ranks whose loss was wrong in the earliest step, from their own reports and those they exchanged.
+
+    A rank with wrong parameters has a wrong loss at once, the others only after its gradients changed theirs.
+    """
+    steps = {rank.rank: int(rank.evidence.get("step") or 0) for rank in failed}
+    for rank in failed:
+        steps |= {int(number): int(step) for number, step in (rank.evidence.get("first_wrong") or {}).items()}
+    return [number for number, step in sorted(steps.items()) if step == min(steps.values())]
 
 
 @check(Severity.ERROR, source=_DDP, because_of=("rank_failed", "parameters_not_synchronised", "gradients_not_averaged"))

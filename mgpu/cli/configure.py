@@ -37,6 +37,8 @@ _BEFORE_ANSWERS = (
         Option("--validate", bool, "Check FILE... (default: ./accelerate.yaml)."),
         Option("--fix", bool, "With --validate: apply safe fixes (with a backup)."),
         Option("--no-loader", bool, "With --validate: skip accelerate's own loader."),
+        Option("--strict", bool, "With --validate: warnings make the exit code 1."),
+        Option("--verbose -v", bool, "With --validate: list notes without consequence."),
         Option("--show-origin", bool, "List every key of FILE and the source of its value."),
         Option(
             "--format", str, "human or json; with --validate also github.", "FMT", default="human", show_default=False
@@ -51,6 +53,7 @@ _BEFORE_ANSWERS = (
         Option("--resume", bool, "Continue the interrupted session."),
         Option("--fresh", bool, "Discard the interrupted session."),
         Option("--answers", str, 'Read answers from TOML, JSON or YAML; "-" = stdin.', "FILE"),
+        Option("--no-answers", bool, "Without prompts: ignore ./mgpu.answers.toml."),
         Option("--save-answers", str, 'Default: ./mgpu.answers.toml; "none" = do not save.', "FILE"),
         Option("--set", list, "Set any answer: batch.per_gpu=8.", "KEY=VALUE", field="set_"),
     ),
@@ -73,7 +76,7 @@ _AFTER_ANSWERS = panel(
 )
 # fmt: on
 OPTIONS = (*_BEFORE_ANSWERS, *_AFTER_MODEL, *_AFTER_ANSWERS)
-_OF_VALIDATE: Final = {"validate", "fix", "no_loader", "dry_run", "json"}
+_OF_VALIDATE: Final = {"validate", "fix", "no_loader", "dry_run", "json", "strict", "verbose"}
 
 
 def _all_options() -> tuple[Option, ...]:
@@ -115,20 +118,25 @@ def run(values: Values) -> int:
         return _validate(options, files)
     from mgpu.doctor import request as doctor_request
     from mgpu.wizard import answers_file, run
+    from mgpu.wizard.request import elsewhere
 
     _refuse_all(options, given, files)
     paths = files or _DEFAULT
-    for name in ("no_loader", "json", "set_"):
+    for name in ("no_loader", "json", "set_", "no_answers"):
         del own[name]
+    options.no_input = options.no_input or bool(os.environ.get("MGPU_NO_INPUT"))
+    options.emit = options.emit if options.emit != "slurm" else ""
+    label = elsewhere(options.emit, options.target, options.from_)
+    saved = options.save_answers or answers_file.named(answers_file.DEFAULT_FILE, label)
     own |= {
-        "no_input": options.no_input or bool(os.environ.get("MGPU_NO_INPUT")),
+        "no_input": options.no_input,
         "accessible": options.accessible or bool(os.environ.get("MGPU_ACCESSIBLE")),
         "validate": paths if options.validate else (),
         "show_origin": paths[0] if options.show_origin else "",
         "format": "json" if options.json else options.format,
-        "save_answers": "" if options.save_answers == "none" else options.save_answers or answers_file.DEFAULT_FILE,
-        "answers": _answers(options, given, files),
-        "emit": options.emit if options.emit != "slurm" else "",
+        "save_answers": "" if saved == "none" else saved,
+        "answers": _answers(options, given, files, label),
+        "emit": options.emit,
         "params_from": (options.params_from, *files) if options.params_from else (),
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
@@ -141,21 +149,41 @@ def _validate(options: SimpleNamespace, files: tuple[str, ...]) -> int:
     from mgpu.validate.request import Request
 
     style = "json" if options.json else "human"
-    return run.run(Request(files or _DEFAULT, not options.no_loader, style, options.fix, options.dry_run))
+    request = Request(
+        files or _DEFAULT,
+        not options.no_loader,
+        style,
+        options.fix,
+        options.dry_run,
+        strict=options.strict,
+        verbose=options.verbose,
+    )
+    return run.run(request)
 
 
-def _answers(options: SimpleNamespace, given: Values, files: Sequence[str]) -> Answers:
+def _answers(options: SimpleNamespace, given: Values, files: Sequence[str], label: str) -> Answers:
     """The answers that are decided before the first question."""
     from mgpu.wizard import answers, answers_file
 
     if options.validate or options.show_origin:
         return answers.Answers()
-    file = answers_file.read(options.answers) if options.answers else None
-    decided = answers.collect(given, options.set_ or (), os.environ, file=file)
+    decided = answers.collect(given, options.set_ or (), os.environ)
+    if options.answers:
+        decided = answers.collect(given, options.set_ or (), os.environ, file=answers_file.read(options.answers))
+    elif not (options.no_answers or options.edit or _prompts(options)):
+        decided = answers_file.with_default_file(decided, label)
     if files and not options.params_from:
         _refuse((not (decided.slurm or options.emit), _unexpected(files)))
         decided = answers.with_decision(decided, "command", _training_command(files), "flag")
     return decided
+
+
+def _prompts(options: SimpleNamespace) -> bool:
+    """Whether questions will be asked."""
+    from mgpu.report import screen
+
+    silent = options.yes or options.no_input or options.dry_run or options.diff or options.plan
+    return not (silent or options.json or options.format != "human") and screen.can_ask()
 
 
 def _refuse_all(options: SimpleNamespace, given: Values, files: Sequence[str]) -> None:
@@ -199,6 +227,7 @@ def _conflicts_of_files(o: SimpleNamespace, mode: str, given: Values, files: Seq
         ),
         (o.fix and not o.validate, "--fix needs --validate"),
         (o.no_loader and not o.validate, "--no-loader needs --validate"),
+        ((o.strict or o.verbose) and not o.validate, "--strict and --verbose need --validate"),
         (o.show_origin and len(files) > 1, "--show-origin accepts one FILE"),
     ]
 

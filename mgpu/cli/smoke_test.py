@@ -15,7 +15,7 @@ OPTIONS = (
     Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE"),
     Option("--gpus", str, "Number or list of GPUs: 2 or 0,2.", "N|LIST"),
     Option("--cpu", int, "Use N CPU ranks (gloo) instead of GPUs.", "N", least=1),
-    Option("--level", str, "quick (about 10 s), standard (30 s) or long (5 min).", "LEVEL", default="standard"),
+    Option("--level", str, "quick (correctness only), standard, or long (minutes).", "LEVEL", default="standard"),
     Option("--timeout", float, "Limit for the whole test: 120 (long: 900).", "SEC", field="timeout_s", least=1),
     Option(
         "--stall-timeout", float, "Fail a stage after SEC seconds without progress.", "SEC",

@@ -43,5 +43,8 @@ def ask(configs: Sequence[Config], *, python: str | None = None) -> list[Config]
     deadline = LOADER.deadline_s + _MORE_S * len(paths)
     child = probes.run([replace(LOADER, arguments={"paths": paths}, deadline_s=deadline)], python=python)[0]
     results = dict(zip(paths, child.found.get("loader") or (), strict=False))
-    verdicts = {path: LoaderVerdict(**verdict) for path, verdict in results.items()}
+    verdicts = {
+        path: LoaderVerdict(**{**verdict, "options": tuple(verdict.get("options", ()))})
+        for path, verdict in results.items()
+    }
     return [replace(config, loader=verdicts.get(str(Path(config.path).resolve()))) for config in configs]

@@ -11,11 +11,15 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
+
+# A value that a command line replaces: NUM_NODES, <ip>, {{ nodes }}.
+_PLACEHOLDER = r"\s*|[A-Z][A-Z0-9]*_[A-Z0-9_]+|<[^<>]+>|\{\{.+\}\}"
 
 
 def probe(paths: list[str], launched: bool = False) -> Iterator[dict[str, Any]]:
@@ -34,7 +38,10 @@ def probe(paths: list[str], launched: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def verdicts(paths: list[str], *, launched: bool = False) -> list[dict[str, Any]]:
-    """Return accelerate's verdict on each file; empty if accelerate or torch cannot be imported."""
+    """Return accelerate's verdict on each file; empty if accelerate or torch cannot be imported.
+
+    A file that accelerate rejects is tried again with the options that it leaves to the command line.
+    """
     try:
         import accelerate
         import torch.distributed.run  # noqa: F401
@@ -42,16 +49,55 @@ def verdicts(paths: list[str], *, launched: bool = False) -> list[dict[str, Any]
         from accelerate.utils import launch  # noqa: F401
     except BaseException:
         return []
-    return [{"accelerate": accelerate.__version__, **_verdict(path, launched)} for path in paths]
+    return [{"accelerate": accelerate.__version__, **_completed_verdict(path, launched)} for path in paths]
 
 
-def _verdict(path: str, launched: bool) -> dict[str, Any]:
+def _completed_verdict(path: str, launched: bool) -> dict[str, Any]:
+    alone = _verdict(path, launched, [])
+    options = [] if alone["accepted"] else _open_options(path)
+    if not options:
+        return alone
+    return {**_verdict(path, launched, options), "options": [word[2:] for word in options if word.startswith("--")]}
+
+
+def _open_options(path: str) -> list[str]:
+    """Return options with values for what the file leaves to the command line: missing values and placeholders."""
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = yaml.safe_load(file)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return []
+    if not isinstance(values, dict):
+        return []
+
+    def is_open(key: str) -> bool:
+        value = values.get(key)
+        placeholder = isinstance(value, str) and re.fullmatch(_PLACEHOLDER, value) is not None
+        return value is None or placeholder or (key == "num_processes" and value == -1)
+
+    def is_text(key: str) -> bool:
+        return isinstance(values.get(key), str)
+
+    nodes = values.get("num_machines", 1)
+    several = (is_open("num_machines") and "num_machines" in values) or (type(nodes) is int and nodes > 1)
+    given = {"num_processes": str(nodes) if type(nodes) is int and nodes > 1 else "2"}
+    if several:
+        given |= {"num_machines": "2", "main_process_ip": "10.0.0.1"}
+        given |= {"machine_rank": "0"} if "machine_rank" in values else {}
+    if (several and values.get("distributed_type") in ("NO", False, "MULTI_CPU")) or is_text("main_process_port"):
+        given["main_process_port"] = "29500"
+    return [word for key, value in given.items() if is_open(key) for word in (f"--{key}", value)]
+
+
+def _verdict(path: str, launched: bool, options: list[str]) -> dict[str, Any]:
     before = dict(os.environ)
     error = None
     launch: dict[str, Any] = {"settings": {}, "environment": {}}
     try:
         with _quiet(), _any_machine():
-            _launch(path, launch)
+            _launch(path, launch, options)
     except SystemExit as stopped:
         error = f"accelerate's argument parser rejected it (exit {stopped.code})"
     except BaseException as raised:
@@ -80,7 +126,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _launch(path: str, result: dict[str, Any]) -> None:
+def _launch(path: str, result: dict[str, Any], options: list[str]) -> None:
     """Run `accelerate launch` up to the start of the first process (commands/launch.py: launch_command).
 
     Adds the resulting settings and environment to `result`.
@@ -88,7 +134,7 @@ def _launch(path: str, result: dict[str, Any]) -> None:
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils import launch as prepare
 
-    args = launch_command_parser().parse_args(["--config_file", path, "train.py"])
+    args = launch_command_parser().parse_args(["--config_file", path, *options, "train.py"])
     args, defaults, precision_of_file = _validate_launch_command(args)
     if getattr(args, "use_deepspeed", False):
         fields = [*list(defaults.deepspeed_config.keys()), *(["mixed_precision"] if precision_of_file else [])]

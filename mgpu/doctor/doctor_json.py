@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict
 
 from mgpu.fleet.fleet_json import FleetEntry
-from mgpu.report.json_types import Envelope, Id, Scalar, Triage
+from mgpu.report.json_types import EndingEntry, Envelope, Id, Scalar, Triage
 from mgpu.snapshot import changes
 
 
@@ -38,6 +38,7 @@ class _OfOptions(_Doctor, total=False):
     changes: Annotated[list[ChangeEntry], "with --compare"]
     repairs: Annotated[list[RepairEntry], "with --fix"]
     fleet: Annotated[FleetEntry, "with --compare-nodes"]
+    ending: Annotated[EndingEntry, "with --log"]
 
 
 class DoctorDocument(_OfOptions, Triage, total=False):

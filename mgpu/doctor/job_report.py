@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from mgpu.command_line import shell
 from mgpu.doctor import script_report
-from mgpu.engine import Outcome
+from mgpu.engine import Outcome, verdict
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, unstyled
-from mgpu.snapshot import Config, JobCommand, JobScript
+from mgpu.snapshot import Config, JobCommand, JobScript, Snapshot
 from mgpu.version import __version__
 
 _SHOWN = (  # directives in the report
@@ -23,6 +23,8 @@ _SHOWN = (  # directives in the report
     "cpus-per-task",
     "time",
 )
+_MOST = 3  # files named
+_UNKNOWN = "Unknown (exit 3): the work of this job is in a file that was not examined."
 _LONGEST = 60  # characters of the training's command line
 
 
@@ -38,6 +40,8 @@ def lines(
         report += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
     report += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
     report += [*script_report.hints(outcomes, screen), [], *script_report.summary(outcomes, screen)]
+    if verdict.of_machine(outcomes, Snapshot(job_script=job)) == "unknown":
+        report += screen.paragraph(_UNKNOWN)
     report += unstyled(
         [
             f"Next:  {step}" if not number else f"       {step}"
@@ -82,14 +86,24 @@ def _starts(job: JobScript) -> str:
     where = "srun starts" if first.step is not None else "Starts"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     text = " ".join(f"{what} {script}".split())
-    return f"{where} {text[:_LONGEST]} on line {first.line}{more}."
+    return f"{where} {text[:_LONGEST]} on {_line(job, first.line)}{more}."
 
 
 def _extent(job: JobScript) -> str:
     """How much of the script was read."""
-    unread = f"; not read: {', '.join(job.sourced[:3])}" if job.sourced else ""
-    unread += f" and {len(job.sourced) - 3} more" if len(job.sourced) > 3 else ""
+    read = f"; read with it: {_listed([one.path for one in job.files])}" if job.files else ""
+    read += f"; not read: {_listed([one.path for one in job.unread])}" if job.unread else ""
     if job.cut and job.shebang and not job.commands and not job.sets:
         return f"{job.lines:,} lines. Only the #SBATCH lines were read: mgpu cannot parse {job.shebang}."
     cut = "; not read to the end" if job.cut else ""
-    return f"{job.lines:,} lines{cut}{unread}. Only bash -n was run on it."
+    return f"{job.lines:,} lines{cut}{read}. Nothing was run, except bash -n."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "")
+
+
+def _line(job: JobScript, line: int) -> str:
+    """The number of a line, with its file if that is not the job script."""
+    file, number = job.place(line)
+    return f"line {number}" if file == job.path else f"line {number} of {file}"

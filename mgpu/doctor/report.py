@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgpu import engine, messages
 from mgpu.check import Skip
-from mgpu.command_line import from_words, shell
+from mgpu.command_line import from_words
 from mgpu.doctor.request import Request
 from mgpu.engine import verdict as verdicts
 from mgpu.engine.verdict import Verdict
@@ -95,6 +95,7 @@ def json_document(request: Request, found: Examined) -> DoctorDocument:
         log = found.snapshot.log
         triage: Any = failure.triage_document(root_cause.choose(found.outcomes, log, None), log, None)
         content.update(triage)
+        content["ending"] = failure.ending_entry(log, found.outcomes)
     if found.changes is not None:
         content["changes"] = [
             {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
@@ -249,8 +250,10 @@ def _next(request: Request, found: Examined) -> list[str]:
 
         failed = found.verdict == "not_ready"
         return [] if request.hides else job_report.next_steps(found.snapshot.job_script, failed=failed)
-    if request.script and not request.hides:
-        return [line for line in (shell("mgpu launch {:path}", request.script),) if line]
+    if found.snapshot.script is not None:
+        from mgpu.doctor import script_report
+
+        return [] if request.hides else script_report.next_commands(found.snapshot.script)
     if found.verdict in ("ready", "ready_with_warnings"):
         return ["mgpu configure", "mgpu smoke-test"]
     return ["mgpu smoke-test --cpu 2"] if found.verdict == "no_gpu" else ["mgpu doctor -v"]
@@ -292,7 +295,7 @@ def _advice(
 
 
 def _unknown(outcomes: Sequence[engine.Outcome], screen: Screen) -> list[str]:
-    """The reasons for what timed out or crashed, each once."""
-    unknown = [o for o in outcomes if o.unsettling or o.status == "crash"]
+    """The reasons for what could not be read, each once."""
+    unknown = [o for o in outcomes if o.unsettling]
     why = list(dict.fromkeys(o.answer.reason for o in unknown if isinstance(o.answer, Skip)))
     return [line for text in why[:3] for line in wrapped(text, screen.width, "Unknown: ", "         ")]

@@ -83,8 +83,6 @@ class Request:
 
 def check(request: Request) -> None:
     """Raise MgpuError (usage) for invalid values and for options that conflict."""
-    from mgpu.report import screen
-
     one_of("--format", request.format, FORMATS)
     one_of("--exit-style", request.exit_style, STYLES)
     together = (
@@ -112,10 +110,6 @@ def check(request: Request) -> None:
     for wrong, message in together:
         if wrong:
             raise MgpuError(message, errors.USAGE)
-    if request.fix and not (request.dry_run or request.yes) and not (screen.can_ask() and request.format == "human"):
-        raise MgpuError(
-            "--fix asks before each repair, but cannot prompt here: add --yes, or --dry-run to list them", errors.USAGE
-        )
 
 
 def one_of(option: str, given: str, names: Sequence[str]) -> None:

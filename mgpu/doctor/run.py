@@ -24,8 +24,9 @@ from mgpu.process import signals
 from mgpu.report import findings, output
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
-from mgpu.report.screen import Screen
+from mgpu.report.screen import Screen, can_ask
 from mgpu.snapshot import Config, Plan, Snapshot, to_json
+from mgpu.text import counted
 from mgpu.version import __version__
 
 if TYPE_CHECKING:
@@ -136,6 +137,10 @@ def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
         from mgpu.config import facts
 
         snapshot = replace(snapshot, config=facts(named, ask_loader=False))
+    if snapshot.config is not None:
+        from mgpu.doctor.job_config import completed
+
+        snapshot = replace(snapshot, config=completed(snapshot.config, job))
     return replace(snapshot, job_script=job)
 
 
@@ -235,12 +240,15 @@ def _repair(
     """Offer the repairs one by one. After a repair the machine is judged again, which decides the exit code."""
     from mgpu.doctor import repair
 
-    results = repair.offer(
-        repair.find_repairs(found.machine, found.outcomes, lambda: probes.gather([probes.SYSTEM]).leftovers),
-        say,
-        yes=request.yes,
-        dry_run=request.dry_run,
-    )
+    repairs = repair.find_repairs(found.machine, found.outcomes, lambda: probes.gather([probes.SYSTEM]).leftovers)
+    silent = request.format != "human" or not can_ask()
+    if repairs and silent and not (request.yes or request.dry_run):
+        count = counted(len(repairs), "repair")
+        raise MgpuError(
+            f"--fix asks before each repair, but cannot prompt here: {count} possible. Add --yes, or --dry-run to list",
+            errors.USAGE,
+        )
+    results = repair.offer(repairs, say, yes=request.yes, dry_run=request.dry_run)
     if any(result.done for result in results):
         fresh = probes.gather([probes.PACKAGES, probes.SYSTEM], python=request.python)
         facts = {fact: getattr(fresh, fact) for fact in ("leftovers", "python", "system")}
@@ -255,7 +263,8 @@ def list_checks(request: Request, words: Sequence[str] = ()) -> int:
     if words:
         checks = tuple(check for check in checks if all(_mentions(check, word) for word in words))
     if not checks:
-        raise MgpuError(f"no check matches {' '.join(words)!r}: mgpu doctor --list-checks", errors.USAGE)
+        why = f"no check matches {' '.join(words)!r}" if words else "--only and --skip leave no check"
+        raise MgpuError(f"{why}: mgpu doctor --list-checks", errors.USAGE)
     if request.format == "json":
         rows = [
             {"id": c.id, "area": c.area, "severity": c.severity.value, "summary": c.summary, "source": c.source}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mgpu.check import Skip
 from mgpu.command_line import shell
 from mgpu.engine import Outcome
+from mgpu.readers.training_script.local_modules import MOST_BYTES, MOST_FILES
 from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, row, unstyled
 from mgpu.snapshot import Config, Script
@@ -20,6 +22,8 @@ _FRAMEWORKS = {
     "ddp": "trains with torch.distributed directly",
     "nothing": "trains on one GPU only",
 }
+_REASONS = {"limit": f"limit of {MOST_BYTES >> 10} KiB and {MOST_FILES} files"}
+_MOST_NAMES = 5  # in one list
 
 
 def lines(
@@ -33,17 +37,61 @@ def lines(
     if verbose:
         report += [[], *findings.rows(outcomes, {}, screen, verbose=True)]
     report += findings.problems(outcomes, screen, command=command, show_all=verbose, verbose=verbose)
-    report += [*hints(outcomes, screen), [], *summary(outcomes, screen)]
-    if script.error is None and (line := shell("mgpu launch {:path}", script.path)):
-        report += unstyled([f"Next:  {line}"])
+    if script.newer_python:
+        reasons = (o.answer.reason for o in outcomes if "unreadable" in o.check.tags and isinstance(o.answer, Skip))
+        return [*report, [], *screen.paragraph(f"Not examined. {next(reasons, script.error or '')}.")]
+    report += [*hints(outcomes, screen), [], *summary(outcomes, screen), *not_examined(script, screen)]
+    report += unstyled([f"Next:  {line}" for line in next_commands(script)])
     return report + explain_command(outcomes)
+
+
+def next_commands(script: Script) -> list[str]:
+    """The command that starts the script: with a launcher, unless it starts its ranks itself."""
+    template = "python {:path}" if script.spawns_ranks else "mgpu launch {:path}"
+    line = shell(template, script.path) if script.error is None else ""
+    return [line] if line else []
+
+
+def not_examined(script: Script, screen: Screen) -> list[Line]:
+    """What the results do not cover."""
+    if script.error is not None:
+        return []
+    texts = []
+    for reason in dict.fromkeys(script.skipped.values()):
+        names = [name for name, why in script.skipped.items() if why == reason]
+        number = counted(len(names), "module") + " of the project"
+        texts.append(f"{number} ({_REASONS.get(reason, reason)}): {_clipped(names)}")
+    if script.unread:
+        texts.append(f"libraries: {_clipped(script.unread)}")
+    if script.by_name:
+        lines = [f"{spot.file} line {spot.line}" if spot.file else f"line {spot.line}" for spot in script.by_name]
+        texts.append(f"what is loaded by name at run time ({_clipped(lines)})")
+    report = screen.paragraph(f"Not examined: {'; '.join(texts)}.") if texts else []
+    if not _shows_training(script):
+        text = "No training step was found in what was read: these results do not cover how it trains."
+        report += screen.paragraph(text)
+    return report
+
+
+def _clipped(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
+
+
+def _shows_training(script: Script) -> bool:
+    """Whether a step of the training is visible: a backward pass, or a call that trains."""
+    ends = (".backward", ".fit", ".train", ".train_batch", ".step", ".learn")
+    return any(
+        call.reached and call.name.endswith(ends) and (not call.name.endswith(".train") or "Trainer" in call.name)
+        for call in script.calls
+    )
 
 
 def _overview(script: Script) -> str:
     """The script's size, and the framework it trains with."""
-    beside = f" and {counted(len(script.files), 'module')} next to it" if script.files else ""
+    beside = f" and {counted(len(script.files), 'module')} that it imports" if script.files else ""
     framework = _FRAMEWORKS.get(script.speaks or "", "no multi-GPU framework found")
-    cut = "; too large to read in full" if script.cut else ""
+    cut = "; not everything was read" if script.cut else ""
     return f"{script.lines:,} lines{beside}{cut}: {framework}"
 
 

@@ -18,6 +18,7 @@ from mgpu.engine.selections import Selection
 from mgpu.errors import USAGE, MgpuError
 from mgpu.snapshot import UNSETTLING, Snapshot
 from mgpu.snapshot.config_secrets import known_secrets
+from mgpu.text import listed
 
 __all__ = ["Outcome", "Status", "consequences", "judge", "load"]
 
@@ -97,12 +98,21 @@ def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str
     return tuple(c for c in checks if (not include or {c.id, c.area} & include) and not {c.id, c.area} & exclude)
 
 
+_NAMES_SHOWN = 4
+
+
 def unknown_id(name: str, names: Iterable[str]) -> str:
-    """Return the message for an unknown check id, with the closest name."""
+    """Return the message for an unknown check id, with the names that contain it as a word, or the closest one."""
     import difflib
 
-    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    ordered = sorted(names)
+    near = difflib.get_close_matches(name, ordered, n=1, cutoff=0.8)
+    if not near:
+        words = set(name.split("_"))
+        near = [one for one in ordered if words <= set(one.split("_"))]
+        near = sorted(near, key=lambda one: (not one.startswith(name), len(one)))[:_NAMES_SHOWN]
+    near = near or difflib.get_close_matches(name, ordered, n=1, cutoff=0.5)
+    hint = f" Did you mean {listed(near, 'or')}?" if near else ""
     return f"no check or area is named {name!r}.{hint} List them: mgpu doctor --list-checks"
 
 

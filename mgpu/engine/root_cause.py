@@ -20,6 +20,7 @@ from mgpu.snapshot import Config, FailedRank, Log, Run, SignatureMatch, Snapshot
 # torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
 _ENDED_LATER_S = 20.0
 _ROLES: tuple[Role, ...] = get_args(Role)
+_BETWEEN_RANKS: tuple[Kind, ...] = ("nccl", "network", "timeout")
 # The causes of a stopped run: the rank that the others waited for, mgpu's own time limit, the user.
 _STOP_TAGS: tuple[Tag, ...] = ("silent_rank", "time_limit", "user_stop")
 
@@ -66,6 +67,7 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
     if run is not None and (run.signalled or run.timed_out):
         return _without_duplicates(_choose_of_stopped(found, log))
     found = _demote_launcher_effects(_demote_later_stops(found), run)
+    found = _demote_early_leavers(_demote_effects_on_peers(found, log, run), log)
     ids = {cause.id for cause in found if cause.role != "wrapper"}
     earliest = _first_ranks(log, run)
     ordered = sorted(found, key=lambda cause: _place(cause, ids, earliest, log))
@@ -141,6 +143,30 @@ def _demote_launcher_effects(found: Sequence[Cause], run: Run | None) -> list[Ca
     if all(code > 1 for code in codes):
         ended.add("store_exit")
     return [replace(cause, role="noise") if cause.outcome.check.effect_of in ended else cause for cause in found]
+
+
+def _demote_effects_on_peers(found: Sequence[Cause], log: Log | None, run: Run | None) -> list[Cause]:
+    """If the first rank exited by itself, lost connections that only other ranks report are consequences of it."""
+    first = {rank.rank for rank in run.ranks if rank.first and (rank.exit_code or 0) > 0} if run else set()
+    raised = any(first & set(one.ranks) for one in (log.raised if log else ()))
+    if not first or raised:
+        return list(found)
+
+    def is_elsewhere(cause: Cause) -> bool:
+        ranks = set(cause.seen.ranks) if cause.seen else set()
+        return cause.role == "secondary" and cause.kind in _BETWEEN_RANKS and bool(ranks) and not ranks & first
+
+    return [replace(cause, role="wrapper") if is_elsewhere(cause) else cause for cause in found]
+
+
+def _demote_early_leavers(found: Sequence[Cause], log: Log | None) -> list[Cause]:
+    """A rank that finished early explains lost connections and timeouts; without them, the others failed by themselves.
+
+    Without a log, they are not known.
+    """
+    if log is None or any(cause.of_log and cause.kind in _BETWEEN_RANKS for cause in found):
+        return list(found)
+    return [replace(c, role="wrapper") if "ranks_done" in c.outcome.check.tags else c for c in found]
 
 
 def _choose_of_stopped(found: Sequence[Cause], log: Log | None) -> Verdict:

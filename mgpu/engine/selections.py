@@ -48,8 +48,9 @@ def _applies(snapshot: Snapshot) -> Wanted:
     of_files = {f for f in ("script", "job_script", "log", "fleet") if getattr(snapshot, f) is not None}
     if of_files and snapshot.host is None:  # only files are judged, not a machine
         unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks cannot run
+        of_job = snapshot.job_script is not None and snapshot.config is not None
         return lambda c: (
-            bool(of_files & set(c.facts))
+            bool(of_files & set(c.facts) or (of_job and c.area == "config" and "no_consequence" not in c.tags))
             and all(getattr(snapshot, fact) for fact in c.facts)
             and not (unread and c.area == "script" and "unreadable" not in c.tags)
         )
@@ -96,7 +97,9 @@ CONFIG = Selection(
 SMOKE = Selection(only=("smoke",))
 # A finished run, and a running one.
 ENDED = Selection(only=("run", "log"))
-GPU_WORK = Selection(only=("work",))
+# At the end of a run, whether it succeeded or not; and, while it runs, whether its ranks work together.
+REMARKS = Selection(only=("work", "run"), where=lambda c: c.area == "work" or "remark" in c.tags)
+RANKS_ALONE = Selection(only=("run",), where=lambda c: "remark" in c.tags)
 WATCH_START = Selection(only=("work",), where=lambda c: c.watch == "start")
 WATCH_LATER = Selection(only=("work",), where=lambda c: c.watch == "later")
 # The machine itself: no file, and no run.

@@ -11,7 +11,7 @@ from mgpu.snapshot import UNSETTLING, Config, Plan, Ranks, Snapshot
 
 Verdict = Literal["ready", "ready_with_warnings", "not_ready", "unknown", "no_gpu"]
 SmokeVerdict = Literal["passed", "failed", "unknown"]
-ConfigVerdict = Literal["valid", "invalid", "unknown"]
+ConfigVerdict = Literal["valid", "valid_with_options", "invalid", "unknown"]
 ExitStyle = Literal["default", "nagios", "prolog"]
 
 # fmt: off
@@ -29,18 +29,33 @@ def _failed(outcomes: Iterable[Outcome]) -> bool:
 
 
 def _not_known(outcomes: Iterable[Outcome]) -> bool:
-    """Whether an error could have been missed because its check crashed or its facts could not be read."""
-    return any(o.check.severity.value == "error" and (o.status == "crash" or o.unsettling) for o in outcomes)
+    """Whether an error could have been missed.
+
+    Because its check crashed, its facts could not be read, or a file that a job script starts was not read.
+    """
+    return any(
+        (o.check.severity.value == "error" and (o.status == "crash" or o.unsettling))
+        or (o.problem is not None and "not_examined" in o.check.tags)
+        for o in outcomes
+    )
 
 
 # ---- mgpu doctor
 
 
 def of_machine(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
-    """Return the verdict: not_ready before unknown before no_gpu before ready (exit codes 1, 3, 4, 0)."""
-    if _failed(outcomes):
+    """Return the verdict: not_ready before unknown before no_gpu before ready (exit codes 1, 3, 4, 0).
+
+    A log is ready only if it shows that the run succeeded. It is unknown if it does not show how the run ended, or
+    only that it failed.
+    """
+    if _failed(outcome for outcome in outcomes if "exit_only" not in outcome.check.tags):
         return "not_ready"
-    if _not_known(outcomes):
+    if _not_known(outcomes) or _failed(outcomes):  # a run failed, but its log does not report why
+        return "unknown"
+    if snapshot.script is not None and snapshot.script.newer_python:
+        return "unknown"
+    if snapshot.host is None and snapshot.log is not None and snapshot.log.finished is None:
         return "unknown"
     plan = snapshot.plan or Plan()
     unseen = (snapshot.system if plan.cpu_ranks else snapshot.driver) is None
@@ -108,13 +123,23 @@ def unsure(snapshot: Snapshot, verdict: Verdict) -> bool:
 # ---- mgpu configure --validate
 
 
-def of_config(config: Config, outcomes: Sequence[Outcome]) -> tuple[ConfigVerdict, int]:
-    """Return valid, invalid, or unknown if accelerate's loader did not run or facts are missing, and the exit code."""
+def of_config(
+    config: Config, outcomes: Sequence[Outcome], *, loaded: bool = True, strict: bool = False
+) -> tuple[ConfigVerdict, int]:
+    """Return the verdict and exit code of a config.
+
+    invalid before unknown (a fact is missing, or accelerate's loader was to run and did not) before valid_with_options
+    (the file works only with options on the command line of accelerate launch) before valid. `loaded`: whether the
+    loader was to run. `strict`: a warning of any kind counts as a failure, in the exit code.
+    """
     if _failed(outcomes):
         return "invalid", errors.NOT_READY
-    if config.loader is None or any(o.status == "crash" or o.unsettling for o in outcomes):
+    if (loaded and config.loader is None) or any(o.status == "crash" or o.unsettling for o in outcomes):
         return "unknown", errors.UNKNOWN
-    return "valid", errors.READY
+    code = errors.NOT_READY if strict and any(o.status == "warn" for o in outcomes) else errors.READY
+    if any(o.status == "warn" and "command_line" in o.check.tags for o in outcomes):
+        return "valid_with_options", code
+    return "valid", code
 
 
 def worst(codes: Iterable[int]) -> int:

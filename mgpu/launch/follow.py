@@ -17,7 +17,7 @@ from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import registry
 from mgpu.launch.registry import Entry
-from mgpu.launch.request import Request
+from mgpu.launch.request import Request, flag_of
 from mgpu.process.log_follower import Output
 from mgpu.report import screen as report_screen
 
@@ -25,7 +25,6 @@ _POLL_S = 0.2
 # Undo what a program that was still drawing may have set: normal style, visible cursor.
 _RESET = b"\x1b[0m\x1b[?25h"
 _OPTIONS = ("attach", "status", "stop", "watch")
-_FLAGS = {"exec_": "--exec", "node": "--node-rank", "timeout_s": "--timeout", "triage": "--no-triage"}
 
 
 def run(request: Request) -> int:
@@ -60,7 +59,7 @@ def check(request: Request) -> None:
     free = {"target", "yes", *_OPTIONS, *(["json_result"] if request.status else [])}
     for field in dataclasses.fields(Request):
         if field.name not in free and getattr(request, field.name) != field.default:
-            flag = _FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
+            flag = flag_of(field.name)
             raise MgpuError(f"{option} is for a run that was started earlier: omit {flag}", errors.USAGE)
     if len(request.target) > 1 or any(word == "" or word.startswith("-") for word in request.target):
         raise MgpuError(f"{option} accepts at most one run:  mgpu launch {option} [RUN]", errors.USAGE)

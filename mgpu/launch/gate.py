@@ -9,7 +9,7 @@ from mgpu import engine, errors, probes
 from mgpu.check import Skip
 from mgpu.command_line import from_words
 from mgpu.engine import before_start, selections, verdict
-from mgpu.launch import result_document
+from mgpu.launch import complete_commands, result_document
 from mgpu.launch.request import Request
 from mgpu.report import findings
 from mgpu.report import screen as report_screen
@@ -103,15 +103,31 @@ def refuse_unverified(request: Request, config: Config, verified: Sequence[engin
     return errors.LAUNCH_REFUSED
 
 
-def refuse(request: Request, problems: Sequence[engine.Outcome], text: str) -> int:
-    """Show the problems that stop the run, with their fixes; return the exit code."""
+def refuse(
+    request: Request, problems: Sequence[engine.Outcome], text: str, command: str, doctor: str = "mgpu doctor"
+) -> int:
+    """Show the problems that stop the run, with their fixes and what to do: `text`, then `command` on its own line.
+
+    `doctor`: the command that examines the same.
+    """
     screen = report_screen.Screen.of(sys.stderr)
-    lines = findings.problems(problems, screen, command="mgpu doctor", show_all=False)
-    if not lines:
-        lines = [[(f"Unknown: {why_unverified(problems)}", "")]]
-    screen.show([*lines, [], [("NOT STARTED", "fail"), (f"  {text}", "")]])
+    end: list[report_screen.Line] = [[], [("NOT STARTED", "fail"), (f"  {text}", "")], [(f"  {command}", "")]]
+    screen.show([*problem_lines(request, problems, doctor, screen), *end])
     record(request, problems)
     return errors.LAUNCH_REFUSED
+
+
+def problem_lines(
+    request: Request, problems: Sequence[engine.Outcome], doctor: str, screen: report_screen.Screen
+) -> list[report_screen.Line]:
+    """Return the problems that stop the run, each with the command that checks exactly this one again."""
+    check = ""
+    if request.gpus or request.port.isdecimal():  # the doctor has neither option
+        words = () if request.dry_run else ("--dry-run",)
+        check = result_document.rerun_command(request.target, *words)
+    found = complete_commands.completed(problems, request)
+    lines = findings.problems(found, screen, command=doctor, show_all=False, check=check)
+    return lines or [[(f"Unknown: {why_unverified(problems)}", "")]]
 
 
 def record(request: Request, problems: Sequence[engine.Outcome]) -> None:

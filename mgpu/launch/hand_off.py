@@ -13,14 +13,15 @@ from pathlib import Path
 from mgpu import errors, messages
 from mgpu.errors import MgpuError
 from mgpu.launch import registry, run_entry, start_errors
+from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.launch.gpu_watch import Watch
 from mgpu.launch.request import Request
 from mgpu.launch.run_outcome import Aftermath
-from mgpu.process import exit_code, guard, run_log, time_limit
+from mgpu.process import exit_code, guard, open_files, run_log, time_limit
 from mgpu.process import supervisor as process_supervisor
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import Snapshot
+from mgpu.snapshot import Exchange, Snapshot
 
 _READER_GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # the other end of a pipe, terminal or socket was closed
 
@@ -36,19 +37,21 @@ def hand_off(
 
     `started` is called with the run's entry as soon as the launcher is running.
     """
-    process_supervisor.open_missing_streams()
+    open_files.open_missing_streams()
     screen = report_screen.Screen.of(sys.stderr)
     with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule("your program's output starts here"), "")]])
-    after = Aftermath(expected=command.ranks, folder=folder)
+    after = Aftermath(expected=command.ranks, folder=folder, run_id=command.run_id)
+    exchange = ExchangeWatch(command.ranks, snapshot.config.num_machines if snapshot.config else 1)
     with run_entry.running(command, folder, request, started) as kept, Watch(snapshot, command, folder) as watch:
         ticks: list[process_supervisor.Tick] = [kept.tick, lambda running: after.tick(running.ranks), watch.tick]
+        ticks.append(exchange.tick)
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
         ended = _supervise(command, folder, ticks, lambda running: after.before_signal(running.ranks))
         code = _exit_code(command, ended)
         try:
-            _report_end(request, command, folder, snapshot, ended, after, watch, code)
+            _report_end(request, command, folder, snapshot, ended, after, watch, code, exchange.result())
         finally:
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
@@ -63,6 +66,7 @@ def _report_end(
     after: Aftermath,
     watch: Watch,
     code: int,
+    exchange: Exchange | None = None,
 ) -> None:
     """Report how the run ended and why. An error here does not change the exit code."""
     from mgpu.launch import report as launch_report
@@ -79,7 +83,7 @@ def _report_end(
         )
         guard.sweep(ended.error_files, after.files_before)
         # The ranks of a job's steps are Slurm's children, not ours: mgpu does not see whether there were any.
-        run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
+        run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job, exchange=exchange)
         launch_report.report_end(request, command, folder, run, snapshot)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")

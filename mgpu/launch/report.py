@@ -6,6 +6,7 @@ why, and what to do. The same content is stored in the run's folder and written 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING
 from mgpu import durations, engine, errors, file_reading
 from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
-from mgpu.launch import gpu_findings, gpu_usage, result_document
+from mgpu.launch import complete_commands, gpu_usage, remarks, result_document
+from mgpu.process import run_log
 from mgpu.report import failure
+from mgpu.report.document import check_json
 from mgpu.report.screen import Line, Screen
 from mgpu.secrets_masking import masked_argv, masked_env
 from mgpu.structured_text import json_of
@@ -24,12 +27,14 @@ from mgpu.text import counted
 if TYPE_CHECKING:
     from mgpu.engine import root_cause
     from mgpu.launch.request import Request
-    from mgpu.launch.run_json import RunDocument
+    from mgpu.launch.run_json import GpuOfRun, RunDocument
     from mgpu.process.command import Command
-    from mgpu.report.json_types import Triage
+    from mgpu.report.json_types import CheckEntry, Triage
     from mgpu.snapshot import Log, Run, Snapshot
 
 STORED = "result.json"
+_FORESEEN_SHOWN = 2
+_RUNNING_SHOWN = 5
 _LARGEST = 4 << 20  # bytes; a result of 1,000 ranks takes less than 1 MiB
 
 
@@ -41,9 +46,21 @@ def report_end(request: Request, command: Command, folder: Path, run: Run, snaps
         result_document.store(Path(request.json_result), document)
     screen = Screen.of(sys.stderr)
     try:
-        screen.show([[(screen.rule("end of your program"), "")], *lines(document, screen)])
+        # Without a line break at its end, the rule would follow the last output on the same line.
+        line_break: list[Line] = [] if _ends_its_line(folder / run_log.NAME) else [[]]
+        screen.show([*line_break, [(screen.rule("end of your program"), "")], *lines(document, screen)])
     except OSError:  # the terminal was closed; Python would exit with 120 if it cannot flush these streams
         sys.stdout = sys.stderr = None
+
+
+def _ends_its_line(log: Path) -> bool:
+    """Whether a run's output ended with a line break. An empty or unreadable log counts as such."""
+    try:
+        with log.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except OSError:  # an empty file has no last byte
+        return True
 
 
 def load_report(folder: Path, screen: Screen) -> list[Line] | None:
@@ -61,6 +78,8 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
     if _is_interruption(document):
         return [
             [("Interrupted", "warn"), (f" after {took} (exit {document['exit_code']}).", "")],
+            *_script_rows(document, screen),
+            *remarks.lines(document.get("remarks", []), screen, well=False),
             *_leftover_line(document, screen),
         ]
     if document["exit_code"] == 0:
@@ -74,12 +93,13 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
             report += failure.lines(document, screen, document.get("ranks") or ())
         elif first := document["first_failure"]:
             report += failure.row(screen, "First to fail", failure.rank_text(first))
+        report += _script_rows(document, screen)
         if document.get("log_trouble"):
             report += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
         report += failure.row(screen, "Log", f"{document['logs']}/run.log")
         if document["exit_code"] and not document["signalled"]:
             report += _rerun_line(document["again"], screen)
-    report += gpu_findings.lines(document.get("remarks", []), screen, well=not document["exit_code"])
+    report += remarks.lines(document.get("remarks", []), screen, well=not document["exit_code"])
     return [*report, *_leftover_line(document, screen)]
 
 
@@ -87,7 +107,7 @@ def _is_interruption(document: RunDocument) -> bool:
     """Whether the user stopped a run with Ctrl-C in which nothing had gone wrong: there is nothing to diagnose."""
     if document["exit_code"] != errors.INTERRUPTED or document["signalled"] != "SIGINT" or document["timed_out"]:
         return False
-    if document["first_failure"]:
+    if document["first_failure"] or document.get("log_trouble") or not document["triage"]:
         return False
     cause = document["probable_cause"]
     if cause and "user_stop" not in engine.tags(cause["id"], selections.ENDED):
@@ -97,10 +117,12 @@ def _is_interruption(document: RunDocument) -> bool:
 
 
 def _leftover_line(document: RunDocument, screen: Screen) -> list[Line]:
-    """Return the line on processes that outlived the launcher."""
-    number = document["left_over"]
+    """Return the lines on processes that outlived the launcher."""
+    number, running = document["left_over"], document.get("still_running", [])
     text = f"mgpu stopped {counted(number, 'leftover process', 'leftover processes')}"
-    return screen.paragraph(text) if number else []
+    still = f"still running in the background: {', '.join(running[:_RUNNING_SHOWN])}"
+    more = f" and {len(running) - _RUNNING_SHOWN} more" if len(running) > _RUNNING_SHOWN else ""
+    return [*(screen.paragraph(text) if number else []), *(screen.paragraph(still + more) if running else [])]
 
 
 def _rerun_line(command: str, screen: Screen) -> list[Line]:
@@ -118,38 +140,72 @@ def _document(request: Request, command: Command, folder: Path, run: Run, snapsh
     triage, trouble = result_document.empty_triage(), None
     if run.exit_code:
         log, trouble = read_logs(run_log.parts(folder)) if request.triage else (None, None)
-        triage = make_triage(
-            root_cause.find_cause(log, run, snapshot.config if snapshot else None), log, run, wanted=request.triage
-        )
+        chosen = root_cause.find_cause(log, run, snapshot.config if snapshot else None)
+        triage = _with_commands(make_triage(chosen, log, run, wanted=request.triage), request)
     document: RunDocument = result_document.new_document(run, triage=request.triage)
     document.update({"command": masked_argv(command.argv), "env_added": masked_env(command.env_added)})
     result_document.add_failure(document, run, triage)
     document.update(
         {
-            "gpus": [
-                {
-                    "index": g.index,
-                    "uuid": g.uuid,
-                    "rank": g.rank,
-                    "busy_percent": g.busy_percent,
-                    "peak": g.peak_bytes,
-                    "mem_total": g.total_bytes,
-                }
-                for g in run.gpus or ()
-            ],
+            "gpus": _gpus(run),
             "peak_memory": gpu_usage.peak(run.gpus),
             "busy": gpu_usage.busy(run.gpus),
             "gpus_gap": run.gpus_gap,
-            "remarks": gpu_findings.find_gpu_problems(run),
+            "foreseen": _foreseen(snapshot, triage, run),
+            "remarks": remarks.find_remarks(run),
             "oom_kills": run.oom_kills,
             "memory_lowest": run.memory_lowest_bytes,
             "left_over": run.left_over,
+            "still_running": list(run.still_running),
             "log_trouble": trouble,
             "logs": str(folder),
             "again": result_document.rerun_command(request.target),
         }
     )
     return document
+
+
+def _gpus(run: Run) -> list[GpuOfRun]:
+    return [
+        {
+            "index": g.index,
+            "uuid": g.uuid,
+            "rank": g.rank,
+            "busy_percent": g.busy_percent,
+            "peak": g.peak_bytes,
+            "mem_total": g.total_bytes,
+        }
+        for g in run.gpus or ()
+    ]
+
+
+def _with_commands(triage: Triage, request: Request) -> Triage:
+    """Complete the commands of the fixes with the script and options of this launch."""
+    for cause in filter(None, (triage["probable_cause"], *triage["secondary"])):
+        for fix in cause["fix"]:
+            fix["commands"] = [complete_commands.complete(command, request) for command in fix["commands"]]
+    return triage
+
+
+def _foreseen(snapshot: Snapshot | None, triage: Triage, run: Run) -> list[CheckEntry]:
+    """Return the findings in the script that were reported before the start and may be why the run failed."""
+    if not run.exit_code or snapshot is None:
+        return []
+    from mgpu.engine import foreseen
+    from mgpu.launch import preflight
+
+    cause = triage["probable_cause"]
+    stopped = bool(run.signalled or run.timed_out)
+    kind = cause["kind"] if cause else None
+    return list(map(check_json, foreseen.foreseen(preflight.script_findings(snapshot), kind, stopped=stopped)))
+
+
+def _script_rows(document: RunDocument, screen: Screen) -> list[Line]:
+    rows: list[Line] = []
+    for number, one in enumerate(document.get("foreseen", [])[:_FORESEEN_SHOWN]):
+        rows += failure.row(screen, "" if number else "Before the run", f"{one['file']}: {one['title']}  [{one['id']}]")
+        rows += failure.row(screen, "", one["fix"][0]["text"]) if one["fix"] else []
+    return rows
 
 
 def make_triage(chosen: root_cause.Verdict, log: Log | None, run: Run, *, wanted: bool) -> Triage:
@@ -165,7 +221,7 @@ def read_logs(paths: Sequence[Path]) -> tuple[Log | None, str | None]:
     if not paths:
         return None, None
     try:
-        return read.read_logs(list(paths), one_stream=True), None
+        return read.read_logs(list(paths), one_stream=True, failed=True), None
     except MgpuError as error:
         return None, error.message
     except Exception as error:  # the end of a run is reported whatever its log contains

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mgpu.command_line import shell
 from mgpu.errors import USAGE, MgpuError
@@ -14,6 +16,7 @@ from mgpu.text import listed
 LAUNCHERS = ("auto", *STARTED)
 POLICIES = ("ask", "allow", "refuse")
 SMOKE = ("auto", "always", "never")
+_FLAGS = {"exec_": "--exec", "node": "--node-rank", "timeout_s": "--timeout", "triage": "--no-triage"}
 _PORTS = range(1, 65536)
 
 
@@ -76,7 +79,20 @@ class Request:
             wanted_gpus(self.gpus)
         if not 0 <= self.timeout_s < math.inf:
             raise MgpuError(f"--timeout {self.timeout_s:g}: expected a number of seconds", USAGE)
+        self._check_unknown()
         self._check_together()
+
+    def _check_unknown(self) -> None:
+        """Raise MgpuError (2) for an option that mgpu launch does not have, in the place of the script."""
+        name = self.target[0].partition("=")[0] if self.target and not self.module else ""
+        if not name.startswith("-") or name == "--" or Path(self.target[0]).exists():
+            return
+        import difflib
+
+        flags = [flag_of(field.name) for field in dataclasses.fields(self) if field.name != "target"]
+        near = difflib.get_close_matches(name, flags, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise MgpuError(f"unknown option {name}.{hint} Options of the script go after its name.", USAGE)
 
     def _check_together(self) -> None:
         """Raise MgpuError (2) for options that contradict each other."""
@@ -117,6 +133,11 @@ class Request:
         for wrong, text in together:
             if wrong:
                 raise MgpuError(text, USAGE)
+
+
+def flag_of(field: str) -> str:
+    """Return the option of a field."""
+    return _FLAGS.get(field, f"--{field.replace('_', '-')}")
 
 
 def _choose(flag: str, value: str, allowed: Sequence[str]) -> str:

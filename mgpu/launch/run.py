@@ -29,8 +29,8 @@ from mgpu.report import screen
 from mgpu.snapshot import Config, Snapshot
 
 _CONFIG = "accelerate.yaml"
-_WOULD_FAIL = "This run is expected to fail, or could not be checked:  mgpu doctor --config {config}"
-_NOT_NOW = "Fix this, or launch anyway:\n  "
+_WOULD_FAIL = "This run is expected to fail, or could not be checked:"
+_NOT_NOW = "Fix this, or launch anyway:"
 
 
 def run(request: Request) -> int:
@@ -48,11 +48,12 @@ def _run(request: Request) -> int:
     script = launchers_choice.read(target)
     snapshot = preflight.gather_facts(config, target[1:], named, script)
     if problems := _early_refusals(request, snapshot):
-        return gate.refuse(request, problems, _would_fail_text(config))
+        return _refuse(request, config, problems)
     few = gpu_selection.select_gpus(request.gpus, snapshot)
     if request.gpus and (problems := before_start.refusals(few.snapshot)):
-        return gate.refuse(request, problems, _would_fail_text(config))
+        return _refuse(request, config, problems)
     choice = launchers_choice.choose(few.config, script, request.launcher, gpus=request.gpus)
+    few = gpu_selection.limit_visible(few) if choice.own_ranks else few
     command = _command(request, few, choice, target, named)
     if request.print_command:
         _print(_commands(request, few, choice, target, named, command))
@@ -61,14 +62,12 @@ def _run(request: Request) -> int:
     verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
-    warnings, findings = preflight.warnings(few.snapshot, stopping), preflight.script_findings(few.snapshot)
-    details = summary.Details(few, choice, verified, lone, warnings, findings)
+    details = _details(few, choice, verified, stopping, lone=lone)
     if request.dry_run:
-        summary.show(details, command, dry_run=True)
-        return errors.LAUNCH_REFUSED if policy != "allow" and (stopping or (verified and policy == "refuse")) else 0
+        return _show_plan(request, details, command, stopping, policy)
     if stopping and policy != "allow" and (config.num_machines == 1 or request.node is not None):  # it starts here
         rerun = result_document.rerun_command(request.target, "--unverified", "allow")
-        return gate.refuse(request, stopping, _NOT_NOW + rerun)
+        return gate.refuse(request, stopping, _NOT_NOW, rerun, summary.doctor_command(config))
     if config.num_machines > 1 and (request.node is None or (verified and policy != "allow")):
         raise MgpuError(_instructions(request, config, target, verified), errors.LAUNCH_REFUSED)
     if why := choice.forbidden(few):
@@ -81,6 +80,41 @@ def _run(request: Request) -> int:
             return permitted
         verified = permitted
     return _start(request, command, replace(details, verified=verified))
+
+
+def _show_plan(
+    request: Request,
+    details: summary.Details,
+    command: process_command.Command,
+    stopping: Sequence[engine.Outcome],
+    policy: str,
+) -> int:
+    """Show what would run, and what would stop it; return the exit code of a launch that would be refused, else 0."""
+    summary.show(details, command, dry_run=True)
+    would_stop = policy != "allow" and (stopping or (details.verified and policy == "refuse"))
+    if not would_stop:
+        return errors.READY
+    shown = screen.Screen.of(sys.stdout)
+    why = "of the problems above" if stopping else "the config is not verified"
+    lines = (
+        gate.problem_lines(request, stopping, summary.doctor_command(details.fewer.config), shown) if stopping else []
+    )
+    shown.show([*lines, [], [("WOULD NOT START", "fail"), (f"  because {why}", "")]])
+    return errors.LAUNCH_REFUSED
+
+
+def _details(
+    few: Selection,
+    choice: Choice,
+    verified: Sequence[engine.Outcome],
+    stopping: Sequence[engine.Outcome],
+    *,
+    lone: bool,
+) -> summary.Details:
+    """Return what the summary shows. What the choice of the launcher has settled in the script is no finding."""
+    found = preflight.script_findings(few.snapshot)
+    found = [finding for finding in found if not (choice.own_ranks and "starts_ranks" in finding.check.tags)]
+    return summary.Details(few, choice, verified, lone, preflight.warnings(few.snapshot, stopping), found)
 
 
 def _config(request: Request) -> Config:
@@ -102,8 +136,9 @@ def _early_refusals(request: Request, snapshot: Snapshot) -> list[engine.Outcome
     return [problem for problem in problems if problem.check.area == "driver"]
 
 
-def _would_fail_text(config: Config) -> str:
-    return _WOULD_FAIL.format(config=from_words([config.path]) or "CONFIG")
+def _refuse(request: Request, config: Config, problems: Sequence[engine.Outcome]) -> int:
+    doctor = summary.doctor_command(config)
+    return gate.refuse(request, problems, _WOULD_FAIL, doctor, doctor)
 
 
 def _command(
@@ -157,7 +192,7 @@ def _resolve_unverified(
     if answer == "test":
         return _run_smoke_test(request, few)
     if unseen := gate.cannot_see_gpus(few.snapshot):
-        return gate.refuse(request, unseen, _would_fail_text(few.config))
+        return _refuse(request, few.config, unseen)
     return verified
 
 
@@ -184,7 +219,8 @@ def _start(request: Request, command: process_command.Command, details: summary.
     if details.fewer.snapshot.stamp is not None and not details.verified:
         details = replace(details, fewer=replace(details.fewer, snapshot=preflight.with_stamp(details.fewer.snapshot)))
     summary.show(details, command)
-    if not request.yes and screen.can_ask() and not summary.confirm_start():
+    undecided = bool(details.script or details.warnings)  # without findings, the command was the decision
+    if undecided and not request.yes and screen.can_ask() and not summary.confirm_start():
         return result_document.record_declined(request)
     if folder is None:
         launching.exec_command(command)

@@ -41,10 +41,12 @@ class _Ended(_Run, total=False):
     peak_memory: Annotated[str, "peak memory of the fullest GPU, as text"]
     busy: Annotated[str, "utilization of the GPUs, as text"]
     gpus_gap: Annotated[str | None, "why the GPUs were not monitored, or not to the end"]
-    remarks: Annotated[list[CheckEntry], "findings on the GPUs' work"]
+    foreseen: Annotated[list[CheckEntry], "findings in the script, reported before the start, that may be the reason"]
+    remarks: Annotated[list[CheckEntry], "findings on the work of the GPUs and ranks"]
     oom_kills: int | None
     memory_lowest: Annotated[Bytes, "lowest free memory of the machine or cgroup during the run"]
     left_over: Annotated[Count, "leftover processes that mgpu stopped afterwards"]
+    still_running: Annotated[list[str], "processes in sessions of their own, which continue after a run that succeeded"]
     log_trouble: Annotated[str | None, "why the log could not be read"]
     logs: Annotated[str, "the run's folder"]
     again: Annotated[str, "the command, secrets masked"]

@@ -40,11 +40,11 @@ _BEFORE_S = 1.0
 class Aftermath:
     """Observes the machine before a run and the ranks during it, and builds the fact `run` at its end."""
 
-    def __init__(self, *, expected: int | None = None, folder: Path | None = None) -> None:
+    def __init__(self, *, expected: int | None = None, folder: Path | None = None, run_id: str = "") -> None:
         from mgpu.process.leftover_files import killed_for_memory
 
         self._killed_for_memory = killed_for_memory
-        self._expected, self._folder = expected, folder
+        self._expected, self._folder, self._run_id = expected, folder, run_id
         self.files_before: frozenset[Path] | None = None  # at the first tick, before the launcher creates its own
         self._killed_before = killed_for_memory()
         self._started = time.monotonic()
@@ -135,6 +135,7 @@ class Aftermath:
             gpus_after_s,
             slurm=_slurm() if code else None,
             left_over=len(ended.left_over),
+            still_running=_names(self._run_id) if code == 0 and self._run_id else (),
             log=str(self._folder) if self._folder else None,
         )
 
@@ -180,6 +181,15 @@ class Aftermath:
             text = message if isinstance(message, str) else str(message.get("message", ""))
             if text:
                 self._errors[rank] = text.strip().splitlines()[0][:400]
+
+
+def _names(run_id: str) -> tuple[str, ...]:
+    """Return the processes of a run that still exist, as "rsync (4711)"."""
+    found = []
+    for process in processes.processes_of_run(run_id):
+        with contextlib.suppress(OSError):
+            found.append(f"{Path(f'/proc/{process.pid}/comm').read_text('utf-8', 'replace').strip()} ({process.pid})")
+    return tuple(found)
 
 
 def parse_table(printed: bytes) -> dict[int, FailedRank]:

@@ -39,17 +39,21 @@ class Details:
     folder: Path | None = None
 
 
+def doctor_command(config: Config) -> str:
+    """Return the command that checks this config on this machine."""
+    return shell("mgpu doctor -c {:path}", config.path) or "mgpu doctor"
+
+
 def show(details: Details, command: process_command.Command, *, dry_run: bool = False) -> None:
     """Show the summary on stderr, since stdout belongs to the training run."""
     screen = report_screen.Screen.of(sys.stdout if dry_run else sys.stderr)
     added = "  ".join(
         f"{name}={shlex.quote(value)}" for name, value in secrets_masking.masked_env(command.env_added).items()
     )
-    path = details.fewer.config.path
-    doctor = shell("mgpu doctor -c {:path}", path) or "mgpu doctor"
+    doctor = doctor_command(details.fewer.config)
     rows = [
         ("Config", _config(details)),
-        ("GPUs", _gpus(details.fewer)),
+        ("GPUs", _gpus(details.fewer, own_ranks=details.choice.own_ranks)),
         ("Mode", _mode(details, command)),
         ("Batch", _batch(details.fewer)),
         ("Launcher", _launcher(details, command)),
@@ -85,12 +89,12 @@ def _config(details: Details) -> str:
     return "\n".join([f"{path}   NOT verified: {head}", *(f"  {line}" for line in more)])
 
 
-def _gpus(fewer: Selection) -> str:
+def _gpus(fewer: Selection, *, own_ranks: bool) -> str:
     snapshot = fewer.snapshot
     assert snapshot.driver is not None
     ranks = fewer.config.ranks_here or 1
     if fewer.config.on_cpu or not snapshot.driver.any_gpu:
-        return f"none: {ranks} ranks on the CPU over gloo" if ranks > 1 else "none: on the CPU"
+        return f"none: {ranks} ranks on the CPU over gloo" if ranks > 1 and not own_ranks else "none: on the CPU"
     used = gpu_in_use.gpus_of(snapshot, ranks)
     if not used:
         return describe.rows(snapshot).get("Visible", "unknown")
@@ -106,13 +110,21 @@ def _gpus(fewer: Selection) -> str:
 
 def _mode(details: Details, command: process_command.Command) -> str:
     config = details.fewer.config
+    if details.choice.own_ranks:
+        return "ranks, precision and strategy set by the script"
     fsdp = config.values.get("fsdp_config")
     second = config.distributed_type == "FSDP" and isinstance(fsdp, dict) and str(fsdp.get("fsdp_version")) == "2"
     kind = "FSDP2" if second else _STRATEGIES.get(config.distributed_type or "", config.distributed_type)
     precision = "fp32" if config.precision == "no" else config.precision
+    if kind in ("FSDP", "FSDP2") and (config.on_cpu or not _has_gpu(details.fewer.snapshot)):
+        kind = f"DDP ({kind} only on GPUs)"
     ranks = f"{counted(command.ranks, 'rank')} here"
     mode = WAYS[command.launcher].mode
     return f"{ranks}; {mode}" if mode else f"{kind}, {precision}, {ranks}"
+
+
+def _has_gpu(snapshot: Snapshot) -> bool:
+    return snapshot.driver is not None and snapshot.driver.any_gpu
 
 
 def _launcher(details: Details, command: process_command.Command) -> str:

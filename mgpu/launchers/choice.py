@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpu import errors
+from mgpu import errors, file_reading
+from mgpu.command_line import shell
 from mgpu.errors import MgpuError
-from mgpu.known_launchers import Launcher
+from mgpu.known_launchers import PROGRAMS, Launcher
 from mgpu.launchers.argv import needs_accelerate
 from mgpu.launchers.gpu_selection import Selection
+from mgpu.launchers.own_ranks import starts_its_own_ranks
 from mgpu.launchers.table import WAYS
 from mgpu.snapshot import Config, Script
 from mgpu.text import visible
@@ -33,6 +35,7 @@ class Choice:
     launcher: Launcher
     why: str = ""
     lost_settings: tuple[str, ...] = ()  # settings of the config that this script will not receive
+    own_ranks: bool = False  # the script starts its ranks itself
 
     def forbidden(self, few: Selection) -> str | None:
         """Return why the launcher must not start this config; None if it may."""
@@ -50,20 +53,47 @@ def resolve_target(words: Sequence[str], *, module: bool = False) -> list[str]:
     if module:
         return ["-m", *target]
     if not Path(target[0]).is_file():
-        raise MgpuError(_none_such(target[0]), errors.NOT_FOUND)
+        code = errors.USAGE if target[0].startswith("-") or target[0] in _PROGRAMS else errors.NOT_FOUND
+        raise MgpuError(_none_such(target), code)
+    if why := _shell_script(target[0]):
+        raise MgpuError(why, errors.CANNOT_RUN)
     if not os.access(target[0], os.R_OK):  # Python would exit with 2, as for wrong arguments
         raise MgpuError(f"no permission to read the script {target[0]}", errors.CANNOT_RUN)
     return target
 
 
+_PROGRAMS = frozenset(PROGRAMS)
 _SUFFIXES = frozenset({".py", ".sbatch", ".slurm", ".sh"})  # with --slurm a job script
 
 
-def _none_such(name: str) -> str:
+def _shell_script(name: str) -> str | None:
+    """Return why a shell script is not started: Python would fail on it in every rank."""
+    from mgpu.readers.job_script.programs import shell_of
+
+    try:
+        first = file_reading.read_start(name, most=100).partition(b"\n")[0]
+    except OSError:
+        return None
+    shebang = first.startswith(b"#!") and shell_of(first.decode("utf-8", "replace"))
+    if not shebang and (Path(name).suffix not in (".sh", ".sbatch", ".slurm") or b"python" in first):
+        return None
+    return (
+        f"{name} is a shell script, and mgpu launch starts Python. Launch the Python script that it runs, "
+        "or submit it as a Slurm job with --slurm"
+    )
+
+
+def _none_such(target: Sequence[str]) -> str:
     import difflib
 
+    name = target[0]
     if name.startswith("-"):
         return f"unknown option {name} (options of mgpu launch go before the script)"
+    if name in _PROGRAMS:
+        script = next((word for word in target[1:] if word.endswith(".py")), None)
+        own = shell("mgpu launch {:path}", script) if script else ""
+        why = f"{name} is a launcher, and mgpu launch starts one itself. Leave it out"
+        return f"{why}: {own}" if own else why
     if Path(name).is_dir():
         return f"{name} is a folder, not a script"
     folder = Path(name).parent
@@ -76,17 +106,21 @@ def _none_such(name: str) -> str:
 
 
 def read(target: Sequence[str]) -> Script | None:
-    """Return the facts from the script's source; None for a module, and if it cannot be parsed as Python."""
-    if target[0] == "-m":
-        return None
+    """Return the facts from the source of a script or module; None if it is not found or not valid Python."""
     from mgpu import secrets_masking
+    from mgpu.launchers.module_file import find_module_file
+    from mgpu.probes.libraries import find_shadowed
     from mgpu.readers.training_script import read as training_script_read
 
+    path, given = (find_module_file(target[1]), target[2:]) if target[0] == "-m" else (Path(target[0]), target[1:])
+    if path is None:
+        return None
     try:
-        arguments = secrets_masking.masked_argv(target[1:])
-        return training_script_read.read(
-            Path(target[0]), arguments, most_bytes=training_script_read.MOST_BYTES_AT_LAUNCH
-        )
+        arguments = secrets_masking.masked_argv(given)
+        script = training_script_read.read(path, arguments, most_bytes=training_script_read.MOST_BYTES_AT_LAUNCH)
+        if target[0] != "-m":
+            return script
+        return replace(script, shadowed=find_shadowed(os.getcwd()))  # -m puts this folder first, not the module's
     except (MgpuError, OSError, RecursionError, MemoryError):
         return None
 
@@ -99,6 +133,9 @@ def choose(config: Config, script: Script | None, wanted: str = "auto", *, gpus:
     several = (config.num_processes or 1) > 1
     name = Path(script.path).name if script else "the script"
     speaks = script.speaks if script else None
+    own = starts_its_own_ranks(script) if config.num_machines == 1 else ""
+    if own and wanted in ("auto", "python"):
+        return Choice("python", f"{name} starts its ranks itself ({own})", _unheard(config, speaks, "python"), True)
     for launcher, way in WAYS.items():
         if wanted != launcher:
             continue

@@ -54,6 +54,19 @@ def select_gpus(gpus: str, snapshot: Snapshot) -> Selection:
     return replace(_make_selection(config, narrow, len(chosen)), env={"CUDA_VISIBLE_DEVICES": mask})
 
 
+def limit_visible(few: Selection) -> Selection:
+    """Return the selection for a script that starts one rank per visible GPU: it sees as many as the config uses."""
+    config, snapshot = few.config, few.snapshot
+    ranks, driver = config.ranks_here, snapshot.driver
+    if few.env or not ranks or driver is None or not driver.any_gpu or config.on_cpu or snapshot.visible is None:
+        return few
+    uuids = {gpu.index: gpu.uuid for gpu in snapshot.gpus or ()}
+    usable = [index for index in snapshot.visible.gpus or () if uuids.get(index)]
+    if config.values.get("gpu_ids") not in (None, "all") or ranks >= len(usable):
+        return few
+    return replace(few, env={"CUDA_VISIBLE_DEVICES": ",".join(str(uuids[index]) for index in usable[:ranks])})
+
+
 def _make_selection(config: Config, snapshot: Snapshot, ranks: int) -> Selection:
     shape: dict[str, Any] = {"num_processes": ranks}
     flags = ["--num_processes", str(ranks)]

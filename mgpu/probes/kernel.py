@@ -65,6 +65,7 @@ def probe(
             "reserved_ports": _read(f"{proc}/sys/net/ipv4/ip_local_reserved_ports"),
             "committed_bytes": _kib(memory, "Committed_AS"),
             "commit_limit_bytes": _kib(memory, "CommitLimit"),
+            "peer_options": _peer_options(proc),
         }
     }
 
@@ -83,6 +84,16 @@ def _flavour(proc: str) -> str | None:
     if "Kernel Module" not in line:
         return None
     return "open" if "Open Kernel Module" in line else "proprietary"
+
+
+def _peer_options(proc: str) -> list[str] | None:
+    """Return the entries of RegistryDwords about peer access, such as `ForceP2P=17` or `RMForceStaticBar1=1`."""
+    text = _read(f"{proc}/driver/nvidia/params")
+    found = re.search(r'^RegistryDwords: "([^"]*)"', text or "", re.MULTILINE)
+    if found is None:
+        return None
+    entries = (entry.strip() for entry in found[1].split(";"))
+    return [entry for entry in entries if re.fullmatch(r"\w*(?:p2p|peer|bar1)\w*=\w{1,18}", entry, re.IGNORECASE)]
 
 
 def _command_line(proc: str) -> str | None:

@@ -10,7 +10,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mgpu.known_launchers import OTHERS
@@ -69,22 +70,35 @@ def files() -> frozenset[Path]:
     return frozenset(found)
 
 
-def sweep(before: frozenset[Path], pids: Collection[int], wrote: Collection[str]) -> tuple[str, ...]:
-    """Remove the files that the processes of a finished run left. Returns those that remain and are not in use."""
-    for path in map(Path, wrote):
-        if _OWN.match(path.name):
-            _remove(path)
-    new = sorted(path for path in files() - before if path.exists())
-    for path in new:
-        if _makers(path) & set(pids) or (path.name.startswith("torchelastic_") and _nobodys(path)):
-            _remove(path)
+@dataclass(frozen=True)
+class Swept:
+    """The files that a run left: those that were removed from shared memory, and those that remain."""
+
+    removed: Mapping[str, str] = field(default_factory=dict)  # path -> the process that made it
+    remaining: tuple[str, ...] = ()
+
+
+def sweep(before: frozenset[Path], pids: Mapping[int, str], wrote: Collection[str]) -> Swept:
+    """Remove the files that the processes of a finished run left, and return them. `pids`: with a name for each.
+
+    `remaining`: those that could not be removed, or whose name does not contain a pid if no process uses them.
+    """
     wanted = {path for path in map(Path, wrote) if _OWN.match(path.name)}
+    for path in wanted:
+        _remove(path)
+    new = sorted(path for path in files() - before if path.exists())
+    ours = [path for path in new if _makers(path) & set(pids)]
+    # In the temporary folder, ranks that exit at once always leave the folder of their DataLoader's sockets.
+    removed = {str(path): pids[min(_makers(path) & set(pids))] for path in ours if path.parent == _SHM}
+    for path in (*ours, *(path for path in new if path.name.startswith("torchelastic_") and _nobodys(path))):
+        _remove(path)
     left = [path for path in (*new, *sorted(wanted - set(new))) if path.exists()]
     # Another run of this user may have created the others: report only those that certainly belong to this run.
-    mine = [path for path in left if path in wanted or _makers(path) & set(pids)]
+    mine = [path for path in left if path in wanted or path in ours]
     in_use = _mapped_files() if len(left) > len(mine) else frozenset()
     strange = [p for p in left if p not in mine and p.parent == _SHM and not _makers(p) and str(p) not in in_use]
-    return tuple(map(str, (*mine, *strange)))
+    removed = {path: maker for path, maker in removed.items() if not Path(path).exists()}
+    return Swept(removed, tuple(map(str, (*mine, *strange))))
 
 
 def _makers(path: Path) -> set[int]:

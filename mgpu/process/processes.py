@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ class Process:
     pid: int
     parent: int
     state: str
+    session: int = 0
 
 
 class Rank(NamedTuple):
@@ -55,8 +56,8 @@ def processes_of_run(run_id: str) -> list[Process]:
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark not in file.read().split(b"\0"):
                     continue
-            state, parent, *_ = stat_fields(int(name))
-            process = Process(int(name), int(parent), _STATES.get(state, state))
+            state, parent, _, session, *_ = stat_fields(int(name))
+            process = Process(int(name), int(parent), _STATES.get(state, state), int(session))
         except (OSError, ValueError, IndexError):
             continue  # it has exited, or belongs to another user
         if state != "Z":
@@ -87,6 +88,14 @@ def lone_rank_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
         return {0: Rank(launcher)}
     children = _children(launcher)
     return {0: Rank(min(children))} if children else {}
+
+
+def with_descendants(pid: int) -> list[int]:
+    """Return a process and the processes below it."""
+    found = [pid]
+    for one in found:
+        found += _children(one)
+    return found
 
 
 def _environment(pid: int) -> dict[bytes, bytes]:
@@ -142,22 +151,27 @@ def signal_main_thread(pid: int, number: signal.Signals) -> None:
         signal_all([pid], number)
 
 
-def end_run(run_id: str, grace_s: float) -> tuple[list[int], list[int]]:
+def end_run(run_id: str, grace_s: float, sessions: Collection[int] | None = None) -> tuple[list[int], list[int]]:
     """Stop every process of a run: TERM (and CONT, for stopped ones), after `grace_s` KILL.
 
-    Returns the pids that were running when called, and those that remain even after KILL.
+    `sessions`: only the processes in these. Returns the pids that were running when called, and those that remain
+    even after KILL.
     """
-    there = [process.pid for process in processes_of_run(run_id)]
+
+    def running() -> list[Process]:
+        return [one for one in processes_of_run(run_id) if sessions is None or one.session in sessions]
+
+    there = [process.pid for process in running()]
     if not there:
         return [], []
     signal_all(there, signal.SIGTERM)
     signal_all(there, signal.SIGCONT)
     deadline = time.monotonic() + grace_s
-    while (left := processes_of_run(run_id)) and time.monotonic() < deadline:
+    while (left := running()) and time.monotonic() < deadline:
         time.sleep(0.05)
     deadline = time.monotonic() + 3.0
     while left and time.monotonic() < deadline:
         signal_all((process.pid for process in left), signal.SIGKILL)
         time.sleep(0.05)
-        left = processes_of_run(run_id)
+        left = running()
     return there, [process.pid for process in left]

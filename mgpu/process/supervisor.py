@@ -181,7 +181,7 @@ class Supervisor:
                 self.command.argv,
                 env=self.command.environment(),
                 start_new_session=True,
-                stdin=inner if keys else None if _stdin_is_open() else subprocess.DEVNULL,
+                stdin=inner if keys else None if open_files.stdin_is_open() else subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 preexec_fn=before,
@@ -213,11 +213,10 @@ class Supervisor:
         moved = False
         ready = {number for number, _ in self._poll.poll(int(wait_s * 1000))}
         for stream in self._streams:
-            if stream.waits:
-                if stream.target in ready:
-                    stream.write()
-                    moved = True
-            elif stream.source in ready and not stream.ended and (size := stream.read()):
+            if stream.waits and stream.target in ready:
+                stream.write()
+                moved = True
+            if stream.source in ready and stream.takes and (size := stream.read()):
                 moved = True
                 self._keep(stream, size)
         if self._terminal is not None:
@@ -227,12 +226,12 @@ class Supervisor:
         return moved
 
     def _register(self) -> None:
-        """Register the descriptors to poll; a stream with a slow reader is not read further."""
+        """Register the descriptors to poll; a stream with a slow reader is not read further than its buffers."""
         wanted: dict[int, int] = {}
         for stream in self._streams:
             if stream.waits and stream.target is not None:
                 wanted[stream.target] = select.POLLOUT
-            elif not stream.ended:
+            if stream.takes:
                 wanted[stream.source] = select.POLLIN
         if self._pidfd is not None and self.launcher is not None and self.launcher.returncode is None:
             wanted[self._pidfd] = select.POLLIN
@@ -322,7 +321,7 @@ class Supervisor:
         """Pass on the last output and stop the remaining processes. Returns those, and those that cannot be killed."""
         asked = self._asked
         self._read_on(asked)
-        left, stuck = processes.end_run(self.command.run_id, _GRACE_S)
+        left, stuck = processes.end_run(self.command.run_id, _GRACE_S, self._sessions())
         self._read_out(asked)
         if left:
             self.note(f"stopped leftover processes: {' '.join(map(str, left))}")
@@ -331,6 +330,13 @@ class Supervisor:
         if self._pidfd is not None:
             os.close(self._pidfd)
         return left, stuck
+
+    def _sessions(self) -> frozenset[int] | None:
+        """Return the sessions of a run that succeeded: a process that left them, such as an upload, continues."""
+        launcher = self.launcher
+        if launcher is None or launcher.returncode or self.signalled or self.timed_out or self._forced:
+            return None
+        return frozenset({launcher.pid, *(rank.pid for rank in self.ranks.values())})
 
     def _read_on(self, asked: int) -> None:
         """Pass on the last output before leftover processes are stopped: those may print indefinitely."""
@@ -483,18 +489,3 @@ class Supervisor:
 
     def _signal_run(self, number: signal.Signals) -> None:
         processes.signal_all((process.pid for process in processes.processes_of_run(self.command.run_id)), number)
-
-
-def _stdin_is_open() -> bool:
-    try:
-        os.fstat(0)
-    except OSError:
-        return False
-    return True
-
-
-def open_missing_streams() -> None:
-    """Open /dev/null for closed standard streams, so that the next opened file does not become one."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(number, True)
-    os.close(number)

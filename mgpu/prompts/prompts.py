@@ -130,7 +130,7 @@ def _parse_answer(question: Question, numbered: list[Choice], text: str) -> tupl
     elif text == "-":
         text = ""
     wrong = question.problem(text)
-    return (None, f"{wrong[0].upper()}{wrong[1:]}.") if wrong else (text, "")
+    return (None, f"Not accepted: {wrong}.") if wrong else (text, "")
 
 
 # ---- drawn in place

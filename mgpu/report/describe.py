@@ -229,4 +229,5 @@ def _slurm(snapshot: Snapshot) -> str | None:
     if slurm is None or slurm.job_id is None:
         return None
     nodes = slurm.nodes or 1
-    return f"job {slurm.job_id}, {counted(nodes, 'node')}, {counted(slurm.gpus_on_node or 0, 'GPU')} on this one"
+    here = "" if slurm.gpus_on_node is None else f", {counted(slurm.gpus_on_node, 'GPU')} on this one"
+    return f"job {slurm.job_id}, {counted(nodes, 'node')}{here}"

@@ -12,12 +12,12 @@ from mgpu.report import findings
 from mgpu.report.screen import Line, Screen, Style, columned, labelled
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import SIGNAL_NAMES
-from mgpu.text import counted, plural
+from mgpu.text import counted, listed, plural
 
 if TYPE_CHECKING:
     from mgpu.engine import Outcome
     from mgpu.engine.root_cause import Cause, Verdict
-    from mgpu.report.json_types import CauseEntry, EndedRankEntry, FailedRankEntry, Triage
+    from mgpu.report.json_types import CauseEntry, EndedRankEntry, EndingEntry, FailedRankEntry, Triage
     from mgpu.snapshot import EndedRank, FailedRank, Log, Run, Snapshot, UncaughtException
 
 _LABEL = 15
@@ -31,17 +31,23 @@ def triage_document(verdict: Verdict, log: Log | None, run: Run | None) -> Triag
     """Return first_failure, probable_cause and secondary[] of the JSON."""
     return {
         "first_failure": _first_failure(verdict.first, log, run),
-        "probable_cause": _cause(verdict.first, log.last if log else None) if verdict.first else None,
-        "secondary": [_cause(cause) for cause in verdict.others[:_SECONDARY]],
+        "probable_cause": _cause(verdict.first, log) if verdict.first else None,
+        "secondary": [_cause(cause, None) for cause in verdict.others[:_SECONDARY]],
         "log": None if log is None else {"files": list(log.files), "lines": log.lines, "bytes": log.size_bytes},
     }
 
 
-def _cause(cause: Cause, last: str | None = None) -> CauseEntry:
+def _cause(cause: Cause, log: Log | None) -> CauseEntry:
     problem = cause.outcome.problem
     assert problem is not None
     place = problem.place
-    more = {"last_line": last} if last and "last_line" in cause.outcome.check.tags else {}
+    more: dict[str, str] = {}
+    if log and log.last and "last_line" in cause.outcome.check.tags:
+        more["last_line"] = log.last
+    shown = problem.evidence.get("line")
+    of_nccl = cause.kind == "nccl" or (isinstance(shown, str) and "nccl" in shown.lower())
+    if log and log.nccl_error and of_nccl and log.nccl_error not in str(shown):
+        more["nccl_error"] = log.nccl_error
     return {
         "id": cause.id,
         "role": cause.role,
@@ -142,7 +148,7 @@ def lines(document: Triage, screen: Screen, ranks: Sequence[EndedRankEntry] = ()
         box += row(screen, "", cause["cause"])
         box += _evidence(cause, screen)
         for number, fix in enumerate(cause["fix"]):
-            by = f"({fix['who']}) " if fix["who"] != "you" else ""
+            by = f"({findings.FIX_BY[fix['who']]}) " if fix["who"] != "you" else ""
             caveat = f" ({fix['caveat']})" if fix["caveat"] else ""
             text = f"{by}{fix['text']}{caveat}"
             box += row(screen, "Try" if not number else "or", text)
@@ -181,7 +187,10 @@ def _evidence(cause: CauseEntry, screen: Screen) -> list[Line]:
     if not isinstance(line, str):
         return []
     place = f"{_name(cause['file'])}:{cause['line']}: " if cause["file"] and cause["line"] else ""
-    return row(screen, "Evidence", f"{place}{' '.join(line.split())}")[:_EVIDENCE_LINES]
+    shown = row(screen, "Evidence", f"{place}{' '.join(line.split())}")[:_EVIDENCE_LINES]
+    if error := cause["evidence"].get("nccl_error"):
+        shown += row(screen, "NCCL's error", str(error))[:_EVIDENCE_LINES]
+    return shown
 
 
 def _name(path: str) -> str:
@@ -208,8 +217,12 @@ def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
     ranks = [rank for rank in ended if first and rank["rank"] != first["rank"]]
     cause = document.get("probable_cause")
     tags = engine.tags(cause["id"] if cause else None, selections.ENDED)
-    left = cause["subjects"] if cause and "ranks_done" in tags else ()
+    found = [one for one in (cause, *(document.get("secondary") or ())) if one]
+    done = [one for one in found if "ranks_done" in engine.tags(one["id"], selections.ENDED)]
+    left = [name for one in done for name in one["subjects"]]
     ranks = [rank for rank in ranks if f"rank {rank['rank']}" not in left]
+    if left and "ranks_done" not in tags:
+        texts.append(f"{listed(left)} had finished before, without an error")
     if stopped := [rank["rank"] for rank in ranks if rank["exit"] in (143, None, 0) and first]:
         names = ",".join(map(str, stopped))
         how = "disappeared" if first and first["signal"] else "had failed"
@@ -220,7 +233,7 @@ def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
     failed = [rank for rank in ranks if rank["exit"] not in (143, None, 0)]
     if failed:
         texts.append(", ".join(f"rank {rank['rank']} {_exit_text(rank)}" for rank in failed[:8]) + " after it")
-    secondary = [one for one in document.get("secondary") or () if one["role"] != "wrapper"]
+    secondary = [one for one in document.get("secondary") or () if one["role"] != "wrapper" and one not in done]
     texts += [f"{one['title']}  [{one['id']}]" for one in secondary[:_OTHERS_SHOWN]]
     if len(secondary) > _OTHERS_SHOWN:
         texts.append(f"and {len(secondary) - _OTHERS_SHOWN} more")
@@ -248,12 +261,9 @@ def report_of_logs(
     report: list[Line] = screen.paragraph(head, style="bold")
     signatures = sum(outcome.check.area == "log" for outcome in outcomes)
     if chosen.first is None:
-        text = (
-            _no_cause(document)
-            if not log.size_bytes
-            else f"no known error: {_harmless(log)}, none of {signatures} signatures matched"
-        )
-        return [*report, [], *screen.paragraph(text[:1].upper() + text[1:])]
+        return [*report, [], *_without_cause(log, signatures, screen)]
+    if "exit_only" in chosen.first.outcome.check.tags:
+        report += [[], [("The run failed. The log does not show why.", "bold")]]
     report += [[], *lines(document, screen)]
     for outcome in [cause.outcome for cause in chosen.others] if verbose else ():
         problem = outcome.problem
@@ -269,11 +279,41 @@ def report_of_logs(
     return [*report, [], [(f"Explain:  mgpu doctor --explain {chosen.first.id}", "")]]
 
 
+def ending_entry(log: Log | None, outcomes: Sequence[Outcome]) -> EndingEntry:
+    """Return how a log ends, for the JSON."""
+    assert log is not None
+    if log.finished is not None:
+        return {"state": "succeeded", "line": log.finished}
+    failed = log.failed is not None or any(one.check.area == "log" and one.status == "fail" for one in outcomes)
+    return {"state": "failed" if failed else "unknown", "line": log.failed}
+
+
+def _without_cause(log: Log, signatures: int, screen: Screen) -> list[Line]:
+    """Return what a log without a cause shows: a good end, a failure that it does not explain, or neither."""
+    survived = sum(one.survived for one in log.seen)
+    nothing = f"no known error: {_harmless(log)}, none of {signatures} signatures matched"
+    if survived:
+        nothing = f"the run went on after {counted(survived, 'known error')}; {_harmless(log)}"
+    if not log.size_bytes:
+        head, text = "Could not determine how the run ended", "the log is empty"
+    elif log.finished is not None:
+        head, text = "The run succeeded", nothing
+    elif log.failed is not None:
+        head, text = "The run failed, but its cause could not be determined", nothing
+    else:
+        head = "Could not determine how the run ended"
+        text = f"{nothing}, and no line shows success. It is still running, or the log is cut off or incomplete"
+    lines: list[Line] = [[(f"{head}.", "bold")], *screen.paragraph(f"{text[:1].upper()}{text[1:]}".rstrip(". ") + ".")]
+    if shown := log.finished or log.failed:
+        lines += row(screen, "Evidence", shown)[:_EVIDENCE_LINES]
+    return lines
+
+
 def _harmless(log: Log) -> str:
     number = sum(one.times for one in log.raised)
     if not number:
         return "no exception"
-    return f"{counted(number, 'exception')} that did not end the run"
+    return f"{counted(number, 'exception')} that did not end the run or only report its end"
 
 
 def rank_entries(run: Run) -> list[EndedRankEntry]:

@@ -88,7 +88,7 @@ def row_texts(
 
 
 def rows(outcomes: Sequence[Outcome], facts: Mapping[str, str], screen: Screen, *, verbose: bool) -> list[Line]:
-    """One line per group of areas; with `verbose`, one line per check below it, skipped checks one line per reason."""
+    """One line per group of areas; with `verbose`, one line per check below it, skips one line per reason."""
     lines: list[Line] = []
     for status, label, text, group in row_texts(outcomes, facts, verbose=verbose):
         lines += row(screen, status, label, text)
@@ -101,7 +101,7 @@ def _rows_of_checks(group: Sequence[Outcome], screen: Screen) -> list[Line]:
     lines: list[Line] = []
     skipped: dict[str, list[str]] = {}
     for outcome in group:
-        if isinstance(outcome.answer, Skip):
+        if isinstance(outcome.answer, Skip) and not outcome.unknown:
             skipped.setdefault(outcome.answer.reason, []).append(outcome.check.id)
         else:
             lines += row(screen, outcome.status, f"{outcome.check.id:<31} ", outcome_text(outcome), indent=8)
@@ -117,15 +117,24 @@ def _reason(group: Sequence[Outcome]) -> str:
 
 
 def problems(
-    outcomes: Sequence[Outcome], screen: Screen, *, command: str, show_all: bool, verbose: bool = False
+    outcomes: Sequence[Outcome],
+    screen: Screen,
+    *,
+    command: str,
+    show_all: bool,
+    verbose: bool = False,
+    check: str = "",
 ) -> list[Line]:
-    """A block for each root problem: why, fix, check. Consequences are folded under their cause."""
+    """A block for each root problem: why, fix, check. Consequences are folded under their cause.
+
+    `check`: the command that repeats the checks; "": the doctor's for each of them.
+    """
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
     roots = in_order(outcomes)
     shown = roots if show_all else roots[:_SHOWN_PROBLEMS]
     lines: list[Line] = []
     for number, outcome in enumerate(shown, 1):
-        lines += [[], *_block(outcome, screen, f"{number} of {len(roots)}", command, verbose)]
+        lines += [[], *_block(outcome, screen, f"{number} of {len(roots)}", command, verbose, check)]
         lines += also(outcome, found, screen)
     if len(roots) > len(shown):
         more = wrapped(f"+{len(roots) - len(shown)} more: {command} -v", screen.width)
@@ -143,7 +152,7 @@ def _explains(outcome: Outcome, found: Sequence[Outcome]) -> int:
     return sum(outcome.check.id in other.because_of for other in found)
 
 
-def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbose: bool) -> list[Line]:
+def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbose: bool, check: str = "") -> list[Line]:
     status = outcome.status
     word, _, style = WORD[status]
     if isinstance(outcome.answer, Crash):
@@ -165,7 +174,7 @@ def _block(outcome: Outcome, screen: Screen, position: str, command: str, verbos
         lines += labelled("Explain", f"mgpu doctor --explain {outcome.check.id}", screen, whole=True)
     elif not problem.place:
         again = command if command.startswith("mgpu doctor") else "mgpu doctor"
-        lines += labelled("Check", f"{again} {outcome.check.selection}", screen, whole=True)
+        lines += labelled("Check", check or f"{again} {outcome.check.selection}", screen, whole=True)
     return lines
 
 
@@ -224,7 +233,7 @@ def verdict_text(
     if snapshot.gpus and snapshot.visible is not None and verdict in ("ready", "ready_with_warnings"):
         gpus = f"{usable_text(snapshot)}. "
     words: tuple[tuple[Status, str, str | None], ...]
-    words = (("fail", "failure", None), ("warn", "warning", None), ("crash", "check crashed", "check crashed"))
+    words = (("fail", "failure", None), ("warn", "warning", None), ("crash", "check crashed", "checks crashed"))
     found = [counted(number[status], one, many) for status, one, many in words if number[status]]
     trouble = f"{', '.join(found)}. " if found else ""
     missing = (f", {unknown} could not run" if unknown else "") + (f", {left_out} left out" if left_out else "")

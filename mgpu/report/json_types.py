@@ -240,6 +240,13 @@ class LogEntry(TypedDict):
     bytes: Count
 
 
+class EndingEntry(TypedDict):
+    """How the log of a run ends."""
+
+    state: Annotated[str, ("enum", ("succeeded", "failed", "unknown"))]
+    line: Annotated[str | None, "the line of the log that shows it"]
+
+
 class Triage(TypedDict, total=False):
     """The findings about a failed run: of a launch, or in a log."""
 

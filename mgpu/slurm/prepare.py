@@ -178,6 +178,8 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
     gpus = request.gpus_per_node if request.gpus_per_node is not None else 0 if on_cpu else each
     script = launchers_choice.read(words)
     choice = launchers_choice.choose(config, script, request.launcher, gpus=request.gpus)
+    if choice.own_ranks:
+        raise MgpuError(f"{choice.why}: write a job script that starts it once, with srun python", errors.USAGE)
     if choice.launcher not in SHAPES:
         why = "starts a single process, but a Slurm job needs a distributed launcher"
         if not WAYS[choice.launcher].one_process:

@@ -95,7 +95,8 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
         task = slurm["task"]
         code = "" if task["exit"] is None else f", exit code {task['exit']}"
         shown += failure.row(screen, "First to fail", f"task {task['task']} on {task['node']}{code}")
-    stopped = cause is not None and "user_stop" in engine.tags(cause["id"], selections.ENDED)  # as the headline says
+    by_user = cause is not None and "user_stop" in engine.tags(cause["id"], selections.ENDED)
+    stopped = by_user and document["signalled"] and not document["first_failure"]  # the headline says it
     if document["triage"] and (cause or document["first_failure"]) and not stopped:
         shown += failure.lines(document, screen, document["ranks"])
     elif first := document["first_failure"]:

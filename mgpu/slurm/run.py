@@ -218,7 +218,7 @@ def _check_script(request: Request, prepared: Prepared) -> int:
         from mgpu.launch import gate
 
         again = result_document.rerun_command(request.target, "--unverified", "allow")
-        return gate.refuse(request, fails, f"Fix this, or submit anyway:\n  {again}")
+        return gate.refuse(request, fails, "Fix this, or submit anyway:", again)
     for outcome in found:
         slurm_report.show(
             screen, [[(f"{outcome.status:<6}", "fail" if outcome in fails else "warn"), (title(outcome), "")]]

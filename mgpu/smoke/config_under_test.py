@@ -34,6 +34,7 @@ class Subject:
 
     config: Config
     name: str = ""  # the path as the user gave it
+    generated: bool = False  # by mgpu for this test: there is no file of the user
     changed: bool = False
     strategy: str = "ddp"  # of the file, even if the ranks are started differently
     cpu: bool = False  # the ranks use the CPU even if there are GPUs (--cpu, or use_cpu in the file)
@@ -53,7 +54,7 @@ def load_subject(request: Request, scratch: Path) -> Subject:
             f"num_processes: {request.cpu}\nnum_machines: 1\nuse_cpu: true\n",
             "utf-8",
         )
-        return Subject(facts(path, ask_loader=False), "a generated config", changed=True, cpu=True)
+        return Subject(facts(path, ask_loader=False), "a generated config", generated=True, changed=True, cpu=True)
     path = Path(config_path(request))
     if not path.exists():
         raise MgpuError(

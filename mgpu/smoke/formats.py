@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -102,7 +103,10 @@ def report_refusal(
     else:
         why = "Could not determine whether the test would work. See"
     command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
-    command = Command() if busy else command
+    again = (
+        c for o in stopping if o.problem for fix in o.problem.fixes for c in fix.commands if c.startswith(_COMMAND)
+    )
+    command = Command() if busy else next((from_words(shlex.split(text)) for text in again), command)
     if request.format != "human":
         _write_unstarted(_Unstarted(stopping, snapshot, verdict, code, seconds), request, f"{why}  {command}".rstrip())
         return code

@@ -16,8 +16,6 @@ from mgpu.text import listed
 FORMATS = ("human", "json", "junit", "github", "markdown")
 # The default of --timeout, for the whole test without the search for a cause.
 TIMEOUT_S = {"quick": 120.0, "standard": 120.0, "long": 900.0}
-# How long each level takes if the ranks start within a few seconds.
-ABOUT = {"quick": "10 s", "standard": "30 s", "long": "5 min"}
 # The quick level only checks correctness and measures nothing.
 _QUICK = tuple(name for name in STAGES if name not in ("checkpoint", "bandwidth"))
 _MOST_RANKS = 1024

@@ -56,7 +56,7 @@ def _run(request: Request, started: float) -> int:
     with scratch.folder() as place:
         subject = subjects.load_subject(request, place)
         request = replace(request, node=machines.node_number(request.node, subject.config, request.config))
-        subject, snapshot = subjects.select_gpus(subject, _probe(subject), request, place)
+        subject, snapshot = subjects.select_gpus(subject, _probe(subject, request), request, place)
         snapshot = replace(snapshot, config=subject.config)
         out = screen.Screen.of() if request.format == "human" and request.output in ("", "-") else None
         if stopping := refusals(snapshot):
@@ -77,10 +77,12 @@ def _run(request: Request, started: float) -> int:
             return _conclude(snapshot, subject, request, started, out)
 
 
-def _probe(subject: Subject) -> Snapshot:
+def _probe(subject: Subject, request: Request) -> Snapshot:
     """Return the facts a smoke test depends on. torch is imported only if there are GPUs it must find."""
     config = subject.config
-    plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if subject.cpu else None)
+    plan = Plan(nodes=config.num_machines)
+    if subject.cpu:
+        plan = replace(plan, cpu_ranks=config.ranks_here or 1, time_limit_s=request.limit_s, level=request.level)
     with output.progress() as show:
         started = prefetch.take() if config.port is None else None  # prefetched probes do not check the port
         snapshot = probes.gather(probes.QUICK, plan=plan, progress=show, port=config.port, started=started)

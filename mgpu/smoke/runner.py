@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -53,33 +53,33 @@ class Attempt:
 
 
 def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
-    """Start the launcher and watch the ranks until they finish, hang or run out of time, then clean up.
+    """Start the launcher, watch the ranks until they finish, hang or run out of time, clean up, and return the facts.
 
-    Returns the facts about the ranks. Raises MgpuError if the launcher cannot be started.
+    Raises MgpuError if the launcher cannot be started.
     """
     orders, folder, run_id = attempt.orders, Path(attempt.orders.folder), uuid.uuid4().hex
     rendezvous_port = attempt.config.port or port.launch_port(attempt.config)
     taken = rendezvous_port is not None and port.is_taken(rendezvous_port)
     command = _command(attempt, run_id, rendezvous_port)
-    (folder / ASK).unlink(missing_ok=True)
     files = leftover_files.files()
     view, test = watch.View(orders), machines.RendezvousTest(orders, attempt.config)
     try:
         with guard.guard_run(run_id):
             launcher = _start(command, attempt.environment, folder / _LOG)
             ended = _watch(launcher, view, attempt.timeout_s, show)
-            ranks = _hung_ranks(view) if ended in ("stalled", "timed_out") else None
+            hung, answers = _ask_hung(view, ended)
             states, launcher_exit = view.states(), launcher.poll()
             outlived, left = _end(run_id, launcher)
     except (KeyboardInterrupt, signals.Stopped):  # a second one, during the clean-up: the guard has finished it
-        leftover_files.sweep(files, view.pids(), view.wrote())
+        _sweep(files, view, ())
         raise
     output = _tail(folder / _LOG)
-    ranks = _ended_ranks(view, states, output) if ranks is None else ranks
+    # Read only now: hundreds of running ranks would leave mgpu no time on a core.
+    ranks = stacks.add_answers(view.folder, hung, answers) if hung else _ended_ranks(view, states, output)
     if show:
-        view.interrupted = ended == "interrupted"
         show(view, True)
-    return replace(
+    swept = _sweep(files, view, outlived)
+    facts = replace(
         _initial_ranks(orders),
         ranks=ranks,
         ended="died" if ended == "finished" and launcher_exit != 0 else ended,
@@ -87,11 +87,17 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
         left_running=tuple(left),
         outlived=tuple(outlived) if ended == "finished" else (),
         launcher_output=output[-_FACT_BYTES:].decode("utf-8", "replace").strip() or None,
-        left_files=leftover_files.sweep(files, {*outlived, *view.pids()}, view.wrote()),
-        port=rendezvous_port,
-        left_port=rendezvous_port is not None and not taken and orders.node == 0 and port.is_taken(rendezvous_port),
+        left_files=swept.remaining,
+        removed_files=swept.removed,
         meeting=test.result(),
     )
+    return _add_port(facts, rendezvous_port, taken)
+
+
+def _add_port(ranks: Ranks, number: int | None, taken: bool) -> Ranks:
+    """Return the facts with the rendezvous port. `taken`: it was in use before the run."""
+    left = number is not None and not taken and ranks.node == 0 and port.is_taken(number)
+    return replace(ranks, port=number, left_port=left)
 
 
 def _initial_ranks(orders: Orders) -> Ranks:
@@ -121,12 +127,25 @@ def _ended_ranks(view: watch.View, states: watch.States, output: bytes) -> tuple
     return tuple(view.rank(number, states, exits) for number in view.journals)
 
 
-def _hung_ranks(view: watch.View) -> tuple[Rank, ...]:
-    """Return the current ranks with their stacks. States are read first: a stopped rank is resumed for its stack."""
+def _sweep(before: frozenset[Path], view: watch.View, outlived: Sequence[int]) -> leftover_files.Swept:
+    """Remove what the ranks left, and name the rank of each removed file: "rank 1"."""
+    makers = {pid: f"a DataLoader worker of rank {number}" for pid, number in view.workers().items()}
+    makers |= {pid: f"rank {number}" for number in view.journals if (pid := view.pid(number))}
+    makers = {**dict.fromkeys(outlived, "a process of the run"), **makers}
+    return leftover_files.sweep(before, makers, view.wrote())
+
+
+def _ask_hung(view: watch.View, ended: Ended) -> tuple[tuple[Rank, ...], stacks.Answers]:
+    """Return the ranks that hang, after making them write their stacks; none if they do not hang.
+
+    States are read first: a stopped rank is resumed for its stack.
+    """
+    if ended not in ("stalled", "timed_out"):
+        return (), stacks.Answers()
     view.read()
     states = view.states()
-    ranks = tuple(view.rank(number, states, {}) for number in view.journals)
-    return stacks.collect(view.folder, view.listeners(), ranks)
+    hung = tuple(view.rank(number, states, {}) for number in view.journals)
+    return hung, stacks.ask(view.folder, view.listeners(), hung)
 
 
 def _end(run_id: str, launcher: subprocess.Popen[bytes]) -> tuple[list[int], list[int]]:
@@ -174,6 +193,7 @@ def _start(command: process_command.Command, changes: Mapping[str, str], log: Pa
         if not value:
             del environment[name]
     open_files.raise_limit()
+    (log.parent / ASK).unlink(missing_ok=True)
     with log.open("wb") as output:
         try:
             return child_process.start(
@@ -205,6 +225,7 @@ def _watch(launcher: subprocess.Popen[bytes], view: watch.View, limit_s: float, 
                 return "timed_out"
             time.sleep(_POLL_S)
     except (KeyboardInterrupt, signals.Stopped):
+        view.interrupted = True
         return "interrupted"
     return "finished"
 

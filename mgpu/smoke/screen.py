@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from mgpu import messages
+from mgpu.command_line import shell
 from mgpu.engine import Status
 from mgpu.errors import clip
 from mgpu.launchers import argv as launching
@@ -21,7 +22,7 @@ from mgpu.smoke.config_under_test import Subject
 from mgpu.smoke.diagnosis import SEARCH_S, TRIAL_S
 from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Orders
-from mgpu.smoke.request import ABOUT, Request
+from mgpu.smoke.request import Request
 from mgpu.snapshot import Snapshot, Trial
 from mgpu.text import counted
 
@@ -65,13 +66,13 @@ def headline(
     for text in (_cost(request, orders), *subject.notes, *_added_variables(subject, snapshot, request, added)):
         lines += screen.paragraph(text)
     if warnings:
-        lines += screen.paragraph(_warnings(warnings, screen.width), style="warn")
+        lines += screen.paragraph(_warnings(warnings, subject, screen.width), style="warn")
     return [*lines, []]
 
 
 def _cost(request: Request, orders: Orders) -> str:
-    """Return how long the test takes and how much GPU memory it uses."""
-    about = f"Level {orders.level}: about {ABOUT[orders.level]} (limit {request.limit_s:g} s)"
+    """Return how long the test may take and how much GPU memory it uses."""
+    about = f"Level {orders.level}, limit {request.limit_s:g} s"
     if orders.cpu:
         return f"{about}."
     from mgpu.smoke.ranks.memory import MEMORY_BYTES
@@ -81,7 +82,7 @@ def _cost(request: Request, orders: Orders) -> str:
 
 
 def _added_variables(subject: Subject, snapshot: Snapshot, request: Request, added: Mapping[str, str]) -> Iterator[str]:
-    """Yield the variables that mgpu sets, one per line if there are several; long values are UUIDs and paths."""
+    """Yield the variables that mgpu sets, one line each; long values are UUIDs and paths."""
     assert snapshot.driver is not None
     ours = dict(added)
     why = ""
@@ -93,11 +94,12 @@ def _added_variables(subject: Subject, snapshot: Snapshot, request: Request, add
         yield f"mgpu sets {clip(f'{name}={value}', _MOST_VARIABLE)}{why if name == 'ACCELERATE_USE_CPU' else ''}"
 
 
-def _warnings(ids: Sequence[str], width: int) -> str:
+def _warnings(ids: Sequence[str], subject: Subject, width: int) -> str:
     """Return one line with as many ids of doctor checks as fit."""
+    doctor = "mgpu doctor" if subject.generated else shell("mgpu doctor -c {:path}", subject.name)
     for count in range(len(ids), 0, -1):
         more = f" and {len(ids) - count} more" if count < len(ids) else ""
-        text = f"Warnings  {', '.join(ids[:count])}{more}  (details: mgpu doctor)"
+        text = f"Warnings  {', '.join(ids[:count])}{more}  (details: {doctor})"
         if len(text) <= width:
             break
     return text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +26,21 @@ _MOST_STACK = 256 << 10  # bytes; faulthandler prints at most 100 frames of each
 _MOST_RECORDED = 16 << 20  # torch keeps 2,000 collectives of about 1 KiB
 
 
+@dataclass(frozen=True)
+class Answers:
+    """How the ranks answered; the answers themselves are files in the run folder."""
+
+    awake: Collection[int] = ()  # the ranks that wrote their stack without being resumed
+    waits: Mapping[int, str | None] = field(default_factory=dict)  # rank -> where its process waited in the kernel
+
+
 def collect(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> tuple[Rank, ...]:
     """Return the ranks with their stacks and pending collectives. `listeners`: rank -> pid of those that can answer."""
+    return add_answers(folder, ranks, ask(folder, listeners, ranks))
+
+
+def ask(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> Answers:
+    """Make the ranks write where they hang. Takes at most two seconds; reading it can wait until they are stopped."""
     open_ranks = {rank.rank for rank in ranks if not rank.finished}
     asked = {number: pid for number, pid in listeners.items() if number in open_ranks}
     asleep = {rank.rank for rank in ranks if rank.process_state in ("stopped", "traced")} & set(asked)
@@ -40,7 +53,12 @@ def collect(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -
     if asleep:
         processes.signal_all((asked[number] for number in asleep), signal.SIGCONT)
         _wait(folder, asleep)
-    return tuple(_add_stack(folder, rank, awake, waits.get(rank.rank)) for rank in ranks)
+    return Answers(awake, waits)
+
+
+def add_answers(folder: Path, ranks: Sequence[Rank], answers: Answers) -> tuple[Rank, ...]:
+    """Return the ranks with the stacks and pending collectives that they wrote."""
+    return tuple(_add_stack(folder, rank, answers.awake, answers.waits.get(rank.rank)) for rank in ranks)
 
 
 def _wait(folder: Path, numbers: Collection[int]) -> None:
@@ -57,7 +75,13 @@ def _add_stack(folder: Path, rank: Rank, awake: Collection[int], kernel_wait: st
     recorder = _recorder(folder, rank.rank)
     if recorder is None:
         return rank
-    return replace(rank, collective=pending_collective(recorder), collective_seq=last_global_sequence(recorder))
+    last = _last_global_entry(recorder)
+    return replace(
+        rank,
+        collective=pending_collective(recorder),
+        collective_seq=last_global_sequence(recorder),
+        collective_open=last is not None and _is_open(last),
+    )
 
 
 def _stack(folder: Path, number: int) -> str | None:
@@ -78,7 +102,7 @@ def _recorder(folder: Path, number: int) -> Mapping[str, Any] | None:
 
 def pending_collective(recorder: Mapping[str, Any]) -> str | None:
     """Return the last collective that started and has not finished: "gloo all_reduce of 1000 x Float"."""
-    found = [entry for entry in _entries(recorder) if not entry.get("retired") and entry.get("state") != "completed"]
+    found = [entry for entry in _entries(recorder) if _is_open(entry)]
     if not found:
         return None
     entry = found[-1]
@@ -92,17 +116,27 @@ def _list_or_empty(found: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def _is_open(entry: Mapping[str, Any]) -> bool:
+    return not entry.get("retired") and entry.get("state") != "completed"
+
+
 def last_global_sequence(recorder: Mapping[str, Any]) -> int | None:
     """Return how many collectives were started in torch's default process group."""
-    numbers = [
-        entry["collective_seq_id"]
+    last = _last_global_entry(recorder)
+    return int(last["collective_seq_id"]) if last is not None else None
+
+
+def _last_global_entry(recorder: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the last collective that was started in torch's default process group."""
+    found = [
+        entry
         for entry in _entries(recorder)
         if not entry.get("is_p2p")
         and isinstance(group := entry.get("process_group"), list)
         and group[:1] in (["0"], ["default_pg"])
         and isinstance(entry.get("collective_seq_id"), int)
     ]
-    return max(numbers, default=None)
+    return max(found, key=lambda entry: int(entry["collective_seq_id"]), default=None)
 
 
 def _entries(recorder: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from mgpu.process import processes
 from mgpu.process.leftover_files import error_folder
 from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.identity import spans
+from mgpu.smoke.ranks.journal import TERMINATED
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import Rank, decode, hints_of
 from mgpu.structured_text import json_of
@@ -29,6 +30,7 @@ _LARGEST_REPORT = 8 << 20  # bytes; a rank among 1,000 writes some 100 KiB
 _NOTICE_S = 5.0
 # … and to exit after all ranks finished: 0.5 s measured, 3 s on an overloaded machine; nodes wait for each other.
 _END_S = 15.0
+_LEAST_OBSERVED = 20  # observations of a rank, 0.05 s apart
 _MOST_GROUPS = 4  # groups of ranks that are listed with their progress
 
 # For each rank: its process state and the age of its heartbeat in seconds.
@@ -60,6 +62,7 @@ class View:
         self.progress = time.monotonic()
         self.interrupted = False  # by Ctrl-C or a signal
         self.started: dict[int, processes.Rank] = {}  # processes.ranks_under the launcher
+        self._seen: dict[int, list[int]] = {}  # how often each rank was observed, and how often it was stopped
         self._since: dict[
             tuple[int, str], float
         ] = {}  # when a rank was first seen exited, or stopped without heartbeat
@@ -82,6 +85,20 @@ class View:
                     continue  # truncated by a full disk, or written by another program
             if whole:
                 self.progress = time.monotonic()
+            self._observe(number)
+
+    def _observe(self, number: int) -> None:
+        """Note whether the rank is stopped now."""
+        if self._is_finished(self.journals[number]) or (state := self.state(number)) is None:
+            return
+        seen = self._seen.setdefault(number, [0, 0])
+        seen[0] += 1
+        seen[1] += state in ("stopped", "traced")
+
+    def stopped_share(self, number: int) -> float | None:
+        """Return the share of the observations in which the rank was stopped; None with too few of them."""
+        observed, stopped = self._seen.get(number, (0, 0))
+        return stopped / observed if observed >= _LEAST_OBSERVED else None
 
     @staticmethod
     def _take(journal: _Journal, record: dict[str, Any]) -> None:
@@ -179,6 +196,10 @@ class View:
         """Return the known pids of the ranks."""
         return {pid for pid in map(self.pid, self.journals) if pid}
 
+    def workers(self) -> dict[int, int]:
+        """Return the processes that the ranks reported as their DataLoader workers, and the rank of each."""
+        return {pid: number for number, journal in self.journals.items() for pid in journal.report.get("workers", ())}
+
     def wrote(self) -> set[str]:
         """Return the paths to remove after the run: those the ranks listed, and torchrun's folders for errors."""
         listed = {path for journal in self.journals.values() for path in journal.report.get("wrote", ())}
@@ -190,6 +211,13 @@ class View:
             number: ((self.state(number) or "gone") if self.pid(number) else None, self.silence(number))
             for number in self.journals
         }
+
+    def _is_terminated(self, number: int) -> bool:
+        """Whether the rank received SIGTERM while it ran."""
+        try:
+            return (self.folder / f"rank{number}.{TERMINATED}").stat().st_size > 0
+        except OSError:
+            return False
 
     def stage(self, name: str) -> tuple[Status | None, str, float | None]:
         """Return status, detail and seconds of a stage: ok if all ranks passed, fail if one failed, None while open."""
@@ -234,6 +262,8 @@ class View:
             "finished": finished,
             "failed_at": journal.failed_at,
             "exit_code": exits.get(number),
+            "terminated": self._is_terminated(number),
+            "stopped_share": self.stopped_share(number),
         }
         return decode(Rank, reported | seen, f"rank{number}.json")
 
@@ -246,5 +276,5 @@ def describe_positions(words: Iterable[tuple[int, str | None]]) -> str:
     texts = [f"{plural(len(group), 'rank')} {spans(group)}: {word}" for word, group in groups.items()]
     if len(texts) > _MOST_GROUPS:
         rest = sum(len(group) for group in list(groups.values())[_MOST_GROUPS:])
-        texts[_MOST_GROUPS:] = [f"{counted(rest, 'more rank')}"]
+        texts[_MOST_GROUPS:] = [counted(rest, "more rank")]
     return "; ".join(texts)

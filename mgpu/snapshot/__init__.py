@@ -30,11 +30,13 @@ from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink
 from mgpu.snapshot.job_script import (
     Directive,
     JobCommand,
+    JobFile,
     JobFolder,
     JobScript,
     JobSet,
     JobText,
     JobTrap,
+    JobUnread,
     JobVariable,
 )
 from mgpu.snapshot.json_form import BadSnapshot, decode, hints_of
@@ -56,9 +58,11 @@ from mgpu.snapshot.pci_bus import Distance, Pci, PciDevice, bus_address, nearest
 from mgpu.snapshot.run_facts import (
     SIGNAL_NAMES,
     EndedRank,
+    Exchange,
     FailedRank,
     GpuWork,
     Log,
+    LoneWork,
     Run,
     SignatureMatch,
     StalledCollective,
@@ -98,6 +102,8 @@ from mgpu.snapshot.training_script import (
     InScript,
     Script,
     ScriptCall,
+    ScriptClass,
+    ScriptFunction,
     ScriptJump,
     ScriptLoop,
     ScriptOption,

@@ -32,6 +32,8 @@ class Plan:
     expect_gpus: int | None = None
     expect_free_bytes: int | None = None
     cpu_ranks: int | None = None  # ranks of a rehearsal on the CPU, if one was requested
+    time_limit_s: float | None = None  # … of a smoke test on the CPU, and its level
+    level: Label | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class LoaderVerdict:
     accepted: bool
     error: Moment[Text | None]
     accelerate: Version | None
+    options: Same[tuple[Label, ...]] = ()  # that the file leaves to the command line; it was loaded with them
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ class Config:
     launch_flags: Same[tuple[Label, ...]] = ()
     engine: Same[Label] = ""  # slurm, kubeflow ...: sets address, port and rank on each node; from mgpu's comment
     away: bool = False  # the file is for an engine's nodes, and this machine is not one of them
+    given: Same[tuple[Label, ...]] = ()  # options that the command line of a job script sets, without their dashes
     cpu_job: Same[bool] = False  # the engine's job runs its ranks on the CPU; from mgpu's comment
 
     @property
@@ -159,6 +163,7 @@ class Config:
         value = self.values.get("num_processes")
         if value is None and self.distributed_type == "NO":
             return 1
+        value = value.strip() if isinstance(value, str) else value
         if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 18:
             value = int(value)
         return value if type(value) is int and value > 0 else None

@@ -64,6 +64,8 @@ class JobCommand:
     inner: bool = False  # inside $( )
     lines: tuple[int, ...] = ()  # line of each word
     statement: int = 1  # first line of the top-level statement that runs it: an if, a call
+    code_lost: bool = False  # its output goes into a pipe without pipefail, so its exit code is lost
+    uses: tuple[Label, ...] | None = None  # if python: "process group", "first GPU", "srun"; None: not read
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -88,6 +90,8 @@ class JobSet:
     variables: tuple[JobVariable, ...] = ()  # in its value
     raw: Text = ""  # as written in the script
     statement: int = 1  # as in JobCommand
+    comment: Text = ""  # beside it, or above it
+    unsure: bool = False  # in an if or a loop: it may not be set
 
 
 @dataclass(frozen=True)
@@ -109,8 +113,34 @@ class JobFolder:
 
 
 @dataclass(frozen=True)
+class JobFile:
+    """A file that a job script starts or sources, read with it.
+
+    Its line numbers continue those of the text before it, so that each number identifies one line of one file.
+    """
+
+    path: Text
+    first: int  # the number of its line 1
+    lines: int
+
+
+@dataclass(frozen=True)
+class JobUnread:
+    """A file that a job script starts or sources, but that was not read."""
+
+    path: Text  # as written
+    line: int
+    why: Label  # "no such file here"
+    sourced: bool = False  # else: started
+    on_node: bool = False  # srun or another program starts it on the nodes
+
+
+@dataclass(frozen=True)
 class JobScript:
-    """A shell script for Slurm, parsed from its text. It is not run; only `bash -n` checks it."""
+    """A shell script for Slurm, and the files it starts, parsed from their text.
+
+    Nothing is run; only `bash -n` checks it. Lines above `lines` are those of `files`: `place` returns file and line.
+    """
 
     path: Text
     error: Label | None = None  # why it could not be read
@@ -125,11 +155,19 @@ class JobScript:
     commands: tuple[JobCommand, ...] = ()  # in script order; a nested command follows the outer one
     sets: tuple[JobSet, ...] = ()
     traps: tuple[JobTrap, ...] = ()
-    sourced: tuple[Text, ...] = ()  # files it sources, which were not read
+    files: tuple[JobFile, ...] = ()  # read with it
+    unread: tuple[JobUnread, ...] = ()
     stops_at_errors: bool = False  # set -e
     folders: tuple[JobFolder, ...] = ()
     config: Text | None = None  # the accelerate config passed to its launcher, as written
     cut: bool = False  # truncated: the script contains more than is listed here
+
+    def place(self, line: int) -> tuple[str, int]:
+        """Return the file and the line in it that a line number refers to."""
+        for one in self.files:
+            if one.first <= line < one.first + one.lines:
+                return one.path, line - one.first + 1
+        return self.path, line
 
     @property
     def launches(self) -> tuple[JobCommand, ...]:

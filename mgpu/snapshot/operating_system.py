@@ -116,6 +116,8 @@ class Kernel:
     reserved_ports: Same[Label | None] = None  # net.ipv4.ip_local_reserved_ports
     committed_bytes: Moment[int | None] = None  # Committed_AS; commit_limit_bytes is its limit under strict overcommit
     commit_limit_bytes: Near[int | None] = None
+    # RegistryDwords about peer access in /proc/driver/nvidia/params: "RMForceStaticBar1=1"; None: could not be read
+    peer_options: Same[tuple[Label, ...] | None] = None
 
 
 @dataclass(frozen=True)

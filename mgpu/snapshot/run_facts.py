@@ -22,6 +22,7 @@ class SignatureMatch:
     times: int = 1
     ranks: tuple[int, ...] = ()  # all ranks known to have printed such a line
     groups: Mapping[str, Text] = field(default_factory=dict)  # the pattern's named groups in the first match
+    survived: bool = False  # the run went on after the last such line
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,13 @@ class UncaughtException:
     cause: Text | None = None  # first of a chain ("During handling of ..."): "KeyError: 'x'"
     signatures: tuple[Label, ...] = ()  # ids of the signatures, noise included, that match its message
     after: int = 0  # number of lines after it in its file
-    caught: bool = False  # its rank continued, and failed with another exception
+    caught: bool = False  # its rank continued
     loader: bool = False  # raised through torch's DataLoader
     by_torch: bool = False  # has torch's prefix "[rank1]: ", which torch prints for uncaught exceptions
+    quoted: bool = False  # all its files are temporary or have no name, as in the output of generated programs
+    bare: bool = False  # without its traceback, or without its type: the log was shortened
     of_launcher: bool = False  # raised by a launcher when its child failed: never the cause
+    packages: tuple[Label, ...] = ()  # installed packages of its frames, outermost first; "": files of the user's own
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,19 @@ class StalledCollective:
     timeout_s: float | None = None
     completed: int | None = None  # sequence number of the last completed one
     at: Label | None = None
+
+
+@dataclass(frozen=True)
+class LoneWork:
+    """What one rank was still doing while others waited for it in a collective, as the last line before shows."""
+
+    kind: Label  # save, data, download, load, evaluate
+    text: Text
+    file: Text
+    line: int
+    rank: int | None = None  # None: its line does not name it
+    function: Label | None = None  # in which the ranks wait, if only their traceback shows it
+    timeout_s: float | None = None  # of the ranks that waited
 
 
 @dataclass(frozen=True)
@@ -85,6 +102,10 @@ class Log:
     stalled: tuple[StalledCollective, ...] = ()
     ranks: tuple[int, ...] = ()  # ranks known to have printed something
     last: Text | None = None  # last line before the launcher's own, if it reports a failed rank
+    nccl_error: Text | None = None  # what NCCL reports after "Last error:", or in its first WARN line
+    finished: Text | None = None  # the line that shows a good end; None: there is none, or an error came after it
+    failed: Text | None = None  # the first line that reports a failed rank, task or job
+    lone_work: LoneWork | None = None
 
 
 # fmt: off
@@ -136,6 +157,20 @@ class GpuWork:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """What the ranks of this machine sent each other, sampled from the kernel's TCP connections.
+
+    gloo sends everything through them. NCCL sets up every communicator through them, and may send its data otherwise.
+    """
+
+    watched_s: float = 0.0  # from the first to the last sample with torch in more than one rank
+    connections: int = 0  # between two ranks, in all samples
+    carried_bytes: int | None = 0  # on these, in both directions; None: the kernel does not count them
+    on_gpus: bool = False  # a rank used CUDA
+    gap: Label | None = None  # why it is not known whether they exchanged anything
+
+
+@dataclass(frozen=True)
 class Run:
     """How a launched training run ended, as observed by mgpu."""
 
@@ -160,5 +195,7 @@ class Run:
     quiet_s: float | None = None  # time since the last output
     slurm: Label | None = None  # the job's state in Slurm: "TIMEOUT", "OUT_OF_MEMORY"
     left_over: int = 0  # processes that mgpu terminated afterwards
+    still_running: tuple[Text, ...] = ()  # processes that left the run's sessions and continue after it: "rsync (4711)"
     log: Text | None = None  # folder of the logs
     watched: bool = True  # False: a job elsewhere, known only from its output and Slurm's records
+    exchange: Exchange | None = None  # None: fewer than two ranks here

@@ -111,7 +111,10 @@ class Rank:
     device: Label | None = None
     gpu_uuid: Label | None = None
     world_size: int | None = None  # reported by torch.distributed
-    accelerate_world_size: int | None = None  # reported by Accelerator()
+    accelerate_world_size: int | None = None  # reported by Accelerator(), like the next two
+    accelerate_precision: Label | None = None
+    accelerate_accumulation: int | None = None  # micro-batches per optimizer step
+    dtypes: Mapping[str, Label] = field(default_factory=dict)  # steps … -> type that the layers of its model returned
     steps: tuple[Step, ...] = ()
     last_word: Text | None = None  # last progress it reported: "step 7 of 20"
     last_word_order: int = 0  # position of that progress: larger is later
@@ -121,7 +124,8 @@ class Rank:
     stack_from: Literal["asked", "woken"] | None = None  # whether it wrote the stack on request, or only after SIGCONT
     kernel_wait: Label | None = None  # where its process waited in the kernel: /proc/PID/wchan
     collective: Label | None = None  # in progress, from torch's flight recorder: "gloo all_reduce of 1000 x Float"
-    collective_seq: int | None = None  # … and its sequence number among the whole world's collectives
+    collective_seq: int | None = None  # collectives of the whole world's group that it started
+    collective_open: bool = False  # the last one of those has not finished
     error: Text | None = None
     traceback: Text | None = None
     kind: Label | None = None  # of the failure, if the rank determined it: wrong_numbers, gradients_differ …
@@ -138,6 +142,8 @@ class Rank:
     finished: bool = False  # its report is complete
     failed_at: float | None = None  # when a stage failed on it (Unix time), to separate cause from consequence
     exit_code: int | None = None  # reported by the launcher; negative for a signal
+    stopped_share: float | None = None  # of the runner's observations: stopped by a signal or a debugger
+    terminated: bool = False  # it received SIGTERM, which the launcher sends to the others if a rank fails
     measured: Mapping[Label, float] = field(default_factory=dict)
     peers: tuple[Peer, ...] = ()
     gloo_works: bool | None = None  # the collectives worked over gloo, tried in addition to NCCL
@@ -191,6 +197,7 @@ class Ranks:
     left_port: bool = False  # the port was free before the run, and is still in use
     killed_for_memory: int | None = None  # processes in its cgroup killed by the OOM killer during the run
     left_files: tuple[Text, ...] = ()  # new shared memory and temporary files
+    removed_files: Mapping[str, Label] = field(default_factory=dict)  # … that mgpu removed -> the process that left it
     memory_kept: Mapping[Label, int] | None = None  # GPU UUID -> bytes not freed; None: not checked
     trials: tuple[Trial, ...] = ()
 

@@ -30,7 +30,8 @@ class InScript:
     guards: tuple[Guard, ...] = ()
     conditions: tuple[Label, ...] = ()  # other `if` conditions as written, "not (...)" in an else
     loops: tuple[int, ...] = ()  # indices in Script.loops
-    within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name
+    within: tuple[Label, ...] = ()  # contexts of `with`, in the form of ScriptCall.name; "try": errors are caught
+    reached: bool = True  # False: in a function that nothing calls, as far as the script's start and its modules show
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class ScriptCall(InScript):
     keywords: SecretsByKey[Mapping[str, Text]] = field(default_factory=dict)  # "**": an unpacked mapping
     targets: tuple[Label, ...] = ()  # the names its result is assigned to, as written: ("model", "optimizer")
     written: tuple[Text, ...] = ()  # the arguments as written, to match them with targets
+    # An argument contains the rank, a process id, a time or a random name, also through variables.
+    unique: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,22 @@ class ScriptOption(InScript):
 
 
 @dataclass(frozen=True)
+class ScriptFunction(InScript):
+    """The definition of a function or method. Its own conditions and loops are those of its callers."""
+
+    name: Label = ""  # as in InScript.function of its body: "main", "Trainer.fit"
+    callers: tuple[InScript, ...] = ()  # where it is called; for a method, also calls of its name on unknown objects
+
+
+@dataclass(frozen=True)
+class ScriptClass(InScript):
+    """The definition of a class."""
+
+    name: Label = ""  # "Trainer"
+    bases: tuple[Label, ...] = ()  # resolved, with those of its own bases: "torch.utils.data.IterableDataset"
+
+
+@dataclass(frozen=True)
 class ScriptText(InScript):
     """A string that names a device or an address: "cuda:0", "tcp://localhost:23456"."""
 
@@ -101,20 +120,33 @@ class Script:
 
     path: Text
     arguments: tuple[Text, ...] = ()  # of its command line, secrets masked
+    module: Label = ""  # its name for `python -m`, if it is part of a package: "package.train"
     error: Label | None = None  # why it could not be read: "line 7: invalid syntax"; the fields below are then empty
     error_line: int | None = None
+    python: Label = ""  # the version of Python whose grammar it was read with: "3.11"
+    newer_python: Label | None = None  # with `error`: the line may be valid in this version, which is newer
     lines: int = 0
     speaks: Framework | None = None  # None: not known
     imports: tuple[Label, ...] = ()  # dotted, sorted: "torch.distributed", "accelerate.Accelerator"
-    unread: tuple[Label, ...] = ()  # imported modules that were not read and could contain training code
-    files: tuple[Label, ...] = ()  # modules in its folder that were also read, relative to it
+    unread: tuple[Label, ...] = ()  # imported libraries that were not read and could contain training code
+    files: tuple[Label, ...] = ()  # modules of its project that were also read, relative to its folder
+    skipped: Mapping[str, Text] = field(default_factory=dict)  # modules of its project that were not read -> reason
+    by_name: tuple[InScript, ...] = ()  # where it imports modules by a name that only the run knows (importlib, hydra)
     calls: tuple[ScriptCall, ...] = ()  # in line order per file; the script first
     sets: tuple[ScriptSet, ...] = ()
     loops: tuple[ScriptLoop, ...] = ()
     jumps: tuple[ScriptJump, ...] = ()
     options: tuple[ScriptOption, ...] = ()
     texts: tuple[ScriptText, ...] = ()
-    functions: tuple[Label, ...] = ()  # of the script itself: "main", "Trainer.fit"
+    functions: tuple[ScriptFunction, ...] = ()  # of the script and of the modules in `files`
+    classes: tuple[ScriptClass, ...] = ()
     main_guard: bool = False  # if __name__ == "__main__"
     shadowed: Mapping[str, Text] = field(default_factory=dict)  # module -> the file or package that hides it
+    # Calls that start ranks in every run: mp.spawn, or a launcher as a subprocess.
+    spawns: tuple[ScriptCall, ...] = ()
     cut: bool = False  # truncated: the script contains more than is listed here
+
+    @property
+    def spawns_ranks(self) -> bool:
+        """Whether it certainly starts its ranks itself: it runs as `python SCRIPT`, without a launcher."""
+        return bool(self.spawns)

@@ -12,7 +12,7 @@ from mgpu.command_line import shell
 from mgpu.engine import Outcome, consequences
 from mgpu.report import document, findings
 from mgpu.report.screen import Line, Screen, Style, columned, headed, unstyled, wrapped
-from mgpu.text import counted, visible
+from mgpu.text import counted, listed, visible
 from mgpu.validate import request
 from mgpu.validate.request import Judged, repair
 
@@ -27,6 +27,7 @@ _WORD: dict[str, tuple[str, Style]] = {
 }
 _VERDICT: dict[str, tuple[str, Style]] = {
     "valid": ("VALID", "ok"),
+    "valid_with_options": ("COMPLETE WITH OPTIONS", "warn"),
     "invalid": ("INVALID", "fail"),
     "unknown": ("UNKNOWN", "crash"),
 }
@@ -55,15 +56,15 @@ def _screen(found: Sequence[Judged], screen: Screen) -> list[Line]:
         lines += _file(one, screen)
     if len(found) > 1:
         number = {verdict: sum(one.verdict == verdict for one in found) for verdict in _VERDICT}
-        text = ", ".join(f"{n} {verdict}" for verdict, n in number.items() if n)
+        text = ", ".join(f"{n} {_VERDICT[verdict][0].lower()}" for verdict, n in number.items() if n)
         lines += [[], [(f"{len(found)} files: {text}.", "bold")]]
     return lines
 
 
 def _file(one: Judged, screen: Screen) -> list[Line]:
     lines = _changes(one, screen)
-    for outcome in in_file_order(one.outcomes):
-        lines += _finding(outcome, one, screen)
+    for same in _grouped(_shown(one)):
+        lines += _finding(same, one, screen)
     for reason in _unsettled(one.outcomes):
         lines += _labelled("Unknown", reason, screen)
     if lines:
@@ -89,8 +90,26 @@ def in_file_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return sorted((o for o in outcomes if o.status in _WORD and not o.because_of), key=place)
 
 
-def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
-    """A finding: a line with its place, why it matters, how to fix it, and its consequences."""
+def _shown(one: Judged) -> list[Outcome]:
+    """Return the findings to report; notes without consequence only with -v."""
+    return [o for o in in_file_order(one.outcomes) if one.verbose or not _is_note(o)]
+
+
+def _is_note(outcome: Outcome) -> bool:
+    return outcome.status == "info" and "no_consequence" in outcome.check.tags
+
+
+def _grouped(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Return the findings of each check as one group, in the order of the first of each."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.check.id, outcome.status), []).append(outcome)
+    return list(groups.values())
+
+
+def _finding(same: Sequence[Outcome], one: Judged, screen: Screen) -> list[Line]:
+    """A finding: a line with its place, why it matters, how to fix it, its repetitions and its consequences."""
+    outcome = same[0]
     word, style = _WORD[outcome.status]
     where = _where(outcome, one)
     head = wrapped(f"{where} {word} {document.outcome_text(outcome)} [{outcome.check.id}]", screen.width, "", _INDENT)
@@ -108,9 +127,23 @@ def _finding(outcome: Outcome, one: Judged, screen: Screen) -> list[Line]:
     if outcome.status != "info":
         lines += _labelled("Why", problem.cause, screen)
         lines += _fixes(problem, screen)
-    for other in consequences(outcome, one.outcomes):
+    for other in same[1:]:
+        lines += _labelled("Also", _repetition(other, problem), screen)
+    for other in (effect for each in same for effect in consequences(each, one.outcomes)):
         lines += _labelled("Also", f"{document.outcome_text(other)} [{other.check.id}]", screen)
     return lines
+
+
+def _repetition(other: Outcome, first: Problem) -> str:
+    """The same finding at another place: its line, and its fix if that is another one."""
+    problem = other.problem
+    if problem is None:
+        return document.outcome_text(other)
+    place = f"line {problem.place.line}: " if problem.place and problem.place.line else ""
+    fixes = [fix.text for fix in problem.fixes if fix.text]
+    if other.status == "info" or not fixes or fixes == [fix.text for fix in first.fixes if fix.text]:
+        return f"{place}{problem.title}"
+    return f"{place}{problem.title}. Fix: {' '.join(fixes)}"
 
 
 def _fixes(problem: Problem, screen: Screen) -> list[Line]:
@@ -164,15 +197,20 @@ def _name(one: Judged) -> str:
 
 
 def _counts(one: Judged) -> str:
-    number = document.counts(o for o in one.outcomes if not o.because_of)
-    return f"{counted(number['fail'], 'error')}, {counted(number['warn'], 'warning')}"
+    roots = [o for o in one.outcomes if not o.because_of]
+    number = document.counts(same[0] for same in _grouped(roots))
+    notes = 0 if one.verbose else len(_grouped([o for o in roots if _is_note(o)]))
+    hidden = f", {counted(notes, 'note')} (-v)" if notes else ""
+    return f"{counted(number['fail'], 'error')}, {counted(number['warn'], 'warning')}{hidden}"
 
 
 def _loader_text(one: Judged) -> str:
     """The result of accelerate's own loader, as a clause."""
     loader = one.config.loader
     if loader is not None:
-        return f"accelerate {loader.accelerate} {'accepts' if loader.accepted else 'rejects'} it"
+        options = loader.options if loader.accepted else ()
+        given = f" with {listed(f'--{name}' for name in options)}" if options else ""
+        return f"accelerate {loader.accelerate} {'accepts' if loader.accepted else 'rejects'} it{given}"
     if not one.loaded:
         return "not loaded with accelerate (--no-loader)"
     broken = any(fault.fatal for fault in one.config.faults)
@@ -204,7 +242,12 @@ def _entry(one: Judged, seconds: float) -> ConfigDocument:
         check["verify"] = again
     entry.update({"config": dict(config.values), "config_path": config.path, "sha256": config.sha256})
     entry["loader"] = (
-        {"accepted": config.loader.accepted, "error": config.loader.error, "accelerate": config.loader.accelerate}
+        {
+            "accepted": config.loader.accepted,
+            "error": config.loader.error,
+            "accelerate": config.loader.accelerate,
+            "options": list(config.loader.options),
+        }
         if config.loader
         else None
     )
@@ -225,6 +268,6 @@ def _github(one: Judged) -> str:
     from mgpu.report import formats
 
     base = os.environ.get("GITHUB_WORKSPACE", "")
-    lines = formats.workflow_commands(one.outcomes, base)
+    lines = formats.workflow_commands([o for o in one.outcomes if one.verbose or not _is_note(o)], base)
     word, _ = _VERDICT[one.verdict]
     return "\n".join([*lines, messages.clean(f"{word}  {_name(one)}: {_counts(one)}; {_loader_text(one)}.")]) + "\n"

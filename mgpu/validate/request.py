@@ -21,6 +21,8 @@ class Request:
     format: str = "human"  # json, github
     fix: bool = False
     dry_run: bool = False  # with fix: the diff only
+    strict: bool = False  # warnings make the exit code 1
+    verbose: bool = False  # also list notes without consequence
     show_origin: bool = False
     machine: Snapshot | None = None  # the machine the files are for; None: this one
     python: str | None = None  # the interpreter whose accelerate is used
@@ -43,11 +45,12 @@ class Judged:
 
     config: Config
     outcomes: tuple[engine.Outcome, ...]
-    verdict: str  # valid, invalid, unknown
+    verdict: str  # valid, valid_with_options, invalid, unknown
     code: int
     snapshot: Snapshot = field(default_factory=Snapshot)  # of the machine, the file in it
     fixed: Fixed | None = None  # None: without --fix
     loaded: bool = True  # with accelerate; False with --no-loader
+    verbose: bool = False  # -v: also notes without consequence
 
 
 def repair(outcome: engine.Outcome) -> tuple[Edit, ...]:

@@ -47,7 +47,7 @@ def run(request: Request) -> int:
     configs = [parse_config(raw, name) for name, raw in now.items()]
     if request.loader:
         configs = _load(configs, now, request.python)
-    found = [_judge_file(config, machine, fixed.get(config.path), request.loader) for config in configs]
+    found = [_judge_file(config, machine, fixed.get(config.path), request) for config in configs]
     from mgpu.validate import report
 
     report.write(found, request.format, time.monotonic() - started)
@@ -66,10 +66,10 @@ def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
     return engine.judge(with_config(snapshot, config), selections.CONFIG)
 
 
-def _judge_file(config: Config, machine: Snapshot, fixed: Fixed | None, loaded: bool) -> Judged:
+def _judge_file(config: Config, machine: Snapshot, fixed: Fixed | None, request: Request) -> Judged:
     outcomes = judge(config, machine)
-    verdict, code = verdicts.of_config(config, outcomes)
-    return Judged(config, outcomes, verdict, code, with_config(machine, config), fixed, loaded)
+    verdict, code = verdicts.of_config(config, outcomes, loaded=request.loader, strict=request.strict)
+    return Judged(config, outcomes, verdict, code, with_config(machine, config), fixed, request.loader, request.verbose)
 
 
 def _this_machine(python: str | None) -> Snapshot:

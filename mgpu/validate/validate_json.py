@@ -13,6 +13,7 @@ class LoaderEntry(TypedDict):
     accepted: bool
     error: str | None
     accelerate: str | None
+    options: list[str]
 
 
 class FixedEntry(TypedDict):

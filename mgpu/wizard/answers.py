@@ -101,6 +101,12 @@ def merge(*layers: Answers) -> Answers:
     return Answers(**values, origins=origins)
 
 
+def without(answers: Answers, names: Sequence[str]) -> Answers:
+    """Return the answers without these decisions."""
+    origins = {name: origin for name, origin in answers.origins.items() if name not in names}
+    return replace(answers, **{name: UNDECIDED[name] for name in names}, origins=origins)
+
+
 def collect(
     flags: Mapping[str, object],
     sets: Sequence[str] = (),

@@ -5,25 +5,27 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from mgpu import errors, file_reading, files
+from mgpu import errors, file_reading, files, messages
 from mgpu.errors import MgpuError, clip, reason
 from mgpu.structured_text import Malformed, json_of, toml_of, yaml_of
 from mgpu.version import __version__
 from mgpu.wizard import answers as keys
+from mgpu.wizard import existing_file
 from mgpu.wizard.answers import KEYS, SECTIONS, Answers, Origin
 from mgpu.wizard.decision import Decision
 
 DEFAULT_FILE: Final = "mgpu.answers.toml"
+REPLAY: Final = "mgpu configure --yes"  # reads the default file of this folder
 SCHEMA: Final = 1
 NOTES: Final = "notes"  # the user's own table: ignored, and kept when saving
 _HEAD: Final = ("schema", "mgpu")
 _ALWAYS: Final = ("gpus", "precision", "strategy")  # saved even if not decided
 MOST_BYTES: Final = 256 << 10  # mgpu writes about 2 KiB; tomllib takes about a second for this limit
+_OF_THIS_MACHINE: Final = frozenset({"gpus", "threads", "workers", "numa", "port"})
 _MOST_SHOWN = 200  # characters of a value in a message
 
 
@@ -40,6 +42,38 @@ def read(path: str) -> Answers:
     except UnicodeDecodeError:
         raise MgpuError(f"--answers {path}: not UTF-8 text", errors.USAGE) from None
     return loads(text, name)
+
+
+def with_default_file(answers: Answers, label: str) -> Answers:
+    """Return the answers with those of the default file in this folder, and say so. Raises MgpuError.
+
+    `label`: of another machine or engine, whose own file comes first. Without one, it gets what this folder's answers
+    say about the model and the batch, but nothing about devices that it may not have, nodes and jobs.
+    """
+    name = next((one for one in (named(DEFAULT_FILE, label), DEFAULT_FILE) if Path(one).is_file()), "")
+    if not name:
+        return answers
+    files.target_inside(Path(name))  # it is written too
+    try:
+        found = read(name)
+        if label and name == DEFAULT_FILE:
+            here = [one for one in found.origins if one in _OF_THIS_MACHINE or keys.BY_NAME[one].section == "machines"]
+            found = keys.without(found, here)
+        merged = keys.merge(answers, found)
+        if wrong := keys.contradiction(merged):
+            raise MgpuError(wrong, errors.USAGE)
+    except MgpuError as error:
+        hint = f"\n  {name} in this folder is read by default; --no-answers ignores it"
+        raise MgpuError(f"{error.message}{hint}", error.exit_code) from None
+    if merged.origins != answers.origins:
+        messages.notice(f"with the answers in {name} (--no-answers ignores them)")
+    return merged
+
+
+def named(file: str, label: str) -> str:
+    """Return the default name of a file for this machine, or for another one or an engine: accelerate.4xT4.yaml."""
+    stem, dot, suffix = file.rpartition(".")
+    return f"{stem}.{label}{dot}{suffix}" if label else file
 
 
 def loads(text: str, name: str, origin: Origin = "answers") -> Answers:
@@ -113,7 +147,7 @@ def _tree(text: str, name: str) -> dict[str, Any]:
 
 
 def _kind(tree: Any) -> str:
-    return {list: "a list", str: "text", type(None): "nothing"}.get(type(tree), f"a {type(tree).__name__}")
+    return {list: "a list", str: "text", type(None): "an empty file", bool: "a boolean"}.get(type(tree), "a number")
 
 
 def _toml(text: str, name: str, *, else_yaml: bool) -> Any:
@@ -197,21 +231,21 @@ def _line(text: str, path: tuple[str, ...]) -> str:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def dumps(answers: Answers, old: str = "", name: str = DEFAULT_FILE) -> str:
+def dumps(answers: Answers, old: str = "", replay: str = REPLAY) -> str:
     """Return the decisions as TOML, without anything about the machine.
 
-    Comments, order and unknown keys of the old text stay. `name`: the file. Raises MgpuError if the old text is not
-    TOML.
+    Comments, order and unknown keys of the old text stay. `replay`: the command that reads this file again. Raises
+    MgpuError if the old text is not TOML.
     """
     if not old.strip() or _ours(old):
-        return _fresh(answers, name)
+        return _fresh(answers, replay)
     return _merge_answers(answers, old)
 
 
-def _fresh(answers: Answers, name: str) -> str:
-    named = shlex.quote(name) if name.isprintable() else DEFAULT_FILE
+def _fresh(answers: Answers, replay: str) -> str:
     lines = [
-        f"# Answers for mgpu configure, safe to commit. Replay:  mgpu configure --yes --answers {named}",
+        # A line break in a path would end the comment.
+        f"# Answers for mgpu configure, safe to commit. Replay:  {replay if replay.isprintable() else REPLAY}",
         f"schema = {SCHEMA}",
         f'mgpu = "{__version__}"',
     ]
@@ -246,12 +280,12 @@ def _literal(key: Decision, value: Any) -> str:
 def _ours(text: str) -> bool:
     """Return whether a text is unchanged since mgpu wrote it, in this version or another."""
     try:
-        again = _fresh(loads(text, DEFAULT_FILE), DEFAULT_FILE)
+        again = _fresh(loads(text, DEFAULT_FILE), REPLAY)
     except MgpuError:
         return False
 
     def settled(lines: str) -> str:
-        return re.sub(r'^mgpu = ".*"$|\s+# read from the model$|(?<= --answers ).*$', "", lines, flags=re.MULTILINE)
+        return re.sub(r'^mgpu = ".*"$|\s+# read from the model$|(?<= Replay:  ).*$', "", lines, flags=re.MULTILINE)
 
     return settled(again) == settled(text)
 
@@ -286,10 +320,10 @@ def _merge_answers(answers: Answers, old: str) -> str:
     return tomlkit.dumps(document)
 
 
-def save(path: Path, answers: Answers) -> str:
-    """Write the answers file and return the message to show. A file that is replaced as a whole is backed up.
+def save(path: Path, answers: Answers, replay: str = REPLAY) -> list[str]:
+    """Write the answers file, with a backup of the one it replaces, and return the lines to show.
 
-    Raises MgpuError if an answer contains a secret, because the file is meant to be committed.
+    `replay`: as for `dumps`. Raises MgpuError for a secret in an answer, because the file is meant to be committed.
     """
     if held := [key.flag for key in KEYS if keys.holds_secret(key.name, answers[key.name])]:
         raise MgpuError(
@@ -297,23 +331,22 @@ def save(path: Path, answers: Answers) -> str:
             "Let the script read it from a file or from its environment",
             errors.USAGE,
         )
-    old = ""
-    if path.exists():
-        if path.is_dir():
-            raise MgpuError(f"--save-answers {path}: is a folder", errors.USAGE)
-        try:
-            old = file_reading.read(path, most=MOST_BYTES).decode("utf-8")
-        except OSError as error:
-            raise MgpuError(f"--save-answers {path}: {error.strerror or reason(error)}", errors.NOT_READY) from None
-        except UnicodeDecodeError:
-            old = "\0"
+    if not path.exists():
+        files.write(path, dumps(answers, replay=replay))
+        return [f"Wrote {path}", f"  Replay:  {replay}"]
+    if path.is_dir():
+        raise MgpuError(f"--save-answers {path}: is a folder", errors.USAGE)
+    why, old = "", ""
     try:
-        text = dumps(answers, old, str(path))
-    except MgpuError:
-        kept = files.back_up(path)
-        files.write(path, dumps(answers, name=str(path)))
-        return f"Wrote {path} (backup: {kept}, which was not TOML)"
+        old = file_reading.read(path, most=MOST_BYTES).decode("utf-8")
+        text = dumps(answers, old, replay)
+    except OSError as error:
+        raise MgpuError(f"--save-answers {path}: {error.strerror or reason(error)}", errors.NOT_READY) from None
+    except (UnicodeDecodeError, MgpuError):
+        why, text = ", which was not TOML", dumps(answers, replay=replay)
     if text == old:
-        return f"{path} is already up to date."
+        return [f"{path} is already up to date."]
+    changes = [] if why else existing_file.differences(path, text)
+    kept = f"  (backup: {files.back_up(path)}{why})" if changes or why else ""
     files.write(path, text)
-    return f"Wrote {path}"
+    return [f"Wrote {path}{kept}", *(changes or [f"  Replay:  {replay}"])]

@@ -47,7 +47,7 @@ def machines(snapshot: Snapshot, answers: Answers, engine: str = "") -> Machines
         address_row, wrong = _address(snapshot, answers)
         rows.append(address_row)
         problems += wrong
-        notes = ("mgpu smoke-test and mgpu launch run on one machine so far: start each node with its own command.",)
+        notes = ("Start mgpu smoke-test and mgpu launch on every node, each with its own --node-rank.",)
     return Machines(nodes, Part(tuple(rows), {}, {"nodes": str(nodes)}, tuple(problems), notes))
 
 

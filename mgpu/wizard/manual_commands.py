@@ -1,4 +1,4 @@
-"""How is a run on several nodes started by hand? One command per node, with accelerate or with torchrun.
+"""How is a run on several nodes started by hand? One command per node, with mgpu, accelerate or torchrun.
 
 Everything that differs between the nodes is on the command line, so all of them share one file.
 """
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     from mgpu.wizard.proposal_types import Proposal
 
-Tool = Literal["accelerate", "torchrun"]
+Tool = Literal["accelerate", "torchrun", "mgpu"]
+DEFAULT_PLACES: Final = ("accelerate.yaml", "./accelerate.yaml")  # where every command looks
 _SCRIPT: Final = ("train.py",)
 _SHOWN: Final = 4  # commands listed in a comment; with more nodes, the first two and the last
 _THREADS: Final = "--num_cpu_threads_per_process"
@@ -58,6 +59,9 @@ def command(
     tool: Tool = "accelerate",
 ) -> str:
     """Return the command for one node, ready to paste into a shell."""
+    if tool == "mgpu":  # it adds the variables and flags itself
+        place = [] if config in DEFAULT_PLACES else ["-c", config]
+        return shlex.join(["mgpu", "launch", *place, "--node-rank", str(node), *script])
     words = _accelerate(proposal, node, config) if tool == "accelerate" else _torchrun(proposal, node)
     added = {"ACCELERATE_USE_CPU": "true"} if proposal.cpu else {}
     if tool == "torchrun":

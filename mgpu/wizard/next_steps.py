@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mgpu.report import screen as report_screen
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import answers_file, existing_file
 from mgpu.wizard.answers import Answers
-from mgpu.wizard.manual_commands import first_and_last
+from mgpu.wizard.manual_commands import Tool, first_and_last
 from mgpu.wizard.planned_output import Planned
 from mgpu.wizard.proposal_types import Proposal
 
@@ -87,7 +88,7 @@ def _engine_notes(planned: Planned, script: str) -> list[str]:
 def _next_commands(planned: Planned) -> list[str]:
     """Return the command that starts the job or tests the config; with several nodes, it runs on each."""
     if planned.script is None:
-        config = ("-c", os.fspath(planned.path)) if planned.output_option else ()
+        config = planned.config_option
         rank = ("--node-rank", "0") if planned.proposal.nodes > 1 else ()
         line = from_words(["mgpu", "smoke-test", *config, *rank])
         return [line] if line else []
@@ -119,11 +120,11 @@ def _commands(planned: Planned, screen: report_screen.Screen) -> list[report_scr
     lines: list[report_screen.Line] = []
     if planned.proposal.nodes > 1 and not planned.proposal.engine:
         lines += [[], [("Run one command per node, with your own script:", "bold")]]
-        lines += report_screen.unstyled(
-            f"  {line}" for line in first_and_last(planned.proposal, config=os.fspath(planned.path))
-        )
-        lines.append([("or with torchrun:", "bold")])
-        lines += report_screen.unstyled(f"  {line}" for line in first_and_last(planned.proposal, tool="torchrun"))
+        headings: dict[Tool, str] = {"mgpu": "", "accelerate": "or with accelerate:", "torchrun": "or with torchrun:"}
+        for tool, heading in headings.items():
+            lines += [[(heading, "bold")]] if heading else []
+            commands = first_and_last(planned.proposal, config=os.fspath(planned.path), tool=tool)
+            lines += report_screen.unstyled(f"  {line}" for line in commands)
     if planned.asked:
         output = planned.output_option
         # Other keys of a file that mgpu did not write are part of the result.
@@ -142,10 +143,11 @@ def _save_answers(planned: Planned) -> list[str]:
     decided = set(planned.proposal.answers.origins.values()) - {"answers", "file"}
     if not planned.request.save_answers or not decided:
         return []
-    path = Path(planned.request.save_answers)
-    message = answers_file.save(path, _answers_to_save(planned))
-    again = shell("mgpu configure --answers {:path}", str(path))
-    return [f"{message}  replay: {again}" if again and message.startswith("Wrote ") else message]
+    request = planned.request
+    default = request.save_answers == request.default_answers or not request.save_answers.isprintable()
+    place = () if default else ("--answers", request.save_answers)
+    replay = shlex.join(["mgpu", "configure", "--yes", *request.flags, *place])
+    return answers_file.save(Path(request.save_answers), _answers_to_save(planned), replay)
 
 
 def _answers_to_save(planned: Planned) -> Answers:

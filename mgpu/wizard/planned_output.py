@@ -9,14 +9,16 @@ from pathlib import Path
 
 from mgpu import errors
 from mgpu.config import fixes
-from mgpu.config.reading import read
+from mgpu.config.reading import parse_config, read
 from mgpu.errors import MgpuError
+from mgpu.snapshot import Snapshot
 from mgpu.wizard import existing_file, job_file
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.edit_existing import conversion_notes, edits_for, out_of_reach
+from mgpu.wizard.manual_commands import DEFAULT_PLACES
 from mgpu.wizard.proposal_types import Proposal
 from mgpu.wizard.render_yaml import render
-from mgpu.wizard.request import DEFAULT_FILE, Request
+from mgpu.wizard.request import Request
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Planned:
     asked: bool = False  # questions were asked: the user saw what is replaced, and gets the command that repeats them
     ask_slurm: bool = False  # Slurm is available and can check the job
     before: Answers | None = None  # the decisions behind a file from mgpu that is changed
+    machine: Snapshot | None = None  # what the config is for
 
     @property
     def script(self) -> Path | None:
@@ -38,9 +41,15 @@ class Planned:
 
     @property
     def output_option(self) -> tuple[str, ...]:
-        """-o and the config; empty for the default file of every command."""
+        """-o and the config; empty for the default file of these options."""
         path = os.fspath(self.path)
-        return () if path in (DEFAULT_FILE, f"./{DEFAULT_FILE}") else ("-o", path)
+        return () if self.path == Path(self.request.default_file) else ("-o", path)
+
+    @property
+    def config_option(self) -> tuple[str, ...]:
+        """-c and the config, for the other commands; empty for the file they read by default."""
+        path = os.fspath(self.path)
+        return () if path in DEFAULT_PLACES else ("-c", path)
 
     def config_text(self) -> str:
         """Return the content of the config. Raises MgpuError if a file not from mgpu cannot be changed in place."""
@@ -70,7 +79,18 @@ class Planned:
         flags = (*self.request.machine_flags, *self.output_option, *self.request.more_flags)
         return job_file.text_of(self.proposal, self.script, self.path, config_text, flags)
 
-    def with_conversions(self) -> Planned:
-        """Return the same with notes about what else changes in a file not from mgpu."""
+    def with_notes(self) -> Planned:
+        """Return the same with notes about what else changes in a file not from mgpu, and with the checks' warnings."""
         notes = () if self.base is None else conversion_notes(read(self.base), self.proposal)
-        return replace(self, proposal=replace(self.proposal, notes=(*notes, *self.proposal.notes)))
+        notes = (*notes, *self.proposal.notes, *self._warnings())
+        return replace(self, proposal=replace(self.proposal, notes=notes))
+
+    def _warnings(self) -> list[str]:
+        """Return what `--validate` would say about the new config on its machine: each problem with its reason."""
+        if self.machine is None:
+            return []
+        from mgpu.validate.run import judge
+
+        config = parse_config(self.config_text().encode(), str(self.path))
+        found = [o.problem for o in judge(config, self.machine) if o.status in ("fail", "warn") and o.problem]
+        return [f"Warning: {problem.title}. {problem.cause}".strip() for problem in found]

@@ -140,7 +140,10 @@ def _manual_commands(proposal: Proposal, output: str) -> Iterator[str]:
     """Yield comments with the command for each node; none for a single node."""
     if proposal.nodes < 2 or proposal.problems:
         return
-    yield "# Run one command per node (mgpu launch supports a single machine so far):"
+    yield "# Run one command per node:"
+    for command in first_and_last(proposal, config=output, tool="mgpu"):
+        yield _one_line(f"#   {command}")
+    yield "# or, without mgpu:"
     for command in first_and_last(proposal, config=output):
         yield _one_line(f"#   {command}")
     if proposal.values["distributed_type"] != "MULTI_GPU":  # torchrun would need a dozen environment variables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,11 +14,21 @@ from mgpu.wizard.answers import Answers
 DEFAULT_FILE: Final = "accelerate.yaml"
 
 
+def elsewhere(emit: str, target: str, saved: str) -> str:
+    """Return the name of the machine or engine that a config is for, as part of file names; "" for this machine.
+
+    `saved`: the file of a machine saved with `mgpu doctor --save`. Files for another machine have names of their own,
+    so that they replace nothing that this machine uses.
+    """
+    name = emit or target or Path(saved).stem
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", name).strip("-.")[:64] or ("other" if name else "")
+
+
 @dataclass(frozen=True)
 class Request:
     """The options of `mgpu configure`."""
 
-    output: str = ""  # "": ./accelerate.yaml, or with `edit` the edited file
+    output: str = ""  # "": the default file, or with `edit` the edited file
     yes: bool = False
     no_input: bool = False
     guided: bool = False
@@ -33,6 +44,8 @@ class Request:
     validate: tuple[str, ...] = ()
     show_origin: str = ""
     fix: bool = False
+    strict: bool = False
+    verbose: bool = False
     loader: bool = True
     format: str = "human"
     from_: str = ""
@@ -47,7 +60,22 @@ class Request:
     @property
     def path(self) -> Path:
         """The file that would be written."""
-        return Path(self.output or self.edit or DEFAULT_FILE)
+        return Path(self.output or self.edit or self.default_file)
+
+    @property
+    def default_file(self) -> str:
+        """The config that is written without --output: ./accelerate.yaml only for this machine."""
+        return answers_file.named(DEFAULT_FILE, self.label)
+
+    @property
+    def default_answers(self) -> str:
+        """The file that the answers are saved in without --save-answers."""
+        return answers_file.named(answers_file.DEFAULT_FILE, self.label)
+
+    @property
+    def label(self) -> str:
+        """The machine or engine the config is for, as part of file names; "" for this machine."""
+        return elsewhere(self.emit, self.target, self.from_)
 
     @property
     def machine_flags(self) -> tuple[str, ...]:

@@ -44,10 +44,11 @@ def run(request: Request) -> int:
 
         drafts.drop(drafts.path_of(Path.cwd()))
     asking = not (request.yes or request.dry_run or request.diff or request.plan)
+    away = _look(request) if request.machine_flags else None  # a wrong --target is said before what is missing
     if asking and (request.no_input or not report_screen.can_ask() or request.format != "human"):
         _refuse_missing(request)
         asking = False
-    snapshot, nodes, text = _look(request)
+    snapshot, nodes, text = away or _look(request)
     answers = _answers(request, snapshot, nodes)
     if request.plan:
         return _plan(request, answers, snapshot)
@@ -101,7 +102,8 @@ def _validate(request: Request) -> int:
     machine = _look(request)[0] if request.from_ or request.target else None
     paths, origin = request.validate or (request.show_origin,), bool(request.show_origin)
     asked = validate_request.Request(paths, request.loader, request.format, request.fix, request.dry_run)
-    return validate_run.run(replace(asked, show_origin=origin, machine=machine, python=request.python))
+    asked = replace(asked, strict=request.strict, verbose=request.verbose, show_origin=origin)
+    return validate_run.run(replace(asked, machine=machine, python=request.python))
 
 
 def _look(request: Request) -> tuple[Snapshot, int, str]:
@@ -122,8 +124,8 @@ def _answers(request: Request, snapshot: Snapshot, nodes: int) -> Answers:
     from mgpu.wizard import model
 
     given = request.answers
-    if nodes > 1 and "nodes" not in given.origins:
-        given = decisions.with_decision(given, "nodes", nodes, "flag")
+    if nodes > 1 and given.origins.get("nodes", "answers") == "answers":
+        given = decisions.with_decision(decisions.without(given, ["nodes"]), "nodes", nodes, "flag")
     if request.edit:
         from mgpu.wizard import write_config
 
@@ -183,14 +185,14 @@ def _write(request: Request, snapshot: Snapshot, proposal: Proposal, site: Site)
         _refuse_job_options(request)
     write_config.refuse_problems(proposal)
     base = Path(request.edit) if request.edit else None
-    planned = Planned(request, proposal, request.path, base, ask_slurm=site.offers_slurm)
+    planned = Planned(request, proposal, request.path, base, ask_slurm=site.offers_slurm, machine=snapshot)
     if request.dry_run or request.diff:
         texts = {planned.path: planned.config_text()}
         if planned.script is not None:
             texts[planned.script] = planned.script_text(texts[planned.path])
         code = (_diff if request.diff else _dry_run)(texts)
         shown = replace(planned, proposal=replace(proposal, notes=())) if request.diff else planned
-        for note in shown.with_conversions().proposal.notes:
+        for note in shown.with_notes().proposal.notes:
             messages.notice(note)
         return code
     code = write_config.write(planned)
@@ -258,7 +260,7 @@ def _ask(
             _say(kept)
         return errors.READY
     try:
-        code = write_config.write(session.current_plan(ask_slurm=site.offers_slurm))
+        code = write_config.write(replace(session.current_plan(ask_slurm=site.offers_slurm), machine=snapshot))
     except MgpuError as error:
         if not keep():
             raise

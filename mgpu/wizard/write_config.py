@@ -101,7 +101,7 @@ def write(planned: Planned) -> int:
         if place is not None:
             refuse_place(place)
     text = planned.config_text()
-    planned = planned.with_conversions()
+    planned = planned.with_notes()
     if planned.base is not None and read(planned.base).written_by_mgpu:
         planned = replace(planned, before=recorded_answers(existing_file.text_of(planned.base)))
     verdict = ask_loader(text, planned.request.python, path.name)

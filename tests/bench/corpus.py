@@ -6,7 +6,8 @@ FOLDER holds `*.yaml`, and `index.jsonl` with one object a file: file, verdict (
 of accelerate), flags, unknown_nested and accepted_but_silently_wrong. Each file is judged alone, without any machine.
 It exits with 1 unless
 
-* every refused file has an error at the key that accelerate's words name,
+* every refused file has an error at the key that accelerate's words name, or a warning with the option that it leaves
+  to the command line,
 * every file that is accepted and silently wrong has a finding at each key of which the index says so,
 * no file that is accepted and clean has an error.
 
@@ -67,6 +68,11 @@ def errors(found: Sequence[Outcome]) -> list[Outcome]:
     return [o for o in found if o.status in ("fail", "crash") and o.check.id != "config_refused_by_accelerate"]
 
 
+def stopping(found: Sequence[Outcome]) -> list[Outcome]:
+    """The errors, and what only the command line can give."""
+    return [*errors(found), *(o for o in found if o.problem and "command_line" in o.check.tags)]
+
+
 def told(config: Config, outcome: Outcome) -> str:
     """A finding in one line."""
     place = outcome.problem.place if outcome.problem else None
@@ -92,9 +98,8 @@ def missed(config: Config, row: Mapping[str, Any], found: Sequence[Outcome]) -> 
     """What the index says of a file and the findings do not."""
     at = [(place.key or "", place.line) for o in found if o.problem and (place := o.problem.place)]
     if row["verdict"] == "refused":
-        named = [
-            (place.key or "", place.line) for o in errors(found) if o.problem and (place := o.problem.place) is not None
-        ]
+        problems = [o.problem for o in stopping(found) if o.problem]
+        named = [(p.place.key or "", p.place.line) for p in problems if p.place is not None]
         if not named:
             yield "refused, and no error"
         for key in blamed(config, row["error"] or "") if named else ():

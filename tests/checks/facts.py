@@ -464,6 +464,7 @@ def kernel(**changes: Any) -> Kernel:
         reserved_ports="",
         committed_bytes=40 * GIB,
         commit_limit_bytes=520 * GIB,
+        peer_options=(),
     )
     return replace(usual, **changes)
 

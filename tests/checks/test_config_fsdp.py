@@ -11,10 +11,12 @@ CASES = (
     # config_fsdp_key_of_other_version
     warns("config_fsdp_key_of_other_version",
         "fsdp_config.fsdp_reshard_after_forward: 'SHARD_GRAD_OP' is not applied with FSDP 1: fsdp_sharding_strategy:"
-        " FULL_SHARD applies", "Write fsdp_sharding_strategy: SHARD_GRAD_OP",
+        " FULL_SHARD applies", "Write it as fsdp_sharding_strategy: SHARD_GRAD_OP",
         at=(6, 3), config=fsdp("fsdp_reshard_after_forward: SHARD_GRAD_OP")),
-    warns("config_fsdp_key_of_other_version", "fsdp_reshard_after_forward: true is not applied with FSDP 1",
-        "Write fsdp_version: 2", at=(6, 3), config=fsdp("fsdp_reshard_after_forward: true")),
+    warns("config_fsdp_key_of_other_version", "fsdp_reshard_after_forward: false is not applied with FSDP 1",
+        "Write it as fsdp_sharding_strategy: SHARD_GRAD_OP", at=(6, 3),
+        config=fsdp("fsdp_reshard_after_forward: false")),
+    well("config_fsdp_key_of_other_version", "sets its default", config=fsdp("fsdp_reshard_after_forward: true")),
     warns("config_fsdp_key_of_other_version", "fsdp_sharding_strategy: NO_SHARD applies", "Delete it", at=(6, 3),
         config=fsdp("fsdp_reshard_after_forward: FULL_SHARD", "fsdp_sharding_strategy: NO_SHARD")),
     warns("config_fsdp_key_of_other_version", "fsdp_config.fsdp_sharding_strategy: 'SHARD_GRAD_OP' is not applied with"
@@ -80,8 +82,14 @@ CASES = (
     # config_fsdp_layer_unnamed
     informs("config_fsdp_layer_unnamed", "no layer class is set", "your own model", at=(6, 3),
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP")),
-    informs("config_fsdp_layer_unnamed", "no fsdp_auto_wrap_policy: the whole model is one FSDP unit", "own model",
-        at=(5, 1), config=fsdp("fsdp_version: 2")),
+    # config_fsdp_policy_missing
+    warns("config_fsdp_policy_missing", "FSDP 2 without fsdp_auto_wrap_policy: the whole model is one unit",
+        "Write fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", at=(5, 1), config=fsdp("fsdp_version: 2")),
+    well("config_fsdp_policy_missing", "NO_WRAP", config=fsdp("fsdp_auto_wrap_policy: NO_WRAP")),
+    well("config_fsdp_policy_missing", "covered by", config=fsdp("fsdp_transformer_layer_cls_to_wrap: Block")),
+    well("config_fsdp_policy_missing", "one rank",
+        config=config("distributed_type: FSDP\nnum_processes: 1\nfsdp_config: {fsdp_version: 2}\n")),
+    skips("config_fsdp_policy_missing", "no fsdp_config", config=DDP),
     well("config_fsdp_layer_unnamed", "NO_WRAP", config=fsdp("fsdp_auto_wrap_policy: NO_WRAP")),
     well("config_fsdp_layer_unnamed", "TRANSFORMER_BASED_WRAP",
         config=fsdp("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap: Block")),
@@ -100,7 +108,7 @@ CASES = (
     well("config_fsdp_not_on_cpu", "has NVIDIA GPUs", config=fsdp("fsdp_version: 2")),
     skips("config_fsdp_not_on_cpu", "no fsdp_config", config=DDP, driver=no_driver()),
     # config_fsdp1_needs_gpu
-    warns("config_fsdp1_needs_gpu", "FSDP 1 on the CPU does not start", "MULTI_GPU", at=(1, 1),
+    warns("config_fsdp1_needs_gpu", "FSDP 1 on the CPU does not start", "machine with GPUs", at=(1, 1),
         config=fsdp("fsdp_version: 1"), driver=no_driver()),
     well("config_fsdp1_needs_gpu", "not FSDP 1", config=fsdp("fsdp_version: 2"), driver=no_driver()),
     well("config_fsdp1_needs_gpu", "has NVIDIA GPUs", config=fsdp("fsdp_version: 1")),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.checks.configs import BROKEN, said, without
+from tests.checks.configs import BROKEN, REFUSED, said, without
 from tests.checks.facts import YAML, Case, config, fails, informs, skips, table, warns, well
 
 CASES = (
@@ -29,14 +31,13 @@ CASES = (
     ),
     skips("config_type_invalid", "cannot be read", config=BROKEN),
     # config_processes_invalid
-    fails("config_processes_invalid", "num_processes is missing", "Write the number of GPUs",
-        config=without("num_processes")),
+    skips("config_processes_invalid", "left to the command line", config=without("num_processes")),
     *(
         fails("config_processes_invalid",
             f"num_processes: {shown} is not a whole number of at least 1", "Write the number", at=(4, 1),
             config=said(num_processes=text))
         for text, shown in (
-            ("0", "0"), ("-1", "-1"), ("2.5", "2.5"), ("four", "four"), ("true", "true"), ("[4]", "[4]"),
+            ("0", "0"), ("-2", "-2"), ("2.5", "2.5"), ("four", "four"), ("true", "true"), ("[4]", "[4]"),
         )
     ),
     fails("config_processes_invalid", "num_processes: \"0\"", "Write the number",
@@ -46,18 +47,15 @@ CASES = (
     well("config_processes_invalid", "4 processes"),
     well("config_processes_invalid", "1 processes", config=said(num_processes="1")),
     well("config_processes_invalid", "4 processes", config=said(num_processes="'4'")),
-    well("config_processes_invalid", "1 processes", config=config("distributed_type: 'NO'\n")),
     skips("config_processes_invalid", "the type is not valid", config=without("distributed_type")),
     skips("config_processes_invalid", "cannot be read", config=BROKEN),
-    fails("config_processes_invalid", "num_processes is missing", "distributed_type: 'NO' with quotes",
-        at=(1, 1), config=config("distributed_type: NO\n")),
     fails("config_processes_invalid", 'num_processes: "4" is not a whole number', "Write 4.",
         at=(4, 1), config=said(num_processes='"4"', num_machines="2")),
     fails("config_processes_invalid", "num_processes: 2.0 is not a whole number", "Write 2.",
         at=(4, 1), config=said(num_processes="2.0")),
     fails("config_processes_invalid", "num_processes: auto is not", "Write the number",
         at=(4, 1), config=said(num_processes="auto", num_machines="2")),
-    fails("config_processes_invalid", "num_processes: -1 is not", "Write the number",
+    skips("config_processes_invalid", "left to the command line",
         config=said(distributed_type="'NO'", num_processes="-1")),
     well("config_processes_invalid", "NO starts one process, whatever num_processes is",
         config=said(distributed_type="'NO'", num_processes="0")),
@@ -74,7 +72,7 @@ CASES = (
         fails("config_machines_invalid", f"num_machines: {text} is not a whole number", fix,
             at=(3, 1), config=said(num_machines=text))
         for text, fix in (
-            ("two", "Write the number"), ('"2"', "Write 2."), ("2.0", "Write 2."), ("null", "Write the number"),
+            ("two", "Write the number"), ('"2"', "Write 2."), ("2.0", "Write 2."),
             ("[1]", "Write the number"),
         )
     ),
@@ -82,6 +80,7 @@ CASES = (
     well("config_machines_invalid", "2 nodes", config=said(num_machines="2")),
     well("config_machines_invalid", "1 node", config=without("num_machines")),
     skips("config_machines_invalid", "contains a shell", config=said(num_machines="$NODES")),
+    skips("config_machines_invalid", "left to the command line", config=said(num_machines="null")),
     skips("config_machines_invalid", "cannot be read", config=BROKEN),
     *(
         warns("config_machines_taken_as_one", f"num_machines: {text} is treated as 1", "Write 1",
@@ -104,13 +103,13 @@ CASES = (
     skips("config_ranks_uneven", "NO does not distribute ranks over nodes",
         config=said(distributed_type="'NO'", num_machines="2", num_processes="1")),
     # config_one_process_of_many
-    fails("config_one_process_of_many", "distributed_type NO starts 1 process, not 4", "MULTI_GPU",
+    warns("config_one_process_of_many", "distributed_type NO starts 1 process, not 4", "MULTI_GPU",
         at=(2, 1), config=said(distributed_type="'NO'")),
-    fails("config_one_process_of_many", "distributed_type NO starts 1 process, not 4", "MULTI_GPU",
+    warns("config_one_process_of_many", "distributed_type NO starts 1 process, not 4", "MULTI_GPU",
         at=(2, 1), config=said(distributed_type="NO")),
-    fails("config_one_process_of_many", "starts 1 process, not 2.5", "MULTI_GPU",
+    warns("config_one_process_of_many", "starts 1 process, not 2.5", "MULTI_GPU",
         config=said(distributed_type="'NO'", num_processes="2.5")),
-    fails("config_one_process_of_many", "distributed_type MULTI_CPU starts 1 process, not 4", "MULTI_GPU",
+    warns("config_one_process_of_many", "distributed_type MULTI_CPU starts 1 process, not 4", "hostfile",
         at=(2, 1), config=said(distributed_type="MULTI_CPU")),
     well("config_one_process_of_many", "NO with 1 process", config=said(distributed_type="'NO'", num_processes="1")),
     well("config_one_process_of_many", "MULTI_GPU with 4 processes"),
@@ -122,17 +121,43 @@ CASES = (
         at=(4, 1), config=said(num_processes="1")),
     well("config_one_rank", "4 processes"),
     skips("config_one_rank", "not a config of several", config=said(distributed_type="'NO'", num_processes="1")),
-    # config_master_missing, config_master_is_loopback
-    fails("config_master_missing", "2 nodes but no main_process_ip", "--main_process_ip ADDRESS",
-        at=(3, 1), config=said(num_machines="2")),
-    fails("config_master_missing", "2 nodes but no main_process_ip", "--main_process_ip",
-        at=(3, 1), config=said(num_machines="2", main_process_ip="' '")),
-    well("config_master_missing", "main_process_ip 10.0.0.1",
-        config=said(num_machines="2", main_process_ip="10.0.0.1")),
-    skips("config_master_missing", "one node needs no address"),
-    skips("config_master_missing", "cannot be read", config=BROKEN),
+    # config_options_missing, config_master_is_loopback
+    warns("config_options_missing", "complete only with --num_processes", "--num_processes GPUS_OF_ALL_NODES ...",
+        at=(1, 1), config=without("num_processes")),
+    skips("config_options_missing", "rejects the file even", config=replace(without("num_processes"), loader=REFUSED)),
     *(
-        fails("config_master_is_loopback", f"main_process_ip: {address} with 2 nodes", "ip -brief address",
+        warns("config_options_missing", "complete only with --num_processes", "--num_processes",
+            at=(4, 1), config=said(num_processes=text))
+        for text in ("null", "-1", "NUM_GPUS", "<gpus>", "'{{ gpus }}'", "''")
+    ),
+    warns("config_options_missing", "complete only with --num_processes", "distributed_type: 'NO' with quotes",
+        at=(1, 1), config=config("distributed_type: NO\n")),
+    warns("config_options_missing", "complete only with --num_processes and --num_machines", "--num_machines NODES",
+        config=said(num_machines="HOST_NUM", num_processes="NODE_NUM")),
+    warns("config_options_missing", "complete only with --main_process_port", "--main_process_port 29500",
+        config=said(main_process_port="<port>")),
+    *(
+        warns("config_options_missing", "complete only with --main_process_ip and --machine_rank",
+            "accelerate launch --main_process_ip ADDRESS_OF_FIRST_NODE --machine_rank RANK_OF_NODE ...",
+            at=(3, 1), config=said(num_machines="2", **more))
+        for more in ({}, {"main_process_ip": "' '"}, {"machine_rank": "0"}, {"main_process_ip": "<ip>"})
+    ),
+    warns("config_options_missing", "complete only with --machine_rank", "--machine_rank RANK_OF_NODE",
+        config=said(num_machines="2", main_process_ip="10.0.0.1", machine_rank="null")),
+    warns("config_options_missing", "--main_process_ip, --main_process_port and --machine_rank", "--main_process_port",
+        at=(3, 1), config=said(distributed_type="'NO'", num_machines="2", num_processes="1")),
+    warns("config_options_missing", "--deepspeed_multinode_launcher, --main_process_ip and --machine_rank", "standard",
+        at=(3, 1), config=said(distributed_type="DEEPSPEED", num_machines="2")),
+    well("config_options_missing", "the file is complete", config=said(num_machines="2", main_process_ip="10.0.0.1")),
+    well("config_options_missing", "the file is complete"),
+    well("config_options_missing", "the file is complete", config=config("distributed_type: 'NO'\n")),
+    well("config_options_missing", "the file is complete", config=config(
+        "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\ndeepspeed_config: {deepspeed_hostfile: h}\n")),
+    well("config_options_missing", "the file is complete",
+        config=replace(said(num_machines="2"), given=("main_process_ip", "machine_rank"))),
+    skips("config_options_missing", "cannot be read", config=BROKEN),
+    *(
+        warns("config_master_is_loopback", f"main_process_ip: {address} with 2 nodes", "ip -brief address",
             at=(6, 1), config=said(num_machines="2", main_process_ip=f"'{address}'"))
         for address in ("localhost", "127.0.0.1", "127.0.1.1", "::1")
     ),
@@ -155,14 +180,8 @@ CASES = (
     well("config_port_invalid", "port chosen at launch", config=said(main_process_port="0")),
     skips("config_port_invalid", "no port is set"),
     skips("config_port_invalid", "cannot be read", config=BROKEN),
-    fails("config_port_invalid", "2 nodes but no main_process_port", "Write a port",
-        at=(3, 1), config=said(distributed_type="'NO'", num_machines="2", num_processes="1")),
     skips("config_port_invalid", "one process needs no port",
         config=said(distributed_type="'NO'", num_processes="1", main_process_port="'x'")),
-    fails("config_master_missing", "2 nodes but no main_process_ip", "--main_process_ip",
-        config=said(distributed_type="'NO'", num_machines="2", num_processes="1")),
-    skips("config_master_missing", "DEEPSPEED does not use",
-        config=said(distributed_type="DEEPSPEED", num_machines="2")),
     # config_master_invalid
     *(
         fails("config_master_invalid", f"main_process_ip: {text} {what}", fix,
@@ -189,7 +208,7 @@ CASES = (
         at=(6, 1), config=said(main_process_ip="10.0.0.1")),
     well("config_master_ignored", "is this machine", config=said(main_process_ip="127.0.0.1")),
     well("config_master_ignored", "no unused address"),
-    skips("config_master_ignored", "contains a shell", config=said(num_machines="$N", main_process_ip="10.0.0.1")),
+    skips("config_master_ignored", "not a number", config=said(num_machines="$N", main_process_ip="10.0.0.1")),
     skips("config_master_ignored", "cannot be read", config=BROKEN),
     # config_port_privileged
     warns("config_port_privileged", "main_process_port: 80 can only be used by root", "1024 or above",
@@ -201,16 +220,16 @@ CASES = (
     *(
         fails("config_machine_rank_invalid", f"machine_rank: {text} of 2 nodes", "--machine_rank 0",
             at=(6, 1), config=said(num_machines="2", machine_rank=text))
-        for text in ("2", "-1", "one", "null", "[0]")
+        for text in ("2", "-1", "one", "[0]")
     ),
     well("config_machine_rank_invalid", "node 1 of 2", config=said(num_machines="2", machine_rank='"1"')),
-    well("config_machine_rank_invalid", "node 0 of 2", config=said(num_machines="2")),
+    skips("config_machine_rank_invalid", "left to the command line", config=said(num_machines="2")),
     skips("config_machine_rank_invalid", "not used", config=said(machine_rank="7")),
     skips("config_machine_rank_invalid", "contains a shell", config=said(num_machines="2", machine_rank="$R")),
     warns("config_machine_rank_ignored", "machine_rank: 3 has no effect with one node", "num_machines",
         at=(6, 1), config=said(machine_rank="3")),
     well("config_machine_rank_ignored", "no unused machine_rank", config=said(machine_rank="0")),
-    skips("config_machine_rank_ignored", "contains a shell", config=said(num_machines="$N", machine_rank="$R")),
+    skips("config_machine_rank_ignored", "not a number", config=said(num_machines="$N", machine_rank="$R")),
     skips("config_machine_rank_ignored", "cannot be read", config=BROKEN),
     informs("config_machine_rank_fixed", "machine_rank: 1: the file works on that node only", "--machine_rank 1",
         at=(6, 1), config=said(num_machines="2", machine_rank="1")),

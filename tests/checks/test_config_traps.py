@@ -12,7 +12,7 @@ from tests.checks.facts import Case, config, fails, informs, problem, skips, tab
 
 CASES = (
     # config_type_is_false
-    warns("config_type_is_false", "distributed_type: NO without quotes means false", "'NO' with quotes",
+    informs("config_type_is_false", "distributed_type: NO without quotes means false", "'NO' with quotes",
         at=(2, 1), config=said(distributed_type="NO", num_processes="1")),
     well("config_type_is_false", "the type is text"),
     skips("config_type_is_false", "cannot be read", config=BROKEN),
@@ -48,8 +48,10 @@ CASES = (
     *(
         warns("config_boolean_is_text", f"{key}: x is text", "true or false",
             at=(6, 1), config=said(**{key: "x"}))
-        for key in ("use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_sudo")
+        for key in ("same_network", "enable_cpu_affinity", "tpu_use_sudo")
     ),
+    warns("config_boolean_is_text", "use_cpu: x is text", "Write false. The ranks of this type use the GPUs.",
+        at=(6, 1), config=said(use_cpu="x")),
     well("config_boolean_is_text", "yes/no keys", config=said(debug="false", use_cpu="no", same_network="true")),
     skips("config_boolean_is_text", "cannot be read", config=BROKEN),
     # config_cpu_switch_invalid

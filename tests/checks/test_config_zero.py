@@ -97,22 +97,16 @@ CASES = (
         at=(6, 3), config=zero("offload_optimizer_device: nvme")),
     well("config_deepspeed_nvme_lost", "nothing is offloaded", config=zero("offload_optimizer_device: cpu")),
     skips("config_deepspeed_nvme_lost", "in the DeepSpeed file", config=named(STAGE2)),
-    # config_deepspeed_machines_apart
-    fails("config_deepspeed_machines_apart", "DeepSpeed on 2 nodes with pdsh but no deepspeed_hostfile", "standard",
-        at=(4, 1), config=config(
-            "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 2\n")),
-    fails("config_deepspeed_machines_apart",
+    # config_deepspeed_launcher_unknown
+    fails("config_deepspeed_launcher_unknown",
         "deepspeed_config.deepspeed_multinode_launcher: 'Standard' is not a launcher. Did you mean standard?",
         "standard", at=(5, 3), config=config(
             "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\ndeepspeed_config:\n"
             "  deepspeed_multinode_launcher: Standard\n")),
-    well("config_deepspeed_machines_apart", "torchrun on every node", config=config(
+    well("config_deepspeed_launcher_unknown", "launcher standard", config=config(
         "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\n"
         "deepspeed_config: {deepspeed_multinode_launcher: standard}\n")),
-    well("config_deepspeed_machines_apart", "pdsh with hosts", config=config(
-        "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 8\n"
-        "deepspeed_config: {deepspeed_hostfile: hosts}\n")),
-    skips("config_deepspeed_machines_apart", "not DeepSpeed", config=zero("zero_stage: 2")),
+    skips("config_deepspeed_launcher_unknown", "not DeepSpeed", config=zero("zero_stage: 2")),
     # config_deepspeed_filter_ignored
     warns("config_deepspeed_filter_ignored", "deepspeed_inclusion_filter is not applied", "Keep only one", at=(7, 3),
         config=zero("deepspeed_exclusion_filter: a:0", "deepspeed_inclusion_filter: b:0")),

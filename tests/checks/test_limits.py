@@ -47,6 +47,14 @@ def locked(limit: int, hard: int | None = 64 * MIB) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def rehearsal(
+    ranks: int, cores: int, level: str = "standard", limit_s: float = 120.0, memory: int = 64 * GIB
+) -> dict[str, Any]:
+    """A smoke test with that many CPU ranks, on a machine with these cores and this free memory."""
+    plan = Plan(cpu_ranks=ranks, time_limit_s=limit_s, level=level)
+    return {"plan": plan, "system": system(cpus_allowed=cores, memory_available_bytes=memory)}
+
+
 CASES = (
     # shm_too_small: 64 MiB a rank, and not less than for 2
     fails("shm_too_small", "/dev/shm is 64 MiB, too small for 4 ranks", "docker run --shm-size=8g",
@@ -181,6 +189,20 @@ CASES = (
         slurm=slurm(memory_bytes=4000 * MIB, on_allocated_node=False)),
     skips("memory_small_for_ranks", "no visible GPU", gpus=()),
     skips("memory_small_for_ranks", "cannot be read", system=system(memory_total_bytes=0, memory_available_bytes=0)),
+    # cpu_ranks_exceed_machine: a rehearsal, its time limit and this machine
+    fails("cpu_ranks_exceed_machine",
+        "64 CPU ranks at level standard need about 218 s on 2 cores, the time limit is 120 s",
+        "mgpu smoke-test --level standard --cpu 24", **rehearsal(64, 2)),
+    fails("cpu_ranks_exceed_machine", "64 CPU ranks at level standard need about 218 s", "--cpu 64 --timeout 437",
+        **rehearsal(64, 2)),
+    fails("cpu_ranks_exceed_machine", "64 CPU ranks at level quick need about 16 GiB of memory, 8.0 GiB are available",
+        "mgpu smoke-test --level quick --cpu 31", **rehearsal(64, 96, level="quick", memory=8 * GIB)),
+    well("cpu_ranks_exceed_machine", "8 CPU ranks at level standard need about", **rehearsal(8, 2)),
+    well("cpu_ranks_exceed_machine", "64 CPU ranks", **rehearsal(64, 96)),
+    # a short limit on a machine with enough cores is a choice
+    well("cpu_ranks_exceed_machine", "2 CPU ranks", **rehearsal(2, 2, limit_s=3.0)),
+    skips("cpu_ranks_exceed_machine", "no smoke test on the CPU"),
+    skips("cpu_ranks_exceed_machine", "no smoke test on the CPU", plan=Plan(cpu_ranks=64)),
     # processes_killed_for_memory
     informs("processes_killed_for_memory", "1 process killed by the OOM killer in this session",
         "Request more memory, or let the ranks load the model one after the other.",

@@ -32,11 +32,17 @@ def stalled(*at: int | None, operation: str = "ALLREDUCE") -> Any:
 
 BROKEN: dict[str, Any] = {"type": "torch.distributed.DistBackendError", "message": "NCCL error in: NCCLUtils.hpp:268"}
 
+SKEW: dict[str, Any] = {"type": "TypeError", "message": "f() missing 1 required positional argument: 'eps'"}
+
 CASES = (
     fails("log_exception", "train.py:41 in main raised ValueError on all 4 ranks: bad batch", "Go to that line",
         log=with_(raised(0, 1, 2, 3))),
     fails("log_exception", "raised ValueError on rank 2: bad batch", "inspect this rank's batch", log=with_(raised(2))),
     fails("log_exception", "raised ValueError on ranks 1 and 2", "Go to that line", log=with_(raised(1, 2))),
+    fails("log_exception", "raised ValueError on all 4 ranks", "Go to that line",  # at two lines: the same failure
+        log=with_(raised(0, 1, 3), raised(2, place="train.py:57 in main", message="bad batch"))),
+    fails("log_exception", "raised ValueError on ranks 1 and 2: no key 'x1'", "Go to that line",
+        log=with_(raised(1, message="no key 'x1'"), raised(2, place="data.py:7", message="no key 'x2'"))),
     fails("log_exception", "raised ValueError on rank 1", "Go to that line",
         log=with_(raised(), fallen=(FailedRank(0, -15, False), FailedRank(1, 1, True)))),
     well("log_exception", "no other exception", log=with_(raised(1, caught=True))),
@@ -71,6 +77,17 @@ CASES = (
     fails("log_communication_broke", "Connection closed by peer", "mgpu smoke-test",
         log=with_(raised(0, type="RuntimeError", message="[gloo/pair.cc:553] Connection closed by peer [::1]"))),
     well("log_communication_broke", "no other connection error", log=with_(raised(0))),
+    fails("log_packages_do_not_fit", "the installed apex and megatron-core probably do not fit: TypeError", "pip show",
+        log=with_(raised(0, **SKEW, packages=("", "megatron", "torch", "apex")))),
+    fails("log_packages_do_not_fit", "diffusers does not fit its caller", "pip show diffusers",
+        log=with_(raised(0, **SKEW, packages=("", "diffusers")))),
+    well("log_packages_do_not_fit", "no such exception", log=with_(raised(0, **SKEW, packages=("torch", "")))),
+    well("log_packages_do_not_fit", "no such exception", log=with_(raised(0, **SKEW))),
+    well("log_packages_do_not_fit", "no such exception",
+        log=with_(raised(0, type="AttributeError", message="'NoneType' object has no attribute 'x'",
+            packages=("peft",)))),
+    well("log_packages_do_not_fit", "no such exception",
+        log=with_(raised(0, **SKEW, packages=("apex",), signatures=("log_argument_not_accepted",)))),
     fails("log_ranks_out_of_step", "rank 2 in collective 81 (ALLREDUCE), rank 0 in collective 80", "if rank == 0",
         log=stalled(80, 80, 81, 80)),
     well("log_ranks_out_of_step", "about the same collective", log=stalled(80, 80)),
@@ -102,3 +119,13 @@ def test_what_began_a_chain_is_told() -> None:
     chained = with_(raised(0, cause="KeyError: 'x'"))
     found = Case("log_exception", "fail", "", changes={"log": chained}).answer()
     assert found.problem is not None and found.problem.cause.endswith("The first exception was KeyError: 'x'.")
+
+
+@pytest.mark.parametrize(
+    ("others", "only"),
+    [((), True), ((raised(2, message="no key"),), True), ((raised(2, place="data.py:7"),), False),
+     ((raised(place="data.py:7"),), False)],
+)  # fmt: skip
+def test_only_this_rank_raised_it_is_said_if_no_other_one_did(others: Any, only: bool) -> None:
+    found = Case("log_exception", "fail", "", changes={"log": with_(raised(1), *others)}).answer()
+    assert found.problem is not None and ("Only this rank" in found.problem.cause) == only

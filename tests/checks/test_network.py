@@ -107,7 +107,7 @@ CASES = (
     warns("port_busy", "port 29500 is in use", "ss -ltnp", slurm=slurm(node_rank=1), **two(port_busy=True, master=FAR)),
     well("port_busy", "port 29500 is free"),
     skips("port_busy", "see master_port_busy", **two(port_busy=True)),
-    fails("master_port_busy", "port 29500 is in use", "--main_process_port PORT", **two(port_busy=True)),
+    fails("master_port_busy", "port 29500 is in use", "mgpu launch --port 29501 ...", **two(port_busy=True)),
     fails("master_port_busy", "port 29500 is in use", "ss -ltnp",
         slurm=slurm(node_rank=None), **two(port_busy=True, master=HERE)),
     well("master_port_busy", "port 29500 is free", plan=NODES2),

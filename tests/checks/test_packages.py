@@ -1,29 +1,16 @@
-"""checks/packages.py"""
+"""checks/packages/, except known_faults.py"""
 
 from __future__ import annotations
 
 import pytest
 
-from mgpu.snapshot import Config, Libraries
-from tests.checks.facts import Case, config, fails, informs, libraries, python, pytorch, skips, table, warns, well
+from mgpu.snapshot import Libraries
+from tests.checks.facts import Case, fails, informs, libraries, python, pytorch, skips, table, warns, well
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 OWN = "/home/ada/.local/lib/python3.11/site-packages"
 CONDA = python(environment="conda", user_site=OWN)
 STACK = {"torch": "2.9.0", "accelerate": "1.15.0"}
-ZERO_2 = """\
-    distributed_type: DEEPSPEED
-    num_processes: 4
-    deepspeed_config:
-      zero_stage: 2
-"""
-FSDP_2 = """\
-    distributed_type: FSDP
-    mixed_precision: bf16
-    num_processes: 4
-    fsdp_config:
-      fsdp_version: 2
-"""
 
 
 def asking(**requires: tuple[str, ...]) -> Libraries:
@@ -36,10 +23,6 @@ def torch_in(*copies: str) -> Libraries:
 
 def built(**tags: str) -> Libraries:
     return libraries(built_with={name.replace("_", "-"): tag for name, tag in tags.items()})
-
-
-def zero(stage: str) -> Config:
-    return config(ZERO_2.replace("zero_stage: 2", stage))
 
 
 CASES = (
@@ -191,35 +174,6 @@ CASES = (
     well("versions_known_bad_together", "no known bad combination (5 rules checked)",
         packages={"torch": "99.0", "numpy": "99", "peft": "99"}),
     well("versions_known_bad_together", "no known bad combination (5 rules checked)", packages={}),
-    # versions_known_bad_for_config
-    warns("versions_known_bad_for_config",
-        "deepspeed 0.18.2: ZeRO stage 2 silently computes wrong gradients",
-        "--upgrade deepspeed", packages={"deepspeed": "0.18.2"}, config=config(ZERO_2)),
-    warns("versions_known_bad_for_config", "deepspeed 0.17.6", "--upgrade",
-        packages={"deepspeed": "0.17.6"}, config=config(ZERO_2)),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"deepspeed": "0.17.5"}, config=config(ZERO_2)),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"deepspeed": "0.18.3"}, config=config(ZERO_2)),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"deepspeed": "0.18.2"}, config=zero("zero_stage: 3")),
-    well("versions_known_bad_for_config", "no known bad version",  # DeepSpeed's own file decides the stage
-        packages={"deepspeed": "0.18.2"}, config=zero("deepspeed_config_file: ds.json")),
-    warns("versions_known_bad_for_config", "deepspeed 0.18.6: Every backward pass", "--upgrade",
-        packages={"deepspeed": "0.18.6"}, config=zero("zero_stage: 1")),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"deepspeed": "0.18.7"}, config=config(ZERO_2)),
-    well("versions_known_bad_for_config", "no known bad version", packages={"deepspeed": "0.18.2"}),
-    warns("versions_known_bad_for_config", "accelerate 1.13.0: FSDP2 no longer keeps", "--upgrade accelerate",
-        packages={"accelerate": "1.13.0"}, config=config(FSDP_2)),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"accelerate": "1.14.0"}, config=config(FSDP_2)),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"accelerate": "1.12.0"}, config=config(FSDP_2)),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"accelerate": "1.13.0"}, config=config(FSDP_2.replace("bf16", "'no'"))),
-    well("versions_known_bad_for_config", "no known bad version",
-        packages={"accelerate": "1.13.0"}, config=config(FSDP_2.replace("fsdp_version: 2", "fsdp_version: 1"))),
     # extension_built_for_another_torch
     warns("extension_built_for_another_torch", "flash-attn is built for cu12torch2.4cxx11abiFALSE; torch is 2.9.0",
         "--no-build-isolation", libraries=built(flash_attn="cu12torch2.4cxx11abiFALSE")),

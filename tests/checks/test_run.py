@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import EndedRank
-from tests.checks.facts import GIB, Case, fails, informs, run, skips, table, warns, well
+from mgpu.snapshot import EndedRank, Exchange, UncaughtException
+from tests.checks.facts import GIB, Case, fails, informs, log, run, skips, table, warns, well
 
 
 def ended(*codes: int | None, first: int | None = None, **changes: Any) -> tuple[EndedRank, ...]:
@@ -129,6 +129,35 @@ CASES = (
     well("run_rank_left_early", "no rank finished", run=run(ranks=(EndedRank(0, 0), EndedRank(1, 0, gone_s=3600.0)))),
     warns("run_left_processes", "2 processes left over from the run", "the processes it starts", run=run(left_over=2)),
     well("run_left_processes", "no process was left over"),
+    fails("run_rank_aborted_at_exit", "rank 1 (GPU 1) aborted, probably at its exit", "destroy_process_group()",
+        run=failed(-15, -6, first=1), log=log(last="terminate called without an active exception")),
+    well("run_rank_aborted_at_exit", "no rank aborted at its exit", run=failed(-15, -6, first=1), log=log(last="x")),
+    well("run_rank_aborted_at_exit", "no rank aborted at its exit", run=failed(-15, -6, first=1),
+        log=log(last="terminate called without an active exception",
+            raised=(UncaughtException("ValueError", "x", "run.log", 3),))),
+    fails("run_rank_aborted_at_exit", "rank 1 (GPU 1) aborted, probably at its exit", "destroy_process_group()",
+        run=failed(-15, -6, first=1), log=log(last="terminate called without an active exception",
+            raised=(UncaughtException("RuntimeError", "x", "run.log", 3, 0, signatures=("log_peer_gone",)),
+                UncaughtException("ChildFailedError", "", "run.log", 9, signatures=("log_child_failed",))))),
+    warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data: nothing averaged gradients",
+        "accelerator.prepare", run=run(exchange=Exchange(12.0))),
+    warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data", "DistributedDataParallel",
+        run=run(exchange=Exchange(12.0, 6, 6 * 17))),  # a group without DDP
+    warns("run_ranks_exchanged_nothing", "have exchanged no data after 301 s", "accelerator.prepare",
+        run=run(exchange=Exchange(300.0), going=True, seconds=301.0)),
+    warns("run_ranks_exchanged_nothing", "exchanged only 900 bytes: less than", "accelerator.prepare",
+        run=run(exchange=Exchange(3.0, 1, 900), expected=2)),  # barriers
+    warns("run_ranks_exchanged_nothing", "exchanged only 6,000 bytes", "accelerator.prepare",
+        run=run(exchange=Exchange(60.0, 1, 6000), expected=2)),
+    well("run_ranks_exchanged_nothing", "exchanged data: 2,221 bytes",
+        run=run(exchange=Exchange(3.0, 1, 2221), expected=2)),
+    well("run_ranks_exchanged_nothing", "exchanged data: 6,000 bytes",  # NCCL's data takes another way
+        run=run(exchange=Exchange(60.0, 1, 6000, on_gpus=True), expected=2)),
+    well("run_ranks_exchanged_nothing", "the kernel does not count bytes", run=run(exchange=Exchange(60.0, 1, None))),
+    skips("run_ranks_exchanged_nothing", "fewer than two ranks on this machine"),
+    skips("run_ranks_exchanged_nothing", "several nodes", run=run(exchange=Exchange(gap="several nodes"))),
+    skips("run_ranks_exchanged_nothing", "observed for 0.5 s only", run=run(exchange=Exchange(0.5))),
+    skips("run_ranks_exchanged_nothing", "the run failed", run=run(exit_code=1, exchange=Exchange(12.0))),
 )  # fmt: skip
 
 

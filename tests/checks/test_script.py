@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from mgpu.snapshot import Script
 from tests.bad_scripts import bad, good, read
-from tests.checks.facts import YAML, Case, config, informs, problem, script, table, warns, well
+from tests.checks.facts import YAML, Case, config, informs, problem, script, skips, table, warns, well
 
 FP16 = 'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="fp16")\n'
 # Not the precision of a run on several GPUs.
@@ -42,6 +43,32 @@ def teach(model, optimizer, loader):
         total.backward()
         optimizer.step()
 """
+
+IN_WORKER = """\
+import torch, argparse
+argparse.ArgumentParser().add_argument("--j", default=4)
+def collate(samples):
+    return torch.stack(samples).cuda()
+loader = torch.utils.data.DataLoader([], collate_fn=collate, num_workers={}{})
+"""
+SPAWNED = ", multiprocessing_context='spawn'"
+APART = """\
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator()
+optimizer = torch.optim.AdamW(model.parameters())
+accelerator.prepare({})
+optimizer = accelerator.prepare({})
+"""
+SPLITS = """\
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator(split_batches=True)
+loader = torch.utils.data.DataLoader(data, batch_size={})
+loader = accelerator.prepare(loader)
+"""
+FSDP2 = config("distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 2\n")
+FOUR = config("distributed_type: MULTI_GPU\nnum_processes: 4\n")
 
 CASES = (
     warns("script_does_not_compile", "line 7: invalid syntax", "Correct the line",
@@ -112,6 +139,38 @@ CASES = (
         script=bad("wrapping-unused-parameters-looked-for")),
     well("script_looks_for_unused_parameters", "find_unused_parameters is not set",
         script=good("wrapping-unused-parameters-looked-for")),
+    warns("script_starts_its_own_ranks", "line 7: run() starts a launcher itself", "python train.py",
+        script=bad("launching-launcher-started-by-the-script")),
+    well("script_starts_its_own_ranks", "the launcher starts", script=good("launching-launcher-started-by-the-script")),
+    warns("script_variable_misspelt", "CUDA_VISIABLE_DEVICES is not read by anything", "CUDA_VISIBLE_DEVICES",
+        at=(3, 1), script=bad("launching-misspelled-variable")),
+    warns("script_variable_misspelt", "NCCL_SOCKET_IFNAM is not read", "NCCL_SOCKET_IFNAME",
+        script=read("import os\nos.environ.setdefault('NCCL_SOCKET_IFNAM', 'eth0')\n")),
+    well("script_variable_misspelt", "1 environment variable set", script=good("launching-misspelled-variable")),
+    well("script_variable_misspelt", "1 environment variable set",
+        script=read("import os\nos.environ['HIP_VISIBLE_DEVICES'] = '0'\n")),
+    warns("script_cuda_in_worker", "line 13: Numbers.__getitem__ uses the GPU", "batch.to(device",
+        script=bad("data-dataset-that-moves-samples-to-the-GPU")),
+    well("script_cuda_in_worker", "no dataset visibly", script=good("data-dataset-that-moves-samples-to-the-GPU")),
+    well("script_cuda_in_worker", "how worker processes start", script=read(IN_WORKER.format("2", SPAWNED))),
+    well("script_cuda_in_worker", "no DataLoader with", script=read(IN_WORKER.format("0", ""))),
+    warns("script_cuda_in_worker", "line 4: collate uses the GPU", "batch.to",
+        script=read(IN_WORKER.format("args.j", ""))),
+    warns("script_fsdp2_prepared_apart", "optimizer is prepared without model", "prepare(model, optimizer)", at=(6, 13),
+        script=read(APART.format("model", "optimizer")), config=FSDP2),
+    well("script_fsdp2_prepared_apart", "none of an optimizer without its model",
+        script=read(APART.format("model, optimizer", "loader")), config=FSDP2),
+    well("script_fsdp2_prepared_apart", "does not enable FSDP 2", script=read(APART.format("model", "optimizer"))),
+    well("script_fsdp2_prepared_apart", "not visible", script=read(APART.format("*all", "optimizer")), config=FSDP2),
+    warns("script_batch_not_divisible", "batch_size=6 is not a multiple of 4 ranks", "such as 8",
+        script=read(SPLITS.format(6)), config=FOUR),
+    well("script_batch_not_divisible", "1 prepared DataLoader", script=read(SPLITS.format(8)), config=FOUR),
+    well("script_batch_not_divisible", "whole batches",
+        script=read(SPLITS.format(6).replace("True", "False")), config=FOUR),
+    skips("script_does_not_compile", "may be valid in 3.12: run mgpu with",
+        script=Script("train.py", error="invalid syntax", error_line=3, python="3.11", newer_python="3.12")),
+    informs("script_batch_norm_not_synced", "over 4 samples", "convert_sync_batchnorm(model)",
+        script=bad("wrapping-small-batches-in-a-model-of-torchvision")),
     informs("script_batch_norm_not_synced", "over 2 samples", "convert_sync_batchnorm(model)",
         script=bad("wrapping-small-batches-normalised")),
     well("script_batch_norm_not_synced", "synchronized", script=good("wrapping-small-batches-normalised")),

@@ -28,6 +28,12 @@ Trainer(model, train_dataset=data["train"]).train()
 ORDERED = SHARDS.replace("Shard(rank=rank)", "data, sampler=DistributedSampler(data, shuffle=False)").replace(
     "import DataLoader", "import DataLoader, DistributedSampler"
 )
+STREAM = """\
+import torch
+from datasets import load_dataset
+torch.distributed.init_process_group("nccl")
+data = load_dataset("imdb", streaming=True)
+"""
 METRICS = good("data-accuracy-of-one-shard")
 
 CASES = (
@@ -44,6 +50,16 @@ CASES = (
     well("script_set_epoch_missing", "no DistributedSampler that shuffles", script=read(ORDERED)),
     skips("script_set_epoch_missing", "scripts that use accelerate",
         script=good("data-loader-that-prepare-was-not-given")),
+    warns("script_stream_not_split", "reads the whole stream of load_dataset", "split_dataset_by_node",
+        script=bad("data-stream-that-every-rank-reads-in-full")),
+    warns("script_stream_not_split", "line 8: every rank reads all samples of Lines", "index % dist.get_world_size()",
+        script=bad("data-iterable-dataset-that-does-not-know-its-rank")),
+    well("script_stream_not_split", "split by rank", script=good("data-stream-that-every-rank-reads-in-full")),
+    well("script_stream_not_split", "split by rank", script=good("data-iterable-dataset-that-does-not-know-its-rank")),
+    well("script_stream_not_split", "no stream", script=read(ORDERED)),
+    well("script_stream_not_split", "no visible training loop", script=read(STREAM)),
+    well("script_data_not_divided", "for which there is no sampler",
+        script=bad("data-stream-that-every-rank-reads-in-full")),
     warns("script_split_differs_by_rank", "gets a different random_split(): no seed is set", "manual_seed(0)",
         script=bad("data-another-split-on-every-rank")),
     warns("script_split_differs_by_rank", "line 11 depends on the rank", "manual_seed(0)",

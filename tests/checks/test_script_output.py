@@ -48,7 +48,7 @@ CASES = (
     well("script_saves_on_every_rank", "1 save call",
         script=read(SHARDED.replace("(parallelism_config=ParallelismConfig())", "()").replace(
             '"out"', '"out", save_function=accelerator.save'))),
-    well("script_saves_on_every_rank", "no visible training and saving", script=read(HOOK)),
+    well("script_saves_on_every_rank", "1 save call, each guarded", script=read(HOOK)),
     well("script_saves_on_every_rank", "no visible training and saving", script=read(HEAD)),
     skips("script_saves_on_every_rank", "every rank must save", script=read(SHARDED)),
     skips("script_saves_on_every_rank", "not known", script=read("import torch\n")),
@@ -75,7 +75,7 @@ def test_helpers_that_call_each_other_are_asked_once_each(monkeypatch: pytest.Mo
     for below, here in itertools.pairwise(layers):
         for name in here:
             text += f"def {name}():\n" + "".join(f"    {called}()\n" for called in below)
-    script = read(text + "if rank == 0:\n    step_6_0()\n")
+    script = read(text + "if rank == 0:\n    step_6_0()\nif rank == 3:\n    step_6_0()\n")
     asked: list[str] = []
     callers = _ranks.callers
 

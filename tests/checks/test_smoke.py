@@ -11,7 +11,7 @@ from tests.checks.facts import Case, fails, gpus, problem, rank, ranks, skips, t
 
 ALONE = {"world_size": 1, "accelerate_world_size": 1}
 NEVER = rank(1, pid=None, device=None, steps=(), last_word=None, last_word_order=0, finished=False, world_size=None)
-KILLED = waiting(1, process_state="gone", silent_s=3.0)
+KILLED = waiting(1, process_state="gone", silent_s=3.0, terminated=True)
 FAILED = rank(
     1,
     steps=(Step("start", True), Step("collectives", False, "RuntimeError: NCCL error")),
@@ -139,8 +139,10 @@ CASES = (
     well("ranks_hang", "the ranks did not stall"),
     well("ranks_hang", "the ranks did not stall", ranks=ranks(waiting(0), KILLED, ended="died")),
     # rank_ended_early
-    fails("rank_ended_early", 'rank 1 (cuda:1, pid 5001) exited at "step 7 of 20" in stage "train"', "killed process",
-        ranks=ranks(rank(0), KILLED, ended="died", launcher_exit=1)),
+    fails("rank_ended_early", 'rank 1 (cuda:1, pid 5001) was stopped by SIGTERM at "step 7 of 20" in stage "train"',
+        "killed process", ranks=ranks(rank(0), KILLED, ended="died", launcher_exit=1)),
+    fails("rank_ended_early", 'rank 1 (cuda:1, pid 5001) disappeared at "step 7 of 20"', "killed process",
+        ranks=ranks(rank(0), replace(KILLED, terminated=False, exit_code=-15), ended="died", launcher_exit=1)),
     fails("rank_ended_early", 'rank 1 did not reach stage "start" (launcher exit 1)', "launcher.log",
         ranks=ranks(rank(0), NEVER, ended="died", launcher_exit=1)),
     well("rank_ended_early", "2 reports complete"),

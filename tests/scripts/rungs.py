@@ -1,11 +1,14 @@
 """Climbs rungs of the smoke test in forked ranks over gloo, without a launcher: torch is imported once for many cases.
 
 Standard input: a JSON list of cases, {"orders": fields of Orders, "patch": "module:function" or null, "limit_s": 30}.
-`patch(rank)` is called in every rank before it climbs. A case that takes longer than its limit is killed.
+`patch(rank)` is called in every rank before it climbs. The ranks of a case that takes longer than its limit are asked
+for their stacks as the runner asks them, and killed. `ended.json` in its folder has the exit codes of the ranks that
+ended by themselves, and what the ranks of a case that was killed told.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import importlib
 import json
@@ -21,8 +24,10 @@ from typing import Any
 
 import torch._dynamo
 
+from mgpu.smoke import stacks
 from mgpu.smoke.ranks import ladder
 from mgpu.smoke.ranks.rank_plan import Orders
+from mgpu.smoke.watch import View
 
 
 def main() -> None:
@@ -44,14 +49,25 @@ def _run(case: dict[str, Any]) -> None:
     handles = [_forked(rank, orders.world, port, path, case.get("patch")) for rank in range(orders.world)]
     pidfds = {os.pidfd_open(pid): pid for pid in handles}
     deadline = time.monotonic() + case.get("limit_s", 30)
+    exits: dict[int, int] = {}
     while pidfds and (left := deadline - time.monotonic()) > 0:
         for done in select.select(list(pidfds), [], [], left)[0]:
-            os.waitpid(pidfds.pop(done), 0)
+            pid = pidfds.pop(done)
+            exits[handles.index(pid)] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             os.close(done)
+    hung = _hung(View(orders)) if pidfds else []
+    (folder / "ended.json").write_text(json.dumps({"exits": exits, "hung": hung}))
     for handle, pid in pidfds.items():
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(handle)
+
+
+def _hung(view: View) -> list[dict[str, Any]]:
+    view.read()
+    states = view.states()
+    ranks = [view.rank(number, states, {}) for number in view.journals]
+    return [dataclasses.asdict(rank) for rank in stacks.collect(view.folder, view.listeners(), ranks)]
 
 
 def _forked(rank: int, ranks: int, port: int, orders: Path, patch: str | None) -> int:

@@ -67,6 +67,15 @@ def base(word: str) -> str:
     return word.rsplit("/", 1)[-1]
 
 
+def shell_of(shebang: str) -> str | None:
+    """Return the shell named in a shebang line; None for another program."""
+    words = shebang[2:].split()
+    if words and base(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    name = base(words[0]) if words else ""
+    return name if name in SHELLS or name in ("csh", "tcsh", "fish") else None
+
+
 def after_srun(words: Sequence[str]) -> int:
     """Return the index of the command in the words of an srun line."""
     place = 1
@@ -112,7 +121,7 @@ def after_wrapper(words: Sequence[str]) -> int | None:
             return place
         if known and (inner in SHELLS or _PYTHON.fullmatch(inner) or (inner in _WRAPPERS - {"exec", name})):
             return place
-        if known and inner.endswith(".sh") and name in (SPREADS | {"time", "nohup", "exec", "env"}):
+        if known and inner.endswith(".sh") and name in (SPREADS | CONTAINERS | {"time", "nohup", "exec", "env"}):
             return place
     return None
 
@@ -126,6 +135,19 @@ def shell_text(words: Sequence[str]) -> int | None:
             return None if words[place - 1] not in ("-o", "+o", "-O", "+O") else _shell_text_after(words, place)
         if "c" in word[1:] and word[0] == "-":
             return place + 1 if place + 1 < len(words) else None
+    return None
+
+
+def shell_file(words: Sequence[str]) -> int | None:
+    """Return the index of the file that a shell's command line runs; None if it names none."""
+    place = 1
+    while place < len(words):
+        if words[place] in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file"):
+            place += 2
+        elif words[place].startswith(("-", "+")) and words[place] != "-":
+            place += 1
+        else:
+            return None if words[place] == "-" else place
     return None
 
 

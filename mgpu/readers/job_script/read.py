@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.known_launchers import KNOWN
 from mgpu.process import child_process
 from mgpu.readers.job_script import directives
-from mgpu.readers.job_script.programs import SHELLS, base
+from mgpu.readers.job_script.programs import SHELLS, base, shell_of
 from mgpu.readers.job_script.shell import Text
+from mgpu.readers.job_script.started_files import LOOKS, decoded
 from mgpu.readers.job_script.walk import Walk
-from mgpu.snapshot import Directive, JobCommand, JobFolder, JobScript, JobText
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import Directive, JobCommand, JobFolder, JobScript, JobSet, JobText
 
 LARGEST_BYTES = 256 << 10  # the longest public job scripts have about 0.03 MiB
-_LOOKS = 40  # limit of reads per character, because of nested words and repeated values
 _SYNTAX_S = 5.0
 _SUFFIXES = (".sbatch", ".slurm", ".sh", ".bash", ".sub", ".job")
-_PRIVATE = re.compile("[\U000f0000-\U000ffffd]")
 _DIRECTIVE = re.compile(rb"^#[ \t]*SBATCH[ \t]", re.MULTILINE)
 _BLANK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+$")
 _REMARK_AFTER = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+#")
+_COMMENT_LINE = re.compile(r"\s*#(?!SBATCH|!)[#\s]*(.*)")
+_COMMENT_AFTER = re.compile(r"\s#[#\s]*(.*)")
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=")
 _PLACEHOLDER = "%"  # starts a placeholder that Slurm replaces
+
+
+# A syntax error, its line, and why there is no result.
+_Syntax: TypeAlias = "tuple[str | None, int | None, str | None]"
 
 
 def is_job_script(path: Path) -> bool:
@@ -41,7 +50,7 @@ def is_job_script(path: Path) -> bool:
     if not isinstance(raw, str):
         first = raw[:200].partition(b"\n")[0]
         if first.startswith(b"#!"):
-            return _shell_of(first.decode("utf-8", "replace")) is not None or bool(_DIRECTIVE.search(raw))
+            return shell_of(first.decode("utf-8", "replace")) is not None or bool(_DIRECTIVE.search(raw))
         if _DIRECTIVE.search(raw):
             return True
     return path.suffix.lower() in _SUFFIXES
@@ -52,21 +61,21 @@ def read(path: Path) -> JobScript:
     raw = _text(path)
     if isinstance(raw, str):
         return JobScript(str(path), error=raw)
-    text = _PRIVATE.sub("\ufffd", raw.decode("utf-8", "replace"))
+    text = decoded(raw)
     windows = next((n for n, line in enumerate(text.split("\n"), 1) if line.endswith("\r")), None)
     text = text.replace("\r\n", "\n")
     lines = text.split("\n")
     shebang = lines[0].rstrip() if lines[0].startswith("#!") else None
     asked, texts = directives.read(lines)
-    shell = _shell_of(shebang) if shebang else "bash"
-    walk = Walk([_LOOKS * len(text) + 10_000])
-    syntax: tuple[str | None, int | None, str | None] = (None, None, None)
+    shell = shell_of(shebang) if shebang else "bash"
+    walk = Walk([LOOKS * len(text) + 10_000], path, len(lines))
+    syntax: _Syntax = (None, None, None)
     if shell in SHELLS:
-        walk.script(Text.of_file(text))
-        syntax = _syntax(path, shell)
+        walk.script(Text.of_file(text), _start_folder(asked))
         asked = [one for one in asked if one.line not in walk.handed]
         texts = [one for one in texts if one.line not in walk.handed]
-        texts += [*walk.texts, *_hidden_errors(lines, walk.commands)]
+        texts += [*walk.texts, *_hidden_errors(lines, walk.commands), *_errors_in_started(walk)]
+        syntax = _syntax_of_all(path, shell, walk)
     return JobScript(
         str(path),
         lines=len(lines) - (not lines[-1]),
@@ -78,9 +87,10 @@ def read(path: Path) -> JobScript:
         directives=tuple(asked),
         texts=tuple(sorted(set(texts), key=lambda one: (one.line, one.kind, one.text))),
         commands=tuple(walk.commands),
-        sets=tuple(walk.sets),
+        sets=tuple(_with_comments(walk, lines)),
         traps=tuple(walk.traps),
-        sourced=tuple(walk.sourced),
+        files=tuple(walk.started.files),
+        unread=tuple(walk.started.unread),
         stops_at_errors=walk.stops_at_errors or bool(shebang and re.search(r"\s-\w*e", shebang)),
         folders=tuple(_folders(asked, path)),
         config=_config(walk.commands),
@@ -118,16 +128,7 @@ def _bytes(path: Path) -> bytes | str:
         return error.strerror or "it cannot be read"
 
 
-def _shell_of(shebang: str) -> str | None:
-    """Return the shell named in a shebang line; None for another program."""
-    words = shebang[2:].split()
-    if words and base(words[0]) == "env":
-        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    name = base(words[0]) if words else ""
-    return name if name in SHELLS or name in ("csh", "tcsh", "fish") else None
-
-
-def _syntax(path: Path, shell: str | None) -> tuple[str | None, int | None, str | None]:
+def _syntax(path: Path, shell: str | None) -> _Syntax:
     """Return the shell's syntax error, its line, and the reason if the syntax could not be checked."""
     program = shutil.which(shell if shell in ("bash", "sh", "dash") and shell else "bash") or shutil.which("bash")
     if shell in ("zsh", "ksh"):
@@ -150,9 +151,56 @@ def _syntax(path: Path, shell: str | None) -> tuple[str | None, int | None, str 
     return (found[2] or found[4])[:200], int(found[1] or found[3]), None
 
 
-def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand]) -> list[JobText]:
-    """Return errors that are hard to see: a blank or comment after a backslash, typographic dashes and quotes."""
+def _with_comments(walk: Walk, lines: Sequence[str]) -> Iterator[JobSet]:
+    """Yield the variables that the script and its files set, each with the comments at it."""
+    of_files = [line for content in walk.started.texts.values() for line in content.s.removesuffix("\n").split("\n")]
+    together = [*lines, *of_files]
+    for one in walk.sets:
+        comment = _comment_at(together, one.line)
+        yield dataclasses.replace(one, comment=masked(comment)) if comment else one
+
+
+def _comment_at(lines: Sequence[str], line: int) -> str:
+    """Return the comments of an assignment: on its line, and above it or the assignments directly above."""
+    if not 0 < line <= len(lines):
+        return ""
+    found = [_COMMENT_AFTER.search(lines[line - 1])]
+    above = line - 2
+    while above >= 0 and _ASSIGNMENT.match(lines[above]):
+        above -= 1
+    while above >= 0 and (comment := _COMMENT_LINE.match(lines[above])):
+        found.insert(0, comment)
+        above -= 1
+    return " ".join(one[1].strip() for one in found if one)[:500]
+
+
+def _errors_in_started(walk: Walk) -> list[JobText]:
+    """Return the hidden errors of the files that the script starts."""
+    files = zip(walk.started.files, walk.started.texts.values(), strict=True)
+    return [found for one, text in files for found in _hidden_errors(text.s.split("\n"), walk.commands, one.first)]
+
+
+def _syntax_of_all(path: Path, shell: str | None, walk: Walk) -> _Syntax:
+    """Return the first syntax error of the script and of the files that it starts, or why there is no result."""
+    own = _syntax(path, shell)
+    unread = own[2]
+    for one, (file, text) in () if own[0] else zip(walk.started.files, walk.started.texts.items(), strict=True):
+        first = text.s.partition("\n")[0]
+        other = shell_of(first) if first.startswith("#!") else None
+        message, line, why = _syntax(file, other if other in ("zsh", "ksh") else "bash")
+        if message:
+            return message, line and one.first + min(line, one.lines) - 1, None
+        unread = unread or why
+    return own[0], own[1], unread
+
+
+def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand], first: int = 1) -> list[JobText]:
+    """Return errors that are hard to see: a blank or comment after a backslash, typographic dashes and quotes.
+
+    `first` is the number of the first of the lines.
+    """
     found: list[JobText] = []
+    commands = [one for one in commands if first <= one.line < first + len(lines)]
     dashed = {command.line for command in commands if command.words[0].startswith("-")}
     escaped = {  # "\\ " is a word or the end of one
         line
@@ -160,17 +208,18 @@ def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand]) -> list
         for word, line in zip(command.words, command.lines, strict=False)
         if word[-1:] in (" ", "\t")
     }
-    for number, line in enumerate(lines, 1):
+    for place, line in enumerate(lines):
+        number = place + first
         if line.lstrip().startswith("#"):
-            before = lines[number - 2] if number > 1 else ""
-            following = lines[number].lstrip() if number < len(lines) else ""
+            before = lines[place - 1] if place else ""
+            following = lines[place + 1].lstrip() if place + 1 < len(lines) else ""
             continued = before.endswith("\\") and not before.lstrip().startswith("#")
             if continued and following.startswith("-") and number + 1 in dashed:
-                found.append(JobText(number, "ended", line.strip()[:200]))
+                found.append(JobText(number, "ended", masked(line.strip())[:200]))
         elif _BLANK_AFTER.search(line) and number in escaped:
-            found.append(JobText(number, "blank", line.strip()[:200]))
+            found.append(JobText(number, "blank", masked(line.strip())[:200]))
         elif _REMARK_AFTER.search(line) and number in escaped:
-            found.append(JobText(number, "remark", line.strip()[:200]))
+            found.append(JobText(number, "remark", masked(line.strip())[:200]))
     for command in commands:
         if base(command.words[0]) in ("echo", "printf"):
             continue
@@ -186,7 +235,7 @@ def _hidden_errors(lines: Sequence[str], commands: Sequence[JobCommand]) -> list
 
 def _folders(asked: Sequence[Directive], path: Path) -> list[JobFolder]:
     """Return the folders of the job's output files."""
-    start = next((d.value for d in reversed(asked) if d.obeyed and d.option == "chdir" and d.value), "")
+    start = _start_folder(asked)
     found: list[JobFolder] = []
     for directive in asked:
         if directive.obeyed and directive.option in ("output", "error") and directive.value:
@@ -194,6 +243,11 @@ def _folders(asked: Sequence[Directive], path: Path) -> list[JobFolder]:
             if folder:
                 found.append(JobFolder(directive.line, folder, _exists(folder, start, path)))
     return found
+
+
+def _start_folder(asked: Sequence[Directive]) -> str:
+    """Return the folder of --chdir, or ""."""
+    return next((one.value for one in reversed(asked) if one.obeyed and one.option == "chdir" and one.value), "")
 
 
 def _exists(folder: str, start: str, path: Path) -> bool | None:

@@ -42,9 +42,9 @@ class Text:
         self.at: list[int] = list(at) if at is not None else [line] * len(s)
 
     @classmethod
-    def of_file(cls, s: str) -> Text:
-        """Return a whole script as Text."""
-        at, line = [], 1
+    def of_file(cls, s: str, line: int = 1) -> Text:
+        """Return a whole script as Text; `line` is the number of its first line."""
+        at = []
         for character in s:
             at.append(line)
             line += character == "\n"

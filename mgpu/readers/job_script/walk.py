@@ -1,141 +1,65 @@
-"""Which commands does a shell script run, with its own variables expanded, and which shell expands the others?
-
-Every expansion with an unknown value becomes one private-use character (a hole) in the text. A table has its source
-text, and whether the batch shell or a shell on the node expands it. So a text can pass through several shells.
-"""
+"""Which commands does a shell script run, and those that it starts, with its own variables expanded?"""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from pathlib import Path
 
-from mgpu.readers.job_script import programs
+from mgpu.known_launchers import Launcher
+from mgpu.readers.job_script import programs, started_files
+from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, LONGEST_VALUE, Env, Expander, How, Value, join
 from mgpu.readers.job_script.shell import Assign, Block, Node, Part, Reader, Simple, Text, TooMuch, Word
+from mgpu.readers.job_script.started_files import StartedFiles
 from mgpu.secrets_masking import MASK, is_secret_name, masked, masked_argv
-from mgpu.snapshot import JobCommand, JobSet, JobText, JobTrap, JobVariable
+from mgpu.snapshot import JobCommand, JobSet, JobText, JobTrap
 
-_FIRST = 0xF0000  # private use area; such characters of the script are replaced when it is read
-_MOST_HOLES = 20_000
 _MOST_COMMANDS = 2_000
-_LONGEST_VALUE = 32 << 10
-_LONGEST_SHOWN = 2_000  # characters of a word or value in the fact
 _LONGEST_RUN, _MOST_RUNS = 200, 10  # of commands inside $( ): characters, and number recorded
 _DEEPEST = 12  # maximum depth of nested shells and functions
-_HOLE = re.compile(f"[{chr(_FIRST)}-{chr(_FIRST + _MOST_HOLES)}]")
-_INNER = re.compile(r"([!#]?)([A-Za-z_]\w*|[0-9@*#?$!_-]+)(\[[^\]]*\])?(.*)", re.DOTALL)
-# Variables already in the job's environment: a new value is passed on without `export`.
-_INHERITED = re.compile(r"(?:SLURM_\w+|CUDA_VISIBLE_DEVICES|PATH|LD_LIBRARY_PATH|HOME|USER|LOGNAME|TMPDIR|SHELL|PWD)$")
 _PASSED_VARIABLE = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; --env A=1,B=2
-_ARITHMETIC_NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b\}?")
-
+_SHELL_SCRIPT = (".sh", ".bash", ".sbatch", ".slurm")
 _SHORTEST_SECRET = 8
 _PLACEHOLDER = re.compile(
     r"[<>\[\]{}*]|\.\.\.|x{3}|your|token|key|insert|change|replace|todo|secret|password|here|fill", re.IGNORECASE
 )
 
-Value: TypeAlias = "Text | list[Text]"
 
+class Walk(Expander):
+    """Walks through the statements of a script, and of the files it starts, once."""
 
-@dataclass(frozen=True)
-class _Hole:
-    text: str  # as shown: "$NAME", "$(hostname)"
-    name: str
-    on_node: bool
-    line: int
-    unset: bool = False
-    runs: tuple[str, ...] = ()
-
-
-@dataclass
-class _Env:
-    """The variables of one shell, and where it runs."""
-
-    values: dict[str, Value] = field(default_factory=dict)
-    exported: set[str] = field(default_factory=set)
-    hidden: set[str] = field(default_factory=set)  # set by a parent shell, but not exported
-    perhaps: set[str] = field(default_factory=set)  # NAME=${NAME:-...}: may already be exported
-    on_node: bool = False
-    through: tuple[str, ...] = ()
-    step: int | None = None
-    places: list[Text] | None = None  # $1 $2 ...
-    all_exported: bool = False  # set -a
-    depth: int = 0
-
-    def copy(self) -> _Env:
-        """Return a copy for a branch or a subshell."""
-        return dataclasses.replace(
-            self,
-            values=dict(self.values),
-            exported=set(self.exported),
-            hidden=set(self.hidden),
-            perhaps=set(self.perhaps),
-        )
-
-    def child(self, through: str, *, on_node: bool = False, given: Mapping[str, Text] | None = None) -> _Env:
-        """Return the variables of a shell that a program of this one starts."""
-        given = given or {}
-        handed = {name: value for name, value in self.values.items() if name in self.exported} | dict(given)
-        kept = {name for name in self.values if name not in self.exported | self.perhaps and not _INHERITED.match(name)}
-        return _Env(
-            dict(handed),
-            self.exported | set(given),
-            (kept | self.hidden) - set(handed),
-            set(self.perhaps),
-            self.on_node or on_node,
-            (*self.through, through),
-            self.step,
-            [],
-            False,
-            self.depth + 1,
-        )
-
-
-@dataclass(frozen=True)
-class _How:
-    """The conditions under which a command runs."""
-
-    unsure: bool = False
-    background: bool = False
-    inner: bool = False
-
-
-class Walk:
-    """Walks through the statements of a script once."""
-
-    def __init__(self, budget: list[int]) -> None:
-        self.budget = budget
+    def __init__(self, budget: list[int], path: Path, lines: int) -> None:
+        super().__init__(budget)
         self.commands: list[JobCommand] = []
         self.sets: list[JobSet] = []
         self.traps: list[JobTrap] = []
         self.texts: list[JobText] = []
-        self.sourced: list[str] = []
+        self.started = StartedFiles(path, lines, budget)
         self.stops_at_errors = False
         self.cut = False
         self._statement = 1  # line of the current top-level statement
         self.handed: set[int] = set()  # lines of heredocs, which are input of commands
-        self._holes: list[_Hole] = []
+        self._beside = path.parent
         self._functions: dict[str, list[Node]] = {}
 
-    def script(self, text: Text) -> None:
-        """Process a whole script."""
+    def script(self, text: Text, folder: str) -> None:
+        """Process a whole script that starts in a folder: that of --chdir, or ""."""
         reader = Reader(text, self.budget)
         nodes, whole = reader.all()
         self.cut |= not whole
         self.handed = reader.handed
         try:
-            env = _Env()
+            env = Env(folder=folder, beside=self._beside)
             for node in nodes:
                 self._statement = node.line
-                self._run([node], env, _How())
+                self._run([node], env, How())
         except (TooMuch, RecursionError):
             self.cut = True
 
     # --- statements -------------------------------------------------------------------------------------------
 
-    def _text(self, text: Text, env: _Env, how: _How) -> None:
+    def _text(self, text: Text, env: Env, how: How) -> None:
         """Process a text that is run by another shell."""
         if env.depth > _DEEPEST:
             raise TooMuch
@@ -143,7 +67,7 @@ class Walk:
         self.cut |= not whole
         self._run(nodes, env, how)
 
-    def _run(self, nodes: Sequence[Node], env: _Env, how: _How) -> None:
+    def _run(self, nodes: Sequence[Node], env: Env, how: How) -> None:
         for node in nodes:
             self.budget[0] -= 1
             if self.budget[0] < 0:
@@ -153,7 +77,7 @@ class Walk:
             else:
                 self._block(node, env, how)
 
-    def _block(self, block: Block, env: _Env, how: _How) -> None:
+    def _block(self, block: Block, env: Env, how: How) -> None:
         if block.background:
             how = dataclasses.replace(how, background=True)
         maybe = dataclasses.replace(how, unsure=True)
@@ -164,8 +88,10 @@ class Walk:
         elif block.kind == "subshell":
             self._run(block.parts[0], env.copy(), how)
         elif block.kind == "pipe":
-            for part in block.parts:
-                self._run(part, env.copy(), how)
+            lost = dataclasses.replace(how, piped=how.piped or not env.pipefail)
+            for part in block.parts[:-1]:
+                self._run(part, env.copy(), lost)
+            self._run(block.parts[-1], env.copy(), how)
         elif block.kind == "or":
             self._branches([block.parts[0]], env, maybe, otherwise=False)
         elif block.kind == "if":
@@ -176,11 +102,11 @@ class Walk:
         else:
             inside = env.copy()
             if block.name:
-                inside.values[block.name] = self._unknown(block.name, inside, 0)
+                self._set_unknown(block.name, inside, maybe, block.line)
             self._run(block.parts[0] if block.parts else [], inside, maybe)
             self._merge(env, [env.copy(), inside])
 
-    def _branches(self, parts: list[list[Node]], env: _Env, how: _How, *, otherwise: bool) -> None:
+    def _branches(self, parts: list[list[Node]], env: Env, how: How, *, otherwise: bool) -> None:
         ends = [] if otherwise else [env.copy()]
         for part in parts:
             inside = env.copy()
@@ -188,7 +114,7 @@ class Walk:
             ends.append(inside)
         self._merge(env, ends)
 
-    def _merge(self, env: _Env, ends: list[_Env]) -> None:
+    def _merge(self, env: Env, ends: list[Env]) -> None:
         """Merge the variables after branches: keep values that are equal in all branches."""
         names = {name for end in ends for name in end.values}
         for name in names:
@@ -203,7 +129,7 @@ class Walk:
 
     # --- commands ---------------------------------------------------------------------------------------------
 
-    def _simple(self, node: Simple, env: _Env, how: _How) -> None:
+    def _simple(self, node: Simple, env: Env, how: How) -> None:
         first = node.words[0].plain if node.words else None
         if first in ("export", "declare", "local", "readonly", "typeset"):
             self._declare(node, first, env, how)
@@ -221,7 +147,7 @@ class Walk:
             given[assign.name] = value
         self._command(fields, env, how, given, node)
 
-    def _declare(self, node: Simple, first: str, env: _Env, how: _How) -> None:
+    def _declare(self, node: Simple, first: str, env: Env, how: How) -> None:
         flags = "".join(word.raw[1:] for word in node.words[1:] if word.raw.startswith("-"))
         exported = (first == "export" and "n" not in flags) or "x" in flags
         for word in node.words[1:]:
@@ -231,7 +157,7 @@ class Walk:
         for assign in node.assigns:
             self._assign(assign, env, how, exported=exported or assign.name in env.exported)
 
-    def _assign(self, assign: Assign, env: _Env, how: _How, *, exported: bool) -> None:
+    def _assign(self, assign: Assign, env: Env, how: How, *, exported: bool) -> None:
         value: Value
         if assign.array:
             value = self._fields(assign.values, env, how)
@@ -241,35 +167,65 @@ class Walk:
             value = self._expand_value(assign.values, env, how)
             if assign.append and assign.name in env.values and not assign.element:
                 earlier = env.values[assign.name]
-                joined = _join(earlier) if isinstance(earlier, list) else earlier.cut(0, len(earlier.s))
+                joined = join(earlier) if isinstance(earlier, list) else earlier.cut(0, len(earlier.s))
                 joined.add(value)
                 value = joined
-        flat = _join(value) if isinstance(value, list) else value
-        if len(flat.s) > _LONGEST_VALUE:
+        flat = join(value) if isinstance(value, list) else value
+        if len(flat.s) > LONGEST_VALUE:
             value = flat = self._unknown(assign.name, env, assign.line)
-        self._record_assignment(assign, flat, env, exported)
+        self._record_assignment(assign, flat, env, how, exported=exported)
         if assign.element:  # of an array, which is no longer known
             value = self._unknown(assign.name, env, assign.line)
-        if any(self._holes[ord(one) - _FIRST].name == assign.name for one in _HOLE.findall(flat.s)):
+        if any(one.name == assign.name for one in self._variables(flat, 0)):
             env.perhaps.add(assign.name)
         env.values[assign.name] = value
         env.hidden.discard(assign.name)
         if exported:
             env.exported.add(assign.name)
 
-    def _record_assignment(self, assign: Assign, flat: Text, env: _Env, exported: bool) -> None:
-        secret = is_secret_name(assign.name)
-        if secret and flat.s and not _HOLE.search(flat.s) and not _placeholder(flat.s):
-            self.texts.append(JobText(assign.line, "secret", assign.name))
-        shown = MASK if secret and flat.s and not _HOLE.search(flat.s) else masked(self._fill_holes(flat))
-        variables = self._variables(flat, 0)
-        raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:_LONGEST_SHOWN])
-        if len(self.sets) < _MOST_COMMANDS:
-            self.sets.append(
-                JobSet(assign.line, assign.name, shown, exported, env.on_node, tuple(variables), raw, self._statement)
-            )
+    def _set_unknown(self, name: str, env: Env, how: How, line: int) -> None:
+        """Set a variable to a value that is known only in the job: read NAME, for NAME in ..."""
+        env.values[name] = self._unknown(name, env, 0)
+        self._add_set(name, line, f"${name}", env, how, exported=name in env.exported, raw=f"${name}")
 
-    def _command(self, fields: list[Text], env: _Env, how: _How, given: Mapping[str, Text], node: Simple) -> None:
+    def _record_assignment(self, assign: Assign, flat: Text, env: Env, how: How, *, exported: bool) -> None:
+        secret = is_secret_name(assign.name)
+        if secret and flat.s and not HOLE.search(flat.s) and not _placeholder(flat.s):
+            self.texts.append(JobText(assign.line, "secret", assign.name))
+        shown = MASK if secret and flat.s and not HOLE.search(flat.s) else masked(self._fill_holes(flat))
+        raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:LONGEST_SHOWN])
+        self._add_set(assign.name, assign.line, shown, env, how, exported=exported, raw=raw, flat=flat)
+
+    def _add_set(
+        self,
+        name: str,
+        line: int,
+        value: str,
+        env: Env,
+        how: How,
+        *,
+        exported: bool = False,
+        raw: str = "",
+        flat: Text | None = None,
+    ) -> None:
+        """Record that a variable is set."""
+        if len(self.sets) >= _MOST_COMMANDS:
+            return
+        self.sets.append(
+            JobSet(
+                line,
+                name,
+                value,
+                exported,
+                env.on_node,
+                tuple(self._variables(flat, 0)) if flat else (),
+                raw,
+                self._statement,
+                unsure=how.unsure,
+            )
+        )
+
+    def _command(self, fields: list[Text], env: Env, how: How, given: Mapping[str, Text], node: Simple) -> None:
         """Process a command with expanded words."""
         name = fields[0].s
         if name in self._functions and env.depth < _DEEPEST:
@@ -281,13 +237,7 @@ class Walk:
                 env.values[changed] = value
             env.exported |= inside.exported
         elif name == "set":
-            options = "".join(word.s[1:] for word in fields[1:] if re.fullmatch(r"-[a-zA-Z]+", word.s))
-            self.stops_at_errors |= ("e" in options or "errexit" in [word.s for word in fields[1:]]) and not env.on_node
-            options_text = " ".join(word.s for word in fields[1:])
-            if "a" in options or "-o allexport" in options_text:
-                env.all_exported = True
-            elif re.search(r"(?<!\S)\+(?:\w*a|o allexport)", options_text):
-                env.all_exported = False
+            self._set(fields[1:], env)
         elif name == "shift":
             amount = fields[1].s if len(fields) > 1 else "1"
             if env.places is not None:
@@ -296,21 +246,34 @@ class Walk:
             self._trap(fields, env, how, node.line)
         elif name in (".", "source"):
             if len(fields) > 1:
-                self._record_sourced(fields[1])
+                self._source(fields[1:], env, how)
+        elif name in ("cd", "pushd"):
+            env.folder = self._folder_after(fields[1:], env)
         elif name == "eval":
-            self._text(_join(fields[1:]), dataclasses.replace(env, depth=env.depth + 1), how)
+            self._text(join(fields[1:]), dataclasses.replace(env, depth=env.depth + 1), how)
         elif name == "unset":
             for word in fields[1:]:
                 env.values.pop(word.s, None)
                 env.exported.discard(word.s)
-        elif name == "read" or name == "mapfile" or name == "readarray":
+        elif name in ("read", "mapfile", "readarray", "getopts"):
             for word in fields[1:]:
                 if word.s.isidentifier():
-                    env.values[word.s] = self._unknown(word.s, env, node.line)
+                    self._set_unknown(word.s, env, how, node.line)
         else:
             self._program(fields, env, how, given, node)
 
-    def _trap(self, fields: list[Text], env: _Env, how: _How, line: int) -> None:
+    def _set(self, fields: list[Text], env: Env) -> None:
+        """Process the options of set."""
+        options = "".join(word.s[1:] for word in fields if re.fullmatch(r"-[a-zA-Z]+", word.s))
+        self.stops_at_errors |= ("e" in options or "errexit" in [word.s for word in fields]) and not env.through
+        options_text = " ".join(word.s for word in fields)
+        env.pipefail = env.pipefail or ("pipefail" in options_text and "+o pipefail" not in options_text)
+        if "a" in options or "-o allexport" in options_text:
+            env.all_exported = True
+        elif re.search(r"(?<!\S)\+(?:\w*a|o allexport)", options_text):
+            env.all_exported = False
+
+    def _trap(self, fields: list[Text], env: Env, how: How, line: int) -> None:
         words = [word.s for word in fields[1:]]
         if len(words) < 2 or words[0] in ("-", "-p", "-l"):
             return
@@ -320,12 +283,53 @@ class Walk:
         inside = dataclasses.replace(env.copy(), depth=env.depth + 1, through=(*env.through, "trap"))
         self._text(fields[1], inside, called)
 
-    def _record_sourced(self, word: Text) -> None:
-        path = self._fill_holes(word)
-        if path not in self.sourced and len(self.sourced) < 100:
-            self.sourced.append(path)
+    def _folder_after(self, words: list[Text], env: Env) -> str:
+        """Return the folder after a cd."""
+        to = self._fill_holes(words[-1]) if words else "~"
+        whole = to.startswith(("/", "~", "$")) or not env.folder
+        return to if whole else f"{env.folder}/{to}"
 
-    def _program(self, fields: list[Text], env: _Env, how: _How, given: Mapping[str, Text], node: Simple) -> None:
+    def _source(self, fields: list[Text], env: Env, how: How) -> None:
+        """Process source FILE, which runs in this shell."""
+        written = self._fill_holes(fields[0])
+        found = self._file(written, env)
+        if isinstance(found, str):
+            line = fields[0].line(self._statement)
+            self.started.add_unread(written, line, found, sourced=True, on_node=env.on_node)
+        elif found is not None:
+            path, text = found
+            inside = dataclasses.replace(env, depth=env.depth + 1, beside=path.parent, running=(*env.running, path))
+            inside.places = fields[1:] or env.places
+            self._text(text, inside, how)
+            env.folder, env.pipefail, env.all_exported = inside.folder, inside.pipefail, inside.all_exported
+
+    def _start(self, fields: list[Text], words: list[str], env: Env, how: How, *, by_shell: bool = False) -> bool:
+        """Process FILE ARGUMENTS, a shell script in a shell of its own; False if it is not a file that was read."""
+        found = self._file(words[0], env)
+        if isinstance(found, str) and (by_shell or words[0].endswith(_SHELL_SCRIPT)):
+            line = fields[0].line(self._statement)
+            self.started.add_unread(words[0], line, found, sourced=False, on_node=env.on_node)
+        if found is None or isinstance(found, str):
+            return False
+        path, text = found
+        outer, self._functions = self._functions, {}
+        under = dataclasses.replace(env, depth=env.depth + 1, beside=path.parent, running=(*env.running, path))
+        under.places, under.pipefail = fields[1:], False
+        self._text(text, under, how)
+        self._functions = outer
+        return True
+
+    def _file(self, written: str, env: Env) -> tuple[Path, Text] | str | None:
+        """Return a file that is started, the reason why it was not read, or None if it is not a shell script."""
+        found = self.started.shell_file(written, env.folder, env.beside)
+        if isinstance(found, tuple):
+            if found[0] in env.running:
+                return None  # it starts itself
+            if len(env.running) >= started_files.DEEPEST:
+                return "too many files start each other"
+        return found
+
+    def _program(self, fields: list[Text], env: Env, how: How, given: Mapping[str, Text], node: Simple) -> None:
         """Process a program, and the programs it starts."""
         typed = env
         while fields:
@@ -347,6 +351,9 @@ class Walk:
                 return
             if programs.launcher_of(words):
                 break
+            if _may_be_script(words[0]) and self._start(fields, words, env.child("bash", given=given), how):
+                self._record(fields, env, how, node, given=given)
+                return
             if (inner := programs.after_wrapper(words)) is None:
                 break
             passed = {**given, **_passed_variables(fields[1:inner])}
@@ -361,11 +368,9 @@ class Walk:
         if len(fields) > 1 and programs.base(words[0]) in ("ssh", "pdsh", "clush"):
             self._remote(fields, words, how, env)
             return
-        if words[0].endswith((".sh", ".sbatch", ".slurm")) and not words[0].startswith("-"):
-            self._record_sourced(fields[0])
         self._record(fields, env, how, node, given=given)
 
-    def _remote(self, fields: list[Text], words: list[str], how: _How, env: _Env) -> None:
+    def _remote(self, fields: list[Text], words: list[str], how: How, env: Env) -> None:
         """Process ssh HOST TEXT, which a shell on the host runs."""
         place = 1
         while place < len(words) and words[place].startswith("-"):
@@ -373,12 +378,12 @@ class Walk:
         if programs.base(words[0]) == "ssh":
             place += 1  # the host
         if place < len(fields):
-            there = _Env(on_node=True, through=(*env.through, programs.base(words[0])), depth=env.depth + 1)
-            self._text(_join(fields[place:]), there, how)
+            there = Env(on_node=True, through=(*env.through, programs.base(words[0])), depth=env.depth + 1)
+            self._text(join(fields[place:]), there, how)
 
     def _srun(
-        self, fields: list[Text], words: list[str], env: _Env, how: _How, given: Mapping[str, Text], node: Simple
-    ) -> tuple[_Env, list[Text]]:
+        self, fields: list[Text], words: list[str], env: Env, how: How, given: Mapping[str, Text], node: Simple
+    ) -> tuple[Env, list[Text]]:
         """Return the variables of the step, and the command that it starts."""
         place = programs.after_srun(words)
         step = self._record(fields[:place], env, how, node, given=given)
@@ -390,9 +395,9 @@ class Walk:
         self,
         fields: list[Text],
         words: list[str],
-        env: _Env,
-        typed: _Env,
-        how: _How,
+        env: Env,
+        typed: Env,
+        how: How,
         given: Mapping[str, Text],
         node: Simple,
     ) -> None:
@@ -402,9 +407,9 @@ class Walk:
         if text is not None:
             under.places = fields[text + 2 :]
             self._text(fields[text], under, how)
-        elif rest := [one for one, word in zip(fields[1:], words[1:], strict=True) if not word.startswith("-")]:
-            self._record_sourced(rest[0])
+        elif (file := programs.shell_file(words)) is not None:
             self._record(fields, env, how, node, given=given)
+            self._start(fields[file:], words[file:], under, how, by_shell=True)
         elif node.heredoc is not None:
             body = node.heredoc
             if not node.heredoc_quoted:
@@ -417,8 +422,8 @@ class Walk:
     def _record(
         self,
         fields: list[Text],
-        env: _Env,
-        how: _How,
+        env: Env,
+        how: How,
         node: Simple,
         *,
         given: Mapping[str, Text] | None = None,
@@ -427,19 +432,16 @@ class Walk:
         """Record a command and return its index."""
         if len(self.commands) >= _MOST_COMMANDS:
             raise TooMuch
-        words = [self._fill_holes(one) for one in fields]
-        launcher, script, shown_words = None, None, words
+        words = shown_words = [self._fill_holes(one) for one in fields]
+        launcher = script = None
         if not starts and (found := programs.launcher_of(words)):
-            launcher, last = found
-            script = programs.script_of(launcher, words, last)
-            if last > 0:  # "python -m torch.distributed.run" is one name
-                shown_words, fields = [" ".join(words[: last + 1]), *words[last + 1 :]], _join_first(fields, last + 1)
-                script = None if script is None else script - last
+            launcher, script, shown_words, fields = _launch(found, words, fields)
         lines = tuple(word.line(node.line) for word in fields)
+        variables = [one for place, word in enumerate(fields) for one in self._variables(word, place)]
         command = JobCommand(
-            line=lines[0] if lines else node.line,
-            words=tuple(masked_argv(shown_words)),
-            variables=tuple(one for place, word in enumerate(fields) for one in self._variables(word, place)),
+            lines[0] if lines else node.line,
+            tuple(masked_argv(shown_words)),
+            tuple(variables),
             through=env.through,
             step=env.step,
             env=self._mask_env(given or {}),
@@ -450,10 +452,19 @@ class Walk:
             inner=how.inner,
             lines=lines,
             statement=self._statement,
+            code_lost=how.piped,
+            uses=self._uses(shown_words, script, env) if launcher == "python" else None,
         )
         self.commands.append(command)
         self._secret_options(shown_words, lines)
         return len(self.commands) - 1
+
+    def _uses(self, words: list[str], script: int | None, env: Env) -> tuple[str, ...] | None:
+        """Return what the Python script of a command uses; None if it was not read."""
+        if script is None:
+            return None
+        module = words[script - 1].endswith("-m")
+        return self.started.python_uses(words[script], env.folder, env.beside, module=module)
 
     def _mask_env(self, given: Mapping[str, Text]) -> dict[str, str]:
         return {
@@ -469,69 +480,7 @@ class Walk:
             name = name if is_secret_name(name) else "a token"
             self.texts.append(JobText(lines[place], "secret", name[:60]))
 
-    # --- words ------------------------------------------------------------------------------------------------
-
-    def _fields(self, words: Sequence[Word], env: _Env, how: _How) -> list[Text]:
-        """Return the expanded words, with known values split at blanks."""
-        found: list[Text] = []
-        for word in words:
-            current: Text | None = None
-            for part in word.parts:
-                for number, piece in enumerate(self._pieces(part, env, how)):
-                    if number and current is not None:
-                        found.append(current)
-                        current = None
-                    if piece is None:
-                        continue
-                    if current is None:
-                        current = Text()
-                    current.add(piece)
-            if current is not None:
-                found.append(current)
-        return found
-
-    def _pieces(self, part: Part, env: _Env, how: _How) -> list[Text | None]:
-        """Return the pieces of an expanded part: each further piece starts a new word. None: no word."""
-        value = self._part(part, env, how)
-        if isinstance(value, list):  # an array: each element a word
-            return [*value] or [None]
-        if part.quoted or part.kind == "lit":
-            return [value]
-        if part.kind == "arith" or not re.search(r"\s", value.s):
-            return [value if value.s else None]
-        pieces: list[Text | None] = [None] if value.s[0].isspace() else []
-        pieces += [value.cut(found.start(), found.end()) for found in re.finditer(r"\S+", value.s)]
-        return [*pieces, None] if value.s[-1].isspace() else pieces
-
-    def _expand_value(self, words: Sequence[Word], env: _Env, how: _How) -> Text:
-        """Return an expanded value, which is not split into words."""
-        made = Text()
-        for word in words:
-            made.add(self._expand(word, env, how))
-        return made
-
-    def _expand(self, word: Word, env: _Env, how: _How) -> Text:
-        made = Text()
-        for part in word.parts:
-            value = self._part(part, env, how)
-            made.add(_join(value) if isinstance(value, list) else value)
-            if len(made.s) > _LONGEST_VALUE:
-                return self._hole("$...", "...", env, word.line)
-        return made
-
-    def _part(self, part: Part, env: _Env, how: _How) -> Value:
-        self.budget[0] -= len(part.text.s) + 1
-        if self.budget[0] < 0:
-            raise TooMuch
-        if part.kind == "lit":
-            return part.text
-        if part.kind == "cmd":
-            return self._substitute(part, env, how)
-        if part.kind == "arith":
-            return self._arithmetic(part, env)
-        return self._variable(part, env)
-
-    def _substitute(self, part: Part, env: _Env, how: _How) -> Text:
+    def _substitute(self, part: Part, env: Env, how: How) -> Text:
         if env.depth > _DEEPEST:
             raise TooMuch
         inner = env.copy()
@@ -544,80 +493,26 @@ class Walk:
         text = f"$({self._fill_holes(part.text).strip()})"
         return self._hole(text, text, env, part.line, runs)
 
-    def _arithmetic(self, part: Part, env: _Env) -> Text:
-        def known(found: re.Match[str]) -> str:
-            value = env.values.get(found[1])
-            if value is None:
-                return f"${found[1]}"
-            shown = self._fill_holes(_join(value) if isinstance(value, list) else value)
-            return f"({shown[2:]}" if shown.startswith("$((") else shown
 
-        inner = _ARITHMETIC_NAME.sub(known, self._fill_holes(part.text)).strip().replace("$((", "((")
-        text = f"$(({inner[:_LONGEST_SHOWN]}))"
-        return self._hole(text, text, env, part.line)
+def _may_be_script(word: str) -> bool:
+    """Whether a program may be a shell script of the user: train.sh, ./train."""
+    return not word.startswith("-") and (word.endswith(_SHELL_SCRIPT) or "/" in word)
 
-    def _variable(self, part: Part, env: _Env) -> Value:
-        whole = part.text.s
-        shown = f"${whole}" if re.fullmatch(r"\w+|[@*#?$!_-]", whole) else f"${{{whole}}}"
-        found = _INNER.fullmatch(whole)
-        if not found:
-            return self._hole(shown, whole, env, part.line)
-        prefix, name, index, operator = found[1], found[2], found[3] or "", found[4] or ""
-        numbered = not prefix and re.fullmatch(r"[1-9][0-9]{0,3}", name)
-        if numbered and env.places and int(name) - 1 < len(env.places):
-            return env.places[int(name) - 1]
-        if name in ("@", "*") and env.places:
-            return _join(env.places) if name == "*" and part.quoted else list(env.places)
-        value = env.values.get(name)
-        if value is None or prefix:
-            return self._hole(shown, name, env, part.line)
-        self.budget[0] -= sum(len(one.s) for one in value) if isinstance(value, list) else len(value.s)
-        if isinstance(value, list):
-            if index[1:-1] in ("@", "*") and not operator:
-                return _join(value) if index == "[*]" and part.quoted else list(value)
-            place = 0 if not index else int(index[1:-1]) if re.fullmatch(r"[0-9]{1,4}", index[1:-1]) else -1
-            if operator or not 0 <= place < len(value):
-                return self._hole(shown, name, env, part.line)
-            return value[place]
-        if index and index not in ("[0]", "[@]", "[*]"):
-            return self._hole(shown, name, env, part.line)
-        if not operator or (operator[0] in ":-=?" and operator[:2] in (":-", ":=", ":?", "-", "=", "?") and value.s):
-            return value
-        return value if value.s and re.match(r":?[-=?]", operator) else self._hole(shown, name, env, part.line)
 
-    def _unknown(self, name: str, env: _Env, line: int) -> Text:
-        return self._hole(f"${name}", name, env, line)
-
-    def _hole(self, text: str, name: str, env: _Env, line: int, runs: tuple[str, ...] = ()) -> Text:
-        if len(self._holes) >= _MOST_HOLES:
-            raise TooMuch
-        unset = name in env.hidden
-        self._holes.append(_Hole(text[:_LONGEST_SHOWN], name[:_LONGEST_SHOWN], env.on_node, line, unset, runs))
-        return Text(chr(_FIRST + len(self._holes) - 1), [line])
-
-    # --- as shown ---------------------------------------------------------------------------------------------
-
-    def _fill_holes(self, text: Text) -> str:
-        """Return a text with its holes replaced by their source text."""
-        shown = _HOLE.sub(lambda found: self._holes[ord(found.group()) - _FIRST].text, text.s[:_LONGEST_SHOWN])
-        return shown[:_LONGEST_SHOWN]
-
-    def _variables(self, text: Text, word: int) -> list[JobVariable]:
-        found = [self._holes[ord(one) - _FIRST] for one in _HOLE.findall(text.s)[:50]]
-        return [JobVariable(hole.name, word, hole.on_node, hole.line, hole.unset, hole.runs) for hole in found]
+def _launch(
+    found: tuple[Launcher, int], words: list[str], fields: list[Text]
+) -> tuple[Launcher, int | None, list[str], list[Text]]:
+    """Return a launcher, the index of its script, and its words: "python -m torch.distributed.run" is one name."""
+    launcher, last = found
+    script = programs.script_of(launcher, words, last)
+    if last <= 0:
+        return launcher, script, words, fields
+    shown = [" ".join(words[: last + 1]), *words[last + 1 :]]
+    return launcher, None if script is None else script - last, shown, _join_first(fields, last + 1)
 
 
 def _join_first(fields: list[Text], number: int) -> list[Text]:
-    return [_join(fields[:number]), *fields[number:]]
-
-
-def _join(values: Sequence[Text]) -> Text:
-    made = Text()
-    for number, value in enumerate(values):
-        if number:
-            made.add(Text(" ", line=value.line(made.at[-1] if made.at else 1)))
-        made.add(value)
-    return made
+    return [join(fields[:number]), *fields[number:]]
 
 
 def _passed_variables(options: Sequence[Text]) -> dict[str, Text]:

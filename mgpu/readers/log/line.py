@@ -17,7 +17,11 @@ _PREFIXES = tuple(
     for pattern in (
         r"\[rank(?P<rank>\d{1,9})\]:\s?",
         r"std(?:err|out): ?",  # accelerate test
-        r"\(\w+(?:\([\w.]+\))? (?:rank=(?P<rank>\d{1,9}) )?pid=\d+(?:, ip=[\w.:]+)?\) ?",  # ray
+        # Ray: (WorkerDict pid=123, ip=10.0.0.1), (pid=123); SkyPilot: (worker1, rank=1, pid=2000, ip=10.0.0.2)
+        r"(?P<source>\((?:[\w.-]+(?:\([\w.]+\))?,? )?(?:rank=(?P<rank>\d{1,9}),? )?pid=\d+(?:, ip=[\w.:]+)?\)) ?",
+        r"(?P<source>\[pod/[^\]\s]+\]) ?",  # kubectl logs --prefix
+        r"(?P<source>[\w.-]+)[ \t]+\| ",  # docker compose: trainer-1  | …
+        r"\[\d+,(?:mpirank:)?(?P<rank>\d{1,9})(?:,[\w.-]+)?\]<std(?:err|out)>: ?",  # mpirun --tag-output
         r"\[[A-Za-z_]+?(?P<rank>\d{1,9})\]:\s?",  # torchrun --tee: [default0]: (role and local rank)
         # c10's: [rank3]:[E1121 10:12:01.408123456 ProcessGroupNCCL.cpp:607] …; older: [E ProcessGroupNCCL.cpp:475] …
         r"\[[EWIF](?P<month>\d\d?)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \S+:\d+\]\s?",
@@ -26,22 +30,30 @@ _PREFIXES = tuple(
         r"[EWIFV](?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) "
         r"(?:\d+ )?\S+:\d+\]\s?(?:\[[\d/]+\]\s?)*",
         # [2026-11-21 10:12:01,408] torch.distributed.run: [WARNING] …; DeepSpeed: [2026-…] [INFO] [engine.py:1:f] …
-        r"\[(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)\]\s*"
-        r"(?:\[Rank (?P<rank>\d{1,9})\]\s*)?(?:[\w.]+: )?(?:\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]\s*)?"
+        r"\[(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?\][^\S\n]?"
+        r"(?:(?<=\s)\s*(?=\[|[\w.]+: \[))?"
+        r"(?:\[Rank (?P<rank>\d{1,9})\]\s*)?(?:[\w.]+: (?=\[))?(?:\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]\s*)?"
         r"(?:\[\S+?:\d+(?::\w+)?\]\s*)?(?:\[Rank (?P<rank_after>\d{1,9})\]\s*)?",
         # node7:4711:4820 [3] NCCL WARN …; newer with a date in front, and NCCL's file and line
         r"[\w.-]+:\d+:\d+ \[(?P<rank>\d{1,9})\] (?:\S+\.\w+:\d+ (?=NCCL))?",
         # 2026-11-21 10:12:01,408 - INFO - …, 11/21/2026 10:12:01 - INFO - __main__ - …
         r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)"
         r"(?:[ ]?[|:-]+ \w+ ?[|:-]+ (?:[\w.]+(?::\w+)*(?::\d+)? - )?|\s)",
+        r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?",  # vLLM
+        # kubectl logs --timestamps, GitHub Actions; containerd: 2026-11-21T10:12:01.123456789Z stderr F …
+        r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)"
+        r"(?: std(?:err|out) [FP])?(?: |$)",
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[\d+\])?: ",  # syslog, journalctl
         r"(?P<american>\d\d/\d\d/\d{4}) (?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)(?: - \w+ - (?:[\w.]+ - )?|\s)",
     )
 )
-_LABEL = re.compile(r"\s{0,4}(?P<rank>\d{1,5}): ?")  # srun --label
+_LABEL = re.compile(r"\s{0,4}(?P<rank>\d{1,5}):(?: |$)")  # srun --label
 _PDSH = re.compile(
-    r"(?![\w.]*(?:Error|Exception|Warning|Interrupt)\b)[\w.-]+: "
-    r"(?=\[rank\d|Traceback |  File \"|\[20\d\d-|\S+:\d+:\d+ \[\d+\] NCCL)"
+    r"(?![\w.]*(?:Error|Exception|Warning|Interrupt)\b)[\w.-]+: (?=\[rank\d|\[20\d\d-|\S+:\d+:\d+ \[\d+\] NCCL)"
 )
+# Ray prints equal lines of several processes once.
+_REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
+_BARE_COLOR = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})m")  # copied from a terminal, without its escape character
 _IN_TEXT = re.compile(r"\[Rank (\d{1,9})\]|\bon rank (\d{1,9})\b")
 
 
@@ -53,6 +65,7 @@ class Line:
     whole: str  # with prefixes, without colors
     rank: int | None = None
     at: str | None = None
+    source: str | None = None  # the process that wrote it, as its prefix names it
 
 
 class LineNumbers:
@@ -79,13 +92,15 @@ def strip_colors(text: str) -> str:
     """Return the text without escape sequences and control bytes."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
+    if "[" in text and "m" in text:
+        text = _BARE_COLOR.sub("", text)
     return _CONTROL.sub("", text).rstrip()
 
 
 def parse_line(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
     """Parse a raw log line. `year`: for prefixes that contain only month and day."""
     whole = strip_colors(raw)
-    text, rank, at = whole, None, None
+    text, rank, at, source = _REPEATED.sub("", whole) if whole.endswith((")", "]")) else whole, None, None, None
     if labelled and (label := _LABEL.match(text)):
         rank, text = int(label["rank"]), text[label.end() :]
     if found := _PDSH.match(text):
@@ -97,13 +112,14 @@ def parse_line(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
                 number = groups.get("rank") or groups.get("rank_after")
                 rank = int(number) if rank is None and number else rank
                 at = at or _time(groups, year)
+                source = source or groups.get("source")
                 text = text[found.end() :]
                 break
         else:
             break
     if rank is None and (found := _IN_TEXT.search(text)):
         rank = int(found[1] or found[2])
-    return Line(text, whole, rank, at)
+    return Line(text, whole, rank, at, source)
 
 
 def looks_labelled(lines: list[str]) -> bool:

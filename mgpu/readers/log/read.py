@@ -8,56 +8,34 @@ piece.
 from __future__ import annotations
 
 import bisect
-import codecs
-import contextlib
-import gzip
-import io
-import os
 import re
-import shlex
-import sys
-import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
 
-from mgpu import errors, file_reading
-from mgpu.errors import MgpuError, reason
-from mgpu.readers.log import handled_exceptions, prefilter
+from mgpu import file_reading
+from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, survival
+from mgpu.readers.log.course import Course, complete_bar
+from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
+from mgpu.readers.log.nccl_errors import NcclErrors
+from mgpu.readers.log.opening import UTF_16, open_log, pieces
+from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
+from mgpu.readers.log.row_matching import signature_rows as signature_rows
+from mgpu.readers.log.survival import Latest, key_of, settle
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT, Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
 from mgpu.snapshot import FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
 
-_PIECE = 1 << 20
-# Logs compress by a factor of 10 to 20; a line repeated endlessly, by 1000.
-_MOST_UNPACKED = 128 << 20  # bytes that are always read
-_MOST_RATIO = 50
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_LONGEST_LINE = 1 << 16
-_SEARCHED = 1 << 13  # characters of a line that are searched for signatures
+_QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as web pages and mail programs change them
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
-_SHAPES_OF_TEXTS = 1000  # a log can contain one exception a hundred thousand times
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
-_DULL_WORDS = 300_000  # words remembered as irrelevant
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
+_TAIL_BYTES = 1 << 14
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
-# fmt: off
-_STRUCTURE = (
-    "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
-    "returnednonzeroexitstatus", "diedwithsignals", "diedwith<signals", "watchdogcaughtcollective",
-    "exceptionignoredin", "errorinatexit", "exceptioninthread",
-)
-_STRUCTURE_WORDS = (
-    "traceback", '",', "(first", "failures:", "exitcode", "non-zero", "died", "watchdog",
-    "ignored", "atexit", "thread",
-)
-# fmt: on
 # rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
 _RANK_IN_NAME = re.compile(
     r"(?:rank|log|worker|task|proc|stderr|stdout)[_.-]?(\d{1,5})(?=\D|$)|^slurm-\d+[_.](\d{1,5})(?=\D)"
@@ -79,244 +57,105 @@ class _Found:
     raised: dict[tuple[str, str, str | None], UncaughtException] = field(default_factory=dict)
     stalled: dict[int | None, StalledCollective] = field(default_factory=dict)
     ranks: set[int] = field(default_factory=set)
+    nccl: dict[bool, str] = field(default_factory=dict)  # NCCL's first error: True: after "Last error:", False: WARN
+    work: list[lone_work.Candidate] = field(default_factory=list)
+    waited_s: float | None = None  # timeout of the first rank that waited without success
+    latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
 
-class Signatures:
-    """Signature rows, and which of them can match the lines of a shape."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
-        self.noise = {row.id for row in rows if row.role == "noise"}
-        self._of_text: dict[bytes, tuple[str, ...]] = {}
-        self._of_shape: dict[bytes, tuple[str, ...]] = {}
-        self._always: tuple[str, ...] = ()
-        for row in rows:
-            texts = prefilter.required_texts(row.pattern)
-            if not texts:
-                self._always += (row.id,)
-            for text in texts:
-                self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
-        for text in _STRUCTURE:
-            self._of_text.setdefault(prefilter.shape(text.encode()), ())
-        words = {word for row in rows for word in prefilter.required_words(row.pattern)} | set(_STRUCTURE_WORDS)
-        self._words = [word.encode() for word in words]
-        self._dull: set[bytes] = set()
-        self._bright: set[bytes] = set()
-
-    def with_known_words(self, lines: Mapping[bytes, bytes]) -> set[bytes]:
-        """Return the shapes whose lines contain a word of any row; `lines` has one line per shape.
-
-        Faster than comparing shapes if all lines differ, as in generated text, because their words repeat.
-        """
-        if self._always:
-            return set(lines)
-        split = {shape: line.lower().split() for shape, line in lines.items()}
-        fresh = {word for words in split.values() for word in words} - self._dull - self._bright
-        together = b"\n".join(fresh)
-        found = [word for word in self._words if word in together]
-        bright = {one for one in fresh if any(word in one for word in found)} if found else set()
-        if len(self._dull) > _DULL_WORDS:
-            self._dull.clear()
-            self._bright.clear()
-        self._dull |= fresh - bright
-        self._bright |= bright
-        return {shape for shape, words in split.items() if not self._bright.isdisjoint(words)}
-
-    def match_shapes(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
-        """Return the shapes whose lines must be searched, with the rows that can match them."""
-        shapes = tuple(shapes)
-        together = b"\n".join(shapes)
-        texts = [text for text in self._of_text if text in together]
-        if not texts and not self._always:
-            return {}
-        found = {}
-        for shape in shapes:
-            there = [text for text in texts if text in shape]
-            if there or self._always:
-                rows = dict.fromkeys(row for text in there for row in self._of_text[text])
-                found[shape] = (*rows, *self._always)
-        return found
-
-    def match_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
-        """Return the rows that match a line. If noise rows match, only these."""
-        hits = []
-        for name in rows:
-            pattern = self.rows[name][1]
-            found = pattern.search(line.text, 0, _SEARCHED)
-            if not found and line.whole != line.text:
-                found = pattern.search(line.whole, 0, _SEARCHED)
-            if found:
-                hits.append((name, found))
-        noise = [hit for hit in hits if hit[0] in self.noise]
-        return noise or hits
-
-    def match_text(self, text: str) -> tuple[str, ...]:
-        """Return the ids of the rows that match a text."""
-        line = Line(text[:_LONGEST_LINE], text[:_LONGEST_LINE])
-        shape = prefilter.shape(line.text.encode("utf-8", "replace"))
-        if (rows := self._of_shape.get(shape)) is None:
-            if len(self._of_shape) > _SHAPES_OF_TEXTS:
-                self._of_shape.clear()
-            rows = self._of_shape[shape] = self.match_shapes([shape]).get(shape, ())
-        return tuple(name for name, _ in self.match_line(line, rows))
-
-
-def signature_rows() -> Sequence[Row]:
-    """Return all rows of the tables in checks/log."""
-    import importlib
-
-    from mgpu import engine
-
-    engine.load()
-    family = importlib.import_module("mgpu.checks.log")
-    modules = [importlib.import_module(f"mgpu.checks.log.{name}") for name in family.ORDER]
-    return [row for module in modules for row in getattr(module, "ROWS", ())]
-
-
-def read_logs(paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False) -> Log:
+def read_logs(
+    paths: Sequence[Path], signatures: Sequence[Row] | None = None, *, one_stream: bool = False, failed: bool = False
+) -> Log:
     """Return the fact `log` of one run, from one file or one per rank; "-" is stdin.
 
-    `one_stream`: the files are parts of one output, not one per rank. Raises MgpuError for a file that cannot be read,
-    or is not text.
+    `one_stream`: the files are parts of one output, not one per rank. `failed`: the run is known to have failed.
+    Raises MgpuError for a file that cannot be read, or is not text.
     """
-    wanted = Signatures(signature_rows() if signatures is None else signatures)
+    wanted = known_signatures() if signatures is None else Signatures(signatures)
     found, size, lines = _Found(), 0, 0
     fallen: dict[int, FailedRank] = {}
+    courses: list[Course] = []
     for path in paths:
-        with _open_log(path) as (stream, year):
+        if not (one_stream and courses):
+            courses.append(Course())
+        with open_log(path) as (stream, year):
             rank_in_name = _rank_in_name(path) if len(paths) > 1 and not one_stream else None
-            one = _File(str(path), wanted, found, year, rank_in_name)
-            for piece in _pieces(stream, str(path), one.skip):
+            one = _File(str(path), wanted, found, year, rank_in_name, courses, lines if one_stream else 0)
+            for piece in pieces(stream, str(path), one.skip):
                 one.take(piece)
             one.end()
         size, lines = size + one.size, lines + one.lines
-        for rank in one.tables.ranks():
-            before = fallen.get(rank.rank)
-            if before is None or (rank.first and not before.first):
-                fallen[rank.rank] = rank
-    ranks = tuple(sorted(found.ranks))
-    return Log(
+        _add_fallen(fallen, one.tables.ranks() or one.tables.failed_tasks())
+    log = Log(
         tuple(map(str, paths)),
         size,
         lines,
         tuple(found.seen.values()),
-        handled_exceptions.mark_caught(tuple(found.raised.values()), tuple(fallen.values()), ranks),
+        tuple(found.raised.values()),
         tuple(fallen.values()),
         tuple(found.stalled.values()),
-        ranks,
-        _last_words(paths[-1]) if fallen and (one_stream or len(paths) == 1) else None,
+        tuple(sorted(found.ranks)),
+        _last_words(paths[-1], fallen.values()) if fallen and (one_stream or len(paths) == 1) else None,
+        nccl_error=found.nccl.get(True, found.nccl.get(False)),
+        lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
     )
+    raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
+    return settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
 
 
-def _last_words(path: Path) -> str | None:
-    """Return the program's last line before its launcher reported a failed rank."""
+def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
+    for rank in ranks:
+        before = fallen.get(rank.rank)
+        if before is None or (rank.first and not before.first):
+            fallen[rank.rank] = rank
+
+
+def _last_words(path: Path, fallen: Iterable[FailedRank]) -> str | None:
+    """Return the program's last line before its launcher reported a failed rank.
+
+    Lines with the prefix of another rank are not the last words of the one that failed first.
+    """
+    first = {one.rank for one in fallen if one.first}
     try:
-        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in _UTF_16:
+        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
             return None
         with open(file_reading.open_checked(path), "rb") as file:
-            file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
-            text = file.read(_LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
+            file.seek(max(0, path.stat().st_size - LONGEST_LINE))
+            text = file.read(LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
     except OSError:  # stdin or a pipe, which cannot be read twice
         return None
     of_launcher = FAILURE_REPORT.search(text)
     lines = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
-    return masked(parse_line(lines[-1]).text.strip()[:LONGEST_TEXT]) or None if lines else None
-
-
-@contextlib.contextmanager
-def _open_log(path: Path) -> Iterator[tuple[io.RawIOBase | BinaryIO, int]]:
-    """Yield a file's bytes, decompressed if its name ends in .gz, and the year of its prefixes' dates."""
-    if str(path) == "-":
-        if sys.stdin is None:
-            raise MgpuError("--log -: stdin is closed", errors.USAGE)
-        yield sys.stdin.buffer, time.gmtime().tm_year
-        return
-    try:
-        if path.is_dir():
-            raise MgpuError(f"{path} is a folder. Specify its files", errors.USAGE)
-        handle = file_reading.open_checked(path)
-        os.set_blocking(handle, True)  # an inherited pipe, whose writer can be slow
-    except OSError as error:
-        why = error.strerror or reason(error)
-        raise MgpuError(f"cannot read the log {path}: {why}", errors.USAGE) from None
-    with open(handle, "rb") as raw:
-        about = os.fstat(handle)
-        stream: io.RawIOBase | BinaryIO = raw
-        if path.suffix == ".gz":
-            stream = _Unpacked(str(path), gzip.GzipFile(fileobj=raw), about.st_size)
-        yield stream, time.gmtime(about.st_mtime).tm_year
-
-
-class _Unpacked(io.RawIOBase):
-    """A compressed file, decompressed up to a maximum size."""
-
-    def __init__(self, name: str, stream: gzip.GzipFile, size: int) -> None:
-        self._name, self._stream = name, stream
-        self._left = max(_MOST_UNPACKED, size * _MOST_RATIO)
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise MgpuError(
-                f"{self._name} decompresses to more than {_MOST_UNPACKED >> 20} MiB and more than {_MOST_RATIO} times "
-                "its size. To read only its end:\n"
-                f"  zcat {shlex.quote(self._name)} | tail -c 100M | mgpu doctor --log -",
-                errors.USAGE,
-            )
-        return data
-
-
-def _pieces(stream: io.RawIOBase | BinaryIO, name: str, skip: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the file in pieces that end at a line end. UTF-16 (PowerShell's `>`) is converted to UTF-8.
-
-    Only the beginning of a very long line is read; `skip` is called with the number of bytes skipped.
-    """
-    rest, decoder = b"", None
-    first = True
-    while True:
-        try:
-            data = stream.read(_PIECE) or b""
-        except (OSError, EOFError, zlib.error) as error:
-            raise MgpuError(f"cannot read the log {name}: {reason(error)}", errors.USAGE) from None
-        if first and data[:2] in _UTF_16:
-            decoder = codecs.getincrementaldecoder("utf-16")("replace")
-        elif first and _is_binary(data[:4096]):
-            raise MgpuError(f"{name} is not a log: it contains binary data", errors.USAGE)
-        first = False
-        if decoder:
-            data = decoder.decode(data, not data).encode("utf-8", "replace")
-        if not data:
-            break
-        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
-        if cut:
-            yield rest + data[:cut]
-            rest = data[cut:]
-        else:
-            kept = data[: max(0, _LONGEST_LINE - len(rest))]
-            rest += kept
-            skip(len(data) - len(kept))
-    if rest:
-        yield rest
-
-
-def _is_binary(data: bytes) -> bool:
-    """Whether this is the beginning of a binary file. Control bytes of terminals count as text."""
-    strange = len(data) - len(data.translate(None, _BINARY_BYTES))
-    return data.count(0) > len(data) // 10 or strange > len(data) // 20
+    parsed = (parse_line(line) for line in reversed(lines))
+    last = next((one for one in parsed if one.rank is None or not first or one.rank in first), None)
+    return masked(last.text.strip()[:LONGEST_TEXT]) or None if last else None
 
 
 class _File:
     """Reads one file of a log, piece by piece."""
 
-    def __init__(self, name: str, signatures: Signatures, found: _Found, year: int, rank: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        signatures: Signatures,
+        found: _Found,
+        year: int,
+        rank: int | None,
+        courses: Sequence[Course],
+        before: int,
+    ) -> None:
         self.name, self.signatures, self.found = name, signatures, found
         self.year, self.rank = year, rank
+        self.course, self.index = courses[-1], len(courses) - 1
+        self.before = before  # lines of earlier parts of the same output
+        self.nccl = NcclErrors()
+        self._tail, self._timed_out = b"", False
         self.size = self.lines = self.pieces = 0
         if rank is not None:
             found.ranks.add(rank)
         self.tables = Tables()
-        self.tracebacks = Tracebacks(name, signatures.match_text)
+        self.tracebacks = Tracebacks(name, signatures.match_text, signatures.of_others)
+        self.prefixes = LearnedPrefixes()
         self.labelled: bool | None = None
         self._boring: set[bytes] = set()
         self._boring_bytes = 0
@@ -333,10 +172,7 @@ class _File:
         if self.pieces % _LOOK_FOR_RANKS == 0 or self.pieces < _LOOK_FOR_RANKS:
             self.found.ranks.update(map(int, _PREFIX.findall(piece)))
         self.pieces += 1
-        if b"\r\n" in piece:
-            piece = piece.replace(b"\r\n", b"\n")
-        if b"\x1b" in piece:  # colors within words
-            piece = _ESCAPES.sub(b"", piece)
+        piece = _plain(piece)
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
             self.labelled = looks_labelled(piece[:4096].decode("utf-8", "replace").splitlines()[:-1])
@@ -346,19 +182,38 @@ class _File:
         place = 0
         hot = [place for place, one in enumerate(shapes) if one in worth]
         while True:
-            if not (self.tracebacks.waiting or self.tables.waiting):
+            if not (self.tracebacks.waiting or self.tables.waiting or self.nccl.waiting):
                 spot = bisect.bisect_left(hot, place)
+                until = hot[spot] if spot < len(hot) else len(shapes)
+                if self.course.watching and until > place:
+                    lines = lines or _lines(piece)
+                    self._skim(lines, shapes, range(place, until), numbers)
                 if spot == len(hot):
                     break
-                place = hot[spot]
+                place = until
             if place >= len(shapes) - 1 and not shapes[-1]:
                 break
             if place >= len(shapes):
                 break
             lines = lines or _lines(piece)
-            self._line(lines[place], shapes[place], self.lines + numbers.line_number(place))
+            number = self.lines + numbers.line_number(place)
+            if not self._timed_out and lone_work.TIMED_OUT.search(lines[place]):
+                self._timed_out = True
+                self.found.waited_s = self.found.waited_s or lone_work.limit_of(lines[place])
+                self._look_for_work(lines[max(0, place - lone_work.LINES) : place], number)
+            self._line(lines[place], shapes[place], number)
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
+        self._tail = piece[-_TAIL_BYTES:] if len(piece) > _TAIL_BYTES else (self._tail + piece)[-_TAIL_BYTES:]
+
+    def _skim(self, lines: Sequence[bytes], shapes: Sequence[bytes], places: range, numbers: LineNumbers) -> None:
+        """Look for steps in lines that need not be searched for errors."""
+        first = self.before + self.lines
+        self.course.scan(
+            shapes[places.start : places.stop],
+            lines[places.start : places.stop],
+            [first + numbers.line_number(place) for place in places],
+        )
 
     def _sort_shapes(self, shapes: Sequence[bytes], piece: bytes) -> list[bytes]:
         """Decide for each new shape whether its lines must be searched.
@@ -394,16 +249,29 @@ class _File:
             self._boring, self._boring_bytes = set(), 0
         self._boring |= boring
 
+    def _look_for_work(self, lines: Sequence[bytes], number: int) -> None:
+        """Look for what a rank still did, in the lines before number `number`, and in those of the piece before."""
+        if len(lines) < lone_work.LINES:
+            lines = [*_lines(self._tail)[:-1], *lines]
+        work = lone_work.find(lines, self.name, number, self.rank, before_timeout=self._timed_out)
+        self.found.work += [work] if work else []
+
     def _line(self, raw: bytes, shape: bytes, number: int) -> None:
         """Process a line that must be searched, or that follows one."""
-        text = raw[:_LONGEST_LINE].decode("utf-8", "replace")
+        text = raw[:LONGEST_LINE].decode("utf-8", "replace")
         line = parse_line(text, labelled=bool(self.labelled), year=self.year)
+        line = self.prefixes.strip(line)
         if line.rank is None and self.rank is not None:
             line = replace(line, rank=self.rank)
         if line.rank is not None:
             self.found.ranks.add(line.rank)
         self.tables.take(line)
+        known = self.tracebacks.ended
         self.tracebacks.take(line, number)
+        self.course.take(line, self.before + number)
+        if self.tracebacks.ended > known:
+            self.course.error(self.before + number)
+        self._record_nccl(line, number)
         rows = self._worth.get(shape)
         if rows is None:
             return
@@ -417,11 +285,35 @@ class _File:
         if "Watchdog caught" in line.text:
             self._record_stall(line)
 
+    def _record_nccl(self, line: Line, number: int) -> None:
+        """Search what NCCL reports after "Last error:" as if it were one of its WARN lines, which say the same."""
+        text = self.nccl.take(line)
+        if text is None:
+            return
+        warning = replace(line, text=f"NCCL WARN {text}")
+        rows = self.signatures.rows_of(warning.text)
+        if any(name in self.signatures.noise for name, _ in rows):
+            return
+        after_last = "NCCL WARN" not in line.text
+        self.found.nccl.setdefault(after_last, masked(text))
+        if after_last:
+            for name, match in rows:
+                self._record_match(name, match, line, number)
+
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
         groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
         new = SignatureMatch(
             name, _clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
+        )
+        handled, quoted = course.is_handled(line.text), survival.is_quoted(line.text)
+        if quoted and name not in self.signatures.noise:
+            return
+        if name not in self.signatures.noise:
+            self.course.error(self.before + number)
+        before = self.found.latest.get(name)
+        self.found.latest[name] = Latest(
+            self.index, self.before + number, handled and (before is None or before.handled)
         )
         old = self.found.seen.get(name)
         if old is None:
@@ -447,8 +339,15 @@ class _File:
     def end(self) -> None:
         """Finish the file, after its last line."""
         self.tracebacks.end()
-        for one in self.tracebacks.found:
-            key = (one.type, one.message, one.place)
+        if self.rank is not None and not self._timed_out:
+            self._look_for_work((), self.lines + 1)
+        if bar := complete_bar(self._tail.decode("utf-8", "replace")):
+            self.course.ends.append(replace(bar, line=self.before + self.lines))
+        self.course.finish(self.before + self.lines)
+        for one in self.tracebacks.found or self.tracebacks.bare:
+            key = key_of(one)
+            handled = one.bare and course.is_handled(one.message)
+            self.found.latest[key] = Latest(self.index, self.before + one.line, handled)
             old = self.found.raised.get(key)
             after = max(0, self.lines - one.line)
             if old is None:
@@ -465,8 +364,17 @@ class _File:
             )
 
 
-_BINARY_BYTES = bytes({*range(1, 32)} - {*b"\b\t\n\v\f\r\x1b"})
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+def _plain(piece: bytes) -> bytes:
+    """Return a piece with normal line ends and straight quotes, without colors, which can be within words."""
+    if b"\r\n" in piece:
+        piece = piece.replace(b"\r\n", b"\n")
+    if b"\xe2\x80" in piece:
+        for curly, straight in _QUOTES.items():
+            piece = piece.replace(curly.encode(), straight)
+    return _ESCAPES.sub(b"", piece) if b"\x1b" in piece else piece
 
 
 def _lines(piece: bytes) -> list[bytes]:

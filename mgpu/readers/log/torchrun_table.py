@@ -1,10 +1,11 @@
-"""Which ranks does the launcher report as failed: in torchrun's table and lines, and accelerate's single process?"""
+"""Which ranks does the launcher report as failed: in torchrun's table and lines, accelerate's single process, srun?"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
+from mgpu import hostlist
 from mgpu.known_launchers import KNOWN, PROGRAMS
 from mgpu.readers.log.line import LONGEST_TEXT, Line
 from mgpu.secrets_masking import masked
@@ -31,6 +32,13 @@ _PROCESS_ERROR = re.compile(
     rf"CalledProcessError: {STARTED.pattern}.*"
     r"(?:returned non-zero exit status (\d{1,9})\.|died with <Signals\.\w+: (\d{1,9})>)"
 )
+# Without another launcher, a task of srun is a rank: https://slurm.schedmd.com/srun.html (SLURM_PROCID).
+_TASKS = re.compile(
+    r"^srun: error: (?P<host>[^\s:]+): tasks? (?P<tasks>[\d,-]{1,4000}): "
+    r"(?:Exited with exit code (?P<code>\d{1,3})|(?P<signal>Killed|Segmentation fault|Aborted|Bus error|Out Of Memory))"
+)
+_SIGNALS = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Aborted": -6, "Bus error": -7}
+_TASKS_KEPT = 1000
 
 
 @dataclass
@@ -41,6 +49,7 @@ class Tables:
     root: bool = False
     fallen: dict[int, FailedRank] = field(default_factory=dict)
     single: dict[int, FailedRank] = field(default_factory=dict)
+    tasks: dict[int, FailedRank] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:
@@ -60,14 +69,28 @@ class Tables:
             self.single[local] = FailedRank(local, code, False, local, None, pid, line.at)
         elif found := _PROCESS_ERROR.search(text):
             self.single[0] = FailedRank(0, int(found[1]) if found[1] else -int(found[2]), True, 0)
+        elif found := _TASKS.match(text):
+            self._failed_tasks(found, line)
         elif self.open is not None:
             self._within(text)
+
+    def failed_tasks(self) -> tuple[FailedRank, ...]:
+        """Return the failed tasks of srun, which are ranks if no launcher reports any."""
+        return () if self.fallen or self.single else tuple(self.tasks.values())
 
     def ranks(self) -> tuple[FailedRank, ...]:
         """Return the failed ranks from the table or, without one, from single lines."""
         self._entry()
         self.open = None
         return tuple((self.fallen or self.single).values())
+
+    def _failed_tasks(self, found: re.Match[str], line: Line) -> None:
+        """Store the tasks in a line of srun. If several failed together, the first one is not known."""
+        tasks = [int(name[1:]) for name in hostlist.expand(f"t[{found['tasks']}]")[:_TASKS_KEPT] if name[1:].isdigit()]
+        code = _SIGNALS[found["signal"]] if found["signal"] else int(found["code"])
+        for task in tasks if code else ():
+            first = not self.tasks and len(tasks) == 1
+            self.tasks.setdefault(task, FailedRank(task, code, first, host=found["host"], at=line.at))
 
     def _within(self, text: str) -> None:
         if found := _FIELD.match(text):

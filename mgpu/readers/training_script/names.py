@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from mgpu.errors import clip
-from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, merge_guards
+from mgpu.readers.training_script.aliases import canonical
+from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, classify_name, merge_guards
+from mgpu.readers.training_script.scopes import LONGEST, Around, Function, Scope, Source, Spot, Walk
 
-LONGEST = 80  # characters of a value
 _LONGEST_NAME = 160
 MOST = 5000  # entries of each kind; a script of 2,000 lines has about 800 calls
 
@@ -20,129 +19,36 @@ _SAME = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "double", "requires_grad_", "apply"}
 )
 _WRAPS = frozenset({"torch.compile", "int", "str", "bool", "float"})
-# Objects with several names.
-_ALIASES = (
-    ("torch.nn.parallel.distributed.", "torch.nn.parallel."),
-    ("torch.nn.parallel.data_parallel.", "torch.nn.parallel."),
-    ("torch.nn.parallel.DataParallel", "torch.nn.DataParallel"),
-    ("torch.distributed.distributed_c10d.", "torch.distributed."),
-    ("torch.distributed.fsdp.fully_sharded_data_parallel.", "torch.distributed.fsdp."),
-    ("torch.utils.data.dataloader.", "torch.utils.data."),
-    ("torch.utils.data.distributed.", "torch.utils.data."),
-    ("torch.utils.data.sampler.", "torch.utils.data."),
-    ("torch.multiprocessing.spawn.spawn", "torch.multiprocessing.spawn"),
-    ("torch.multiprocessing.spawn.", "torch.multiprocessing."),
-    ("accelerate.accelerator.", "accelerate."),
-    ("accelerate.state.", "accelerate."),
-    ("pytorch_lightning.", "lightning.pytorch."),
-    ("lightning.Trainer", "lightning.pytorch.Trainer"),
+# Calls whose arguments may be the names of files or folders.
+_USES_PATH = re.compile(
+    r"(?:save\w*|open|\w*Writer|init\w*|Run|start\w*|write\w*|dump\w*|makedirs|mkdir|Experiment|Path)$"
 )
-_ALIASED = tuple(old for old, _ in _ALIASES)
+# Functions and methods that build a text or path from others.
+_BUILDS_TEXT = frozenset(
+    {
+        "join",
+        "joinpath",
+        "Path",
+        "str",
+        "format",
+        "replace",
+        "with_name",
+        "with_suffix",
+        "abspath",
+        "realpath",
+        "lower",
+        "open",
+    }
+)
+# Functions that run a function passed to them on every rank. Any other may run it on one rank only, as a hook.
+_STARTS = re.compile(r"(?:spawn|start_processes|launcher|launch|Process|Fire|run|app|partial|set_defaults)$")
+_UNIQUE = re.compile(
+    r"rank(?!ing)|process_index|proc_?id|SLURM_LOCALID|uuid\d|token_hex|mkdtemp|mkstemp|TemporaryDirectory"
+    r"|NamedTemporaryFile|getpid|gethostname|\btime\(\)|\bnow\(|strftime|perf_counter",
+    re.IGNORECASE,
+)
+_DOTTED = re.compile(r"[A-Za-z_][\w.]*")
 _TEXTS = re.compile(r"cuda(?::\d+)?$|(?:tcp|file|env)://|.*\b(?:localhost|127\.0\.0\.1)\b")
-
-Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...]]
-OUTSIDE: Around = ((), (), (), ())
-
-
-@dataclass
-class Scope:
-    """The names in a function or at a module's top level."""
-
-    names: dict[str, str]
-    above: Scope | None = None
-    splits: dict[str, Split] = field(default_factory=dict)  # variables whose value is a condition on the rank
-
-    def find(self, name: str) -> str | None:
-        """Return the resolved name of a variable, from this scope or one above it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.above
-        return None
-
-    def find_split(self, name: str) -> Split | None:
-        """Return the rank condition that a variable holds, from this scope or one above it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.splits:
-                return scope.splits[name]
-            if name in scope.names:
-                return None
-            scope = scope.above
-        return None
-
-
-@dataclass
-class Function:
-    """A function of the script or of a module in its folder."""
-
-    name: str  # as in `ScriptCall.function`
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-    scope: Scope  # that contains it
-    source: Source
-    number: int
-    owner: str = ""  # the class it is a method of, resolved
-    guards: Guards = ()  # of its decorators
-    read: bool = False
-    returns: str | list[str | None] | None = None  # what it returns, resolved
-    split: Split | None = None  # it returns a condition on the rank
-    # Its calls: the number of the calling function, and the context.
-    sites: list[tuple[int, Around]] = field(default_factory=list)
-
-
-@dataclass
-class Source:
-    """A file while it is read."""
-
-    file: str  # "" for the script
-    module: str  # dotted; "" for the script
-    lines: list[bytes]
-    package: str = ""
-
-    def words(self, node: ast.AST, longest: int = LONGEST) -> str:
-        """Return the source text of a node, as one clipped line."""
-        first, last = getattr(node, "lineno", 0) - 1, (getattr(node, "end_lineno", 0) or 0) - 1
-        if first < 0 or last >= len(self.lines):
-            return ""
-        start, end = node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
-        if first == last:
-            raw = self.lines[first][start:end]
-        else:
-            raw = b" ".join([self.lines[first][start:], *self.lines[first + 1 : last][:8], self.lines[last][:end]])
-        text = " ".join(raw[: 4 * longest].decode("utf-8", "replace").split())
-        return clip(text, longest)
-
-    def column(self, node: ast.AST) -> int:
-        """Return the column of a node in characters, from 1."""
-        line, offset = node.lineno - 1, node.col_offset  # type: ignore[attr-defined]
-        return len(self.lines[line][:offset].decode("utf-8", "replace")) + 1 if line < len(self.lines) else 1
-
-
-# A position, kept until the whole script is read: file, line, column, function, and context.
-Spot: TypeAlias = tuple[str, int, int, int, Around]
-
-
-class Walk(Protocol):
-    """The parts of `walk.Walk` that its frames use."""
-
-    by_name: dict[str, Function]
-    attributes: dict[str, str]
-    splits: dict[str, Split]
-    calls: list[tuple[Spot, dict[str, Any]]]
-    options: list[tuple[Spot, dict[str, Any]]]
-    texts: list[tuple[Spot, dict[str, Any]]]
-    cut: bool
-
-    @property
-    def mask(self) -> Callable[[str, str], str]:
-        """Masks secrets in a text (the second argument), also by the name it is assigned to (the first)."""
-
-    def own_function(self, name: str) -> Function | None:
-        """Return the script's own function with a resolved name."""
-
-    def record_call(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
-        """Record a call of the script's own function, and read the function if it has not been read."""
 
 
 @dataclass
@@ -176,29 +82,49 @@ class Frame:
                 stack.append((node.value, here))  # type: ignore[attr-defined]
             elif kind is ast.IfExp or kind is ast.BoolOp:
                 stack.extend(self._branches(node, here))  # type: ignore[arg-type]
+            elif kind is ast.Lambda:
+                stack.append((node.body, (merge_guards(here[0], ("some",)), *here[1:])))  # type: ignore[attr-defined]
             elif kind is not ast.Name:
                 stack.extend([(child, here) for child in ast.iter_child_nodes(node)])
-        heads = {id(node.func) for node, _ in found if isinstance(node, ast.Call)}
+        calls = [node for node, _ in found if isinstance(node, ast.Call)]
+        heads = {id(node.func) for node in calls}
+        passed = {id(one) for node in calls if not _STARTS.search(_last_name(node.func)) for one in _given(node)}
         for node, here in reversed(found):
             if isinstance(node, ast.Call):
                 self._call(node, here, targets if node is tree else ())
-            elif isinstance(node, ast.Name) and id(node) not in heads:
-                if (name := self.scope.find(node.id)) is not None and name in self.walk.by_name:
-                    self.walk.record_call(name, None, self, here)  # passed as a value: its caller is not known
+            elif isinstance(node, ast.Name | ast.Attribute):
+                unsure = (merge_guards(here[0], ("some",)), *here[1:]) if id(node) in passed else here
+                self._use(node, unsure, called=id(node) in heads)
             elif isinstance(node, ast.NamedExpr):
                 self.bind(node.target, node.value)
+
+    def _use(self, node: ast.Name | ast.Attribute, around: Around, *, called: bool) -> None:
+        """Record that a function or class is referenced, or a method by its name."""
+        walk = self.walk
+        name = self.scope.find(node.id) if isinstance(node, ast.Name) else self.resolve(node)
+        if isinstance(node, ast.Attribute):
+            walk.used.setdefault(self.number, set()).add(node.attr)
+        if name is None:
+            return
+        if name in walk.bases:
+            walk.used.setdefault(self.number, set()).add(name)
+        elif name in walk.by_name and not called:
+            walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
 
     def _branches(self, node: ast.IfExp | ast.BoolOp, around: Around) -> list[tuple[ast.AST, Around]]:
         """Return the parts of `a if test else b` and `test and a`, guarded by the test as in an `if`."""
 
-        def under(guards: Guards) -> Around:
-            return (merge_guards(around[0], guards), *around[1:])
+        def under(guards: Guards, form: str, test: ast.expr) -> Around:
+            words = () if guards else (form.format(self.walk.mask("", self.source.words(test))),)
+            return (merge_guards(around[0], guards), (*around[1], *words), *around[2:])
 
         if isinstance(node, ast.IfExp):
             yes, no = self.split(node.test)
-            return [(node.test, around), (node.body, under(yes)), (node.orelse, under(no))]
+            body, other = under(yes, "{}", node.test), under(no, "not ({})", node.test)
+            return [(node.test, around), (node.body, body), (node.orelse, other)]
         yes, no = self.split(node.values[0])
-        behind = under(yes if isinstance(node.op, ast.And) else no)
+        both = isinstance(node.op, ast.And)
+        behind = under(yes if both else no, "{}" if both else "not ({})", node.values[0])
         return [(node.values[0], around), *((value, behind) for value in node.values[1:])]
 
     def _text(self, node: ast.AST, around: Around) -> None:
@@ -211,7 +137,8 @@ class Frame:
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
         name = self.resolve(node.func) or words(node.func, _LONGEST_NAME)
-        walk.record_call(name, node, self, around)
+        if walk.record_call(name, node, self, around) is None and isinstance(node.func, ast.Attribute):
+            walk.maybe.setdefault(node.func.attr, []).append(self.spot(node, around))
         if len(walk.calls) >= MOST:
             walk.cut = True
             return
@@ -227,6 +154,7 @@ class Frame:
                 *(walk.mask("", words(argument)) for argument in node.args),
                 *(walk.mask(keyword.arg or "", words(keyword.value)) for keyword in node.keywords),
             ),
+            "unique": bool(_USES_PATH.search(name)) and any(map(self.is_unique, _given(node))),
         }
         walk.calls.append((self.spot(node, around), what))
         if name.endswith(".add_argument") or name in ("click.option", "click.argument"):
@@ -276,12 +204,22 @@ class Frame:
         """Return the name of an attribute of the object named `above`."""
         if above is None or len(above) > _LONGEST_NAME:
             return None
+        module = self.walk.modules.get(above)
+        if module is not None and module.names.get(name, name) != name:  # defined there, or imported from elsewhere
+            return module.names[name]
         whole = canonical(f"{above}.{name}")
-        return self.walk.attributes.get(whole, whole)
+        found = self.walk.attributes.get(whole)
+        if found is None and above.endswith("()"):  # set by the __init__ of a base class
+            objects = (f"{base}().{name}" for base in self.walk.all_bases(above.removesuffix("()")))
+            found = next((self.walk.attributes[one] for one in objects if one in self.walk.attributes), None)
+        return found or whole
 
     def _call_result(self, node: ast.Call) -> str | None:
         """Return the name of a call's result."""
         function = node.func
+        if isinstance(function, ast.Name) and function.id == "super" and self.number >= 0:
+            bases = self.walk.bases.get(self.walk.functions[self.number].owner, [])
+            return f"{bases[0]}()" if bases and bases[0] else "super()"
         if isinstance(function, ast.Attribute) and function.attr in _SAME:
             above = self.resolve(function.value)  # once: a chain of these would double the work at each link
             if above is not None and above != "torch" and self.walk.own_function(f"{above}.{function.attr}") is None:
@@ -312,23 +250,50 @@ class Frame:
         if isinstance(node, ast.Name):
             return self.scope.find_split(node.id)
         if isinstance(node, ast.Attribute):
-            return self.walk.splits.get(self.resolve(node) or "")
+            above = self.resolve(node.value) or ""
+            objects = (above, *(f"{base}()" for base in self.walk.all_bases(above.removesuffix("()"))))
+            return next((found for one in objects if (found := self.walk.splits.get(f"{one}.{node.attr}"))), None)
         if isinstance(node, ast.Call):
             own = self.walk.own_function(self.resolve(node.func) or "")
             return own.split if own is not None else None
         return None
 
+    def is_unique(self, node: ast.expr) -> bool:
+        """Whether a text or path contains the rank, a process id, a time or a random name, also through variables."""
+        return _is_text_or_path(node) and self.is_unique_part(node)
+
+    def is_unique_part(self, node: ast.expr) -> bool:
+        """Whether any part of an expression contains the rank, a process id, a time or a random name."""
+        text = self.source.words(node, 4 * LONGEST)
+        return is_unique_text(text) or any(self._is_unique_name(name) for name in dotted_names(text))
+
+    def _is_unique_name(self, dotted: str) -> bool:
+        first, dot, rest = dotted.partition(".")
+        if self.scope.is_unique(first):
+            return True
+        return bool(dot) and f"{self.scope.find(first) or first}.{rest.partition('.')[0]}" in self.walk.unique
+
     def bind(self, target: ast.expr, value: ast.expr) -> None:
         """Bind a name to a value."""
+        self._bind_unique(target, self.is_unique(value))
         if isinstance(target, ast.Tuple | ast.List):
             values = self._several(value, len(target.elts))
             for one, given in zip(target.elts, values, strict=True):
                 self._bind(one, given)
             return
-        split = self.split(value) if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) else NOTHING
+        split = self.split(value) if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp) else NOTHING
+        if isinstance(value, ast.Call):  # its arguments say nothing about its result
+            split = self.known_split(value) or classify_name(f"{self.source.words(value.func)}()")
         if split == NOTHING and isinstance(value, ast.Name | ast.Attribute):
             split = self.known_split(value) or NOTHING
         self._bind(target, self.resolve(value), split)
+
+    def _bind_unique(self, target: ast.expr, unique: bool) -> None:
+        for one in parts(target):
+            if isinstance(one, ast.Name):
+                (self.scope.unique.add if unique else self.scope.unique.discard)(one.id)
+            elif isinstance(one, ast.Attribute) and unique:
+                self.walk.unique.add(f"{self.resolve(one.value)}.{one.attr}")
 
     def _several(self, value: ast.expr, number: int) -> list[str | None]:
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == number:
@@ -354,17 +319,20 @@ class Frame:
             self.walk.splits.pop(name, None)
             if split != NOTHING:
                 self.walk.splits[name] = split
+                for base in self.walk.all_bases((above or "").removesuffix("()")):  # whose methods read it too
+                    self.walk.splits.setdefault(f"{base}().{target.attr}", split)
             self.walk.attributes.pop(name, None)
-            if given is not None and given != name and name not in given:
+            if split == NOTHING and given is not None and given != name and name not in given:
                 self.walk.attributes[name] = given
 
-    def forget(self, name: str) -> None:
-        """Bind a loop variable, which resolves to itself."""
+    def forget(self, name: str, *, unique: bool) -> None:
+        """Bind a loop variable, which resolves to itself; `unique`: it depends on the rank."""
+        (self.scope.unique.add if unique else self.scope.unique.discard)(name)
         self.scope.names[name] = name
         self.scope.splits.pop(name, None)
 
 
-def bind_arguments(function: Function, node: ast.Call, frame: Frame) -> tuple[dict[str, str], dict[str, Split]]:
+def bind_arguments(function: Function, node: ast.Call, frame: Frame) -> Scope:
     """Return what a call binds to a function's parameters: values, and conditions on the rank."""
     names = [argument.arg for argument in (*function.node.args.posonlyargs, *function.node.args.args)]
     if function.owner and names:
@@ -379,19 +347,42 @@ def bind_arguments(function: Function, node: ast.Call, frame: Frame) -> tuple[di
     splits = {}
     for name, value in pairs:
         test = frame.split(value) if isinstance(value, ast.Compare | ast.BoolOp) else frame.known_split(value)
+        if isinstance(value, ast.IfExp) and isinstance(value.orelse, ast.Constant) and not value.orelse.value:
+            test = frame.split(value.test)  # `project if is_main else None`
         if test is not None and test != NOTHING:
             splits[name] = test
-    return values, splits
+    unique = {name for name, value in pairs if frame.is_unique(value)}
+    return Scope(values, function.scope, splits, unique)
 
 
-def canonical(name: str) -> str:
-    """Return the canonical name of an object that libraries export under several names."""
-    if not name.startswith(_ALIASED):
-        return name
-    for old, new in _ALIASES:
-        if name.startswith(old):
-            return new + name[len(old) :]
-    return name
+def _given(node: ast.Call) -> list[ast.expr]:
+    """Return all arguments of a call."""
+    return [*node.args, *(keyword.value for keyword in node.keywords)]
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return the last part of a dotted name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_text_or_path(node: ast.expr) -> bool:
+    """Whether an expression may be a text or path that is built from its parts."""
+    if isinstance(node, ast.Call):
+        name = _last_name(node.func)
+        return name in _BUILDS_TEXT or is_unique_text(f"{name}()")
+    return isinstance(
+        node, ast.JoinedStr | ast.BinOp | ast.Name | ast.Attribute | ast.IfExp | ast.BoolOp | ast.Subscript
+    )
+
+
+def is_unique_text(text: str) -> bool:
+    """Whether an expression visibly contains the rank, a process id, a time or a random name."""
+    return bool(_UNIQUE.search(text))
+
+
+def dotted_names(text: str) -> list[str]:
+    """Return the dotted names in an expression."""
+    return _DOTTED.findall(text)
 
 
 def parts(target: ast.expr) -> Sequence[ast.expr]:

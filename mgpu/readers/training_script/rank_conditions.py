@@ -25,7 +25,7 @@ _LOCAL_NAME = re.compile(
 _MAIN_NAME = re.compile(
     r"is_(?:global_|world_)?(?:main|master|root|chief|first|primary|rank_?(?:zero|0)|process_zero|world_process_zero)"
     r"|is_(?:main|master)_?(?:process|rank|node|ordinal)|(?:main|master)_process|is_rank_?0|rank_?zero"
-    r"|should_(?:save|log)|is_(?:saver|logger|writer)|on_main|is_global_zero|is_zero_rank|is_leader"
+    r"|should_(?:save|log)$|is_(?:saver|logger|writer)|on_main|is_global_zero|is_zero_rank|is_leader"
 )
 _SINGLE_NAME = re.compile(r"(?:is_|use_)?(?:single|one)_(?:gpu|process|device|node)$")
 _DISTRIBUTED_NAME = re.compile(
@@ -46,6 +46,13 @@ _WORLD_NAME = re.compile(
     r"|get_world_size\(\)$|device_count\(\)$|WORLD_SIZE",
     re.IGNORECASE,
 )
+# Not the number of a process: "tokens_per_rank", "lora_rank" of a matrix.
+_OTHER_RANK = re.compile(
+    r"(?:^|[._])(?:\w*per_(?:\w+_)?|lora_|low_|num_|max_|min_|full_|svd_|matrix_|adapter_|tensor_)ranks?\b",
+    re.IGNORECASE,
+)
+# An object that exists only in a run with that library.
+_LIBRARY_OBJECT = re.compile(r"(?:^|[._])(?:accelerator|fabric|process_group)$", re.MULTILINE)
 # Any other name that contains a word for ranks: it is not known for which ranks it is true.
 _RANK_WORD = re.compile(r"rank(?!ing)|master|chief|primary|leader|coordinator|main_?proc", re.IGNORECASE)
 
@@ -73,11 +80,24 @@ def classify(test: ast.expr, name_of: Callable[[ast.expr], str], known: Callable
         return classify(test.value, name_of, known)
     if (found := known(test)) is not None:
         return found
+    if (found := _classify_library_object(test, name_of)) is not None:
+        return found
     if isinstance(test, ast.Compare):
         return _classify_comparison(test, name_of, known)
     if isinstance(test, ast.Call) and getattr(test.func, "id", "") in ("bool", "int") and test.args:
         return classify(test.args[0], name_of, known)
-    return _classify_name(name_of(test))
+    return classify_name(name_of(test))
+
+
+def _classify_library_object(test: ast.expr, name_of: Callable[[ast.expr], str]) -> Split | None:
+    """Return the split of `if accelerator is None`, `if accelerator is not None` and `if accelerator`."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        right = test.comparators[0]
+        if isinstance(right, ast.Constant) and right.value is None and _LIBRARY_OBJECT.search(name_of(test.left)):
+            return _SINGLE if isinstance(test.ops[0], ast.Is | ast.Eq) else (_SINGLE[1], _SINGLE[0])
+    if isinstance(test, ast.Name | ast.Attribute) and _LIBRARY_OBJECT.search(name_of(test)):
+        return _SINGLE[1], _SINGLE[0]
+    return None
 
 
 def _all_of(parts: list[Split]) -> Split:
@@ -103,7 +123,7 @@ def _any_of(parts: list[Split]) -> Split:
 
 
 def _is_rank(text: str) -> bool:
-    return any(_RANK_NAME.search(part) for part in text.split("\n"))
+    return any(_RANK_NAME.search(part) and not _OTHER_RANK.search(part) for part in text.split("\n"))
 
 
 def _is_world(text: str) -> bool:
@@ -149,7 +169,8 @@ def _classify_comparison(
     return _SOME if _is_rank(name_of(right)) else NOTHING
 
 
-def _classify_name(text: str) -> Split:
+def classify_name(text: str) -> Split:
+    """Return the ranks for which a value with one of these names is true; a name per line."""
     for part in text.split("\n"):
         name = part.removesuffix("()").rpartition(".")[2]
         if _LOCAL_NAME.search(name):
@@ -160,9 +181,9 @@ def _classify_name(text: str) -> Split:
             return _SINGLE
         if _DISTRIBUTED_NAME.search(name) or _DISTRIBUTED_NAME.search(part):
             return ("distributed",), ("single",)
-    if any(_RANK_NAME.search(part) for part in text.split("\n")):  # `if rank:`
+    if _is_rank(text):  # `if rank:`
         return ("not_main",), ("main",)
-    return _SOME if _RANK_WORD.search(text) else NOTHING
+    return _SOME if _RANK_WORD.search(_OTHER_RANK.sub("", text)) else NOTHING
 
 
 def _integer(node: ast.expr) -> int | None:

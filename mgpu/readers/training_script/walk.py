@@ -7,23 +7,15 @@ name in a function resolves to the caller's value, and a caller's condition (`if
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mgpu.readers.training_script.names import (
-    MOST,
-    OUTSIDE,
-    Around,
-    Frame,
-    Function,
-    Scope,
-    Source,
-    Spot,
-    bind_arguments,
-    canonical,
-)
+from mgpu.readers.training_script.aliases import canonical
+from mgpu.readers.training_script.branches import constant_flags, fixed_value, leaves, left_by_others, swallows
+from mgpu.readers.training_script.names import MOST, Frame, bind_arguments
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, merge_guards
-from mgpu.snapshot import ScriptCall, ScriptJump, ScriptLoop, ScriptOption, ScriptSet, ScriptText
+from mgpu.readers.training_script.scopes import OUTSIDE, Around, Function, Scope, Source, Spot
 
 _DEEPEST = 10  # maximum depth of nested function reads; deeper functions are read afterwards
 # fmt: off
@@ -33,7 +25,14 @@ _DECORATORS: dict[str, Guards] = {
     "on_local_main_process": ("local_main",), "on_last_process": ("some",), "on_process": ("some",),
 }
 # fmt: on
-_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+_ASKS_KIND = re.compile(r"(?:isinstance|hasattr)\(")
+# Decorators that do not register a function with a library that could call it.
+_INERT = re.compile(
+    r"staticmethod|classmethod|property|.*\.(?:setter|getter|deleter|no_grad|inference_mode|wraps|lru_cache|cache|record"
+    r"|abstractmethod|compile|autocast|overload|script|dynamo\.disable|custom_fwd|custom_bwd|on_\w*process|rank_zero_only)"
+    r"|no_grad|inference_mode|wraps|lru_cache|cache|record|abstractmethod|overload|\w*(?:master|main|rank|timed?r?)\w*"
+    r"|(?:dataclasses\.)?dataclass|(?:contextlib\.)?contextmanager"
+)
 
 
 class Walk:
@@ -47,10 +46,16 @@ class Walk:
         """
         self.find, self.mask = find, mask
         self.functions: list[Function] = []
+        self.modules: dict[str, Scope] = {}  # the modules of the project that were read
         self.by_name: dict[str, Function] = {}
         self.bases: dict[str, list[str]] = {}  # of classes
         self.attributes: dict[str, str] = {}  # of objects: "Trainer().model" -> what it is
         self.splits: dict[str, Split] = {}  # attributes whose value is a condition on the rank
+        self.unique: set[str] = set()  # attributes that contain the rank, a time or a random name
+        self.used: dict[int, set[str]] = {}  # by function: the classes and the names of attributes it refers to
+        self.maybe: dict[str, list[Spot]] = {}  # by name: calls of a method of an unknown object
+        self.classes: dict[str, Spot] = {}
+        self.registered: set[str] = set()  # classes with a decorator, which may register them
         self.imports: set[str] = set()
         self.elsewhere: set[str] = set()  # modules that are not in the script's folder
         self.calls: list[tuple[Spot, dict[str, Any]]] = []
@@ -59,14 +64,13 @@ class Walk:
         self.jumps: list[tuple[Spot, dict[str, Any]]] = []
         self.options: list[tuple[Spot, dict[str, Any]]] = []
         self.texts: list[tuple[Spot, dict[str, Any]]] = []
-        self.arounds: dict[int, Around] = {}
         self.main_guard = False
         self.cut = False
         self.depth = 0
 
-    def module(self, tree: ast.Module, source: Source) -> Scope:
+    def module(self, tree: ast.Module, source: Source, scope: Scope) -> Scope:
         """Read a file's top level, and the functions it calls."""
-        scope = Scope({"__name__": "__name__"})
+        source.flags = constant_flags(tree)
         self._body(tree.body, Frame(self, source, scope, -1, ""), OUTSIDE)
         return scope
 
@@ -74,7 +78,7 @@ class Walk:
         """Read the functions that are never called."""
         for function in self.functions:  # grows during the loop
             if not function.read:
-                self.enter(function, {})
+                self.enter(function, Scope({}, function.scope))
 
     # --- statements --------------------------------------------------------------------------------------------------
 
@@ -89,9 +93,15 @@ class Walk:
                 for child in ast.iter_child_nodes(statement):
                     if isinstance(child, ast.expr):
                         frame.look(child, around)
-            if kind is ast.If and not statement.orelse and _leaves(statement.body):  # type: ignore[attr-defined]
+            if kind is ast.If and not statement.orelse and leaves(statement.body):  # type: ignore[attr-defined]
                 _, contrary = frame.split(statement.test)  # type: ignore[attr-defined]
+                if isinstance(statement.body[-1], ast.Raise):  # type: ignore[attr-defined]
+                    contrary = tuple(guard for guard in contrary if guard == "distributed")  # a check of values
                 around = (merge_guards(around[0], contrary), *around[1:])
+            elif kind is ast.If:
+                around = (merge_guards(around[0], left_by_others(statement, frame)), *around[1:])  # type: ignore[arg-type]
+            if kind is not ast.If and leaves([statement]):
+                break  # the rest is not reached
 
     def _if(self, node: ast.If, frame: Frame, around: Around) -> None:
         frame.look(node.test, around)
@@ -99,15 +109,24 @@ class Walk:
         guards, conditions, loops, within = around
         words = self.mask("", frame.source.words(node.test))
         if frame.number < 0 and "__name__" in words and "__main__" in words:
-            self.main_guard = self.main_guard or not frame.source.file
-            self._body(node.body, frame, around)
+            if frame.source.file == "":  # in an imported module, it is not run
+                self.main_guard = True
+                self._body(node.body, frame, around)
             self._body(node.orelse, frame, around)
+            return
+        if (fixed := fixed_value(node.test, words, frame.source.flags)) is not None:
+            self._body(node.body if fixed else node.orelse, frame, around)
             return
         plain = not yes or isinstance(node.test, ast.BoolOp)
         yes_conditions = (*conditions, words) if plain else conditions
         no_conditions = (*conditions, f"not ({words})") if plain else conditions
+        names = frame.scope.names
+        before = dict(names) if node.orelse else {}
         self._body(node.body, frame, (merge_guards(guards, yes), yes_conditions, loops, within))
+        bound = {name: value for name, value in names.items() if before.get(name) != value} if node.orelse else {}
         self._body(node.orelse, frame, (merge_guards(guards, no), no_conditions, loops, within))
+        if "distributed" in yes or _ASKS_KIND.match(words):  # the values of this branch, not those of the other
+            names.update(bound)
 
     def _for(self, node: ast.For | ast.AsyncFor, frame: Frame, around: Around) -> None:
         frame.look(node.iter, around)
@@ -116,7 +135,7 @@ class Walk:
             node, frame, around, self.mask("", frame.source.words(node.iter)), frame.resolve(node.iter) or "", target
         )
         for name in _names_in(node.target):
-            frame.forget(name)
+            frame.forget(name, unique=frame.is_unique_part(node.iter))
         self._body(node.body, frame, inner)
         self._body(node.orelse, frame, around)
 
@@ -143,7 +162,9 @@ class Walk:
         self._body(node.body, frame, around)
 
     def _try(self, node: ast.Try, frame: Frame, around: Around) -> None:
-        for body in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
+        caught = (*around[:3], (*around[3], "try")) if any(map(swallows, node.handlers)) else around
+        self._body(node.body, frame, caught)
+        for body in (*(handler.body for handler in node.handlers), node.orelse, node.finalbody):
             self._body(body, frame, around)
 
     def _match(self, node: ast.Match, frame: Frame, around: Around) -> None:
@@ -157,13 +178,16 @@ class Walk:
             frame.look(decorator, around)
             name = (frame.resolve(decorator) or "").removesuffix("()").rpartition(".")[2]
             guards = merge_guards(guards, _DECORATORS.get(name, ()))
+        decorated = self._are_registering(node.decorator_list, frame)
+        unsure = (merge_guards(around[0], ("some",)), *around[1:])  # a caller may pass another value
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            frame.look(default, around)
+            frame.look(default, unsure)
         name = f"{frame.inside}.{node.name}" if frame.inside else node.name
         known = f"{frame.source.module}.{name}" if frame.source.module else name
         function = Function(
             name, node, frame.scope, frame.source, len(self.functions), frame.owner, merge_guards(around[0], guards)
         )
+        function.decorated, function.spot = decorated, frame.spot(node, OUTSIDE)
         self.functions.append(function)
         self.by_name[known] = function
         if not frame.owner:
@@ -176,8 +200,16 @@ class Walk:
         for base in (*node.bases, *(keyword.value for keyword in node.keywords)):
             frame.look(base, around)
         self.bases[known] = [frame.resolve(base) or "" for base in node.bases]
+        self.classes[known] = frame.spot(node, OUTSIDE)
+        if self._are_registering(node.decorator_list, frame):
+            self.registered.add(known)
         inner = Frame(self, frame.source, Scope({}, frame.scope), frame.number, name, known)
         self._body(node.body, inner, around)
+
+    def _are_registering(self, decorators: Sequence[ast.expr], frame: Frame) -> bool:
+        """Whether one of these decorators may pass its function or class to a library that uses it."""
+        names = [(frame.resolve(one) or "?").removesuffix("()") for one in decorators]
+        return not all(_INERT.fullmatch(name) for name in names)
 
     def _import(self, node: ast.Import, frame: Frame, around: Around) -> None:
         for alias in node.names:
@@ -272,16 +304,16 @@ class Walk:
         if isinstance(node.value, ast.Tuple):
             function.returns = [frame.resolve(item) for item in node.value.elts]
         elif not isinstance(node.value, ast.Constant):
-            function.returns = frame.resolve(node.value)
+            if not str(function.returns).endswith(".module"):  # of a wrapped model, or the model itself
+                function.returns = frame.resolve(node.value)
             if (split := frame.split(node.value)) != NOTHING:
                 function.split = split
 
     # --- functions ---------------------------------------------------------------------------------------------------
 
-    def enter(self, function: Function, given: dict[str, str], splits: dict[str, Split] | None = None) -> None:
-        """Read a function, with its parameters bound to a call's arguments."""
+    def enter(self, function: Function, scope: Scope) -> None:
+        """Read a function, with its parameters bound to a call's arguments in `scope`."""
         function.read = True
-        scope = Scope(dict(given), function.scope, dict(splits or {}))
         arguments = function.node.args
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         named = (*every, *(a for a in (arguments.vararg, arguments.kwarg) if a))
@@ -294,15 +326,24 @@ class Walk:
         self._body(function.node.body, frame, OUTSIDE)
         self.depth -= 1
 
-    def record_call(self, name: str, node: ast.Call | None, frame: Frame, around: Around) -> Function | None:
+    def record_call(self, name: str, node: ast.expr, frame: Frame, around: Around) -> Function | None:
         """Return the script's own function of this name, read now if it has not been; None if there is none."""
         if (function := self.own_function(name)) is None:
             return None
-        function.sites.append((frame.number, around))
-        if not function.read and self.depth < _DEEPEST and node is not None:
-            values, splits = bind_arguments(function, node, frame)
-            self.enter(function, values, splits)
+        function.sites.append(frame.spot(node, around))
+        if not function.read and self.depth < _DEEPEST and isinstance(node, ast.Call):
+            self.enter(function, bind_arguments(function, node, frame))
         return function
+
+    def all_bases(self, name: str) -> list[str]:
+        """Return the base classes of one of the script's classes, and theirs; nothing for any other name."""
+        found: list[str] = []
+        open_ = list(self.bases.get(name, ()))
+        while open_:
+            if (base := open_.pop(0)) and base not in found:
+                found.append(base)
+                open_ += self.bases.get(base, ())
+        return found
 
     def own_function(self, name: str) -> Function | None:
         """Return the script's function with a resolved name: a function, a method, or the __init__ of a class."""
@@ -323,83 +364,9 @@ class Walk:
             owner = next((base for base in self.bases[owner] if base in self.bases), "")
         return None
 
-    def around(self, number: int, seen: frozenset[int] = frozenset()) -> Around:
-        """Return the context of a function: everything that is around all of its calls."""
-        if number < 0 or number in seen:
-            return OUTSIDE
-        if number not in self.arounds:
-            self.arounds[number] = self._around(number, seen)
-        return self.arounds[number]
-
-    def _around(self, number: int, seen: frozenset[int]) -> Around:
-        function = self.functions[number]
-        every: list[Around] = []
-        for caller, site in function.sites:
-            above = self.around(caller, seen | {number})
-            every.append((merge_guards(above[0], site[0]), above[1] + site[1], above[2] + site[2], above[3] + site[3]))
-        if not every:
-            return (function.guards, (), (), ())
-        guards, conditions, loops, within = every[0]
-        return (
-            merge_guards(tuple(g for g in guards if all(g in one[0] for one in every)), function.guards),
-            tuple(c for c in conditions if all(c in one[1] for one in every)),
-            tuple(loop for loop in loops if all(loop in one[2] for one in every)),
-            tuple(w for w in within if all(w in one[3] for one in every)),
-        )
-
-    # --- what was found ----------------------------------------------------------------------------------------------
-
-    def results(self) -> dict[str, Any]:
-        """Return all results in the form of the fact, in the order of files and lines."""
-        arounds = {number: self.around(number) for number in range(-1, len(self.functions))}
-        order = {index: place for place, index in enumerate(sorted(range(len(self.loops)), key=self._loop_key))}
-
-        def where(spot: Spot) -> dict[str, Any]:
-            file, line, column, number, own = spot
-            above = arounds[number]
-            return {
-                "file": file,
-                "line": line,
-                "column": column,
-                "function": self.functions[number].name if number >= 0 else "",
-                "guards": merge_guards(above[0], own[0]),
-                "conditions": above[1] + own[1],
-                "loops": tuple(order[loop] for loop in dict.fromkeys(above[2] + own[2])),
-                "within": above[3] + own[3],
-            }
-
-        def build(kind: Callable[..., Any], found: list[tuple[Spot, dict[str, Any]]]) -> tuple[Any, ...]:
-            return tuple(kind(**where(spot), **what) for spot, what in sorted(found, key=lambda pair: pair[0][:3]))
-
-        return {
-            "calls": build(ScriptCall, self.calls),
-            "sets": build(ScriptSet, self.sets),
-            "loops": build(ScriptLoop, self.loops),
-            "jumps": build(ScriptJump, self.jumps),
-            "options": build(ScriptOption, self.options),
-            "texts": build(ScriptText, self.texts),
-            "functions": tuple(f.name for f in self.functions if not f.source.file),
-            "imports": tuple(sorted(self.imports)),
-            "main_guard": self.main_guard,
-            "cut": self.cut,
-        }
-
-    def _loop_key(self, index: int) -> tuple[str, int, int]:
-        return self.loops[index][0][:3]
-
 
 def _names_in(target: ast.expr) -> list[str]:
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
-
-
-def _leaves(body: Sequence[ast.stmt]) -> bool:
-    """Whether the code after these statements is not reached."""
-    last = body[-1]
-    if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
-        return True
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return ast.unparse(last.value.func) in _EXITS
-    return False
 
 
 # fmt: off

@@ -14,6 +14,7 @@ from .expected_values import Numbers, Wrong
 from .journal import Failure
 
 SIZES = {"quick": (1000,), "standard": (1, 1000, 65537, 1 << 20), "long": (1, 1000, 65537, 1 << 20, 1 << 22)}
+_SMALL, _FEW_RANKS = 1000, 16  # elements, and ranks: each rank broadcasts that many
 _LARGEST_ON_GPU = {"standard": 1 << 24, "long": 1 << 28}  # bytes
 _LARGE = 65537  # elements; larger sizes are tested with one type only
 _LEAST_FREE = 32  # a collective's data uses at most this fraction of a GPU's free memory
@@ -36,6 +37,7 @@ class _Run:
     collectives: Sequence[_Collective] = ()
     wrong: list[Wrong] = field(default_factory=list)
     tried: int = 0
+    broadcasts: int = 0
 
     def numbers(self, dtype: Any) -> Numbers:
         """Return the numbers that its ranks send."""
@@ -244,11 +246,13 @@ def reduce_scatter(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
 
 
 def broadcast(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:
-    """Send one rank's data to all; from another rank each time."""
-    source = run.tried % numbers.world
-    tensor = numbers.of(source, size) if source == run.here.rank else numbers.receive_buffer(size)
-    run.here.torch.distributed.broadcast(tensor, src=source, group=run.group)
-    yield from numbers.compare("broadcast", tensor, numbers.of(source, size), source)
+    """Send one rank's data to all: from each rank in turn if that is fast, else from another one each time."""
+    all_of_them = size <= _SMALL and numbers.world <= _FEW_RANKS
+    run.broadcasts += 1
+    for source in range(numbers.world) if all_of_them else (run.broadcasts % numbers.world,):
+        tensor = numbers.of(source, size) if source == run.here.rank else numbers.receive_buffer(size)
+        run.here.torch.distributed.broadcast(tensor, src=source, group=run.group)
+        yield from numbers.compare("broadcast", tensor, numbers.of(source, size), source)
 
 
 def all_to_all(run: _Run, numbers: Numbers, size: int) -> Iterator[Wrong]:

@@ -103,6 +103,9 @@ def _all_batches(here: Here, processes: int) -> None:
     here.about_to(f"start {processes} DataLoader workers", limit_s=patience + here.orders.stall_s)
     seen = 0
     for number, batch in enumerate(_handed_over(here, loader)):
+        if not number:  # the runner attributes files in shared memory to them
+            here.reports(workers=[child.pid for child in torch.multiprocessing.active_children()])
+            here.journal.introduce("workers")
         if not torch.equal(batch[:, ::4096], _expected_batch(number)):
             raise Failure(
                 f"DataLoader batch {number + 1} was altered in shared memory",

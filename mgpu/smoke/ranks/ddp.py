@@ -18,6 +18,7 @@ class Replicated:
 
     def __init__(self, here: Here, precision: str, **options: Any) -> None:
         self.name = "DDP" if here.world > 1 else "one process"
+        self.precision = precision
         self.forward = reference_model.autocast(here, precision)
         self.scaler: Any = None
         if precision == "fp16":

@@ -28,7 +28,7 @@ def run_stage(here: Here) -> str:
     kinds = compute.precisions(here)
     _compute(here, kinds)
     memory.check(here)
-    with _turn(here):
+    with _turn(here), here.alone():
         _measure(here, kinds)
     memory.fill(here)
     rate = here.journal.report["measured"]["gemm_tflops_fp32"]

@@ -20,7 +20,7 @@ class Sharded:
 
     def __init__(self, here: Here, precision: str) -> None:
         fully_shard, policy = _api()
-        self.here = here
+        self.here, self.precision = here, precision
         self.forward = reference_model.cast(precision)
         self.scale = reference_model.LOSS_SCALE if precision == "fp16" else 1.0
         self.model = reference_model.model(here)

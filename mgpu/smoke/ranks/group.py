@@ -77,10 +77,16 @@ def _join(here: Here) -> None:
         compiles = here.orders.start_limit_s if here.orders.strategy == "deepspeed" else None
         here.about_to("init_process_group", limit_s=compiles)
         other = {"backend": here.orders.backend} if here.orders.backend else {}
-        here.accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=limit, **other)])
+        # A script passes them to Accelerator(); for DeepSpeed they are in its config.
+        steps = {} if here.orders.strategy == "deepspeed" else {"gradient_accumulation_steps": here.orders.micro_steps}
+        here.accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=limit, **other)], **steps)
         if here.on_gpu:
             device.disable_tf32(torch)  # accelerate turns it on with a dynamo backend
-        here.reports(accelerate_world_size=here.accelerator.num_processes)
+        here.reports(
+            accelerate_world_size=here.accelerator.num_processes,
+            accelerate_precision=str(here.accelerator.mixed_precision),
+            accelerate_accumulation=here.accelerator.gradient_accumulation_steps,
+        )
     elif here.world > 1:
         here.about_to("init_process_group")
         backend = here.orders.backend or ("nccl" if here.on_gpu else "gloo")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 from . import STAGES
 
 BEAT_S = 0.2
+TERMINATED = "terminated"  # suffix of the file that is not empty after SIGTERM
 ASK = "ask"  # this file in the run folder makes every rank dump its flight recorder
 # The flight recorder's dump, newest name first: for every backend (torch 2.9 and later), for NCCL (2.5 and later).
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
@@ -54,9 +56,18 @@ class Journal:
         self.report: dict[str, Any] = {"rank": rank, "pid": os.getpid(), "steps": [], "measured": {}, "wrote": []}
 
     def listen(self) -> None:
-        """Start the heartbeat, and answer requests for stacks and the flight recorder."""
-        stack = open(f"{self.path}.stack", "w", encoding="utf-8")  # noqa: SIM115 - faulthandler keeps it
+        """Start the heartbeat, answer requests for stacks and the flight recorder, and leave a mark on SIGTERM.
+
+        The launcher sends SIGTERM to the other ranks after a failure: a rank that disappears without this mark exited
+        by itself. faulthandler writes in the signal handler, so the mark does not need a free interpreter.
+        """
+        # faulthandler keeps both files.
+        stack = open(f"{self.path}.stack", "w", encoding="utf-8")  # noqa: SIM115
+        mark = open(f"{self.path}.{TERMINATED}", "w", encoding="utf-8")  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+        faulthandler.register(signal.SIGTERM, file=mark, all_threads=False, chain=True)
+        # A DataLoader worker is forked from the rank and must not leave the rank's mark.
+        os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
         threading.Thread(target=_beat, args=(self.path,), daemon=True).start()
 
     def write(self, **record: Any) -> None:
@@ -85,14 +96,16 @@ class Journal:
             self.about_to("begins")
             yield details
             ok = True
-        except Exception as trouble:
+        except BaseException as trouble:
+            if isinstance(trouble, SystemExit):
+                trouble = _explain_exit(trouble)
             error = str(trouble) if isinstance(trouble, Failure) else f"{type(trouble).__name__}: {trouble}"
             details[:] = [error.splitlines()[0] if error else ""]
             self.report["error"] = error
             self.report["traceback"] = traceback.format_exc()
             failure = trouble if isinstance(trouble, Failure) else self.classify(trouble)
             if failure is not None:
-                self.report["kind"], self.report["evidence"] = failure.kind, failure.evidence
+                self.report["kind"], self.report["evidence"] = failure.kind, _finite(failure.evidence)
             raise
         finally:
             detail = details[-1] if details else ""
@@ -105,6 +118,22 @@ class Journal:
         temporary = Path(f"{self.path}.json.tmp")
         temporary.write_text(json.dumps(self.report), "utf-8")
         temporary.replace(f"{self.path}.json")
+
+
+def _finite(evidence: dict[str, Any]) -> dict[str, Any]:
+    """Return the evidence with NaN and infinity as text: JSON has no such numbers."""
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in evidence.items()
+    }
+
+
+def _explain_exit(exit_call: SystemExit) -> Failure:
+    """Return the failure for a call of sys.exit, whose argument is an exit code, a message or None."""
+    code = exit_call.code
+    if code is None or isinstance(code, int):
+        return Failure(f"sys.exit({code or 0}) was called", "exited", code=int(code or 0))
+    return Failure(f"sys.exit was called: {code}", "exited", code=1)
 
 
 def _beat(path: Path) -> None:

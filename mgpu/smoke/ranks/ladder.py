@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> None:
     code = 0
     try:
         run_stages(here)
-    except Exception:
+    except BaseException:  # also sys.exit, even with code 0: the rank did not pass all stages
         code = 1
     journal.finish()
     sys.stdout.flush()

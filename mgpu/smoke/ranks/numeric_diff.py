@@ -6,11 +6,12 @@ detect it if the error has the direction of its contribution. No communication i
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from . import reference_model
+from . import reference_model, store_sync
 from .context import Here
 from .journal import Failure
 
@@ -35,13 +36,8 @@ class Judge:
         """Check that this rank starts with the parameters of rank 0."""
         apart = self._parameters_apart()
         if not apart <= self.tolerance:
-            raise Failure(
-                f"starts with different parameters than rank 0 (off by {apart:.1e})",
-                "parameters_not_synchronised",
-                difference=apart,
-                step=0,
-                suspects=[self.here.rank],
-            )
+            message = f"starts with different parameters than rank 0 (off by {apart:.1e})"
+            raise _own_fault(self.here, message, "parameters_not_synchronised", apart, 0)
 
     def own(self, found: list[Any], step: int) -> None:
         """Check the gradients of this rank's own samples, before any exchange."""
@@ -56,13 +52,19 @@ class Judge:
                 difference=apart,
                 suspects=[self.here.rank],
             )
-        raise Failure(
-            f"the gradients of its own samples are off by {apart:.1e}, before any exchange",
-            "own_gradients_wrong",
-            difference=apart,
-            step=step + 1,
-            suspects=[self.here.rank],
-        )
+        message = f"the gradients of its own samples are off by {apart:.1e}, before any exchange"
+        raise _own_fault(self.here, message, "own_gradients_wrong", apart, step + 1)
+
+    def loss(self, loss: float, step: int) -> None:
+        """Check that the loss of this rank's own samples is a number."""
+        if not math.isfinite(loss):
+            message = f"step {step + 1}: the loss of its own samples is {loss}"
+            raise _own_fault(self.here, message, "own_gradients_wrong", math.inf, step + 1)
+
+    def finite(self, found: list[Any], step: int) -> None:
+        """Check that the gradients after the exchange are numbers, in a step that is not compared otherwise."""
+        if not all(bool(torch.isfinite(gradient).all()) for gradient in found):
+            self._differ(math.inf, step, [])
 
     def _mean(self, step: int) -> list[Any]:
         """Return the mean of all ranks' gradients of one micro-batch."""
@@ -81,15 +83,7 @@ class Judge:
 
     def parameters(self, step: int) -> None:
         """Check the parameters after the optimizer's step."""
-        apart = self._parameters_apart()
-        if not apart <= self.tolerance:
-            raise Failure(
-                f"step {step + 1}: its parameters do not match its gradients (off by {apart:.1e})",
-                "parameters_not_synchronised",
-                difference=apart,
-                step=step + 1,
-                suspects=[self.here.rank],
-            )
+        check_parameters(self.here, self._parameters_apart(), self.tolerance, step)
 
     def _parameters_apart(self) -> float:
         whole = list(self.reference.model.parameters())
@@ -99,30 +93,55 @@ class Judge:
         """Raise Failure for its own parameters, its own share, another rank's share, or an unknown rank."""
         drifted = self._parameters_apart()
         if not drifted <= self.tolerance:
-            raise Failure(
-                f"step {step + 1}: its parameters are off by {drifted:.1e}, and so are the gradients",
-                "parameters_not_synchronised",
-                difference=drifted,
-                step=step + 1,
-                suspects=[self.here.rank],
-            )
+            message = f"step {step + 1}: its parameters are off by {drifted:.1e}, and so are the gradients"
+            raise _own_fault(self.here, message, "parameters_not_synchronised", drifted, step + 1)
         if hasattr(self.strategy, "alone"):
             self.own(self.strategy.alone(*self.reference.taught.of(self.here.rank, step)), step)
+        self._differ(apart, step, self._shares_that_explain(found, expected))
+
+    def _differ(self, apart: float, step: int, suspects: list[int]) -> None:
+        """Raise Failure for wrong gradients after the exchange, with the ranks that found the same."""
+        # The other ranks compare this step at the same time, or wait in the next one.
+        others = store_sync.reports_of_ranks(self.here, f"gradients {step}", f"{apart:.1e}")
         raise Failure(
             f"step {step + 1}: gradients differ from the single-process reference by {apart:.1e}",
             "gradients_differ",
             difference=apart,
             tolerance=self.tolerance,
             step=step + 1,
-            suspects=self._shares_that_explain(found, expected),
+            suspects=suspects,
+            wrong_on=[int(rank) for rank in others],
         )
 
     def _shares_that_explain(self, found: list[Any], expected: list[Any]) -> list[int]:
-        """Return the rank whose scaled share of the gradients would explain the error, if there is one."""
-        error = torch.cat([(a.float() - b.float()).reshape(-1) for a, b in zip(found, expected, strict=True)])
+        """Return the rank whose scaled share of the gradients would explain the error, if there is one.
+
+        Each micro-batch has its own factor: a rank may have dropped or repeated some of them.
+        """
+        error = _flat([a.float() - b.float() for a, b in zip(found, expected, strict=True)])
+        if not torch.isfinite(error).all():
+            return []
         left = []
         for share in self.reference.shares:
-            direction = torch.cat([part.reshape(-1).float() for part in self.strategy.held(share)])
-            along = (error @ direction) / (direction @ direction).clamp(min=1e-30)
-            left.append(float((error - along * direction).norm() / error.norm().clamp(min=1e-30)))
+            parts = torch.stack([_flat(self.strategy.held(part)) for part in share], dim=1)
+            # Normal equations: there are at most four micro-batches, and no LAPACK driver for tall matrices is needed.
+            factors = torch.linalg.pinv(parts.T @ parts) @ (parts.T @ error)
+            left.append(float((error - parts @ factors).norm() / error.norm().clamp(min=1e-30)))
         return [rank for rank, rest in enumerate(left) if rest < _EXPLAINS]
+
+
+def check_parameters(here: Here, apart: float, tolerance: float, step: int) -> None:
+    """Raise Failure if this rank's parameters after a step are further from the expected ones than the tolerance."""
+    if not apart <= tolerance:
+        message = f"step {step + 1}: its parameters do not match its gradients (off by {apart:.1e})"
+        raise _own_fault(here, message, "parameters_not_synchronised", apart, step + 1)
+
+
+def _own_fault(here: Here, message: str, kind: str, difference: float, step: int) -> Failure:
+    """Return the failure of a rank that is at fault itself. `step`: counted from 1; 0 before the first."""
+    return Failure(message, kind, difference=difference, step=step, suspects=[here.rank])
+
+
+def _flat(tensors: list[Any]) -> Any:
+    """Return all numbers as one vector, in fp64 on the CPU."""
+    return torch.cat([tensor.detach().reshape(-1).cpu().double() for tensor in tensors])

@@ -6,12 +6,13 @@ Only here FSDP1, FSDP2 and DeepSpeed run with the settings of the config.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from . import reference_model
+from . import computed_types, reference_model, store_sync
 from .context import Here
 from .journal import Failure
 
@@ -99,7 +100,8 @@ def _steps(here: Here, accelerator: Any, name: str) -> None:
         here.about_to(f"{name}: step {number // micros + 1} of {steps}{part}", compiles if number < micros else None)
         inputs, targets, numbers = next(batches)
         samples += numbers.tolist()
-        with accelerator.accumulate(model):
+        with _observed(here, model, compiles is None and number == 0), accelerator.accumulate(model):
+            _must_exchange(here, accelerator, number, micros)
             loss = reference_model.loss_of(model(inputs), targets)
             accelerator.backward(loss)
             optimizer.step()
@@ -111,6 +113,25 @@ def _steps(here: Here, accelerator: Any, name: str) -> None:
     here.reports(samples={**here.journal.report.get("samples", {}), "prepared": samples})
     _compare(here, taught, sums, known and not _clips(accelerator))
     accelerator.free_memory()
+
+
+def _observed(here: Here, model: Any, wanted: bool) -> AbstractContextManager[None]:
+    return computed_types.observe(here, "accelerate", model) if wanted else nullcontext()
+
+
+def _must_exchange(here: Here, accelerator: Any, number: int, micros: int) -> None:
+    """Raise Failure if accelerate would exchange the gradients of another micro-batch than the last of each step.
+
+    DeepSpeed counts the micro-batches itself.
+    """
+    wanted, found = number % micros == micros - 1, bool(accelerator.sync_gradients)
+    if found != wanted and getattr(accelerator.state, "deepspeed_plugin", None) is None:
+        raise Failure(
+            f"accelerate {'exchanges' if found else 'does not exchange'} gradients after micro-batch "
+            f"{number % micros + 1} of {micros}",
+            "accumulation_wrong",
+            suspects=[here.rank],
+        )
 
 
 def _loader(taught: reference_model.Batches, steps: int) -> Any:
@@ -152,19 +173,26 @@ def _compare(here: Here, taught: reference_model.Batches, found: list[float], kn
     compared = len(found) if known and here.orders.precision != "fp16" else 1
     if compared < len(found):
         here.skips("losses through accelerate after step 1 (fp16 or DeepSpeed settings)")
-    worst = 0.0
-    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-        apart = abs(ours - theirs) / max(theirs, 0.1) if step < compared else 0.0
-        worst = max(worst, apart)
-        if not (math.isfinite(ours) and apart <= tolerance):
-            raise Failure(
-                f"loss of step {step + 1} with accelerate: {ours:.4f}, on a single process: {theirs:.4f}",
-                "prepared_differs",
-                step=step + 1,
-                found=ours if math.isfinite(ours) else str(ours),
-                wanted=theirs,
-            )
-    here.measured(prepared_difference=worst)
+    apart = [abs(ours - theirs) / max(theirs, 0.1) for ours, theirs in zip(found, expected, strict=True)]
+    wrong = [
+        step
+        for step, ours in enumerate(found)
+        if not math.isfinite(ours) or (step < compared and not apart[step] <= tolerance)
+    ]
+    if wrong:
+        step = wrong[0]
+        ours = found[step]
+        # A rank with wrong parameters has a wrong loss at once, the others one step later.
+        others = store_sync.reports_of_ranks(here, "prepared", str(step + 1))
+        raise Failure(
+            f"loss of step {step + 1} with accelerate: {ours:.4f}, on a single process: {expected[step]:.4f}",
+            "prepared_differs",
+            step=step + 1,
+            found=ours if math.isfinite(ours) else str(ours),
+            wanted=expected[step],
+            first_wrong=others,
+        )
+    here.measured(prepared_difference=max(apart[:compared], default=0.0))
 
 
 def _reference_losses(here: Here, taught: reference_model.Batches, steps: int) -> list[float]:

@@ -11,6 +11,7 @@ from typing import Literal
 from . import STAGES
 
 FILE = "orders.json"
+_MOST_MICRO_STEPS = 4
 Level = Literal["quick", "standard", "long"]
 
 
@@ -35,6 +36,11 @@ class Orders:
     scaling: bool = True  # measure training on 1, 2, 4 … all ranks
     fill_percent: int = 0  # of the GPU's free memory, allocated during the test
     backend: Literal["", "gloo"] = ""  # of the process group; "": the training's default
+
+    @property
+    def micro_steps(self) -> int:
+        """Return the micro-batches per optimizer step in the test: not all of many, the mechanism is the same."""
+        return min(self.accumulate, _MOST_MICRO_STEPS)
 
     def write(self) -> Path:
         """Write the file into the run folder and return its path."""

@@ -141,7 +141,8 @@ class Reference:
         self.model = model(here)
         self.optimizer = optimizer(self.model.parameters())
         self.steps = min(most_steps, max(_LEAST_STEPS, _REFERENCE_PASSES // (here.world * taught.micro_steps)))
-        self.shares: list[list[Any]] = []  # the contribution of each rank to the gradients of this step
+        # The contributions of each rank to the gradients of this step, micro-batch by micro-batch.
+        self.shares: list[list[list[Any]]] = []
 
     def own(self, rank: int, step: int, micro: int = 0, micro_steps: int = 1) -> list[Any]:
         """Return the contribution of one micro-batch to the gradients of its rank."""
@@ -155,13 +156,10 @@ class Reference:
         world, micros = self.here.world, self.taught.micro_steps
         self.shares = []
         for rank in range(world):
-            total: list[Any] = []
-            for micro in range(micros):
-                parts = [gradient / world for gradient in self.own(rank, step, micro, micros)]
-                total = [a + b for a, b in zip(total, parts, strict=True)] if total else parts
-            self.shares.append(total)
+            share = [[gradient / world for gradient in self.own(rank, step, m, micros)] for m in range(micros)]
+            self.shares.append(share)
         for number, parameter in enumerate(self.model.parameters()):
-            parameter.grad = sum(share[number] for share in self.shares)
+            parameter.grad = sum(sum(part[number] for part in share) for share in self.shares)
         return [parameter.grad for parameter in self.model.parameters()]
 
     def update(self) -> None:

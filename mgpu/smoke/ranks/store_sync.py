@@ -5,10 +5,32 @@ A rank that waits for a key blocks in its socket, after announcing what it waits
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from .context import Here
+
+# How long a rank that found an error waits for the others' findings: they compare at the same time, and torchrun needs
+# 0.1 s to notice the first rank that fails.
+_PATIENCE_S = 1.0
+_POLL_S = 0.02
+
+
+def reports_of_ranks(here: Here, name: str, text: str) -> dict[str, str]:
+    """Publish this rank's finding, and return those of the ranks that published one under this name, soon after."""
+    found = {str(here.rank): text}
+    if here.world == 1:
+        return found
+    store = here.torch.distributed.PrefixStore(f"mgpu/reports/{name}", here.store)
+    store.set(str(here.rank), text)
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(found) < here.world and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        for rank in range(here.world):
+            if str(rank) not in found and store.check([str(rank)]):
+                found[str(rank)] = store.get(str(rank)).decode()
+    return dict(sorted(found.items(), key=lambda item: int(item[0])))
 
 
 class Turns:

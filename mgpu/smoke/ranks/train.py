@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 import torch
 
-from . import data, identity, numeric_diff, options, prepared, reference_model
+from . import computed_types, data, identity, numeric_diff, optimizer_steps, options, prepared, reference_model
 from .context import Here
 from .ddp import Replicated
 from .fsdp import Sharded
 from .journal import Failure
 
-_MOST_MICRO_STEPS = 4  # a config may accumulate over more: the mechanism is the same
 _COMPARED_QUICKLY = 5  # steps compared with the reference at the quick level
 _PASSES = 10  # forward and backward without communication; the fastest counts
 
@@ -35,12 +35,13 @@ def run_stage(here: Here) -> str:
     through_accelerate = None
     if here.orders.level != "quick" or (here.on_gpu and here.orders.strategy != "ddp"):
         through_accelerate = prepared.run(here)
+    compared = f" ({steps})" if steps else ""
     if here.world == 1:
-        return "steps match the reference"
+        return f"steps match the reference{compared}"
     if through_accelerate:
-        return f"{kind} and {through_accelerate} match 1 process"
+        return f"{kind} and {through_accelerate} match 1 process{compared}"
     kind += " instead of DeepSpeed" if here.orders.strategy == "deepspeed" else ""
-    return f"{kind}: gradients match {f'({steps})' if steps else 'a single process'}"
+    return f"{kind}: gradients match{compared or ' a single process'}"
 
 
 def _one_model(here: Here) -> bool:
@@ -62,7 +63,7 @@ def _strategy(here: Here, precision: str) -> Any:
     wanted = here.orders.strategy
     here.about_to(f"wrap the model ({'FSDP2' if wanted == 'fsdp' else 'DDP'})", limit_s=here.orders.start_limit_s)
     if wanted == "deepspeed":
-        here.skips("DeepSpeed gradients (DDP compared; DeepSpeed runs on GPUs only)")
+        here.skips("DeepSpeed gradients (DDP compared; DeepSpeed runs through accelerate, on GPUs)")
     if wanted != "fsdp":
         return Replicated(here, precision)
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -76,7 +77,7 @@ def _strategy(here: Here, precision: str) -> Any:
 
 
 def _batches(here: Here) -> reference_model.Batches:
-    micro_steps = min(here.orders.accumulate, _MOST_MICRO_STEPS)
+    micro_steps = here.orders.micro_steps
     return reference_model.batches(here, micro_steps, reference_model.STEPS // micro_steps)
 
 
@@ -86,28 +87,31 @@ def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision
     most = min(strategy.compared_steps, _COMPARED_QUICKLY) if here.orders.level == "quick" else strategy.compared_steps
     reference = reference_model.Reference(here, taught, strategy.forward, scale, most)
     judge = numeric_diff.Judge(here, strategy, reference, precision)
+    here.reports(digests={"batches": reference_model.digest([taught.inputs, taught.targets])})
+    here.journal.introduce("digests")
     judge.start()
     here.about_to("forward and backward without communication")
     _time_local_step(here, strategy, reference, judge)
+    own_steps = optimizer_steps.OwnSteps(here, strategy)
     losses, worst, seconds = [], 0.0, []
     for step in range(taught.steps):
         here.about_to(f"step {step + 1} of {taught.steps}")
         here.wait()
         start = time.perf_counter()
-        loss = _forward_and_backward(here, strategy, taught, step)
+        with _observed(here, strategy, "steps") if step == 0 else contextlib.nullcontext():
+            loss = _forward_and_backward(here, strategy, taught, step)
+        judge.loss(loss, step)
         gradients = strategy.gradients()
         here.wait()
         seconds.append(time.perf_counter() - start)
-        compared = step < reference.steps
-        if compared:
-            reference.learn(step)
-            worst = max(worst, judge.gradients(gradients, step))
-            reference.update()
+        worst = max(worst, _compare_gradients(here, reference, judge, gradients, step))
+        own_steps.expect(gradients)
         start = time.perf_counter()
         strategy.update()
         here.wait()
         seconds[-1] += time.perf_counter() - start
-        if compared:
+        own_steps.compare(step)
+        if step < reference.steps:
             judge.parameters(step)
             reference.follow(strategy.gathered())
         losses.append(loss)
@@ -115,6 +119,20 @@ def _steps(here: Here, strategy: Any, taught: reference_model.Batches, precision
     accumulation = f", accumulation {taught.micro_steps}" if taught.micro_steps > 1 else ""
     kind = f"{strategy.name}{f' {precision}' if precision != 'no' else ''}{accumulation}"
     return kind, f"{reference.steps}/{taught.steps} steps" if reference.steps < taught.steps else ""
+
+
+def _compare_gradients(
+    here: Here, reference: reference_model.Reference, judge: numeric_diff.Judge, gradients: list[Any], step: int
+) -> float:
+    """Compare with the reference, which takes the step too; in later steps, check that the gradients are numbers."""
+    if step >= reference.steps:
+        judge.finite(gradients, step)
+        return 0.0
+    with here.alone() if step else contextlib.nullcontext():  # step 0 also loads kernels
+        reference.learn(step)
+    apart = judge.gradients(gradients, step)
+    reference.update()
+    return apart
 
 
 def _time_local_step(
@@ -126,17 +144,30 @@ def _time_local_step(
     """
     replicated = isinstance(strategy, Replicated)
     best = float("inf")
-    for number in range(_PASSES):
-        start = time.perf_counter()
+
+    def own_pass() -> Any:
         if replicated:
-            found = strategy.alone(*reference.taught.of(here.rank, 0))
-        else:
-            reference.own(here.rank, 0)
-        here.wait()
-        best = min(best, time.perf_counter() - start)
-        if number == 0 and replicated:
-            judge.own(found, 0)
+            return strategy.alone(*reference.taught.of(here.rank, 0))
+        return reference.own(here.rank, 0)
+
+    with _observed(here, strategy, "own pass"):
+        found = own_pass()
+    if replicated:
+        judge.own(found, 0)
+    with here.alone():
+        for _ in range(_PASSES):
+            start = time.perf_counter()
+            own_pass()
+            here.wait()
+            best = min(best, time.perf_counter() - start)
     here.measured(step_compute_seconds=best)
+
+
+def _observed(here: Here, strategy: Any, name: str) -> contextlib.AbstractContextManager[None]:
+    """Report the types the model computes in, if the strategy has the precision of the config."""
+    if strategy.precision != here.orders.precision:
+        return contextlib.nullcontext()
+    return computed_types.observe(here, name, strategy.model)
 
 
 def _forward_and_backward(here: Here, strategy: Any, taught: reference_model.Batches, step: int) -> float:

@@ -67,7 +67,7 @@ def _parts(need: memory.Need) -> str:
 def _as_shown(size: float) -> float:
     """Return a size in bytes as rounded as `memory.gib` shows it, so that the parts add up to the sum shown."""
     number, unit = memory.gib(size).split()
-    return float(number.replace(",", "")) * {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}[unit]
+    return float(number.replace(",", "")) * {"MiB": 1 << 20, "GiB": 1 << 30}[unit]
 
 
 # fmt: off

@@ -30,10 +30,30 @@ def _write(handle: int, data: Any) -> int:
     return written
 
 
+_THROTTLE = """
+import os, signal, time
+try:
+    while True:
+        for number, seconds in ((signal.SIGSTOP, 0.07), (signal.SIGCONT, 0.01)):
+            os.kill({pid}, number)
+            time.sleep(seconds)
+except OSError:
+    pass
+"""
+
+
 def _fail(how: str) -> None:
     if how.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, how))
         time.sleep(0.2)  # a stop may take effect a moment later
+    elif how.startswith("exit "):
+        os._exit(int(how.removeprefix("exit ")))
+    elif how == "throttle":  # as a CPU limiter does: an eighth of the time is left
+        import subprocess
+
+        subprocess.Popen([sys.executable, "-S", "-c", _THROTTLE.format(pid=os.getpid())])
+    elif how == "leave a file":  # as a DataLoader does that is not shut down
+        open(f"/dev/shm/torch_{os.getpid()}_1_0", "w").close()
     elif how == "raise":
         raise OSError("the disk is on fire")
     elif how == "no memory":  # as after `ulimit -v`: what it has, and 64 MiB

@@ -1,4 +1,4 @@
-"""Findings on the GPUs' work, reported when a run has ended."""
+"""Findings on the work of the GPUs and ranks, reported when a run has ended."""
 
 from __future__ import annotations
 
@@ -19,20 +19,27 @@ _MOST = 2
 _VERIFY = "mgpu launch --watch"  # for the next run: this one has ended
 
 
-def find_gpu_problems(run: Run) -> list[CheckEntry]:
-    """Return the findings on the GPUs of a finished run as JSON, most severe first."""
-    outcomes = engine.judge(Snapshot(run=run), selections.GPU_WORK)
+def find_remarks(run: Run) -> list[CheckEntry]:
+    """Return the findings on the work of a finished run as JSON, most severe first."""
+    outcomes = engine.judge(Snapshot(run=run), selections.REMARKS)
     found = [o for o in outcomes if o.problem and not o.because_of]
     if run.exit_code:  # the failure matters more
         found = [o for o in found if "passed_run" not in o.check.tags]
-    return [{**check_json(o), "verify": _VERIFY} for o in sorted(found, key=lambda o: o.status == "info")]
+    return [
+        {**check_json(o), "verify": _VERIFY} if _on_gpus(o.check.area) else check_json(o)
+        for o in sorted(found, key=lambda o: o.status == "info")
+    ]
+
+
+def _on_gpus(area: str) -> bool:
+    return area != "run"
 
 
 def lines(found: Sequence[CheckEntry], screen: Screen, *, well: bool) -> list[Line]:
     """Return the rows for the end of a run; if it succeeded (`well`), with the fixes."""
     rows: list[Line] = []
     for one in found[:_MOST]:
-        rows += failure.row(screen, "GPUs", one["title"])
+        rows += failure.row(screen, "GPUs" if _on_gpus(one["area"]) else "Ranks", one["title"])
         if well and one["fix"]:
             rows += failure.row(screen, "", one["fix"][0]["text"])
     return rows

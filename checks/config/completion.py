@@ -1,0 +1,165 @@
+"""Which values does the file leave to the command line of accelerate launch?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mgpu.check import Answer, Edit, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
+from mgpu.snapshot import Config
+from mgpu.text import listed
+
+from ._config_file import (
+    LAUNCH,
+    SIMPLE_TYPES,
+    is_left_open,
+    is_loopback,
+    place_of,
+    skip_if_unreadable,
+    uses_main_process_ip,
+)
+from ._schema import LAUNCHERS, deepspeed_settings
+
+
+class _Missing(NamedTuple):
+    """A value that the file lacks: its option, a word for the value, and what accelerate does without it."""
+
+    option: str
+    value: str
+    without: str
+
+
+# The same fault, seen from a job script that uses the file.
+_IN_JOB = ("job_config_has_no_head_address", "job_machine_rank_of_config")
+
+
+@check(
+    Severity.WARNING,
+    source=LAUNCH,
+    because_of=_IN_JOB,
+    given=skip_if_unreadable,
+    stops_start=True,
+    tags=("command_line",),
+)
+def config_options_missing(config: Config) -> Answer:
+    """The config is complete only with options on the command line of accelerate launch.
+
+    Why: Without them, accelerate stops, or the nodes never find each other.
+    More: Many repositories leave num_processes, main_process_ip, main_process_port and machine_rank out of the file,
+    because a job script knows them: `accelerate launch --config_file FILE --main_process_ip ...`. mgpu does not see
+    that command line here. With DeepSpeed on several nodes, the launcher also needs a hostfile or the value standard.
+
+    Fix: Pass them on the command line, or write them to the file.
+    More: machine_rank differs on each node, so it belongs on the command line.
+    """
+    missing = list(_missing_values(config))
+    if missing and config.loader is not None and not config.loader.accepted:
+        return Skip("accelerate rejects the file even with these options")
+    if not missing:
+        return Ok(
+            f"the file is complete, or {config.engine} adds the rest" if config.engine else "the file is complete"
+        )
+    ranked = config.values.get("machine_rank", 0) != 0
+    if config.num_machines > 1 and not (config.engine or ranked or "machine_rank" in config.given):
+        missing.append(_Missing("machine_rank", "RANK_OF_NODE", ""))  # 0 is right on the first node only
+    quoting = _quoting_fix(config) if missing[0].option == "num_processes" else None
+    options = [f"--{one.option}" for one in missing]
+    return Problem(
+        f"complete only with {listed(options)}",
+        " ".join(one.without for one in missing if one.without),
+        quoting or Fix(commands=(_command(missing),)),
+        {"options": " ".join(options)},
+        place=place_of(config, "num_processes" if missing[0].option == "num_processes" else "num_machines"),
+    )
+
+
+def _command(missing: list[_Missing]) -> str:
+    words = [word for one in missing for word in (f"--{one.option}", one.value)]
+    return shell("accelerate launch {:argument} ...", words)
+
+
+def _quoting_fix(config: Config) -> Fix | None:
+    """Return the fix for an unquoted NO: accelerate defaults to one process only for the text 'NO'."""
+    if config.values.get("distributed_type") is not False:
+        return None
+    return Fix("Write distributed_type: 'NO' with quotes.", edits=(Edit("set", "distributed_type", "NO"),))
+
+
+def _missing_values(config: Config) -> Iterator[_Missing]:
+    found = [*_of_every_run(config), *_of_several_nodes(config)]
+    yield from (one for one in found if one.option not in config.given)
+
+
+def _of_every_run(config: Config) -> Iterator[_Missing]:
+    kind = config.values.get("distributed_type")
+    simple = kind in SIMPLE_TYPES and "num_processes" not in config.values
+    if config.distributed_type is not None and is_left_open(config, "num_processes") and not simple:
+        yield _Missing(
+            "num_processes",
+            "GPUS_OF_ALL_NODES",
+            "accelerate defaults to 1 process for the type 'NO', but YAML reads an unquoted NO as false."
+            if kind is False
+            else "Without num_processes, accelerate stops and requires it on the command line.",
+        )
+    port = config.values.get("main_process_port")
+    if isinstance(port, str) and is_left_open(config, "main_process_port"):
+        yield _Missing("main_process_port", "29500", "Without a number in main_process_port, accelerate stops.")
+    if "num_machines" in config.values and is_left_open(config, "num_machines"):
+        yield _Missing("num_machines", "NODES", "Without a number in num_machines, accelerate stops with TypeError.")
+
+
+def _of_several_nodes(config: Config) -> Iterator[_Missing]:
+    if config.num_machines < 2 or config.engine or config.distributed_type is None:
+        return
+    by_hostfile = not uses_main_process_ip(config)
+    launcher = deepspeed_settings(config).get("deepspeed_multinode_launcher") or "pdsh"
+    if by_hostfile and (launcher not in LAUNCHERS or deepspeed_settings(config).get("deepspeed_hostfile")):
+        return  # config_deepspeed_launcher_unknown, or complete
+    if by_hostfile and config.distributed_type == "DEEPSPEED":
+        without = f"With the launcher {launcher} and no deepspeed_hostfile, DeepSpeed uses only the local node."
+        yield _Missing("deepspeed_multinode_launcher", "standard", without)
+    elif by_hostfile:
+        return
+    if "machine_rank" in config.values and is_left_open(config, "machine_rank"):
+        yield _Missing("machine_rank", "RANK_OF_NODE", "Without a number in machine_rank, accelerate stops.")
+    if is_left_open(config, "main_process_ip"):
+        simple = config.distributed_type in SIMPLE_TYPES
+        stops = "accelerate stops with AssertionError" if simple else 'every node looks up a host named "None"'
+        yield _Missing("main_process_ip", "ADDRESS_OF_FIRST_NODE", f"Without main_process_ip, {stops}.")
+    unset = config.values.get("main_process_port") is None
+    if config.distributed_type in SIMPLE_TYPES and unset:
+        yield _Missing("main_process_port", "29500", "Without main_process_port, accelerate stops with AssertionError.")
+
+
+@check(
+    Severity.WARNING,
+    source="measured two network namespaces 2026-11",
+    given=skip_if_unreadable,
+    stops_start=True,
+    tags=("command_line",),
+)
+def config_master_is_loopback(config: Config) -> Answer:
+    """A config for several nodes has a loopback address as main_process_ip.
+
+    Why: On every other node, the loopback address is that node itself.
+    More: Each node waits for itself without printing anything. The file works if --main_process_ip on the command line
+    overrides the address.
+
+    Fix: Write an address that the other nodes can reach, or pass --main_process_ip.
+    More: Use an address of the first node on the cluster's network.
+    """
+    if config.num_machines < 2:
+        return Skip("one node may use the loopback address")
+    if not uses_main_process_ip(config):
+        return Skip(f"{config.distributed_type} does not use main_process_ip")
+    address = str(config.values.get("main_process_ip") or "").strip()
+    if not address or "main_process_ip" in config.given:
+        return Skip("no address is set" if not address else "the command line sets the address")
+    if not is_loopback(address):
+        return Ok(address)
+    return Problem(
+        f"main_process_ip: {address} with {config.num_machines} nodes",
+        fix=Fix(commands=("ip -brief address",)),
+        place=place_of(config, "main_process_ip"),
+    )

@@ -1,0 +1,207 @@
+"""Do the launchers get values that exist in the job: variables, hosts, the container's environment?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
+from mgpu.command_line import shell
+from mgpu.hostlist import expand
+from mgpu.snapshot import JobCommand, JobScript, JobVariable
+
+from ._findings import HEAD, SBATCH, finding, needs_whole_script, shorten
+from ._launches import line_of, option_of, per_node_launches
+from .meeting import LOOPBACK, rendezvous_hosts
+
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\d{1,3}(?:\.\d{1,3}){3}")
+_PLACEHOLDER = re.compile(r"your|xxx|example|placeholder|change|replace|todo|host_?name|none|null", re.IGNORECASE)
+# Set in every shell, and by many sites.
+_OF_SHELL = frozenset({"HOSTNAME", "RANDOM", "USER", "UID", "HOME", "PWD", "PATH", "TMPDIR", "SHELL", "LOGNAME"})
+_OF_SITE = frozenset({"SCRATCH", "WORK", "PROJECT", "CONDA_PREFIX", "CUDA_HOME", "LD_LIBRARY_PATH", "PYTHONPATH"})
+_MANY = 3  # a script with more unset variables expects them from the shell that submits it
+# Launcher options that need a value.
+_NEEDED = (
+    "nnodes",
+    "nproc_per_node",
+    "node_rank",
+    "master_addr",
+    "master_port",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "num_machines",
+    "num_processes",
+    "machine_rank",
+    "main_process_ip",
+    "main_process_port",
+)
+# Sourced files that only load software.
+_LOADS = re.compile(r"activate|\.bashrc|\.bash_profile|\.profile|/etc/|conda|mamba|modules?\b|lmod|init/\w*sh")
+# What sbatch and srun set in a job (man sbatch, man srun: "OUTPUT ENVIRONMENT VARIABLES", Slurm 20.11 to 26.05).
+# fmt: off
+_OF_SLURM = frozenset({
+    "ARRAY_JOB_ID", "ARRAY_TASK_COUNT", "ARRAY_TASK_ID", "ARRAY_TASK_MAX", "ARRAY_TASK_MIN", "ARRAY_TASK_STEP",
+    "CLUSTER_NAME", "CONF", "CONTAINER", "CONTAINER_ID", "CPUS_ON_NODE", "CPUS_PER_GPU", "CPUS_PER_TASK",
+    "DIST_PLANESIZE", "DISTRIBUTION", "EXPORT_ENV", "GPU_BIND", "GPU_FREQ", "GPUS", "GPUS_ON_NODE", "GPUS_PER_NODE",
+    "GPUS_PER_SOCKET", "GPUS_PER_TASK", "GTIDS", "HET_SIZE", "HINT", "JOBID", "LAUNCH_NODE_IPADDR", "LOCALID",
+    "MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE", "MPI_TYPE", "NNODES", "NODE_ALIASES", "NODEID", "NODELIST",
+    "NPROCS", "NTASKS", "NTASKS_PER_CORE", "NTASKS_PER_GPU", "NTASKS_PER_NODE", "NTASKS_PER_SOCKET", "OVERCOMMIT",
+    "PRIO_PROCESS", "PROCID", "PROFILE", "PTY_PORT", "RESTART_COUNT", "SCRIPT_CONTEXT", "SHARDS_ON_NODE",
+    "SRUN_COMM_HOST", "SRUN_COMM_PORT", "SUBMIT_DIR", "SUBMIT_HOST", "TASK_PID", "TASKS_PER_NODE",
+    "THREADS_PER_CORE", "TMPDIR", "TOPOLOGY_ADDR", "TOPOLOGY_ADDR_PATTERN", "TRES_PER_TASK", "UMASK",
+    "WORKING_CLUSTER", "JOB_ACCOUNT", "JOB_COMMENT", "JOB_CPUS_PER_NODE", "JOB_DEPENDENCY", "JOB_END_TIME",
+    "JOB_GID", "JOB_GPUS", "JOB_ID", "JOB_LICENSES", "JOB_NAME", "JOB_NODELIST", "JOB_NUM_NODES", "JOB_PARTITION",
+    "JOB_QOS", "JOB_RESERVATION", "JOB_START_TIME", "JOB_UID", "JOB_USER", "STEP_GPUS", "STEP_ID", "STEP_NODELIST",
+    "STEP_NUM_NODES", "STEP_NUM_TASKS", "STEP_TASKS_PER_NODE", "STEPID",
+})
+# fmt: on
+# Names that Slurm does not set, and the one that is meant, where the spelling alone does not show it.
+_MEANT = {
+    "NUM_NODES": "NNODES",
+    "NUM_TASKS": "NTASKS",
+    "WORLD_SIZE": "NTASKS",
+    "RANK": "PROCID",
+    "NODE_RANK": "NODEID",
+    "LOCAL_RANK": "LOCALID",
+    "NUM_GPUS": "GPUS_ON_NODE",
+    "NGPUS": "GPUS_ON_NODE",
+}
+
+
+@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/elastic/run.html")
+@needs_whole_script
+def job_head_host_fixed(job_script: JobScript) -> Answer:
+    """The rendezvous host is a fixed node, which may not be one of the job's.
+
+    Why: Slurm chooses the nodes. If the fixed one is not among them, no launcher listens there, and all of them wait
+    until the rendezvous times out.
+
+    Fix: Use the first node of the job.
+    """
+    nodelist = job_script.directive("nodelist")
+    try:
+        chosen = expand(nodelist.value or "") if nodelist else ()
+    except ValueError:
+        return Skip("the value of --nodelist is not a list of nodes")
+    for _, text, line, _ in rendezvous_hosts(job_script):
+        if not _HOST.fullmatch(text) or LOOPBACK.fullmatch(text) or _PLACEHOLDER.search(text):
+            continue
+        if chosen and (text.split(".")[0] in {one.split(".")[0] for one in chosen} or text[0].isdigit()):
+            continue
+        return finding(
+            job_script, line, f"the rendezvous host is always {shorten(text, 40)}, in any job", commands(HEAD)
+        )
+    return Ok("no rendezvous host is a fixed node outside of --nodelist")
+
+
+@check(Severity.WARNING, source="https://github.com/NVIDIA/pyxis/wiki/Usage")
+@needs_whole_script
+def job_container_env_has_value(job_script: JobScript) -> Answer:
+    """The option --container-env sets a value, which it cannot.
+
+    Why: pyxis accepts names only: "names of environment variables to override with the host environment". NAME=VALUE
+    names no variable, so nothing is set in the container.
+
+    Fix: Export the variable before srun, and pass its name if the image sets it too.
+    """
+    for step in job_script.commands:
+        if step.words[0].rsplit("/", 1)[-1] != "srun":
+            continue
+        given = option_of(step.words, 1, len(step.words), ("container_env",))
+        if given and "=" in given[0]:
+            return _value_in_container(job_script, line_of(step, given[1]), given[0])
+    directive = job_script.directive("container-env")
+    if directive is not None and "=" in (directive.value or ""):
+        return _value_in_container(job_script, directive.line, directive.value or "")
+    return Ok("--container-env has names only, or is not used")
+
+
+def _value_in_container(job: JobScript, line: int, text: str) -> Answer:
+    name, _, value = text.partition("=")
+    name = name.rpartition(",")[2]
+    return finding(
+        job,
+        line,
+        f"--container-env={shorten(text, 40)} sets nothing",
+        commands(shell("export {:name}={}", name, value), shell("srun --container-env={:name} ...", name)),
+    )
+
+
+@check(Severity.WARNING, source=SBATCH)
+@needs_whole_script
+def job_variable_never_set(job_script: JobScript) -> Answer:
+    """A launcher option uses a variable that neither Slurm nor the script sets.
+
+    Why: It is empty, unless the shell that submits the job exports it. The launcher then uses the next word as the
+    option's value, or stops.
+
+    Fix: Set it in the script.
+    """
+    if not job_script.directives:
+        return Skip("it has no #SBATCH line, so another script may set its variables")
+    if any(not _LOADS.search(one.path) for one in job_script.unread) or _evaluates_output(job_script):
+        return Skip("a part of it that was not read may set variables")
+    known = {one.name for one in job_script.sets} | _set_by_default(job_script)
+    known |= {name for one in job_script.commands for name in one.env}
+    known |= set(
+        re.findall(r"\w+", " ".join(one.value or "" for one in job_script.directives if one.option == "export"))
+    )
+    if len(_unset(job_script, known)) > _MANY:
+        return Skip("many of its variables come from the shell that submits it")
+    for command in per_node_launches(job_script):
+        for name in _NEEDED:
+            given = option_of(command.words, 1, command.script or len(command.words), (name,))
+            if given is None:
+                continue
+            empty = [one for one in command.variables if one.word == given[1] and _is_empty(one, given[0], known)]
+            if empty:
+                return _never_set(job_script, command, empty[0])
+    return Ok("the launchers' options use variables that Slurm or the script sets")
+
+
+def _unset(job: JobScript, known: set[str]) -> set[str]:
+    """Return the variables, other than Slurm's, that the script uses in commands without setting them."""
+    return {
+        variable.name
+        for one in job.commands
+        for variable in one.variables
+        if not variable.name.startswith("SLURM_") and _is_empty(variable, one.words[variable.word], known)
+    } - _OF_SITE
+
+
+def _is_empty(variable: JobVariable, text: str, known: set[str]) -> bool:
+    """Whether nothing sets a variable in a text. One without a name is a substitution or an argument."""
+    name = variable.name
+    if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in known or variable.unset:
+        return False
+    if name.startswith("SLURM_"):
+        kind = name.removeprefix("SLURM_")
+        return kind not in _OF_SLURM and "HET_GROUP" not in kind and not re.search(rf"\{{{name}:?[-=+]", text)
+    return name not in _OF_SHELL and re.search(rf"\$(?:{name}\b|\{{{name}\}})", text) is not None
+
+
+def _set_by_default(job: JobScript) -> set[str]:
+    """Return the variables that an expansion sets: ${NAME:=value}."""
+    return {name for one in job.commands for word in one.words for name in re.findall(r"\$\{(\w+):?=", word)}
+
+
+def _evaluates_output(job: JobScript) -> bool:
+    """Whether the shell runs the output of a program, which may set variables: eval "$(...)"."""
+    return any(one.words[0].startswith("$(") for one in job.commands)
+
+
+def _never_set(job: JobScript, command: JobCommand, variable: JobVariable) -> Answer:
+    kind = variable.name.removeprefix("SLURM_")
+    line = variable.line or line_of(command, variable.word)
+    if kind == variable.name:
+        fix = commands(shell("export {:name}=...", variable.name))
+        return finding(job, line, f"nothing in the script sets ${shorten(variable.name, 40)}", fix)
+    near = _MEANT.get(kind) or next((one for one in sorted(_OF_SLURM) if _spelled(one) == _spelled(kind)), None)
+    meant = (Fix(f"${'SLURM_' + near} exists.", (shell("${:name}", f"SLURM_{near}"),)),) if near else ()
+    return finding(
+        job, line, f"Slurm does not set ${shorten(variable.name, 40)}", meant or Fix("Set it in the script.")
+    )
+
+
+def _spelled(kind: str) -> str:
+    """Return a name without what is often mistaken: underscores, JOB_ and the plural."""
+    return re.sub(r"^JOB_|_|S(?=_|$)", "", kind)

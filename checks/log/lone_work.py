@@ -1,0 +1,95 @@
+"""Did the others wait for a rank that saved, prepared data or evaluated by itself?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.snapshot import Log
+
+_DDP_TIMEOUT = "https://huggingface.co/docs/transformers/main_classes/trainer"
+_LONGER = Fix(
+    "Give the others more time.",
+    ("InitProcessGroupKwargs(timeout=timedelta(hours=2))", "TrainingArguments(ddp_timeout=7200)"),
+    kind="stopgap",
+    caveat="A real hang then takes that long to be detected.",
+)
+
+
+class _Work(NamedTuple):
+    did: str
+    shorter: Fix
+
+
+_WORK = {
+    "save": _Work(
+        "saved a checkpoint",
+        Fix(
+            "Let all ranks save their own part, or save in the background, on a fast disk.",
+            ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",),
+        ),
+    ),
+    "data": _Work(
+        "prepared the data",
+        Fix("Prepare the data once before the run, in one process, so that all ranks read it from the cache."),
+    ),
+    "download": _Work(
+        "downloaded files",
+        Fix("Download before the run.", ("HF_HUB_OFFLINE=1 mgpu launch train.py",)),
+    ),
+    "load": _Work(
+        "loaded the model",
+        Fix("Copy the model to a local disk of each node, and load it before the process group is created."),
+    ),
+    "evaluate": _Work(
+        "evaluated or generated",
+        Fix(
+            "Evaluate on all ranks, each with its share of the data.",
+            ("eval_loader = accelerator.prepare(eval_loader)",),
+        ),
+    ),
+}
+
+
+@check(
+    Severity.ERROR,
+    source=_DDP_TIMEOUT,
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+    same_as=(
+        "log_collective_timed_out",
+        "log_gloo_timed_out",
+        "log_desynchronised",
+        "log_ranks_missing_at_barrier",
+        "log_store_wait_timed_out",
+    ),
+)
+def log_rank_worked_alone(log: Log) -> Answer:
+    """Ranks waited in a collective until its timeout, while one rank saved, prepared data or evaluated.
+
+    Why: A collective completes only when all ranks join it. The last lines before the timeout show what one rank still
+    did: it took longer than the timeout, or that rank died there without a message. The network is not the cause.
+
+    Fix: Share this work between the ranks, do it before the run, or raise the timeout.
+    """
+    work = log.lone_work
+    if work is None or work.kind not in _WORK:
+        return Ok(f"no work of one rank before a timeout in {log.lines:,} lines")
+    known = _WORK[work.kind]
+    stall = next(iter(log.stalled), None)
+    where = f" in {stall.operation}" if stall and stall.operation else ""
+    limit = f" of {work.timeout_s:,.0f} s" if work.timeout_s else ""
+    if work.function:
+        where = f" in {work.function}()"
+    who = (
+        "another rank" if work.function else "one rank, probably rank 0," if work.rank is None else f"rank {work.rank}"
+    )
+    return Problem(
+        f"ranks waited{where} until the timeout{limit}, while {who} {known.did}",
+        "It took longer than the timeout, or that rank died there without a message. The network is not the cause.",
+        (known.shorter, _LONGER),
+        {"line": work.text, "work": work.kind, "function": work.function},
+        () if work.rank is None else (f"rank {work.rank}",),
+        Place(work.file, work.line),
+    )

@@ -1,0 +1,104 @@
+"""Do meshes and the sizes of parallelism fit the ranks, the model and its wrapper?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
+_PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
+_VALIDATE = "mgpu configure --validate accelerate.yaml"
+# fmt: off
+ROWS = (
+    Row("log_sharded_model_wrapped_again", "root", "script", r"found no DeviceMesh from dtensor args",
+        ("RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!",
+         "RuntimeError: found no DeviceMesh from dtensor args for c10d::_allgather_base_.default!"),
+        "a model that is already sharded (DTensor) was given to DDP, DeepSpeed or another wrapper",
+        "from_pretrained sharded it (tp_plan='auto', or device_map='auto' under a launcher), or fully_shard did. The "
+        "second wrapper then broadcasts DTensors as plain tensors.",
+        Fix("Use one kind of parallelism: remove tp_plan and device_map from from_pretrained, or the wrapper.",
+            ("mgpu doctor --script train.py", "AutoModelForCausalLM.from_pretrained(MODEL)")),
+        "https://github.com/huggingface/accelerate/issues/3820"),
+    Row("log_tensor_parallel_unwanted", "root", "launcher",
+        r"does not have a tensor parallel plan|tried to initialize torch\.distributed for you, but it failed|"
+        r"`?tp_plan`? (?:supports|is|and `device_map`)",
+        ("NotImplementedError: This model does not have a tensor parallel plan.",
+         "OSError: We tried to initialize torch.distributed for you, but it failed. Make sure you init torch "
+         "distributed in "
+         "your script to use `tp_plan='auto'`.",
+         "ValueError: `tp_plan` and `device_map` are mutually exclusive. Choose either one for parallelization."),
+        "transformers turned on tensor parallelism, which this run or this model cannot use",
+        "With WORLD_SIZE set, device_map='auto' means tensor parallelism. A variable left over from another job, or a "
+        "launcher, sets it.",
+        Fix("Without a launcher, unset the variables. With one, remove device_map and tp_plan.",
+            ("unset WORLD_SIZE RANK LOCAL_RANK MASTER_ADDR MASTER_PORT", "env | grep -E 'WORLD_SIZE|RANK'",
+             "mgpu doctor --only environ")),
+        "https://github.com/QwenLM/Qwen2.5-Omni/issues/159"),
+    Row("log_mesh_dimension_missing", "root", "script",
+        r"Invalid mesh_dim_names? \S.* specified|Mesh dimension '\w+' does not exist|"
+        r"Cannot slice a DeviceMesh without mesh_dim_names",
+        ("KeyError: \"Invalid mesh_dim_names ('dp_shard_cp',) specified. Valid mesh_dim_names are ['tp'].\"",
+         "RuntimeError: Cannot slice a DeviceMesh without mesh_dim_names!"),
+        "the device mesh lacks a dimension that the run requires",
+        "All ranks are used by other dimensions (tp = number of ranks leaves none for FSDP), or the model was already "
+        "parallelized in another way.",
+        Fix("Leave ranks for FSDP (lower tp or cp), or start without the FSDP config.", (_VALIDATE,)),
+        "https://github.com/huggingface/accelerate/issues/3798"),
+    Row("log_mesh_of_other_size", "root", "launcher",
+        r"Mesh should not be bigger than default world size|_dim_group_(?:infos|names)\[|"
+        r"DeviceMesh only support homogeneous hardware|Expected device_mesh to have ndim=2|"
+        r"mesh size \(?\d+\)? (?:does not match|must|is not)",
+        ("RuntimeError: Mesh should not be bigger than default world size 4, but found 8 ranks!",
+         "    device_mesh._dim_group_infos[mesh_dim_indices[0]]",
+         "ValueError: Expected device_mesh to have ndim=2 but got 1"),
+        "the device mesh is for a different number of ranks than were started",
+        "The product of its sizes (dp_replicate x dp_shard x tp x cp, or nodes x GPUs for hybrid sharding) must equal "
+        "the "
+        "number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
+        Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
+    Row("log_sizes_do_not_divide", "root", "launcher",
+        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard))"
+        r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
+        ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
+         "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).",
+         "AssertionError: real_train_batch_size (60) must be divisible by minimal possible batch size (8)",
+         "AssertionError: only support equal chunk. Got size of DataProto 5 and chunk 4."),
+        "sizes do not fit the number of ranks: {what}",
+        "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
+        Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
+        _PARALLEL,
+        summary="A size cannot be divided evenly over the ranks."),
+    Row("log_fsdp2_prepared_separately", "root", "script",
+        r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
+        r"must pass a model and an optimizer together",
+        ("ValueError: When using FSDP2, a model and optimizer must be passed together to `Accelerator.prepare()` as "
+         "the "
+         "optimizer needs to have its parameters modified after the model is converted.",
+         "ValueError: You must pass a model and an optimizer together to `accelerate.prepare()` when using "
+         "TransformerEngine."),
+        "the script prepares the model and its optimizer in two calls, which FSDP2 does not allow",
+        "FSDP2 replaces the parameters, and the optimizer must get the new ones in the same call.",
+        Fix("Prepare them in one call.", ("model, optimizer = accelerator.prepare(model, optimizer)",
+                                          "mgpu doctor --script train.py")),
+        "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"),
+    Row("log_data_parallel_splits_scalar", "root", "launcher", r"chunk expects at least a 1-dimensional tensor",
+        ("RuntimeError: chunk expects at least a 1-dimensional tensor",),
+        "the run uses nn.DataParallel, which cannot split a scalar argument over the GPUs",
+        "Started with plain python on a node with several GPUs, Trainer wraps the model in nn.DataParallel and passes "
+        "it "
+        "num_items_in_batch.",
+        Fix("Start the script with a launcher, or show it one GPU.",
+            ("mgpu launch train.py", "CUDA_VISIBLE_DEVICES=0 python train.py")),
+        "https://github.com/huggingface/transformers/issues/37151"),
+    Row("log_ulysses_without_zero", "root", "launcher",
+        r"parallel_state_sp' has no attribute 'get_model_parallel_rank'",
+        ("AttributeError: module 'deepspeed.runtime.sequence_parallel.parallel_state_sp' has no attribute "
+         "'get_model_parallel_rank'",),
+        "DeepSpeed's sequence parallelism (Ulysses) does not work with ZeRO stage 0",
+        "The bf16 optimizer of stage 0 calls a function that sequence parallelism does not have.",
+        Fix("Use ZeRO stage 1, 2 or 3.", ('"zero_optimization": {{"stage": 1}}', _VALIDATE)),
+        "https://github.com/deepspeedai/DeepSpeed/issues/7833"),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,99 @@
+"""Do the script's model, tokenizer, dataset and Trainer arguments fit together?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
+_TOKENIZER = "https://huggingface.co/docs/transformers/main_classes/tokenizer"
+_PEFT = "https://huggingface.co/docs/peft/developer_guides/troubleshooting"
+# fmt: off
+ROWS = (
+    Row("log_pad_token_missing", "root", "script",
+        r"Asking to pad but the tokenizer does not have a padding token|Cannot handle batch sizes > 1 if no padding "
+        r"token",
+        ("ValueError: Asking to pad but the tokenizer does not have a padding token. Please select a token to use as "
+         "`pad_token` `(tokenizer.pad_token = tokenizer.eos_token e.g.)`",
+         "ValueError: Cannot handle batch sizes > 1 if no padding token is defined."),
+        "the tokenizer or the model has no padding token",
+        "Samples of different lengths are padded to one length. Many base models define no token for it.",
+        Fix("Set one, in the tokenizer and the model.",
+            ("tokenizer.pad_token = tokenizer.eos_token", "model.config.pad_token_id = tokenizer.pad_token_id")),
+        _TOKENIZER),
+    Row("log_chat_template_missing", "root", "script",
+        r"tokenizer\.chat_template is not set|does not have a chat template|no chat template",
+        ("ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no template "
+         "argument "
+         "was passed!",),
+        "the tokenizer has no chat template",
+        "It belongs to a base model. Older transformers releases used a default template, which 4.44 removed.",
+        Fix("Use the tokenizer of the instruction-tuned model, or set a template.",
+            ("tokenizer.chat_template = open('template.jinja').read()",)),
+        "https://huggingface.co/docs/transformers/chat_templating"),
+    Row("log_lora_targets_missing", "root", "script",
+        r"Target modules .+ not found in the base model|No modules were targeted for adaptation|"
+        r"Please specify `target_modules`",
+        ("ValueError: Target modules {'q_proj', 'v_proj'} not found in the base model. Please check the target modules "
+         "and "
+         "try again.", "ValueError: Please specify `target_modules` in `peft_config`"),
+        "LoRA's target modules do not exist in this model",
+        "Layers have other names in other architectures, or after a wrapper renamed them.",
+        Fix("Target all linear layers, or look up the names.",
+            ("LoraConfig(target_modules='all-linear')",
+            "print({{name for name, _ in model.named_modules()}})")), _PEFT),
+    Row("log_quantized_not_trainable", "root", "script",
+        r"cannot perform fine-tuning on purely quantized models|"
+        r"quantization method \S+ .*does not support training|is not trainable with (?:this )?quantization",
+        ("ValueError: You cannot perform fine-tuning on purely quantized models. Please attach trainable adapters on "
+         "top of "
+         "the quantized model to correctly perform fine-tuning.",),
+        "a quantized model is trained without adapters",
+        "Quantized weights cannot be updated. QLoRA trains small adapters next to them.",
+        Fix("Add LoRA adapters, or load the model without quantization.", ("model = get_peft_model(model, "
+                                                                           "LoraConfig(...))",)),
+        _PEFT),
+    Row("log_strategies_differ", "root", "script",
+        r"load_best_model_at_end requires the save and eval(?:uation)? strategy to match|"
+        r"requires the saving steps to be a round multiple",
+        ("ValueError: --load_best_model_at_end requires the save and eval strategy to match, but found",
+         "ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the evaluation "
+         "steps"),
+        "load_best_model_at_end needs checkpoints at the steps that are evaluated",
+        "save_strategy and eval_strategy, or their steps, differ.",
+        Fix("Set both to the same.", ("TrainingArguments(eval_strategy='steps', save_strategy='steps', eval_steps=500, "
+                                      "save_steps=500)",)), _TRAINER),
+    Row("log_columns_do_not_match", "root", "script", r"No columns in the dataset match the model's forward method",
+        ("ValueError: No columns in the dataset match the model's forward method signature: (input_ids, labels).",),
+        "Trainer removed all columns of the dataset: none is an argument of the model",
+        "The dataset is not tokenized, or the model is wrapped and Trainer reads the wrapper's arguments.",
+        Fix("Tokenize first, or keep the columns for your own collator.",
+            ("TrainingArguments(remove_unused_columns=False)",)), _TRAINER),
+    Row("log_accelerate_not_imported", "root", "library",
+    r"name '(?P<name>init_empty_weights|dispatch_model|PartialState|"
+        r"infer_auto_device_map)' is not defined",
+        ("NameError: name 'init_empty_weights' is not defined", "NameError: name 'PartialState' is not defined"),
+        "transformers could not import accelerate: {name} is not defined",
+        "accelerate is not installed, or too old for this transformers, which then continues without it.",
+        Fix("Install it.", ("pip install --upgrade accelerate", "pip show accelerate transformers")), _TRAINER,
+        summary="transformers could not import accelerate."),
+    Row("log_offload_with_own_optimizer", "root", "script",
+        r"You are using ZeRO-Offload with a client provided optimizer",
+        ("deepspeed.runtime.zero.utils.ZeRORuntimeException: You are using ZeRO-Offload with a client provided "
+         "optimizer "
+         "(<class 'torch.optim.adamw.AdamW'>) which in most cases will yield poor performance.",),
+        "the optimizer is offloaded to the CPU, but the script creates one for the GPU",
+        "DeepSpeed has its own CPU Adam. It refuses another one unless you allow it.",
+        Fix("Let the DeepSpeed file create the optimizer, or allow your own.",
+            ("accelerate.utils.DummyOptim(params)", '"zero_force_ds_cpu_optimizer": false')),
+        "https://www.deepspeed.ai/docs/config-json/#optimizer-parameters"),
+    Row("log_autograd_after_fork", "root", "script", r"Unable to handle autograd's threading in combination with fork",
+        ("RuntimeError: Unable to handle autograd's threading in combination with fork-based multiprocessing.",),
+        "the process forked after it had run backward()",
+        "A notebook trained in the same kernel before notebook_launcher, or a library forks in the middle of training.",
+        Fix("Restart the kernel, or start processes with spawn.", ("torch.multiprocessing.set_start_method('spawn')",)),
+        "https://github.com/pytorch/pytorch/wiki/Autograd-and-Fork"),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

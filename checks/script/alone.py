@@ -1,0 +1,203 @@
+"""Would each rank train alone, although the script uses a library for several GPUs?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Severity, check, commands
+from mgpu.command_line import python, shell
+from mgpu.snapshot import Script, ScriptCall
+
+from ._calls import DDP_DOC, INIT, calls, finding, sets, trains
+from ._rank_paths import (
+    backward_calls,
+    dotted_names,
+    in_every_run,
+    requires_kind,
+    training_loops,
+    with_accelerate,
+)
+
+_PREPARING = "https://huggingface.co/docs/accelerate/en/package_reference/accelerator#accelerate.Accelerator.prepare"
+_STRATEGY = "https://lightning.ai/docs/pytorch/stable/extensions/strategy.html"
+_ACCELERATOR = r"accelerate\.Accelerator\(\)"
+# Anything that sends gradients or parameters, or splits the model, without DistributedDataParallel.
+_TOGETHER = re.compile(
+    r"torch\.distributed\.(?!init_process_group|destroy_process_group|get_|is_|barrier|new_group).*"
+    r"|.*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average|sync|hvd|horovod|apex).*"
+)
+_MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel)(?:_training)?")
+_WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
+_LIGHTNING = r"(?:pytorch_lightning|lightning)\.(?:[\w.]+\.)?(?:Trainer|Fabric)"
+
+
+def _training(script: Script) -> list[ScriptCall]:
+    """Return the backward passes in loops, in functions that are visibly called."""
+    return [call for call in backward_calls(script) if call.loops]
+
+
+@check(Severity.WARNING, source=_PREPARING, given=with_accelerate)
+def script_nothing_prepared(script: Script) -> Answer:
+    """The script creates an Accelerator, but passes nothing to its prepare method.
+
+    Why: prepare wraps the model so that gradients are averaged, and splits the data. Without it, every rank trains a
+    model of its own on all the data.
+
+    Fix: Prepare model, optimizer and loader before the training loop.
+    """
+    made = calls(script, r"accelerate\.Accelerator")
+    training = [call for call in _training(script) if re.match(_ACCELERATOR, call.name)]
+    names = {name for call in made for name in call.targets}
+    passed_on = any(names & set(call.written) for call in script.calls) or any(
+        names & dotted_names([one.value]) for one in script.sets
+    )
+    if not made or not training or script.cut or passed_on:
+        return Ok("no visible training loop with an Accelerator")
+    if any(re.search(r"\.(?:prepare\w*|dispatch_model)$", call.name) or _is_together(call) for call in script.calls):
+        return Ok("something is prepared")
+    name = next(iter(made[0].targets), "accelerator")
+    return finding(
+        script,
+        made[0],
+        f"{name} never prepares anything: every rank would train alone",
+        commands(python("model, optimizer, loader = {:dotted}.prepare(model, optimizer, loader)", name)),
+    )
+
+
+@check(Severity.WARNING, source=DDP_DOC, given=requires_kind("ddp"))
+def script_group_without_wrapper(script: Script) -> Answer:
+    """The script starts a process group and trains, but nothing averages the gradients.
+
+    Why: A process group only connects the ranks. Gradients are averaged by DistributedDataParallel or FSDP. Without
+    them, every rank trains a model of its own.
+
+    Fix: Wrap the model before the optimizer is created.
+    """
+    started, training = calls(script, re.escape(INIT)), _training(script)
+    if not started or not training or script.cut or script.unread:
+        return Ok("no visible training loop in a process group started by hand")
+    texts = [*script.imports, *(call.name for call in script.calls)]
+    if any(_TOGETHER.fullmatch(text) for text in texts):
+        return Ok("the model is wrapped, or the script exchanges data itself")
+    return finding(
+        script,
+        started[0],
+        "the process group is started, but nothing averages gradients",
+        commands("model = torch.nn.parallel.DistributedDataParallel(model)"),
+    )
+
+
+def _is_together(call: ScriptCall) -> bool:
+    return bool(_TOGETHER.fullmatch(call.name))
+
+
+@check(Severity.WARNING, source="https://docs.python.org/3/library/argparse.html#action")
+def script_distributed_by_option(script: Script) -> Answer:
+    """The script trains on several GPUs only with an option that its arguments lack.
+
+    Why: Without the option, no process group is started. Every rank trains a model of its own on all the data.
+
+    Fix: Add the option after the script's name.
+    """
+    options = {
+        name.lstrip("-").replace("-", "_"): name
+        for option in script.options
+        for name in option.names
+        if option.action == "'store_true'" and option.default in (None, "False") and name.startswith("--")
+    }
+    started = calls(script, rf"{re.escape(INIT)}|accelerate\.Accelerator")
+    needed = [{name for name in options if _is_asked(script, call, name)} for call in started]
+    common = set.intersection(*needed) if needed else set()
+    trained = backward_calls(script)
+    common = {name for name in common if any(not _is_asked(script, call, name) for call in trained)}
+    if not common:
+        return Ok("the ranks are connected without an option of the script")
+    name = min(common)
+    given = any(
+        word.partition("=")[0].replace("_", "-") == options[name].replace("_", "-") for word in script.arguments
+    )
+    if given:
+        return Ok(f"{options[name]} is given")
+    return finding(
+        script,
+        started[0],
+        f"the ranks are connected only with {options[name]}, which is not given",
+        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, options[name]),)),
+    )
+
+
+def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:
+    """Whether the option is the condition; one that means "several ranks" is only in the guards, without its name."""
+    if any(re.fullmatch(rf"(?:\w+\.)*{re.escape(name)}", condition) for condition in call.conditions):
+        return True
+    assigned = sets(script, rf"(?:.*\.)?{re.escape(name)}")
+    return "distributed" in call.guards and bool(_MEANS_SEVERAL.fullmatch(name)) and not assigned
+
+
+@check(Severity.WARNING, source=_STRATEGY, given=requires_kind("lightning"))
+def script_lightning_on_one_device(script: Script) -> Answer:
+    """Lightning's Trainer is limited to one device, so each rank of a launcher trains alone.
+
+    Why: With one device and one node, Lightning chooses its strategy for a single device and ignores the launcher's
+    world size. The default on the CPU is one device too.
+
+    Fix: Remove devices, or set it to the number of GPUs per node.
+    """
+    made = [call for call in calls(script, _LIGHTNING) if call.reached]
+    if not trains(script):
+        return Ok("no visible training")
+    if len(in_every_run(script, made)) < len(made):
+        return Ok("a condition decides which Trainer is created")
+    if not made or not all(map(_is_on_one_device, made)):
+        return Ok("no Trainer is limited to one device")
+    call = made[0]
+    devices, accelerator = call.keywords.get("devices"), call.keywords.get("accelerator")
+    return finding(
+        script,
+        call,
+        f"Lightning trains on one device ({f'devices={devices}' if devices else 'the default on the CPU'}): "
+        "every rank would train alone",
+        commands(
+            'Trainer(accelerator="cpu", strategy="ddp", devices=2)'
+            if accelerator == "'cpu'"
+            else 'Trainer(strategy="ddp", devices="auto")'
+        ),
+    )
+
+
+def _is_on_one_device(call: ScriptCall) -> bool:
+    """Whether a Trainer or Fabric certainly uses one device only."""
+    if {"strategy", "num_nodes", "**"} & set(call.keywords):
+        return False
+    devices, accelerator = call.keywords.get("devices"), call.keywords.get("accelerator")
+    default = accelerator == "'cpu'" and devices in (None, "'auto'") and call.name.endswith("Trainer")
+    return default or devices in ("1", "'1'", "[0]", "'0,'")
+
+
+@check(Severity.WARNING, source=_PREPARING, given=with_accelerate)
+def script_trains_unwrapped_model(script: Script) -> Answer:
+    """The training loop calls the result of unwrap_model.
+
+    Why: Only the prepared model averages gradients. The unwrapped one shares its parameters, but its backward pass
+    averages nothing, so every rank trains a model of its own.
+
+    Fix: Call the prepared model in the training loop. Unwrap it only to save it or to call its other methods.
+    """
+    loops = training_loops(script)
+    wrong = [
+        call
+        for call in calls(script, rf"{_ACCELERATOR}\.unwrap_model\(\)(?:\.forward)?")
+        if call.loops and call.loops[-1] in loops and not call.conditions and not call.guards
+        if not any(_WITHOUT_GRADIENTS.match(context) for context in call.within)
+    ]
+    trained = [call for call in calls(script, rf"{_ACCELERATOR}\.prepare\w*\(\)") if loops.intersection(call.loops)]
+    if not wrong or trained:
+        return Ok("no training loop calls an unwrapped model")
+    made = [call for call in calls(script, rf"{_ACCELERATOR}\.unwrap_model") if call.written]
+    name = made[0].written[0] if made else "model"
+    return finding(
+        script,
+        wrong[0],
+        "the training loop calls the model that unwrap_model returned",
+        Fix(f"Call {name}, as prepare returned it.", (python("output = {:dotted}(batch)", name),)),
+    )

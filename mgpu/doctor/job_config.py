@@ -1,0 +1,60 @@
+"""Which config does a job script use, completed with the options on its command line?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from mgpu.snapshot import Config, JobCommand, JobScript
+
+# Options of accelerate launch that replace a value of the file, and the section of those that are in one.
+_NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port")
+_TEXTS = ("main_process_ip", "gpu_ids", "mixed_precision")
+_NESTED = {"deepspeed_multinode_launcher": "deepspeed_config", "deepspeed_hostfile": "deepspeed_config"}
+
+
+def completed(config: Config, job: JobScript) -> Config:
+    """Return the config as the job's accelerate launch uses it; unchanged if no launch in the script uses a file.
+
+    A value that is known only on the node (`--num_machines $SLURM_NNODES`) replaces that of the file by nothing: the
+    option is in `given`.
+    """
+    command = next((one for one in job.commands if one.launcher == "accelerate" and "config_file" in _named(one)), None)
+    if command is None:
+        return config
+    values: dict[str, Any] = dict(config.values)
+    given: list[str] = []
+    unknown: list[str] = []
+    for name, text in _options(command):
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+        known = "$" not in text and (name not in _NUMBERS or number is not None)
+        given.append(name)
+        unknown += [] if known else [name]
+        if name in _NESTED:
+            section = values.get(_NESTED[name])
+            values[_NESTED[name]] = {**(section if isinstance(section, dict) else {}), name: text if known else None}
+        elif known:
+            values[name] = number if name in _NUMBERS else text
+        elif name != "num_machines":  # how many is not known, but several if the file has several
+            values.pop(name, None)
+    if "num_machines" in unknown:
+        values.pop("num_processes", None)  # the number of ranks on a node is not known
+        given.append("num_processes")
+    return replace(config, values=values, given=tuple(dict.fromkeys(given)))
+
+
+def _named(command: JobCommand) -> set[str]:
+    return {word.lstrip("-").partition("=")[0].replace("-", "_") for word in command.arguments if word.startswith("--")}
+
+
+def _options(command: JobCommand) -> Iterator[tuple[str, str]]:
+    """Yield the options that replace values of the file; all of them if a variable may hold options."""
+    words = command.arguments
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        name = name.lstrip("-").replace("-", "_")
+        if word.startswith("--") and name in (*_NUMBERS, *_TEXTS, *_NESTED):
+            yield name, value if equals else "".join(words[place + 1 : place + 2])
+        elif word.startswith("$") and not words[place - 1].startswith("--"):
+            yield from ((name, "$") for name in (*_NUMBERS, "main_process_ip", *_NESTED))

@@ -1,0 +1,260 @@
+"""How did the run continue after an error, and how does its log end?
+
+An error that is printed did not always stop the run: it was retried, caught, or its worker was started again. The log
+shows this: the step counter goes on, a launcher reports a restart, the program reports its end. Only facts of the log
+are collected here; `survival.py` compares them with the errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mgpu.readers.log.line import LONGEST_TEXT, Line, parse_line
+from mgpu.secrets_masking import masked
+
+_ENOUGH_STEPS = 60  # after the latest error; more prove nothing else
+_ENOUGH_LINES = 200_000  # searched for steps after the latest error
+_MOST_STEPS = 20_000
+_SEARCHED = 400  # characters of a line
+_TAIL_LINES = 40
+_LAST_LINES, _LAST_LINES_BARE = 300, 1
+# In the shape of a line with a step counter (prefilter.py: lower case, without digits and spaces).
+_SHAPES = (
+    b"step",
+    b"iter",
+    b"epoch",
+    b"batch",
+    b"it/s",
+    b"s/it",
+    b"%|",
+    b"episode",
+    b"update",
+    b"round",
+    b"examples/s",
+)
+# The counters: tqdm's "50/1000 [00:10<03:00", and words before a number.
+_BAR = re.compile(r"(?P<name>[^%|]*?)\d{1,3}%\|.*?\| *(?P<at>[\d.]+)[kKMG]?/(?P<of>[\d.?]+)[kKMG]? \[\d")
+_COUNTER = re.compile(
+    r"\b(?P<name>(?:global|train|training|optimizer|total|num)?[ _-]?(?:steps?|iter(?:ation)?s?|updates?|batch|episode|"
+    r"round|epoch))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,6}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?: ?/ ?(?P<of>\d{1,12}))?",
+    re.I,
+)
+# A bar that prepares the run: its 100% is not the end of the run.
+_PREPARES = re.compile(
+    r"load|download|fetch|map|filter|token|generating|resolv|extract|saving the dataset|sanity|shard|warm|capturing|"
+    r"compil|split|preprocess|packing|cast|concat|import|convert|creating|read|writ|build|quantiz|prepar|stat",
+    re.I,
+)
+_OUTER = re.compile(r"(\d+) ?/ ?(\d+)")  # in the name of a bar: "Epoch 1/10: 100%|" is not the end of the run
+# What only the program, or the launcher, writes at a good end.
+_SURE_END = re.compile(
+    r"['\"]train_runtime['\"]: ?['\"]?\d|^\s*train_runtime\s+=|"
+    r"`(?:Trainer|Fabric)\.\w+` stopped: `max_\w+=\S+` reached|"
+    r"Training completed\. Do not forget to share your model|[Ww]orker group successfully finished|"
+    r"WorkerState\.SUCCEEDED|\[after training is done\]|exiting program (?:at|after) (?:iteration|\d)|"
+    r'"key": "run_stop".{0,200}"status": "success"|worker group finished \(SUCCEEDED\)|'  # MLPerf; ft_launcher
+    r"Process \d+ exits successfully|Job 'raysubmit_\w+' succeeded|Final validation metrics|"
+    r"\bState\s*[:=]\s*COMPLETED\b|JobState=COMPLETED|Application shutdown complete|mgpu: finished|"
+    r"^=+ (?:\d+ \w+, )*\d+ passed\b(?!.*failed)|"
+    r"[Ff]inished .*(?:exit|return|status) ?code:?=? ?0\b|(?:exited with|exit|return) (?:code|status):?=? ?0\b(?!x)|"
+    r"\bExitCode[:=] ?0:0\b|\bcompleted \(0 failed\)|\bSuccessfully installed "
+)
+# What a program or a batch script can write, the latter also after a failure.
+_RUN = (
+    r"(?:training|train|fine-?tuning|pre-?training|run|job|experiment|evaluation|eval|benchmark|inference|generation|"
+    r"script|workflow|pipeline|test|sweep|export|conversion|smoke test|all (?:epochs|steps|done|tests|ranks))"
+)
+_ENDED = r"(?:completed?|finished|done|succeeded|successful(?:ly)?|ended normally|passed)"
+_END = re.compile(
+    rf"\b{_RUN}\b[^.:!?]{{0,40}}?\b(?:is |was |has |are )?(?:now )?{_ENDED}\b(?! (?:in|with) (?:error|failure))|"
+    rf"\b(?:finished|completed|done with|done)[: ](?:the |all )?{_RUN}\b|"
+    r"\btotal (?:training|train|run|elapsed|wall) ?time\b|\bSUCCESS\b[.!]*$|\bis a success\b|"
+    r"\b(?:completed|finished|exited) successfully\b|\bsuccessfully (?:completed|finished)\b|"
+    r"\bcompleted without errors?\b|"
+    r"\b(?:saved|wrote|uploaded|pushed) (?:the )?(?:final|trained|merged) (?:model|checkpoint|weights|adapter)",
+    re.I,
+)
+# Programs also write it when they have read their data.
+_BARE_END = re.compile(r"^\W*(?:all )?(?:done|finished|success|succeeded|completed)\b[ .!]*$", re.I)
+_NOT_ENDED = re.compile(
+    r"\b(?:not|n't|never|fail|failed|failure|(?<!without )errors?|before|until|when|once|"
+    r"after (?!\d)|if|unless|unable|unsuccessful|without success|incomplete|"
+    r"will be|to be|stop when|aborted|killed|cancelled|"
+    r"(?:epoch|step|iteration|batch|fold|shard|round|phase|stage) ?#?\d+)\b|Traceback|loading|"
+    r"download|sanity check|tokeniz|initializ|set-?up|compil|warm-?up",
+    re.I,
+)
+# Launchers, Slurm, containers and shells report how a process ended.
+_EXIT = re.compile(
+    r"\bexitcode\s*: ?-?[1-9]|\b(?:exited|exit|terminated|returned|failed|finished)\b[\w -]{0,20}"
+    r"\b(?:code|status)\b(?: of)?\s?[:=]?\s?-?[1-9]\d{0,2}\b|"
+    r"\bexits with return code = -?[1-9]|\breturn ?code\b\s?[:=]\s?-?[1-9]|"
+    r"\bexit_?code['\"]?\s?[:=]\s?-?[1-9]|\bExitCode[:=] ?(?!0:0)\d|"
+    r"\bState\s*[:=]\s*(?:FAILED|OUT_OF_MEMORY|TIMEOUT|CANCELLED|NODE_FAIL|PREEMPTED)\b|"
+    r"\bJobState=(?:FAILED|OUT_OF_ME|TIMEOUT)|"
+    r"^(?:Terminated|Killed|Aborted)(?: \(core dumped\))?$|\bJob '?\S+'? (?:has )?failed\b|"
+    r"^make: \*\*\* .* Error \d|^=+ (?:.* )?\d+ failed\b|^FAILED \(\w+=\d"
+)
+_RESTART = re.compile(
+    r"will restart worker group|[Rr]e-?start(?:ing|ed)\b|[Rr]elaunch|[Rr]e-?spawn|[Rr]e-?queue|restart_count=[1-9]|"
+    r"closing signal SIG(?:TERM|KILL)|[Rr]esum(?:ed|ing)\b.*(?:from|at|step|checkpoint)|Continuing training from|"
+    r"[Ll]oad(?:ed|ing) checkpoint .*(?:step|iter)|failed \(exitcode: |(?:Attempt|attempt) [2-9]\d*\b|"
+    r"\brestarts? (?:left|so far)|"
+    r"[Rr]ecovered (?:from|worker|actor|rank|node)"
+)
+# Shapes of these patterns' lines; a line without any of them is not an end and not a restart.
+# fmt: off
+TEXTS = (
+    "train_runtime", "stopped:`max", "complete", "finished", "succe", "done", "passed", "exitcode", "exit_code",
+    "exitstatus", "returncode", "returnstatus", "validationmetrics", "exitingprogram", "totaltime", "trainingtime",
+    "traintime", "elapsedtime", "walltime", "finalmodel", "trainedmodel", "mergedmodel", "finalcheckpoint",
+    "finalweights", "finaladapter", "raysubmit", "jobfailed", "jobhasfailed", "state:", "terminated",
+    "killed", "aborted", "exitedwith", "make:***", "restart", "relaunch",
+    "respawn", "requeue", "closingsignalsig", "resum",
+    "continuingtraining", "loadingcheckpoint", "loadedcheckpoint", "attempt", "recovered", "jobstate",
+    "shutdowncomplete", "exitsuccess",
+)
+WORDS = (
+    "train_runtime", "stopped:", "complete", "finished", "succe", "done", "passed", "exit", "return", "metrics",
+    "time", "model", "checkpoint", "weights", "adapter", "restart", "relaunch", "spawn", "queue", "signal", "resum",
+    "continuing", "attempt", "recovered", "state", "shutdown", "terminated", "killed", "aborted", "failed", "make:",
+)
+# fmt: on
+
+
+# Lines that report an error and what the program does about it.
+_HANDLED = re.compile(
+    r"\b(?:[Rr]etry(?:ing)?\b(?! count)|[Rr]e-?spawn|[Rr]e-?start(?:ing|ed)|[Rr]e-?queue|[Rr]ecover(?:ed|ing)|"
+    r"[Ff]all(?:ing|s)? ?back|[Ii]gnor(?:ing|ed)|[Ss]kipp(?:ing|ed)|[Rr]educing (?:the )?batch|"
+    r"(?:Attempt|attempt):? \d+ ?(?:/|of) ?\d+|[Nn]on-?fatal|[Tt]rying again|[Tt]ry again with|decreasing batch|"
+    r"halving|[Ww]ill (?:retry|continue|try)|[Cc]ontinuing (?:with|without|anyway|training))"
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line about the course of the run."""
+
+    line: int
+    text: str = ""
+    rank: int | None = None
+    last: int | None = None  # of an end: how many lines from the log's last one it can be
+    sure: bool = False  # of an end: not what a batch script writes after a failure, too
+
+
+class Course:
+    """The steps, restarts and ends in one file, in the order of its lines."""
+
+    def __init__(self) -> None:
+        self.steps: list[Event] = []  # lines in which a counter went on after an error
+        self.restarts: list[Event] = []
+        self.ends: list[Event] = []
+        self.exits: list[Event] = []  # reports that a rank, task, container or job failed
+        self._counters: dict[tuple[object, str, object], float] = {}
+        self._from = 0  # line of the latest error or end; 0: none
+        self._steps_since = self._lines_since = 0
+
+    def error(self, number: int) -> None:
+        """Count the steps from this line on: it has an error, or can be the end."""
+        self._from = number
+        self._steps_since = self._lines_since = 0
+
+    @property
+    def watching(self) -> bool:
+        """Whether steps after the latest error are still of interest."""
+        return (
+            self._from > 0
+            and self._steps_since < _ENOUGH_STEPS
+            and self._lines_since < _ENOUGH_LINES
+            and len(self.steps) < _MOST_STEPS
+        )
+
+    def take(self, line: Line, number: int) -> None:
+        """Process a line that can be an end, a restart or a step."""
+        text = line.text[:_SEARCHED]
+        if _EXIT.search(text) and not is_handled(text):
+            self.exits.append(Event(number, _shown(text), line.rank))
+        if _RESTART.search(text):
+            self.restarts.append(Event(number, rank=line.rank))
+        elif _SURE_END.search(text):
+            self.ends.append(Event(number, _shown(text), line.rank, sure=True))
+            if not self.watching:
+                self.error(number)  # steps after it show that it was the end of something else: of pip, of a container
+        elif bare := _BARE_END.match(text) or (_END.search(text) and not _NOT_ENDED.search(text)):
+            last = _LAST_LINES_BARE if bare is not True else _LAST_LINES
+            self.ends.append(Event(number, _shown(text), line.rank, last=last))
+            if not self.watching:
+                self.error(number)  # steps after it show that it was not the end
+        if self.watching:
+            self._step(line, number)
+
+    def finish(self, lines: int) -> None:
+        """Drop the ends that are too far from the last line: `lines` is its number."""
+        self.ends = [end for end in self.ends if end.last is None or lines - end.line < end.last]
+
+    def scan(self, shapes: Sequence[bytes], lines: Sequence[bytes], numbers: Sequence[int]) -> None:
+        """Look for steps in lines that are not searched otherwise."""
+        for shape, raw, number in zip(shapes, lines, numbers, strict=True):
+            if not self.watching:
+                return
+            self._lines_since += 1
+            if any(text in shape for text in _SHAPES):
+                self._step(parse_line(raw[: 2 * _SEARCHED].decode("utf-8", "replace")), number)
+
+    def _step(self, line: Line, number: int) -> None:
+        found = _counter(line.text[:_SEARCHED])
+        if found is None:
+            return
+        name, at, of = found
+        if _PREPARES.search(name):
+            return
+        key = (line.rank if line.rank is not None else line.source, name, of)
+        before = self._counters.get(key)
+        self._counters[key] = at
+        if before is not None and at > before:
+            self.steps.append(Event(number, rank=line.rank))
+            self._steps_since += 1
+
+
+def is_handled(text: str) -> bool:
+    """Whether a line reports an error and what the program does about it."""
+    return bool(_HANDLED.search(text))
+
+
+def complete_bar(tail: str) -> Event | None:
+    """Return the last line of a log's tail if its step counter has reached its total; its line is 0."""
+    lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
+    for raw in reversed(lines):
+        text = parse_line(raw).text[:_SEARCHED]
+        found = _counter(text)
+        if found is None:
+            continue
+        name, at, of = found
+        if of is not None and not _PREPARES.search(name):
+            outer = _OUTER.search(name)
+            return Event(0, _shown(text), sure=True) if at == of > 1 and not (outer and outer[1] != outer[2]) else None
+    return None
+
+
+def training_step(text: str) -> bool:
+    """Whether a line counts the steps of the training, and not how far the run is prepared."""
+    found = _counter(text[:_SEARCHED])
+    return found is not None and not _PREPARES.search(found[0])
+
+
+def _counter(text: str) -> tuple[str, float, float | None] | None:
+    """Return the name, value and total of a line's counter."""
+    found = _BAR.search(text) or _COUNTER.search(text)
+    if found is None:
+        return None
+    try:
+        of = None if found["of"] in (None, "?") else float(found["of"])
+        return found["name"].strip().lower()[-40:], float(found["at"]), of
+    except ValueError:
+        return None
+
+
+def _shown(text: str) -> str:
+    return masked(text.strip()[:LONGEST_TEXT])

@@ -1,0 +1,130 @@
+"""What was one rank still doing while the others waited for it? The last lines before a timeout show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mgpu.readers.log.course import training_step
+from mgpu.readers.log.line import LONGEST_TEXT, parse_line
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import LoneWork
+
+LINES = 60  # before the timeout
+_SEARCHED = 400  # characters of a line
+# What a rank prints when it has waited without success.
+TIMED_OUT = re.compile(
+    rb"Watchdog caught collective|Timed out waiting \d+ms for|store->get|failed to pass monitoredBarrier|"
+    rb"wait timeout after \d+ms|Socket Timeout|Caught collective operation timeout|in store based barrier on rank"
+)
+_LIMIT = re.compile(rb"(?:Timeout\(ms\)=|Timed out waiting |wait timeout after |in )(\d{1,12})(?: ?ms\b|[,) ])")
+_SAVED = re.compile(
+    r"\b(?:checkpoint|model|state)s? (?:(?:was|is|successfully) )?(?:saved|written)\b"
+    r"(?! in \S+\.(?:json|bin|safetensors))|"
+    r"\b(?:successfully|finished|done) (?:saved|saving)\b|\bsaved (?:the )?(?:checkpoint|model|state)|"
+    r"\bsaving (?:is )?(?:done|finished|complete)|\b(?:saved|saving)\b.{0,60}\b(?:took|in) \d",
+    re.I,
+)
+_MAPPED = (
+    r"map|filter|running tokenizer|tokeniz\w*|generating \w+ (?:split|examples)|saving the dataset|group\w* texts|"
+)
+# By kind: what a line says, or the function in which the ranks wait. Lines of a finished bar do not count.
+_LINES = {
+    "data": re.compile(
+        rf"\b(?:{_MAPPED}packing|flattening|casting|concatenating|pre-?process\w*)\b[^|]*?(?:\d%\||\.\.\.|:\s*$|examples/s)|"
+        r"\b(?:tokenizing|pre-?processing|preparing|building|creating|indexing|loading|shuffling)\b(?: \w+){0,3} "
+        r"(?:data(?:set)?s?|corpus|index\w*|features|samples|examples|embeddings|cache)\b",
+        re.I,
+    ),
+    "download": re.compile(r"\b(?:downloading\b|fetching \d+ files\b[^|]*\d%\|)", re.I),
+    "load": re.compile(r"\bloading (?:the )?(?:checkpoint shards|pipeline components|model|weights)\b", re.I),
+    "save": re.compile(
+        r"\b(?:saving|writing|dumping|consolidating|gathering)\b(?: \S+){0,4}? ?"
+        r"(?:checkpoints?|model|state|optimizer|weights|adapter|snapshot|\S+\.(?:pt|pth|bin|safetensors|ckpt))\b|"
+        r"\b(?:start(?:ing|ed)?|begin(?:ning)?) (?:to )?(?:save|saving)\b|"
+        r"state[_ ]dict\b.{0,40}\b(?:took|retrieved|retrieving|gather)|"
+        r"\bretrieving\b.{0,40}\bstate[_ ]dict|\b(?:model weights|configuration|tokenizer config file) saved in\b",
+        re.I,
+    ),
+    "evaluate": re.compile(
+        r"\*{3,} ?running (?:evaluation|prediction|validation)|\b(?:evaluating|validating|validation|evaluation|"
+        r"predicting|generating|processed prompts|computing metrics)\b[^|]*?(?:\d%\||\.\.\.|:?\s*$)",
+        re.I,
+    ),
+}
+_FRAME = re.compile(r'^\s*File "[^"]+", line \d+, in (?P<function>\w+)')
+_FUNCTIONS = {
+    "save": re.compile(r"^_?(?:save|dump)(?:_\w+)?$"),
+    "evaluate": re.compile(r"^_?(?:evaluate|validate|eval|validation|predict)(?:_(?:step|loop|epoch|model))?$"),
+    "data": re.compile(
+        r"^_?(?:load_dataset|get_dataset|prepare_data(?:set)?|build_\w*data\w*|preprocess\w*|tokenize\w*|"
+        r"\w*main_process_first|main_first|local_first)$"
+    ),
+}
+_FULL_BAR = re.compile(r"100%\|")
+_SKIPPED = re.compile(r"\bnot\b|\bskip|\bwill\b|\bevery\b|\bargs?\b|_steps|strategy|=\s*(?:True|False|None)\b", re.I)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Work that a file shows, and whether a timeout follows it in that file."""
+
+    work: LoneWork
+    before_timeout: bool
+
+
+def find(lines: Sequence[bytes], name: str, number: int, rank: int | None, *, before_timeout: bool) -> Candidate | None:
+    """Return the work that the last of these lines shows; None if the run still trained, or nothing shows it.
+
+    `number`: of the first line after them. `rank`: of the file, if it is one rank's.
+    """
+    for back, raw in enumerate(reversed(lines[-LINES:]), start=1):
+        line = parse_line(raw[:_SEARCHED].decode("utf-8", "replace"))
+        frame = _FRAME.match(line.text)
+        if frame:
+            kind = _kind_of(_FUNCTIONS, frame["function"])
+            if kind:
+                place = LoneWork(kind, _shown(line.text), name, max(1, number - back), None, frame["function"])
+                return Candidate(place, before_timeout)
+            continue
+        if _SAVED.search(line.text):
+            return None
+        kind = None if _SKIPPED.search(line.text) else _kind_of(_LINES, line.text)
+        if kind and _FULL_BAR.search(line.text):
+            return None
+        if kind:
+            of = line.rank if line.rank is not None else rank
+            return Candidate(LoneWork(kind, _shown(line.text), name, max(1, number - back), of), before_timeout)
+        if training_step(line.text):
+            return None
+    return None
+
+
+def limit_of(timeout: bytes) -> float | None:
+    """Return the seconds that a rank waited, from the line that reports it."""
+    found = _LIMIT.search(timeout)
+    return int(found[1]) / 1000 if found else None
+
+
+def choose(found: Iterable[Candidate], waiting: Iterable[int | None], timeout_s: float | None) -> LoneWork | None:
+    """Return the work of a rank that is not among the waiting ones; nothing if no rank waited, or rank 0 did.
+
+    A line without a rank is taken for rank 0's, which prints for all in most programs.
+    """
+    found, ranks = list(found), set(waiting)
+    if not any(one.before_timeout for one in found) and not ranks:
+        return None
+    for one in found:
+        work = one.work
+        if work.function or (work.rank not in ranks if work.rank is not None else 0 not in ranks):
+            return replace(work, text=masked(work.text), timeout_s=timeout_s)
+    return None
+
+
+def _kind_of(kinds: dict[str, re.Pattern[str]], text: str) -> str | None:
+    return next((kind for kind, pattern in kinds.items() if pattern.search(text)), None)
+
+
+def _shown(text: str) -> str:
+    return text.strip()[:LONGEST_TEXT]

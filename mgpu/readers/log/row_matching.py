@@ -1,0 +1,138 @@
+"""Which signatures match a line? Shapes and words decide quickly that none can."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from mgpu.readers.log import course, prefilter
+from mgpu.readers.log.line import Line
+from mgpu.signature import Row
+
+LONGEST_LINE = 1 << 16
+_SEARCHED = 1 << 13  # characters of a line that are searched for signatures
+_SHAPES_OF_TEXTS = 1000  # a log can contain one exception a hundred thousand times
+_DULL_WORDS = 300_000  # words remembered as irrelevant
+# fmt: off
+_STRUCTURE = (
+    "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
+    "returnednonzeroexitstatus", "diedwithsignals", "diedwith<signals", "watchdogcaughtcollective",
+    "exceptionignoredin", "errorinatexit", "exceptioninthread", "error:", "ncclwarn", "exception:", "notfound:",
+    "what():", "refused:", "timeout:", "expired:",
+)
+_STRUCTURE_WORDS = (
+    "traceback", '",', "(first", "failures:", "exitcode", "non-zero", "died", "watchdog",
+    "ignored", "atexit", "thread", "error:", "warn", "what():", "exception:", "notfound:", "refused:",
+    "timeout:", "expired:",
+)
+# fmt: on
+
+
+class Signatures:
+    """Signature rows, and which of them can match the lines of a shape."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
+        self.roles = {row.id: row.role for row in rows}
+        self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
+        self.echoes = {row.id for row in rows if row.role != "root" and (row.kind == "network" or row.kind == "nccl")}
+        self.noise = {row.id for row in rows if row.role == "noise"}
+        self.of_others = {row.id for row in rows if row.kind in ("scheduler", "kernel", "xid", "launcher")}
+        self._of_text: dict[bytes, tuple[str, ...]] = {}
+        self._of_shape: dict[bytes, tuple[str, ...]] = {}
+        self._always: tuple[str, ...] = ()
+        for row in rows:
+            texts = prefilter.required_texts(row.pattern)
+            if not texts:
+                self._always += (row.id,)
+            for text in texts:
+                self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
+        for text in (*_STRUCTURE, *course.TEXTS):
+            self._of_text.setdefault(prefilter.shape(text.encode()), ())
+        words = {word for row in rows for word in prefilter.required_words(row.pattern)} | {
+            *_STRUCTURE_WORDS,
+            *course.WORDS,
+        }
+        self._words = [word.encode() for word in words]
+        self._dull: set[bytes] = set()
+        self._bright: set[bytes] = set()
+
+    def with_known_words(self, lines: Mapping[bytes, bytes]) -> set[bytes]:
+        """Return the shapes whose lines contain a word of any row; `lines` has one line per shape.
+
+        Faster than comparing shapes if all lines differ, as in generated text, because their words repeat.
+        """
+        if self._always:
+            return set(lines)
+        split = {shape: line.lower().split() for shape, line in lines.items()}
+        fresh = {word for words in split.values() for word in words} - self._dull - self._bright
+        together = b"\n".join(fresh)
+        found = [word for word in self._words if word in together]
+        bright = {one for one in fresh if any(word in one for word in found)} if found else set()
+        if len(self._dull) > _DULL_WORDS:
+            self._dull.clear()
+            self._bright.clear()
+        self._dull |= fresh - bright
+        self._bright |= bright
+        return {shape for shape, words in split.items() if not self._bright.isdisjoint(words)}
+
+    def match_shapes(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[str, ...]]:
+        """Return the shapes whose lines must be searched, with the rows that can match them."""
+        shapes = tuple(shapes)
+        together = b"\n".join(shapes)
+        texts = [text for text in self._of_text if text in together]
+        if not texts and not self._always:
+            return {}
+        found = {}
+        for shape in shapes:
+            there = [text for text in texts if text in shape]
+            if there or self._always:
+                rows = dict.fromkeys(row for text in there for row in self._of_text[text])
+                found[shape] = (*rows, *self._always)
+        return found
+
+    def match_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
+        """Return the rows that match a line. If noise rows match, only these."""
+        hits = []
+        for name in rows:
+            pattern = self.rows[name][1]
+            found = pattern.search(line.text, 0, _SEARCHED)
+            if not found and line.whole != line.text:
+                found = pattern.search(line.whole, 0, _SEARCHED)
+            if found:
+                hits.append((name, found))
+        noise = [hit for hit in hits if hit[0] in self.noise]
+        return noise or hits
+
+    def match_text(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the rows that match a text."""
+        return tuple(name for name, _ in self.rows_of(text))
+
+    def rows_of(self, text: str) -> list[tuple[str, re.Match[str]]]:
+        """Return the rows that match a text which is not a line of the log."""
+        line = Line(text[:LONGEST_LINE], text[:LONGEST_LINE])
+        shape = prefilter.shape(line.text.encode("utf-8", "replace"))
+        if (rows := self._of_shape.get(shape)) is None:
+            if len(self._of_shape) > _SHAPES_OF_TEXTS:
+                self._of_shape.clear()
+            rows = self._of_shape[shape] = self.match_shapes([shape]).get(shape, ())
+        return self.match_line(line, rows)
+
+
+def signature_rows() -> Sequence[Row]:
+    """Return all rows of the tables in checks/log."""
+    import importlib
+
+    from mgpu import engine
+
+    engine.load()
+    family = importlib.import_module("mgpu.checks.log")
+    modules = [importlib.import_module(f"mgpu.checks.log.{name}") for name in family.ORDER]
+    return [row for module in modules for row in getattr(module, "ROWS", ())]
+
+
+@functools.cache
+def known_signatures() -> Signatures:
+    """Return the signatures of all rows, prepared once."""
+    return Signatures(signature_rows())

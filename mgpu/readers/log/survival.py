@@ -1,0 +1,219 @@
+"""Which errors in a log did the run survive, and did it end well?
+
+An error was survived if the run went on after it: its rank's step counter advanced, the launcher restarted the ranks
+and they advanced, or the program reported a good end later. A batch script also prints "done" after a failure, so such
+a line counts only if the run advanced before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from mgpu.readers.log.course import Course, Event
+from mgpu.readers.log.row_matching import Signatures
+from mgpu.snapshot import Log, UncaughtException
+
+_OF_LAUNCHERS = frozenset({"ChildFailedError", "ProcessRaisedException", "ProcessExitedException"})
+
+# Steps after an error. The other ranks of a failed rank advance a few, until they wait for it in a collective.
+_STEPS_OF_RANK = 2
+_STEPS_OF_ANY = 10
+_STEPS_SURE = 50
+_LINES_TO_END = 30  # between an exception and an end that is not one a batch script printed after a failure
+_LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
+# Generated text, samples of a data set and results of an evaluation quote errors.
+_QUOTES = re.compile(
+    r"^[\s\W]*(?:prompt|response|question|answer|completion|(?:generated|generation)|sample|assistant|user|human|system|"
+    r"solution|model[ _]output|prediction|predicted|expected|reference|target|instruction|input|text|content|chosen|"
+    r"rejected|docstring|feedback|Q|A)(?:[ _#]?\d+)?(?: (?:text|sample|output|\d+))?['\"]?\s?[:=>|\]]",
+    re.I,
+)
+
+
+class Survived(IntEnum):
+    """How clearly the run went on after an error."""
+
+    NO = 0
+    PROBABLY = 1
+    SURELY = 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """An error: the line of its last occurrence, and what decides whether the run survived it."""
+
+    file: int  # number of its file
+    line: int
+    ranks: tuple[int, ...] = ()
+    handled: bool = False  # its line reports what the program does about it
+    root: bool = True  # can be a cause by itself
+    raised: bool = False  # an exception or part of its message, or what Slurm, the kernel or a launcher did
+    uncaught: bool = False  # torch printed it, as it does for uncaught exceptions only
+    exit_only: bool = False  # reports that a rank failed, but not why
+    echo: bool = False  # a connection that closed, as also at the good end of a run
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The last occurrence of an error."""
+
+    file: int
+    line: int
+    handled: bool = False
+
+
+def is_quoted(text: str) -> bool:
+    """Whether a line is a sample of text: what it contains did not happen in this run."""
+    return bool(_QUOTES.search(text))
+
+
+def exits_survived(courses: Sequence[Course]) -> bool:
+    """Whether ranks went on after the last line in which a launcher reports a failed rank."""
+    for course in courses:
+        if course.exits and sum(step.line > course.exits[-1].line for step in course.steps) < _STEPS_OF_RANK:
+            return False
+    return True
+
+
+def survived(found: Mapping[object, Found], courses: Sequence[Course], *, failed: bool) -> frozenset[object]:
+    """Return the keys of the errors after which the run went on.
+
+    `failed`: a launcher reports a failed rank. Then one of the errors is the cause, however the log looks after it.
+    """
+    how = {key: _how(one, courses[one.file]) for key, one in found.items()}
+    open_roots = [one for key, one in found.items() if not how[key] and one.root and not one.exit_only]
+    for key, one in found.items():
+        if one.handled and any(not other.handled and _later(other, one) for other in open_roots):
+            how[key] = Survived.SURELY
+    ends_badly = failed or any(one.exit_only and not how[key] for key, one in found.items())
+    if ends_badly and not any(one.root and not one.exit_only and not how[key] for key, one in found.items()):
+        return frozenset(key for key, value in how.items() if value == Survived.SURELY)
+    return frozenset(key for key, value in how.items() if value)
+
+
+def _later(one: Found, other: Found) -> bool:
+    return (one.file, one.line) > (other.file, other.line)
+
+
+def _how(one: Found, course: Course) -> Survived:
+    after = [step for step in course.steps if step.line > one.line]
+    restart = next((event.line for event in course.restarts if event.line > one.line), None)
+    if restart is not None and sum(step.line > restart for step in after) >= _STEPS_OF_RANK:
+        return Survived.SURELY
+    if len(after) >= _STEPS_SURE and not one.uncaught:
+        return Survived.SURELY
+    if one.exit_only:  # a batch script's "done" follows it
+        return Survived.PROBABLY if len(after) >= _STEPS_OF_ANY else Survived.NO
+    if after and one.handled:
+        return Survived.SURELY
+    if one.ranks and not one.uncaught and sum(step.rank in one.ranks for step in after) >= _STEPS_OF_RANK:
+        return Survived.SURELY
+    if len(after) >= _STEPS_OF_ANY and not one.uncaught:
+        return Survived.PROBABLY
+    return Survived.PROBABLY if any(_proves(end, one, after) for end in course.ends) else Survived.NO
+
+
+def _proves(end: Event, one: Found, after: Sequence[Event]) -> bool:
+    """Whether an end shows that the run went on after an error."""
+    if end.line <= one.line:
+        return False
+    if one.uncaught:
+        return end.sure and any(step.line < end.line for step in after)
+    between = end.line - one.line
+    if end.sure or one.handled or any(step.line < end.line for step in after):
+        return True
+    return not one.raised or between > _LINES_TO_END
+
+
+def settle(
+    log: Log, latest: Mapping[object, Latest], courses: Sequence[Course], signatures: Signatures, *, failed: bool
+) -> Log:
+    """Return the log with the errors marked that the run survived, and with how it ends.
+
+    `latest`: the last occurrence of each signature, by id, and of each exception, by `key_of`. `failed`: the run is
+    known to have failed.
+    """
+    found = {**_signatures(log, latest, signatures), **_exceptions(log, latest)}
+    exits = [event for course in courses for event in course.exits]
+    went_on = bool(exits) and exits_survived(courses)
+    failed = failed or (not went_on and bool(exits or log.fallen))
+    gone = survived(found, courses, failed=failed)
+    caught = {key_of(one) for one in log.raised if one.caught}
+    bad = [one for key, one in found.items() if key not in gone and key not in caught]
+    end = None if failed else good_end(courses, bad)
+    if end:
+        gone |= {key for key, one in found.items() if one.echo}
+    return replace(
+        log,
+        seen=tuple(replace(one, survived=one.signature in gone) for one in log.seen),
+        raised=tuple(replace(one, caught=one.caught or key_of(one) in gone) for one in log.raised),
+        fallen=() if went_on else log.fallen,
+        finished=end.text if end else None,
+        failed=exits[0].text if failed and exits else None,
+    )
+
+
+def without_uncertain(log: Log, signatures: Signatures) -> tuple[UncaughtException, ...]:
+    """Return the exceptions. Those without a traceback count only near the end of a log that shows nothing else."""
+    known = {one.signature for one in log.seen} - signatures.noise - signatures.exit_only
+    alone = not known and all(one.bare for one in log.raised)
+    return tuple(one for one in log.raised if not one.bare or (alone and one.after <= _LINES_AFTER_BARE))
+
+
+def key_of(one: UncaughtException) -> tuple[str, str, str | None]:
+    """Return what an exception has in common with the same one of other ranks."""
+    return one.type, one.message, one.place
+
+
+def _signatures(log: Log, latest: Mapping[object, Latest], signatures: Signatures) -> dict[object, Found]:
+    found: dict[object, Found] = {}
+    for one in log.seen:
+        name = one.signature
+        if name in signatures.noise:
+            continue
+        with_it = [error for error in log.raised if name in error.signatures]
+        found[name] = Found(
+            latest[name].file,
+            latest[name].line,
+            one.ranks,
+            latest[name].handled,
+            root=signatures.roles[name] == "root",
+            raised=bool(with_it) or name in signatures.of_others,
+            uncaught=any(error.by_torch for error in with_it),
+            exit_only=name in signatures.exit_only,
+            echo=name in signatures.echoes and not with_it,
+        )
+    return found
+
+
+def _exceptions(log: Log, latest: Mapping[object, Latest]) -> dict[object, Found]:
+    found: dict[object, Found] = {}
+    for one in log.raised:
+        last = latest[key_of(one)]
+        # A launcher's exception reports only that a child failed: an exit, not a cause.
+        of_launcher = one.of_launcher or one.type.rpartition(".")[2] in _OF_LAUNCHERS
+        found[key_of(one)] = Found(
+            last.file,
+            last.line,
+            one.ranks,
+            one.quoted or last.handled,
+            not of_launcher,
+            True,
+            one.by_torch,
+            of_launcher,
+        )
+    return found
+
+
+def good_end(courses: Sequence[Course], bad: Iterable[Found]) -> Event | None:
+    """Return the last good end, if no error that stopped the run is known, and no steps follow it."""
+    if any(not one.echo for one in bad):
+        return None
+    for course in reversed(courses):
+        for end in course.ends[-1:]:
+            if sum(step.line > end.line for step in course.steps) < _STEPS_OF_RANK:
+                return end
+    return None

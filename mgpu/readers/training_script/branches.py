@@ -1,0 +1,84 @@
+"""Which branches of a script are always or never taken, and after which statements is the rest not reached?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from mgpu.readers.training_script.names import Frame
+from mgpu.readers.training_script.rank_conditions import Guards
+
+_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+_NEVER = ("TYPE_CHECKING", "typing.TYPE_CHECKING")  # false when the script runs
+_CHANGES_NAMES = frozenset({"exec", "globals", "setattr"})  # may give a flag another value
+
+
+def leaves(body: Sequence[ast.stmt]) -> bool:
+    """Whether the code after these statements is not reached."""
+    last = body[-1]
+    if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
+        return True
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return ast.unparse(last.value.func) in _EXITS
+    return False
+
+
+def left_by_others(node: ast.If, frame: Frame) -> Guards:
+    """Return the ranks after `if distributed: ... if not is_main: return`: rank 0, or the only process."""
+    if "distributed" not in frame.split(node.test)[0]:
+        return ()
+    inner = [one for one in node.body if isinstance(one, ast.If) and not one.orelse and leaves(one.body)]
+    remaining = {guard for one in inner for guard in frame.split(one.test)[1]}
+    return tuple(guard for guard in ("main", "local_main") if guard in remaining)[:1]
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether the run continues after any error that this handler catches."""
+    kind = "" if handler.type is None else ast.unparse(handler.type)
+    broad = not kind or any(name in kind for name in ("Exception", "RuntimeError", "AssertionError"))
+    return broad and not any(isinstance(node, ast.Raise) for node in ast.walk(handler)) and not _ends_run(handler)
+
+
+def _ends_run(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler ends the run."""
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in _EXITS for node in ast.walk(handler))
+
+
+def fixed_value(test: ast.expr, words: str, flags: dict[str, bool]) -> bool | None:
+    """Return the value that a condition has in every run; None if it is not known."""
+    if isinstance(test, ast.Constant):
+        return bool(test.value)
+    if words in _NEVER:
+        return False
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and isinstance(test.operand, ast.Name):
+        value = flags.get(test.operand.id)
+        return None if value is None else not value
+    return flags.get(test.id) if isinstance(test, ast.Name) else None
+
+
+def constant_flags(tree: ast.Module) -> dict[str, bool]:
+    """Return the module's flags, `USE_WANDB = False`, that nothing else in the module can change."""
+    flags = {
+        one.targets[0].id: bool(one.value.value)
+        for one in tree.body
+        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name)
+        if isinstance(one.value, ast.Constant) and (one.value.value is None or isinstance(one.value.value, bool))
+    }
+    if not flags:
+        return {}
+    stored: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            if node.id in _CHANGES_NAMES:
+                return {}
+            if not isinstance(node.ctx, ast.Load) and node.id in flags:
+                if node.id in stored:
+                    del flags[node.id]
+                stored.add(node.id)
+        elif isinstance(node, ast.arg):
+            flags.pop(node.arg, None)
+        elif isinstance(node, ast.alias):
+            flags.pop((node.asname or node.name).partition(".")[0], None)
+            if node.name == "*":
+                return {}
+    return flags

@@ -1,0 +1,138 @@
+"""What is kept about names, functions and files while a script is read?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from mgpu.errors import clip
+from mgpu.readers.training_script.rank_conditions import Guards, Split
+
+LONGEST = 80  # characters of a value
+
+Around: TypeAlias = tuple[Guards, tuple[str, ...], tuple[int, ...], tuple[str, ...]]
+# A position, kept until the whole script is read: file, line, column, function, and context.
+Spot: TypeAlias = tuple[str, int, int, int, Around]
+OUTSIDE: Around = ((), (), (), ())
+
+
+@dataclass
+class Scope:
+    """The names in a function or at a module's top level."""
+
+    names: dict[str, str]
+    above: Scope | None = None
+    splits: dict[str, Split] = field(default_factory=dict)  # variables whose value is a condition on the rank
+    unique: set[str] = field(default_factory=set)  # variables that contain the rank, a time or a random name
+
+    def find(self, name: str) -> str | None:
+        """Return the resolved name of a variable, from this scope or one above it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.above
+        return None
+
+    def is_unique(self, name: str) -> bool:
+        """Whether a variable of this scope or one above it contains the rank, a time or a random name."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.unique:
+                return True
+            if name in scope.names:
+                return False
+            scope = scope.above
+        return False
+
+    def find_split(self, name: str) -> Split | None:
+        """Return the rank condition that a variable holds, from this scope or one above it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.splits:
+                return scope.splits[name]
+            if name in scope.names:
+                return None
+            scope = scope.above
+        return None
+
+
+@dataclass
+class Function:
+    """A function of the script or of a module in its folder."""
+
+    name: str  # as in `ScriptCall.function`
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    scope: Scope  # that contains it
+    source: Source
+    number: int
+    owner: str = ""  # the class it is a method of, resolved
+    guards: Guards = ()  # of its decorators
+    read: bool = False
+    decorated: bool = False  # by a decorator that may register it: a library can call it
+    returns: str | list[str | None] | None = None  # what it returns, resolved
+    split: Split | None = None  # it returns a condition on the rank
+    spot: Spot = ("", 1, 1, -1, OUTSIDE)
+    sites: list[Spot] = field(default_factory=list)  # where it is called, or passed as a value
+
+
+@dataclass
+class Source:
+    """A file while it is read."""
+
+    file: str  # "" for the script
+    module: str  # dotted; "" for the script
+    lines: list[bytes]
+    package: str = ""
+    flags: dict[str, bool] = field(default_factory=dict)  # variables that keep one value
+
+    def words(self, node: ast.AST, longest: int = LONGEST) -> str:
+        """Return the source text of a node, as one clipped line."""
+        first, last = getattr(node, "lineno", 0) - 1, (getattr(node, "end_lineno", 0) or 0) - 1
+        if first < 0 or last >= len(self.lines):
+            return ""
+        start, end = node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
+        if first == last:
+            raw = self.lines[first][start:end]
+        else:
+            raw = b" ".join([self.lines[first][start:], *self.lines[first + 1 : last][:8], self.lines[last][:end]])
+        text = " ".join(raw[: 4 * longest].decode("utf-8", "replace").split())
+        return clip(text, longest)
+
+    def column(self, node: ast.AST) -> int:
+        """Return the column of a node in characters, from 1."""
+        line, offset = node.lineno - 1, node.col_offset  # type: ignore[attr-defined]
+        return len(self.lines[line][:offset].decode("utf-8", "replace")) + 1 if line < len(self.lines) else 1
+
+
+class Walk(Protocol):
+    """The parts of `walk.Walk` that its frames use."""
+
+    functions: list[Function]
+    modules: dict[str, Scope]
+    by_name: dict[str, Function]
+    attributes: dict[str, str]
+    splits: dict[str, Split]
+    unique: set[str]
+    bases: dict[str, list[str]]
+    used: dict[int, set[str]]
+    maybe: dict[str, list[Spot]]
+    calls: list[tuple[Spot, dict[str, Any]]]
+    options: list[tuple[Spot, dict[str, Any]]]
+    texts: list[tuple[Spot, dict[str, Any]]]
+    cut: bool
+
+    @property
+    def mask(self) -> Callable[[str, str], str]:
+        """Masks secrets in a text (the second argument), also by the name it is assigned to (the first)."""
+
+    def all_bases(self, name: str) -> list[str]:
+        """Return the base classes of one of the script's classes, and theirs; nothing for any other name."""
+
+    def own_function(self, name: str) -> Function | None:
+        """Return the script's own function with a resolved name."""
+
+    def record_call(self, name: str, node: ast.expr, frame: Any, around: Around) -> Function | None:
+        """Record a call of the script's own function, and read the function if it has not been read."""

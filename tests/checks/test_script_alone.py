@@ -1,0 +1,103 @@
+"""checks/script/alone.py and on_cpu.py"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.bad_scripts import bad, good, read
+from tests.checks.facts import Case, config, no_driver, skips, table, warns, well
+
+OPTIONAL = bad("alone-several-ranks-only-with-an-option")
+# Its accelerator is handed to a function that may prepare.
+HANDED_ON = """\
+from accelerate import Accelerator
+from trainer import fit, wrap
+accelerator = Accelerator()
+model = wrap(accelerator)
+for batch in range(3):
+    accelerator.backward(model(batch))
+"""
+# The average is computed by hand.
+BY_HAND = """\
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 1)
+for step in range(10):
+    model(torch.randn(8, 4)).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+"""
+# What the option sets is replaced by what the launcher says.
+REPLACED = """\
+import argparse, os
+import torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--distributed", action="store_true")
+args = parser.parse_args()
+args.distributed = int(os.environ["WORLD_SIZE"]) > 1
+if args.distributed:
+    dist.init_process_group("gloo")
+"""
+CUDA = "import torch\nmodel = torch.nn.Linear(4, 1)\nmodel.cuda()\n"
+ON_CPU = config("use_cpu: true\nnum_processes: 2\ndistributed_type: MULTI_CPU\n")
+CASES = (
+    warns("script_nothing_prepared", "accelerator never prepares anything", "accelerator.prepare(", at=(4, 15),
+        script=bad("alone-an-accelerator-that-prepares-nothing")),
+    well("script_nothing_prepared", "something is prepared", script=good("alone-an-accelerator-that-prepares-nothing")),
+    well("script_nothing_prepared", "no visible training loop", script=read(HANDED_ON)),
+    skips("script_nothing_prepared", "scripts that use ddp", script=bad("alone-a-group-and-no-wrapper")),
+    warns("script_group_without_wrapper", "nothing averages gradients", "DistributedDataParallel(model)",
+        script=bad("alone-a-group-and-no-wrapper")),
+    well("script_group_without_wrapper", "the model is wrapped", script=good("alone-a-group-and-no-wrapper")),
+    well("script_group_without_wrapper", "exchanges data itself", script=read(BY_HAND)),
+    warns("script_distributed_by_option", "only with --distributed, which is not given",
+        "mgpu launch train.py --distributed", script=OPTIONAL),
+    well("script_distributed_by_option", "--distributed is given",
+        script=replace(OPTIONAL, arguments=("--distributed",))),
+    well("script_distributed_by_option", "without an option", script=read(REPLACED)),
+    warns("script_lightning_on_one_device", "one device (devices=1)", 'strategy="ddp"',
+        script=bad("alone-lightning-on-one-device")),
+    warns("script_lightning_on_one_device", "the default on the CPU", 'strategy="ddp", devices=2',
+        script=bad("alone-lightning-on-the-processor")),
+    well("script_lightning_on_one_device", "no Trainer is limited", script=good("alone-lightning-on-one-device")),
+    warns("script_needs_cuda_on_cpu_ranks", "line 3: cuda needs a GPU, but the ranks run on the CPU", "is_available()",
+        script=read(CUDA), config=ON_CPU),
+    warns("script_needs_cuda_on_cpu_ranks", "line 3: to needs a GPU", "machine with GPUs",
+        script=read(CUDA.replace("cuda()", "to('cuda:0')")), driver=no_driver()),
+    warns("script_needs_cuda_on_cpu_ranks", "line 2: NCCL needs a GPU", 'else "gloo"',
+        script=read("import torch.distributed as dist\ndist.init_process_group('nccl')\n"), config=ON_CPU),
+    well("script_needs_cuda_on_cpu_ranks", "no visible line", config=ON_CPU,
+        script=read(CUDA.replace(".cuda()", ".to('cuda' if torch.cuda.is_available() else 'cpu')"))),
+    well("script_needs_cuda_on_cpu_ranks", "no visible line", config=ON_CPU,
+        script=read(CUDA.replace("model.cuda()", "if torch.cuda.is_available():\n    model.cuda()"))),
+    well("script_needs_cuda_on_cpu_ranks", "the ranks run on GPUs", script=read(CUDA)),
+    warns("script_trains_unwrapped_model", "the model that unwrap_model returned", "output = model(batch)",
+        script=bad("alone-the-unwrapped-model-is-trained")),
+    well("script_trains_unwrapped_model", "no training loop", script=good("alone-the-unwrapped-model-is-trained")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model = model.cuda() if torch.cuda.is_available() else model",
+        "args.cuda and model.cuda()",
+        "torch.load('last.pt', map_location=lambda storage, _: storage.cuda())",
+        "try:\n    model.cuda()\nexcept Exception:\n    pass",
+        "def unused():\n    model.cuda()",
+        "if args.resume:\n    model.cuda()",
+        "USE_GPU = False\nif USE_GPU:\n    model.cuda()",
+    ],
+)
+def test_a_line_that_not_every_run_executes_needs_no_gpu(line: str) -> None:
+    case = CUDA.replace("model.cuda()", line)
+    assert case != CUDA
+    well("script_needs_cuda_on_cpu_ranks", "no visible line", config=ON_CPU, script=read(case)).verify()

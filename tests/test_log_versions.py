@@ -1,0 +1,272 @@
+"""checks/_version_changes.py, _version_skew.py, _skew_meanings.py: which release has it, and which package to move?
+
+The tracebacks are written here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu.engine import root_cause
+from mgpu.readers.log import read
+
+tables: Any = importlib.import_module("mgpu.checks._version_changes")
+skew: Any = importlib.import_module("mgpu.checks._version_skew")
+ROWS = read.signature_rows()
+SCRIPT = "/home/ada/train.py"
+INSTALLED = "/opt/env/lib/python3.11/site-packages"
+
+
+def traceback(error: str, *files: str) -> str:
+    """A traceback through these files; a name without a slash is an installed package."""
+    paths = [one if "/" in one else f"{INSTALLED}/{one}/core.py" for one in files]
+    frames = "".join(f'  File "{path}", line 7, in run\n    call()\n' for path in paths)
+    return f"Traceback (most recent call last):\n{frames}{error}\n"
+
+
+def explained(tmp_path: Path, text: str) -> tuple[str, str]:
+    """The title of the first cause, and all of its fixes' texts and commands."""
+    path = tmp_path / "run.log"
+    path.write_text(text, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    assert first is not None and first.outcome.problem is not None
+    problem = first.outcome.problem
+    return problem.title, " | ".join(word for fix in problem.fixes for word in (fix.text, *fix.commands))
+
+
+def test_every_line_of_the_tables_is_well_formed() -> None:
+    for line in tables.CHANGES.strip().splitlines():
+        package, release, sign, *items = line.split()
+        assert package in tables.PAGES and re.fullmatch(r"\d+\.\d+", release) and sign in "+-" and items, line
+        for item in items:
+            assert re.fullmatch(r"(?:/[\w.]+|\*|[\w-]+(?:\.\w+)*(?:\([\w,]+\))?)(?:@\w+)?(?:=[\w.()]+)?", item), item
+    for line in tables.MODELS.strip().splitlines():
+        assert re.fullmatch(r"\d\.\d+( \w+)+", line), line
+    for words in tables.RELEASED.values():
+        assert re.fullmatch(r"(?:\d+\.\d+ 20\d\d-\d\d ?)+", words)
+    assert len(list(skew._changes())) > 450
+
+
+def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
+    for what, found in skew._table().items():
+        for known in found:
+            assert known.added or known.removed, what
+            if known.added and known.removed:
+                order = [tuple(map(int, release.split("."))) for release in (known.added, known.removed)]
+                assert order == sorted(order), what
+
+
+@pytest.mark.parametrize(
+    ("error", "files", "title", "fix"),
+    [
+        ("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'", (SCRIPT, "trl"),
+         "trl is too old for the installed transformers: transformers 5.0 (2026-01) removed the argument tokenizer of "
+         "Trainer()", "pip install --upgrade trl"),
+        ("TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'", (SCRIPT,),
+         "trl 0.16 (2025-03) removed the argument tokenizer of SFTTrainer()", "Use processing_class instead."),
+        ("TypeError: _UnslothSFTTrainer.__init__() got an unexpected keyword argument 'max_seq_length'", (SCRIPT,),
+         "trl 0.13 (2024-12) removed the argument max_seq_length", "pip install 'trl<0.13'"),
+        ("TypeError: Accelerator.unwrap_model() got an unexpected keyword argument 'keep_torch_compile'",
+         (SCRIPT, "transformers"), "the installed accelerate is too old: accelerate 1.3 (2025-01) added",
+         "pip install 'accelerate>=1.3'"),
+        ("TypeError: MyTrainer.compute_loss() got an unexpected keyword argument 'num_items_in_batch'",
+         (SCRIPT, "transformers"), "which transformers passes since 4.46", "**kwargs"),
+        ("TypeError: __init__() got an unexpected keyword argument 'evaluation_strategy'", (SCRIPT,),
+         "transformers 4.51 (2025-04) removed the argument evaluation_strategy", "Use eval_strategy instead."),
+        ("TypeError: Frobnicator.__init__() got an unexpected keyword argument 'x'", (SCRIPT, "verl", "vllm"),
+         "the installed vllm does not fit the code that uses it", "pip show vllm verl"),
+        ("TypeError: Accelerator.__init__() got an unexpected keyword argument 'nonsense'", (SCRIPT, "trl"),
+         "the installed trl and accelerate do not fit", "pip install --upgrade trl accelerate"),
+        ("TypeError: helper() got an unexpected keyword argument 'x'", (SCRIPT,),
+         "helper() does not accept the argument x", "pip check"),
+        ("AttributeError: 'LlamaForCausalLM' object has no attribute '_is_quantized_training_enabled'",
+         (SCRIPT, "trl", "torch"), "trl is too old for the installed transformers", "pip install --upgrade trl"),
+        ("AttributeError: 'GRPOConfig' object has no attribute 'num_iterations'. Did you mean: 'num_generations'?",
+         (SCRIPT,), "the installed trl is too old: trl 0.16 (2025-03) added", "pip install 'trl>=0.16'"),
+        ("TypeError: Trainer.init() got an unexpected keyword argument 'tokenizer'", (SCRIPT,),
+         "transformers 5.0 (2026-01) removed the argument tokenizer", "Use processing_class instead."),
+        ("TypeError: Params4bit.__new__() got an unexpected keyword argument '_is_hf_initialized'",
+         (SCRIPT, "transformers"), "the installed transformers and bitsandbytes do not fit",
+         "pip install --upgrade transformers bitsandbytes"),
+        ("ValueError: Some specified arguments are not used by the HfArgumentParser: ['--evaluation_strategy', 'no']",
+         (SCRIPT, "transformers"), "transformers 4.51 (2025-04) removed the option --evaluation_strategy",
+         "Use eval_strategy instead."),
+        ("ImportError: cannot import name 'HybridCache' from 'transformers' (/x/transformers/__init__.py)",
+         (SCRIPT, "peft"), "peft is too old for the installed transformers: transformers 5.0", "upgrade peft"),
+        ("ImportError: cannot import name 'Qwen3MoeForCausalLM' from 'transformers' (/x/__init__.py)", (SCRIPT,),
+         "the installed transformers is too old: transformers 4.51 (2025-04) added",
+         "pip install 'transformers>=4.51'"),
+        ("ImportError: cannot import name 'AttrsDescriptor' from 'triton.compiler.compiler' (/x/c.py)",
+         (SCRIPT, "torch"), "torch and triton do not fit", "pip install --force-reinstall torch"),
+        ("ImportError: cannot import name 'Mapping' from 'collections' (/x/__init__.py)", (SCRIPT, "oldlib"),
+         "this Python version has no collections.Mapping", "pip show oldlib"),
+        ("ImportError: cannot import name 'ModelX' from 'vllm.model_executor' (/x/__init__.py)", (SCRIPT, "verl"),
+         "the installed verl and vllm do not fit", "pip install --upgrade verl vllm"),
+        ("ModuleNotFoundError: No module named 'transformers.models.gemma3'", (SCRIPT,),
+         "transformers 4.50 (2025-03) added the module", "transformers>=4.50"),
+        ("ModuleNotFoundError: No module named 'torch._six'", (SCRIPT, "deepspeed"),
+         "deepspeed is too old for the installed torch", "pip install --upgrade deepspeed"),
+        ("ModuleNotFoundError: No module named 'sklearn'", (SCRIPT,), "not installed in this environment: sklearn",
+         "python -m pip install scikit-learn"),
+        ("ModuleNotFoundError: No module named 'amp_C'", (SCRIPT, "apex"), "apex is installed without its compiled "
+                                                                           "part",
+         "github.com/NVIDIA/apex"),
+        ("ModuleNotFoundError: No module named 'flash_attn_2_cuda'", (SCRIPT, "flash_attn"),
+         "flash-attn is installed without its compiled part", "--no-build-isolation flash-attn"),
+        ("ValueError: The checkpoint you are trying to load has model type `gpt_oss` but Transformers does not "
+         "recognize "
+         "this architecture.", (SCRIPT, "transformers"), "transformers 4.55 (2025-08) is the first release with them",
+         "pip install 'transformers>=4.55'"),
+        ("ImportError: tokenizers>=0.21,<0.22 is required for a normal functioning of this module, but found "
+         "tokenizers==0.20.0.", (SCRIPT, "transformers"), "requires tokenizers>=0.21,<0.22, but tokenizers==0.20.0.",
+         "pip install 'tokenizers>=0.21,<0.22'"),
+    ],
+)  # fmt: skip
+def test_the_package_to_move_is_named(tmp_path: Path, error: str, files: tuple[str, ...], title: str, fix: str) -> None:
+    said, fixes = explained(tmp_path, traceback(error, *files))
+    assert title in said
+    assert fix in fixes
+
+
+def test_no_fix_names_a_module_as_if_it_were_a_package(tmp_path: Path) -> None:
+    error = "ImportError: cannot import name 'nothing' from 'some_package.deep.module' (/x/module.py)"
+    _, fixes = explained(tmp_path, traceback(error, SCRIPT))
+    assert "pip show" not in fixes and "import some_package.deep.module as m" in fixes
+    error = "ImportError: cannot import name 'nothing' from 'megatron.core.module' (/x/module.py)"
+    _, fixes = explained(tmp_path, traceback(error, SCRIPT))
+    assert "pip show megatron-core" in fixes and "megatron.core" not in fixes
+
+
+def test_what_the_script_was_doing_changes_the_meaning(tmp_path: Path) -> None:
+    sizes = "RuntimeError: The size of tensor a (10) must match the size of tensor b (12) at non-singleton dimension 0"
+    frame = '  File "/home/ada/train.py", line 7, in {}\n    call()\n'
+    head = "Traceback (most recent call last):\n"
+    said = [explained(tmp_path, f"{head}{frame.format(name)}{sizes}\n")[0] for name in ("load_weights", "step")]
+    assert said[0].startswith("the checkpoint does not fit the model") and said[1].startswith("two tensors")
+    full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"
+    texts = [explained(tmp_path, f"{head}{frame.format(name)}{full}\n") for name in ("load_model", "step")]
+    assert texts[0][0] == "a GPU's memory is full while the model is loaded" and "batch" not in texts[0][1]
+    assert texts[1][0] == "a GPU's memory is full" and "batch" in texts[1][1]
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("gcs_rpc_client.h:151: Failed to connect to GCS at address :6379 within 5 seconds.",
+         "the address of Ray's head node has no host: :6379"),
+        ("gcs_rpc_client.h:151: Failed to connect to GCS at address 10.0.0.1:6379 within 5 seconds.",
+         "Ray's head node cannot be reached at 10.0.0.1:6379"),
+    ],
+)  # fmt: skip
+def test_an_address_without_a_host_is_said(tmp_path: Path, line: str, title: str) -> None:
+    assert explained(tmp_path, f"starting\n{line}\n")[0] == title
+
+
+LOST = "ImportError: cannot import name 'log' from 'torch.distributed.elastic.agent.server.api' (/x/api.py)"
+TOKENIZER = "TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'"
+
+
+def decorated(error: str, file: str, function: str) -> str:
+    """A traceback from the script through one frame of a package, which only passes the arguments on."""
+    frame = f'  File "{INSTALLED}/{file}", line 9, in {function}\n    return func(*args, **kwargs)\n'
+    return traceback(frame + error, SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("transformers/utils/deprecation.py", "wrapped_func"),
+        ("huggingface_hub/utils/_deprecation.py", "inner_f"),
+        ("unsloth/trainer.py", "new_init"),
+        ("transformers/hf_argparser.py", "parse_dict"),
+        ("hydra/_internal/instantiate/_instantiate2.py", "_call_target"),
+    ],
+)
+def test_a_frame_that_passes_arguments_on_is_not_the_caller(tmp_path: Path, file: str, function: str) -> None:
+    title, fixes = explained(tmp_path, decorated(TOKENIZER, file, function))
+    assert title.startswith("trl 0.16 (2025-03) removed the argument tokenizer of SFTTrainer()")
+    assert fixes.startswith("Change the script. Use processing_class instead.") and "upgrade transformers" not in fixes
+
+
+def test_the_exception_of_another_caller_is_not_used(tmp_path: Path) -> None:
+    chained = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    text = traceback(TOKENIZER, SCRIPT) + chained + traceback("RuntimeError: no trainer", SCRIPT, "accelerate")
+    assert "accelerate is too old" not in explained(tmp_path, text)[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "files", "title"),
+    [
+        ("AttributeError: 'TinyNet' object has no attribute 'encoder'", (SCRIPT, "torch"),
+         "train.py:7 in run raised AttributeError: 'TinyNet' object has no attribute 'encoder'"),
+        ("AttributeError: 'TinyNet' object has no attribute 'encoder'", (SCRIPT, "accelerate", SCRIPT, "torch"),
+         "train.py:7 in run raised AttributeError"),
+        ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'", (SCRIPT, "torch"),
+         "an object of the class TinyNet has no attribute tokenizer"),
+        ("AttributeError: 'TinyNet' object has no attribute 'sample'", (SCRIPT,),
+         "an object of the class TinyNet has no attribute sample"),
+        ("AttributeError: 'TinyTrainer' object has no attribute 'tokenizer'", (SCRIPT,),
+         "transformers 5.0 (2026-01) removed the attribute tokenizer"),
+        ("AttributeError: 'DistributedDataParallel' object has no attribute 'config'", (SCRIPT, "torch"),
+         "the script reads .config from the wrapper DistributedDataParallel"),
+        ("AttributeError: 'TinyNet' object has no attribute 'gadget'", (SCRIPT, "transformers", "torch"),
+         "transformers reads an attribute that an object of the class TinyNet does not have"),
+        ("TypeError: TinyNet.forward() missing 1 required positional argument: 'mask'", (SCRIPT, "torch"),
+         "train.py:7 in run raised TypeError"),
+        ("TypeError: TinyNet.forward() got an unexpected keyword argument 'cache_position'", (SCRIPT, "torch"),
+         "TinyNet.forward() does not accept the argument cache_position"),
+    ],
+)  # fmt: skip
+def test_an_object_of_the_script_is_not_another_version(
+    tmp_path: Path, error: str, files: tuple[str, ...], title: str
+) -> None:
+    said, fixes = explained(tmp_path, traceback(error, *files))
+    assert said.startswith(title)
+    assert "show torch" not in fixes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [LOST + "\n", traceback(LOST, SCRIPT, "accelerate", "deepspeed"), traceback(LOST, SCRIPT, "deepspeed", "torch")],
+)
+def test_the_package_that_imports_what_torch_removed_is_upgraded_first(tmp_path: Path, text: str) -> None:
+    title, fixes = explained(tmp_path, text)
+    assert title.startswith("deepspeed is too old for the installed torch: torch 2.4 removed")
+    assert fixes.startswith("Upgrade deepspeed") and "pip install --upgrade deepspeed" in fixes
+
+
+def test_an_unknown_name_of_torch_does_not_move_torch(tmp_path: Path) -> None:
+    error = "ImportError: cannot import name '_gone' from 'torch.distributed.nowhere' (/x/nowhere.py)"
+    fixes = explained(tmp_path, traceback(error, SCRIPT, "deepspeed"))[1]
+    assert fixes.startswith("Upgrade deepspeed") and "pip install --upgrade deepspeed |" in fixes
+    assert fixes.endswith("pip check")
+
+
+def test_names_that_differ_do_not_make_a_checkpoint_wrong(tmp_path: Path) -> None:
+    error = "RuntimeError: Missing key in checkpoint state_dict: model.base_model.layers.0.weight."
+    title, fixes = explained(tmp_path, traceback(error, SCRIPT, "accelerate", "torch"))
+    assert "differ from the names saved" in title and "--upgrade accelerate" in fixes
+
+
+def test_a_mismatched_optimizer_is_not_one_ranks_data(tmp_path: Path) -> None:
+    error = "ValueError: 8-bit optimizer holds 3 parameters that the wrapped model lacks"
+    text = "[rank0]: step 1\n" + "".join(
+        f"[rank1]: {line}\n" for line in traceback(error, SCRIPT, "accelerate").split("\n")
+    )
+    path = tmp_path / "run.log"
+    path.write_text(text, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    assert first is not None and first.outcome.problem is not None
+    assert "share of the data" not in first.outcome.problem.cause
+    assert not any("batch" in fix.text for fix in first.outcome.problem.fixes)
+
+
+def test_the_packages_of_a_traceback_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(traceback("ValueError: x", SCRIPT, "trl", "trl", "transformers", SCRIPT), "utf-8")
+    assert read.read_logs([path], ROWS).raised[0].packages == ("", "trl", "transformers", "")
