@@ -97,7 +97,8 @@ def conditions(row: Fault, situation: Situation) -> dict[str, bool | None]:
     if row.gpus:
         found["GPU model"] = _any([g.name and bool(re.search(row.gpus, g.name)) for g in gpus])
     if row.gsp:
-        found["GPU firmware"] = any(gpu.gsp_firmware for gpu in gpus)
+        # NVML reports no version both for a driver that runs without it and for one that cannot be asked.
+        found["GPU firmware"] = _any([gpu.gsp_firmware for gpu in gpus])
     if row.gpu_count:
         found["number of GPUs"] = len(gpus) == row.gpu_count
     if row.mixed_gpus:

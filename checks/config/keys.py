@@ -310,8 +310,10 @@ def config_environment_unknown(config: Config) -> Answer:
         f"compute_environment: {value!r}, not LOCAL_MACHINE",
         what,
         Fix(
-            "Write LOCAL_MACHINE for your own machines." if cloud else "Write LOCAL_MACHINE, even on a cluster.",
-            edits=() if cloud else (Edit("set", "compute_environment", "LOCAL_MACHINE"),),
-        ),
+            "Write LOCAL_MACHINE, even on a cluster.",
+            edits=(Edit("set", "compute_environment", "LOCAL_MACHINE"),),
+        )
+        if not cloud
+        else Fix("For your own machines, write a new config. This one has keys of SageMaker.", ("mgpu configure",)),
         place=place_of(config, "compute_environment"),
     )

@@ -26,6 +26,7 @@ _FIXES = {
     "empty": Fix("Let mgpu write one.", ("mgpu configure",)),
     "shape": Fix("Write `key: value` lines, or let mgpu write the file.", ("mgpu configure",)),
     "suffix": Fix("Rename the file to end in .yaml."),
+    "command": Fix("Delete the line."),
     "comma": Fix("Delete the comma: JSON allows none after the last value."),
     "template": Fix("Fill in the template first: accelerate does not expand it."),
     "tag": Fix("Delete the tag (the word with !): accelerate reads plain values only."),

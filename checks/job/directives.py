@@ -32,6 +32,9 @@ _KNOWN = (
     "tres-per-task", "uid", "usage", "use-min-nodes", "verbose", "version", "wait", "wait-all-nodes", "wckey",
     "wrap", "x11",
 )
+# Options of pyxis (--container-image, --container-mounts ...): sbatch has them too where sbatch_support is on.
+# https://github.com/NVIDIA/pyxis (README, config.c)
+_OF_PYXIS = ("container-", "no-container-")
 # Options that change what the job gets.
 _MATTER = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-task", "mem",
@@ -154,6 +157,8 @@ def job_directive_unknown(job_script: JobScript) -> Answer:
     found: list[tuple[Directive, str]] = []
     for one in job_script.directives:
         if not one.obeyed or not one.written.startswith("--") or one.option in _KNOWN:
+            continue
+        if one.option.startswith(_OF_PYXIS):
             continue
         near = difflib.get_close_matches(one.option, _KNOWN, n=1, cutoff=_NEAR)
         if near:

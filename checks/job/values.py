@@ -9,12 +9,13 @@ from mgpu.command_line import shell
 from mgpu.hostlist import expand
 from mgpu.snapshot import JobCommand, JobScript, JobVariable
 
-from ._findings import HEAD, SBATCH, finding, needs_whole_script, shorten
+from ._findings import HEAD, MEASURED, SBATCH, finding, needs_whole_script, shorten
 from ._launches import line_of, option_of, per_node_launches
 from .meeting import LOOPBACK, rendezvous_hosts
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\d{1,3}(?:\.\d{1,3}){3}")
 _PLACEHOLDER = re.compile(r"your|xxx|example|placeholder|change|replace|todo|host_?name|none|null", re.IGNORECASE)
+_OWN_NAMES = ("$0", "${0}", "$BASH_SOURCE", "${BASH_SOURCE}", "${BASH_SOURCE[0]}")
 # Set in every shell, and by many sites.
 _OF_SHELL = frozenset({"HOSTNAME", "RANDOM", "USER", "UID", "HOME", "PWD", "PATH", "TMPDIR", "SHELL", "LOGNAME"})
 _OF_SITE = frozenset({"SCRATCH", "WORK", "PROJECT", "CONDA_PREFIX", "CUDA_HOME", "LD_LIBRARY_PATH", "PYTHONPATH"})
@@ -205,3 +206,47 @@ def _never_set(job: JobScript, command: JobCommand, variable: JobVariable) -> An
 def _spelled(kind: str) -> str:
     """Return a name without what is often mistaken: underscores, JOB_ and the plural."""
     return re.sub(r"^JOB_|_|S(?=_|$)", "", kind)
+
+
+@check(Severity.WARNING, source=MEASURED)
+@needs_whole_script
+def job_own_folder_is_spool(job_script: JobScript) -> Answer:
+    """The job script looks for files beside itself, but Slurm runs a copy of it from another folder.
+
+    Why: $0 and BASH_SOURCE name the copy in the spool folder of the node (.../job123/slurm_script), with nothing beside
+    it.
+    More: The job starts in the folder in which it was submitted. A script that srun or bash starts has its own name.
+
+    Fix: Use the folder in which the job is submitted.
+    """
+    if not job_script.directives:
+        return Skip("it has no #SBATCH line, so it may be started with bash")
+    own = [one for one in job_script.commands if _asks_for_own_folder(one)]
+    here = [one for one in own if job_script.place(one.line)[0] == job_script.path]
+    if not here:
+        return Ok("no path depends on the script's own name")
+    if any(one.words[0] == "scontrol" and "job" in one.words for one in job_script.commands):
+        return Skip("it asks scontrol, which knows where the script is")
+    used = [one for one in here if not one.unsure and _is_used(job_script, one.line)]
+    if not used:
+        return Ok("what depends on the script's own name is not used to start anything")
+    return finding(
+        job_script,
+        used[0].line,
+        "the script's own folder is Slurm's spool folder in the job",
+        commands('cd "$SLURM_SUBMIT_DIR"'),
+        [one.line for one in used],
+    )
+
+
+def _asks_for_own_folder(command: JobCommand) -> bool:
+    """Whether it is `dirname $0`, also with BASH_SOURCE, in a substitution."""
+    return command.inner and command.words[0] in ("dirname", "realpath", "readlink") and command.words[-1] in _OWN_NAMES
+
+
+def _is_used(job: JobScript, line: int) -> bool:
+    """Whether a launcher is started with it, or the line is not an assignment (cd, source, a command)."""
+    sets = [one for one in job.sets if one.line == line]
+    if not sets:
+        return True
+    return any(variable.line == line for one in job.launches for variable in one.variables)

@@ -116,7 +116,12 @@ def peer_access_exceeds_bar1(
     because_of=("peer_access_exceeds_bar1", "rtx40_peer_access_misreported"),
 )
 def peer_access_with_display(
-    gpus: tuple[Gpu, ...], links: tuple[Link, ...], visible: Visible, kernel: Kernel
+    gpus: tuple[Gpu, ...],
+    links: tuple[Link, ...],
+    visible: Visible,
+    kernel: Kernel,
+    env: Mapping[str, str],
+    nccl: Nccl,
 ) -> Answer:
     """A modified driver grants peer access to a card that also drives a display.
 
@@ -140,6 +145,8 @@ def peer_access_with_display(
         return Skip("the driver's options cannot be read (/proc/driver/nvidia/params)")
     if _STATIC_BAR1 in kernel.peer_options:
         return Ok(f"the driver has {_STATIC_BAR1}")
+    if effective_value("NCCL_P2P_DISABLE", env, nccl) == "1":
+        return Ok("NCCL_P2P_DISABLE is set")
     value = ";".join((*kernel.peer_options, _STATIC_BAR1))
     line = f"options nvidia NVreg_RegistryDwords={value}"
     return Problem(

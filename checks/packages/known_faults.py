@@ -184,9 +184,8 @@ def versions_newer_than_mgpu_knows(
         if version and version_numbers(version)[: len(_NEWEST[name])] > _NEWEST[name]
     }
     kinds = {gpu.compute_capability for gpu in gpus if gpu.compute_capability}
-    for kind in sorted(kinds - _KNOWN_COMPUTE):
-        if kind > min(_KNOWN_COMPUTE):
-            newer["GPU architecture"] = format_version(kind)
+    if unknown := [format_version(kind) for kind in sorted(kinds - _KNOWN_COMPUTE) if kind > min(_KNOWN_COMPUTE)]:
+        newer["GPU architecture"] = " and ".join(unknown)
     if not newer:
         return Ok(f"no release newer than the tables of {TABLES_DATE}")
     return Problem(

@@ -17,6 +17,8 @@ from mgpu.snapshot import Mark
 Refusal = tuple[str, Mark, str]
 
 _WRONG_INDENT = "not YAML: the indentation does not match the lines around it"
+# A line of a terminal, copied together with the file that it printed: "$ cat a.yaml", "me@box:~$ cat a.yaml".
+_OF_A_SHELL = re.compile(r"(?:[\w.-]+@[\w.-]+[^\s$#]*\s?[$#]\s+\w|[$>%]\s+\w)|(?:cat|vim?|nano|less)\s+[\w./~-]+\s*$")
 _NO_COLON = "not YAML: a colon followed by a space is missing"
 
 
@@ -68,6 +70,8 @@ def not_yaml(text: str, error: Exception) -> Refusal:
                 Mark(number, found.start(1) + 1),
                 "template",
             )
+    if pasted := next((n for n, line in enumerate(lines, 1) if _OF_A_SHELL.match(line)), 0):
+        return "not YAML: a shell command pasted with the file", Mark(pasted, 1), "command"
     context, problem = getattr(error, "context", None), getattr(error, "problem", None) or reason(error)
     mark = _mark(getattr(error, "problem_mark", None) or getattr(error, "context_mark", None))
     begun = _mark(getattr(error, "context_mark", None) or getattr(error, "problem_mark", None))

@@ -864,6 +864,11 @@ def test_all_options_of_sbatch_are_known() -> None:
     assert "job_directive_unknown" in {check for check, _ in found(read(f"#!/bin/bash\n{lines}#SBATCH --nodez=1\n"))}
 
 
+def test_options_of_pyxis_are_not_misspelled_ones() -> None:
+    lines = "".join(f"#SBATCH --{name}=1\n" for name in ("container-image", "container-env", "no-container-mount-home"))
+    assert "job_directive_unknown" not in {check for check, _ in found(read(f"#!/bin/bash\n{lines}"))}
+
+
 def test_every_check_that_needs_the_script_alone_has_a_pair() -> None:
     asked = {check.id for check in CHECKS.values() if check.facts == ("job_script",)}
     assert {name for pair in pairs() for name, _ in pair.expected} == asked - {"job_lines_end_as_on_windows"}

@@ -135,6 +135,17 @@ CASES = (
         "srun torchrun --nnodes=2 --nproc_per_node=$SLURM_GPU_ON_NODE t.py",
     )),
     well("job_variable_never_set", "that Slurm", job_script=good("values-a-variable-that-nothing-sets")),
+    warns(
+        "job_own_folder_is_spool",
+        "line 5: the script's own folder is Slurm's spool folder in the job",
+        'cd "$SLURM_SUBMIT_DIR"',
+        job_script=bad("values-a-folder-beside-the-script"),
+    ),
+    well("job_own_folder_is_spool", "no path", job_script=good("values-a-folder-beside-the-script")),
+    well("job_own_folder_is_spool", "not used", job_script=job("HERE=$(dirname $0)", "echo $HERE", f"{TORCHRUN} t.py")),
+    skips("job_own_folder_is_spool", "scontrol", job_script=job(
+        "A=$(scontrol show job $SLURM_JOB_ID)", "cd $(dirname $0)", f"{TORCHRUN} t.py",
+    )),
     well("job_variable_never_set", "Slurm", job_script=job("read N < n.txt", "srun torchrun --nnodes $N t.py")),
     well("job_variable_never_set", "Slurm", job_script=job("for N in 1 2; do srun torchrun --nnodes $N t.py; done")),
     well("job_variable_never_set", "Slurm", job_script=job(": ${N:=2}", "srun torchrun --nnodes $N t.py")),

@@ -61,6 +61,7 @@ CASES = (
     well("peer_access_with_display", "the driver has RMForceStaticBar1=1",
         **display(kernel=kernel(peer_options=("RMForceStaticBar1=1",)))),
     well("peer_access_with_display", "no card with peer access drives a display", **cards()),
+    well("peer_access_with_display", "NCCL_P2P_DISABLE is set", env={"NCCL_P2P_DISABLE": "1"}, **display()),
     skips("peer_access_with_display", "cannot be read", **display(kernel=kernel(peer_options=None))),
     skips("peer_access_with_display", "no peer access over PCIe", **cards(p2p=4)),
 )  # fmt: skip

@@ -65,7 +65,7 @@ CASES = (
     # driver_version_known_bad
     warns("driver_version_known_bad", "driver 525.85.12: Calls to the GPU's firmware time out (Xid 119)",
         "Update the driver to 525.105.17 or newer.", driver=driver(version="525.85.12")),
-    well("driver_version_known_bad", "no known bug of driver 525.85.12",  # firmware off
+    well("driver_version_known_bad", "; not known: GPU firmware",  # off, or not to be had
         driver=driver(version="525.85.12"), gpus=gpus(gsp_firmware=None)),
     well("driver_version_known_bad", "no known bug of driver 525.105.17", driver=driver(version="525.105.17")),
     warns("driver_version_known_bad", "driver 570.124.06: NVIDIA supports HGX B200 from 570.133.20 on.", "570.133.20",
@@ -139,6 +139,8 @@ CASES = (
     informs("versions_newer_than_mgpu_knows", "driver 640.10", "No action needed", driver=driver(version="640.10")),
     informs("versions_newer_than_mgpu_knows", "GPU architecture 10.7", "No action needed",
         gpus=(gpu(0, compute_capability=(10, 7)), gpu(1))),
+    informs("versions_newer_than_mgpu_knows", "GPU architecture 10.7 and 13.0", "No action needed",
+        gpus=(gpu(0, compute_capability=(10, 7)), gpu(1, compute_capability=(13, 0)))),
     informs("versions_newer_than_mgpu_knows", "accelerate 1.16.0", "No action needed",
         packages={"accelerate": "1.16.0"}),
     well("versions_newer_than_mgpu_knows", "no release newer than the tables of 2026-11",  # a patch release is known

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -182,11 +183,14 @@ def _errors_in_started(walk: Walk) -> list[JobText]:
 
 def _syntax_of_all(path: Path, shell: str | None, walk: Walk) -> _Syntax:
     """Return the first syntax error of the script and of the files that it starts, or why there is no result."""
+    until = time.monotonic() + _SYNTAX_S
     own = _syntax(path, shell)
     unread = own[2]
     for one, (file, text) in () if own[0] else zip(walk.started.files, walk.started.texts.items(), strict=True):
         first = text.s.partition("\n")[0]
         other = shell_of(first) if first.startswith("#!") else None
+        if time.monotonic() > until:
+            return None, None, f"bash -n did not finish in {_SYNTAX_S:g} s for all files"
         message, line, why = _syntax(file, other if other in ("zsh", "ksh") else "bash")
         if message:
             return message, line and one.first + min(line, one.lines) - 1, None
