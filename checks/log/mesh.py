@@ -57,12 +57,15 @@ ROWS = (
         "number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
         Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
     Row("log_sizes_do_not_divide", "root", "launcher",
-        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard))"
+        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard|"
+        r"generations|"
+        r"divisible by (?:the )?global batch|attention heads \(\d+\) must|real_train_batch|DataProto|infer_tp|"
+        r"n_gpus \(|"
+        r"dp size|gpus_per_node))"
         r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
         ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
-         "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).",
-         "AssertionError: real_train_batch_size (60) must be divisible by minimal possible batch size (8)",
-         "AssertionError: only support equal chunk. Got size of DataProto 5 and chunk 4."),
+         "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8",
+         "AssertionError: only support equal chunk. Got size of TensorDict 5 and chunk 4."),
         "sizes do not fit the number of ranks: {what}",
         "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
         Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
