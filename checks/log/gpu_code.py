@@ -84,7 +84,8 @@ ROWS = (
         Fix("Use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
     Row("log_tensors_on_several_devices", "root", "script",
-        r"Expected all tensors to be on the same device|[Ee]xpected self and \w+ to be on the same device|indices "
+        r"Expected all tensors to be on the same device|[Ee]xpected self and \w+ to be on the same device|"
+        r"Query/Key/Value should be on the same device|indices "
         r"should be either on cpu or on the same device|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
         r"Tensor for argument .+ is on (?:cpu|CPU)",

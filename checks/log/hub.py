@@ -113,7 +113,8 @@ ROWS = (
             ("export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt REQUESTS_CA_BUNDLE=$SSL_CERT_FILE",
              "env | grep -i proxy")), "https://docs.python.org/3/library/ssl.html"),
     Row("log_network_failed", "secondary", "network",
-        r"Max retries exceeded with url|NameResolutionError|"
+        r"^(?!.*HTTPConnectionPool\(host='(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)).*"
+        r"(?:Max retries exceeded with url)|NameResolutionError|"
         r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(",
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
          "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",

@@ -48,6 +48,39 @@ _SHARE = Fix("Give vLLM another share of the GPU. If the trainer uses the same G
              ("LLM(..., gpu_memory_utilization=0.6)", "vllm_gpu_memory_utilization=0.3  # TRL, OpenRLHF",
               "actor_rollout_ref.rollout.gpu_memory_utilization=0.4  # verl"))
 
+_TRAINERS = {
+    "verl": ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+             "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+             "actor_rollout_ref.actor.fsdp_config.param_offload=True",
+             "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True"),
+    "openrlhf": ("--micro_train_batch_size 1 --micro_rollout_batch_size 1", "--adam_offload --gradient_checkpointing",
+                 "--vllm_enable_sleep --deepspeed_enable_sleep"),
+}
+
+
+def explain_full_gpu(raised: UncaughtException | None) -> Meaning | None:
+    """Explain a full GPU in an inference engine, or in a trainer that shares its GPUs with one."""
+    packages = [one for one in (raised.packages if raised else ()) if one not in ("torch", "")]
+    if packages and packages[-1] in ("vllm", "sglang", "flashinfer"):
+        return Meaning(
+            "a GPU's memory is full: the inference engine needs more than is left on it",
+            "vLLM and SGLang reserve a share of the GPU for weights and KV cache. Activations, CUDA graphs and a "
+            "trainer on the same GPU need the rest.",
+            (_SHARE, Fix("Limit what one step of the engine needs.",
+                         ("LLM(..., max_model_len=8192, max_num_seqs=64, enforce_eager=True)",)),
+             Fix("Check what else is on the GPU.", ("nvidia-smi",))),
+        )
+    trainer = next((one for one in _TRAINERS if one in packages), None)
+    if trainer is None:
+        return None
+    return Meaning(
+        f"a GPU's memory is full in a step of {trainer}",
+        "Actor, reference and vLLM share the GPU: its memory holds their weights, the optimizer, and the activations "
+        "of one micro-batch of the longest sequences.",
+        (Fix("Use smaller micro-batches, and offload what is idle.", _TRAINERS[trainer]), _SHARE),
+    )
+
+
 ROWS = (
     Row("log_vllm_memory_full", "root", "cuda",
         r"No available memory for the cache blocks|Free memory on device .*less than desired GPU memory utilization|"
@@ -71,7 +104,7 @@ ROWS = (
                      ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))), _MEMORY),
     Row("log_vllm_context_too_long", "root", "cuda",
         r"max seq len \(\d+\) is larger than the maximum number of tokens that can be stored in KV cache|"
-        r"larger than the available KV cache memory",
+        r"larger than the available KV [Cc]ache memory",
         ("ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored "
          "in KV "
          "cache (62384). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the "
@@ -163,6 +196,21 @@ ROWS = (
         "two vLLM engines with sleep mode were created in one process",
         "Its allocator exists once per process. A notebook or a test created the engine a second time.",
         Fix("Create one engine per process, or restart the process.", ("LLM(..., enable_sleep_mode=False)",)), _SLEEP),
+    Row("log_vllm_sleep_grew", "root", "cuda", r"Memory usage increased after sleeping",
+        ("AssertionError: Memory usage increased after sleeping.",),
+        "GPU memory grew while vLLM gave its own memory back",
+        "vLLM compares the free memory before and after sleep(). Another process on the same GPU (a trainer's rank, a "
+        "second engine) allocated in between.",
+        Fix("Let only one process of a GPU allocate at a time, and check that no two engines share a GPU.",
+            ("nvidia-smi", "torch.distributed.barrier()")), _SLEEP),
+    Row("log_vllm_port_from_service", "root", "launcher", r"VLLM_PORT '(?P<value>[^']+)' appears to be a URI",
+        ("ValueError: VLLM_PORT 'tcp://10.0.0.7:8000' appears to be a URI. This may be caused by a Kubernetes service "
+         "discovery issue",),
+        "Kubernetes set VLLM_PORT to {value}, which vLLM reads as its own port",
+        "A service named vllm makes Kubernetes set VLLM_PORT in every pod of the namespace.",
+        Fix("Rename the service, or turn its variables off in the pod.",
+            ("enableServiceLinks: false", "unset VLLM_PORT")), _TROUBLE,
+        summary="Kubernetes set VLLM_PORT, which vLLM reads as its own port."),
     Row("log_vllm_no_device", "root", "library", r"Failed to infer device type",
         ("RuntimeError: Failed to infer device type, please set the environment variable "
          "`VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue.",),
@@ -172,6 +220,15 @@ ROWS = (
         Fix("Check what this process sees.",
             ("python -c \"import torch; print(torch.version.cuda, torch.cuda.device_count())\"",
              "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L", "pip show vllm torch")), _TROUBLE),
+    Row("log_gpu_memory_not_shared", "root", "kernel", r"pidfd_getfd: Operation not permitted",
+        ("RuntimeError: pidfd_getfd: Operation not permitted",),
+        "the kernel forbids the trainer to pass GPU memory to vLLM's process",
+        "Memory of expandable segments is passed as a file descriptor, which needs the right to trace the other "
+        "process. Ubuntu (ptrace_scope 1) and containers without SYS_PTRACE forbid it.",
+        (Fix("Allow it.", ("sudo sysctl -w kernel.yama.ptrace_scope=0", "docker run --cap-add=SYS_PTRACE ..."),
+             who="admin"),
+         Fix("Or turn expandable segments off.", ("unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF",))),
+        "https://github.com/OpenRLHF/OpenRLHF/issues/1349"),
     Row("log_vllm_lora_rank", "root", "script", r"LoRA rank (?P<rank>\d+) is greater than max_lora_rank (?P<most>\d+)",
         ("ValueError: LoRA rank 64 is greater than max_lora_rank 16.",),
         "vLLM accepts LoRA adapters up to rank {most}, but this one has rank {rank}",

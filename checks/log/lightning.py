@@ -68,6 +68,26 @@ ROWS = (
         "WORLD_SIZE and MASTER_ADDR.",
         Fix("Unset it, or start the script with torchrun or srun.",
             ("unset LOCAL_RANK RANK WORLD_SIZE", "env | grep -E 'RANK|WORLD_SIZE|SLURM_|MASTER_'")), _CLUSTER),
+    Row("log_lightning_not_deepspeeds_checkpoint", "root", "script",
+        r"provided path is not a valid DeepSpeed checkpoint|"
+        r"DeepSpeed was unable to load the checkpoint\. Ensure you passed in a DeepSpeed compatible",
+        ("FileNotFoundError: The provided path is not a valid DeepSpeed checkpoint: epoch=3.ckpt",
+         "MisconfigurationException: DeepSpeed was unable to load the checkpoint. Ensure you passed in a DeepSpeed "
+         "compatible checkpoint or a single checkpoint file"),
+        "the checkpoint to resume from was not saved by Lightning's DeepSpeed strategy",
+        "With DeepSpeed, a checkpoint is a folder with one part per rank. A single .ckpt file comes from another "
+        "strategy, and a file inside the folder is only a part.",
+        Fix("Pass the folder, or load only the weights and start with a new optimizer.",
+            ("trainer.fit(model, ckpt_path='checkpoints/last.ckpt')  # the folder",
+             "model.load_state_dict(torch.load('epoch.ckpt')['state_dict'])")), _CHECKPOINTS),
+    Row("log_lightning_devices_busy", "root", "cuda",
+        r"requested to find (?P<wanted>\d+) devices but only (?P<free>\d+) are currently available",
+        ("RuntimeError: You requested to find 4 devices but only 2 are currently available. The devices {0, 1} are "
+         "occupied by other processes and can't be used at the moment.",),
+        "{free} GPUs are free, but the script asks for {wanted}",
+        "The others are in exclusive mode, and another process uses them.",
+        Fix("Stop that process, or use fewer devices.", ("nvidia-smi", "mgpu doctor --only gpu_busy")), _ACCELERATORS,
+        summary="Fewer GPUs are free than the script asks for."),
     Row("log_lightning_loader_empty", "root", "script", r"`(?P<loader>\w+)` within local rank has zero length",
         ("RuntimeError: `train_dataloader` within local rank has zero length. Please make sure that it returns at "
          "least 1 batch.",),

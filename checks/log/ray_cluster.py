@@ -101,7 +101,8 @@ ROWS = (
     Row("log_ray_memory_full", "root", "kernel",
         r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|[Tt]ask was killed due to the node running low on "
         r"memory|"
-        r"killed due to memory pressure(?!: 0\b)|the node running low on memory",
+        r"killed due to memory pressure(?!: 0\b)|the node running low on memory|"
+        r"ray-oom-prevention\.html\. Consider provisioning more memory",
         ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
          "(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
          "reasons "
@@ -218,6 +219,17 @@ ROWS = (
         "a Ray task failed; the last exception in its traceback has the reason",
         "Ray repeats the exception of the task in the process that waited for it.",
         Fix("Read the innermost exception.", ("mgpu doctor --log LOG",)), _FAULTS),
+    Row("log_ray_train_failed", "wrapper", "launcher",
+        r"TrainingFailedError|The Ray Train run failed|WorkerGroupError|Trials did not complete|"
+        r"failed to import on the worker",
+        ("ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error "
+         "messages for a cause.", "ray.tune.error.TuneError: ('Trials did not complete', [TorchTrainer_1])",
+         "RuntimeError: The actor with name Worker failed to import on the worker. This may be because needed library "
+         "dependencies are not installed in the worker environment:"),
+        "Ray stopped the run because a worker failed; that worker's exception has the reason",
+        "The message repeats only that something failed. The exception is in the worker's own lines, or after "
+        "this one.",
+        Fix("Read the first exception of a worker.", ("ls -t /tmp/ray/session_latest/logs | head",)), _FAULTS),
     Row("log_ray_session_of_other_cluster", "root", "launcher",
         r"Session name \S+ does not match persisted value|Found multiple active Ray instances",
         ("AssertionError: Session name session_2025-11-21 does not match persisted value session_2025-11-20. Perhaps "

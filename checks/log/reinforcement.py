@@ -57,6 +57,42 @@ ROWS = (
         "the trainer waits for its vLLM server, which does not answer",
         "With vllm_mode='server' a server must run before training starts, on other GPUs. It was not started, failed, "
         "or listens at another address or port.", _SERVER, _TRL_CLIENT),
+    Row("log_local_server_unreachable", "root", "launcher",
+        r"HTTPConnectionPool\(host='(?P<host>localhost|127\.[\d.]+|0\.0\.0\.0|10\.[\d.]+|192\.168\.[\d.]+|"
+        r"172\.(?:1[6-9]|2\d|3[01])\.[\d.]+)', port=(?P<port>\d+)\).*Max retries exceeded",
+        ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8000): Max retries exceeded "
+         "with url: /generate/ (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] "
+         "Connection refused'))",),
+        "the run's own server at {host}:{port} does not answer",
+        "A server that generates, scores or logs for this run was not started, has failed, or listens elsewhere. "
+        "localhost is this node only. With http_proxy set, the proxy gets the request.",
+        Fix("Check that it runs and answers from this node.",
+            ("ss -ltnp 'sport = :{port:number}'", "env | grep -i proxy", "export no_proxy=localhost,127.0.0.1")),
+        _TRL_VLLM, summary="A server of the run itself does not answer."),
+    Row("log_generation_server_failed", "secondary", "script",
+        r"Exception: Request failed: (?P<code>[45]\d\d), ",
+        ("Exception: Request failed: 500, Internal Server Error",),
+        "the vLLM server answered with an error ({code})",
+        "The server's own log has the reason: a prompt that is too long, memory, an engine that died, or an argument "
+        "that its version does not accept.",
+        Fix("Read the first exception in the server's log.", ("mgpu doctor --log server.log",)), _TRL_CLIENT,
+        summary="The vLLM server answered with an error."),
+    Row("log_image_tokens_differ", "root", "script",
+        r"Image features and image tokens do not match|Mismatch in `(?:image|video)` token count|"
+        r"number of image tokens is \d+ while the number of image given|"
+        r"number of (?:images|videos|audios) does not match the number of .+ tokens",
+        ("ValueError: Image features and image tokens do not match: tokens: 1024, features 1280",
+         "ValueError: Mismatch in `image` token count between text and `input_ids`. Got ids=[100] and text=[200].",
+         "ValueError: The input provided to the model are wrong. The number of image tokens is 0 while the number of "
+         "image given to the model is 1.",
+         "ValueError: The number of images does not match the number of <image> tokens in messages."),
+        "a sample has another number of image tokens than images",
+        "Truncation (max_length, cutoff_len) cut image tokens off, the text lacks the image placeholder, or a "
+        "placeholder is in the text of a sample without an image.",
+        Fix("Do not truncate samples with images; shrink the images, and check the placeholders.",
+            ("SFTConfig(max_length=None)", "cutoff_len: 8192  # LLaMA-Factory", "AutoProcessor.from_pretrained(MODEL, "
+             "max_pixels=512*28*28)")),
+        "https://huggingface.co/docs/trl/main/en/sft_trainer#training-vision-language-models"),
     Row("log_vllm_weight_group_timeout", "root", "launcher",
         r"(?:connect to|to host) [(\[]?(?P<host>[^\s,:)\]]+)(?:, |:)51216\b",
         ("torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect "
@@ -190,6 +226,7 @@ ROWS = (
         r"only support equal chunk\. Got size of DataProto \d+ and chunk \d+|"
         r"rollout world_size: \d+ is not divisible by infer_tp: \d+|n_gpus \(\d+\) must be divisible by "
         r"model_parallel_size.*|gpus_per_node should be divisible by (?:vllm_)?tensor_(?:model_)?parallel_size|"
+        r"tensor_parallel_size \(\d+\) must divide world size \(\d+\)|"
         r"Global batch size \d+ is not divisible by dp size \d+)",
         ("AssertionError: real_train_batch_size (60) must be divisible by minimal possible batch size (8)",
          "AssertionError: only support equal chunk. Got size of DataProto 512 and chunk 6.",

@@ -33,7 +33,7 @@ ROWS = (
         summary="A function does not accept an argument: the caller expects another version of it.",
         explain=meanings.explain_argument),
     Row("log_option_not_parsed", "root", "library",
-        r"arguments are not used by the HfArgumentParser: (?P<names>\[.+\])",
+        r"(?:arguments|keys) are not used by the HfArgumentParser: (?P<names>\[.+\])",
         ("ValueError: Some specified arguments are not used by the HfArgumentParser: ['--my_option', '3']",
          "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--evaluation_strategy', "
          "'steps']"),
@@ -180,7 +180,7 @@ ROWS = (
         "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/versions.py",
         summary="An installed package requires another version of a package.", explain=meanings.explain_requirement),
     Row("log_requirement_conflicts", "root", "library",
-        r"(?:DistributionNotFound: The '|Requirement\.parse\(')(?P<wanted>[^']+)'\)?"
+        r"(?:(?:Distribution|Package)NotFound(?:Error)?: The '|^The '|Requirement\.parse\(')(?P<wanted>[^']+)'\)?"
         r"(?: distribution was not found and is required by |, \{')(?P<who>[\w.-]+)",
         ("pkg_resources.DistributionNotFound: The 'transformers<4.45,>=4.33' distribution was not found and is "
          "required by "
