@@ -79,6 +79,12 @@ HEADS = (
             "",
         ),
         (
+            'Traceback (most recent call last):\n  File "/home/ada/train.py", line 7, in run\n    a = 8 * args.gpus\n'
+            "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'\n",
+            "train.py:7 in run raised TypeError",
+            "",
+        ),
+        (
             raised_in(VERSIONS.format(ray="2.9.3"), "/home/ada/train.py", f"{ENV}/ray/_private/utils.py"),
             "the Ray cluster runs Python 3.10.13, but this process runs Python 3.10.12",
             "ray stop --force",
@@ -151,3 +157,18 @@ def test_waiting_that_ended_is_no_cause(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.log"
     path.write_text(f"{text}{steps}Training complete\n", "utf-8")
     assert root_cause.find_cause(read.read_logs([path], read.signature_rows()), None).first is None
+
+
+def test_the_line_of_code_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    frames = 'Traceback (most recent call last):\n  File "/home/ada/train.py", line 7, in run\n    {}\n{}\n'
+    error = "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"
+    for code, message, shown in (
+        ("a = 8 * args.gpus", error, 'The line is "a = 8 * args.gpus". A value in it is None'),
+        ("raise TypeError(text)", "TypeError: no such value", ""),
+    ):
+        path.write_text(frames.format(code, message), "utf-8")
+        first = root_cause.find_cause(read.read_logs([path], read.signature_rows()), None).first
+        assert first is not None and first.outcome.problem is not None
+        assert shown in first.outcome.problem.cause
+        assert bool(shown) == ("The line is" in first.outcome.problem.cause)

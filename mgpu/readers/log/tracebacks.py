@@ -306,6 +306,7 @@ class Tracebacks:
             bare=not ends["type"],
             of_launcher=called and (one.launcher or bool(STARTED.match(text))),
             packages=one.packages,
+            code=masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None,
         )
         self.ended += 1
         rows = self._rows_of(line.text if ends["message"] or not text else f"AssertionError: {text}")
