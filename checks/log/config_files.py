@@ -124,6 +124,16 @@ ROWS = (
         "exception after it names which.",
         Fix("Let Hydra print the whole traceback.", ("HYDRA_FULL_ERROR=1 python train.py",)), _INSTANTIATE,
         summary="Hydra could not create the object that _target_ names."),
+    Row("log_target_rejected", "secondary", "script",
+        r"^(?:[A-Za-z_]\w*(?:Error|Exception))\([\"'](?P<what>.{8,}?)[\"'],?\)$",
+        ("TypeError(\"AdamW.__init__() got an unexpected keyword argument 'foo'\")",
+         "ModuleNotFoundError(\"No module named 'my_models'\")"),
+        "an object of the config could not be created: {what}",
+        "Hydra prints the exception of the class that _target_ names, without its traceback. full_key in the next "
+        "line names the object.",
+        Fix("Correct its arguments in the config, or install the version that it was written for.",
+            ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)), _INSTANTIATE,
+        summary="An object of the config could not be created."),
     Row("log_config_rejected", "root", "script",
         r"^\s*(?:Value|Assertion) error, (?!Total number of attention heads)(?P<what>.+?)(?: \[type=|$)",
         ("  Value error, deepspeed and fsdp cannot be used together [type=value_error, input_value={'a': 1}, "

@@ -281,6 +281,15 @@ ROWS = (
         Fix("Leave more memory, record fewer graphs, or turn them off.",
             ("--mem-fraction-static 0.7", "--cuda-graph-max-bs 16", "--disable-cuda-graph")), _SGLANG_TUNING,
         summary="SGLang could not record its CUDA graphs."),
+    Row("log_sglang_kernels_not_loaded", "root", "library", r"\[sgl_kernel\] CRITICAL: Could not load any "
+                                                            r"common_ops library",
+        ("[sgl_kernel] CRITICAL: Could not load any common_ops library!",),
+        "sgl-kernel has no library that fits this GPU, torch or CUDA",
+        "SGLang's kernels are compiled for certain GPUs and one torch release. The following lines list what was "
+        "tried.",
+        Fix("Install sglang, sgl-kernel and torch together.",
+            ("pip install --upgrade --force-reinstall sglang sgl-kernel", "pip show sglang sgl-kernel torch")),
+        "https://docs.sglang.io/get_started/install.html"),
     Row("log_sglang_scheduler_died", "wrapper", "script",
         r"Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler (?:is dead|died)|"
         r"Initialization failed\. Please see the error messages above",

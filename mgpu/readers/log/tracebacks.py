@@ -62,7 +62,9 @@ _QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp
 # The packages of frameworks that people run from a clone of their repository count as installed ones.
 _INSTALLED = re.compile(
     r"(?:site|dist)-packages[/\\](?P<package>\w+)"
-    r"|/(?P<cloned>llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|unsloth_compiled_cache)/"
+    r"|/(?P<cloned>llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|unsloth_compiled_cache"
+    r"|trl(?=/(?:trainer|scripts|generation|extras|models)/)|swift(?=/(?:llm|trainers|rlhf_trainers|megatron|cli)/)"
+    r"|slime(?=/(?:ray|utils|backends|rollout)/))/"
 )
 # Frames that pass on the arguments of their own caller: decorators, and the parsers that build an object of a config.
 _PASSES_ON = re.compile(
