@@ -96,6 +96,12 @@ ROWS = (
         "the ranks twice.",
         Fix("Use a smaller batch, more data, or drop_last=False.", ("DataLoader(..., batch_size=4, drop_last=False)",)),
         _CONNECTOR, summary="A rank's DataLoader has no batch."),
+    Row("log_lightning_fewer_samples_than_ranks", "root", "script",
+        r"assert self\.num_samples >= 1 or self\.total_size == 0",
+        ("AssertionError: assert self.num_samples >= 1 or self.total_size == 0",),
+        "there are fewer samples to predict or test than ranks",
+        "Without repeating samples, Lightning cannot give every rank at least one.",
+        Fix("Predict with fewer devices, or with more samples.", ("Trainer(devices=1)",)), _CONNECTOR),
     Row("log_fabric_not_launched", "root", "script", r"To use Fabric with more than one device, you must call "
                                                      r"`\.launch",
         ("RuntimeError: To use Fabric with more than one device, you must call `.launch()` or use the CLI: `fabric run "

@@ -100,12 +100,14 @@ ROWS = (
         summary="A module lacks a name that the code reads: another version is installed.",
         explain=meanings.explain_name),
     Row("log_object_lacks_attribute", "root", "library",
-        rf"'(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+' (?:object )?has no attribute '(?:{_MISSING_ATTRIBUTES})')"
-        r"(?!DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|NoneType)\w+)' "
-        r"(?:object )?has no attribute '(?P<name>\w+)'",
+        rf"(?:'|AttributeError: )(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+'? (?:object )?has no attribute "
+        rf"'?(?:{_MISSING_ATTRIBUTES})\b)"
+        r"(?!DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|NoneType)\w+)'? "
+        r"(?:object )?has no attribute '?(?P<name>\w+)'?",
         ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'",
          "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_is_quantized_training_enabled'",
          "AttributeError: 'DynamicCache' object has no attribute 'get_max_length'",
+         "AttributeError: Qwen2Tokenizer has no attribute all_special_tokens_extended. Did you mean: 'x'?",
          "AttributeError: 'GRPOConfig' object has no attribute 'num_iterations'. Did you mean: 'num_generations'?",
          "AttributeError: 'DynamicCache' object has no attribute 'seen_tokens'"),
         "an object of the class {owner} has no attribute {name}",

@@ -311,7 +311,7 @@ class Tracebacks:
             code=masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None,
         )
         self.ended += 1
-        rows = self._rows_of(line.text if ends["message"] or not text else f"AssertionError: {text}")
+        rows = self._rows_of(line.text if ends["message"] or not text else text)
         self._ended[key] = _Ended(found, signatures=[*signatures, *rows], joining=bool(_CONTINUES.search(text)))
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
