@@ -22,6 +22,10 @@ _COLUMNS = frozenset({
     "raw_prompt", "raw_prompt_ids", "question",
 })
 # fmt: on
+_PREPARE_FOR_VERL = Fix(
+    "Prepare the data for verl: each sample needs data_source, prompt and reward_model (with ground_truth).",
+    ("python examples/data_preprocess/gsm8k.py --local_dir data/gsm8k",),
+)
 _KEY = re.compile(r"['\"](?P<name>\w+)['\"]")
 
 
@@ -55,9 +59,11 @@ def log_dataset_column_missing(log: Log) -> Answer:
             continue
         inner = one.packages[-1]
         reader = skew.distribution(inner) if inner else one.place or "the script"
+        prepare = (_PREPARE_FOR_VERL,) if "verl" in one.packages else ()
         return Problem(
             f"{reader} reads the column '{column}', which the samples of the dataset do not have",
             fix=(
+                *prepare,
                 Fix(
                     "Compare the columns with the format that the installed version expects.",
                     ("print(dataset.column_names, dataset[0])", "pip show trl transformers datasets"),

@@ -285,7 +285,7 @@ ROWS = (
                                                             r"common_ops library",
         ("[sgl_kernel] CRITICAL: Could not load any common_ops library!",),
         "sgl-kernel has no library that fits this GPU, torch or CUDA",
-        "SGLang's kernels are compiled for certain GPUs and one torch release. The following lines list what was "
+        "SGLang's kernels are compiled for some GPUs and one torch release. The following lines list what was "
         "tried.",
         Fix("Install sglang, sgl-kernel and torch together.",
             ("pip install --upgrade --force-reinstall sglang sgl-kernel", "pip show sglang sgl-kernel torch")),

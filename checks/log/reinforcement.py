@@ -44,7 +44,7 @@ def explain_shared_gpu(groups: Mapping[str, str], raised: UncaughtException | No
 
 ROWS = (
     Row("log_vllm_server_unreachable", "root", "launcher",
-        r"(?:vLLM |rollout )?[Ss]erver (?:can't|cannot|could not) be reached(?: at)? (?P<address>\S+)",
+        r"(?:vLLM|[Rr]ollout|[Gg]eneration) [Ss]erver (?:can't|cannot|could not) be reached(?: at)? (?P<address>\S+)",
         ("ConnectionError: The vLLM server can't be reached at 0.0.0.0:8000 after 240.0 seconds. Make sure the server "
          "is running by running `trl vllm-serve`.",
          "ConnectionError: The vLLM server can't be reached at http://node1:8000 after 120.0 seconds."),
@@ -63,12 +63,13 @@ ROWS = (
         ("requests.exceptions.ConnectionError: HTTPConnectionPool(host='localhost', port=8000): Max retries exceeded "
          "with url: /generate/ (Caused by NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] "
          "Connection refused'))",),
-        "the run's own server at {host}:{port} does not answer",
-        "A server that generates, scores or logs for this run was not started, has failed, or listens elsewhere. "
+        "a local server at {host}:{port} does not answer",
+        "A server that generates, scores, stores or logs for this run was not started, has failed, or listens "
+        "elsewhere. "
         "localhost is this node only. With http_proxy set, the proxy gets the request.",
         Fix("Check that it runs and answers from this node.",
             ("ss -ltnp 'sport = :{port:number}'", "env | grep -i proxy", "export no_proxy=localhost,127.0.0.1")),
-        _TRL_VLLM, summary="A server of the run itself does not answer."),
+        _TRL_VLLM, summary="A local server does not answer."),
     Row("log_generation_server_failed", "secondary", "script",
         r"Exception: Request failed: (?P<code>[45]\d\d), ",
         ("Exception: Request failed: 500, Internal Server Error",),
@@ -174,15 +175,6 @@ ROWS = (
         Fix("Pass a function of your own.",
             ("custom_reward_function.path=reward.py custom_reward_function.name=compute_score",)), _VERL_REWARD,
         summary="verl has no reward function for a data source."),
-    Row("log_verl_column_missing", "root", "script", r"^KeyError: '(?P<name>reward_model|data_source|ground_truth)'$",
-        ("KeyError: 'reward_model'", "KeyError: 'data_source'"),
-        "the dataset lacks what the reward function reads: {name}",
-        "verl reads reward_model (with ground_truth) and data_source from each sample. The file is the original "
-        "dataset, not one that was prepared for verl.",
-        Fix("Prepare the data, and check its columns.",
-            ("python examples/data_preprocess/gsm8k.py --local_dir data/gsm8k",
-             "python -c \"import pandas; print(pandas.read_parquet('train.parquet').iloc[0])\"")), _VERL_DATA,
-        summary="The dataset lacks a column that verl's reward function reads."),
     Row("log_verl_batch_too_small", "root", "script",
         r"ppo_mini_batch_size \d+ should be larger than 0 after normalization|"
         r"normalized ppo_mini_batch_size \d+ should be|train_batch_size\S* >= \S*ppo_mini_batch_size|"
