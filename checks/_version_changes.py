@@ -94,6 +94,7 @@ transformers 5.0 - is_safetensors_available@utils TRANSFORMERS_CACHE SpecialToke
 transformers 5.0 - LineByLineTextDataset EvaluationStrategy=IntervalStrategy TFPreTrainedModel create_optimizer
 transformers 5.0 - no_init_weights@modeling_utils=transformers.initialization.no_init_weights is_remote_url download_url
 transformers 5.0 - load_tf_weights_in_bert BeamScorer PreTrainedTokenizerBase.encode_plus=__call__
+transformers 5.0 - PreTrainedTokenizerBase.all_special_tokens_extended=all_special_tokens
 transformers 5.0 - PreTrainedTokenizerBase.batch_encode_plus=__call__ PreTrainedTokenizerBase.prepare_for_model
 transformers 5.0 - PreTrainedTokenizerBase.prepare_seq2seq_batch=__call__ PreTrainedTokenizerBase.as_target_tokenizer
 transformers 5.0 - PreTrainedTokenizerBase.build_inputs_with_special_tokens=__call__ PreTrainedModel.prune_heads

@@ -21,7 +21,8 @@ _DISTRIBUTIONS = {
     "git": "GitPython", "google": "protobuf", "hydra": "hydra-core",
     "jwt": "PyJWT", "megatron": "megatron-core", "open_clip": "open-clip-torch", "pkg_resources": "setuptools",
     "pynvml": "nvidia-ml-py", "rouge": "rouge-score", "ruamel": "ruamel.yaml", "skimage": "scikit-image",
-    "sklearn": "scikit-learn", "swift": "ms-swift", "yaml": "PyYAML", "zmq": "pyzmq",
+    "sklearn": "scikit-learn", "swift": "ms-swift", "unsloth_compiled_cache": "unsloth",
+    "yaml": "PyYAML", "zmq": "pyzmq",
 }
 # What pip must install for a module, if that is more than a name. `pip show` accepts names only.
 _REQUIREMENTS = {"pkg_resources": "setuptools<81", "transformer_engine": "transformer-engine[pytorch]"}

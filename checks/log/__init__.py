@@ -6,7 +6,8 @@
 * xids: which Xid did the driver log?
 * cuda: did a GPU or the CUDA driver refuse or fail?
 * gpu_code: does the script ask of a GPU what it cannot?
-* inference, ray_cluster: did vLLM or Ray fail in the run?
+* inference, ray_cluster: did vLLM, SGLang or Ray fail in the run?
+* reinforcement, lightning, config_files: did a trainer with vLLM, Lightning, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
 * installed: does a library, an extension or a build not fit?
 * compiling: did compiling fail?
@@ -18,13 +19,17 @@
 * meeting, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
+* dataset_columns: does a trainer read a column that the dataset does not have?
+* package_faults: did a package fail in its own code?
 * between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "versions", "models",
+    "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "reinforcement",
+    "lightning", "config_files", "versions", "models",
     "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero", "precision", "nccl",
-    "rdma", "meeting", "settings", "waiting", "lone_work", "between_packages", "exceptions",
+    "rdma", "meeting", "settings", "waiting", "lone_work",
+    "dataset_columns", "package_faults", "between_packages", "exceptions",
 )
 # fmt: on

@@ -9,6 +9,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from .inference import explain_full_gpu
+
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
@@ -35,6 +37,8 @@ _REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
 
 def _at_loading(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Return the meaning of full memory while the model is loaded, before there is a batch."""
+    if meaning := explain_full_gpu(raised):
+        return meaning
     if raised is None or not re.search(r" in (?:\w*load\w*|from_pretrained|init_model\w*)$", raised.place or ""):
         return None
     return Meaning(
@@ -138,9 +142,9 @@ ROWS = (
          "MisconfigurationException: No supported gpu backend found!",
          "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
         "the ranks see no GPU",
-        "The driver is not loaded, the container or Slurm job was given no GPU, or CUDA_VISIBLE_DEVICES hides all of "
-        "them.",
-        (Fix("Check which of the three it is.",
+        "The driver is not loaded, the container or Slurm job was given no GPU, a Ray task or actor did not request "
+        "one (num_gpus), or CUDA_VISIBLE_DEVICES hides all of them.",
+        (Fix("Check which of these it is.",
              ("nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,container")),
          Fix("In a container or a job, request GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
         "https://github.com/Oneflow-Inc/oneflow/issues/3106"),
@@ -159,7 +163,7 @@ ROWS = (
         "https://pytorch.org/get-started/locally/"),
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
         r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has|"
-        r"Invalid device_ids? \[",
+        r"Invalid device_ids? \[|local rank is larger than the number of available GPUs",
         ("RuntimeError: CUDA error: invalid device ordinal",
          "torch.AcceleratorError: CUDA error: invalid device ordinal", "AssertionError: Invalid device id",
          "ValueError: Invalid device_ids [0, 1, 2, 3] for 2 GPUs",

@@ -123,7 +123,7 @@ ROWS = (
                                       "mgpu doctor --only disk_error_logged,lustre_unhealthy"), who="admin"),
         _ERRNO),
     Row("log_permission_denied", "root", "script",
-        r"PermissionError: \[Errno 13\] Permission denied: ['\"]?(?P<path>[^'\"\s]+(?: [^'\"\s]+)*)",
+        r"PermissionError: \[Errno 13\] Permission denied: ['\"]?(?!/tmp/ray\b)(?P<path>[^'\"\s]+(?: [^'\"\s]+)*)",
         ("PermissionError: [Errno 13] Permission denied: '/data/out/model.bin'",),
         "this user cannot open {path}",
         "The folder belongs to another user, or a container that runs as root created the files.",

@@ -42,6 +42,7 @@ _OF_SETUP = re.compile(
     r"|(?<!'NoneType' object )has no attribute|\bversion|quantiz|bitsandbytes|\bsharded|\bconfig",
     re.IGNORECASE,
 )
+_OF_NONE = re.compile(r"'NoneType'|\bNone\b")
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 # A process group's first collectives. If they time out, the run has never exchanged any data.
 _FIRST_COLLECTIVES = 2
@@ -124,9 +125,12 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Probl
     line = f"{_short_name(one.type)}: {one.message}" if one.message else _short_name(one.type)
     where, on = one.place or "the script", _ranks_text(one, log)
     from_first = f" The first exception was {one.cause}." if one.cause else ""
+    none = " A value in it is None: an option that was not set, or a result that was not found."
+    shown = bool(one.code) and not (one.code or "").startswith(("raise", "assert"))  # these repeat the message
+    line_of_code = f' The line is "{one.code}".{none if _OF_NONE.search(one.message) else ""}' if shown else ""
     return Problem(
         f"{where} raised {_short_name(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
-        f"{cause}{from_first}",
+        f"{cause}{from_first}{line_of_code}",
         fixes,
         {"line": line, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},
         tuple(f"rank {rank}" for rank in one.ranks),

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
+_UNSLOTH = "https://docs.unsloth.ai/basics/multi-gpu-training-with-unsloth"
+_ONE_GPU_EACH = (
+    Fix("Show the process one GPU, before anything imports torch.", ("CUDA_VISIBLE_DEVICES=0 python train.py",)),
+    Fix("For several GPUs, start one rank per GPU, without a device_map.", ("torchrun --nproc-per-node=8 train.py",)),
+)
+
+
+def _unsloths(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain tensors on several GPUs in a process that Unsloth patched."""
+    if raised is None or not any(package.startswith("unsloth") for package in raised.packages):
+        return None
+    return Meaning(
+        "one process with Unsloth uses several GPUs, and its tensors are on different ones",
+        "Unsloth's patched layers expect one GPU per process. With several visible GPUs and plain python, device_map "
+        "or nn.DataParallel spreads the model over them.",
+        _ONE_GPU_EACH,
+    )
+
+
 # fmt: off
 _ARCH = Fix("Build extensions for this GPU.",
             ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
@@ -31,10 +53,11 @@ ROWS = (
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
          "the 'spawn' start method",),
         "CUDA was used before the process forked",
-        "A forked child cannot use its parent's CUDA. Either the dataset creates GPU tensors in loader workers, or a "
-        "notebook cell used the GPU first.",
+        "A forked child cannot use its parent's CUDA. The dataset creates GPU tensors in loader workers, a notebook "
+        "cell used the GPU first, or vLLM forks its engine after the script used CUDA.",
         (Fix("Create tensors on the CPU in the dataset, and move them in the training loop.", ()),
-         Fix("Or start workers with spawn.", ("DataLoader(..., multiprocessing_context='spawn')",))), _NOTES),
+         Fix("Or start workers with spawn.", ("DataLoader(..., multiprocessing_context='spawn')",
+              "export VLLM_WORKER_MULTIPROCESSING_METHOD=spawn  # vLLM"))), _NOTES),
     Row("log_kernel_too_large", "root", "cuda", r"too many resources requested for launch|"
         r"invalid configuration argument",
         ("RuntimeError: CUDA error: too many resources requested for launch",
@@ -61,7 +84,9 @@ ROWS = (
         Fix("Use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"),
     Row("log_tensors_on_several_devices", "root", "script",
-        r"Expected all tensors to be on the same device|indices should be either on cpu or on the same device|"
+        r"Expected all tensors to be on the same device|[Ee]xpected self and \w+ to be on the same device|"
+        r"Query/Key/Value should be on the same device|indices "
+        r"should be either on cpu or on the same device|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
         r"Tensor for argument .+ is on (?:cpu|CPU)",
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
@@ -72,7 +97,13 @@ ROWS = (
         "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "
         "one rank.",
         (Fix("Let accelerate move batches (prepare the DataLoader), or use accelerator.device everywhere.",
-             ("mgpu doctor --script train.py",)),), _NOTES),
+             ("mgpu doctor --script train.py",)),), _NOTES, explain=_unsloths),
+    Row("log_unsloth_on_several_gpus", "root", "launcher",
+        r"(?i)unsloth (?:currently )?(?:does not|doesn't|do not) (?:yet )?(?:work on|support) multi[- ]?gpu",
+        ("RuntimeError: Unsloth currently does not support multi GPU setups - unless you are using `torchrun`!",
+         "NotImplementedError: Unsloth currently does not work on multi GPU setups - sorry! 1 GPU only."),
+        "this version of Unsloth refuses to run in a process that sees several GPUs",
+        "It checks the visible GPUs when it is imported or when training starts.", _ONE_GPU_EACH, _UNSLOTH),
     Row("log_graph_capture_failed", "root", "cuda",
         r"operation not permitted when stream is capturing|operation failed due to a previous error during capture|"
         r"cudaErrorStreamCapture",

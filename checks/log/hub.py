@@ -113,7 +113,8 @@ ROWS = (
             ("export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt REQUESTS_CA_BUNDLE=$SSL_CERT_FILE",
              "env | grep -i proxy")), "https://docs.python.org/3/library/ssl.html"),
     Row("log_network_failed", "secondary", "network",
-        r"Max retries exceeded with url|NameResolutionError|"
+        r"^(?!.*HTTPConnectionPool\(host='(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)).*"
+        r"(?:Max retries exceeded with url)|NameResolutionError|"
         r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(",
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
          "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
@@ -125,16 +126,20 @@ ROWS = (
         (Fix("Check for internet access.", ("curl -sI https://huggingface.co | head -1", "env | grep -i proxy")),
          _FIRST), _OFFLINE),
     Row("log_wandb_without_key", "root", "library",
-        r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError|AuthenticationError)|"
-        r"wandb: ERROR (?:api_key|Unable to (?:verify|authenticate)|It appears that you do not have permission)",
+        r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError(?!: Error communicating)|"
+        r"AuthenticationError)|"
+        r"wandb: ERROR (?:api_key|Unable to (?:verify|authenticate)|It appears that you do not have permission)|"
+        r"CommError: .*(?:permission denied|\b40[134]\b|not logged in|entity \S+ not found)",
         ("wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
          "wandb: ERROR It appears that you do not have permission to access the requested resource.",
+         "wandb.errors.errors.CommError: failed to upsert bucket: returned error 403 Forbidden: permission denied",
          "wandb.errors.errors.AuthenticationError: The API key you provided is either invalid or missing."),
         "Weights & Biases has no API key here, or no access, and cannot prompt for one",
         "The ranks have no terminal.",
         Fix("Log in beforehand, or use offline mode.", ("wandb login", "export WANDB_MODE=offline")), _WANDB),
     Row("log_wandb_timed_out", "root", "library",
-        r"wandb\.errors\S*\.CommError|Run initialization has timed out|wandb: Network error \(",
+        r"wandb\.errors\S*\.(?:CommError(?!: .*(?:permission denied|\b40[134]\b|not logged in|entity \S+ not found))|"
+        r"UsageError: Error communicating)|Run initialization has timed out|wandb: Network error \(",
         ("wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
          "wandb.errors.CommError: It appears that there was an issue communicating with W&B."),
         "Weights & Biases could not be reached",

@@ -56,7 +56,7 @@ ROWS = (
         summary="The number of ranks at the first barrier differs from the expected number.",
         because_of=("log_rank_worked_alone",)),
     Row("log_master_unreachable", "root", "launcher",
-        r"client socket has timed out after \d+m?s while trying to connect to \((?!255\.|0\.0\.0\.0)|"
+        r"client socket has timed out after \d+m?s while trying to connect to \((?!255\.|0\.0\.0\.0|[^)]+, 51216\))|"
         r"TCP client failed to connect/validate to host (?!255\.|0\.0\.0\.0)\S+ - timed out|"
         r"client socket has failed to connect to any network address|"
         r"Failed to connect to TCPStore|connect\(\) timed out\. Original timeout was",
@@ -129,7 +129,8 @@ ROWS = (
               "accelerate launch --deepspeed_multinode_launcher standard ..."))),
         "https://man.openbsd.org/ssh"),
     Row("log_master_address_impossible", "root", "launcher",
-        r"^(?=.*(?:timed out|255\.)).*(?:connect to [(\[]|to host )(?P<address>255\.\d+\.\d+\.\d+|0\.0\.0\.0)\b",
+        r"^(?=.*(?:timed out|255\.)).*(?:connect to [(\[]|to host )(?P<address>255\.\d+\.\d+\.\d+|0\.0\.0\.0)\b"
+        r"(?!\D{1,2}51216)",
         ("torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to "
          "(255.255.255.0, 29500).",
          "The client socket has timed out after 60s while trying to connect to (0.0.0.0, 29500)."),
@@ -323,7 +324,7 @@ ROWS = (
         r"ChildFailedError|error_file: <N/A>|ProcessRaisedException|"
         r"torch\.multiprocessing\.spawn\.ProcessExitedException"
         r": process \d+ terminated with exit code|returned non-zero exit status (?!137\b)|"
-        r"exits with return code = [1-9]",
+        r"(?<!\.yaml'\] )(?<!\.yml'\] )exits with return code = [1-9]",
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "  error_file: <N/A>",
          "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = 1",
          "torch.multiprocessing.spawn.ProcessRaisedException:",

@@ -57,17 +57,28 @@ ROWS = (
         "number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
         Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
     Row("log_sizes_do_not_divide", "root", "launcher",
-        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard))"
-        r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
+        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard|"
+        r"generations|"
+        r"divisible by (?:the )?global batch|attention heads \(\d+\) must|real_train_batch|DataProto|infer_tp|"
+        r"n_gpus \(|"
+        r"dp size|gpus_per_node))"
+        r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the "
+        r")?(?:number|world|tensor|dp|tp)).*)",
         ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
-         "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).",
-         "AssertionError: real_train_batch_size (60) must be divisible by minimal possible batch size (8)",
-         "AssertionError: only support equal chunk. Got size of DataProto 5 and chunk 4."),
+         "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8",
+         "AssertionError: only support equal chunk. Got size of TensorDict 5 and chunk 4."),
         "sizes do not fit the number of ranks: {what}",
         "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
         Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
         _PARALLEL,
         summary="A size cannot be divided evenly over the ranks."),
+    Row("log_assertion_of_multiples", "root", "script", r"^\s*assert (?P<what>[^=]+ % [^=]+ == 0)$",
+        ("    assert args.batch_size % len(devices) == 0",),
+        "a size is not a multiple of another one, as the script requires: {what}",
+        "The assertion has no message. Usually the batch, the heads or the layers must be a multiple of the number of "
+        "GPUs.",
+        Fix("Change one of the two values so that it divides.", ()), _PARALLEL,
+        summary="A size is not a multiple of another one, as the script requires."),
     Row("log_fsdp2_prepared_separately", "root", "script",
         r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
         r"must pass a model and an optimizer together",

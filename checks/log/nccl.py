@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .reinforcement import SEPARATE_GPUS, explain_shared_gpu
+
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _MPI = "https://github.com/NVIDIA/nccl/blob/master/docs/userguide/source/troubleshooting/runtime_and_mpi_issues.rst"
@@ -22,11 +24,12 @@ ROWS = (
          "NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this configuration."),
         "two ranks use the same GPU",
         "The script does not select its device by LOCAL_RANK (cuda:0 is hard-coded, no set_device), there are more "
-        "ranks than GPUs, Ray's workers use CUDA before CUDA_VISIBLE_DEVICES is set, or two slices of one MIG GPU are "
-        "used.",
+        "ranks than GPUs, the vLLM server got a GPU of the trainer, Ray's workers use CUDA before CUDA_VISIBLE_DEVICES "
+        "is set, or two slices of one MIG GPU are used.",
         (Fix("Select the device by LOCAL_RANK, or use accelerator.device.",
              ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "mgpu doctor --script train.py")),
-         Fix("Start at most as many ranks as GPUs.", ("nvidia-smi -L", "mgpu doctor --only visibility,mig"))),
+         Fix("Start at most as many ranks as GPUs.", ("nvidia-smi -L", "mgpu doctor --only visibility,mig")),
+         SEPARATE_GPUS),
         "https://github.com/NVIDIA/nccl/issues/1241"),
     Row("log_shm_full_for_nccl", "root", "nccl",
         r"posix_fallocate failed|failed to extend /dev/shm/nccl-\S+|Error while creating shared memory segment|"
@@ -282,7 +285,8 @@ ROWS = (
          "RuntimeError: NCCL Error 5: invalid usage",
          "ncclInvalidArgument: Invalid value for an argument."),
         "NCCL rejected a call; the reason follows 'Last error:'",
-        "The usual cause is two ranks on one GPU, or ranks that pass different sizes.", _DEBUG, _TROUBLE),
+        "The usual cause is two ranks on one GPU, or ranks that pass different sizes.", _DEBUG, _TROUBLE,
+        explain=explain_shared_gpu),
     Row("log_nccl_internal_error", "wrapper", "nccl", r"ncclInternalError: Internal check failed|"
         r"NCCL error(?: in)?: (?:.*, )?internal error",
         ("ncclInternalError: Internal check failed.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
+from mgpu.command_line import shell
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
@@ -14,6 +16,9 @@ _RESOURCES = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _FAULTS = "https://docs.ray.io/en/latest/ray-core/fault-tolerance.html"
 _OBJECTS = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _VERL = "https://github.com/verl-project/verl/issues/539"
+_VERSIONS = re.compile(
+    r"Ray: (?P<ray>[\w.]+) Python: (?P<python>[\w.]+) .*?Ray: (?P<own_ray>[\w.]+) Python: (?P<own_python>[\w.]+)"
+)
 # fmt: off
 _STATUS = Fix("Check what Ray has and who uses it. Stop an old cluster or another job.",
               ("ray status", "ray list actors --filter state=ALIVE", "ray stop --force", "nvidia-smi"))
@@ -31,6 +36,28 @@ def _head(groups: Mapping[str, str], raised: UncaughtException | None) -> Meanin
         "A variable of the start command is empty on this node (MASTER_ADDR, HEAD_NODE_IP), so Ray connects to itself.",
         (Fix("Set it to the address of the node that runs `ray start --head`.",
              ("echo $MASTER_ADDR", "ray start --address=HEAD_ADDRESS:6379 --block")),),
+    )
+
+
+def _versions(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the versions of the cluster and of this process, which the message has."""
+    found = _VERSIONS.search(raised.message) if raised else None
+    if not found:
+        return None
+    same_ray = found["ray"] == found["own_ray"]
+    name, theirs, own = ("Python", "python", "own_python") if same_ray else ("Ray", "ray", "own_ray")
+    install = (shell("conda install python={:id}", found["python"]), "which -a python ray") if same_ray else ()
+    return Meaning(
+        f"the Ray cluster runs {name} {found[theirs]}, but this process runs {name} {found[own]}",
+        f"Ray needs the same {name} version on all nodes and in the job"
+        f"{', down to the last number (objects are pickled)' if same_ray else ''}. An old cluster still runs, or this "
+        "node or job has another environment.",
+        (
+            Fix("Stop the cluster, and start it from this environment on all nodes.",
+                ("ray stop --force", "ray start --head --port=6379")),
+            Fix(f"Or use the cluster's {name} here.",
+                install or (shell("pip install {:package}", f"ray=={found['ray']}"),)),
+        ),
     )
 
 
@@ -61,16 +88,21 @@ ROWS = (
                       ("ray start --head --num-gpus=8 --num-cpus=64",))), _RESOURCES),
     Row("log_ray_group_waits", "secondary", "launcher",
         r"(?:No|not) enough resources? for placement group|[Pp]lacement group \S*.{0,40}"
-        r"(?:timed out|not ready|infeasible|cannot be scheduled|is pending)|Cannot provide a placement group",
+        r"(?:timed out|not ready|infeasible|cannot be scheduled|is pending|to be scheduled)|"
+        r"Cannot provide a placement group",
         ("ray.exceptions.PlacementGroupSchedulingError: Placement group 5b2 cannot be scheduled",
+         "Waiting for placement group to be scheduled",
          "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 4.0}] within 1800 seconds."),
-        "Ray cannot reserve the GPUs of the job (placement group)",
-        "The group needs all its GPUs and CPUs at once, on the nodes that its strategy allows.",
+        "Ray cannot reserve the GPUs and CPUs of the job (placement group)",
+        "The group needs all its GPUs and CPUs at once, on the nodes that its strategy allows. More CPUs than a "
+        "node has "
+        "are as fatal as more GPUs.",
         _STATUS, "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"),
     Row("log_ray_memory_full", "root", "kernel",
         r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|[Tt]ask was killed due to the node running low on "
         r"memory|"
-        r"killed due to memory pressure(?!: 0\b)|the node running low on memory",
+        r"killed due to memory pressure(?!: 0\b)|the node running low on memory|"
+        r"ray-oom-prevention\.html\. Consider provisioning more memory",
         ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
          "(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
          "reasons "
@@ -89,7 +121,8 @@ ROWS = (
              caveat="The kernel may kill a process instead.")), _OOM),
     Row("log_ray_worker_died", "secondary", "kernel",
         r"[Ww]orker (?:process )?(?:has )?died(?: or was killed)? (?:while|unexpectedly)|[Aa]ctor died unexpectedly|"
-        r"ActorDiedError|WorkerCrashedError|ActorUnavailableError|RayActorError|worker unexpectedly exits with a "
+        r"(?<!\()(?:ActorDiedError|RayActorError)(?!.*(?:creation task|ray::))|WorkerCrashedError|"
+        r"ActorUnavailableError|worker unexpectedly exits with a "
         r"connection error|Worker unexpectedly exits with|leased worker .*died|Worker exit type: SYSTEM_ERROR",
         ("ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.",
          "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
@@ -139,12 +172,13 @@ ROWS = (
             ("ray status", "ray start --head --port=6379", "ray start --address=ADDRESS:6379", "echo $RAY_ADDRESS")),
         _CLUSTER),
     Row("log_ray_versions_differ", "root", "library",
-        r"Version mismatch: The cluster was started with|Ray versions? mismatch|Python version mismatch.*[Rr]ay",
+        r"Error: Version mismatch: The cluster was started with|Ray versions? mismatch|Python version mismatch.*[Rr]ay",
         ("RuntimeError: Version mismatch: The cluster was started with:",),
         "this process has a different Ray or Python version than the Ray cluster it connects to",
         "The next lines name both. An old cluster still runs on the node, or the nodes have different environments.",
         Fix("Stop the old cluster, and start it from this environment on all nodes.",
-            ("ray stop --force", "which ray python", "pip show ray")), _CLUSTER),
+            ("ray stop --force", "which ray python", "pip show ray")), _CLUSTER,
+        summary="This process has another Ray or Python version than the Ray cluster.", explain=_versions),
     Row("log_ray_objects_full", "root", "script",
         r"ObjectStoreFullError|ray\.exceptions\.OutOfDiskError|configured object store size \(\S+ ?\w*\) exceeds "
         r"/dev/shm|"
@@ -185,6 +219,84 @@ ROWS = (
         "a Ray task failed; the last exception in its traceback has the reason",
         "Ray repeats the exception of the task in the process that waited for it.",
         Fix("Read the innermost exception.", ("mgpu doctor --log LOG",)), _FAULTS),
+    Row("log_ray_train_failed", "wrapper", "launcher",
+        r"TrainingFailedError|The Ray Train run failed|WorkerGroupError|Trials did not complete|"
+        r"failed to import on the worker",
+        ("ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error "
+         "messages for a cause.", "ray.tune.error.TuneError: ('Trials did not complete', [TorchTrainer_1])",
+         "RuntimeError: The actor with name Worker failed to import on the worker. This may be because needed library "
+         "dependencies are not installed in the worker environment:"),
+        "Ray stopped the run because a worker failed; that worker's exception has the reason",
+        "The message repeats only that something failed. The exception is in the worker's own lines, or after "
+        "this one.",
+        Fix("Read the first exception of a worker.", ("ls -t /tmp/ray/session_latest/logs | head",)), _FAULTS),
+    Row("log_ray_session_of_other_cluster", "root", "launcher",
+        r"Session name \S+ does not match persisted value|Found multiple active Ray instances",
+        ("AssertionError: Session name session_2025-11-21 does not match persisted value session_2025-11-20. Perhaps "
+         "there was an error connecting to Redis.",
+         "ConnectionError: Found multiple active Ray instances: {'10.0.0.1:6379', '10.0.0.1:6380'}. Please specify the "
+         "one to connect to"),
+        "an older Ray cluster still runs on this node or port",
+        "It was not stopped with its job, or another user's cluster uses port 6379.",
+        Fix("Stop it, or use another port.",
+            ("ray stop --force", "ss -ltnp 'sport = :6379'", "ray start --head --port=6399")), _CLUSTER),
+    Row("log_ray_dashboard_not_started", "root", "launcher", r"Failed to start the dashboard ?,? ?return code",
+        ("Exception: Failed to start the dashboard, return code 1",
+         "services.py:1355 -- Failed to start the dashboard , return code 1"),
+        "Ray's dashboard does not start, and Ray with it",
+        "Its packages are missing or too new (ray without [default], grpcio, aiohttp, pydantic), or its port is used.",
+        (Fix("Read its log, and install Ray with its dashboard.",
+             ("tail -20 /tmp/ray/session_latest/logs/dashboard.log", "pip install 'ray[default]'")),
+         Fix("Or start Ray without it.", ("ray start --head --include-dashboard=false",
+                                          "ray.init(include_dashboard=False)"))), _CLUSTER),
+    Row("log_ray_session_missing", "root", "launcher",
+        r"Can't find a `node_ip_address\.json` file|The current node timed out during startup|"
+        r"waiting for node to startup\. Did not find socket",
+        ("ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_2025. for 60 seconds. A ray "
+         "instance hasn't started. Did you do `ray start` or `ray.init` on this host?",
+         "Exception: The current node timed out during startup. This could happen because some of the raylet failed to "
+         "startup or the GCS has become overloaded."),
+        "Ray did not start on this node in time",
+        "`ray start` was not run here, its raylet failed (its log has the reason), /tmp is full or slow, or too few "
+        "CPUs were requested for all its processes.",
+        Fix("Start Ray here, and read its log.",
+            ("ray stop --force", "df -h /tmp", "tail -50 /tmp/ray/session_latest/logs/raylet.out")), _CLUSTER),
+    Row("log_ray_folder_of_other_user", "root", "launcher",
+        r"(?:Permission denied: '|cannot create directory ‘?)/tmp/ray\b",
+        ("PermissionError: [Errno 13] Permission denied: '/tmp/ray/ray_current_cluster'",),
+        "/tmp/ray belongs to another user",
+        "Ray keeps its session there. On a shared node, the first user's folder keeps others out.",
+        Fix("Give Ray a folder of your own, with a short path.",
+            ("export RAY_TMPDIR=/tmp/ray_$USER", "ray start --head --temp-dir=/tmp/ray_$USER")), _CLUSTER),
+    Row("log_ray_path_too_long", "root", "launcher", r"AF_UNIX path (?:length cannot exceed|too long)",
+        ("OSError: validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: "
+         "'/very/long/session/sockets/plasma_store'",),
+        "the path of Ray's temporary folder is too long",
+        "Its sockets are files, and Linux limits their paths to 107 characters. TMPDIR or --temp-dir is long.",
+        Fix("Use a short one.", ("export RAY_TMPDIR=/tmp/r", "ray start --head --temp-dir=/tmp/r")), _CLUSTER),
+    Row("log_ray_disk_nearly_full", "secondary", "kernel", r"/\S*session\S* is \w+ \d+% full, available",
+        ("(raylet) file_system_monitor.cc:111: /tmp/ray/session_2025 is over 95% full, "  # codespell:ignore
+         "available space: 10.1 GB; capacity: 1000 GB. Object creation will fail if spilling is required.",),
+        "the disk of Ray's temporary folder is nearly full",
+        "Objects that do not fit into memory are written there. If it is full, tasks fail or hang.",
+        Fix("Free it, or use a larger disk.", ("df -h /tmp", "ray start --head --temp-dir=/data/ray_$USER")), _OBJECTS),
+    Row("log_ray_object_captured", "root", "script",
+        r"is too large \(\d+ MiB > FUNCTION_SIZE_ERROR_THRESHOLD|Could not serialize the (?:argument|function|actor)|"
+        r"Task failed: Can't pickle <",
+        ("ValueError: The actor Worker is too large (120 MiB > FUNCTION_SIZE_ERROR_THRESHOLD=95 MiB). Check that its "
+         "definition is not implicitly capturing a large array or other object in scope.",
+         "TypeError: Could not serialize the argument <x> for a task or actor train.Worker.run:"),
+        "an object cannot be sent to Ray's workers: it is too large, or cannot be pickled",
+        "A task or actor uses a model, a dataset, a lock or an open file from outside its own code. Ray pickles all "
+        "of these.",
+        Fix("Create it inside the actor, or put it in the object store once.",
+            ("ref = ray.put(dataset); Worker.remote(ref)",)),
+        "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"),
+    Row("log_ray_get_timed_out", "secondary", "timeout", r"GetTimeoutError|Get timed out: some object\(s\) not ready",
+        ("ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.",),
+        "a result of a Ray task did not arrive in time",
+        "The task still runs, waits for GPUs or CPUs that Ray does not have, or its worker hangs.",
+        (_STATUS, Fix("Print the stacks of the workers.", ("ray stack",))), _FAULTS),
 )
 # fmt: on
 

@@ -20,7 +20,8 @@ _COMPARE = Fix("Compare the versions with those that the code was tested with.",
 
 ROWS = (
     Row("log_argument_not_accepted", "root", "library",
-        r"(?P<call>[\w.]+)(?:\.<locals>\.\w+)?\(\) got an unexpected keyword argument '(?P<name>\w+)'",
+        r"(?<![\w.\"'])(?!\w*[Rr]eward\w*\(\))(?P<call>[\w.]+)(?:\.<locals>\.\w+)?\(\) got an unexpected keyword "
+        r"argument '(?P<name>\w+)'",
         ("TypeError: frobnicate() got an unexpected keyword argument 'strength'",
          "TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'",
          "TypeError: __init__() got an unexpected keyword argument 'evaluation_strategy'",
@@ -32,7 +33,7 @@ ROWS = (
         summary="A function does not accept an argument: the caller expects another version of it.",
         explain=meanings.explain_argument),
     Row("log_option_not_parsed", "root", "library",
-        r"arguments are not used by the HfArgumentParser: (?P<names>\[.+\])",
+        r"(?:arguments|keys) are not used by the HfArgumentParser: (?P<names>\[.+\])",
         ("ValueError: Some specified arguments are not used by the HfArgumentParser: ['--my_option', '3']",
          "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--evaluation_strategy', "
          "'steps']"),
@@ -99,12 +100,14 @@ ROWS = (
         summary="A module lacks a name that the code reads: another version is installed.",
         explain=meanings.explain_name),
     Row("log_object_lacks_attribute", "root", "library",
-        rf"'(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+' (?:object )?has no attribute '(?:{_MISSING_ATTRIBUTES})')"
-        r"(?!DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|NoneType)\w+)' "
-        r"(?:object )?has no attribute '(?P<name>\w+)'",
+        rf"(?:'|AttributeError: )(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+'? (?:object )?has no attribute "
+        rf"'?(?:{_MISSING_ATTRIBUTES})\b)"
+        r"(?!DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|NoneType)\w+)'? "
+        r"(?:object )?has no attribute '?(?P<name>\w+)'?",
         ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'",
          "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_is_quantized_training_enabled'",
          "AttributeError: 'DynamicCache' object has no attribute 'get_max_length'",
+         "AttributeError: Qwen2Tokenizer has no attribute all_special_tokens_extended. Did you mean: 'x'?",
          "AttributeError: 'GRPOConfig' object has no attribute 'num_iterations'. Did you mean: 'num_generations'?",
          "AttributeError: 'DynamicCache' object has no attribute 'seen_tokens'"),
         "an object of the class {owner} has no attribute {name}",
@@ -179,7 +182,7 @@ ROWS = (
         "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/versions.py",
         summary="An installed package requires another version of a package.", explain=meanings.explain_requirement),
     Row("log_requirement_conflicts", "root", "library",
-        r"(?:DistributionNotFound: The '|Requirement\.parse\(')(?P<wanted>[^']+)'\)?"
+        r"(?:(?:Distribution|Package)NotFound(?:Error)?: The '|^The '|Requirement\.parse\(')(?P<wanted>[^']+)'\)?"
         r"(?: distribution was not found and is required by |, \{')(?P<who>[\w.-]+)",
         ("pkg_resources.DistributionNotFound: The 'transformers<4.45,>=4.33' distribution was not found and is "
          "required by "

@@ -17,8 +17,10 @@ _PREFIXES = tuple(
     for pattern in (
         r"\[rank(?P<rank>\d{1,9})\]:\s?",
         r"std(?:err|out): ?",  # accelerate test
-        # Ray: (WorkerDict pid=123, ip=10.0.0.1), (pid=123); SkyPilot: (worker1, rank=1, pid=2000, ip=10.0.0.2)
-        r"(?P<source>\((?:[\w.-]+(?:\([\w.]+\))?,? )?(?:rank=(?P<rank>\d{1,9}),? )?pid=\d+(?:, ip=[\w.:]+)?\)) ?",
+        # Ray: (WorkerDict pid=123, ip=10.0.0.1), (pid=123); SkyPilot: (worker1, rank=1, pid=2000, ip=10.0.0.2); vLLM:
+        # (EngineCore_0 pid=123), (VllmWorker TP0 pid=124)
+        r"(?P<source>\((?:[\w.-]+(?:\([\w.]+\))?(?: (?:[A-Z]P\d+_?)+)?,? )?(?:rank=(?P<rank>\d{1,9}),? )?pid=\d+"
+        r"(?:, ip=[\w.:]+)?\)) ?",
         r"(?P<source>\[pod/[^\]\s]+\]) ?",  # kubectl logs --prefix
         r"(?P<source>[\w.-]+)[ \t]+\| ",  # docker compose: trainer-1  | …
         r"\[\d+,(?:mpirank:)?(?P<rank>\d{1,9})(?:,[\w.-]+)?\]<std(?:err|out)>: ?",  # mpirun --tag-output
@@ -39,7 +41,7 @@ _PREFIXES = tuple(
         # 2026-11-21 10:12:01,408 - INFO - …, 11/21/2026 10:12:01 - INFO - __main__ - …
         r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)"
         r"(?:[ ]?[|:-]+ \w+ ?[|:-]+ (?:[\w.]+(?::\w+)*(?::\d+)? - )?|\s)",
-        r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?",  # vLLM
+        r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]+:\d+\] ?",  # vLLM
         # kubectl logs --timestamps, GitHub Actions; containerd: 2026-11-21T10:12:01.123456789Z stderr F …
         r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)"
         r"(?: std(?:err|out) [FP])?(?: |$)",

@@ -46,12 +46,26 @@ _HARMLESS = (
     "Error in atexit._run_exitfuncs",
     "Exception in thread ",
 )
+# Ray repeats a worker's exception in the process that waited for it: the worker's own frames and exception follow.
+_REPEATED_BY_RAY = re.compile(
+    r"(?:ray\.exceptions\.)?(?:RayTaskError\(\w+\)|\w+): (?:ray::|The actor died because of an error raised in its "
+    r"creation task)"
+)
+# Messages that name what is wrong in their next lines: pydantic's ("1 validation error for X"), and all with a colon.
+_CONTINUES = re.compile(r":$|^\d+ validation errors? for ")
+_CONTINUED = re.compile(r"\s|.*:$|[\w.\[\]-]+$")
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # Files that do not belong to the user.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
 _QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
-_INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)")
+# The packages of frameworks that people run from a clone of their repository count as installed ones.
+_INSTALLED = re.compile(
+    r"(?:site|dist)-packages[/\\](?P<package>\w+)"
+    r"|/(?P<cloned>llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|unsloth_compiled_cache"
+    r"|trl(?=/(?:trainer|scripts|generation|extras|models)/)|swift(?=/(?:llm|trainers|rlhf_trainers|megatron|cli)/)"
+    r"|slime(?=/(?:ray|utils|backends|rollout)/))/"
+)
 # Frames that pass on the arguments of their own caller: decorators, and the parsers that build an object of a config.
 _PASSES_ON = re.compile(
     r"(?:^|[/\\])(?:_?deprecation|hf_argparser|_contextlib|import_utils)\.py$"
@@ -96,6 +110,7 @@ class _Open:
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
     packages: tuple[str, ...] = ()
+    code: str = ""  # the source line of the latest frame
 
 
 @dataclass
@@ -104,6 +119,7 @@ class _Ended:
 
     found: UncaughtException
     left: int = _MESSAGE_LINES
+    joining: bool = False  # its message ended with a colon, and all lines since then belong to it
     signatures: list[str] = field(default_factory=list)
 
 
@@ -231,10 +247,14 @@ class Tracebacks:
             return
         if frame := _FRAME.match(text) or (_IPYTHON_FRAME.match(text) if one.ipython else None):
             self._frame(one, frame)
+        elif one.frames and not one.code and text[:1].isspace():
+            one.code = text.strip()
         elif one.ipython:
             ends = _ENDS.match(text)
             if ends and ends["type"].rpartition(".")[2] == one.ipython:
                 self._add_exception(one, key, ends, line, number)
+        elif _REPEATED_BY_RAY.match(text):
+            one.code = ""
         elif text and not text[0].isspace() and one.frames and (ends := _ENDS.match(text)):
             self._add_exception(one, key, ends, line, number)
         elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
@@ -245,7 +265,7 @@ class Tracebacks:
     @staticmethod
     def _frame(one: _Open, frame: re.Match[str]) -> None:
         one.frames += 1
-        one.tail = ""
+        one.tail = one.code = ""
         one.quoted &= bool(_QUOTED_FILE.match(frame["file"]))
         one.deepest = _place(frame)
         one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
@@ -256,7 +276,7 @@ class Tracebacks:
         if installed and (frame["function"] in _DECORATORS or _PASSES_ON.search(frame["file"])):
             return
         if installed or not _FOREIGN.search(frame["file"]):
-            package = installed["package"] if installed else ""
+            package = (installed["package"] or installed["cloned"]) if installed else ""
             if one.packages[-1:] != (package,):
                 one.packages = (*one.packages, package)[-_PACKAGES:]
 
@@ -264,7 +284,7 @@ class Tracebacks:
         del self._open[key]
         if one.harmless:
             return
-        text = ends["message"] or ""
+        text = ends["message"] or (one.code if one.code.startswith("assert ") else "")
         message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
         called = ends["type"].rpartition(".")[2] == "CalledProcessError"
         prefix = line.whole[: len(line.whole) - len(line.text)]
@@ -288,9 +308,11 @@ class Tracebacks:
             bare=not ends["type"],
             of_launcher=called and (one.launcher or bool(STARTED.match(text))),
             packages=one.packages,
+            code=masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None,
         )
         self.ended += 1
-        self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
+        rows = self._rows_of(line.text if ends["message"] or not text else text)
+        self._ended[key] = _Ended(found, signatures=[*signatures, *rows], joining=bool(_CONTINUES.search(text)))
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
@@ -300,6 +322,10 @@ class Tracebacks:
             self._chained[key] = (began, tuple(one.signatures))
             del self._ended[key]
             return
+        one.joining = one.joining and bool(_CONTINUED.match(line.text)) and not _FRAME.match(line.text)
+        if one.joining and len(one.found.message) < LONGEST_TEXT:
+            message = f"{one.found.message} {masked(line.text.strip()[:_MASKED_CHARS])}"
+            one.found = replace(one.found, message=message[:LONGEST_TEXT])
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)

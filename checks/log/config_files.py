@@ -1,0 +1,161 @@
+"""Did Hydra, OmegaConf or pydantic reject a config file or an override on the command line?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mgpu.check import Fix
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+_OVERRIDES = "https://hydra.cc/docs/advanced/override_grammar/basic/"
+_DEFAULTS = "https://hydra.cc/docs/advanced/defaults_list/"
+_STRUCT = "https://omegaconf.readthedocs.io/en/latest/usage.html#struct-flag"
+_MISSING = "https://omegaconf.readthedocs.io/en/latest/usage.html#mandatory-values"
+_TYPES = "https://omegaconf.readthedocs.io/en/latest/structured_config.html"
+_INTERPOLATION = "https://omegaconf.readthedocs.io/en/latest/usage.html#variable-interpolation"
+_INSTANTIATE = "https://hydra.cc/docs/advanced/instantiate_objects/overview/"
+_PYDANTIC = "https://docs.pydantic.dev/latest/errors/validation_errors/"
+_FIELD = re.compile(
+    r"\d+ validation errors? for (?P<config>\w+) (?P<field>[\w.\[\]-]+) (?P<what>[A-Z].*?)(?: \[type=|$)"
+)
+
+
+def _field(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the field that pydantic rejects, which is in the line before its reason."""
+    found = _FIELD.search(raised.message) if raised else None
+    if not found:
+        return None
+    return Meaning(
+        f"{found['config']} rejects the config's field {found['field']}: {found['what']}",
+        "The field is misspelled, belongs to another version of the program, or has the wrong type.",
+        (Fix("Correct the field, or compare with the config of the installed version.", ()),),
+    )
+
+
+# fmt: off
+# vLLM reports these through pydantic too.
+_VLLMS_OWN = (
+    "log_vllm_heads_do_not_divide", "log_vllm_wants_more_gpus", "log_sizes_do_not_divide", "log_gpu_lacks_bf16",
+    "log_architecture_not_supported", "log_model_not_known", "log_vllm_batched_tokens_too_few",
+    "log_vllm_length_beyond_model", "log_vllm_lora_rank", "log_vllm_memory_full", "log_vllm_context_too_long",
+)
+_SHOW = "python train.py --cfg job  # prints the composed config"
+
+ROWS = (
+    Row("log_override_unknown", "root", "script",
+        r"Could not override '(?P<key>[^']+)'",
+        ("Could not override 'trainer.foo'.",
+         "hydra.errors.ConfigCompositionException: Could not override 'data.filter_prompts'."),
+        "the config has no key {key}, which the command line sets",
+        "The name is misspelled, belongs to another version of the program (its configs change between releases), or "
+        "is new.",
+        (Fix("Compare with the config of the installed version.", (_SHOW,)),
+         Fix("To add a key that the config does not have, write + before it.", ("python train.py +group.key=value",))),
+        _OVERRIDES, summary="The config has no key that the command line sets."),
+    Row("log_config_key_missing", "root", "script",
+        r"Config(?:Attribute|Key)Error: (?:Key '(?=[^']+' (?:is not in struct|not in '))|Missing key )(?P<key>[^\s']+)",
+        ("omegaconf.errors.ConfigAttributeError: Key 'ray_init' is not in struct",
+         "omegaconf.errors.ConfigKeyError: Key 'foo' not in 'FSDPConfig'",
+         "omegaconf.errors.ConfigAttributeError: Missing key train"),
+        "the program reads or sets a config key that the config does not have: {key}",
+        "The config file was written for another version of the program: keys are added, renamed and removed between "
+        "releases. Or a default config was not included. The next line of the log (full_key) has its full name.",
+        (Fix("Start from the config files of the installed version, and apply your changes again.", (_SHOW,)),
+         Fix("Or add the key, with a +.", ("python train.py +group.key=value",))), _STRUCT,
+        summary="The program uses a config key that the config does not have."),
+    Row("log_config_value_missing", "root", "script",
+        r"(?:Missing mandatory value: |You must specify '(?=[^']+', e\.g))(?P<key>[^\s']+)",
+        ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
+         "You must specify 'db', e.g, db=<OPTION>"),
+        "a required config value is not set: {key}",
+        "The config has ??? there: each run must set it.",
+        Fix("Set it on the command line.", ("python train.py group.key=value", _SHOW)), _MISSING,
+        summary="A required config value is not set."),
+    Row("log_config_value_of_other_type", "root", "script",
+        r"(?P<what>Value '[^']*' of type '\w+' (?:could not be converted to|is not a) \w+.*|Invalid type assigned: .+|"
+        r"Cannot convert '\w+' to \w+: .+)",
+        ("omegaconf.errors.ValidationError: Value 'abc' of type 'str' could not be converted to Integer",
+         "omegaconf.errors.ValidationError: Invalid type assigned: str is not a subclass of FSDPConfig. value: x"),
+        "a config value has the wrong type: {what}",
+        "The program declares the type of each value. Quotes, an empty variable of the shell, or a list in place of "
+        "one value are the usual causes.",
+        Fix("Correct it; full_key in the next line names it.", (_SHOW,)), _TYPES,
+        summary="A config value has the wrong type."),
+    Row("log_config_reference_missing", "root", "script",
+        r"(?P<what>Interpolation key '[^']+' not found|Environment variable '\w+' not found|"
+        r"Unsupported interpolation type \w+)",
+        ("omegaconf.errors.InterpolationKeyError: Interpolation key 'actor_rollout_ref.x' not found",
+         "omegaconf.errors.InterpolationResolutionError: KeyError raised while resolving interpolation: \"Environment "
+         "variable 'DATA' not found\"",
+         "omegaconf.errors.UnsupportedInterpolationType: Unsupported interpolation type eval"),
+        "the config refers to something that does not exist: {what}",
+        "${{...}} in the file names it. It was removed, renamed, is in a config that was not included, or is not "
+        "exported in this shell or on this node.",
+        Fix("Set it, or correct the reference.", ("export NAME=value", _SHOW)), _INTERPOLATION,
+        summary="The config refers to a key or an environment variable that does not exist."),
+    Row("log_override_not_parsed", "root", "script",
+        r"(?:Error parsing override|Error when parsing index)|OverrideParseException|LexerNoViableAltException",
+        ("Error parsing override 'data.path=/x=1'", "LexerNoViableAltException: a=[x",
+         "hydra.errors.OverrideParseException: mismatched input '=' expecting <EOF>"),
+        "Hydra cannot read an override on the command line",
+        "Values with =, commas, spaces, $ or brackets need quotes of Hydra inside quotes of the shell.",
+        Fix("Quote the value twice.", ("python train.py 'data.path=\"/data/a=1,b\"'",)), _OVERRIDES),
+    Row("log_config_not_found", "root", "script",
+        r"Could not find '[^']+'$|MissingConfigException: |Primary config (?:module|directory) '?\S+'? not "
+        r"found|Cannot find primary config",
+        ("hydra.errors.MissingConfigException: In 'ppo_trainer': Could not find 'actor/dp_actor'",
+         "Cannot find primary config 'config'. Check that it's in your config search path.",
+         "Primary config module 'pkg.config' not found."),
+        "Hydra does not find a config file",
+        "--config-path is relative to the script, the file is not in the installed package (installed without its "
+        "YAML files), or a group in the defaults list does not exist.",
+        Fix("Check the search path.", ("python train.py --info searchpath", "python train.py --config-path "
+                                                                            "$PWD/config")),
+        _DEFAULTS),
+    Row("log_target_not_created", "wrapper", "script",
+        r"(?:Error in call to target|Error locating target|Error instantiating) '(?P<target>[^']+)'",
+        ("hydra.errors.InstantiationException: Error in call to target 'torch.optim.adamw.AdamW':",
+         "hydra.errors.InstantiationException: Error locating target 'foo.Bar', set env var HYDRA_FULL_ERROR=1 to see "
+         "chained exception."),
+        "Hydra could not create the object that _target_ names: {target}",
+        "The class does not exist there (another version, not installed), or it does not accept these arguments. The "
+        "exception after it names which.",
+        Fix("Let Hydra print the whole traceback.", ("HYDRA_FULL_ERROR=1 python train.py",)), _INSTANTIATE,
+        summary="Hydra could not create the object that _target_ names."),
+    Row("log_target_rejected", "secondary", "script",
+        r"^(?:[A-Za-z_]\w*(?:Error|Exception))\([\"'](?P<what>.{8,}?)[\"'],?\)$",
+        ("TypeError(\"AdamW.__init__() got an unexpected keyword argument 'foo'\")",
+         "ModuleNotFoundError(\"No module named 'my_models'\")"),
+        "an object of the config could not be created: {what}",
+        "Hydra prints the exception of the class that _target_ names, without its traceback. full_key in the next "
+        "line names the object.",
+        Fix("Correct its arguments in the config, or install the version that it was written for.",
+            ("HYDRA_FULL_ERROR=1 python train.py", _SHOW)), _INSTANTIATE,
+        summary="An object of the config could not be created."),
+    Row("log_config_rejected", "root", "script",
+        r"^\s*(?:Value|Assertion) error, (?!Total number of attention heads)(?P<what>.+?)(?: \[type=|$)",
+        ("  Value error, deepspeed and fsdp cannot be used together [type=value_error, input_value={'a': 1}, "
+         "input_type=dict]",
+         "  Assertion error, lora_r must be set [type=assertion_error, input_value={}, input_type=dict]"),
+        "the program rejects its config: {what}",
+        "It checks the values together before it starts (pydantic). The message is the program's own.",
+        Fix("Change what the message names.", ()), _PYDANTIC, because_of=_VLLMS_OWN, summary="A program rejects "
+                                                                                             "its config."),
+    Row("log_config_field_rejected", "secondary", "script",
+        r"^\s*(?P<what>Extra inputs are not permitted|Field required|Input should be .+?|Unexpected keyword argument) "
+        r"\[type=\w+, input_value=(?P<value>.*), input_type=",
+        ("  Extra inputs are not permitted [type=extra_forbidden, input_value=True, input_type=bool]",
+         "  Field required [type=missing, input_value={'a': 1}, input_type=dict]",
+         "  Input should be a valid integer, unable to parse string as an integer [type=int_parsing, "
+         "input_value='auto', input_type=str]"),
+        "a field of the config is rejected: {what} (value: {value})",
+        "The line before names the field. It is misspelled, belongs to another version of the program, or has the "
+        "wrong type.",
+        Fix("Correct the field that the line before names, or compare with the config of the installed version.", ()),
+        _PYDANTIC, summary="A field of a config is rejected.", explain=_field),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)
