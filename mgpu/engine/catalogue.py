@@ -14,6 +14,7 @@ from pathlib import Path
 from mgpu import engine
 from mgpu.check import Check
 from mgpu.engine import selections
+from mgpu.signature import Signature
 
 FILE = Path(__file__).resolve().parents[2] / "checks" / "README.md"
 
@@ -71,7 +72,8 @@ def update_counts(readme: str) -> str:
     }
     for pattern, selection in numbers.items():
         readme = re.sub(pattern, str(len(engine.checks_of(selection))), readme)
-    return readme
+    texts = sum(isinstance(check, Signature) for check in engine.load())
+    return re.sub(r"\d+(?=\s+texts,\s+each\s+explained\s+by)", str(texts), readme)
 
 
 def main() -> None:
