@@ -12,16 +12,17 @@ from pathlib import Path
 
 from mgpu import errors, messages
 from mgpu.errors import MgpuError
-from mgpu.launch import registry, run_entry, start_errors
+from mgpu.launch import hang_evidence, registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.launch.gpu_watch import Watch
+from mgpu.launch.hang_watch import HangWatch, OnHang
 from mgpu.launch.request import Request
 from mgpu.launch.run_outcome import Aftermath
 from mgpu.process import exit_code, guard, open_files, run_log, time_limit
 from mgpu.process import supervisor as process_supervisor
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import Exchange, Snapshot
+from mgpu.snapshot import Exchange, Hang, Snapshot
 
 _READER_GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # the other end of a pipe, terminal or socket was closed
 
@@ -42,19 +43,35 @@ def hand_off(
     with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule("your program's output starts here"), "")]])
     after = Aftermath(expected=command.ranks, folder=folder, run_id=command.run_id)
+    if request.recorder:
+        command = hang_evidence.with_recorder(command, folder)
+    hang = _hang_watch(request, command, folder, snapshot)
     exchange = ExchangeWatch(command.ranks, snapshot.config.num_machines if snapshot.config else 1)
     with run_entry.running(command, folder, request, started) as kept, Watch(snapshot, command, folder) as watch:
         ticks: list[process_supervisor.Tick] = [kept.tick, lambda running: after.tick(running.ranks), watch.tick]
-        ticks.append(exchange.tick)
+        ticks += [exchange.tick, hang.tick]
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
-        ended = _supervise(command, folder, ticks, lambda running: after.before_signal(running.ranks))
+
+        ended = _supervise(command, folder, ticks, lambda running: _before_signal(running, hang, after))
         code = _exit_code(command, ended)
         try:
-            _report_end(request, command, folder, snapshot, ended, after, watch, code, exchange.result())
+            _report_end(request, command, folder, snapshot, ended, after, watch, code, exchange.result(), hang.hang)
         finally:
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
+
+
+def _hang_watch(request: Request, command: Command, folder: Path, snapshot: Snapshot) -> HangWatch:
+    world = (snapshot.config.num_processes if snapshot.config else None) or command.ranks
+    stop: OnHang = "stop" if request.on_hang == "stop" else "report"
+    return HangWatch(folder, command.ranks, world, after_s=request.hang_after_s, on_hang=stop)
+
+
+def _before_signal(running: process_supervisor.Supervisor, hang: HangWatch, after: Aftermath) -> None:
+    """Record what the ranks do before they are asked to stop."""
+    hang.before_signal(running)
+    after.before_signal(running.ranks)
 
 
 def _report_end(
@@ -67,6 +84,7 @@ def _report_end(
     watch: Watch,
     code: int,
     exchange: Exchange | None = None,
+    hang: Hang | None = None,
 ) -> None:
     """Report how the run ended and why. An error here does not change the exit code."""
     from mgpu.launch import report as launch_report
@@ -84,7 +102,7 @@ def _report_end(
         guard.sweep(ended.error_files, after.files_before)
         # The ranks of a job's steps are Slurm's children, not ours: mgpu does not see whether there were any.
         run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job, exchange=exchange)
-        launch_report.report_end(request, command, folder, run, snapshot)
+        launch_report.report_end(request, command, folder, run, snapshot, hang)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:
