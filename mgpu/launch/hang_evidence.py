@@ -64,7 +64,7 @@ class Beat:
 def beat_of(folder: Path, rank: int, pid: int) -> Beat | None:
     """Return the counters of a rank; None if it has none (yet)."""
     try:
-        content = file_reading.read_part(folder / RECORDED / f"{rank}.{pid}.beat", most=4096, start=0)
+        content = file_reading.read_part(folder / RECORDED / f"{rank}.{pid}.beat", most=struct.calcsize(BEAT), start=0)
         return Beat(*struct.unpack(BEAT, content))
     except (OSError, ValueError, struct.error):
         return None
@@ -119,6 +119,12 @@ class Inquiry:
                 raise
         finally:
             os.close(pipe)
+
+    def ask_for_collectives(self) -> None:
+        """Make the ranks write their collectives, and no stacks."""
+        for rank, process in self.ranks.items():
+            self._ask_for_flight(self.folder / RECORDED / f"{rank}.{process.pid}", rank)
+        self.ready_at = time.monotonic() + ANSWER_S
 
     def answered(self) -> bool:
         """Whether every process that can answer has written its stack and its collectives."""

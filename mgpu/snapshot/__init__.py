@@ -64,6 +64,8 @@ from mgpu.snapshot.run_facts import (
     GpuWork,
     Log,
     LoneWork,
+    Pace,
+    RankPace,
     Run,
     SignatureMatch,
     StalledCollective,

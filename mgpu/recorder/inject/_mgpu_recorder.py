@@ -14,6 +14,7 @@ import faulthandler
 import os
 import sys
 import time
+from struct import calcsize, pack_into
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ SIGNAL = 50
 # struct of the beat file: optimizer steps, time of the last one, batches, time of the last one, seconds spent waiting
 # for batches, time since when a batch is awaited (0: none is), longest time between two steps. Times: CLOCK_MONOTONIC.
 BEAT = "=QdQdddd"
-_BEAT_BYTES = 56
+# After it, the last steps, each at its number modulo STEPS: number, wall-clock time of its end, seconds spent waiting
+# for batches so far. The flight recorder has wall-clock times too.
+STEP, STEPS = "=Qdd", 256
+_HEAD_BYTES, _STEP_BYTES = calcsize(BEAT), calcsize(STEP)
 _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")  # torch 2.9 and later, 2.5 and later
 _MOST_ENTRIES = 200  # of the flight recorder
 _MOST_FRAMES = 12  # of each
@@ -61,16 +65,15 @@ class Recorder:
         import mmap
 
         with open(self.path("beat"), "w+b") as file:
-            file.truncate(_BEAT_BYTES)
-            self._beat = mmap.mmap(file.fileno(), _BEAT_BYTES)
+            size = calcsize(BEAT) + STEPS * calcsize(STEP)
+            file.truncate(size)
+            self._beat = mmap.mmap(file.fileno(), size)
         self.write()
         return True
 
     def write(self, waits_since: float = 0.0) -> None:
         """Store the counters. Takes about a microsecond."""
         if self._beat is not None:
-            from struct import pack_into
-
             values = (self.steps, self.step_at, self.batches, self.batch_at, self.waited, waits_since, self.longest)
             pack_into(BEAT, self._beat, 0, *values)
 
@@ -82,6 +85,9 @@ class Recorder:
         self.steps += 1
         self.step_at = now
         self.write()
+        if self._beat is not None:
+            place = _HEAD_BYTES + self.steps % STEPS * _STEP_BYTES
+            pack_into(STEP, self._beat, place, self.steps, time.time(), self.waited)
 
     def in_child(self) -> None:
         """In a forked child (a loader's worker): its stacks go to a file of its own; it counts nothing."""
