@@ -57,6 +57,7 @@ Tag = Literal[
     "leads_to_gpu_error",  # in a script: ranks then share a GPU, or use another rank's
     "starts_ranks",  # in a script: no problem if no launcher starts it
     "remark",  # of a run that succeeded: reported at its end
+    "uneven_ranks",  # of a running or finished run: a rank keeps the others waiting, step by step
     "passed_run",  # not worth a line after a failed run
     "echo",  # reported by a node that only saw another node fail
     "node_fault",  # a fault of a single node, found on that node

@@ -345,10 +345,10 @@ def test_an_end_that_cannot_be_told_says_so(
 
     monkeypatch.setattr(run_outcome.Aftermath, "run", fails)
     monkeypatch.delenv("MGPU_DEBUG", raising=False)
-    watch: Any = SimpleNamespace(result=lambda: SimpleNamespace(gpus=None, after_s=None, gap=None, quiet_s=None))
+    gpus = SimpleNamespace(result=lambda: SimpleNamespace(gpus=None, after_s=None, gap=None, quiet_s=None))
     ended: Any = SimpleNamespace(seconds=1.0, timed_out=False)
-    after = run_outcome.Aftermath()
-    hand_off._report_end(Request(), Command(("true",)), Path("."), Snapshot(), ended, after, watch, 3)
+    watches: Any = SimpleNamespace(gpus=gpus, after=run_outcome.Aftermath())
+    hand_off._report_end(Request(), Command(("true",)), Path("."), Snapshot(), ended, watches, 3)
     said = capsys.readouterr().err
     assert ("could not determine why the run ended" in said and "the training exited with code 3" in said) is told
     assert bool(said) is told

@@ -52,6 +52,18 @@ OPTIONS = (
             "--timeout", float, "Stop the run after SEC seconds, with exit code 124.", "SEC",
             field="timeout_s", default=0.0, least=0, show_default=False,
         ),
+        Option(
+            "--hang-after", float, "Find out why after SEC seconds without progress (default: 30).", "SEC",
+            field="hang_after_s", default=30.0, least=1, show_default=False,
+        ),
+        Option(
+            "--on-hang", str, "If a rank keeps the others waiting: report it, or stop (exit code 124).", "WHAT",
+            default="report", show_default=False,
+        ),
+        Option(
+            "--recorder/--no-recorder", bool, "Add a recorder to the ranks: stacks and collectives, for hangs.",
+            default=True, show_default=False,
+        ),
         Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
         Option("--detach", bool, "Keep running without this terminal."),

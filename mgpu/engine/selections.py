@@ -73,7 +73,7 @@ def _on_node(snapshot: Snapshot) -> Wanted:
 
 
 # Areas about a finished run, or about a file.
-_LATER = ("smoke", "log", "run", "work", "script", "job", "fleet")
+_LATER = ("smoke", "log", "run", "hang", "work", "script", "job", "fleet")
 
 ALL = Selection()
 # mgpu doctor, on a machine or on files.
@@ -96,10 +96,13 @@ CONFIG = Selection(
 # What the ranks of a smoke test did.
 SMOKE = Selection(only=("smoke",))
 # A finished run, and a running one.
-ENDED = Selection(only=("run", "log"))
+ENDED = Selection(only=("run", "hang", "log"))
+# A running run that makes no progress.
+HANG = Selection(only=("hang",))
 # At the end of a run, whether it succeeded or not; and, while it runs, whether its ranks work together.
 REMARKS = Selection(only=("work", "run"), where=lambda c: c.area == "work" or "remark" in c.tags)
-RANKS_ALONE = Selection(only=("run",), where=lambda c: "remark" in c.tags)
+RANKS_ALONE = Selection(only=("run",), where=lambda c: "remark" in c.tags and "uneven_ranks" not in c.tags)
+RANKS_UNEVEN = Selection(only=("run",), where=lambda c: "uneven_ranks" in c.tags)
 WATCH_START = Selection(only=("work",), where=lambda c: c.watch == "start")
 WATCH_LATER = Selection(only=("work",), where=lambda c: c.watch == "later")
 # The machine itself: no file, and no run.

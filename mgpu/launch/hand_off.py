@@ -7,23 +7,64 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpu import errors, messages
 from mgpu.errors import MgpuError
-from mgpu.launch import registry, run_entry, start_errors
+from mgpu.launch import hang_evidence, registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.launch.gpu_watch import Watch
+from mgpu.launch.hang_watch import HangWatch, OnHang
+from mgpu.launch.pace_watch import PaceWatch
 from mgpu.launch.request import Request
 from mgpu.launch.run_outcome import Aftermath
 from mgpu.process import exit_code, guard, open_files, run_log, time_limit
 from mgpu.process import supervisor as process_supervisor
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import Exchange, Snapshot
+from mgpu.snapshot import Run, Snapshot
 
 _READER_GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # the other end of a pipe, terminal or socket was closed
+
+
+@dataclass(frozen=True)
+class _Watches:
+    """What observes a run while it runs."""
+
+    after: Aftermath
+    gpus: Watch
+    exchange: ExchangeWatch
+    hang: HangWatch
+    pace: PaceWatch
+
+    def ticks(self) -> list[process_supervisor.Tick]:
+        """Return what the supervisor calls."""
+        return [
+            lambda running: self.after.tick(running.ranks),
+            self.gpus.tick,
+            self.exchange.tick,
+            self.hang.tick,
+            self.pace.tick,
+        ]
+
+    def before_signal(self, running: process_supervisor.Supervisor) -> None:
+        """Record what the ranks do before they are asked to stop."""
+        self.hang.before_signal(running)
+        self.after.before_signal(running.ranks)
+
+
+def _watches(request: Request, command: Command, folder: Path, snapshot: Snapshot) -> _Watches:
+    config, ranks = snapshot.config, command.ranks
+    world = (config.num_processes if config else None) or ranks
+    stop: OnHang = "stop" if request.on_hang == "stop" else "report"
+    return _Watches(
+        Aftermath(expected=ranks, folder=folder, run_id=command.run_id),
+        Watch(snapshot, command, folder),
+        ExchangeWatch(ranks, config.num_machines if config else 1),
+        HangWatch(folder, ranks, world, after_s=request.hang_after_s, on_hang=stop),
+        PaceWatch(folder, ranks),
+    )
 
 
 def hand_off(
@@ -41,17 +82,17 @@ def hand_off(
     screen = report_screen.Screen.of(sys.stderr)
     with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule("your program's output starts here"), "")]])
-    after = Aftermath(expected=command.ranks, folder=folder, run_id=command.run_id)
-    exchange = ExchangeWatch(command.ranks, snapshot.config.num_machines if snapshot.config else 1)
-    with run_entry.running(command, folder, request, started) as kept, Watch(snapshot, command, folder) as watch:
-        ticks: list[process_supervisor.Tick] = [kept.tick, lambda running: after.tick(running.ranks), watch.tick]
-        ticks.append(exchange.tick)
+    if request.recorder:
+        command = hang_evidence.with_recorder(command, folder)
+    watches = _watches(request, command, folder, snapshot)
+    with run_entry.running(command, folder, request, started) as kept, watches.gpus:
+        ticks: list[process_supervisor.Tick] = [kept.tick, *watches.ticks()]
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
-        ended = _supervise(command, folder, ticks, lambda running: after.before_signal(running.ranks))
+        ended = _supervise(command, folder, ticks, watches.before_signal)
         code = _exit_code(command, ended)
         try:
-            _report_end(request, command, folder, snapshot, ended, after, watch, code, exchange.result())
+            _report_end(request, command, folder, snapshot, ended, watches, code)
         finally:
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
@@ -63,28 +104,15 @@ def _report_end(
     folder: Path,
     snapshot: Snapshot,
     ended: process_supervisor.Ended,
-    after: Aftermath,
-    watch: Watch,
+    watches: _Watches,
     code: int,
-    exchange: Exchange | None = None,
 ) -> None:
     """Report how the run ended and why. An error here does not change the exit code."""
     from mgpu.launch import report as launch_report
 
-    seen = watch.result()
     try:
-        run = after.run(
-            ended,
-            code=code,
-            seconds=ended.seconds,
-            timed_out=ended.timed_out,
-            gpus=seen.gpus,
-            gpus_after_s=seen.after_s,
-        )
-        guard.sweep(ended.error_files, after.files_before)
-        # The ranks of a job's steps are Slurm's children, not ours: mgpu does not see whether there were any.
-        run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job, exchange=exchange)
-        launch_report.report_end(request, command, folder, run, snapshot)
+        run = _fact(command, ended, watches, code)
+        launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:
@@ -95,6 +123,23 @@ def _report_end(
         what = "could not determine why the run ended" if isinstance(error, OSError) else "a bug in mgpu"
         messages.notice(f"{what}: {errors.reason(error)} (MGPU_DEBUG=1 shows where)")
         messages.notice(f"the training exited with code {code}")
+
+
+def _fact(command: Command, ended: process_supervisor.Ended, watches: _Watches, code: int) -> Run:
+    """Return how the run ended, with what was observed of it; remove the launcher's error files."""
+    seen = watches.gpus.result()
+    run = watches.after.run(
+        ended,
+        code=code,
+        seconds=ended.seconds,
+        timed_out=ended.timed_out,
+        gpus=seen.gpus,
+        gpus_after_s=seen.after_s,
+    )
+    guard.sweep(ended.error_files, watches.after.files_before)
+    # The ranks of a job's steps are Slurm's children, not ours: mgpu does not see whether there were any.
+    run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
+    return replace(run, exchange=watches.exchange.result(), pace=watches.pace.result())
 
 
 def _supervise(

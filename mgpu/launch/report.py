@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mgpu.launch.run_json import GpuOfRun, RunDocument
     from mgpu.process.command import Command
     from mgpu.report.json_types import CheckEntry, Triage
-    from mgpu.snapshot import Log, Run, Snapshot
+    from mgpu.snapshot import Hang, Log, Run, Snapshot
 
 STORED = "result.json"
 _FORESEEN_SHOWN = 2
@@ -38,9 +38,16 @@ _RUNNING_SHOWN = 5
 _LARGEST = 4 << 20  # bytes; a result of 1,000 ranks takes less than 1 MiB
 
 
-def report_end(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None = None) -> None:
+def report_end(
+    request: Request,
+    command: Command,
+    folder: Path,
+    run: Run,
+    snapshot: Snapshot | None = None,
+    hang: Hang | None = None,
+) -> None:
     """Report the end of a run on stderr, store it in the folder, and write --json-result."""
-    document = _document(request, command, folder, run, snapshot)
+    document = _document(request, command, folder, run, snapshot, hang)
     result_document.store(folder / STORED, document, 0o600)
     if request.json_result:
         result_document.store(Path(request.json_result), document)
@@ -132,7 +139,9 @@ def _rerun_line(command: str, screen: Screen) -> list[Line]:
     return [[(f"{'Rerun':<15}", "bold"), (command, "")]]
 
 
-def _document(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None) -> RunDocument:
+def _document(
+    request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None, hang: Hang | None
+) -> RunDocument:
     """Return the `--json-result` document, mgpu.run/1.0."""
     from mgpu.engine import root_cause
     from mgpu.process import run_log
@@ -140,7 +149,7 @@ def _document(request: Request, command: Command, folder: Path, run: Run, snapsh
     triage, trouble = result_document.empty_triage(), None
     if run.exit_code:
         log, trouble = read_logs(run_log.parts(folder)) if request.triage else (None, None)
-        chosen = root_cause.find_cause(log, run, snapshot.config if snapshot else None)
+        chosen = root_cause.find_cause(log, run, snapshot.config if snapshot else None, hang)
         triage = _with_commands(make_triage(chosen, log, run, wanted=request.triage), request)
     document: RunDocument = result_document.new_document(run, triage=request.triage)
     document.update({"command": masked_argv(command.argv), "env_added": masked_env(command.env_added)})

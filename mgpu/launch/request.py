@@ -15,8 +15,10 @@ from mgpu.text import listed
 
 LAUNCHERS = ("auto", *STARTED)
 POLICIES = ("ask", "allow", "refuse")
+ON_HANG = ("report", "stop")
 SMOKE = ("auto", "always", "never")
 _FLAGS = {"exec_": "--exec", "node": "--node-rank", "timeout_s": "--timeout", "triage": "--no-triage"}
+_FLAGS |= {"hang_after_s": "--hang-after", "recorder": "--no-recorder"}
 _PORTS = range(1, 65536)
 
 
@@ -39,6 +41,9 @@ class Request:
     exec_: bool = False  # replace this process: the run is neither watched nor diagnosed
     triage: bool = True
     timeout_s: float = 0.0  # of the training; 0: no limit
+    recorder: bool = True  # in the ranks
+    hang_after_s: float = 30.0  # without progress until the ranks are asked what they do
+    on_hang: str = "report"  # of ON_HANG
     detach: bool = False
     attach: bool = False  # for this and the next two, `target` names a run; empty: the latest
     status: bool = False
@@ -68,6 +73,7 @@ class Request:
             ("--launcher", self.launcher, LAUNCHERS),
             ("--unverified", self.unverified or "ask", POLICIES),
             ("--smoke", self.smoke, SMOKE),
+            ("--on-hang", self.on_hang, ON_HANG),
         ):
             if value not in allowed:
                 raise MgpuError(_choose(flag, value, allowed), USAGE)
@@ -79,6 +85,8 @@ class Request:
             wanted_gpus(self.gpus)
         if not 0 <= self.timeout_s < math.inf:
             raise MgpuError(f"--timeout {self.timeout_s:g}: expected a number of seconds", USAGE)
+        if not 1 <= self.hang_after_s < math.inf:
+            raise MgpuError(f"--hang-after {self.hang_after_s:g}: expected at least 1 s", USAGE)
         self._check_unknown()
         self._check_together()
 

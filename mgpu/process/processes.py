@@ -137,14 +137,14 @@ def stat_fields(pid: int) -> list[str]:
         return file.read().rpartition(")")[2].split()
 
 
-def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+def signal_all(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
-def signal_main_thread(pid: int, number: signal.Signals) -> None:
+def signal_main_thread(pid: int, number: int) -> None:
     """Send a signal to the main thread of a process, if it still exists, and to no other thread."""
     tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # glibc 2.30 and later
     if tgkill is None or tgkill(pid, pid, int(number)) != 0:

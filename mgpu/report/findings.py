@@ -46,7 +46,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Nodes", ("fleet",)),
     ("Smoke test", ("smoke",)),
     ("Verified", ("stamp",)),
-    ("Run", ("run", "work")),
+    ("Run", ("run", "hang", "work")),
     ("Log", ("log",)),
 )
 

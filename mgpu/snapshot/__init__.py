@@ -26,6 +26,7 @@ from mgpu.snapshot.fleet_facts import (
     NodePath,
     Outlier,
 )
+from mgpu.snapshot.hang_facts import Collective, Hang, HangRank, StackFrame, Worker
 from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink, NvmlWait, PeerCopy, Visible
 from mgpu.snapshot.job_script import (
     Directive,
@@ -63,6 +64,8 @@ from mgpu.snapshot.run_facts import (
     GpuWork,
     Log,
     LoneWork,
+    Pace,
+    RankPace,
     Run,
     SignatureMatch,
     StalledCollective,
@@ -165,6 +168,7 @@ class Snapshot:
     job_script: Moment[JobScript | None] = None
     log: Moment[Log | None] = None
     run: Moment[Run | None] = None
+    hang: Moment[Hang | None] = None
     fleet: Moment[Fleet | None] = None
     gaps: Mapping[Label, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
@@ -189,7 +193,8 @@ FACTS: tuple[str, ...] = tuple(
 # fmt: off
 # Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
-    "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "fleet",
+    "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "hang",
+    "fleet",
 })
 # fmt: on
 

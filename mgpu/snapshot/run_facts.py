@@ -91,6 +91,26 @@ class FailedRank:
 
 
 @dataclass(frozen=True)
+class RankPace:
+    """What one rank spent its steps on: medians of the steps that were compared."""
+
+    rank: int
+    loader_s: float  # waiting for batches
+    wait_s: float  # waiting for the last rank, in the collective of the step in which that took longest
+    last_share: float  # of the steps: it came last
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the steps of a run took, and which rank came last to their collectives. Ranks of one machine."""
+
+    steps: int  # compared
+    step_s: float  # median
+    waited_share: float  # of the time of these steps: what the other ranks waited for the last one, on average
+    ranks: tuple[RankPace, ...] = ()
+
+
+@dataclass(frozen=True)
 class Log:
     """Errors and other findings in the logs of one run."""
 
@@ -200,3 +220,4 @@ class Run:
     log: Text | None = None  # folder of the logs
     watched: bool = True  # False: a job elsewhere, known only from its output and Slurm's records
     exchange: Exchange | None = None  # None: fewer than two ranks here
+    pace: Pace | None = None  # None: too few steps, or no recorder

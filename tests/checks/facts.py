@@ -21,6 +21,7 @@ from mgpu.engine import Outcome, Status
 from mgpu.snapshot import (
     FACTS,
     Baseline,
+    Collective,
     Config,
     Container,
     Driver,
@@ -31,6 +32,8 @@ from mgpu.snapshot import (
     GpuProcess,
     GpuRun,
     GpuWork,
+    Hang,
+    HangRank,
     HcaPort,
     Host,
     InfiniBand,
@@ -65,6 +68,7 @@ from mgpu.snapshot import (
     Script,
     Slurm,
     Snapshot,
+    StackFrame,
     Stamp,
     Step,
     Storage,
@@ -597,6 +601,32 @@ def fleet(**changes: Any) -> Fleet:
 
 
 @cache
+def frame(text: str = "", function: str = "train", *, file: str = "/home/me/train.py", line: int = 31) -> StackFrame:
+    """A frame of the user's own script, or of a library."""
+    return StackFrame(file, line, function, text, "/site-packages/" in file)
+
+
+IN_TORCH = frame(function="all_reduce", file="/v/site-packages/torch/distributed/distributed_c10d.py", line=3245)
+
+
+def hang_rank(rank: int = 0, *frames: StackFrame, **changes: Any) -> HangRank:
+    """A rank that is asked twice: without frames, it computes."""
+    stack = frames or (frame("loss = step(x)"),)
+    usual = HangRank(rank, 4000 + rank, "sleeping", False, False, None, None, stack, False, None, 20, 31.0)
+    return replace(usual if frames else replace(usual, busy=True, state="running"), **changes)
+
+
+def waits(rank: int, *collectives: Collective, **changes: Any) -> HangRank:
+    """A rank that waits in a collective."""
+    return hang_rank(rank, IN_TORCH, frame("dist.all_reduce(x)", line=35), collectives=collectives, **changes)
+
+
+def hang(*ranks: HangRank, **changes: Any) -> Hang:
+    """A run without progress for 45 s. Without ranks: two that compute."""
+    found = ranks or (hang_rank(0), hang_rank(1))
+    return replace(Hang(45.0, 2.0, found, len(found), len(found), 1800.0, "gloo"), **changes)
+
+
 def _healthy() -> dict[str, Any]:
     return {
         "host": host(),
@@ -632,6 +662,7 @@ def _healthy() -> dict[str, Any]:
         "job_script": job_script(),
         "log": log(),
         "run": run(),
+        "hang": hang(),
         "fleet": fleet(),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import EndedRank, Exchange, UncaughtException
+from mgpu.snapshot import EndedRank, Exchange, Pace, RankPace, UncaughtException
 from tests.checks.facts import GIB, Case, fails, informs, log, run, skips, table, warns, well
 
 
@@ -34,6 +34,12 @@ def held(*states: str, idle: tuple[int, ...] = ()) -> Any:
     """A run stopped by hand while its ranks were in these states."""
     ranks = [EndedRank(rank, -2, state=state, idle=rank in idle, pid=4000 + rank) for rank, state in enumerate(states)]
     return run(**STOPPED, ranks=tuple(ranks))
+
+
+def paced(last: float, wait_s: float, loader_s: float = 0.0) -> Any:
+    """A run of two ranks in which rank 1 comes last in this share of its steps of 100 ms."""
+    ranks = (RankPace(0, 0.0, wait_s, 1 - last), RankPace(1, loader_s, 0.0, last))
+    return run(pace=Pace(200, 0.1, wait_s / 0.1, ranks))
 
 
 CASES = (
@@ -158,6 +164,14 @@ CASES = (
     skips("run_ranks_exchanged_nothing", "several nodes", run=run(exchange=Exchange(gap="several nodes"))),
     skips("run_ranks_exchanged_nothing", "observed for 0.5 s only", run=run(exchange=Exchange(0.5))),
     skips("run_ranks_exchanged_nothing", "the run failed", run=run(exit_code=1, exchange=Exchange(12.0))),
+    warns("run_rank_slows_others",
+        "rank 1 comes last in 96% of the steps, and the others wait 38 ms of 100 ms: it waits for its data loader",
+        "more workers", run=paced(0.96, 0.038, 0.03)),
+    warns("run_rank_slows_others", "wait 38 ms of 100 ms: its own computing takes longer", "its GPU's clock",
+        run=paced(0.96, 0.038, 0.003)),
+    well("run_rank_slows_others", "the ranks wait 38% of the time for each other (200 steps)", run=paced(0.6, 0.038)),
+    well("run_rank_slows_others", "the ranks wait 4% of the time", run=paced(0.96, 0.004)),
+    skips("run_rank_slows_others", "were not compared"),
 )  # fmt: skip
 
 

@@ -1,0 +1,94 @@
+"""Is a rank missing: gone, stopped, or no longer training?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Severity, check
+from mgpu.command_line import shell
+from mgpu.snapshot import Hang
+
+from ._findings import SAME_AS, SOURCE, other_reason, problem, suspects
+from ._verdict import place
+
+
+@check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_rank_stopped(hang: Hang) -> Answer:
+    """A rank is stopped, and the others wait for it.
+
+    Why: A stopped process (SIGSTOP, Ctrl-Z, a debugger) reaches no collective. The others wait until torch's timeout.
+
+    Fix: Continue it.
+    """
+    found = suspects(hang, "stopped")
+    if not found:
+        return other_reason(hang)
+    facts = found[0].facts
+    resume = Fix(commands=(shell("kill -CONT {:pid}", facts.pid),)) if facts.pid else Fix()
+    return problem(hang, "is stopped (SIGSTOP)", resume, where=False)
+
+
+@check(Severity.INFO, source=SOURCE)
+def hang_rank_in_debugger(hang: Hang) -> Answer:
+    """A debugger holds a rank, and the others wait for it.
+
+    Why: The others wait until torch's timeout, which then ends the run.
+
+    Fix: Let it continue, or raise the timeout while you debug.
+    """
+    return problem(hang, "is held by a debugger", Fix()) if suspects(hang, "debugger") else other_reason(hang)
+
+
+@check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_rank_in_kernel(hang: Hang) -> Answer:
+    """A rank is in uninterruptible sleep, and the others wait for it.
+
+    Why: The kernel does not return from a call: a disk or mount that does not answer, or a GPU driver.
+    More: Such a process does not react to signals, not even to SIGKILL.
+
+    Fix: Check the mounts and the kernel log.
+    """
+    found = suspects(hang, "kernel")
+    if not found:
+        return other_reason(hang)
+    facts = found[0].facts
+    wait = f" in the kernel's {facts.kernel_wait}" if facts.kernel_wait else ""
+    return problem(
+        hang,
+        f"is in uninterruptible sleep{wait}",
+        Fix(commands=("mount | grep -E 'nfs|fuse'", "sudo dmesg | tail -n 30")),
+    )
+
+
+@check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_rank_gone(hang: Hang) -> Answer:
+    """The process of a rank has ended, and the others wait for it.
+
+    Why: A rank that was killed or that exited takes part in no collective.
+    More: The launcher usually notices within a second. It does not if the process was replaced or is on another node.
+
+    Fix: Look for its last lines in the log, and for the kernel's OOM killer.
+    """
+    if not suspects(hang, "gone"):
+        return other_reason(hang)
+    return problem(
+        hang, "has ended: there is no such process any more", Fix(commands=("sudo dmesg | grep -i 'killed process'",))
+    )
+
+
+@check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_rank_left(hang: Hang) -> Answer:
+    """A rank has left the training, and the others wait for it.
+
+    Why: Its script has returned or raised an exception, so it takes part in no further collective.
+    More: The process still exists: it runs exit functions, waits in destroy_process_group, or for its threads.
+
+    Fix: Give every rank the same number of steps, and let no rank return or raise alone.
+    """
+    found = suspects(hang, "left")
+    if not found:
+        return other_reason(hang)
+    facts = found[0].facts
+    if facts.raised:
+        where = f" at {place(facts.raised_at)}" if facts.raised_at else ""
+        fix = Fix("Correct this error. It ended the script of this rank only.")
+        return problem(hang, f"has left the training{where}: {facts.raised}", fix, where=False)
+    return problem(hang, "has left the training: its script has returned", Fix())

@@ -1,0 +1,85 @@
+"""Do all ranks wait, but not in the same collective, or in one that does not finish?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from mgpu.check import Answer, Fix, Problem, Severity, check, commands
+from mgpu.snapshot import Collective, Hang
+from mgpu.text import listed
+
+from ._findings import SAME_AS, SOURCE, other_reason
+from ._verdict import Verdict, at, evidence, names, place, shown, subjects, verdict, what_waiting_do
+
+
+@check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_collectives_differ(hang: Hang) -> Answer:
+    """The ranks wait in different collectives, or in one with different shapes.
+
+    Why: Collectives are matched by their order. A rank that skips one, or starts one alone, meets the wrong one.
+    More: Usual causes: a collective inside `if rank == 0`, a branch that depends on a rank's own data, different
+    numbers of batches, gather of tensors with different sizes.
+
+    Fix: Let every rank call the same collectives in the same order, with the same shapes.
+    """
+    found = verdict(hang)
+    if found.kind != "differ":
+        return other_reason(hang)
+    if not found.differing:
+        lines = "; ".join(f"rank {rank.number}{at(rank)}" for rank in found.suspects or found.waiting)
+        return _problem(hang, found, f"the ranks wait in different collectives: {lines}", what_waiting_do(found))
+    calls: dict[str, list[int]] = defaultdict(list)
+    for rank, collective in found.differing:
+        calls[_called(collective)].append(rank)
+    said = [f"{_ranks(ranks)} called {call}" for call, ranks in sorted(calls.items(), key=lambda one: len(one[1]))]
+    return _problem(hang, found, ", but ".join(said), "")
+
+
+def _problem(hang: Hang, found: Verdict, title: str, why: str) -> Problem:
+    return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
+
+
+def _called(collective: Collective) -> str:
+    where = f" at {place(collective.caller)}" if collective.caller else ""
+    return f"{shown(collective)}{where}"
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {listed(numbers)}"
+
+
+@check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_rank_behind(hang: Hang) -> Answer:
+    """All ranks wait in collectives, and one has started fewer than the others.
+
+    Why: It did not start the one that the others wait in. It waits in a collective of another group, or for a rank that
+    is not in this one.
+
+    Fix: Let every rank call the same collectives in the same order.
+    """
+    found = verdict(hang)
+    if found.kind != "behind":
+        return other_reason(hang)
+    rank = found.suspects[0]
+    inside = f" in {shown(rank.pending)}" if rank.pending else ""
+    title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}, and waits{inside}{at(rank)}"
+    return Problem(title, what_waiting_do(found), Fix(), evidence(hang, found), subjects(found.suspects))
+
+
+@check(Severity.ERROR, source=SOURCE, role="secondary", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_collective_stuck(hang: Hang) -> Answer:
+    """All ranks of this machine are in the same collective, and it does not finish.
+
+    Why: The data does not arrive: the network between nodes, a GPU, or the transport between GPUs. Or a rank of another
+    node is missing.
+
+    Fix: Test the same ranks with the smoke test, which finds the stage and the pair of GPUs.
+    """
+    found = verdict(hang)
+    if found.kind != "everybody":
+        return other_reason(hang)
+    first = found.waiting[0]
+    inside = shown(first.pending) if first.pending else "a collective"
+    more = " of this machine" if hang.world > hang.expected else ""
+    title = f"all {len(found.waiting)} ranks{more} wait in {inside}{at(first)}, which does not finish"
+    return Problem(title, fix=commands("mgpu smoke-test"), evidence=evidence(hang, found))

@@ -1,0 +1,290 @@
+"""What does each rank of a running job do right now? Asked of the recorders in the ranks, and of the kernel.
+
+No rank is stopped, resumed or attached to. A rank without a recorder, or one that the kernel does not run, is described
+by its process state alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mgpu import file_reading
+from mgpu.process import processes
+from mgpu.process.command import Command
+from mgpu.readers import flight_recorder
+from mgpu.readers.stack_dump import frame_at, main_thread, own_frame
+from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, SIGNAL
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
+from mgpu.structured_text import json_of
+from mgpu.text import clean
+
+INJECTED = Path(__file__).resolve().parent.parent / "recorder" / "inject"
+RECORDED = "recorder"  # the folder in the run's folder
+ANSWER_S = 0.6  # stacks take milliseconds, the flight recorder some 20
+_BUSY = 0.1  # of a CPU
+_LITTLE_BYTES = 64 << 10  # heartbeats of torch's store are less
+_MOST_BYTES = 1 << 20
+_MOST_FLIGHT_BYTES = 8 << 20
+_MOST_WORKERS = 16  # of a rank that are asked
+_LOADER = "torch/utils/data/_utils/worker.py"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def with_recorder(command: Command, folder: Path, base: Mapping[str, str] = os.environ) -> Command:
+    """Return the command with the variables that make Python load the recorder; creates its folder."""
+    recorded = (folder / RECORDED).absolute()  # the script may change its folder
+    recorded.mkdir(mode=0o700, exist_ok=True)
+    before = command.env_added.get("PYTHONPATH", base.get("PYTHONPATH", ""))
+    paths = f"{INJECTED}{os.pathsep}{before}" if before else str(INJECTED)
+    return replace(command, env_added={**command.env_added, "PYTHONPATH": paths, FOLDER: str(recorded)})
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a rank has counted. Times are those of time.monotonic, which all processes of a machine share."""
+
+    steps: int
+    step_at: float
+    batches: int
+    batch_at: float
+    waited_s: float
+    waits_since: float  # 0: it does not wait for a batch
+    longest_s: float
+
+
+def beat_of(folder: Path, rank: int, pid: int) -> Beat | None:
+    """Return the counters of a rank; None if it has none (yet)."""
+    try:
+        content = file_reading.read_part(folder / RECORDED / f"{rank}.{pid}.beat", most=struct.calcsize(BEAT), start=0)
+        return Beat(*struct.unpack(BEAT, content))
+    except (OSError, ValueError, struct.error):
+        return None
+
+
+@dataclass
+class _Sample:
+    """One look at a process."""
+
+    at: float
+    ticks: int | None
+    io: int | None
+    frames: tuple[StackFrame, ...] | None = None
+
+
+@dataclass
+class Inquiry:
+    """Asks the ranks twice, and compares. Nothing here waits; `ready_at` is when the answers can be read."""
+
+    folder: Path
+    ranks: Mapping[int, processes.Rank]
+    ready_at: float = 0.0
+    _sizes: dict[int, tuple[Path, int]] = field(default_factory=dict)  # pid -> its stack file, and its size before
+    _samples: dict[int, list[_Sample]] = field(default_factory=dict)
+    _flights: dict[int, Path] = field(default_factory=dict)  # rank -> what it writes
+
+    def ask(self) -> None:
+        """Make all processes of the ranks write their stacks, and the ranks their collectives."""
+        recorded = self.folder / RECORDED
+        for rank, process in self.ranks.items():
+            for pid in processes.with_descendants(process.pid)[: _MOST_WORKERS + 1]:
+                self._samples.setdefault(pid, []).append(_Sample(time.monotonic(), _cpu_ticks(pid), _io_bytes(pid)))
+                stacks = recorded / f"{rank}.{pid}.stacks"
+                with contextlib.suppress(OSError):
+                    self._sizes[pid] = (stacks, stacks.stat().st_size)
+                    if _listens(pid):
+                        processes.signal_main_thread(pid, SIGNAL)
+            self._ask_for_flight(recorded / f"{rank}.{process.pid}", rank)
+        self.ready_at = time.monotonic() + ANSWER_S
+
+    def _ask_for_flight(self, base: Path, rank: int) -> None:
+        self._flights[rank] = flight = Path(f"{base}.flight")
+        try:
+            flight.unlink(missing_ok=True)
+            pipe = os.open(f"{base}.ask", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # no process group yet, or the rank has ended
+            return
+        try:
+            os.write(pipe, b"?")
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EAGAIN):
+                raise
+        finally:
+            os.close(pipe)
+
+    def ask_for_collectives(self) -> None:
+        """Make the ranks write their collectives, and no stacks."""
+        for rank, process in self.ranks.items():
+            self._ask_for_flight(self.folder / RECORDED / f"{rank}.{process.pid}", rank)
+        self.ready_at = time.monotonic() + ANSWER_S
+
+    def answered(self) -> bool:
+        """Whether every process that can answer has written its stack and its collectives."""
+        stacks = all(_size(path) > size for pid, (path, size) in self._sizes.items() if _listens(pid))
+        asked = (path for path in self._flights.values() if path.with_suffix(".ask").exists())
+        return stacks and all(path.exists() for path in asked)
+
+    def read(self) -> None:
+        """Read the stacks that were written after the last `ask`."""
+        for pid, (path, size) in self._sizes.items():
+            with contextlib.suppress(OSError):
+                dump = file_reading.read_part(path, most=_MOST_BYTES, start=size).decode("utf-8", "replace")
+                self._samples[pid][-1].frames = main_thread(dump)
+        for pid, samples in self._samples.items():
+            if len(samples) == 1:
+                samples[0].io = _io_bytes(pid)  # without the answer itself
+
+    def result(self) -> tuple[tuple[HangRank, ...], dict[str, Any]]:
+        """Return what was found about each rank, and about the run: `timeout_s`, `backend`."""
+        self.read()
+        about: dict[str, Any] = {}
+        found = []
+        for rank, process in sorted(self.ranks.items()):
+            content = self._flight(rank)
+            known = flight_recorder.collectives(content)
+            about.setdefault("timeout_s", flight_recorder.timeout_s(content))
+            about.setdefault("backend", flight_recorder.backend(content))
+            found.append(self._rank(rank, process.pid, known, content.get("error")))
+        return tuple(found), about
+
+    def _flight(self, rank: int) -> Mapping[str, Any]:
+        path = self._flights.get(rank)
+        if path is None:
+            return {"error": "it was not asked"}
+        try:
+            content = json_of(file_reading.read_whole(path, most=_MOST_FLIGHT_BYTES))
+        except (OSError, ValueError):
+            return {"error": "the rank has no process group, or did not answer"}
+        return content if isinstance(content, dict) else {"error": "not an object"}
+
+    def _rank(self, rank: int, pid: int, known: tuple[Collective, ...], unrecorded: Any) -> HangRank:
+        now = time.monotonic()
+        beat = beat_of(self.folder, rank, pid)
+        raised, raised_at = _raised(self.folder / RECORDED / f"{rank}.{pid}.raised")
+        state = processes.state_of(pid)
+        samples = self._samples.get(pid, [])
+        frames = samples[-1].frames if samples else None
+        return HangRank(
+            rank,
+            pid,
+            state if state != "ended" else None,
+            self._busy(pid),
+            self._moves_data(pid),
+            processes.kernel_wait_of(pid),
+            _waits_for(pid),
+            frames or (),
+            moved=len(samples) > 1 and samples[0].frames != frames if frames else None,
+            silent=None if frames is not None else self._why_silent(rank, pid, state),
+            steps=beat.steps if beat else None,
+            step_s=round(now - beat.step_at, 1) if beat and beat.steps else None,
+            batch_wait_s=round(now - beat.waits_since, 1) if beat and beat.waits_since else None,
+            raised=raised,
+            raised_at=raised_at,
+            collectives=known,
+            unrecorded=clean(str(unrecorded)) if unrecorded else None,
+            workers=tuple(self._workers(pid)),
+        )
+
+    def _workers(self, parent: int) -> Iterable[Worker]:
+        for pid in processes.with_descendants(parent)[1 : _MOST_WORKERS + 1]:
+            samples = self._samples.get(pid, [])
+            frames = (samples[-1].frames if samples else None) or ()
+            loads = any(_LOADER in frame.file for frame in frames)
+            state, wait = processes.state_of(pid), processes.kernel_wait_of(pid)
+            yield Worker(pid, state, self._busy(pid), self._moves_data(pid), wait, frames, loads)
+
+    def _busy(self, pid: int) -> bool | None:
+        """Whether a process used the CPU between the first look and now."""
+        samples, ticks = self._samples.get(pid, []), _cpu_ticks(pid)
+        if not samples or samples[0].ticks is None or ticks is None:
+            return None
+        passed = time.monotonic() - samples[0].at
+        return (ticks - samples[0].ticks) / _TICKS_PER_S > _BUSY * passed if passed > ANSWER_S else None
+
+    def _moves_data(self, pid: int) -> bool | None:
+        """Whether a process read or wrote more than a few lines between the first look and now."""
+        before, after, *_ = [sample.io for sample in self._samples.get(pid, [])] + [None, None]
+        return None if before is None or after is None else after - before > _LITTLE_BYTES
+
+    def _why_silent(self, rank: int, pid: int, state: str | None) -> str:
+        if state in (None, "ended"):
+            return "its process has ended"
+        if state in ("stopped", "traced"):
+            return f"it is {state}"
+        if not (self.folder / RECORDED / f"{rank}.{pid}.stacks").exists():
+            return "it has no recorder"
+        return "it did not answer"
+
+
+def _raised(path: Path) -> tuple[str | None, StackFrame | None]:
+    """Return the exception that ended a rank's script, and the user's line that it went through last."""
+    try:
+        lines = file_reading.read_part(path, most=_MOST_BYTES, start=0).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None, None
+    frames = []
+    for line in reversed(lines[1:]):
+        file, number, function = [*line.rsplit(":", 2), "", ""][:3]
+        if number.isdigit():
+            frames.append(frame_at(file, int(number), function))
+    return (masked(clean(lines[0]))[:200] if lines else None), own_frame(frames)
+
+
+def _cpu_ticks(pid: int) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = processes.stat_fields(pid)
+        return int(fields[11]) + int(fields[12])
+    return None
+
+
+def _io_bytes(pid: int) -> int | None:
+    """Return the bytes of all reads and writes, also of pipes and caches (proc_pid_io(5): rchar, wchar)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = file_reading.read_part(f"/proc/{pid}/io", most=4096, start=0).decode("ascii", "replace")
+        return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("rchar:", "wchar:")))
+    return None
+
+
+def _listens(pid: int) -> bool:
+    """Whether a process has a handler for the signal, which would end it otherwise; and can run it now."""
+    try:
+        status = file_reading.read_part(f"/proc/{pid}/status", most=1 << 14, start=0).decode("ascii", "replace")
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) >> (SIGNAL - 1) & 1)
+    except (OSError, ValueError, StopIteration, IndexError):
+        return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+# System calls in which a program waits for one descriptor, by machine (linux/unistd.h).
+_READS = {
+    "x86_64": {0: "read", 17: "pread64", 19: "readv", 45: "recvfrom", 47: "recvmsg", 73: "flock", 1: "write"},
+    "aarch64": {63: "read", 67: "pread64", 65: "readv", 207: "recvfrom", 212: "recvmsg", 32: "flock", 64: "write"},
+}
+
+
+def _waits_for(pid: int) -> str | None:
+    """Return the file, pipe or socket in whose system call the main thread is, if the kernel reports it."""
+    try:
+        words = file_reading.read_part(f"/proc/{pid}/syscall", most=4096, start=0).decode("ascii", "replace").split()
+        calls = _READS.get(os.uname().machine, {})
+        name = calls.get(int(words[0])) if words and words[0].lstrip("-").isdigit() else None
+        if name is None:
+            return None
+        return masked(clean(f"{name} of {os.readlink(f'/proc/{pid}/fd/{int(words[1], 16)}')}"))[:200]
+    except (OSError, ValueError, IndexError):
+        return None

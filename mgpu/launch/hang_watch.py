@@ -1,0 +1,204 @@
+"""Does the run still make progress; and if not, why?
+
+Progress is output, an optimizer step or a batch of any rank. If there is none for much longer than this run has ever
+taken, the ranks are asked what they do, twice. What the checks find is said once; the run goes on, or is stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+from mgpu import durations, engine, files
+from mgpu.engine import Outcome, selections
+from mgpu.errors import MgpuError, reason
+from mgpu.launch import hang_evidence
+from mgpu.launch.hang_evidence import Inquiry
+from mgpu.process import processes
+from mgpu.snapshot import Hang, Snapshot
+
+OnHang = Literal["report", "stop"]
+STORED = "hang.json"
+AFTER_S = 30.0
+_TIMES = 3.0  # … and this many times the longest time without progress so far
+_LONGEST_S = 600.0  # torch's default for NCCL: after this time, any run without progress is looked at
+_WARM_STEPS = 3  # optimizer steps that may include compilation, which says nothing about the rhythm
+_SECOND_LOOK_S = 5.0  # between the two samples
+_AGAIN_S = 60.0  # until the next look at a run that still makes no progress
+_QUICK_S = 1.0  # between the samples if the user stops the run; at most 3 s in all
+_WORTH_S = 10.0  # without progress for this long, a run that the user stops may hang
+
+
+class Supervised(Protocol):
+    """The part of the run's supervisor used here."""
+
+    started: float
+    last_output: float
+    timed_out: bool
+
+    @property
+    def ranks(self) -> Mapping[int, processes.Rank]:
+        """The processes, by rank."""
+
+    def say(self, text: str) -> None:
+        """Write to the user's terminal and mgpu's log."""
+
+    def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
+        """Stop the run."""
+
+
+class HangWatch:
+    """Watches the progress of one run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        expected: int,
+        world: int,
+        *,
+        after_s: float = AFTER_S,
+        on_hang: OnHang = "report",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`expected`: ranks on this machine."""
+        self.folder, self.expected, self.world = folder, expected, world
+        self.after_s, self.on_hang, self._clock = after_s, on_hang, clock
+        self.hang: Hang | None = None  # the last one found, while there is no progress
+        self.gap: str | None = None
+        self._steps = 0
+        self._progress: float | None = None
+        self._longest = 0.0
+        self._warm = self._over = False
+        self._inquiry: Inquiry | None = None
+        self._looks = 0
+        self._next = 0.0
+        self._told: tuple[str, ...] = ()
+
+    def tick(self, supervisor: Supervised) -> None:
+        """Look at the progress, and ask the ranks if there is none. Cheap; called often."""
+        if self.gap is not None or self._over or not supervisor.ranks:
+            return
+        now = self._clock()
+        try:
+            if self._has_progress(now, supervisor):
+                self._forget(now, supervisor)
+            elif self._inquiry is not None:
+                self._continue(now, supervisor)
+            elif now - (self._progress or now) >= self._patience() and now >= self._next:
+                self._inquiry = Inquiry(self.folder, dict(supervisor.ranks))
+                self._inquiry.ask()
+                self._looks = 1
+        except OSError as error:
+            self.gap = reason(error)
+
+    def before_signal(self, supervisor: Supervised) -> None:
+        """Ask the ranks what they do before they are stopped, if the run may hang. Takes 2 s at most."""
+        self._over, now = True, self._clock()
+        if self.hang is not None or self._progress is None or now - self._progress < min(_WORTH_S, self.after_s):
+            return
+        try:
+            inquiry = Inquiry(self.folder, dict(supervisor.ranks))
+            for look in range(2):
+                inquiry.ask()
+                while self._clock() < inquiry.ready_at and not inquiry.answered():
+                    time.sleep(0.02)
+                inquiry.read()
+                if not look:
+                    time.sleep(_QUICK_S)
+            self.hang = self._fact(inquiry, now)
+            self._store(self.hang)
+        except OSError as error:
+            self.gap = reason(error)
+
+    # Progress
+
+    def _patience(self) -> float:
+        """Return how long this run may be without progress."""
+        return max(self.after_s, min(_TIMES * self._longest, max(_LONGEST_S, self.after_s)))
+
+    def _has_progress(self, now: float, supervisor: Supervised) -> bool:
+        """Whether there was output, a step or a batch since the last call."""
+        latest = supervisor.last_output
+        for rank, process in supervisor.ranks.items():
+            beat = hang_evidence.beat_of(self.folder, rank, process.pid)
+            if beat is not None:
+                latest = max(latest, beat.step_at, beat.batch_at)
+                self._steps = max(self._steps, beat.steps)
+        before = self._progress
+        if before is not None and latest <= before:
+            return False
+        if self._steps > _WARM_STEPS and not self._warm:
+            self._warm, self._longest = True, 0.0  # imports and compilation say nothing about the rhythm
+        elif before is not None:
+            self._longest = max(self._longest, latest - before)
+        self._progress = latest
+        return before is not None
+
+    def _forget(self, now: float, supervisor: Supervised) -> None:
+        """The run goes on: what was found is no longer true."""
+        if self._told:
+            supervisor.say("the run makes progress again")
+        self._inquiry, self.hang, self._told, self._next = None, None, (), 0.0
+
+    # The inquiry
+
+    def _continue(self, now: float, supervisor: Supervised) -> None:
+        inquiry = self._inquiry
+        assert inquiry is not None
+        if now < inquiry.ready_at and not inquiry.answered():
+            return
+        if self._looks == 1:
+            inquiry.read()
+            if now >= inquiry.ready_at + min(_SECOND_LOOK_S, self.after_s / 2):
+                inquiry.ask()
+                self._looks = 2
+            return
+        self._inquiry, self._next = None, now + max(_AGAIN_S, self.after_s)
+        self.hang = self._fact(inquiry, now)
+        self._store(self.hang)
+        self._tell(supervisor, self.hang)
+
+    def _fact(self, inquiry: Inquiry, now: float) -> Hang:
+        ranks, about = inquiry.result()
+        quiet = now - (self._progress or now)
+        return Hang(round(quiet, 1), round(self._longest, 1), ranks, self.expected, self.world, **about)
+
+    def _tell(self, supervisor: Supervised, hang: Hang) -> None:
+        """Say what the checks find, each finding once."""
+        found = findings(hang)
+        fresh = [one for one in found if one.check.id not in self._told]
+        for outcome in fresh:
+            for text in texts(outcome, hang, self._clock() - supervisor.started):
+                supervisor.say(text)
+        self._told = (*self._told, *(one.check.id for one in fresh))
+        if self.on_hang == "stop" and any(one.status == "fail" for one in found):
+            supervisor.timed_out = True
+            supervisor.stop(signal.SIGTERM, "--on-hang stop")
+
+    def _store(self, hang: Hang) -> None:
+        """Keep the facts beside the log."""
+        import json
+
+        from mgpu.snapshot import to_json
+
+        with contextlib.suppress(MgpuError):  # the disk may be full, which may also be why the run hangs
+            files.write(self.folder / STORED, json.dumps(to_json(Snapshot(hang=hang))["hang"]) + "\n", mode=0o600)
+
+
+def findings(hang: Hang) -> list[Outcome]:
+    """Return what the checks find in a run without progress."""
+    return [one for one in engine.judge(Snapshot(hang=hang), selections.HANG) if one.problem and not one.because_of]
+
+
+def texts(outcome: Outcome, hang: Hang, seconds: float) -> list[str]:
+    """Return the messages about one finding: what, why, and the fix."""
+    problem = outcome.problem
+    assert problem is not None
+    quiet = durations.duration_text(hang.quiet_s)
+    first = f"after {durations.duration_text(seconds)}, no progress for {quiet}: {problem.title}. {problem.cause}"
+    fix = problem.fixes[0]
+    return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''} [{outcome.check.id}]"]

@@ -1,0 +1,199 @@
+"""Do the ranks of a run keep each other waiting, step by step?
+
+The recorder in each rank has the end of each optimizer step, and torch's flight recorder when each collective was
+started. Both are wall-clock times of one machine, so the ranks can be compared. They are asked every half minute;
+between that, nothing is read.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, Protocol
+
+from mgpu import engine, file_reading
+from mgpu.engine import selections
+from mgpu.errors import reason
+from mgpu.launch.hang_evidence import RECORDED, Inquiry, beat_of
+from mgpu.process import processes
+from mgpu.recorder.inject._mgpu_recorder import BEAT, STEP, STEPS
+from mgpu.snapshot import Pace, RankPace, Run, Snapshot
+from mgpu.structured_text import json_of
+
+_FIRST_S, _EVERY_S = 15.0, 30.0
+_WARM = 3  # steps that may compile
+_LEAST_STEPS = 10
+_REPORT_AFTER = 30  # steps compared until a rank that keeps the others waiting is reported while the run goes on
+_MOST_STEPS = 2000  # kept
+_MOST_BYTES = 8 << 20
+
+
+class Supervised(Protocol):
+    """The part of the run's supervisor used here."""
+
+    started: float
+
+    @property
+    def ranks(self) -> Mapping[int, processes.Rank]:
+        """The processes, by rank."""
+
+    def say(self, text: str) -> None:
+        """Write to the user's terminal and mgpu's log."""
+
+
+class Ended(NamedTuple):
+    """The end of one optimizer step of a rank."""
+
+    at: float  # wall clock
+    waited_s: float  # for batches, since the start
+
+
+class Compared(NamedTuple):
+    """One step on all ranks."""
+
+    step_s: float
+    last: int | None  # the rank that came last; None: the step had no collective
+    waits_s: Mapping[int, float]
+    loader_s: Mapping[int, float]
+
+
+class PaceWatch:
+    """Compares the steps of the ranks of one run."""
+
+    def __init__(self, folder: Path, expected: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder, self.expected, self._clock = folder, expected, clock
+        self.gap: str | None = None
+        self._due = _FIRST_S
+        self._inquiry: Inquiry | None = None
+        self._compared: dict[int, Compared] = {}
+        self._reported = False
+
+    def tick(self, supervisor: Supervised) -> None:
+        """Ask the ranks, or read what they wrote, if it is time to. Cheap; called often."""
+        seconds = self._clock() - supervisor.started
+        if self.expected < 2 or self.gap is not None or seconds < self._due:
+            return
+        try:
+            if self._inquiry is None:
+                self._begin(supervisor, seconds)
+            elif self._inquiry.answered() or self._clock() > self._inquiry.ready_at:
+                self._read(supervisor.ranks)
+                self._inquiry, self._due = None, seconds + _EVERY_S
+                self._report(supervisor, seconds)
+        except OSError as error:
+            self.gap = reason(error)
+
+    def result(self) -> Pace | None:
+        """Return the pace of all compared steps; None if there were too few."""
+        return pace_of(list(self._compared.values()))
+
+    def _begin(self, supervisor: Supervised, seconds: float) -> None:
+        beats = [beat_of(self.folder, rank, process.pid) for rank, process in supervisor.ranks.items()]
+        if len(beats) < self.expected or any(beat is None or beat.steps <= _WARM for beat in beats):
+            self._due = seconds + _FIRST_S
+            return
+        self._inquiry = Inquiry(self.folder, dict(supervisor.ranks))
+        self._inquiry.ask_for_collectives()
+
+    def _read(self, ranks: Mapping[int, processes.Rank]) -> None:
+        ends, starts = {}, {}
+        for rank, process in ranks.items():
+            base = self.folder / RECORDED / f"{rank}.{process.pid}"
+            ends[rank] = steps_of(base.with_name(f"{base.name}.beat"))
+            starts[rank] = starts_of(base.with_name(f"{base.name}.flight"))
+        if len(ends) == self.expected:
+            self._compared |= compare(ends, starts)
+            for number in sorted(self._compared)[:-_MOST_STEPS]:
+                del self._compared[number]
+
+    def _report(self, supervisor: Supervised, seconds: float) -> None:
+        pace = self.result()
+        if self._reported or pace is None or pace.steps < _REPORT_AFTER:
+            return
+        run = Run(0, 0, seconds, expected=self.expected, going=True, pace=pace)
+        for outcome in engine.judge(Snapshot(run=run), selections.RANKS_UNEVEN):
+            if outcome.problem:
+                self._reported = True
+                supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}")
+
+
+def steps_of(path: Path) -> dict[int, Ended]:
+    """Return the last steps of a rank, by their number from 1; none if it has no counters."""
+    size, head = struct.calcsize(STEP), struct.calcsize(BEAT)
+    try:
+        content = file_reading.read_part(path, most=head + STEPS * size, start=0)
+    except OSError:
+        return {}
+    whole = content[head : head + (len(content) - head) // size * size] if len(content) > head else b""
+    return {number: Ended(at, waited) for number, at, waited in struct.iter_unpack(STEP, whole) if number}
+
+
+def starts_of(path: Path) -> dict[tuple[str, int], float]:
+    """Return when a rank started each collective, by process group and number."""
+    try:
+        content = json_of(file_reading.read_whole(path, most=_MOST_BYTES))
+    except (OSError, ValueError):
+        return {}
+    entries = content.get("entries") if isinstance(content, dict) else None
+    return dict(found for entry in (entries if isinstance(entries, list) else []) if (found := _start(entry)))
+
+
+def _start(entry: Any) -> tuple[tuple[str, int], float] | None:
+    if not isinstance(entry, dict) or entry.get("is_p2p"):
+        return None
+    group, number, at = entry.get("process_group"), entry.get("collective_seq_id"), entry.get("time_created_ns")
+    if not isinstance(group, list) or not group or not isinstance(number, int) or not isinstance(at, int):
+        return None
+    return (str(group[0]), number), at / 1e9
+
+
+def compare(
+    ends: Mapping[int, Mapping[int, Ended]], starts: Mapping[int, Mapping[tuple[str, int], float]]
+) -> dict[int, Compared]:
+    """Return each step that all ranks have, and in it the collective in which the first rank waited longest."""
+    common = set.intersection(*(set(known) for known in ends.values()))
+    shared = set.intersection(*(set(known) for known in starts.values()))
+    first = next(iter(ends))
+    found = {}
+    for number in sorted(common):
+        if number <= _WARM or number - 1 not in common:
+            continue
+        begin, end = ends[first][number - 1].at, ends[first][number].at
+        inside = [key for key in shared if begin < starts[first][key] <= end]
+        spreads = {key: [starts[rank][key] for rank in ends] for key in inside}
+        worst = max(spreads, key=lambda key: max(spreads[key]) - min(spreads[key]), default=None)
+        loader = {rank: known[number].waited_s - known[number - 1].waited_s for rank, known in ends.items()}
+        if worst is None:
+            found[number] = Compared(end - begin, None, {}, loader)
+            continue
+        at = {rank: starts[rank][worst] for rank in ends}
+        last = max(at, key=lambda rank: at[rank])
+        found[number] = Compared(end - begin, last, {rank: at[last] - when for rank, when in at.items()}, loader)
+    return found
+
+
+def pace_of(steps: list[Compared]) -> Pace | None:
+    """Return the medians of these steps; None if too few of them have a collective."""
+    known = [step for step in steps if step.last is not None]
+    if len(known) < _LEAST_STEPS:
+        return None
+    ranks = sorted(known[0].waits_s)
+    total = sum(step.step_s for step in known)
+    waited = sum(sum(step.waits_s.values()) / (len(ranks) - 1) for step in known)
+    return Pace(
+        len(known),
+        median(step.step_s for step in known),
+        round(waited / total, 4) if total > 0 else 0.0,
+        tuple(
+            RankPace(
+                rank,
+                round(median(step.loader_s[rank] for step in known), 6),
+                round(median(step.waits_s[rank] for step in known), 6),
+                round(sum(step.last == rank for step in known) / len(known), 3),
+            )
+            for rank in ranks
+        ),
+    )

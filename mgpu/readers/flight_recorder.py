@@ -1,0 +1,76 @@
+"""Which collectives did a rank start, according to torch's flight recorder?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mgpu.readers.stack_dump import frame_at, own_frame
+from mgpu.snapshot import Collective, StackFrame
+from mgpu.text import clean
+
+_MOST = 64  # collectives of a rank that are compared
+
+
+def collectives(content: Mapping[str, Any]) -> tuple[Collective, ...]:
+    """Return the last collectives, oldest first. `content`: what the recorder in a rank wrote."""
+    entries = content.get("entries")
+    found = [_collective(entry) for entry in (entries if isinstance(entries, list) else [])[-_MOST:]]
+    return tuple(one for one in found if one is not None)
+
+
+def timeout_s(content: Mapping[str, Any]) -> float | None:
+    """Return after how many seconds torch gives up on the last collective."""
+    entries = content.get("entries")
+    last = entries[-1] if isinstance(entries, list) and entries else None
+    found = last.get("timeout_ms") if isinstance(last, dict) else None
+    return found / 1000 if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
+def backend(content: Mapping[str, Any]) -> str | None:
+    """Return the backend of the last collective: gloo, nccl."""
+    entries = content.get("entries")
+    last = entries[-1] if isinstance(entries, list) and entries else None
+    name = str(last.get("profiling_name", "")) if isinstance(last, dict) else ""
+    return clean(name.partition(":")[0])[:20] if ":" in name else None
+
+
+def _collective(entry: Any) -> Collective | None:
+    if not isinstance(entry, dict):
+        return None
+    p2p = bool(entry.get("is_p2p"))
+    sequence = entry.get("p2p_seq_id" if p2p else "collective_seq_id")
+    group = entry.get("process_group")
+    if not isinstance(sequence, int) or not isinstance(group, Sequence):
+        return None
+    name = str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", "collective"))
+    is_open = not entry.get("retired") and entry.get("state") != "completed"
+    frames = [frame for one in _list(entry.get("frames")) if (frame := _frame(one)) is not None]
+    return Collective(
+        clean(name)[:60],
+        clean(str(group[0] if group else ""))[:60],
+        sequence,
+        _shape(entry),
+        is_open,
+        p2p,
+        own_frame(frames),
+    )
+
+
+def _frame(found: Any) -> StackFrame | None:
+    if not isinstance(found, list) or len(found) != 3 or not isinstance(found[1], int):
+        return None
+    return frame_at(str(found[0]), found[1], str(found[2]))
+
+
+def _shape(entry: Mapping[str, Any]) -> str:
+    sizes, dtypes = _list(entry.get("input_sizes")), _list(entry.get("input_dtypes"))
+    if not sizes or not isinstance(sizes[0], list) or not dtypes:
+        return ""
+    shape = " x ".join(str(size) for size in sizes[0]) or "scalar"
+    more = f" and {len(sizes) - 1} more" if len(sizes) > 1 else ""
+    return clean(f"{shape} {str(dtypes[0]).lower()}{more}")[:80]
+
+
+def _list(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []

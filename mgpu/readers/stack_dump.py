@@ -1,0 +1,45 @@
+"""Which Python frames is a process in, according to what faulthandler wrote?"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Sequence
+
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import StackFrame
+from mgpu.text import clean
+
+_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.+)')
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+")
+_LONGEST = 120  # characters of a line of code
+_MOST_FRAMES = 60
+# As in a traceback: code that is not the user's own.
+_LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|^<frozen |^<string>|_mgpu_recorder")
+
+
+def own_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
+    """Return the innermost frame in the user's own files; in an installed program, None."""
+    return next((frame for frame in frames if not frame.library), None)
+
+
+def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
+    """Return the frames of the main thread of the last dump, the innermost first; None if there is no dump.
+
+    faulthandler writes the main thread last. It has no Python frame while the interpreter ends.
+    """
+    threads: list[list[StackFrame]] = []
+    for line in dump.splitlines():
+        if _THREAD.match(line):
+            threads.append([])
+        elif threads and (found := _FRAME.match(line)):
+            threads[-1].append(frame_at(found[1], int(found[2]), found[3]))
+    return tuple(threads[-1][:_MOST_FRAMES]) if threads else None
+
+
+def frame_at(file: str, line: int, function: str) -> StackFrame:
+    """Return a frame with its line of code, if the file can be read here."""
+    text = linecache.getline(file, line).strip() if not file.startswith("<") else ""
+    return StackFrame(
+        clean(file), line, clean(function)[:_LONGEST], masked(clean(text))[:_LONGEST], _LIBRARY.search(file) is not None
+    )

@@ -1,0 +1,1 @@
+"""The folder in front of the ranks' PYTHONPATH."""

@@ -1,0 +1,262 @@
+"""What does this rank do? Files in the run's `recorder` folder, written so that they work while the main thread hangs.
+
+For each process: `RANK.PID.stacks`, the Python stacks of all threads on a signal (faulthandler writes them without the
+interpreter); `RANK.PID.beat`, counters in shared memory; `RANK.PID.raised`, an exception that ends the script;
+`RANK.PID.flight`, torch's flight recorder, written on a request through the FIFO `RANK.PID.ask`.
+
+Runs with any Python from 3.8 on. It never imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import sys
+import time
+from struct import calcsize, pack_into
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType, TracebackType
+
+FOLDER = "MGPU_RECORDER"  # the variable that names the folder
+# A real-time signal: SIGUSR1 and SIGUSR2 belong to training scripts (Slurm sends them before a time limit).
+SIGNAL = 50
+# struct of the beat file: optimizer steps, time of the last one, batches, time of the last one, seconds spent waiting
+# for batches, time since when a batch is awaited (0: none is), longest time between two steps. Times: CLOCK_MONOTONIC.
+BEAT = "=QdQdddd"
+# After it, the last steps, each at its number modulo STEPS: number, wall-clock time of its end, seconds spent waiting
+# for batches so far. The flight recorder has wall-clock times too.
+STEP, STEPS = "=Qdd", 256
+_HEAD_BYTES, _STEP_BYTES = calcsize(BEAT), calcsize(STEP)
+_DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")  # torch 2.9 and later, 2.5 and later
+_MOST_ENTRIES = 200  # of the flight recorder
+_MOST_FRAMES = 12  # of each
+_LONGEST = 400  # characters of an exception's message
+
+
+class Recorder:
+    """The files of this process."""
+
+    def __init__(self) -> None:
+        self.folder = ""
+        self.rank: int | None = None
+        self.steps = self.batches = 0
+        self.step_at = self.batch_at = self.waited = self.longest = 0.0
+        self._stacks: BinaryIO | None = None
+        self._beat: Any = None
+
+    def path(self, kind: str) -> str:
+        """Return the path of a file of this process."""
+        return os.path.join(self.folder, f"{self.rank}.{os.getpid()}.{kind}")
+
+    def attend(self, rank: int) -> None:
+        """Begin to answer requests for stacks. Called again in each forked child, which has files of its own."""
+        self.rank = rank
+        self._stacks = open(self.path("stacks"), "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
+        faulthandler.register(SIGNAL, file=self._stacks, all_threads=True, chain=False)
+
+    def open_beat(self) -> bool:
+        """Begin to count; return False if it has begun before."""
+        if self._beat is not None:
+            return False
+        import mmap
+
+        with open(self.path("beat"), "w+b") as file:
+            size = calcsize(BEAT) + STEPS * calcsize(STEP)
+            file.truncate(size)
+            self._beat = mmap.mmap(file.fileno(), size)
+        self.write()
+        return True
+
+    def write(self, waits_since: float = 0.0) -> None:
+        """Store the counters. Takes about a microsecond."""
+        if self._beat is not None:
+            values = (self.steps, self.step_at, self.batches, self.batch_at, self.waited, waits_since, self.longest)
+            pack_into(BEAT, self._beat, 0, *values)
+
+    def stepped(self, *_: Any) -> None:
+        """After each step of any optimizer."""
+        now = time.monotonic()
+        if self.steps:
+            self.longest = max(self.longest, now - self.step_at)
+        self.steps += 1
+        self.step_at = now
+        self.write()
+        if self._beat is not None:
+            place = _HEAD_BYTES + self.steps % STEPS * _STEP_BYTES
+            pack_into(STEP, self._beat, place, self.steps, time.time(), self.waited)
+
+    def in_child(self) -> None:
+        """In a forked child (a loader's worker): its stacks go to a file of its own; it counts nothing."""
+        self._beat = None
+        try:
+            self.attend(self.rank or 0)
+        except OSError:
+            faulthandler.unregister(SIGNAL)
+
+    def record_raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Write the exception that ends the script: type and message, then its frames, one a line."""
+        frames = []
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            frames.append(f"{code.co_filename}:{trace.tb_lineno}:{code.co_name}")
+            trace = trace.tb_next
+        message = (str(error).splitlines() or [""])[0][:_LONGEST]
+        _write(self.path("raised"), "\n".join([f"{kind.__name__}: {message}", *frames[-60:]]) + "\n")
+
+
+RECORDER = Recorder()
+
+
+def begin() -> None:
+    """Start recording if this process is a rank; else wait until it becomes one."""
+    RECORDER.folder = os.environ[FOLDER]
+    rank = os.environ.get("RANK", "")
+    if rank.isdigit():
+        _start(int(rank))
+    sys.meta_path.insert(0, Hooks())
+
+
+def _start(rank: int) -> None:
+    if RECORDER.rank is not None:
+        return
+    RECORDER.attend(rank)
+    os.register_at_fork(after_in_child=RECORDER.in_child)
+    before = sys.excepthook
+
+    def record(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        with contextlib.suppress(Exception):
+            RECORDER.record_raised(kind, error, trace)
+        before(kind, error, trace)
+
+    sys.excepthook = record
+
+
+# --- hooks into torch, added when the script imports it ---
+
+
+class Hooks:
+    """A finder that finds nothing of its own, but adds a hook to a few modules of torch after they are imported."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, Callable[[Any], None]] = {
+            "torch.optim.optimizer": _hook_optimizer,
+            "torch.utils.data.dataloader": _hook_loader,
+            "torch.distributed.distributed_c10d": _hook_groups,
+        }
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        """Return what the other finders find, with the hook behind its execution."""
+        hook = self._wanted.pop(name, None)
+        if hook is None:
+            return None
+        others = (one for one in sys.meta_path if one is not self and hasattr(one, "find_spec"))
+        spec = next((spec for one in others if (spec := one.find_spec(name, path, target)) is not None), None)
+        loader: Any = getattr(spec, "loader", None)
+        if not hasattr(loader, "exec_module"):
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            _guarded(lambda: hook(module))
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _guarded(function: Callable[[], object]) -> None:
+    """Call it; an error in it must not affect the training."""
+    try:
+        function()
+    except Exception:
+        if os.environ.get("MGPU_DEBUG"):
+            raise
+
+
+def _hook_optimizer(module: Any) -> None:
+    module.register_optimizer_step_post_hook(RECORDER.stepped)
+
+
+def _hook_loader(module: Any) -> None:
+    """Measure how long the script waits for each batch."""
+    kind = module._BaseDataLoaderIter
+    following = kind.__next__
+
+    def timed(self: Any) -> Any:
+        began = time.monotonic()
+        RECORDER.write(began)
+        try:
+            return following(self)
+        finally:
+            RECORDER.batch_at = now = time.monotonic()
+            RECORDER.batches += 1
+            RECORDER.waited += now - began
+            RECORDER.write()
+
+    kind.__next__ = timed
+
+
+def _hook_groups(module: Any) -> None:
+    """Once the process group exists, this is a rank, and can be asked for its collectives."""
+    import functools
+
+    original = module.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        _guarded(lambda: _joined(module.get_rank()))
+        return found
+
+    module.init_process_group = init_process_group
+
+
+def _joined(rank: int) -> None:
+    """Count from now on, and start the thread that writes the flight recorder. torch has threads of its own by now."""
+    _start(rank)
+    if not RECORDER.open_beat():
+        return
+    import threading
+
+    ask = RECORDER.path("ask")
+    os.mkfifo(ask, 0o600)
+    threading.Thread(target=_answer, args=(ask,), name="mgpu-recorder", daemon=True).start()
+
+
+def _answer(ask: str) -> None:
+    """Write the flight recorder on each request through the FIFO."""
+    with contextlib.suppress(OSError):
+        pipe = os.open(ask, os.O_RDWR)  # for reading and writing, so that it never ends
+        while os.read(pipe, 1):
+            try:
+                _dump(RECORDER.path("flight"))
+            except Exception as error:
+                _write(RECORDER.path("flight"), f'{{"error": "{type(error).__name__}"}}')
+
+
+def _write(path: str, text: str) -> None:
+    with open(path + ".tmp", "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)
+    os.replace(path + ".tmp", path)
+
+
+def _dump(path: str) -> None:
+    """Write the last collectives of this rank as JSON, each with the Python frames that called it."""
+    import json
+    import pickle
+
+    groups = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
+    dump = next((getattr(groups, name) for name in _DUMPS if hasattr(groups, name)), None)
+    if dump is None:
+        _write(path, '{"error": "this torch has no flight recorder"}')
+        return
+    found = pickle.loads(dump(True, True, False))  # collectives, Python stacks, also the completed ones
+    entries = found.get("entries", [])[-_MOST_ENTRIES:]
+    for entry in entries:
+        frames = entry.get("frames", [])[:_MOST_FRAMES]
+        entry["frames"] = [[one.get("filename", ""), one.get("line", 0), one.get("name", "")] for one in frames]
+    _write(path, json.dumps({"entries": entries, "version": found.get("version")}, default=str))

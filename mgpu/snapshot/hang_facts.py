@@ -1,0 +1,80 @@
+"""What does each rank of a running job do, if the run has made no progress for a long time?"""
+
+from __future__ import annotations
+
+from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Label, Pid, Text
+
+
+@dataclass(frozen=True)
+class StackFrame:
+    """One Python frame of a thread."""
+
+    file: Text
+    line: int
+    function: Label
+    text: Text = ""  # the line, stripped; "": the file cannot be read here
+    library: bool = False  # in an installed package, or in Python itself
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective in torch's flight recorder."""
+
+    name: Label  # "all_reduce"
+    group: Label  # "0" is the default process group
+    sequence: int  # number of collectives of this group that the rank had started, with this one
+    shape: Label = ""  # "1000 x Float"; "": it has no data
+    open: bool = False  # started, and not completed
+    p2p: bool = False  # a send or receive
+    caller: StackFrame | None = None  # the user's line that called it
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that a rank has started."""
+
+    pid: Pid
+    state: Label | None  # as in `HangRank`
+    busy: bool | None = None
+    io: bool | None = None
+    kernel_wait: Label | None = None
+    frames: tuple[StackFrame, ...] = ()  # of its main thread; empty: not a Python process with the recorder
+    loader: bool = False  # a worker of a DataLoader
+
+
+@dataclass(frozen=True)
+class HangRank:
+    """What one rank does. The frames are those of its main thread, innermost first."""
+
+    rank: int
+    pid: Pid | None = None
+    state: Label | None = None  # "running", "sleeping", "stopped", "in uninterruptible sleep"; None: it has ended
+    busy: bool | None = None  # used more than a tenth of a CPU between the samples; None: one sample only
+    io: bool | None = None  # read or wrote data between the samples
+    kernel_wait: Label | None = None  # the kernel's function in which its main thread waits
+    waits_for: Text | None = None  # the file, pipe or socket that it reads or locks
+    frames: tuple[StackFrame, ...] = ()
+    moved: bool | None = None  # between the samples
+    silent: Label | None = None  # why it wrote no stack; without frames otherwise: it runs no Python code any more
+    steps: int | None = None  # optimizer steps so far
+    step_s: float | None = None  # since the last one
+    batch_wait_s: float | None = None  # how long it has been waiting for a batch
+    raised: Text | None = None  # the exception that ended its script: "ValueError: no data"
+    raised_at: StackFrame | None = None
+    collectives: tuple[Collective, ...] = ()  # the last ones, oldest first
+    unrecorded: Label | None = None  # why there are no collectives
+    workers: tuple[Worker, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hang:
+    """A run without progress: no output, optimizer step or batch."""
+
+    quiet_s: float
+    longest_s: float  # the longest time without progress before
+    ranks: tuple[HangRank, ...] = ()
+    expected: int = 0  # ranks on this machine
+    world: int = 0  # of the whole run; more than `expected` if it spans nodes
+    timeout_s: float | None = None  # after which torch gives up, from the flight recorder
+    backend: Label | None = None  # gloo, nccl

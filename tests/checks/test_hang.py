@@ -1,0 +1,154 @@
+"""checks/hang/"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
+from tests.checks.facts import IN_TORCH, Case, fails, frame, hang, hang_rank, informs, table, waits, well
+
+REDUCE = Collective("all_reduce", "0", 14, "420 float", True, caller=frame(line=35))
+LIBRARY = "/v/site-packages/"
+
+
+def done(*collectives: Collective) -> tuple[Collective, ...]:
+    """Collectives 1 to 13 of all ranks, completed, and these."""
+    before = (Collective("all_reduce", "0", n, "420 float", caller=frame(line=35)) for n in range(1, 14))
+    return (*before, *collectives)
+
+
+def here(text: str = "") -> StackFrame:
+    """The suspect's own line."""
+    return frame(text, line=31)
+
+
+def of(file: str, function: str = "wait") -> StackFrame:
+    """A frame of a library, or of Python itself."""
+    return replace(frame(function=function, file=file), library=True)
+
+
+WAITS = waits(0, REDUCE)
+HAS_TORCH = of(LIBRARY + "torch/distributed/distributed_c10d.py", "barrier")
+IN_LOADER = hang_rank(
+    1, of(LIBRARY + "torch/utils/data/dataloader.py", "_get_data"), here("for batch in loader:"), batch_wait_s=44.0,
+    workers=(Worker(5000, "sleeping", False, frames=(frame("LOCK.acquire()", file="/home/me/data.py", line=9),),
+                    loader=True),),
+)  # fmt: skip
+ASLEEP = hang_rank(1, here("time.sleep(1000)"))
+
+
+def called(name: str, line: int, shape: str = "", number: int = 14) -> Collective:
+    """A collective that is open."""
+    return Collective(name, "0", number, shape, True, caller=frame(line=line))
+
+
+def of_four(*odd: HangRank) -> dict[str, Any]:
+    """Four ranks, of which the others wait."""
+    others = [waits(rank, *done(REDUCE)) for rank in range(4) if rank not in {one.rank for one in odd}]
+    return {"hang": hang(*sorted((*odd, *others), key=lambda one: one.rank))}
+
+
+SHIFTED = tuple(
+    [Collective("all_reduce", "0", n, "420 float", caller=frame(line=35)) for n in range(1, 6)]
+    + [Collective("all_reduce", "0", 6, "420 float", caller=frame(line=53))]
+    + [Collective("all_reduce", "0", n, "420 float", n == 10, caller=frame(line=35)) for n in range(7, 11)]
+)
+UNSHIFTED = tuple(
+    [Collective("all_reduce", "0", n, "420 float", caller=frame(line=35)) for n in range(1, 10)]
+    + [called("barrier", 60, number=10)]
+)
+
+CASES = (
+    # absent
+    fails("hang_rank_stopped", "rank 1 is stopped (SIGSTOP)", "kill -CONT 4001",
+        hang=hang(WAITS, hang_rank(1, ASLEEP.frames[0], state="stopped", silent="it is stopped"))),
+    well("hang_rank_stopped", "not seen in 2 ranks"),
+    informs("hang_rank_in_debugger", "rank 1 is held by a debugger", "Let it continue",
+        hang=hang(WAITS, hang_rank(1, here(), state="traced"))),
+    informs("hang_rank_in_debugger", "rank 1 is held by a debugger at train.py:31", "Let it continue",
+        hang=hang(WAITS, hang_rank(1, of("/usr/lib/python3.11/pdb.py", "interaction"), here("breakpoint()")))),
+    well("hang_rank_in_debugger", "not seen in 2 ranks"),
+    fails("hang_rank_in_kernel", "rank 1 is in uninterruptible sleep in the kernel's rpc_wait_bit_killable", "mount |",
+        hang=hang(WAITS, replace(ASLEEP, state="in uninterruptible sleep", kernel_wait="rpc_wait_bit_killable"))),
+    well("hang_rank_in_kernel", "not seen",  # it writes: a slow disk
+        hang=hang(WAITS, replace(ASLEEP, state="in uninterruptible sleep", io=True))),
+    fails("hang_rank_gone", "rank 1 has ended", "dmesg", hang=hang(WAITS, hang_rank(1, state=None, busy=None))),
+    well("hang_rank_gone", "not seen", hang=hang(hang_rank(0, state=None, busy=None), hang_rank(1))),  # none waits
+    fails("hang_rank_left", "rank 1 has left the training at train.py:12: ValueError: no data", "Correct this error",
+        hang=hang(WAITS, replace(ASLEEP, raised="ValueError: no data", raised_at=frame(line=12)))),
+    fails("hang_rank_left", "rank 1 has left the training: its script has returned", "the same number of steps",
+        hang=hang(WAITS, replace(ASLEEP, frames=()))),
+    fails("hang_rank_left", "rank 1 has left the training: its script has returned", "the same number of steps",
+        hang=hang(WAITS, hang_rank(1, of(LIBRARY + "torch/distributed/distributed_c10d.py", "destroy_process_group")))),
+    well("hang_rank_left", "not seen", hang=hang(WAITS, replace(ASLEEP, frames=(), silent="it did not answer"))),
+    # elsewhere
+    fails("hang_rank_sleeps", "rank 1 sleeps at train.py:31", "in a barrier", hang=hang(WAITS, ASLEEP)),
+    fails("hang_rank_sleeps", "ranks 1 and 2 sleep at train.py:31", "in a barrier",
+        **of_four(ASLEEP, replace(ASLEEP, rank=2))),
+    well("hang_rank_sleeps", "not seen", hang=hang(WAITS, replace(ASLEEP, busy=True))),
+    well("hang_rank_sleeps", "not seen", hang=hang(WAITS, ASLEEP, hang_rank(2))),  # rank 2 works: it may wait for that
+    fails("hang_rank_in_lock", "rank 1 waits for a lock at train.py:31", "Release it",
+        hang=hang(WAITS, hang_rank(1, here("LOCK.acquire()")))),
+    fails("hang_rank_in_lock", "rank 1 waits for a lock on a file (/data/x.lock)", "Release it",
+        hang=hang(WAITS, hang_rank(1, here("held.lock()"), waits_for="flock of /data/x.lock"))),
+    fails("hang_rank_in_lock", "rank 1 waits for a lock", "Release it",
+        hang=hang(WAITS, hang_rank(1, of("/usr/lib/python3.11/threading.py"), here("done.wait()")))),
+    well("hang_rank_in_lock", "not seen", hang=hang(WAITS, hang_rank(1, here("work.wait()"), collectives=(REDUCE,)))),
+    fails("hang_rank_asks_for_input", "rank 1 waits for input at train.py:31", "Remove the prompt",
+        hang=hang(WAITS, hang_rank(1, here("name = input('run name? ')")))),
+    well("hang_rank_asks_for_input", "not seen in 2 ranks"),
+    fails("hang_rank_in_loader", "rank 1 waits for a batch for 44 s at train.py:31", "num_workers=0",
+        hang=hang(WAITS, IN_LOADER)),
+    well("hang_rank_in_loader", "not seen",
+        hang=hang(WAITS, replace(IN_LOADER, workers=(replace(IN_LOADER.workers[0], busy=True),)))),
+    fails("hang_rank_reads", "rank 1 waits for a file, pipe or socket (recvfrom of socket:[77])", "a time limit",
+        hang=hang(WAITS, hang_rank(1, here("answer = sock.recv(1)"), waits_for="recvfrom of socket:[77]"))),
+    fails("hang_rank_reads", "(in the kernel's wait_for_partner)", "a time limit",
+        hang=hang(WAITS, hang_rank(1, here("open(pipe)"), kernel_wait="wait_for_partner"))),
+    well("hang_rank_reads", "not seen",
+        hang=hang(WAITS, hang_rank(1, here("open(big)"), waits_for="read of /data/big", io=True))),
+    fails("hang_rank_waits_for_process", "rank 1 waits for a process that it has started", "--ppid 4001",
+        hang=hang(WAITS, hang_rank(1, of("/usr/lib/python3.11/subprocess.py"), here("subprocess.run(['x'])")))),
+    well("hang_rank_waits_for_process", "not seen in 2 ranks"),
+    fails("hang_rank_elsewhere", "rank 1 does nothing at train.py:31", "py-spy dump --native --pid 4001",
+        hang=hang(WAITS, hang_rank(1, here("native.call()")))),
+    well("hang_rank_elsewhere", "not seen in 2 ranks"),
+    informs("hang_rank_works", "rank 1 works for 45 s at train.py:31", "ddp_timeout", hang=hang(WAITS, hang_rank(1))),
+    well("hang_rank_works", "not seen"),  # all ranks do
+    # collectives
+    fails("hang_collectives_differ",
+        "rank 0 called barrier #14 at train.py:74, but rank 1 called all_reduce #14 of 420 float at train.py:35",
+        "the same collectives in the same order",
+        hang=hang(waits(0, *done(called("barrier", 74))), waits(1, *done(REDUCE)))),
+    fails("hang_collectives_differ", "rank 2 called all_reduce #14 of 3 float at train.py:35, but ranks 0, 1 and 3",
+        "with the same shapes", **of_four(waits(2, *done(called("all_reduce", 35, "3 float"))))),
+    fails("hang_collectives_differ",  # it skipped one, and all later ones look alike
+        "rank 0 called all_reduce #6 of 420 float at train.py:53, but rank 1 called all_reduce #6 of 420 float at "
+        "train.py:35", "in the same order", hang=hang(waits(0, *SHIFTED), waits(1, *UNSHIFTED))),
+    fails("hang_collectives_differ", "the ranks wait in different collectives: rank 2 at train.py:90", "the same order",
+        hang=hang(waits(0), waits(1), hang_rank(2, HAS_TORCH, frame(line=90)))),  # without a flight recorder
+    well("hang_collectives_differ", "not seen", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
+    fails("hang_rank_behind", "rank 1 did not start all_reduce #14 of 420 float, and waits at train.py:35",
+        "the same collectives", hang=hang(waits(0, *done(REDUCE)), waits(1, *done()))),
+    well("hang_rank_behind", "not seen in 2 ranks"),
+    fails("hang_collective_stuck", "all 2 ranks wait in all_reduce #14 of 420 float at train.py:35, which does not",
+        "mgpu smoke-test", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
+    fails("hang_collective_stuck", "all 2 ranks of this machine wait", "mgpu smoke-test",
+        hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)), world=4)),
+    well("hang_collective_stuck", "not seen", hang=hang(WAITS, ASLEEP)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
+
+
+def test_an_import_of_torch_is_no_wait() -> None:
+    """While torch is imported, its files are on the stack."""
+    importing = hang_rank(0, IN_TORCH, of("<frozen importlib._bootstrap>", "_load"), here("import torch"), busy=True)
+    case = well("hang_rank_works", "not seen", hang=hang(importing, replace(importing, rank=1)))
+    case.verify()
