@@ -135,12 +135,14 @@ def _rerun_line(command: str, screen: Screen) -> list[Line]:
 def _document(request: Request, command: Command, folder: Path, run: Run, snapshot: Snapshot | None) -> RunDocument:
     """Return the `--json-result` document, mgpu.run/1.0."""
     from mgpu.engine import root_cause
+    from mgpu.launch import full_disk
     from mgpu.process import run_log
 
     triage, trouble = result_document.empty_triage(), None
     if run.exit_code:
         log, trouble = read_logs(run_log.parts(folder)) if request.triage else (None, None)
-        chosen = root_cause.find_cause(log, run, snapshot.config if snapshot else None)
+        storage = full_disk.read_storage(log, run, request.target[1:]) if request.triage else None
+        chosen = root_cause.find_cause(log, run, snapshot.config if snapshot else None, storage)
         triage = _with_commands(make_triage(chosen, log, run, wanted=request.triage), request)
     document: RunDocument = result_document.new_document(run, triage=request.triage)
     document.update({"command": masked_argv(command.argv), "env_added": masked_env(command.env_added)})
