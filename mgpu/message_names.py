@@ -57,6 +57,6 @@ def fill_names(command: str, message: str) -> str:
         if placeholder in command and found and (known := shell(template, **found.groupdict())):
             command = Command(command.replace(placeholder, known))
     found = next((found for pattern in _DATASETS if (found := pattern.search(message))), None)
-    if found and (known := python("load_dataset('{:id}',", found["name"])):
-        command = command.replace("load_dataset(NAME,", known)
+    if found and (named := python("load_dataset('{:id}',", found["name"])):
+        command = command.replace("load_dataset(NAME,", named)
     return command

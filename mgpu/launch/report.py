@@ -199,7 +199,8 @@ def _foreseen(snapshot: Snapshot | None, triage: Triage, run: Run) -> list[Check
     cause = triage["probable_cause"]
     stopped = bool(run.signalled or run.timed_out)
     kind = cause["kind"] if cause else None
-    return list(map(check_json, foreseen.foreseen(preflight.script_findings(snapshot), kind, stopped=stopped)))
+    found = foreseen.foreseen(preflight.script_findings(snapshot), kind, run.exit_code, stopped=stopped)
+    return list(map(check_json, found))
 
 
 def _script_rows(document: RunDocument, screen: Screen) -> list[Line]:
