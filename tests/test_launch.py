@@ -236,7 +236,7 @@ def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int,
     ("name", "text", "runs"),
     [
         ("train.py", "#!/bin/sh\n'''exec' python3 -u \"$0\" \"$@\"\n' '''\nimport torch\n", True),
-        ("train.py", "#!/usr/bin/env bash\n\"exec\" \"python\" \"$0\" \"$@\"\nimport torch\n", True),
+        ("train.py", '#!/usr/bin/env bash\n"exec" "python" "$0" "$@"\nimport torch\n', True),
         ("train.py", "#!/bin/bash\nimport torch\n", True),  # its shebang is wrong, but Python ignores it
         ("train", "#!/bin/sh\n'''exec' python3 \"$0\" \"$@\"\n' '''\nimport torch\n", True),
         ("train.py", "#!/bin/bash\npython other.py\n", False),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
@@ -32,7 +31,7 @@ def run_disk_full(run: Run, log: Log, storage: Storage) -> Answer:
     file = _file_named(seen.text if seen else "", storage)
     full = [folder for folder in storage.folders if folder.writable and full_reason(folder)]
     if file:
-        full = [folder for folder in full if folder.path == posixpath.dirname(file)]
+        full = [folder for folder in full if folder.path == file.rpartition("/")[0]]
     if not full:
         return Skip(f"{'its disk has' if file else 'the disks of the run have'} free space again")
     first = min(full, key=lambda folder: folder.free_bytes or 0)
@@ -59,7 +58,10 @@ def run_disk_full(run: Run, log: Log, storage: Storage) -> Answer:
 def _file_named(text: str, storage: Storage) -> str | None:
     """Return the absolute path of the file that Python's message names."""
     found, current = _FILE.search(text), storage.role("current")
-    return posixpath.normpath(posixpath.join(current.path, found[1])) if found and current else None
+    if not found or not current:
+        return None
+    name = found[1]
+    return name if name.startswith("/") else f"{current.path}/{name.removeprefix('./')}"
 
 
 def _describe(folder: Folder) -> str:

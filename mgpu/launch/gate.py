@@ -112,8 +112,8 @@ def refuse(
     `doctor`: the command that examines the same.
     """
     screen = report_screen.Screen.of(sys.stderr)
-    end = [*report_screen.headed("NOT STARTED", "fail", text, screen), [(f"  {command}", "")]]
-    screen.show([*problem_lines(request, problems, doctor, screen), [], *end])
+    end = report_screen.headed("NOT STARTED", "fail", text, screen)
+    screen.show([*problem_lines(request, problems, doctor, screen), [], *end, [(f"  {command}", "")]])
     record(request, problems)
     return errors.LAUNCH_REFUSED
 

@@ -160,7 +160,7 @@ CASES = (
         run=failed(-15, -6, first=1), log=log(last="terminate called without an active exception",
             raised=(UncaughtException("RuntimeError", "x", "run.log", 3, 0, signatures=("log_peer_gone",)),
                 UncaughtException("ChildFailedError", "", "run.log", 9, signatures=("log_child_failed",))))),
-    warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data: nothing averaged gradients",
+    warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data: their gradients were not averaged",
         "accelerator.prepare", run=run(exchange=Exchange(12.0))),
     warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data", "DistributedDataParallel",
         run=run(exchange=Exchange(12.0, 6, 6 * 17))),  # a group without DDP
