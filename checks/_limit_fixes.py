@@ -1,9 +1,15 @@
-"""How is a memory limit raised in the service, login or container that started the process?"""
+"""How is a limit raised in the service, login or container that started the process, or kept by fewer ranks?"""
 
 from __future__ import annotations
 
+import math
+
 from mgpu.check import Fix
+from mgpu.command_line import shell
+from mgpu.planning.rehearsal import memory_bytes, most_ranks, seconds
 from mgpu.snapshot import Container, Slurm
+
+from ._wording import gib
 
 _LIFT_FOR_SERVICE = Fix(
     "Jobs inherit the limit of the service that starts them. Raise it there.",
@@ -58,3 +64,18 @@ def enlarge_shm(container: Container) -> Fix:
         case _:
             commands = ("docker run --shm-size=8g ...", "docker run --ipc=host ...")
             return Fix("Start the container with a larger /dev/shm.", commands)
+
+
+def ranks_that_fit(ranks: int, level: str, cores: int, limit_s: float, free_bytes: int) -> tuple[Fix, ...]:
+    """Return the fixes: fewer ranks, more time, or more memory if there is not enough for one rank."""
+    fitting, in_memory = (min(ranks, most_ranks(level, cores, s, free_bytes)) for s in (limit_s, math.inf))
+    if not in_memory:
+        text = f"Free up memory, or request more: one rank and its launcher need about {gib(memory_bytes(1))}."
+        return (Fix(text, ("free -h",)),)
+    longer_s = round(2 * seconds(in_memory, level, cores))
+    fewer = shell("mgpu smoke-test --cpu {:number} --level {:id}", fitting, level)
+    longer = shell("mgpu smoke-test --cpu {:number} --level {:id} --timeout {:number}", in_memory, level, longer_s)
+    return (
+        *((Fix(commands=(fewer,)),) if fitting else ()),
+        *((Fix("Or give it more time.", (longer,)),) if in_memory == ranks or not fitting else ()),
+    )

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Evidence, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
-from mgpu.planning.rehearsal import memory_bytes, most_ranks, seconds
+from mgpu.planning.rehearsal import memory_bytes, seconds
 from mgpu.snapshot import Container, Gpu, Host, InfiniBand, Plan, Slurm, System, Visible
 from mgpu.text import counted, listed
 
 from ._gpus import usable_count
-from ._limit_fixes import enlarge_shm, raise_locked_memory, request_memory
+from ._limit_fixes import enlarge_shm, raise_locked_memory, ranks_that_fit, request_memory
 from ._wording import GIB, MIB, gib
 
 _LIMITS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/runtime_and_mpi_issues.html"
@@ -387,12 +387,8 @@ def cpu_ranks_exceed_machine(plan: Plan, system: System, slurm: Slurm) -> Answer
     short = f"{time_s:.0f} s on {counted(cores, 'core')}, the time limit is {limit:g} s"
     if needs > free:
         short = f"{gib(needs)} of memory, {gib(free)} are available"
-    fitting = max(1, most_ranks(level, cores, limit, free))
-    fewer = Fix(commands=(shell("mgpu smoke-test --level {:id} --cpu {:number}", level, fitting),))
-    again = shell("mgpu smoke-test --level {:id} --cpu {:number} --timeout {:number}", level, ranks, round(2 * time_s))
-    longer = Fix("Or give it more time.", (again,))
     return Problem(
         f"{have} {short}",
-        fix=fewer if needs > free else (fewer, longer),
+        fix=ranks_that_fit(ranks, level, cores, limit, free),
         evidence={"ranks": ranks, "cores": cores, "seconds": round(time_s), "limit_s": limit, "bytes": needs},
     )

@@ -53,6 +53,7 @@ Tag = Literal[
     "ranks_done",  # its ranks had exited without an error before the run failed
     "job_state",  # derived from Slurm's state of the job
     "leads_to_hang",  # in a script: ranks then wait for each other. Reported again if the run timed out or was stopped
+    "leads_to_rendezvous_error",  # in a script: its ranks then do not find each other
     "leads_to_usage_error",  # in a script: it then rejects its arguments
     "leads_to_gpu_error",  # in a script: ranks then share a GPU, or use another rank's
     "starts_ranks",  # in a script: no problem if no launcher starts it

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from mgpu.check import Answer, Check, EffectOf, Evidence, Fix, Kind, Ok, Place, Problem, Role, Severity, Tag
 from mgpu.command_line import shell
+from mgpu.message_names import fill_names
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import counted
 
@@ -81,7 +82,7 @@ def _check(module: str, row: Row) -> Signature:
         return Problem(
             meaning.title,
             meaning.why,
-            meaning.fixes,
+            tuple(_with_names(fix, first.text) for fix in meaning.fixes),
             evidence,
             tuple(f"rank {rank}" for rank in first.ranks),
             Place(first.file, first.line),
@@ -117,3 +118,7 @@ def _meaning(row: Row, groups: dict[str, str], raised: UncaughtException | None)
 def _fill(fix: Fix, groups: dict[str, str]) -> Fix:
     commands = tuple(shell(command, **groups) for command in fix.commands)
     return replace(fix, text=fix.text.format_map(groups), commands=commands)
+
+
+def _with_names(fix: Fix, message: str) -> Fix:
+    return replace(fix, commands=tuple(fill_names(command, message) for command in fix.commands))

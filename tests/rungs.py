@@ -68,5 +68,5 @@ def _ranks(orders: Orders, said: str) -> Ranks:
         orders.world, orders.rungs, ranks, "finished" if whole and not failed else "died" if failed or alone else
         "stalled", 1 if failed or exits else 0, orders.stall_s, launcher_output=said[-4000:], folder=orders.folder,
         cpu=orders.cpu, level=orders.level, strategy=orders.strategy, precision=orders.precision,
-        accumulate=orders.accumulate,
+        accumulate=orders.accumulate, micro_steps=orders.micro_steps,
     )  # fmt: skip

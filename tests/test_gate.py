@@ -206,6 +206,19 @@ def test_refused_with_exactly_the_difference(machine: Machine, name: str) -> Non
     assert not (machine.folder / "runs").exists()
 
 
+def test_a_refusal_fits_the_screen(machine: Machine) -> None:
+    """Apart from commands, which are never wrapped, because they are to be pasted."""
+    (machine.folder / "a-folder-with-a-long-name").mkdir()
+    config = machine.folder / "a-folder-with-a-long-name" / "the-config-of-the-last-experiment.yaml"
+    (machine.folder / "accelerate.yaml").rename(config)
+    machine.env["LD_LIBRARY_PATH"] = "/opt/a-library-with-a-long-path:/opt/another-library-with-a-long-path"
+    for more in ((), ("--gpus", "2")):
+        done = machine.launch("--config", str(config.relative_to(machine.folder)), *more, "train.py")
+        assert done.returncode == errors.LAUNCH_REFUSED and "NOT STARTED" in done.stderr
+        long = [line for line in done.stderr.splitlines() if len(line) > 80 and not line.startswith("  mgpu ")]
+        assert not long, done.stderr
+
+
 def test_unchanged_it_starts_without_a_question(machine: Machine) -> None:
     """Comments, order and quotes are no change, nor is a variable that only makes NCCL talk."""
     lines = (machine.folder / "accelerate.yaml").read_text().splitlines()

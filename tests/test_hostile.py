@@ -21,6 +21,7 @@ import pytest
 
 from mgpu import cli
 from tests.conftest import ROOT, Run, environment, missing, need
+from tests.scripts import ONE_PROCESS, write_config
 
 COMMANDS = {
     "bare": (),
@@ -282,6 +283,21 @@ def test_a_full_disk_costs_no_config(tmp_path: Path) -> None:
     )  # fmt: skip
     one_message(result, 1, "No space left on device")
     assert kept.read_text() == old + "accelerate.yaml\nfiller\n"  # no half backup, no temporary file
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_run_that_fills_its_disk(tmp_path: Path, elsewhere: bool) -> None:
+    """The report names the file system, also if mgpu's own log is on it and ends before the error."""
+    write_config(tmp_path, ONE_PROCESS)
+    script = "block = bytes(1 << 20)\nwith open('model.pt', 'wb') as file:\n    while True: file.write(block)\n"
+    (tmp_path / "fills.py").write_text(script)
+    options = ("--yes", "--unverified", "allow", "--launcher", "python", "-c", "../accelerate.yaml")
+    logs = ("--log-dir", "../logs") if elsewhere else ()
+    result = in_a_mount("-t tmpfs -o size=112m tmpfs", tmp_path / "full", "launch", *options, *logs, "../fills.py")
+    assert result.returncode == 1
+    said = " ".join(result.stderr.split())
+    assert f"the disk is full: {tmp_path}/full (tmpfs), 0 MiB of 112 MiB free [run_disk_full]" in said, said
+    assert f"df -h {tmp_path}/full" in said
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,33 @@ def test_wrong_use(here: Path, mgpu: Run, arguments: tuple[str, ...], code: int,
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "runs"),
+    [
+        ("train.py", "#!/bin/sh\n'''exec' python3 -u \"$0\" \"$@\"\n' '''\nimport torch\n", True),
+        ("train.py", '#!/usr/bin/env bash\n"exec" "python" "$0" "$@"\nimport torch\n', True),
+        ("train.py", "#!/bin/bash\nimport torch\n", True),  # its shebang is wrong, but Python ignores it
+        ("train", "#!/bin/sh\n'''exec' python3 \"$0\" \"$@\"\n' '''\nimport torch\n", True),
+        ("train.py", "#!/bin/bash\npython other.py\n", False),
+        ("train", "#!/bin/bash\nulimit -n\n", False),  # also valid Python
+        ("train.sh", "#!/bin/sh\n'''exec' python3 \"$0\" \"$@\"\n' '''\n", False),
+    ],
+)
+def test_python_that_a_shell_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, runs: bool
+) -> None:
+    """A script that is shell and Python at once runs as Python, and is read as such."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(text)
+    if runs:
+        assert choice.resolve_target([name]) == [name]
+        script = choice.read([name])
+        assert script is not None and script.error is None and "torch" in script.imports
+    else:
+        with pytest.raises(errors.MgpuError, match="is a shell script"):
+            choice.resolve_target([name])
+
+
+@pytest.mark.parametrize(
     ("name", "words"),
     [
         ("-", "stdout belongs to the training script"),

@@ -32,20 +32,23 @@ def again(script: Any, kind: str | None, code: int = 1, **run: Any) -> list[str]
 
 
 @pytest.mark.parametrize(
-    ("script", "kind", "expected"),
+    ("script", "kind", "code", "expected"),
     [
-        (HANGS, "timeout", ["script_meeting_point_fixed"]),
-        (HANGS, "network", ["script_meeting_point_fixed"]),
-        (HANGS, None, ["script_meeting_point_fixed"]),  # the cause is not known
-        (HANGS, "script", []),  # an exception of the script
-        (SAVES, "timeout", []),
-        (RANK, "launcher", ["script_expects_local_rank_argument"]),
-        (RANK, "cuda", ["script_expects_local_rank_argument"]),
-        (RANK, "timeout", []),
+        (HANGS, "timeout", 1, ["script_meeting_point_fixed"]),
+        (HANGS, "network", 1, ["script_meeting_point_fixed"]),
+        (HANGS, None, 1, ["script_meeting_point_fixed"]),  # the cause is not known
+        (HANGS, "script", 1, []),  # an exception of the script
+        (SAVES, "timeout", 1, []),
+        (RANK, "launcher", 2, ["script_expects_local_rank_argument"]),
+        (RANK, "launcher", 1, []),  # a rendezvous that failed
+        (HANGS, "launcher", 1, ["script_meeting_point_fixed"]),
+        (HANGS, "launcher", 2, []),  # its arguments were rejected
+        (RANK, "cuda", 1, ["script_expects_local_rank_argument"]),
+        (RANK, "timeout", 1, []),
     ],
 )
-def test_only_what_leads_to_such_a_failure(script: Any, kind: str | None, expected: list[str]) -> None:
-    assert again(script, kind) == expected
+def test_only_what_leads_to_such_a_failure(script: Any, kind: str | None, code: int, expected: list[str]) -> None:
+    assert again(script, kind, code) == expected
 
 
 def test_a_run_that_was_stopped_may_have_hung() -> None:

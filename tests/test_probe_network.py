@@ -391,6 +391,22 @@ def test_a_busy_port_and_who_has_it(family: socket.AddressFamily) -> None:
     assert not read(port=port).port_busy
 
 
+def test_another_port_is_free_and_of_the_usual_range() -> None:
+    with socket.socket() as busy, socket.socket() as next_one:
+        busy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        busy.bind(("", 28431))
+        busy.listen()
+        next_one.bind(("", 28432))
+        next_one.listen()
+        assert read(port=28431).port_free not in (None, 28431, 28432)
+    with socket.socket() as last:
+        last.bind(("", 65535))
+        last.listen()
+        network = read(port=65535)
+        assert network.port_busy and network.port_free in range(1024, 32768)
+    assert read(port=28431).port_free is None
+
+
 def commands_of(check_id: str, network: Network) -> tuple[str, ...]:
     (outcome,) = engine.run_check(CHECKS[check_id], Snapshot(network=network, plan=Plan(), slurm=slurm()))
     assert outcome.problem is not None

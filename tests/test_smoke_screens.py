@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mgpu import cli, errors
+from mgpu import cli, errors, probes
 from mgpu.check import Crash, Fix, Problem, Severity
 from mgpu.config import facts as config_facts
 from mgpu.engine import Outcome
@@ -41,7 +41,7 @@ from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
-from mgpu.snapshot import Bandwidth, PairRun, Rank, Ranks, Scaling, Snapshot, Step, Trial, gpu_in_use, to_json
+from mgpu.snapshot import Bandwidth, PairRun, Plan, Rank, Ranks, Scaling, Snapshot, Step, Trial, gpu_in_use, to_json
 from tests import fake_nvml
 from tests.checks import facts as known
 from tests.checks.facts import uuid
@@ -711,6 +711,26 @@ def test_a_gpu_that_somebody_works_on_is_not_loaded(
     assert cli.run(["smoke-test"]) == errors.REFUSED
     out = capsys.readouterr().out
     assert "NOT STARTED  GPU 1: ada's process" in out and "--allow-busy" in out and not (here / "runs").exists()
+
+
+def test_a_rehearsal_that_does_not_fit_is_checked_by_itself(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its commands keep the user's options: the doctor has no CPU ranks, and a config would be lost."""
+    system = known.system(cpus_allowed=2, memory_available_bytes=64 << 30)
+    write_config(here, TWO_RANKS, "other.yaml")
+
+    def gather(*_: object, plan: Plan, **__: object) -> Snapshot:
+        return replace(machine(system=system, slurm=known.slurm()), plan=plan)
+
+    monkeypatch.setattr(probes, "gather", gather)
+    assert cli.run(["smoke-test", "-c", "other.yaml", "--cpu", "64", "--checkpoint-dir", "/data"]) != 0
+    out = capsys.readouterr().out
+    assert "1 of 1  cpu_ranks_exceed_machine" in out  # and not that there are more ranks than GPUs
+    assert "Check    mgpu smoke-test --config other.yaml --cpu 64 --checkpoint-dir /data\n" in out, out
+    same = "--level standard --checkpoint-dir /data"
+    assert f"mgpu smoke-test --config other.yaml --cpu 24 {same}\n" in out
+    assert f"mgpu smoke-test --config other.yaml --cpu 64 {same.replace(' --ch', ' --timeout 437 --ch')}\n" in out
 
 
 def test_a_rehearsal_takes_of_the_config_what_the_cpu_can(here: Path) -> None:

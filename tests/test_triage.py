@@ -373,6 +373,15 @@ def test_what_ends_a_script_is_not_what_its_launcher_says(write: Write, error: s
     assert bool(log.fallen) == (cause == "log_child_failed")
 
 
+@pytest.mark.parametrize("name", ["ChildFailedError", "ProcessRaisedException", "ProcessExitedException"])
+def test_an_exception_of_a_launcher_is_its_own(write: Write, name: str) -> None:
+    """With a traceback, and as a line without one."""
+    whole = f"torch.distributed.elastic.multiprocessing.errors.{name}: a child failed"
+    for text in (traceback(whole), f"{whole}\n"):
+        log = read.read_logs([write(text)])
+        assert [one.of_launcher for one in log.raised] == [True] * len(log.raised), text
+
+
 def test_a_launchers_own_frames_tell_it(write: Write) -> None:
     text = traceback("CalledProcessError: Command '['./x.sh']' returned non-zero exit status 1.",
                      place="/v/lib/python3.11/site-packages/accelerate/commands/launch.py")  # fmt: skip

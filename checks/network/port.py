@@ -24,9 +24,13 @@ def _port_problem(network: Network, plan: Plan, cause: str) -> Problem:
             (
                 shell("ss -ltnp 'sport = :{:number}'", network.port),
                 *((shell("kill {:pid}", pid),) if pid else ()),
-                "mgpu launch --port auto ..."
-                if plan.nodes == 1
-                else shell("mgpu launch --port {:number} ...", (network.port % 65535) + 1),
+                *(
+                    ("mgpu launch --port auto ...",)
+                    if plan.nodes == 1
+                    else (shell("mgpu launch --port {:number} ...", network.port_free),)
+                    if network.port_free
+                    else ()
+                ),
             ),
         ),
         {"port": network.port, "owner": network.port_owner, "nodes": plan.nodes},

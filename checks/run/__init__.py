@@ -1,6 +1,7 @@
 """How did a launched run end, and what was the cause? Uses exit codes, the kernel and Slurm; `log` reads the logs.
 
 * signals: which signal killed a rank?
+* disks: was a file system full?
 * exits: which exit code did a rank or the launcher return, and did a GPU fail during the run?
 * stops: was the run stopped, did a rank exit before the others, and were processes left over?
 * exchange: did the ranks send each other anything?
@@ -10,5 +11,5 @@
 
 from mgpu.check import Family
 
-ORDER = ("signals", "exits", "stops", "exchange", "pace")
+ORDER = ("signals", "disks", "exits", "stops", "exchange", "pace")
 FAMILY = Family(of_a_run=True)

@@ -19,11 +19,12 @@ _LEAST_S = 1.0  # a shorter observation may have missed everything
 def run_ranks_exchanged_nothing(run: Run) -> Answer:
     """The ranks of a run sent each other no data, or too little for gradients.
 
-    Why: Nothing averaged their gradients. If they trained, each rank trained a model of its own, and the saved one saw
-    only the data of one rank.
+    Why: Their gradients were not averaged. If they trained, each rank trained a model of its own, and the saved one has
+    been trained on the data of one rank only.
     More: The reason is a model that is not passed to accelerator.prepare or DistributedDataParallel, a Trainer that
-    runs on one device, or a script that is not distributed at all. mgpu sees the TCP connections of one machine. gloo
-    sends all data through them, and NCCL opens them for every communicator. Several nodes and MPI are not judged.
+    runs on one device, or a script that is not distributed at all. mgpu reads the TCP connections between the ranks of
+    one machine from the kernel. gloo sends all data through them, and NCCL opens them for every communicator. Runs on
+    several nodes or over MPI are not judged.
 
     Fix: Pass model, optimizer and loader to accelerator.prepare, or wrap the model with DistributedDataParallel.
     Ranks that are meant to work alone (inference, preprocessing) need neither.
@@ -59,7 +60,7 @@ def _title(run: Run, seen: Exchange, carried: int) -> str | None:
     verb = "have exchanged" if run.going else "exchanged"
     who = f"the {run.expected} ranks" if run.expected else "the ranks"
     if carried <= _CONNECTING_BYTES * seen.connections:
-        return f"{who} {verb} no data{so_far}: nothing averaged gradients"
+        return f"{who} {verb} no data{so_far}: their gradients were not averaged"
     too_little = _LITTLE_BYTES if seen.watched_s >= _LITTLE_S else _SMALLEST_DDP_BYTES * ((run.expected or 2) - 1)
     if seen.on_gpus or carried >= too_little:
         return None

@@ -10,6 +10,7 @@ from mgpu.snapshot import InScript, Script, ScriptCall, ScriptSet
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 INIT = "torch.distributed.init_process_group"
+LIGHTNING = r"(?:pytorch_lightning|lightning)\.(?:[\w.]+\.)?(?:Trainer|Fabric)"
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 DDP_DOC = "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"

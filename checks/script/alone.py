@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
 
-from ._calls import DDP_DOC, INIT, calls, finding, sets, trains
+from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, sets, trains
 from ._rank_paths import (
     backward_calls,
     dotted_names,
@@ -28,7 +28,6 @@ _TOGETHER = re.compile(
 )
 _MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel)(?:_training)?")
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
-_LIGHTNING = r"(?:pytorch_lightning|lightning)\.(?:[\w.]+\.)?(?:Trainer|Fabric)"
 
 
 def _training(script: Script) -> list[ScriptCall]:
@@ -143,7 +142,7 @@ def script_lightning_on_one_device(script: Script) -> Answer:
 
     Fix: Remove devices, or set it to the number of GPUs per node.
     """
-    made = [call for call in calls(script, _LIGHTNING) if call.reached]
+    made = [call for call in calls(script, LIGHTNING) if call.reached]
     if not trains(script):
         return Ok("no visible training")
     if len(in_every_run(script, made)) < len(made):

@@ -49,7 +49,11 @@ def script_starts_its_own_ranks(script: Script) -> Answer:
     )
 
 
-@check(Severity.WARNING, source="measured torch 2.13 CPU 2026-11", tags=("leads_to_hang",))
+@check(
+    Severity.WARNING,
+    source="measured torch 2.13 CPU 2026-11",
+    tags=("leads_to_hang", "leads_to_rendezvous_error"),
+)
 def script_meeting_point_fixed(script: Script) -> Answer:
     """The script sets its own rendezvous address.
 

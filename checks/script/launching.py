@@ -141,8 +141,8 @@ def script_variable_misspelt(script: Script) -> Answer:
     return finding(
         script,
         spot,
-        f"{name} is not read by anything: {meant} is meant",
-        Fix(f"Write {meant}."),
+        f"{name} has no effect: the name of the variable is {meant}",
+        Fix(f"Rename it to {meant}."),
         [other for other, _, _ in wrong[1:]],
     )
 

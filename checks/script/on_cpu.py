@@ -1,17 +1,22 @@
-"""Does the script need a GPU although its ranks run on the CPU?"""
+"""Does the script need a GPU, or train on one device only, if its ranks run on the CPU?"""
 
 from __future__ import annotations
 
 import re
 
 from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
+from mgpu.command_line import python
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Script, ScriptCall
 
-from ._calls import INIT, argument, calls, finding, text_of
-from ._rank_paths import in_every_run, is_per_sample
+from ._calls import INIT, LIGHTNING, argument, calls, finding, text_of, trains
+from ._rank_paths import in_every_run, is_per_sample, requires_kind
 
 _DEVICES = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
+_CPU_COUNT = (
+    "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/pytorch/trainer/connectors/"
+    "accelerator_connector.py"
+)
 _ON_CUDA = re.compile(r"cuda(?::\d+)?")
 
 
@@ -64,3 +69,35 @@ def _needs_cuda(call: ScriptCall, own: set[str]) -> bool:
     device = call.keywords.get("device") if call.name.startswith("torch.") or last == "to" else None
     texts = [device, *(call.arguments[:1] if last == "to" else ())]
     return not call.name.startswith("torch.device") and any(_ON_CUDA.fullmatch(text_of(text) or "") for text in texts)
+
+
+@check(Severity.WARNING, source=_CPU_COUNT, given=requires_kind("lightning"))
+def script_lightning_default_on_cpu(script: Script, config: Config, driver: Driver) -> Answer:
+    """Lightning's Trainer chooses its devices itself, and on a machine without GPUs that is one.
+
+    Why: Without a GPU, accelerator="auto" is the CPU and devices="auto" is 1. Lightning then uses its strategy for a
+    single device and ignores the launcher's world size, so each rank trains alone.
+
+    Fix: State the strategy and the number of ranks.
+    """
+    ranks = config.ranks_here or 1
+    if driver.any_gpu or ranks < 2:
+        return Ok("there are GPUs" if driver.any_gpu else "one rank")
+    made = [call for call in calls(script, LIGHTNING) if call.reached]
+    if not trains(script) or len(in_every_run(script, made)) < len(made):
+        return Ok("no visible training, or a condition decides which Trainer is created")
+    if not made or not all(map(_uses_defaults, made)):
+        return Ok("the Trainer has a strategy, an accelerator or a number of devices")
+    return finding(
+        script,
+        made[0],
+        "Lightning trains on one device (the default on the CPU): every rank would train alone",
+        commands(python('Trainer(accelerator="cpu", strategy="ddp", devices={:number})', ranks)),
+    )
+
+
+def _uses_defaults(call: ScriptCall) -> bool:
+    """Whether a Trainer chooses accelerator, devices and strategy itself."""
+    if not call.name.endswith("Trainer") or call.arguments or {"num_nodes", "**"} & set(call.keywords):
+        return False
+    return all(call.keywords.get(name) in (None, "'auto'") for name in ("accelerator", "devices", "strategy"))

@@ -50,6 +50,7 @@ CAUSES = (
     *DIAGNOSES,
     *dict.fromkeys(KINDS.values()),
     "precision_not_applied",
+    "model_differs_on_rank",
     "machines_never_came",
     "peer_disappeared",
 )

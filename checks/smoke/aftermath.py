@@ -81,7 +81,7 @@ def run_leaves_files(ranks: Ranks) -> Answer:
         )
     if not removed:
         return Ok("no file was left behind")
-    (first, maker), *_ = removed.items()
+    first = next(iter(removed))
     text = f"{counted(len(removed), 'file')} left by {listed(dict.fromkeys(removed.values()))}"
     if ranks.ended != "finished":
         return Ok(f"{text}, which did not run to its end; removed by mgpu")
@@ -89,14 +89,8 @@ def run_leaves_files(ranks: Ranks) -> Answer:
         f"{text}: {first}{' …' if len(removed) > 1 else ''} (removed by mgpu)",
         "The ranks ran to their end, but did not remove them. A training run leaves such files each time.",
         Fix("Check for more of them after a training run.", (shell("ls -l {:path}", first.rpartition("/")[0]),)),
-        {"rank": _rank_in(maker), "rung": "shutdown", "files": " ".join(removed)},
+        {"rank": ranks.removed_by.get(first), "rung": "shutdown", "files": " ".join(removed)},
     )
-
-
-def _rank_in(maker: str) -> int | None:
-    """Return the number in "a DataLoader worker of rank 1"."""
-    number = maker.rpartition("rank ")[2]
-    return int(number) if number.isdigit() else None
 
 
 @check(Severity.WARNING, source=_SOCKET, because_of=("ranks_left_running",))

@@ -22,7 +22,7 @@ from ._rank_states import (
 _DDP_CLASS = "https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
 _AUTOCAST = "https://pytorch.org/docs/stable/amp.html"
 _LOWER = {"bf16": "bfloat16", "fp16": "float16", "no": "float32"}  # mixed_precision -> the type of a layer's output
-_MOST_MICRO_STEPS = 4  # of the test; mgpu/smoke/ranks/rank_plan.py
+_NO_STEP = "no rank computed"
 
 
 @check(Severity.ERROR, source=_AUTOCAST, because_of=LOST)
@@ -37,10 +37,13 @@ def precision_not_applied(ranks: Ranks) -> Answer:
     Fix: Check the environment and the libraries of the rank for what changes the precision.
     """
     found = {rank.rank: wrong for rank in ranks.ranks if (wrong := _other_precision(rank, ranks))}
+    observed = [rank for rank in ranks.ranks if rank.dtypes]
     reported = [rank for rank in ranks.ranks if rank.dtypes or rank.accelerate_precision]
     wanted = "fp32" if ranks.precision == "no" else ranks.precision
+    if not found and not observed:
+        return Skip("only the setting was read: the type of no layer's output was observed" if reported else _NO_STEP)
     if not found:
-        return Ok(f"{wanted} on {counted(len(reported), 'rank')}") if reported else Skip("no rank computed")
+        return Ok(f"{wanted} on {counted(len(observed), 'rank')}")
     several = len(found) > 1
     names = f"{plural(len(found), 'rank')} {listed(found)}"
     first = next(rank for rank in ranks.ranks if rank.rank in found)
@@ -101,10 +104,9 @@ def gradient_accumulation_wrong(ranks: Ranks) -> Answer:
 def _other_accumulation(ranks: Ranks) -> Problem | None:
     """Return the problem of ranks on which accelerate accumulates over another number of micro-batches, or None."""
     held = {rank.rank: str(count) for rank in ranks.ranks if (count := rank.accelerate_accumulation) is not None}
-    wanted = str(min(ranks.accumulate, _MOST_MICRO_STEPS))
-    odd = find_outliers(held)
-    if not odd and ranks.accumulate > 1 and ranks.strategy != "deepspeed":
-        odd = [number for number, count in held.items() if count != wanted]
+    odd, wanted = find_outliers(held), ranks.micro_steps
+    if not odd and wanted is not None and ranks.accumulate > 1 and ranks.strategy != "deepspeed":
+        odd = [number for number, count in held.items() if count != str(wanted)]
     if not odd:
         return None
     usual = next((count for number, count in held.items() if number not in odd), wanted)

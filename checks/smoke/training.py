@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
@@ -25,6 +26,8 @@ from ._rank_states import (
 _SYNC_BATCH_NORM = "https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html"
 _ACCELERATOR = "https://huggingface.co/docs/accelerate/package_reference/accelerator"
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
+# torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes
+_OTHER_COUNT = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+) params")
 _FSDP = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 
 
@@ -91,6 +94,36 @@ def parameters_not_synchronised(ranks: Ranks) -> Answer:
     )
 
 
+@check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", because_of=(*LOST, *SETTINGS))
+def model_differs_on_rank(ranks: Ranks) -> Answer:
+    """A rank wraps a model with other parameters than the rest.
+
+    Why: DDP compares the number of trainable parameters when it wraps the model, and every rank stops.
+    More: Each rank reports its difference from another one, whichever of the two is wrong. A parameter that is frozen,
+    added or missing on one rank has this effect.
+
+    Fix: Look for code or a library that acts on one rank only.
+    """
+    held: dict[int, str] = {}
+    for rank in own_failures(ranks):
+        if found := _OTHER_COUNT.search(rank.error or ""):
+            own, count, other, others_count = map(int, found.groups())
+            held |= {own: str(count), other: str(others_count)}
+    if not held:
+        return ok_if_trained(ranks, "equal numbers of trainable parameters")
+    odd = find_outliers(held) or [number for number in sorted(held) if held[number] != held[min(held)]]
+    usual = next(number for number in sorted(held) if number not in odd)
+    rest = f"rank {usual} has" if len(held) == 2 else "the rest have"
+    verb = "has" if len(odd) == 1 else "have"
+    return Problem(
+        f"train: {plural(len(odd), 'rank')} {listed(odd)} {verb} {held[odd[0]]} trainable parameters, {rest} "
+        f"{held[usual]}",
+        fix=commands(shell("cat {:path}/rank{:number}.json", ranks.folder, odd[0]), "mgpu doctor --only packages"),
+        evidence={"rank": odd[0], "rung": "train", **{f"rank_{number}": count for number, count in held.items()}},
+        subjects=tuple(f"rank {number}" for number in odd),
+    )
+
+
 @check(
     Severity.ERROR,
     source=_DDP,
@@ -110,16 +143,21 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
         return ok_if_trained(ranks, "gradients match a single process")
     off, suspects = float(rank.evidence.get("difference") or 0.0), list(rank.evidence.get("suspects") or ())
     wrong_on = list(rank.evidence.get("wrong_on") or (rank.rank,))
+    right_on = list(rank.evidence.get("right_on") or ())
     unknown, by = "", f"; the error is in the share of {plural(len(suspects), 'rank')} {listed(suspects)}"
     if not suspects and (other := _other_samples(ranks)):
         trains = "train" if len(other) > 1 else "trains"
         by = f"; {plural(len(other), 'rank')} {listed(other)} {trains} on other samples than the rest"
         suspects = other
-    elif not suspects and len(wrong_on) < ranks.expected:
-        suspects, by = wrong_on, "; they are right on the others"
+    elif not suspects and right_on:
+        everywhere = len(wrong_on) + len(right_on) == ranks.expected
+        on_right = "the others" if everywhere else f"{plural(len(right_on), 'rank')} {listed(right_on)}"
+        suspects, by = wrong_on, f"; they are right on {on_right}"
     elif not suspects:
         by = "; which rank sent a wrong share cannot be determined"
-        unknown = "All ranks received a wrong average, and the error is not in the direction of one rank's share."
+        unknown = "The error is not in the direction of one rank's share."
+        if len(wrong_on) == ranks.expected:
+            unknown = "All ranks received a wrong average, and the error is not in the direction of one rank's share."
     on = rank_name(rank) if len(wrong_on) == 1 else f"ranks {listed(wrong_on)}"
     return Problem(
         f"train: averaged gradients on {on} are off by {off:.1e}{by}",

@@ -14,13 +14,16 @@ _BY: Mapping[Kind, tuple[Tag, ...]] = {
     "network": (_HANG,),
     "timeout": (_HANG,),
     "cuda": ("leads_to_gpu_error",),
-    "launcher": ("leads_to_usage_error",),
+    "launcher": ("leads_to_rendezvous_error",),
 }
+_USAGE_CODE = 2  # argparse's, https://docs.python.org/3/library/argparse.html#exiting-methods
 
 
-def foreseen(findings: Sequence[Outcome], kind: Kind | None, *, stopped: bool) -> list[Outcome]:
-    """Return the findings that lead to such a failure. `kind`: of its cause, None if it is not known."""
+def foreseen(findings: Sequence[Outcome], kind: Kind | None, code: int, *, stopped: bool) -> list[Outcome]:
+    """Return the findings that lead to such a failure. `kind`: of its cause, None if it is not known; `code`: exit."""
     wanted = set(_BY.get(kind, ())) if kind else {tag for tags in _BY.values() for tag in tags}
+    if kind in (None, "launcher") and code == _USAGE_CODE:
+        wanted = {"leads_to_usage_error"}
     if stopped:
         wanted.add(_HANG)
     return [finding for finding in findings if wanted & set(finding.check.tags)]

@@ -15,7 +15,7 @@ from typing import get_args
 from mgpu import engine
 from mgpu.check import KINDS, EffectOf, Kind, Role, Tag
 from mgpu.engine import Outcome, selections
-from mgpu.snapshot import Config, FailedRank, Hang, Log, Run, SignatureMatch, Snapshot
+from mgpu.snapshot import Config, FailedRank, Hang, Log, Run, SignatureMatch, Snapshot, Storage
 
 # torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
 _ENDED_LATER_S = 20.0
@@ -53,9 +53,17 @@ class Verdict:
     others: tuple[Cause, ...] = ()
 
 
-def find_cause(log: Log | None, run: Run | None, config: Config | None = None, hang: Hang | None = None) -> Verdict:
+def find_cause(
+    log: Log | None,
+    run: Run | None,
+    config: Config | None = None,
+    *,
+    hang: Hang | None = None,
+    storage: Storage | None = None,
+) -> Verdict:
     """Run the checks on a finished run and its log, and choose the cause. `hang`: what its ranks did before the end."""
-    return choose(engine.judge(Snapshot(log=log, run=run, config=config, hang=hang), selections.ENDED), log, run)
+    snapshot = Snapshot(log=log, run=run, config=config, hang=hang, storage=storage)
+    return choose(engine.judge(snapshot, selections.ENDED), log, run)
 
 
 def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Verdict:

@@ -45,7 +45,8 @@ def ask_user(verified: Sequence[engine.Outcome], *, smoke: bool) -> str:
 
     screen = report_screen.Screen.of(sys.stderr)
     head, *more = differences(verified)
-    screen.show([[("Not verified: ", "warn"), (head, "")], *report_screen.unstyled(f"  {line}" for line in more)])
+    rows = [row for line in more for row in screen.paragraph(line, "  ", "    ")]
+    screen.show([*report_screen.columned([("Not verified: ", "warn")], head, screen), *rows])
     test = (Choice("test", "Yes, then launch"),) if smoke else ()
     question = Question(
         "unverified",
@@ -92,10 +93,10 @@ def refuse_unverified(request: Request, config: Config, verified: Sequence[engin
     again = f"\n  {command}\nor launch anyway:\n  {anyway}"
     stamps = " (this tests the selected GPUs and records nothing)" if request.gpus else ""
     lines: list[report_screen.Line] = [
-        [(f"{'Config':<11}", "bold"), (f"{config.path}   NOT verified: {head}", "")],
-        *report_screen.unstyled(f"{'':<13}{line}" for line in more),
+        *report_screen.columned([(f"{'Config':<11}", "bold")], f"{config.path}   NOT verified: {head}", screen),
+        *(row for line in more for row in screen.paragraph(line, " " * 13, " " * 15)),
         [],
-        [("NOT STARTED", "fail"), (f"  Verify it first{stamps}:", "")],
+        *report_screen.headed("NOT STARTED", "fail", f"Verify it first{stamps}:", screen),
         *report_screen.unstyled(line for line in again.splitlines() if line),
     ]
     screen.show(lines)
@@ -111,8 +112,8 @@ def refuse(
     `doctor`: the command that examines the same.
     """
     screen = report_screen.Screen.of(sys.stderr)
-    end: list[report_screen.Line] = [[], [("NOT STARTED", "fail"), (f"  {text}", "")], [(f"  {command}", "")]]
-    screen.show([*problem_lines(request, problems, doctor, screen), *end])
+    end = report_screen.headed("NOT STARTED", "fail", text, screen)
+    screen.show([*problem_lines(request, problems, doctor, screen), [], *end, [(f"  {command}", "")]])
     record(request, problems)
     return errors.LAUNCH_REFUSED
 

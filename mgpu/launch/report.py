@@ -144,12 +144,15 @@ def _document(
 ) -> RunDocument:
     """Return the `--json-result` document, mgpu.run/1.0."""
     from mgpu.engine import root_cause
+    from mgpu.launch import full_disk
     from mgpu.process import run_log
 
     triage, trouble = result_document.empty_triage(), None
     if run.exit_code:
         log, trouble = read_logs(run_log.parts(folder)) if request.triage else (None, None)
-        chosen = root_cause.find_cause(log, run, snapshot.config if snapshot else None, hang)
+        storage = full_disk.read_storage(log, run, request.target[1:]) if request.triage else None
+        config = snapshot.config if snapshot else None
+        chosen = root_cause.find_cause(log, run, config, hang=hang, storage=storage)
         triage = _with_commands(make_triage(chosen, log, run, wanted=request.triage), request)
     document: RunDocument = result_document.new_document(run, triage=request.triage)
     document.update({"command": masked_argv(command.argv), "env_added": masked_env(command.env_added)})
@@ -206,7 +209,8 @@ def _foreseen(snapshot: Snapshot | None, triage: Triage, run: Run) -> list[Check
     cause = triage["probable_cause"]
     stopped = bool(run.signalled or run.timed_out)
     kind = cause["kind"] if cause else None
-    return list(map(check_json, foreseen.foreseen(preflight.script_findings(snapshot), kind, stopped=stopped)))
+    found = foreseen.foreseen(preflight.script_findings(snapshot), kind, run.exit_code, stopped=stopped)
+    return list(map(check_json, found))
 
 
 def _script_rows(document: RunDocument, screen: Screen) -> list[Line]:

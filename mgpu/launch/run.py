@@ -99,7 +99,7 @@ def _show_plan(
     lines = (
         gate.problem_lines(request, stopping, summary.doctor_command(details.fewer.config), shown) if stopping else []
     )
-    shown.show([*lines, [], [("WOULD NOT START", "fail"), (f"  because {why}", "")]])
+    shown.show([*lines, [], *screen.headed("WOULD NOT START", "fail", f"because {why}", shown)])
     return errors.LAUNCH_REFUSED
 
 

@@ -137,6 +137,7 @@ class Aftermath:
             left_over=len(ended.left_over),
             still_running=_names(self._run_id) if code == 0 and self._run_id else (),
             log=str(self._folder) if self._folder else None,
+            log_full=ended.log_full,
         )
 
     def _ended_ranks(self, printed: bytes, returncode: int, code: int) -> list[EndedRank]:

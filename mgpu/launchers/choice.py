@@ -69,12 +69,16 @@ _SUFFIXES = frozenset({".py", ".sbatch", ".slurm", ".sh"})  # with --slurm a job
 def _shell_script(name: str) -> str | None:
     """Return why a shell script is not started: Python would fail on it in every rank."""
     from mgpu.readers.job_script.programs import shell_of
+    from mgpu.readers.training_script import python_source
 
     try:
         first = file_reading.read_start(name, most=100).partition(b"\n")[0]
+        shebang = first.startswith(b"#!") and shell_of(first.decode("utf-8", "replace"))
+        raw = python_source.read_bytes(Path(name)) if shebang else ""
     except OSError:
         return None
-    shebang = first.startswith(b"#!") and shell_of(first.decode("utf-8", "replace"))
+    if isinstance(raw, bytes) and python_source.is_python_despite_shebang(Path(name), raw):
+        return None
     if not shebang and (Path(name).suffix not in (".sh", ".sbatch", ".slurm") or b"python" in first):
         return None
     return (

@@ -25,6 +25,8 @@ _GETLINK, _GETADDR, _DUMP_REQUEST, _ERROR, _DONE = 18, 22, 0x301, 2, 3
 _LINK_MAC, _LINK_NAME, _LINK_MTU, _LINK_MASTER, _LINK_STATE, _LINK_INFO, _LINK_PEER_SPACE = 1, 3, 4, 10, 16, 18, 37
 _INFO_KIND, _ADDRESS, _LOCAL_ADDRESS = 1, 1, 2
 _UP, _LOOPBACK_TYPE, _INFINIBAND_TYPE, _LINK_SCOPE, _HOST_SCOPE = 1, 772, 32, 253, 254
+# Without the privileged ones, and below those that Linux gives to outgoing connections (ip_local_port_range).
+_USUAL_PORTS = range(1024, 32768)
 _STATE_UNKNOWN, _STATE_UP = 0, 6  # IF_OPER_*: in both states the kernel reports an interface as running
 
 _KINDS = {
@@ -82,7 +84,7 @@ def probe(
         links, addresses = [], []
     routes = _default_routes(proc)
     interfaces = _interfaces(links, addresses, routes or [], sys_root)
-    busy = any(_port_in_use(family, port) for family in (socket.AF_INET, socket.AF_INET6))
+    busy = _is_port_busy(port)
     owner = _owner(port, proc) if busy else None
     found, error, _ = resolved[hostname]
     yield {
@@ -94,6 +96,7 @@ def probe(
             "interfaces": interfaces,
             "port": port,
             "port_busy": busy,
+            "port_free": _free_port(port) if busy else None,
             "port_owner": f"pid {owner[0]} ({owner[1]})" if owner else None,
             "port_owner_pid": owner[0] if owner else None,
             "port_owner_mine": owner[2] if owner else None,
@@ -370,6 +373,16 @@ def _in_use(flags: str) -> bool:
 
 
 # ---- the port
+
+
+def _is_port_busy(port: int) -> bool:
+    return any(_port_in_use(family, port) for family in (socket.AF_INET, socket.AF_INET6))
+
+
+def _free_port(port: int) -> int | None:
+    """Return another port without a listener: one of the next ones, else one after torch's default."""
+    candidates = [number for number in (*range(port + 1, port + 101), *range(29500, 29600)) if number in _USUAL_PORTS]
+    return next((number for number in candidates if not _is_port_busy(number)), None)
 
 
 def _port_in_use(family: int, port: int) -> bool:

@@ -135,7 +135,7 @@ def sweep(error_files: Iterable[str], before: frozenset[Path] | None = None) -> 
 
     folders = {error_folder(path) for path in error_files if len(Path(path).parents) > 3}
     if folders or before is not None:  # removes only folders with torchrun's name
-        leftover_files.sweep(leftover_files.files() if before is None else before, {}, folders)
+        leftover_files.sweep(leftover_files.files() if before is None else before, (), folders)
 
 
 def _wait_for_launcher(run_id: str, launcher: int | None) -> None:

@@ -74,12 +74,12 @@ def files() -> frozenset[Path]:
 class Swept:
     """The files that a run left: those that were removed from shared memory, and those that remain."""
 
-    removed: Mapping[str, str] = field(default_factory=dict)  # path -> the process that made it
+    removed: Mapping[str, int] = field(default_factory=dict)  # path -> pid of the process that made it
     remaining: tuple[str, ...] = ()
 
 
-def sweep(before: frozenset[Path], pids: Mapping[int, str], wrote: Collection[str]) -> Swept:
-    """Remove the files that the processes of a finished run left, and return them. `pids`: with a name for each.
+def sweep(before: frozenset[Path], pids: Collection[int], wrote: Collection[str]) -> Swept:
+    """Remove the files that the processes of a finished run left, and return them.
 
     `remaining`: those that could not be removed, or whose name does not contain a pid if no process uses them.
     """
@@ -89,7 +89,7 @@ def sweep(before: frozenset[Path], pids: Mapping[int, str], wrote: Collection[st
     new = sorted(path for path in files() - before if path.exists())
     ours = [path for path in new if _makers(path) & set(pids)]
     # In the temporary folder, ranks that exit at once always leave the folder of their DataLoader's sockets.
-    removed = {str(path): pids[min(_makers(path) & set(pids))] for path in ours if path.parent == _SHM}
+    removed = {str(path): min(_makers(path) & set(pids)) for path in ours if path.parent == _SHM}
     for path in (*ours, *(path for path in new if path.name.startswith("torchelastic_") and _nobodys(path))):
         _remove(path)
     left = [path for path in (*new, *sorted(wanted - set(new))) if path.exists()]

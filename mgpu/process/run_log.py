@@ -54,6 +54,7 @@ class RunLog:
         self._written = 0  # bytes of output in all parts, including deleted ones
         self._starts: dict[int, int] = {}  # part -> its first byte in the whole output
         self._first_end = 0
+        self.is_disk_full = False  # the log ended early for this reason
         self._file: int | None = _create(folder / NAME)
 
     def write(self, data: memoryview) -> None:
@@ -72,7 +73,8 @@ class RunLog:
                     self._start_part()
             except OSError as error:
                 self.close()
-                why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else reason(error)
+                self.is_disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                why = "the disk is full" if self.is_disk_full else reason(error)
                 self._notify(f"the log ends here ({why}). The run continues")
 
     def close(self) -> None:

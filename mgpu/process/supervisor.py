@@ -61,6 +61,7 @@ class Ended:
     seconds: float = 0.0
     at_line_start: bool = True  # of the terminal
     lost: tuple[str, ...] = ()  # streams that were not written completely: "stdout: the disk is full"
+    log_full: bool = False  # the log ended early because its disk was full
 
     @property
     def printed(self) -> bytes:
@@ -146,6 +147,7 @@ class Supervisor:
             self.seconds,
             all(stream.at_line_start for stream in self._streams),
             tuple(f"{stream.name}: {stream.lost}" for stream in self._streams if stream.lost),
+            self.log is not None and self.log.is_disk_full,
         )
 
     # Called from outside

@@ -265,7 +265,7 @@ def _dry_run(prepared: Prepared, options: Sequence[str], folder: Path) -> int:
     for path in missing:
         screen.show([[(f"mgpu: would create {path} for the job's output", "")]])
     if refusals:
-        screen.show([[("NOT STARTED", "fail"), (f"  Slurm rejects the job: {refusals[0]}", "")]])
+        screen.show(report_screen.headed("NOT STARTED", "fail", f"Slurm rejects the job: {refusals[0]}", screen))
         return errors.LAUNCH_REFUSED
     screen.show([[("mgpu: Slurm accepts the job", "ok"), ("; nothing was submitted (--dry-run)", "")]])
     return errors.READY

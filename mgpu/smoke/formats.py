@@ -17,13 +17,12 @@ from mgpu.engine.verdict import SmokeVerdict
 from mgpu.report import document, findings, formats, output
 from mgpu.report import screen as report_screen
 from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, headed
+from mgpu.smoke import own_command
 from mgpu.smoke import report as smoke_report
 from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
 from mgpu.smoke.screen import TITLE_WIDTH, TITLES
 from mgpu.snapshot import Snapshot
-
-_COMMAND = "mgpu smoke-test"
 
 
 def write_report(result: Result, request: Request, screen: Screen | None, head: Sequence[Line] = ()) -> None:
@@ -74,7 +73,7 @@ def _report(result: Result) -> formats.Report:
         formats.Stage(stage.name, TITLES[stage.name], stage.status, stage.seconds, stage.detail or "")
         for stage in smoke_report.stages(result.ranks)
     )
-    return formats.Report(_COMMAND, word, text, stages)
+    return formats.Report(own_command.COMMAND, word, text, stages)
 
 
 def stage_lines(result: Result, screen: Screen) -> list[Line]:
@@ -96,6 +95,9 @@ def report_refusal(
     Returns the exit code.
     """
     verdict, code = verdicts.of_refusals(stopping, busy=bool(busy))
+    if snapshot.config is None or snapshot.config.num_machines == 1:
+        request = dataclasses.replace(request, node=None)
+    stopping = own_command.completed(stopping, request)
     if busy:
         why = f"{'; '.join(busy)}. Choose other GPUs with --gpus LIST, or add --allow-busy."
     elif verdict == "failed":
@@ -104,7 +106,12 @@ def report_refusal(
         why = "Could not determine whether the test would work. See"
     command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
     again = (
-        c for o in stopping if o.problem for fix in o.problem.fixes for c in fix.commands if c.startswith(_COMMAND)
+        c
+        for o in stopping
+        if o.problem
+        for fix in o.problem.fixes
+        for c in fix.commands
+        if c.startswith(own_command.COMMAND)
     )
     command = Command() if busy else next((from_words(shlex.split(text)) for text in again), command)
     if request.format != "human":
@@ -112,7 +119,9 @@ def report_refusal(
         return code
     screen = Screen.of()
     unknown = [o.answer.reason for o in stopping if isinstance(o.answer, Skip)]
-    lines = findings.problems(stopping, screen, command="mgpu doctor", show_all=False)
+    of_cpu = snapshot.plan is not None and snapshot.plan.cpu_ranks is not None  # the doctor has no such option
+    check = own_command.own_command(request) if of_cpu else ""
+    lines = findings.problems(stopping, screen, command="mgpu doctor", show_all=False, check=check)
     lines += [line for text in unknown for line in screen.paragraph(f"Unknown: {text}")]
     lines += [[], *headed("NOT STARTED", "fail", why, screen)]
     if command:  # never wrapped, so it can be pasted
@@ -156,5 +165,7 @@ def _write_unstarted(found: _Unstarted, request: Request, why: str) -> None:
         text = document.text(content)
     else:
         stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
-        text = formats.text(request.format, found, formats.Report(_COMMAND, "NOT STARTED", why, stages), lambda: why)
+        text = formats.text(
+            request.format, found, formats.Report(own_command.COMMAND, "NOT STARTED", why, stages), lambda: why
+        )
     output.write_out(request.output, lambda stream: output.write_text(stream, text))

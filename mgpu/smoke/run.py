@@ -59,7 +59,7 @@ def _run(request: Request, started: float) -> int:
         subject, snapshot = subjects.select_gpus(subject, _probe(subject, request), request, place)
         snapshot = replace(snapshot, config=subject.config)
         out = screen.Screen.of() if request.format == "human" and request.output in ("", "-") else None
-        if stopping := refusals(snapshot):
+        if stopping := refusals(_seen_by_ranks(snapshot) if request.cpu is not None else snapshot):
             return formats.report_refusal(stopping, snapshot, request, time.monotonic() - started)
         if not request.allow_busy and (busy := find_busy_gpus(subject.config, snapshot, cpu=subject.cpu)):
             outcomes = engine.judge(snapshot, selections.BUSY)
@@ -89,6 +89,12 @@ def _probe(subject: Subject, request: Request) -> Snapshot:
         if snapshot.driver is not None and snapshot.driver.any_gpu and not subject.cpu:
             snapshot = probes.add_torch_facts(snapshot, show)
     return replace(snapshot, config=config)
+
+
+def _seen_by_ranks(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot as the ranks of a rehearsal see it, from which GPUs are hidden: there may be more of them."""
+    gap = Gap("not_asked", "the ranks of a rehearsal do not use the GPUs")
+    return replace(snapshot, visible=None, gaps={**snapshot.gaps, "visible": gap})
 
 
 def _wanted_folder(subject: Subject, request: Request) -> str:

@@ -78,7 +78,6 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
     ranks = stacks.add_answers(view.folder, hung, answers) if hung else _ended_ranks(view, states, output)
     if show:
         show(view, True)
-    swept = _sweep(files, view, outlived)
     facts = replace(
         _initial_ranks(orders),
         ranks=ranks,
@@ -87,11 +86,9 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
         left_running=tuple(left),
         outlived=tuple(outlived) if ended == "finished" else (),
         launcher_output=output[-_FACT_BYTES:].decode("utf-8", "replace").strip() or None,
-        left_files=swept.remaining,
-        removed_files=swept.removed,
         meeting=test.result(),
     )
-    return _add_port(facts, rendezvous_port, taken)
+    return _add_port(_add_files(facts, _sweep(files, view, outlived), view), rendezvous_port, taken)
 
 
 def _add_port(ranks: Ranks, number: int | None, taken: bool) -> Ranks:
@@ -117,6 +114,7 @@ def _initial_ranks(orders: Orders) -> Ranks:
         strategy=orders.strategy,
         precision=orders.precision,
         accumulate=orders.accumulate,
+        micro_steps=orders.micro_steps,
     )
 
 
@@ -128,11 +126,27 @@ def _ended_ranks(view: watch.View, states: watch.States, output: bytes) -> tuple
 
 
 def _sweep(before: frozenset[Path], view: watch.View, outlived: Sequence[int]) -> leftover_files.Swept:
-    """Remove what the ranks left, and name the rank of each removed file: "rank 1"."""
-    makers = {pid: f"a DataLoader worker of rank {number}" for pid, number in view.workers().items()}
-    makers |= {pid: f"rank {number}" for number in view.journals if (pid := view.pid(number))}
-    makers = {**dict.fromkeys(outlived, "a process of the run"), **makers}
-    return leftover_files.sweep(before, makers, view.wrote())
+    """Remove what the ranks and their DataLoader workers left."""
+    return leftover_files.sweep(before, {*outlived, *view.workers(), *_ranks_by_pid(view)}, view.wrote())
+
+
+def _ranks_by_pid(view: watch.View) -> dict[int, int]:
+    return {pid: number for number in view.journals if (pid := view.pid(number))}
+
+
+def _add_files(facts: Ranks, swept: leftover_files.Swept, view: watch.View) -> Ranks:
+    """Add the files that were left, each removed one with the process that left it."""
+    ranks, workers = _ranks_by_pid(view), view.workers()
+
+    def maker(pid: int) -> str:
+        if pid in ranks:
+            return f"rank {ranks[pid]}"
+        return f"a DataLoader worker of rank {workers[pid]}" if pid in workers else "a process of the run"
+
+    removed = {path: maker(pid) for path, pid in swept.removed.items()}
+    known = {**workers, **ranks}
+    by = {path: known[pid] for path, pid in swept.removed.items() if pid in known}
+    return replace(facts, left_files=swept.remaining, removed_files=removed, removed_by=by)
 
 
 def _ask_hung(view: watch.View, ended: Ended) -> tuple[tuple[Rank, ...], stacks.Answers]:

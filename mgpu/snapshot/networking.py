@@ -71,6 +71,7 @@ class Network:
     port_owner: Moment[Text | None]  # "pid 412 (python)", if this user may see it
     port_owner_pid: Moment[Pid | None] = None
     port_owner_mine: Moment[bool | None] = None
+    port_free: Moment[int | None] = None  # if it is busy: another port without a listener on this machine
     default_routes: Same[tuple[Label, ...] | None] = None  # their interfaces, best first; None: not known
     master: Annotated[Master | None, Subject("rendezvous host")] = None  # None: not set
     pdsh: bool | None = None  # pdsh is on PATH

@@ -218,6 +218,7 @@ class Run:
     left_over: int = 0  # processes that mgpu terminated afterwards
     still_running: tuple[Text, ...] = ()  # processes that left the run's sessions and continue after it: "rsync (4711)"
     log: Text | None = None  # folder of the logs
+    log_full: bool = False  # mgpu could not write the end of the log, because its disk was full
     watched: bool = True  # False: a job elsewhere, known only from its output and Slurm's records
     exchange: Exchange | None = None  # None: fewer than two ranks here
     pace: Pace | None = None  # None: too few steps, or no recorder

@@ -191,6 +191,7 @@ class Ranks:
     strategy: Label = "ddp"
     precision: Label = "no"
     accumulate: int = 1
+    micro_steps: int | None = None  # micro-batches per optimizer step in the test, which takes not all of many
     outlived: tuple[Pid, ...] = ()  # pids still running after the launcher had exited by itself, and then terminated
     port: int | None = None  # of the rendezvous
     meeting: RendezvousEndpoint | None = None  # None on one node
@@ -198,6 +199,7 @@ class Ranks:
     killed_for_memory: int | None = None  # processes in its cgroup killed by the OOM killer during the run
     left_files: tuple[Text, ...] = ()  # new shared memory and temporary files
     removed_files: Mapping[str, Label] = field(default_factory=dict)  # … that mgpu removed -> the process that left it
+    removed_by: Mapping[str, int] = field(default_factory=dict)  # … -> the rank of that process, if it is of one
     memory_kept: Mapping[Label, int] | None = None  # GPU UUID -> bytes not freed; None: not checked
     trials: tuple[Trial, ...] = ()
 

@@ -47,7 +47,7 @@ def _first_words(row: Row) -> str:
 
 def _a_fix(row: Row) -> str:
     fix = row.fix[0] if isinstance(row.fix, tuple) else row.fix
-    return (fix.commands[0] if fix.commands else fix.text).partition("{")[0]
+    return re.split(r"\{|ORG/MODEL|PATH|HOST", fix.commands[0] if fix.commands else fix.text)[0]  # filled from the line
 
 
 _ALL = seen_in(*(row.samples[0] for row in CAUSES))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import EndedRank, Exchange, Pace, RankPace, UncaughtException
-from tests.checks.facts import GIB, Case, fails, informs, log, run, skips, table, warns, well
+from mgpu.snapshot import EndedRank, Exchange, Pace, RankPace, SignatureMatch, UncaughtException
+from tests.checks.facts import GIB, Case, fails, folder, informs, log, run, skips, storage, table, warns, well
 
 
 def ended(*codes: int | None, first: int | None = None, **changes: Any) -> tuple[EndedRank, ...]:
@@ -41,6 +41,14 @@ def paced(last: float, wait_s: float, loader_s: float = 0.0) -> Any:
     ranks = (RankPace(0, 0.0, wait_s, 1 - last), RankPace(1, loader_s, 0.0, last))
     return run(pace=Pace(200, 0.1, wait_s / 0.1, ranks))
 
+
+def no_space(file: str = "") -> Any:
+    """A log in which a rank could not write."""
+    text = f"OSError: [Errno 28] No space left on device{f': {file!r}' if file else ''}"
+    return log(seen=(SignatureMatch("log_disk_full", text, "run.log", 9),))
+
+
+FULL = folder("output", "/data/out", mount="/data", total_bytes=500 * GIB, free_bytes=4096)
 
 CASES = (
     fails("run_out_of_memory", "out of CPU memory: the kernel killed rank 2 (GPU 2)", "fewer DataLoader workers",
@@ -80,6 +88,19 @@ CASES = (
         run=failed(-15, -15, first=0)),
     well("run_rank_terminated", "no rank was stopped from outside", run=failed(1, -15, first=0)),
     well("run_rank_terminated", "no rank was stopped", run=run(**STOPPED, ranks=ended(-15, -15))),
+    fails("run_disk_full", "the disk is full: /data (ext4), 0 MiB of 500 GiB free", "df -h /data/out",
+        run=failed(1, first=0), log=no_space("/data/out/model.pt"), storage=storage(FULL)),
+    fails("run_disk_full", "/work/run (ext4), 0 MiB of 1.0 GiB free", "df -h /work/run",
+        run=failed(1, first=0), log=no_space("model.pt"),
+        storage=storage(folder(mount="/work/run", total_bytes=GIB, free_bytes=0))),
+    fails("run_disk_full", "the disk is full: / (ext4), no free inodes, 500 GiB of 1000 GiB free", "df -i /work/run",
+        run=failed(1, first=0, log_full=True), log=log(), storage=storage(folder(free_inodes=0))),
+    well("run_disk_full", "the output reports no full disk", storage=storage(FULL)),
+    well("run_disk_full", "the output reports no full disk", run=failed(1, first=0), storage=storage(FULL)),
+    skips("run_disk_full", "its disk has free space again",
+        run=failed(1, first=0), log=no_space("/scratch/x.pt"), storage=storage(FULL)),
+    skips("run_disk_full", "the disks of the run have free space again",
+        run=failed(1, first=0), log=no_space(), storage=storage(replace(FULL, writable=False))),
     fails("run_arguments_wrong", "arguments were rejected (exit code 2)", "--help", run=failed(2, -15, first=0)),
     fails("run_arguments_wrong", "exit code 2", "--help", run=failed(exit_code=2)),
     well("run_arguments_wrong", "arguments were not rejected", run=failed(1, 2, first=0)),
@@ -145,7 +166,7 @@ CASES = (
         run=failed(-15, -6, first=1), log=log(last="terminate called without an active exception",
             raised=(UncaughtException("RuntimeError", "x", "run.log", 3, 0, signatures=("log_peer_gone",)),
                 UncaughtException("ChildFailedError", "", "run.log", 9, signatures=("log_child_failed",))))),
-    warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data: nothing averaged gradients",
+    warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data: their gradients were not averaged",
         "accelerator.prepare", run=run(exchange=Exchange(12.0))),
     warns("run_ranks_exchanged_nothing", "the 4 ranks exchanged no data", "DistributedDataParallel",
         run=run(exchange=Exchange(12.0, 6, 6 * 17))),  # a group without DDP

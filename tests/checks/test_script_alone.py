@@ -42,6 +42,18 @@ if args.distributed:
     dist.init_process_group("gloo")
 """
 CUDA = "import torch\nmodel = torch.nn.Linear(4, 1)\nmodel.cuda()\n"
+BARE = """\
+import lightning as L
+from model import Digits, loader
+trainer = L.Trainer(max_epochs=1)
+trainer.fit(Digits(), loader)
+"""
+LOOP = """\
+import torch
+model = torch.nn.Linear(4, 1)
+for step in range(9):
+    model(torch.ones(2, 4)).sum().backward()
+"""
 ON_CPU = config("use_cpu: true\nnum_processes: 2\ndistributed_type: MULTI_CPU\n")
 CASES = (
     warns("script_nothing_prepared", "accelerator never prepares anything", "accelerator.prepare(", at=(4, 15),
@@ -63,6 +75,23 @@ CASES = (
     warns("script_lightning_on_one_device", "the default on the CPU", 'strategy="ddp", devices=2',
         script=bad("alone-lightning-on-the-processor")),
     well("script_lightning_on_one_device", "no Trainer is limited", script=good("alone-lightning-on-one-device")),
+    warns("script_lightning_default_on_cpu", "line 3: Lightning trains on one device", "devices=2", at=(3, 11),
+        script=read(BARE), config=ON_CPU, driver=no_driver()),
+    well("script_lightning_default_on_cpu", "there are GPUs", script=read(BARE)),
+    well("script_lightning_default_on_cpu", "one rank", script=read(BARE), driver=no_driver(),
+        config=config("use_cpu: true\nnum_processes: 1\ndistributed_type: 'NO'\n")),
+    well("script_lightning_default_on_cpu", "the Trainer has a strategy", config=ON_CPU, driver=no_driver(),
+        script=read(BARE.replace("max_epochs=1", "strategy='ddp', devices=2"))),
+    well("script_lightning_default_on_cpu", "no visible training", config=ON_CPU, driver=no_driver(),
+        script=read(BARE.replace("trainer.fit(Digits(), loader)", "print(trainer)"))),
+    skips("script_lightning_default_on_cpu", "scripts that use ddp", config=ON_CPU, driver=no_driver(),
+        script=bad("alone-a-group-and-no-wrapper")),
+    warns("script_code_not_read", "line 1: exec runs code that mgpu did not read", "import it",
+        script=read("exec(open('real.py').read())\n")),
+    warns("script_code_not_read", "line 2: runpy.run_path runs code", "import it",
+        script=read("import runpy\nrunpy.run_path('real.py')\n")),
+    well("script_code_not_read", "no exec", script=read(CUDA)),
+    well("script_code_not_read", "in code that was read", script=read(f"exec(open('settings.py').read())\n{LOOP}")),
     warns("script_needs_cuda_on_cpu_ranks", "line 3: cuda needs a GPU, but the ranks run on the CPU", "is_available()",
         script=read(CUDA), config=ON_CPU),
     warns("script_needs_cuda_on_cpu_ranks", "line 3: to needs a GPU", "machine with GPUs",

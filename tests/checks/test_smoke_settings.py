@@ -39,6 +39,7 @@ def failed(number: int, kind: str, **evidence: Any) -> Rank:
                 evidence=evidence, failed_at=100.0 + number)  # fmt: skip
 
 
+OF_RANK_1 = {"/dev/shm/torch_5001_1_0": 1, "/dev/shm/torch_5002_1_0": 1}
 LEFT = {"/dev/shm/torch_5001_1_0": "rank 1", "/dev/shm/torch_5002_1_0": "a DataLoader worker of rank 1"}
 CASES = (
     # precision_not_applied: what the layers return, and what accelerate says
@@ -53,6 +54,9 @@ CASES = (
     fails("precision_not_applied", "rank 1 computes in fp32 (accelerator.mixed_precision), but", "env | grep",
         ranks=ranks(rank(0, accelerate_precision="bf16"), rank(1, accelerate_precision="no"), precision="bf16")),
     well("precision_not_applied", "bf16 on 2 ranks", **computed(LOW, LOW)),
+    well("precision_not_applied", "bf16 on 1 rank", **computed(LOW, {})),  # the other one: not observed
+    skips("precision_not_applied", "only the setting was read",
+        ranks=ranks(rank(0, accelerate_precision="bf16"), rank(1, accelerate_precision="bf16"), precision="bf16")),
     well("precision_not_applied", "fp32 on 2 ranks", **computed(FULL, FULL, precision="no")),
     # the test's own steps are in bf16 for fp8; accelerate's are its own
     well("precision_not_applied", "fp8 on 2 ranks", **computed(LOW, {**LOW, "accelerate": "float32"}, precision="fp8")),
@@ -62,12 +66,12 @@ CASES = (
     skips("precision_not_applied", "no rank computed"),
     # gradient_accumulation_wrong: accelerate's setting on each rank
     fails("gradient_accumulation_wrong", "train: rank 1 accumulates gradients over 1 micro-batch instead of 4",
-        "env | grep ACCUMULATION", **accumulated(4, 1, accumulate=8)),
+        "env | grep ACCUMULATION", **accumulated(4, 1, accumulate=8, micro_steps=4)),
     fails("gradient_accumulation_wrong", "train: rank 2 accumulates gradients over 2 micro-batches instead of 1",
         "env | grep ACCUMULATION", **accumulated(1, 1, 2)),
     fails("gradient_accumulation_wrong", "train: ranks 0 and 1 accumulate gradients over 1 micro-batch instead of 2",
-        "env | grep ACCUMULATION", **accumulated(1, 1, accumulate=2)),
-    well("gradient_accumulation_wrong", "", **accumulated(4, 4, accumulate=16)),
+        "env | grep ACCUMULATION", **accumulated(1, 1, accumulate=2, micro_steps=2)),
+    well("gradient_accumulation_wrong", "", **accumulated(4, 4, accumulate=16, micro_steps=4)),
     well("gradient_accumulation_wrong", "", **accumulated(4, 4, accumulate=1, strategy="deepspeed")),
     # rank_is_a_straggler: the sum of its own work, without what a busy machine took
     warns("rank_is_a_straggler",
@@ -87,13 +91,19 @@ CASES = (
     # run_leaves_files: what mgpu removed is told, with the process that left it
     warns("run_leaves_files",
         "2 files left by rank 1 and a DataLoader worker of rank 1: /dev/shm/torch_5001_1_0 … (removed by mgpu)",
-        "ls -l /dev/shm", ranks=ranks(removed_files=LEFT)),
+        "ls -l /dev/shm", ranks=ranks(removed_files=LEFT, removed_by=OF_RANK_1)),
     well("run_leaves_files", "2 files left by rank 1 and a DataLoader worker of rank 1, which did not run to its end",
         ranks=ranks(removed_files=LEFT, ended="died")),
     # gradients_not_averaged: wrong on some ranks, or on all of them
     fails("gradients_not_averaged",
         "train: averaged gradients on rank 1 (cuda:1, pid 5001) are off by 1.0e-02; they are right on the others",
-        "smoke-test", ranks=ranks(rank(0), failed(1, "gradients_differ", difference=0.01, suspects=[], wrong_on=[1]))),
+        "smoke-test", ranks=ranks(rank(0),
+            failed(1, "gradients_differ", difference=0.01, suspects=[], wrong_on=[1], right_on=[0]))),
+    fails("gradients_not_averaged", "off by 1.0e-02; they are right on rank 0", "smoke-test",  # rank 2: not known
+        ranks=ranks(rank(0), failed(1, "gradients_differ", difference=0.01, suspects=[], wrong_on=[1], right_on=[0]),
+            rank(2, steps=rank(2).steps[:3]))),
+    fails("gradients_not_averaged", "off by 1.0e-02; which rank sent a wrong share cannot be determined", "smoke-test",
+        ranks=ranks(rank(0), failed(1, "gradients_differ", difference=0.01, suspects=[], wrong_on=[1]))),
     fails("gradients_not_averaged", "on ranks 0 and 1 are off by 1.0e-02; which rank sent a wrong share cannot be",
         "smoke-test",
         ranks=ranks(rank(1), failed(0, "gradients_differ", difference=0.01, suspects=[], wrong_on=[0, 1]))),

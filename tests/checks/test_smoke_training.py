@@ -13,7 +13,9 @@ TRAINED = (Step("start", True), Step("train", True))
 EARLY = rank(0, steps=(Step("start", True), Step("train", None)), finished=False)
 
 
-def failed(number: int, kind: str, error: str = "something is wrong", at: float = 100.0, **evidence: Any) -> Rank:
+def failed(
+    number: int, kind: str | None, error: str = "something is wrong", at: float = 100.0, **evidence: Any
+) -> Rank:
     """A rank that failed in the training steps."""
     return rank(
         number, steps=(Step("start", True), Step("train", False, error)), error=error, kind=kind, evidence=evidence,
@@ -28,6 +30,10 @@ def dealt(shares: dict[int, dict[str, tuple[int, ...]]], **measured: float) -> t
     )
 
 
+DIFFERS = (
+    "RuntimeError: DDP expects same model across all ranks, but Rank %d has %d params, while rank %d has "
+    "inconsistent %d params."
+)
 EVEN, ODD = (0, 2, 4, 6, 8), (1, 3, 5, 7, 0)
 LOST = failed(0, "gradients_differ", at=101.0, difference=5e-3, step=1, suspects=[])
 FULL: dict[str, Any] = {"total_bytes": 64 * MIB, "free_bytes": MIB, "workers": 2, "batch_bytes": 5 * MIB}
@@ -55,6 +61,14 @@ CASES = (
     fails("gradients_not_averaged", "the error is in the share of rank 1", "pairs of GPUs",
         ranks=ranks(failed(0, "gradients_differ", difference=5e-3, suspects=[1]), rank(1))),
     well("gradients_not_averaged", "match a single process on 2 ranks"),
+    # model_differs_on_rank: each rank reports its difference from another one
+    fails("model_differs_on_rank", "train: rank 2 has 15 trainable parameters, the rest have 16", "rank2.json",
+        ranks=ranks(*(failed(own, None, DIFFERS % (own, 15 if own == 2 else 16, other, 15 if other == 2 else 16), at)
+            for own, other, at in ((0, 2, 9.0), (1, 2, 8.0), (2, 0, 7.0), (3, 2, 6.0))))),
+    fails("model_differs_on_rank", "train: rank 1 has 15 trainable parameters, rank 0 has 16", "--only packages",
+        ranks=ranks(failed(0, None, DIFFERS % (0, 16, 1, 15)), rank(1, steps=TRAINED[:1]))),
+    well("model_differs_on_rank", "equal numbers of trainable parameters on 2 ranks"),
+    skips("model_differs_on_rank", "no rank passed", ranks=ranks(EARLY)),
     # parameters_not_sharded
     fails("parameters_not_sharded",
         "rank 1 (cuda:1, pid 5001) has 36000 parameters with FSDP instead of its shard of 18000",

@@ -81,6 +81,27 @@ def parameter_changed(rank: int) -> None:
         _after_wrapping(change)
 
 
+def _freeze(rank: int, victim: int) -> None:
+    begin = DistributedDataParallel.__init__
+
+    def init(self: Any, module: Any, *arguments: Any, **keywords: Any) -> None:
+        if rank == victim:
+            next(module.parameters()).requires_grad_(False)
+        begin(self, module, *arguments, **keywords)
+
+    DistributedDataParallel.__init__ = init
+
+
+def parameter_frozen(rank: int) -> None:
+    """One rank does not train a parameter that the others do."""
+    _freeze(rank, VICTIM)
+
+
+def parameter_frozen_on_rank_2(rank: int) -> None:
+    """The same; each rank reports its difference from another one."""
+    _freeze(rank, 2)
+
+
 def steps_too_far(rank: int) -> None:
     """One rank's optimizer takes other steps."""
     if rank == VICTIM:

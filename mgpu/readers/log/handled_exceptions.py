@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from mgpu.snapshot import FailedRank, UncaughtException
 
-_LAUNCHERS = frozenset({"ChildFailedError", "ProcessRaisedException", "ProcessExitedException"})
 # Consequences of another rank's failure, which say nothing about earlier exceptions.
 _CONSEQUENCE = re.compile(r"[Cc]onnection (?:closed|reset)|[Bb]roken pipe|NCCL|gloo|Timed out|TCPStore|^Dist\w*Error")
 
@@ -22,7 +21,7 @@ def mark_caught(
     raised: tuple[UncaughtException, ...], fallen: Sequence[FailedRank], ranks: Sequence[int]
 ) -> tuple[UncaughtException, ...]:
     """Return the exceptions, with `caught` set for those after which their rank continued."""
-    own = [one for one in raised if one.type.rpartition(".")[2] not in _LAUNCHERS and not one.of_launcher]
+    own = [one for one in raised if not one.of_launcher]
     first = {rank.rank for rank in fallen if rank.first}
     if len({one.file for one in own}) != 1 or not first:
         return raised

@@ -16,8 +16,6 @@ from mgpu.readers.log.course import Course, Event
 from mgpu.readers.log.row_matching import Signatures
 from mgpu.snapshot import Log, UncaughtException
 
-_OF_LAUNCHERS = frozenset({"ChildFailedError", "ProcessRaisedException", "ProcessExitedException"})
-
 # Steps after an error. The other ranks of a failed rank advance a few, until they wait for it in a collective.
 _STEPS_OF_RANK = 2
 _STEPS_OF_ANY = 10
@@ -193,17 +191,15 @@ def _exceptions(log: Log, latest: Mapping[object, Latest]) -> dict[object, Found
     found: dict[object, Found] = {}
     for one in log.raised:
         last = latest[key_of(one)]
-        # A launcher's exception reports only that a child failed: an exit, not a cause.
-        of_launcher = one.of_launcher or one.type.rpartition(".")[2] in _OF_LAUNCHERS
         found[key_of(one)] = Found(
             last.file,
             last.line,
             one.ranks,
             one.quoted or last.handled,
-            not of_launcher,
+            not one.of_launcher,
             True,
             one.by_torch,
-            of_launcher,
+            one.of_launcher,  # it reports only that a child failed: an exit, not a cause
         )
     return found
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from mgpu.known_launchers import OTHERS
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line
-from mgpu.readers.log.torchrun_table import STARTED
+from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import UncaughtException
 
@@ -195,7 +195,6 @@ class Tracebacks:
     def _exception(self, name: str, message: str, line: Line, number: int) -> UncaughtException:
         """Return an exception of which the log has no traceback."""
         self.ended += 1
-        of_launcher = name.rpartition(".")[2] == "CalledProcessError" and bool(STARTED.match(message))
         return UncaughtException(
             name,
             masked(message[:_MASKED_CHARS])[:LONGEST_TEXT],
@@ -204,7 +203,7 @@ class Tracebacks:
             line.rank,
             line.at,
             ranks=() if line.rank is None else (line.rank,),
-            of_launcher=of_launcher,
+            of_launcher=_is_of_launcher(name, message),
         )
 
     def end(self) -> None:
@@ -286,7 +285,6 @@ class Tracebacks:
             return
         text = ends["message"] or (one.code if one.code.startswith("assert ") else "")
         message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
-        called = ends["type"].rpartition(".")[2] == "CalledProcessError"
         prefix = line.whole[: len(line.whole) - len(line.text)]
         of_text = line.text == line.whole  # a rank in such a line is part of its message
         known = key if isinstance(key, int) else None
@@ -306,7 +304,7 @@ class Tracebacks:
             by_torch=bool(_RANK_BY_TORCH.search(prefix)),
             quoted=one.quoted,
             bare=not ends["type"],
-            of_launcher=called and (one.launcher or bool(STARTED.match(text))),
+            of_launcher=_is_of_launcher(ends["type"] or "", text, in_launcher=one.launcher),
             packages=one.packages,
             code=masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None,
         )
@@ -346,3 +344,10 @@ def _place(frame: re.Match[str]) -> str:
     function = frame["function"]
     where = f"{name}:{frame['line']}" if frame["line"] else name
     return where if not function or function.startswith(("<module", "<cell")) else f"{where} in {function}"
+
+
+def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:
+    """Whether a launcher raised it because a process of the run failed. `in_launcher`: one of its frames is."""
+    short = name.rpartition(".")[2]
+    started = short == "CalledProcessError" and (in_launcher or bool(STARTED.match(message)))
+    return started or short in LAUNCHER_EXCEPTIONS

@@ -54,13 +54,29 @@ def read_bytes(path: Path) -> bytes | str:
 def _not_python(path: Path, raw: bytes) -> str | None:
     """Return why a file is not a Python script; None if it may be one."""
     first = raw[:200].partition(b"\n")[0]
-    if first.startswith(b"#!") and b"python" not in first:
+    if first.startswith(b"#!") and b"python" not in first and not is_python_despite_shebang(path, raw):
         return f"it is not a Python script (it starts with {first.decode('utf-8', 'replace').strip()[:40]})"
     if _OTHER.search(path.name):
         return f"it is not a Python script: its name ends in {path.suffix}"
     if raw.startswith((b"\x7fELF", b"PK\x03\x04", b"\x80\x02", b"\x1f\x8b")):
         return "it is not a text file"
     return None
+
+
+def is_python_despite_shebang(path: Path, raw: bytes) -> bool:
+    """Whether a file whose first line names a shell is valid Python.
+
+    Such a script starts Python with itself, and what the shell runs is a string for Python. Some shell commands are
+    valid Python too (`ulimit -n`), so without the suffix .py its second line must begin with a quote.
+    """
+    second = raw.partition(b"\n")[2].lstrip()[:1]
+    if path.suffix != ".py" and (_OTHER.search(path.name) or second not in (b"'", b'"')):
+        return False
+    try:
+        parse(raw, path.name, "")
+    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def parse(raw: bytes, file: str, module: str, package: str = "") -> tuple[ast.Module, Source]:

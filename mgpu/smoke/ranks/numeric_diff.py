@@ -79,6 +79,7 @@ class Judge:
         apart = reference_model.difference(found, expected, whole)
         if not apart <= self.tolerance:
             self._accuse(found, expected, apart, step)
+        store_sync.publish_right(self.here, f"gradients {step}")
         return apart
 
     def parameters(self, step: int) -> None:
@@ -100,8 +101,8 @@ class Judge:
         self._differ(apart, step, self._shares_that_explain(found, expected))
 
     def _differ(self, apart: float, step: int, suspects: list[int]) -> None:
-        """Raise Failure for wrong gradients after the exchange, with the ranks that found the same."""
-        # The other ranks compare this step at the same time, or wait in the next one.
+        """Raise Failure for wrong gradients after the exchange, with what the other ranks found in this step."""
+        # They compare it at the same time, or wait in the next one. A rank that published nothing may have either.
         others = store_sync.reports_of_ranks(self.here, f"gradients {step}", f"{apart:.1e}")
         raise Failure(
             f"step {step + 1}: gradients differ from the single-process reference by {apart:.1e}",
@@ -110,7 +111,8 @@ class Judge:
             tolerance=self.tolerance,
             step=step + 1,
             suspects=suspects,
-            wrong_on=[int(rank) for rank in others],
+            wrong_on=[int(rank) for rank, finding in others.items() if finding != store_sync.RIGHT],
+            right_on=[int(rank) for rank, finding in others.items() if finding == store_sync.RIGHT],
         )
 
     def _shares_that_explain(self, found: list[Any], expected: list[Any]) -> list[int]:

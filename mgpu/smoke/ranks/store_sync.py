@@ -17,6 +17,15 @@ _PATIENCE_S = 1.0
 _POLL_S = 0.02
 
 
+RIGHT = "right"  # the finding of a rank on which nothing is wrong
+
+
+def publish_right(here: Here, name: str) -> None:
+    """Publish that this rank found nothing wrong, for the ranks that ask `reports_of_ranks` under this name."""
+    if here.world > 1:
+        here.torch.distributed.PrefixStore(f"mgpu/reports/{name}", here.store).set(str(here.rank), RIGHT)
+
+
 def reports_of_ranks(here: Here, name: str, text: str) -> dict[str, str]:
     """Publish this rank's finding, and return those of the ranks that published one under this name, soon after."""
     found = {str(here.rank): text}

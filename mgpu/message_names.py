@@ -1,0 +1,62 @@
+"""Which model, path or host does an error message name? Commands of fixes name the same instead of a placeholder."""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.command_line import Command, python, shell
+
+_NAME = r"[\w.-]{0,95}\w"
+_HUB = r"//(?:huggingface\.co|hf\.co)"
+_MODELS = (
+    re.compile(rf"{_HUB}/api/models/(?P<name>{_NAME}/{_NAME})"),
+    # A file of a repository; old repositories have no organization: "gpt2".
+    re.compile(rf"{_HUB}/(?!datasets/|spaces/)(?P<name>{_NAME}(?:/{_NAME})?)/(?:resolve|raw|blob|tree)/"),
+    re.compile(r"(?P<name>\S+) is not a local folder and is not a valid model identifier"),
+    re.compile(r"Access to model (?P<name>\S+) is restricted"),
+)
+_DATASETS = (
+    re.compile(rf"{_HUB}/(?:api/)?datasets/(?P<name>{_NAME}/{_NAME})"),
+    re.compile(r"Access to dataset (?P<name>\S+) is restricted"),
+    re.compile(r"Dataset '(?P<name>[^']+)' doesn't exist on the Hub"),
+    re.compile(r"Couldn't reach '(?P<name>[^']+)' on the Hub"),
+    re.compile(r"Loading (?P<name>\S+) requires you to execute"),
+)
+_PATHS = (
+    re.compile(r"Incorrect path_or_model_id: '(?P<name>[^']+)'"),
+    re.compile(r"'namespace/repo_name': '(?P<name>[^']+)'"),
+    re.compile(r"(?:\[Errno \d+\]|Error:) [^:']+: '(?P<name>[^']+)'"),
+    re.compile(r"(?P<name>\S+) is not a local folder and is not a valid model identifier"),
+)
+_ENDPOINTS = (
+    re.compile(r"(?:connect to|addresses of) \((?P<name>[\w.:-]+), (?P<port>\d{1,5})\)"),
+    re.compile(r"(?:connect to|to host) \[?(?P<name>[\w.-]+)\]?:(?P<port>\d{1,5})\b"),
+)
+_HOSTS = (
+    *_ENDPOINTS,
+    re.compile(r"[Cc]ould not resolve hostname (?P<name>[\w.-]+)"),
+    re.compile(r"hostname (?P<name>[\w.-]+) not (?:known|found)"),
+)
+# What a command of a fix contains: what replaces it, and the messages that have the name.
+_FILLED = (
+    ("hf download ORG/MODEL", "hf download {name:id}", _MODELS),
+    ("hf download ORG/MODEL", "hf download --repo-type dataset {name:id}", _DATASETS),
+    ("--force-download ORG/MODEL", "--force-download {name:id}", _MODELS),
+    ("--force-download ORG/MODEL", "--force-download --repo-type dataset {name:id}", _DATASETS),
+    ("ls -ld PATH", "ls -ld {name:path}", _PATHS),
+    ("findmnt -T PATH", "findmnt -T {name:path}", _PATHS),
+    ("nc -vz HOST 29500", "nc -vz {name:host} {port:number}", _ENDPOINTS),
+    ("getent hosts HOST", "getent hosts {name:host}", _HOSTS),
+)
+
+
+def fill_names(command: str, message: str) -> str:
+    """Return the command of a fix with its placeholders replaced by what the message names."""
+    for placeholder, template, patterns in _FILLED:
+        found = next((found for pattern in patterns if (found := pattern.search(message))), None)
+        if placeholder in command and found and (known := shell(template, **found.groupdict())):
+            command = Command(command.replace(placeholder, known))
+    found = next((found for pattern in _DATASETS if (found := pattern.search(message))), None)
+    if found and (named := python("load_dataset('{:id}',", found["name"])):
+        command = command.replace("load_dataset(NAME,", named)
+    return command
