@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mgpu.readers.log.course import training_step
+from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.line import LONGEST_TEXT, parse_line
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import LoneWork

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mgpu import file_reading
 from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, survival
-from mgpu.readers.log.course import Course, complete_bar
+from mgpu.readers.log.course import Course
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
@@ -173,6 +173,7 @@ class _File:
             self.found.ranks.update(map(int, _PREFIX.findall(piece)))
         self.pieces += 1
         piece = _plain(piece)
+        self.course.announced.take_bars(piece)
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
             self.labelled = looks_labelled(piece[:4096].decode("utf-8", "replace").splitlines()[:-1])
@@ -341,9 +342,7 @@ class _File:
         self.tracebacks.end()
         if self.rank is not None and not self._timed_out:
             self._look_for_work((), self.lines + 1)
-        if bar := complete_bar(self._tail.decode("utf-8", "replace")):
-            self.course.ends.append(replace(bar, line=self.before + self.lines))
-        self.course.finish(self.before + self.lines)
+        self.course.finish(self.before + self.lines, self._tail.decode("utf-8", "replace"))
         for one in self.tracebacks.found or self.tracebacks.bare:
             key = key_of(one)
             handled = one.bare and course.is_handled(one.message)
