@@ -68,7 +68,7 @@ SUCCEEDED: dict[str, str] = {
     "OpenRLHF": "Train step of epoch 0: 100%|██████████| 40/40 [00:10<00:00, 4.0it/s]\n"
                 "Train epoch: 100%|██████████| 2/2 [00:21<00:00, 10.5s/it]\n",
     "no_trainer": bars(1, 30, 30) + "Configuration saved in out/config.json\n",
-    "ultralytics": "      10/10      4.35G      1.394      4.212       28        640: 100%|██████████| 28/28 [00:17<00:00]\n"
+    "ultralytics": "      10/10      4.35G      1.394       28        640: 100%|██████████| 28/28 [00:17<00:00]\n"
                    "10 epochs completed in 0.006 hours.\nOptimizer stripped from runs/train/weights/best.pt\n",
     "fairseq": "2026-11-21 10:12:09 | INFO | fairseq_cli.train | done training in 812.1 seconds\n",
     "axolotl": "[2026-11-21 10:12:09,100] [INFO] [axolotl.train.train:267] [PID:47] Training completed! Saving trained "

@@ -19,7 +19,7 @@ from mgpu.check import Fix
 from mgpu.engine import root_cause
 from mgpu.errors import MgpuError
 from mgpu.launch import report as launch_report
-from mgpu.readers.log import opening, prefilter, read, tracebacks
+from mgpu.readers.log import opening, prefilter, read, row_matching, tracebacks
 from mgpu.readers.log.line import parse_line
 from mgpu.report import failure
 from mgpu.report import screen as report_screen
@@ -127,7 +127,7 @@ def test_a_pattern_tells_what_must_stand_in_its_lines() -> None:
 
 
 def test_every_row_can_be_left_out_quickly() -> None:
-    rows = read.signature_rows()
+    rows = row_matching.signature_rows()
     assert len(rows) > 150
     for one in rows:
         texts = prefilter.required_texts(one.pattern)
@@ -139,7 +139,7 @@ def test_every_row_can_be_left_out_quickly() -> None:
 
 def test_samples_amid_lines_that_are_all_different(write: Write) -> None:
     """Where thousands of lines are new, their words are looked at first: no signature may be lost by that."""
-    rows = read.signature_rows()
+    rows = row_matching.signature_rows()
     samples = [one.samples[0] for one in rows]
     alone = read.read_logs([write("".join(f"{sample}\n" for sample in samples), "alone.log")], rows)
     chance = random.Random(3)

@@ -21,6 +21,15 @@
 * between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
+from __future__ import annotations
+
+from mgpu.check import Kind
+
+# Written by Slurm, the kernel or a launcher: such a line can follow an exception without belonging to its message.
+KINDS_OF_OTHERS: frozenset[Kind] = frozenset({"scheduler", "kernel", "xid", "launcher"})
+# A consequence of one of these kinds is also printed at the good end of a run, when a connection closes.
+KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
+
 # fmt: off
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "versions", "models",

@@ -49,7 +49,8 @@ _PREPARES = re.compile(
     re.I,
 )
 _EVALUATES = re.compile(
-    r"\b(?:eval\w*|valid\w*|val|test\w*|predict\w*|inference|generat(?:e|ing|ion)|mAP\S*|sampling)\b|mAP", re.I
+    r"\b(?:eval\w*|valid\w*|val|test\w*|predict\w*|inference|generate|generating|generation|mAP\S*|sampling)\b|mAP",
+    re.I,
 )
 _OF_WHOLE = re.compile(
     r"^\W*(?:(?:train(?:ing)?|optimization|global) ?)?(?:steps?|progress|iterations?|iters?)\W*$", re.I
@@ -137,13 +138,14 @@ def training_step(text: str) -> bool:
 def last_step(tail: str, announced: Announced) -> str | None:
     """Return the last line of a log's tail that counts steps, if it shows that the training reached its last one."""
     lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
-    texts = [parse_line(raw).text[:SEARCHED] for raw in lines]
+    whole = [parse_line(raw).text for raw in lines]
+    texts = [text[:SEARCHED] for text in whole]
     later = _Later()
     for place in range(len(texts) - 1, -1, -1):
         text = texts[place]
         done = _state(text, announced, later, texts[:place])
         if done is not None:
-            return text if done else None
+            return whole[place] if done else None
         later.results |= bool(_RESULT.search(text))
     return None
 

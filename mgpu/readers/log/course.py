@@ -23,8 +23,7 @@ from mgpu.readers.log.counters import (
     prepares,
 )
 from mgpu.readers.log.good_ends import GOOD_ENDS
-from mgpu.readers.log.line import LONGEST_TEXT, Line, parse_line
-from mgpu.secrets_masking import masked
+from mgpu.readers.log.line import Line, parse_line, shown_text
 
 _ENOUGH_STEPS = 60  # after the latest error; more prove nothing else
 _ENOUGH_LINES = 200_000  # searched for steps after the latest error
@@ -152,7 +151,7 @@ class Course:
         text = line.text[:SEARCHED]
         self.announced.take(line.text)
         if _EXIT.search(text) and not is_handled(text):
-            self.exits.append(Event(number, _shown(text), line.rank))
+            self.exits.append(Event(number, shown_text(line.text), line.rank))
         if end := _end(line, number):
             self.ends.append(end)
             if not self.watching:
@@ -166,7 +165,7 @@ class Course:
         """Use the log's last lines, and drop the ends that are too far from them: `lines` is the last one's number."""
         known = any(end.sure and lines - end.line < _LAST_LINES for end in self.ends)
         if not known and (step := last_step(tail, self.announced)):
-            self.ends.append(Event(lines, _shown(step), sure=True))
+            self.ends.append(Event(lines, shown_text(step), sure=True))
         self.ends = [end for end in self.ends if end.last is None or lines - end.line < end.last]
 
     def scan(self, shapes: Sequence[bytes], lines: Sequence[bytes], numbers: Sequence[int]) -> None:
@@ -202,16 +201,12 @@ def _end(line: Line, number: int) -> Event | None:
     """Return the good end that a line shows."""
     text = line.text[:_SEARCHED_FOR_ENDS]
     if _BY_PROGRAM.search(text):
-        return Event(number, _shown(text), line.rank, sure=True)
+        return Event(number, shown_text(line.text), line.rank, sure=True)
     if _BY_WRAPPER.search(text):
-        return Event(number, _shown(text), line.rank, sure=True, by_wrapper=True)
+        return Event(number, shown_text(line.text), line.rank, sure=True, by_wrapper=True)
     text = text[:SEARCHED]
     if _BARE_END.match(text):
-        return Event(number, _shown(text), line.rank, last=_LAST_LINES_BARE)
+        return Event(number, shown_text(line.text), line.rank, last=_LAST_LINES_BARE)
     if _END.search(text) and not _NOT_ENDED.search(text) and not _RESTART.search(text):
-        return Event(number, _shown(text), line.rank, last=_LAST_LINES)
+        return Event(number, shown_text(line.text), line.rank, last=_LAST_LINES)
     return None
-
-
-def _shown(text: str) -> str:
-    return masked(text.strip())[:LONGEST_TEXT]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from mgpu.known_launchers import OTHERS
 from mgpu.readers.log.learned_prefixes import HEAD
-from mgpu.readers.log.line import LONGEST_TEXT, Line
+from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
 from mgpu.readers.log.torchrun_table import STARTED
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import UncaughtException
@@ -182,7 +182,7 @@ class Tracebacks:
         of_launcher = name.rpartition(".")[2] == "CalledProcessError" and bool(STARTED.match(message))
         return UncaughtException(
             name,
-            masked(message[:_MASKED_CHARS])[:LONGEST_TEXT],
+            shown_text(message),
             self.file,
             number,
             line.rank,
