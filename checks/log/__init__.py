@@ -18,6 +18,7 @@
 * meeting, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
+* commands: did the shell, a command line's parser or a container tool end the run at its start?
 * between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
@@ -34,6 +35,6 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "versions", "models",
     "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero", "precision", "nccl",
-    "rdma", "meeting", "settings", "waiting", "lone_work", "between_packages", "exceptions",
+    "rdma", "meeting", "settings", "waiting", "lone_work", "commands", "between_packages", "exceptions",
 )
 # fmt: on

@@ -11,6 +11,8 @@ from collections import Counter
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, StalledCollective, UncaughtException
 
+from ._messages import advice, headline, short_name, whole_message
+
 _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 
@@ -47,10 +49,6 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _FIRST_COLLECTIVES = 2
 
 
-def _short_name(name: str) -> str:
-    return name.rpartition(".")[2].rpartition("::")[2]
-
-
 def _was_caught(one: UncaughtException, log: Log) -> bool:
     """Whether the run continued after the exception, so something caught it."""
     return one.after > _CONTINUED_LINES and not log.fallen and not one.by_torch
@@ -63,7 +61,7 @@ def _unknown_exceptions(log: Log) -> list[UncaughtException]:
         one
         for one in log.raised
         if not _has_signature(one)
-        and _short_name(one.type) not in _STOP_EXCEPTIONS
+        and short_name(one.type) not in _STOP_EXCEPTIONS
         and not _was_caught(one, log)
         and not one.caught
         and not one.of_launcher
@@ -84,20 +82,20 @@ def _has_signature(one: UncaughtException) -> bool:
 
 def _lost_loader_worker(one: UncaughtException) -> bool:
     """Whether the exception means that a rank lost its own DataLoader worker."""
-    return one.loader and _short_name(one.type) in _LOST_WORKER_TYPES
+    return one.loader and short_name(one.type) in _LOST_WORKER_TYPES
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
-    return bool(_COMMUNICATION.search(_short_name(one.type)) or _COMMUNICATION.search(one.message))
+    return bool(_COMMUNICATION.search(short_name(one.type)) or _COMMUNICATION.search(one.message))
 
 
 def _not_about_data(one: UncaughtException) -> bool:
-    return _short_name(one.type) in _CODE_ERRORS or bool(_OF_SETUP.search(one.message))
+    return short_name(one.type) in _CODE_ERRORS or bool(_OF_SETUP.search(one.message))
 
 
 def _alike(one: UncaughtException) -> tuple[str, str]:
     """Return type and message, without the numbers, which name ranks, devices and sizes."""
-    return _short_name(one.type), _NUMBERS.sub("0", one.message)
+    return short_name(one.type), _NUMBERS.sub("0", one.message)
 
 
 def _raised_by(one: UncaughtException, log: Log) -> tuple[int, ...]:
@@ -120,15 +118,46 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
     return f"on ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
+def _chain_text(one: UncaughtException) -> str:
+    """Return what came before the exception, and where it was raised."""
+    frame = f" It was raised in {one.library}." if one.library and one.place not in (None, one.library) else ""
+    first = "" if not one.cause or one.direct else f" The first exception was {one.cause}."
+    return f"{frame}{first}"
+
+
+def _followers(one: UncaughtException, log: Log) -> str:
+    """Return which ranks raised other exceptions after this one."""
+    later = {
+        rank: other
+        for other in reversed(log.raised)
+        for rank in other.ranks
+        if _alike(other) != _alike(one) and not other.caught and not {*other.ranks} & {*one.ranks}
+    }
+    if not later or not one.ranks:
+        return ""
+    rank, other = min(later.items())
+    return f" It came first: rank {rank} raised {short_name(other.type)} after it."
+
+
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
-    line = f"{_short_name(one.type)}: {one.message}" if one.message else _short_name(one.type)
     where, on = one.place or "the script", _ranks_text(one, log)
-    from_first = f" The first exception was {one.cause}." if one.cause else ""
+    message = headline(one)
+    from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct else ""
+    said = advice("\n".join(filter(None, (one.message, one.more))))
+    follow = (Fix(f'Follow the error message: "{" ".join(said)}"'),) if said else ()
     return Problem(
-        f"{where} raised {_short_name(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
-        f"{cause}{from_first}",
-        fixes,
-        {"line": line, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},
+        f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{f': {message}' if message else ''}{from_cause}",
+        f"{cause}{_chain_text(one)}{_followers(one, log)}",
+        (*follow, *fixes),
+        {
+            "line": whole_message(one),
+            "exception": one.type,
+            "place": one.place,
+            "library": one.library,
+            "times": one.times,
+            "rank": one.rank,
+            "at": one.at,
+        },
         tuple(f"rank {rank}" for rank in one.ranks),
         Place(one.file, one.line),
     )

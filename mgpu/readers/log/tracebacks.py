@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from mgpu.known_launchers import OTHERS
+from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
 from mgpu.readers.log.torchrun_table import STARTED
@@ -46,8 +47,18 @@ _HARMLESS = (
     "Error in atexit._run_exitfuncs",
     "Exception in thread ",
 )
+_MARKS = re.compile(r"[\s^~.]*$")  # below the statement of a frame
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_DIRECT = "The above exception was the direct cause"
+_CHAINED = ("During handling of the above exception", _DIRECT)
+# What other programs, and C++ libraries, print below an exception: not a part of its message.
+_NOT_OF_MESSAGE = re.compile(
+    r"^(?:srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|Terminated|"
+    r"Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |C\+\+|"
+    r"Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
+    r"Set the environment variable)|"
+    r"(?:^|/)\S+\.py:\d+: \w*Warning"
+)
 # Files that do not belong to the user.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
 _QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
@@ -65,6 +76,7 @@ _MESSAGE_LINES = 30  # maximum lines of a message
 _BARE_KEPT = 50
 _FRAME_INDENT = 2  # of "File" in a traceback
 _BLANK_LINES = 2  # between the links of a chain
+_MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
 _KEPT = 300  # different exceptions
 _SWEPT_LINES = 1000  # interval for dropping incomplete tracebacks, left by ranks killed while printing
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
@@ -93,6 +105,8 @@ class _Open:
     group: bool = False
     ipython: str = ""  # the type in IPython's head
     quoted: bool = True  # so far: no frame is in a file of its own
+    library: str | None = None  # the latest frame, if it is in an installed package
+    code: str = ""  # the statement of the latest frame
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
     packages: tuple[str, ...] = ()
@@ -105,6 +119,8 @@ class _Ended:
     found: UncaughtException
     left: int = _MESSAGE_LINES
     signatures: list[str] = field(default_factory=list)
+    more: list[str] = field(default_factory=list)  # the lines of the message after its first
+    complete: bool = False  # no further line belongs to the message
 
 
 class Tracebacks:
@@ -118,7 +134,7 @@ class Tracebacks:
         self.file, self._rows_of, self._of_others = file, rows_of, of_others
         self._open: dict[_Writer, _Open] = {}
         self._ended: dict[_Writer, _Ended] = {}
-        self._chained: dict[_Writer, tuple[str, tuple[str, ...]]] = {}
+        self._chained: dict[_Writer, tuple[str, tuple[str, ...], bool]] = {}
         self._thrown: dict[_Writer, str] = {}
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
@@ -241,11 +257,13 @@ class Tracebacks:
             del self._open[key]  # the rest is missing
         elif text and not text[0].isspace() and one.frames and not one.tail:
             one.tail = text
+        elif not one.code and not _MARKS.match(text):
+            one.code = text.strip()
 
     @staticmethod
     def _frame(one: _Open, frame: re.Match[str]) -> None:
         one.frames += 1
-        one.tail = ""
+        one.tail = one.code = ""
         one.quoted &= bool(_QUOTED_FILE.match(frame["file"]))
         one.deepest = _place(frame)
         one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
@@ -253,6 +271,10 @@ class Tracebacks:
         if not _FOREIGN.search(frame["file"]):
             one.place = one.deepest
         installed = _INSTALLED.search(frame["file"])
+        one.library = None
+        if installed:
+            file = frame["file"][installed.start("package") :].replace("\\", "/")
+            one.library = f"{file}:{frame['line']} in {frame['function']}" if frame["line"] else file
         if installed and (frame["function"] in _DECORATORS or _PASSES_ON.search(frame["file"])):
             return
         if installed or not _FOREIGN.search(frame["file"]):
@@ -264,14 +286,14 @@ class Tracebacks:
         del self._open[key]
         if one.harmless:
             return
-        text = ends["message"] or ""
+        text = ends["message"] or (one.code if one.code.startswith("assert ") else "")
         message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
         called = ends["type"].rpartition(".")[2] == "CalledProcessError"
         prefix = line.whole[: len(line.whole) - len(line.text)]
         of_text = line.text == line.whole  # a rank in such a line is part of its message
         known = key if isinstance(key, int) else None
         rank = known if of_text else line.rank if line.rank is not None else one.line.rank
-        cause, signatures = self._chained.pop(key, (one.cause, ()))
+        cause, signatures, direct = self._chained.pop(key, (one.cause, (), False))
         found = UncaughtException(
             ends["type"] or "Exception",
             message,
@@ -288,6 +310,8 @@ class Tracebacks:
             bare=not ends["type"],
             of_launcher=called and (one.launcher or bool(STARTED.match(text))),
             packages=one.packages,
+            library=one.library,
+            direct=direct,
         )
         self.ended += 1
         self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
@@ -296,21 +320,37 @@ class Tracebacks:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
         if line.text.startswith(_CHAINED):
             first = one.found
+            direct = line.text.startswith(_DIRECT)
             began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
-            self._chained[key] = (began, tuple(one.signatures))
+            self._chained[key] = (began, tuple(one.signatures), direct and (first.direct or not first.cause))
             del self._ended[key]
             return
+        self._read_message(one, line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
         elif one.left > _BLANK_LINES:
             one.signatures += [row for row in self._rows_of(line.text) if row not in self._of_others]
 
+    @staticmethod
+    def _read_message(one: _Ended, line: Line) -> None:
+        """Add a line to the message, if it continues it: up to the first empty line, or what others print."""
+        text = line.text
+        last = one.more[-1] if one.more else one.found.message
+        if not text.strip():
+            one.complete |= not last.endswith(":") or bool(one.more)
+            return
+        one.complete |= bool(line.at or _NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
+        if one.complete or len(one.more) >= _MORE_LINES:
+            return
+        one.more.append(text[:_MASKED_CHARS].rstrip())
+
     def _close(self, key: _Writer) -> None:
         one = self._ended.pop(key, None)
         if one is None:
             return
-        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures))))
+        more = masked("\n".join(one.more))[:_MORE_CHARS] or None
+        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures)), more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
 
