@@ -68,7 +68,8 @@ HEALTHY: dict[str, Sample] = {
     "verl": Sample(
         steps(1, 3, "(TaskRunner pid=4711) step:{n} - actor/pg_loss:0.01 - critic/rewards/mean:0.4")
         + "(TaskRunner pid=4711) ('Final validation metrics: {'val/test_score': 0.5}')\n"),
-    "accelerate with a bar": Sample(bars(1, 30, 30)),
+    "accelerate with a bar": Sample(bars(1, 30, 30) + "Model weights saved in out/model.safetensors\n"),
+    "a bar of an epoch or of the run": Sample(bars(1, 30, 30), "unknown"),
     "steps of a total": Sample(steps(1, 5, "step {n}/5 loss 0.3")),
     "vLLM that is serving": Sample(
         "INFO 11-21 10:12:01 [api_server.py:1261] Starting vLLM API server 0 on http://0.0.0.0:8000\n"

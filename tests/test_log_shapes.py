@@ -197,3 +197,39 @@ def test_a_line_alone_is_no_exception_if_the_log_shows_more(before: str, tmp_pat
     path = tmp_path / "run.log"
     path.write_text(f"KeyError: 'x'\n{before}")
     assert [one.type for one in read.read_logs([path]).raised] == (["ValueError"] if "Trace" in before else [])
+
+
+TOKEN = "hf_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7"
+
+
+@pytest.mark.parametrize("form", [
+    "Training completed {}", "NCCL WARN Call failed {}", "Saving the model {}\nRuntimeError: Socket Timeout",
+    "torch.OutOfMemoryError: CUDA out of memory. {}", "ValueError: bad batch {}",
+    "{}\nTraceback (most recent call last):\n  File \"/x/accelerate/commands/launch.py\", line 1, in launch_command\n"
+    "subprocess.CalledProcessError: Command '['/usr/bin/python', 't.py']' returned non-zero exit status 1.",
+])  # fmt: skip
+def test_a_secret_at_the_end_of_what_is_kept_is_masked(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    for start in range(330, 402, 3):
+        path.write_text(f"start\n{form.format('x' * start + f' {TOKEN} more')}\n")
+        assert TOKEN[:9] not in str(read.read_logs([path]))
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("a\rb\rc\nstep 1\nSaving checkpoint to /x/last.pt\nRuntimeError: Socket Timeout\n", 3),
+    ("a\rb\rc\nstep 1\n[rank0]: Saving checkpoint to /x/last.pt\n[rank1]: RuntimeError: Socket Timeout", 3),
+])  # fmt: skip
+def test_the_line_number_of_lone_work_is_the_editors(text: str, line: int, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(text)
+    work = read.read_logs([path]).lone_work
+    assert work is not None and work.line == line
+
+
+def test_the_last_line_of_a_file_without_a_line_end_counts(tmp_path: Path) -> None:
+    names = ("rank0.log", "rank1.log")
+    timeout = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=BARRIER, Timeout(ms)=600000)"
+    for name, text in zip(names, ("step 1\nSaving checkpoint to /x/last.pt", timeout), strict=True):
+        (tmp_path / name).write_text(text)
+    work = read.read_logs([tmp_path / name for name in names]).lone_work
+    assert work is not None and (work.rank, work.line) == (0, 2)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from mgpu.engine import root_cause
-from mgpu.readers.log import read
+from mgpu.readers.log import read, row_matching
 
 tables: Any = importlib.import_module("mgpu.checks._version_changes")
 skew: Any = importlib.import_module("mgpu.checks._version_skew")
-ROWS = read.signature_rows()
+ROWS = row_matching.signature_rows()
 SCRIPT = "/home/ada/train.py"
 INSTALLED = "/opt/env/lib/python3.11/site-packages"
 

@@ -405,8 +405,8 @@ def test_what_the_killed_ranks_left_is_removed(folders: tuple[Path, Path]) -> No
     precious = temporary / "thesis"
     precious.mkdir()
     wrote = [error_folder(str(elastic)), str(save), str(precious)]
-    swept = leftover_files.sweep(before, {4711: "rank 0", 4712: "a worker"}, wrote)
-    assert swept.removed == {str(shared / "torch_4711_2_0"): "rank 0", str(shared / "torch_4712_3_0"): "a worker"}
+    swept = leftover_files.sweep(before, {4711, 4712}, wrote)
+    assert swept.removed == {str(shared / "torch_4711_2_0"): 4711, str(shared / "torch_4712_3_0"): 4712}
     assert swept.remaining == ()
     assert {path.name for path in shared.iterdir()} == {"torch_99_1_0", "torch_815_1_0"}  # not of this run
     assert list(temporary.iterdir()) == [precious]

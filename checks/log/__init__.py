@@ -21,15 +21,25 @@
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults: did a package fail in its own code?
+* commands: did the shell, a command line's parser or a container tool end the run at its start?
 * between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
+
+from __future__ import annotations
+
+from mgpu.check import Kind
+
+# Written by Slurm, the kernel or a launcher: such a line can follow an exception without belonging to its message.
+KINDS_OF_OTHERS: frozenset[Kind] = frozenset({"scheduler", "kernel", "xid", "launcher"})
+# A consequence of one of these kinds is also printed at the good end of a run, when a connection closes.
+KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "reinforcement",
     "lightning", "config_files", "versions", "models",
     "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero", "precision", "nccl",
-    "rdma", "meeting", "settings", "waiting", "lone_work",
+    "rdma", "meeting", "settings", "waiting", "lone_work", "commands",
     "dataset_columns", "package_faults", "between_packages", "exceptions",
 )
 # fmt: on

@@ -11,6 +11,8 @@ from collections import Counter
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, StalledCollective, UncaughtException
 
+from ._messages import advice, headline, line_of_code, short_name, whole_message
+
 _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 
@@ -33,23 +35,20 @@ _COMMUNICATION = re.compile(
 _CONTINUED_LINES = 500
 # What a rank raises when its loader worker has disappeared.
 _LOST_WORKER_TYPES = frozenset({"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", "EOFError"})
+# fmt: off
 # Exceptions that do not depend on a rank's batch: they are about the code, the packages, the model or the optimizer.
-_CODE_ERRORS = frozenset(
-    {"ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "SyntaxError", "NotImplementedError"}
-)
+_CODE_ERRORS = frozenset({
+    "ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "SyntaxError", "NotImplementedError",
+})
+# fmt: on
 _OF_SETUP = re.compile(
     r"optimizer|state[_ ]dict|checkpoint|param(?:eter)?s?\b|param_group|unexpected keyword|positional argument"
     r"|(?<!'NoneType' object )has no attribute|\bversion|quantiz|bitsandbytes|\bsharded|\bconfig",
     re.IGNORECASE,
 )
-_OF_NONE = re.compile(r"'NoneType'|\bNone\b")
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 # A process group's first collectives. If they time out, the run has never exchanged any data.
 _FIRST_COLLECTIVES = 2
-
-
-def _short_name(name: str) -> str:
-    return name.rpartition(".")[2].rpartition("::")[2]
 
 
 def _was_caught(one: UncaughtException, log: Log) -> bool:
@@ -64,7 +63,7 @@ def _unknown_exceptions(log: Log) -> list[UncaughtException]:
         one
         for one in log.raised
         if not _has_signature(one)
-        and _short_name(one.type) not in _STOP_EXCEPTIONS
+        and short_name(one.type) not in _STOP_EXCEPTIONS
         and not _was_caught(one, log)
         and not one.caught
         and not one.of_launcher
@@ -85,20 +84,20 @@ def _has_signature(one: UncaughtException) -> bool:
 
 def _lost_loader_worker(one: UncaughtException) -> bool:
     """Whether the exception means that a rank lost its own DataLoader worker."""
-    return one.loader and _short_name(one.type) in _LOST_WORKER_TYPES
+    return one.loader and short_name(one.type) in _LOST_WORKER_TYPES
 
 
 def _is_communication_error(one: UncaughtException) -> bool:
-    return bool(_COMMUNICATION.search(_short_name(one.type)) or _COMMUNICATION.search(one.message))
+    return bool(_COMMUNICATION.search(short_name(one.type)) or _COMMUNICATION.search(one.message))
 
 
 def _not_about_data(one: UncaughtException) -> bool:
-    return _short_name(one.type) in _CODE_ERRORS or bool(_OF_SETUP.search(one.message))
+    return short_name(one.type) in _CODE_ERRORS or bool(_OF_SETUP.search(one.message))
 
 
 def _alike(one: UncaughtException) -> tuple[str, str]:
     """Return type and message, without the numbers, which name ranks, devices and sizes."""
-    return _short_name(one.type), _NUMBERS.sub("0", one.message)
+    return short_name(one.type), _NUMBERS.sub("0", one.message)
 
 
 def _raised_by(one: UncaughtException, log: Log) -> tuple[int, ...]:
@@ -121,18 +120,46 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
     return f"on ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
+def _chain_text(one: UncaughtException) -> str:
+    """Return what came before the exception, and where it was raised."""
+    frame = f" It was raised in {one.library}." if one.library and one.place not in (None, one.library) else ""
+    first = "" if not one.cause or one.direct else f" The first exception was {one.cause}."
+    return f"{frame}{first}"
+
+
+def _followers(one: UncaughtException, log: Log) -> str:
+    """Return which ranks raised other exceptions after this one."""
+    later = {
+        rank: other
+        for other in reversed(log.raised)
+        for rank in other.ranks
+        if _alike(other) != _alike(one) and not other.caught and not {*other.ranks} & {*one.ranks}
+    }
+    if not later or not one.ranks:
+        return ""
+    rank, other = min(later.items())
+    return f" It came first: rank {rank} raised {short_name(other.type)} after it."
+
+
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
-    line = f"{_short_name(one.type)}: {one.message}" if one.message else _short_name(one.type)
     where, on = one.place or "the script", _ranks_text(one, log)
-    from_first = f" The first exception was {one.cause}." if one.cause else ""
-    none = " A value in it is None: an option that was not set, or a result that was not found."
-    shown = bool(one.code) and not (one.code or "").startswith(("raise", "assert"))  # these repeat the message
-    line_of_code = f' The line is "{one.code}".{none if _OF_NONE.search(one.message) else ""}' if shown else ""
+    message = headline(one)
+    from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct else ""
+    said = advice("\n".join(filter(None, (one.message, one.more))))
+    follow = (Fix(f'Follow the error message: "{" ".join(said)}"'),) if said else ()
     return Problem(
-        f"{where} raised {_short_name(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
-        f"{cause}{from_first}{line_of_code}",
-        fixes,
-        {"line": line, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},
+        f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{f': {message}' if message else ''}{from_cause}",
+        f"{cause}{_chain_text(one)}{_followers(one, log)}{line_of_code(one)}",
+        (*follow, *fixes),
+        {
+            "line": whole_message(one),
+            "exception": one.type,
+            "place": one.place,
+            "library": one.library,
+            "times": one.times,
+            "rank": one.rank,
+            "at": one.at,
+        },
         tuple(f"rank {rank}" for rank in one.ranks),
         Place(one.file, one.line),
     )

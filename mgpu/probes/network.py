@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mgpu.probes import listening_port
+
 _RESOLVE_LIMIT_S = 2.0  # a slower resolver delays every rendezvous: it is reported, not awaited
 _NETLINK_LIMIT_S = 1.0
 _OWNER_LIMIT_S = 1.0  # for reading the open files of all processes, which can be thousands
@@ -25,8 +27,6 @@ _GETLINK, _GETADDR, _DUMP_REQUEST, _ERROR, _DONE = 18, 22, 0x301, 2, 3
 _LINK_MAC, _LINK_NAME, _LINK_MTU, _LINK_MASTER, _LINK_STATE, _LINK_INFO, _LINK_PEER_SPACE = 1, 3, 4, 10, 16, 18, 37
 _INFO_KIND, _ADDRESS, _LOCAL_ADDRESS = 1, 1, 2
 _UP, _LOOPBACK_TYPE, _INFINIBAND_TYPE, _LINK_SCOPE, _HOST_SCOPE = 1, 772, 32, 253, 254
-# Without the privileged ones, and below those that Linux gives to outgoing connections (ip_local_port_range).
-_USUAL_PORTS = range(1024, 32768)
 _STATE_UNKNOWN, _STATE_UP = 0, 6  # IF_OPER_*: in both states the kernel reports an interface as running
 
 _KINDS = {
@@ -84,7 +84,7 @@ def probe(
         links, addresses = [], []
     routes = _default_routes(proc)
     interfaces = _interfaces(links, addresses, routes or [], sys_root)
-    busy = _is_port_busy(port)
+    busy = listening_port.is_busy(port)
     owner = _owner(port, proc) if busy else None
     found, error, _ = resolved[hostname]
     yield {
@@ -96,7 +96,7 @@ def probe(
             "interfaces": interfaces,
             "port": port,
             "port_busy": busy,
-            "port_free": _free_port(port) if busy else None,
+            "port_free": listening_port.free_beside(port) if busy else None,
             "port_owner": f"pid {owner[0]} ({owner[1]})" if owner else None,
             "port_owner_pid": owner[0] if owner else None,
             "port_owner_mine": owner[2] if owner else None,
@@ -373,29 +373,6 @@ def _in_use(flags: str) -> bool:
 
 
 # ---- the port
-
-
-def _is_port_busy(port: int) -> bool:
-    return any(_port_in_use(family, port) for family in (socket.AF_INET, socket.AF_INET6))
-
-
-def _free_port(port: int) -> int | None:
-    """Return another port without a listener: one of the next ones, else one after torch's default."""
-    candidates = [number for number in (*range(port + 1, port + 101), *range(29500, 29600)) if number in _USUAL_PORTS]
-    return next((number for number in candidates if not _is_port_busy(number)), None)
-
-
-def _port_in_use(family: int, port: int) -> bool:
-    """Whether binding the port fails because it is in use; False if this machine does not have the address family."""
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe_socket:
-            probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not busy
-            if family == socket.AF_INET6:
-                probe_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe_socket.bind(("", port))
-    except OSError as error:
-        return error.errno == errno.EADDRINUSE
-    return False
 
 
 def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:

@@ -49,6 +49,9 @@ class UncaughtException:
     of_launcher: bool = False  # raised by a launcher when its child failed: never the cause
     packages: tuple[Label, ...] = ()  # installed packages of its frames, outermost first; "": files of the user's own
     code: Text | None = None  # the source line that raised it, as the traceback shows it
+    more: Text | None = None  # the lines of its message after the first
+    library: Text | None = None  # the deepest frame, if it is in an installed package: "trl/trainer/sft.py:7 in train"
+    direct: bool = False  # raised from `cause`, which Python calls its direct cause
 
 
 @dataclass(frozen=True)

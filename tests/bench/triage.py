@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mgpu.readers.log import read
+from mgpu.readers.log import read, row_matching
 
 _CAUGHT = (
     "Traceback (most recent call last):\n"
@@ -85,7 +85,7 @@ def different(size: int) -> Iterator[str]:
 
 def main() -> None:
     size = int(sys.argv[1] if len(sys.argv) > 1 else 1000) * 1_000_000
-    rows = read.signature_rows()
+    rows = row_matching.signature_rows()
     print(f"{len(rows)} rows")
     with tempfile.TemporaryDirectory() as folder:
         for name, pieces in (("usual", usual(size)), ("all different", different(size // 4))):

@@ -20,7 +20,7 @@ from mgpu.snapshot import Log
 from tests.checks.facts import fails, log, problem, well
 from tests.conftest import AREAS, CHECKS, ROOT
 
-ROWS = tuple(read.signature_rows())
+ROWS = tuple(row_matching.signature_rows())
 CAUSES = tuple(row for row in ROWS if row.role != "noise")
 READER = row_matching.Signatures(ROWS)
 LEAST = 150  # signatures besides noise

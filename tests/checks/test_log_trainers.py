@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mgpu.engine import root_cause
-from mgpu.readers.log import read
+from mgpu.readers.log import read, row_matching
 from tests.checks.facts import Case, fails, table, well
 from tests.checks.test_log_exceptions import raised, with_
 
@@ -135,7 +135,7 @@ HEADS = (
 def test_first_cause(tmp_path: Path, text: str, title: str, fix: str) -> None:
     path = tmp_path / "run.log"
     path.write_text(text, "utf-8")
-    first = root_cause.find_cause(read.read_logs([path], read.signature_rows()), None).first
+    first = root_cause.find_cause(read.read_logs([path], row_matching.signature_rows()), None).first
     assert first is not None and first.outcome.problem is not None
     problem = first.outcome.problem
     assert title in problem.title
@@ -156,7 +156,7 @@ def test_waiting_that_ended_is_no_cause(tmp_path: Path, text: str) -> None:
     steps = "".join(f"{{'loss': 0.3, 'step': {step}}}\nstep {step}/20 loss 0.3\n" for step in range(1, 21))
     path = tmp_path / "run.log"
     path.write_text(f"{text}{steps}Training complete\n", "utf-8")
-    assert root_cause.find_cause(read.read_logs([path], read.signature_rows()), None).first is None
+    assert root_cause.find_cause(read.read_logs([path], row_matching.signature_rows()), None).first is None
 
 
 def test_the_line_of_code_is_shown(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_the_line_of_code_is_shown(tmp_path: Path) -> None:
         ("raise TypeError(text)", "TypeError: no such value", ""),
     ):
         path.write_text(frames.format(code, message), "utf-8")
-        first = root_cause.find_cause(read.read_logs([path], read.signature_rows()), None).first
+        first = root_cause.find_cause(read.read_logs([path], row_matching.signature_rows()), None).first
         assert first is not None and first.outcome.problem is not None
         assert shown in first.outcome.problem.cause
         assert bool(shown) == ("The line is" in first.outcome.problem.cause)

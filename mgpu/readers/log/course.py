@@ -11,56 +11,27 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mgpu.readers.log.line import LONGEST_TEXT, Line, parse_line
-from mgpu.secrets_masking import masked
+from mgpu.readers.log import prefilter
+from mgpu.readers.log.counters import (
+    ANNOUNCING,
+    ANNOUNCING_WORDS,
+    SEARCHED,
+    SHAPES,
+    Announced,
+    counter,
+    last_step,
+    prepares,
+)
+from mgpu.readers.log.good_ends import GOOD_ENDS
+from mgpu.readers.log.line import Line, parse_line, shown_text
 
 _ENOUGH_STEPS = 60  # after the latest error; more prove nothing else
 _ENOUGH_LINES = 200_000  # searched for steps after the latest error
 _MOST_STEPS = 20_000
-_SEARCHED = 400  # characters of a line
-_TAIL_LINES = 40
+_SEARCHED_FOR_ENDS = 1000  # characters of a line: MLPerf's last one has a long path before its status
 _LAST_LINES, _LAST_LINES_BARE = 300, 1
-# In the shape of a line with a step counter (prefilter.py: lower case, without digits and spaces).
-_SHAPES = (
-    b"step",
-    b"iter",
-    b"epoch",
-    b"batch",
-    b"it/s",
-    b"s/it",
-    b"%|",
-    b"episode",
-    b"update",
-    b"round",
-    b"examples/s",
-)
-# The counters: tqdm's "50/1000 [00:10<03:00", and words before a number.
-_BAR = re.compile(r"(?P<name>[^%|]*?)\d{1,3}%\|.*?\| *(?P<at>[\d.]+)[kKMG]?/(?P<of>[\d.?]+)[kKMG]? \[\d")
-_COUNTER = re.compile(
-    r"\b(?P<name>(?:global|train|training|optimizer|total|num)?[ _-]?(?:steps?|iter(?:ation)?s?|updates?|batch|episode|"
-    r"round|epoch))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,6}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?: ?/ ?(?P<of>\d{1,12}))?",
-    re.I,
-)
-# A bar that prepares the run: its 100% is not the end of the run.
-_PREPARES = re.compile(
-    r"load|download|fetch|map|filter|token|generating|resolv|extract|saving the dataset|sanity|shard|warm|capturing|"
-    r"compil|split|preprocess|packing|cast|concat|import|convert|creating|read|writ|build|quantiz|prepar|stat",
-    re.I,
-)
-_OUTER = re.compile(r"(\d+) ?/ ?(\d+)")  # in the name of a bar: "Epoch 1/10: 100%|" is not the end of the run
-# What only the program, or the launcher, writes at a good end.
-_SURE_END = re.compile(
-    r"['\"]train_runtime['\"]: ?['\"]?\d|^\s*train_runtime\s+=|"
-    r"`(?:Trainer|Fabric)\.\w+` stopped: `max_\w+=\S+` reached|"
-    r"Training completed\. Do not forget to share your model|[Ww]orker group successfully finished|"
-    r"WorkerState\.SUCCEEDED|\[after training is done\]|exiting program (?:at|after) (?:iteration|\d)|"
-    r'"key": "run_stop".{0,200}"status": "success"|worker group finished \(SUCCEEDED\)|'  # MLPerf; ft_launcher
-    r"Process \d+ exits successfully|Job 'raysubmit_\w+' succeeded|Final validation metrics|"
-    r"\bState\s*[:=]\s*COMPLETED\b|JobState=COMPLETED|Application shutdown complete|mgpu: finished|"
-    r"^=+ (?:\d+ \w+, )*\d+ passed\b(?!.*failed)|"
-    r"[Ff]inished .*(?:exit|return|status) ?code:?=? ?0\b|(?:exited with|exit|return) (?:code|status):?=? ?0\b(?!x)|"
-    r"\bExitCode[:=] ?0:0\b|\bcompleted \(0 failed\)|\bSuccessfully installed "
-)
+_BY_PROGRAM = re.compile("|".join(f"(?:{end.pattern})" for end in GOOD_ENDS if end.by == "program"))
+_BY_WRAPPER = re.compile("|".join(f"(?:{end.pattern})" for end in GOOD_ENDS if end.by == "wrapper"))
 # What a program or a batch script can write, the latter also after a failure.
 _RUN = (
     r"(?:training|train|fine-?tuning|pre-?training|run|job|experiment|evaluation|eval|benchmark|inference|generation|"
@@ -106,7 +77,7 @@ _RESTART = re.compile(
 )
 # Shapes of these patterns' lines; a line without any of them is not an end and not a restart.
 # fmt: off
-TEXTS = (
+_TEXTS = (
     "train_runtime", "stopped:`max", "complete", "finished", "succe", "done", "passed", "exitcode", "exit_code",
     "exitstatus", "returncode", "returnstatus", "validationmetrics", "exitingprogram", "totaltime", "trainingtime",
     "traintime", "elapsedtime", "walltime", "finalmodel", "trainedmodel", "mergedmodel", "finalcheckpoint",
@@ -116,13 +87,15 @@ TEXTS = (
     "continuingtraining", "loadingcheckpoint", "loadedcheckpoint", "attempt", "recovered", "jobstate",
     "shutdowncomplete", "exitsuccess",
 )
-WORDS = (
+_WORDS = (
     "train_runtime", "stopped:", "complete", "finished", "succe", "done", "passed", "exit", "return", "metrics",
     "time", "model", "checkpoint", "weights", "adapter", "restart", "relaunch", "spawn", "queue", "signal", "resum",
     "continuing", "attempt", "recovered", "state", "shutdown", "terminated", "killed", "aborted", "failed", "make:",
 )
 # fmt: on
-
+_OF_ENDS = [end.pattern for end in GOOD_ENDS]
+TEXTS = (*_TEXTS, *ANNOUNCING, *(text for pattern in _OF_ENDS for text in prefilter.required_texts(pattern)))
+WORDS = (*_WORDS, *ANNOUNCING_WORDS, *(word for pattern in _OF_ENDS for word in prefilter.required_words(pattern)))
 
 # Lines that report an error and what the program does about it.
 _HANDLED = re.compile(
@@ -142,6 +115,7 @@ class Event:
     rank: int | None = None
     last: int | None = None  # of an end: how many lines from the log's last one it can be
     sure: bool = False  # of an end: not what a batch script writes after a failure, too
+    by_wrapper: bool = False  # of an end: what ran the command wrote it, which can be a script that ignored a failure
 
 
 class Course:
@@ -152,6 +126,7 @@ class Course:
         self.restarts: list[Event] = []
         self.ends: list[Event] = []
         self.exits: list[Event] = []  # reports that a rank, task, container or job failed
+        self.announced = Announced()
         self._counters: dict[tuple[object, str, object], float] = {}
         self._from = 0  # line of the latest error or end; 0: none
         self._steps_since = self._lines_since = 0
@@ -173,25 +148,24 @@ class Course:
 
     def take(self, line: Line, number: int) -> None:
         """Process a line that can be an end, a restart or a step."""
-        text = line.text[:_SEARCHED]
+        text = line.text[:SEARCHED]
+        self.announced.take(line.text)
         if _EXIT.search(text) and not is_handled(text):
-            self.exits.append(Event(number, _shown(text), line.rank))
-        if _RESTART.search(text):
-            self.restarts.append(Event(number, rank=line.rank))
-        elif _SURE_END.search(text):
-            self.ends.append(Event(number, _shown(text), line.rank, sure=True))
+            self.exits.append(Event(number, shown_text(line.text), line.rank))
+        if end := _end(line, number):
+            self.ends.append(end)
             if not self.watching:
                 self.error(number)  # steps after it show that it was the end of something else: of pip, of a container
-        elif bare := _BARE_END.match(text) or (_END.search(text) and not _NOT_ENDED.search(text)):
-            last = _LAST_LINES_BARE if bare is not True else _LAST_LINES
-            self.ends.append(Event(number, _shown(text), line.rank, last=last))
-            if not self.watching:
-                self.error(number)  # steps after it show that it was not the end
+        elif _RESTART.search(text):
+            self.restarts.append(Event(number, rank=line.rank))
         if self.watching:
             self._step(line, number)
 
-    def finish(self, lines: int) -> None:
-        """Drop the ends that are too far from the last line: `lines` is its number."""
+    def finish(self, lines: int, tail: str) -> None:
+        """Use the log's last lines, and drop the ends that are too far from them: `lines` is the last one's number."""
+        known = any(end.sure and lines - end.line < _LAST_LINES for end in self.ends)
+        if not known and (step := last_step(tail, self.announced)):
+            self.ends.append(Event(lines, shown_text(step), sure=True))
         self.ends = [end for end in self.ends if end.last is None or lines - end.line < end.last]
 
     def scan(self, shapes: Sequence[bytes], lines: Sequence[bytes], numbers: Sequence[int]) -> None:
@@ -200,15 +174,15 @@ class Course:
             if not self.watching:
                 return
             self._lines_since += 1
-            if any(text in shape for text in _SHAPES):
-                self._step(parse_line(raw[: 2 * _SEARCHED].decode("utf-8", "replace")), number)
+            if any(text in shape for text in SHAPES):
+                self._step(parse_line(raw[: 2 * SEARCHED].decode("utf-8", "replace")), number)
 
     def _step(self, line: Line, number: int) -> None:
-        found = _counter(line.text[:_SEARCHED])
+        found = counter(line.text[:SEARCHED])
         if found is None:
             return
         name, at, of = found
-        if _PREPARES.search(name):
+        if prepares(name):
             return
         key = (line.rank if line.rank is not None else line.source, name, of)
         before = self._counters.get(key)
@@ -223,38 +197,16 @@ def is_handled(text: str) -> bool:
     return bool(_HANDLED.search(text))
 
 
-def complete_bar(tail: str) -> Event | None:
-    """Return the last line of a log's tail if its step counter has reached its total; its line is 0."""
-    lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
-    for raw in reversed(lines):
-        text = parse_line(raw).text[:_SEARCHED]
-        found = _counter(text)
-        if found is None:
-            continue
-        name, at, of = found
-        if of is not None and not _PREPARES.search(name):
-            outer = _OUTER.search(name)
-            return Event(0, _shown(text), sure=True) if at == of > 1 and not (outer and outer[1] != outer[2]) else None
+def _end(line: Line, number: int) -> Event | None:
+    """Return the good end that a line shows."""
+    text = line.text[:_SEARCHED_FOR_ENDS]
+    if _BY_PROGRAM.search(text):
+        return Event(number, shown_text(line.text), line.rank, sure=True)
+    if _BY_WRAPPER.search(text):
+        return Event(number, shown_text(line.text), line.rank, sure=True, by_wrapper=True)
+    text = text[:SEARCHED]
+    if _BARE_END.match(text):
+        return Event(number, shown_text(line.text), line.rank, last=_LAST_LINES_BARE)
+    if _END.search(text) and not _NOT_ENDED.search(text) and not _RESTART.search(text):
+        return Event(number, shown_text(line.text), line.rank, last=_LAST_LINES)
     return None
-
-
-def training_step(text: str) -> bool:
-    """Whether a line counts the steps of the training, and not how far the run is prepared."""
-    found = _counter(text[:_SEARCHED])
-    return found is not None and not _PREPARES.search(found[0])
-
-
-def _counter(text: str) -> tuple[str, float, float | None] | None:
-    """Return the name, value and total of a line's counter."""
-    found = _BAR.search(text) or _COUNTER.search(text)
-    if found is None:
-        return None
-    try:
-        of = None if found["of"] in (None, "?") else float(found["of"])
-        return found["name"].strip().lower()[-40:], float(found["at"]), of
-    except ValueError:
-        return None
-
-
-def _shown(text: str) -> str:
-    return masked(text.strip()[:LONGEST_TEXT])

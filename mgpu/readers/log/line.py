@@ -9,7 +9,10 @@ import bisect
 import re
 from dataclasses import dataclass
 
+from mgpu.secrets_masking import masked
+
 LONGEST_TEXT = 400  # characters kept of a line
+_MASKED_CHARS = 4096  # of a text, searched for secrets; far fewer are kept
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PREFIXES = tuple(
@@ -88,6 +91,11 @@ class LineNumbers:
                 self._starts.append(at)
                 at += line.count(b"\r") + 1
         return bisect.bisect_right(self._starts, place)
+
+
+def shown_text(text: str) -> str:
+    """Return a text as evidence. Secrets are masked before it is clipped: a part of one is not recognized."""
+    return masked(text.strip()[:_MASKED_CHARS])[:LONGEST_TEXT]
 
 
 def strip_colors(text: str) -> str:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mgpu.readers.log.course import training_step
-from mgpu.readers.log.line import LONGEST_TEXT, parse_line
-from mgpu.secrets_masking import masked
+from mgpu.readers.log.counters import training_step
+from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.snapshot import LoneWork
 
 LINES = 60  # before the timeout
 _SEARCHED = 400  # characters of a line
+_READ = 4096  # bytes of a line: a secret in it is masked before the line is clipped
 # What a rank prints when it has waited without success.
 TIMED_OUT = re.compile(
     rb"Watchdog caught collective|Timed out waiting \d+ms for|store->get|failed to pass monitoredBarrier|"
@@ -74,18 +74,19 @@ class Candidate:
     before_timeout: bool
 
 
-def find(lines: Sequence[bytes], name: str, number: int, rank: int | None, *, before_timeout: bool) -> Candidate | None:
-    """Return the work that the last of these lines shows; None if the run still trained, or nothing shows it.
+def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, before_timeout: bool) -> Candidate | None:
+    """Return the work that the last of these numbered lines shows; None if the run still trained, or nothing shows it.
 
-    `number`: of the first line after them. `rank`: of the file, if it is one rank's.
+    `rank`: of the file, if it is one rank's.
     """
-    for back, raw in enumerate(reversed(lines[-LINES:]), start=1):
-        line = parse_line(raw[:_SEARCHED].decode("utf-8", "replace"))
+    for number, raw in reversed(lines[-LINES:]):
+        line = parse_line(raw[:_READ].decode("utf-8", "replace"))
+        line = replace(line, text=line.text[:_SEARCHED], whole=line.text)
         frame = _FRAME.match(line.text)
         if frame:
             kind = _kind_of(_FUNCTIONS, frame["function"])
             if kind:
-                place = LoneWork(kind, _shown(line.text), name, max(1, number - back), None, frame["function"])
+                place = LoneWork(kind, shown_text(line.whole), name, number, None, frame["function"])
                 return Candidate(place, before_timeout)
             continue
         if _SAVED.search(line.text):
@@ -95,7 +96,7 @@ def find(lines: Sequence[bytes], name: str, number: int, rank: int | None, *, be
             return None
         if kind:
             of = line.rank if line.rank is not None else rank
-            return Candidate(LoneWork(kind, _shown(line.text), name, max(1, number - back), of), before_timeout)
+            return Candidate(LoneWork(kind, shown_text(line.whole), name, number, of), before_timeout)
         if training_step(line.text):
             return None
     return None
@@ -118,13 +119,9 @@ def choose(found: Iterable[Candidate], waiting: Iterable[int | None], timeout_s:
     for one in found:
         work = one.work
         if work.function or (work.rank not in ranks if work.rank is not None else 0 not in ranks):
-            return replace(work, text=masked(work.text), timeout_s=timeout_s)
+            return replace(work, timeout_s=timeout_s)
     return None
 
 
 def _kind_of(kinds: dict[str, re.Pattern[str]], text: str) -> str | None:
     return next((kind for kind, pattern in kinds.items() if pattern.search(text)), None)
-
-
-def _shown(text: str) -> str:
-    return text.strip()[:LONGEST_TEXT]

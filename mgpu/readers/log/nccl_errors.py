@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.readers.log.line import LONGEST_TEXT, Line
+from mgpu.readers.log.line import Line, shown_text
 
 _LAST = re.compile(r"(?:^|[.)] )Last error: ?(?P<text>.*)$")
 _WARN = re.compile(r"\bNCCL WARN (?P<text>.*\S)")
@@ -31,11 +31,11 @@ class NcclErrors:
             self._left -= 1
             if writer == self._writer and line.text.strip():
                 self._left = 0
-                return None if _NOT_ITS_TEXT.match(line.text) else line.text.strip()[:LONGEST_TEXT]
+                return None if _NOT_ITS_TEXT.match(line.text) else shown_text(line.text)
         if found := _LAST.search(line.text):
             text = found["text"].strip()
             self._left, self._writer = (0 if text else _WAITS_LINES), writer
-            return text[:LONGEST_TEXT] or None
+            return shown_text(text) or None
         if found := _WARN.search(line.text):
-            return found["text"][:LONGEST_TEXT]
+            return shown_text(found["text"])
         return None

@@ -13,17 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mgpu import file_reading
 from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, survival
-from mgpu.readers.log.course import Course, complete_bar
+from mgpu.readers.log.course import Course
+from mgpu.readers.log.last_words import last_words
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
-from mgpu.readers.log.opening import UTF_16, open_log, pieces
+from mgpu.readers.log.opening import open_log, pieces
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
-from mgpu.readers.log.row_matching import signature_rows as signature_rows
 from mgpu.readers.log.survival import Latest, key_of, settle
-from mgpu.readers.log.torchrun_table import FAILURE_REPORT, Tables
+from mgpu.readers.log.torchrun_table import Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
@@ -34,6 +33,7 @@ _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and check
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
 _TAIL_BYTES = 1 << 14
+_AROUND = 4096  # characters around a match that are searched for secrets
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
 # rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
@@ -45,7 +45,6 @@ _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
     r"(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
 )
-_WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 
 
@@ -95,7 +94,7 @@ def read_logs(
         tuple(fallen.values()),
         tuple(found.stalled.values()),
         tuple(sorted(found.ranks)),
-        _last_words(paths[-1], fallen.values()) if fallen and (one_stream or len(paths) == 1) else None,
+        last_words(paths[-1], fallen.values()) if fallen and (one_stream or len(paths) == 1) else None,
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
     )
@@ -108,27 +107,6 @@ def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> N
         before = fallen.get(rank.rank)
         if before is None or (rank.first and not before.first):
             fallen[rank.rank] = rank
-
-
-def _last_words(path: Path, fallen: Iterable[FailedRank]) -> str | None:
-    """Return the program's last line before its launcher reported a failed rank.
-
-    Lines with the prefix of another rank are not the last words of the one that failed first.
-    """
-    first = {one.rank for one in fallen if one.first}
-    try:
-        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
-            return None
-        with open(file_reading.open_checked(path), "rb") as file:
-            file.seek(max(0, path.stat().st_size - LONGEST_LINE))
-            text = file.read(LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
-    except OSError:  # stdin or a pipe, which cannot be read twice
-        return None
-    of_launcher = FAILURE_REPORT.search(text)
-    lines = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
-    parsed = (parse_line(line) for line in reversed(lines))
-    last = next((one for one in parsed if one.rank is None or not first or one.rank in first), None)
-    return masked(last.text.strip()[:LONGEST_TEXT]) or None if last else None
 
 
 class _File:
@@ -173,6 +151,7 @@ class _File:
             self.found.ranks.update(map(int, _PREFIX.findall(piece)))
         self.pieces += 1
         piece = _plain(piece)
+        self.course.announced.take_bars(piece)
         shapes = prefilter.shape(piece).split(b"\n")
         if self.labelled is None:
             self.labelled = looks_labelled(piece[:4096].decode("utf-8", "replace").splitlines()[:-1])
@@ -198,9 +177,7 @@ class _File:
             lines = lines or _lines(piece)
             number = self.lines + numbers.line_number(place)
             if not self._timed_out and lone_work.TIMED_OUT.search(lines[place]):
-                self._timed_out = True
-                self.found.waited_s = self.found.waited_s or lone_work.limit_of(lines[place])
-                self._look_for_work(lines[max(0, place - lone_work.LINES) : place], number)
+                self._time_out(lines, place, numbers)
             self._line(lines[place], shapes[place], number)
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
@@ -249,12 +226,25 @@ class _File:
             self._boring, self._boring_bytes = set(), 0
         self._boring |= boring
 
-    def _look_for_work(self, lines: Sequence[bytes], number: int) -> None:
-        """Look for what a rank still did, in the lines before number `number`, and in those of the piece before."""
+    def _time_out(self, lines: Sequence[bytes], place: int, numbers: LineNumbers) -> None:
+        """Process the first line in which a rank reports that it waited without success."""
+        self._timed_out = True
+        self.found.waited_s = self.found.waited_s or lone_work.limit_of(lines[place])
+        before = range(max(0, place - lone_work.LINES), place)
+        self._look_for_work([(self.lines + numbers.line_number(one), lines[one]) for one in before])
+
+    def _look_for_work(self, lines: Sequence[tuple[int, bytes]]) -> None:
+        """Look for what a rank still did, in these numbered lines, and in those of the piece before."""
         if len(lines) < lone_work.LINES:
-            lines = [*_lines(self._tail)[:-1], *lines]
-        work = lone_work.find(lines, self.name, number, self.rank, before_timeout=self._timed_out)
+            lines = [*self._tail_lines(), *lines]
+        work = lone_work.find(lines, self.name, self.rank, before_timeout=self._timed_out)
         self.found.work += [work] if work else []
+
+    def _tail_lines(self) -> list[tuple[int, bytes]]:
+        """Return the last lines of the pieces before, with their numbers, which do not count carriage returns."""
+        tail = self._tail.removesuffix(b"\n").split(b"\n")
+        first = self.lines - len(tail) + 1
+        return [(number, part) for number, line in enumerate(tail, first) for part in line.split(b"\r")]
 
     def _line(self, raw: bytes, shape: bytes, number: int) -> None:
         """Process a line that must be searched, or that follows one."""
@@ -340,10 +330,8 @@ class _File:
         """Finish the file, after its last line."""
         self.tracebacks.end()
         if self.rank is not None and not self._timed_out:
-            self._look_for_work((), self.lines + 1)
-        if bar := complete_bar(self._tail.decode("utf-8", "replace")):
-            self.course.ends.append(replace(bar, line=self.before + self.lines))
-        self.course.finish(self.before + self.lines)
+            self._look_for_work(())
+        self.course.finish(self.before + self.lines, self._tail.decode("utf-8", "replace"))
         for one in self.tracebacks.found or self.tracebacks.bare:
             key = key_of(one)
             handled = one.bare and course.is_handled(one.message)
@@ -392,8 +380,11 @@ def _rank_in_name(path: Path) -> int | None:
 
 
 def _clip_around_match(text: str, match: re.Match[str]) -> str:
-    """Return a line as evidence: clipped around the match, with secrets masked."""
+    """Return a line as evidence: with secrets masked, then clipped around the match."""
+    first = max(0, match.start() - _AROUND)
+    text = masked(text[first : match.end() + _AROUND].strip())
     if len(text) > LONGEST_TEXT:
-        start = max(0, min(match.start() - 80, len(text) - LONGEST_TEXT))
+        at = max(0, text.find(match[0][:20]))
+        start = max(0, min(at - 80, len(text) - LONGEST_TEXT))
         text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."
-    return masked(text.strip())
+    return text

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from mgpu.readers.log import course, prefilter
 from mgpu.readers.log.line import Line
@@ -36,9 +38,11 @@ class Signatures:
         self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
         self.roles = {row.id: row.role for row in rows}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
-        self.echoes = {row.id for row in rows if row.role != "root" and (row.kind == "network" or row.kind == "nccl")}
+        family = _family()
+        connections, others = family.KINDS_OF_CONNECTIONS, family.KINDS_OF_OTHERS
+        self.echoes = {row.id for row in rows if row.role != "root" and row.kind in connections}
         self.noise = {row.id for row in rows if row.role == "noise"}
-        self.of_others = {row.id for row in rows if row.kind in ("scheduler", "kernel", "xid", "launcher")}
+        self.of_others = {row.id for row in rows if row.kind in others}
         self._of_text: dict[bytes, tuple[str, ...]] = {}
         self._of_shape: dict[bytes, tuple[str, ...]] = {}
         self._always: tuple[str, ...] = ()
@@ -122,14 +126,16 @@ class Signatures:
 
 def signature_rows() -> Sequence[Row]:
     """Return all rows of the tables in checks/log."""
-    import importlib
+    modules = [importlib.import_module(f"mgpu.checks.log.{name}") for name in _family().ORDER]
+    return [row for module in modules for row in getattr(module, "ROWS", ())]
 
+
+def _family() -> Any:
+    """Return the package of the tables, which declares their order and what their kinds mean."""
     from mgpu import engine
 
     engine.load()
-    family = importlib.import_module("mgpu.checks.log")
-    modules = [importlib.import_module(f"mgpu.checks.log.{name}") for name in family.ORDER]
-    return [row for module in modules for row in getattr(module, "ROWS", ())]
+    return importlib.import_module("mgpu.checks.log")
 
 
 @functools.cache

@@ -21,6 +21,7 @@ _STEPS_OF_RANK = 2
 _STEPS_OF_ANY = 10
 _STEPS_SURE = 50
 _LINES_TO_END = 30  # between an exception and an end that is not one a batch script printed after a failure
+_LINES_OF_RESTART = 200  # between a launcher's report of a restart and the last rank's report that it failed
 _LINES_AFTER_BARE = 60  # of a shortened log, or a batch script's last ones
 # Generated text, samples of a data set and results of an evaluation quote errors.
 _QUOTES = re.compile(
@@ -71,9 +72,20 @@ def is_quoted(text: str) -> bool:
 def exits_survived(courses: Sequence[Course]) -> bool:
     """Whether ranks went on after the last line in which a launcher reports a failed rank."""
     for course in courses:
-        if course.exits and sum(step.line > course.exits[-1].line for step in course.steps) < _STEPS_OF_RANK:
+        if not course.exits:
+            continue
+        last = course.exits[-1].line
+        if sum(step.line > last for step in course.steps) < _STEPS_OF_RANK and not _restarted_well(course, last):
             return False
     return True
+
+
+def _restarted_well(course: Course, line: int) -> bool:
+    """Whether the ranks were restarted after a line, or because of it, and then reached their end."""
+    restarts = [one.line for one in course.restarts if one.line > line - _LINES_OF_RESTART]
+    return any(
+        end.sure and not end.by_wrapper and any(line <= end.line > one for one in restarts) for end in course.ends
+    )
 
 
 def survived(found: Mapping[object, Found], courses: Sequence[Course], *, failed: bool) -> frozenset[object]:
@@ -101,6 +113,8 @@ def _how(one: Found, course: Course) -> Survived:
     restart = next((event.line for event in course.restarts if event.line > one.line), None)
     if restart is not None and sum(step.line > restart for step in after) >= _STEPS_OF_RANK:
         return Survived.SURELY
+    if restart is not None and any(end.sure and not end.by_wrapper and end.line > restart for end in course.ends):
+        return Survived.SURELY
     if len(after) >= _STEPS_SURE and not one.uncaught:
         return Survived.SURELY
     if one.exit_only:  # a batch script's "done" follows it
@@ -120,6 +134,8 @@ def _proves(end: Event, one: Found, after: Sequence[Event]) -> bool:
         return False
     if one.uncaught:
         return end.sure and any(step.line < end.line for step in after)
+    if end.by_wrapper and one.raised and not one.handled:
+        return any(step.line < end.line for step in after)
     between = end.line - one.line
     if end.sure or one.handled or any(step.line < end.line for step in after):
         return True

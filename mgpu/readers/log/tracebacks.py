@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from mgpu.known_launchers import OTHERS
+from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
-from mgpu.readers.log.line import LONGEST_TEXT, Line
+from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import UncaughtException
@@ -55,7 +56,16 @@ _REPEATED_BY_RAY = re.compile(
 _CONTINUES = re.compile(r":$|^\d+ validation errors? for ")
 _CONTINUED = re.compile(r"\s|.*:$|[\w.\[\]-]+$")
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_DIRECT = "The above exception was the direct cause"
+_CHAINED = ("During handling of the above exception", _DIRECT)
+# What other programs, and C++ libraries, print below an exception: not a part of its message.
+_NOT_OF_MESSAGE = re.compile(
+    r"^(?:srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|Terminated|"
+    r"Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |C\+\+|"
+    r"Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
+    r"Set the environment variable)|"
+    r"(?:^|/)\S+\.py:\d+: \w*Warning"
+)
 # Files that do not belong to the user.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
 _QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
@@ -79,6 +89,7 @@ _MESSAGE_LINES = 30  # maximum lines of a message
 _BARE_KEPT = 50
 _FRAME_INDENT = 2  # of "File" in a traceback
 _BLANK_LINES = 2  # between the links of a chain
+_MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
 _KEPT = 300  # different exceptions
 _SWEPT_LINES = 1000  # interval for dropping incomplete tracebacks, left by ranks killed while printing
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
@@ -107,10 +118,11 @@ class _Open:
     group: bool = False
     ipython: str = ""  # the type in IPython's head
     quoted: bool = True  # so far: no frame is in a file of its own
+    library: str | None = None  # the latest frame, if it is in an installed package
+    code: str = ""  # the statement of the latest frame
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
     packages: tuple[str, ...] = ()
-    code: str = ""  # the source line of the latest frame
 
 
 @dataclass
@@ -121,6 +133,8 @@ class _Ended:
     left: int = _MESSAGE_LINES
     joining: bool = False  # its message ended with a colon, and all lines since then belong to it
     signatures: list[str] = field(default_factory=list)
+    more: list[str] = field(default_factory=list)  # the lines of the message after its first
+    complete: bool = False  # no further line belongs to the message
 
 
 class Tracebacks:
@@ -134,7 +148,7 @@ class Tracebacks:
         self.file, self._rows_of, self._of_others = file, rows_of, of_others
         self._open: dict[_Writer, _Open] = {}
         self._ended: dict[_Writer, _Ended] = {}
-        self._chained: dict[_Writer, tuple[str, tuple[str, ...]]] = {}
+        self._chained: dict[_Writer, tuple[str, tuple[str, ...], bool]] = {}
         self._thrown: dict[_Writer, str] = {}
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
@@ -197,7 +211,7 @@ class Tracebacks:
         self.ended += 1
         return UncaughtException(
             name,
-            masked(message[:_MASKED_CHARS])[:LONGEST_TEXT],
+            shown_text(message),
             self.file,
             number,
             line.rank,
@@ -272,6 +286,10 @@ class Tracebacks:
         if not _FOREIGN.search(frame["file"]):
             one.place = one.deepest
         installed = _INSTALLED.search(frame["file"])
+        one.library = None
+        if installed:
+            file = frame["file"][installed.start("package") :].replace("\\", "/")
+            one.library = f"{file}:{frame['line']} in {frame['function']}" if frame["line"] else file
         if installed and (frame["function"] in _DECORATORS or _PASSES_ON.search(frame["file"])):
             return
         if installed or not _FOREIGN.search(frame["file"]):
@@ -289,7 +307,7 @@ class Tracebacks:
         of_text = line.text == line.whole  # a rank in such a line is part of its message
         known = key if isinstance(key, int) else None
         rank = known if of_text else line.rank if line.rank is not None else one.line.rank
-        cause, signatures = self._chained.pop(key, (one.cause, ()))
+        cause, signatures, direct = self._chained.pop(key, (one.cause, (), False))
         found = UncaughtException(
             ends["type"] or "Exception",
             message,
@@ -307,6 +325,8 @@ class Tracebacks:
             of_launcher=_is_of_launcher(ends["type"] or "", text, in_launcher=one.launcher),
             packages=one.packages,
             code=masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None,
+            library=one.library,
+            direct=direct,
         )
         self.ended += 1
         rows = self._rows_of(line.text if ends["message"] or not text else text)
@@ -316,25 +336,42 @@ class Tracebacks:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
         if line.text.startswith(_CHAINED):
             first = one.found
+            direct = line.text.startswith(_DIRECT)
             began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
-            self._chained[key] = (began, tuple(one.signatures))
+            self._chained[key] = (began, tuple(one.signatures), direct and (first.direct or not first.cause))
             del self._ended[key]
             return
-        one.joining = one.joining and bool(_CONTINUED.match(line.text)) and not _FRAME.match(line.text)
+        one.joining = one.joining and bool(_CONTINUED.match(line.text)) and not _NOT_OF_MESSAGE.search(line.text)
         if one.joining and len(one.found.message) < LONGEST_TEXT:
             message = f"{one.found.message} {masked(line.text.strip()[:_MASKED_CHARS])}"
             one.found = replace(one.found, message=message[:LONGEST_TEXT])
+        else:
+            self._read_message(one, line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
         elif one.left > _BLANK_LINES:
             one.signatures += [row for row in self._rows_of(line.text) if row not in self._of_others]
 
+    @staticmethod
+    def _read_message(one: _Ended, line: Line) -> None:
+        """Add a line to the message, if it continues it: up to the first empty line, or what others print."""
+        text = line.text
+        last = one.more[-1] if one.more else one.found.message
+        if not text.strip():
+            one.complete |= not last.endswith(":") or bool(one.more)
+            return
+        one.complete |= bool(line.at or _NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
+        if one.complete or len(one.more) >= _MORE_LINES:
+            return
+        one.more.append(text[:_MASKED_CHARS].rstrip())
+
     def _close(self, key: _Writer) -> None:
         one = self._ended.pop(key, None)
         if one is None:
             return
-        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures))))
+        more = masked("\n".join(one.more))[:_MORE_CHARS] or None
+        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures)), more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
 

@@ -1,0 +1,76 @@
+"""How is an exception's message shown, and what does it advise itself?
+
+The sentences that name a fix or a requirement are quoted as the fix.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.snapshot import UncaughtException
+
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(\[])|\n+")
+_ADVISES = re.compile(
+    r"\b(?:please|try|consider|did you mean|make sure|ensure|instead|you (?:can|must|should|may|need|have to)|"
+    r"must (?:be|not|have|set|specify|provide|contain|use|match)|should (?:be|not|have|set|use|match)|needs? to be|"
+    r"has to be|have to be|to (?:fix|solve|resolve|avoid|disable|enable|append|ignore|silence) |"
+    r"(?:choose|pick|select|choices?|one) (?:from|of)\b|available (?:options|choices|values|keys|models)|"
+    r"(?:valid|allowed|supported|possible|accepted) (?:\w+ ){0,2}(?:are|options|values|choices|types|names|models)|"
+    r"only (?:\S+ ){0,6}(?:supports?|supported|allowed)|pip install|"
+    r"is (?:required|mandatory)|not (?:divisible|a multiple)|divisible by)\b|"
+    r"^\W{0,3}(?:set|use|pass|install|specify|provide|enable|disable|increase|decrease|reduce|upgrade|downgrade|remove|add|"
+    r"change|check|run|call|rename|update|rebuild|reinstall|choose|convert|verify)\b",
+    re.I,
+)
+_NO_ADVICE = re.compile(
+    r"report (?:a |this |an )?(?:bug|issue|error)|(?:file|open|submit|raise) (?:a |an )?(?:bug|issue)|"
+    r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|full stack trace|for further information visit|HYDRA_FULL_ERROR|"
+    r"stacktrace|TORCHDYNAMO_VERBOSE|TORCH_LOGS|stop debugging",
+    re.I,
+)
+_MOST, _LONGEST = 2, 260  # sentences, characters of one
+
+
+def advice(message: str) -> tuple[str, ...]:
+    """Return the sentences of an error message that name a fix or a requirement, shortened, in their order."""
+    found = []
+    for sentence in _SENTENCES.split(message):
+        text = " ".join(sentence.split())
+        if len(text) > 8 and _ADVISES.search(text) and not _NO_ADVICE.search(text):
+            found.append(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
+    return tuple(found[:_MOST])
+
+
+_INTRODUCES = re.compile(r"[:({\[]$|^\d+ validation errors? for|^Error\(s\) in")
+_TITLE = 320  # characters of a message in a title
+
+
+def short_name(name: str) -> str:
+    """Return a type's name without its module."""
+    return name.rpartition(".")[2].rpartition("::")[2]
+
+
+def headline(one: UncaughtException) -> str:
+    """Return the message in one line: with its next lines if the first only introduces them."""
+    if not one.more or (one.message and not _INTRODUCES.search(one.message)):
+        return one.message
+    lines = [" ".join(line.split()) for line in (one.message, *one.more.split("\n"))]
+    text = " ".join(filter(None, lines))
+    return text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}..."
+
+
+def whole_message(one: UncaughtException) -> str:
+    """Return the type and all lines of the message that the log has."""
+    message = "\n".join(filter(None, (one.message, one.more)))
+    return f"{short_name(one.type)}: {message}" if message else short_name(one.type)
+
+
+_OF_NONE = re.compile(r"'NoneType'|\bNone\b")
+
+
+def line_of_code(one: UncaughtException) -> str:
+    """Return the line that raised it, unless it only repeats the message."""
+    if not one.code or one.code.startswith(("raise", "assert")):
+        return ""
+    none = " A value in it is None: an option that was not set, or a result that was not found."
+    return f' The line is "{one.code}".{none if _OF_NONE.search(one.message) else ""}'

@@ -1,0 +1,236 @@
+"""Which steps does a line count, and do the last lines of a log show that the training reached its last step?
+
+A counter at its total is the end of a bar or of an epoch, and not always of the run: it counts only if no other epoch
+can follow, or if the program wrote its results after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mgpu.readers.log.line import parse_line
+
+SEARCHED = 400  # characters of a line
+_TAIL_LINES = 60
+# In the shape of a line with a step counter (prefilter.py: lower case, without digits and spaces).
+SHAPES = (
+    b"step",
+    b"iter",
+    b"epoch",
+    b"batch",
+    b"it/s",
+    b"s/it",
+    b"%|",
+    b"episode",
+    b"update",
+    b"round",
+    b"examples/s",
+)
+# The counters: tqdm's "50/1000 [00:10<03:00", Keras' "50/50 [=====] - 5s", and words before a number.
+_BAR = re.compile(r"(?P<name>[^%|]*?)\d{1,3}%\|.*?\| *(?P<at>[\d.]+)[kKMG]?/(?P<of>[\d.?]+)[kKMG]? \[\d")
+_KERAS = re.compile(r"^\s*(?P<at>\d{1,9})/(?P<of>\d{1,9}) (?:\[[=>.]+\]|━+)\S* (?:- )?\d+(?:ms|s|:)")
+_COUNTER = re.compile(
+    r"\b(?P<name>(?:global|train|training|optimizer|total|num)?[ _-]?(?:steps?|iter(?:ation)?s?|updates?|batch|episode|"
+    r"round|epoch))\b[\"']?\s{0,3}[:=#\[(]{0,2}\s{0,6}(?P<at>\d{1,12}(?:\.\d{1,9})?)(?: ?/ ?(?P<of>\d{1,12}))?",
+    re.I,
+)
+# "Epoch(val) [12][5000/5000]" of mmengine, "Epoch: [89][5000/5005]", "Train Epoch: 31 [500/500 (100%)]".
+_OF_EPOCH = re.compile(
+    r"\bepoch(?:\((?P<kind>\w+)\))?:?\s{0,4}\[?\s{0,4}(?P<epoch>\d{1,6})\]?\s{0,4}(?:\[\s*(?P<at>\d{1,12})\s*/\s*(?P<of>\d{1,12})\b)?",
+    re.I,
+)
+# A bar that prepares the run: its 100% is not the end of the run.
+_PREPARES = re.compile(
+    r"load|download|fetch|map|filter|token|generating|resolv|extract|saving the dataset|sanity|shard|warm|capturing|"
+    r"compil|split|preprocess|packing|cast|concat|import|convert|creating|read|writ|build|quantiz|prepar|stat",
+    re.I,
+)
+_EVALUATES = re.compile(
+    r"\b(?:eval\w*|valid\w*|val|test\w*|predict\w*|inference|generate|generating|generation|mAP\S*|sampling)\b|mAP",
+    re.I,
+)
+_OF_WHOLE = re.compile(
+    r"^\W*(?:(?:train(?:ing)?|optimization|global) ?)?(?:steps?|progress|iterations?|iters?)\W*$", re.I
+)
+_OUTER = re.compile(r"(\d+) ?/ ?(\d+)")  # in the name of a bar: "Epoch 1/10: 100%|" is not the end of the run
+_INDEX = re.compile(r"\b(?:epoch|episode|round|fold|stage|iteration|phase)\W{0,3}(\d{1,6})", re.I)
+_STARTED = re.compile(rb"(?:^|[\r\n])(?P<name>[^%|\r\n]{0,80}?) {0,3}0%\|[^|\r\n]{0,200}\| *0/(?P<of>\d{1,12}) \[00:00")
+# What a program writes after its training, and torch when the process exits by itself.
+_RESULT = re.compile(
+    r"\b(?:saved|saving|wrote|written|uploaded|pushed|exported)\b.{0,80}?(?:model|weights|adapter|pipeline|config|"
+    r"tokenizer|processor|\.(?:pt|pth|bin|safetensors|ckpt)\b)|\bsaved in \S+|^wandb: Run summary:|\bfinal \w+ ?[:=]|"
+    r"process group has NOT been destroyed|destroy_process_group\(\) was not called before program exit",
+    re.I,
+)
+_VALUE = re.compile(r"(?<![\w./])\d+\.\d+|\d\.?\d*e[-+]\d+", re.I)
+_SUMMARY = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test|average|avg|mean|mAP|acc@1)\b|mAP", re.I)
+# How many steps and epochs the run was configured for.
+_ANNOUNCED = re.compile(
+    r"(?:\b|_)(?:max|total|num|number of|n)[_ -](?:train(?:ing)?[_ -])?(?:optimization[_ -])?"
+    r"(?P<unit>steps|iters?|iterations|updates|(?:train[_ -])?epochs)['\"]?"
+    r"\s{0,12}[:=\s]\s{0,12}['\"]?(?P<number>\d{1,9})\b(?!\.\d)|"
+    r"(?:^|[\s,('\"-])(?:(?P<epochs>epochs)|train[_-]iters)['\"]?\s{0,12}[:=\s]\s{0,12}['\"]?(?P<other>\d{1,9})\b(?!\.\d)|"
+    r"\b[Tt]raining for (?P<for>\d{1,6}) (?P<of>epochs|steps|iterations)\b",
+    re.I,
+)
+# Shapes and words of such lines (prefilter.py).
+# fmt: off
+ANNOUNCING = (
+    "max_steps", "maxsteps", "max_iter", "maxiter", "max_epoch", "maxepoch", "max_train", "maxtrain", "total_steps",
+    "totalsteps", "total_iter", "total_train", "totaltrain", "totaloptimizationsteps", "total_optimization",
+    "num_epochs", "numepochs", "num_train", "numtrain", "num_steps", "numsteps", "num_iter", "n_epochs", "epochs",
+    "train_iters", "trainiters", "trainingfor", "numberofepochs", "numberofsteps", "max_updates", "maxupdates",
+)
+ANNOUNCING_WORDS = ("max", "total", "num", "epochs", "iters", "steps", "training", "number")
+# fmt: on
+_ANNOUNCED_CHARS = 1 << 13
+
+
+@dataclass
+class Announced:
+    """How long the run was configured to be, and which bars it started."""
+
+    steps: set[int] = field(default_factory=set)
+    epochs: set[int] = field(default_factory=set)
+    bars: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def take(self, text: str) -> None:
+        """Process a line that can state how long the run will be."""
+        for found in _ANNOUNCED.finditer(text[:_ANNOUNCED_CHARS]):
+            number = int(found["number"] or found["other"] or found["for"])
+            unit = found["unit"] or found["epochs"] or found["of"] or "iters"
+            (self.epochs if "epoch" in unit.lower() else self.steps).add(number)
+
+    def take_bars(self, piece: bytes) -> None:
+        """Count the bars that start in a piece of the log."""
+        if b"| 0/" in piece:
+            for found in _STARTED.finditer(piece):
+                name = parse_line(found["name"].decode("utf-8", "replace")).text
+                self.bars[_name(name), int(found["of"])] += 1
+
+
+def counter(text: str) -> tuple[str, float, float | None] | None:
+    """Return the name, value and total of a line's counter."""
+    found = _BAR.search(text) or _COUNTER.search(text)
+    if found is None:
+        return None
+    try:
+        of = None if found["of"] in (None, "?") else float(found["of"])
+        return _name(found["name"]), float(found["at"]), of
+    except ValueError:
+        return None
+
+
+def prepares(name: str) -> bool:
+    """Whether a counter's name shows that it prepares the run."""
+    return bool(_PREPARES.search(name))
+
+
+def training_step(text: str) -> bool:
+    """Whether a line counts the steps of the training, and not how far the run is prepared."""
+    found = counter(text[:SEARCHED])
+    return found is not None and not prepares(found[0])
+
+
+def last_step(tail: str, announced: Announced) -> str | None:
+    """Return the last line of a log's tail that counts steps, if it shows that the training reached its last one."""
+    lines = [line for line in tail.replace("\r", "\n").split("\n") if line.strip()][-_TAIL_LINES:]
+    whole = [parse_line(raw).text for raw in lines]
+    texts = [text[:SEARCHED] for text in whole]
+    later = _Later()
+    for place in range(len(texts) - 1, -1, -1):
+        text = texts[place]
+        done = _state(text, announced, later, texts[:place])
+        if done is not None:
+            return whole[place] if done else None
+        later.results |= bool(_RESULT.search(text))
+    return None
+
+
+@dataclass
+class _Later:
+    """What the lines after the one in question show."""
+
+    results: bool = False
+    steps: bool = False  # a step without a total
+    inner: bool = False  # the bar within an epoch is complete
+
+
+def _state(text: str, announced: Announced, later: _Later, before: Iterable[str]) -> bool | None:
+    """Whether a line shows the end of the training; None: it does not show how far the training is."""
+    if bar := _BAR.search(text):
+        return _of_bar(bar, announced, later)
+    if keras := _KERAS.match(text):
+        later.inner = keras["at"] == keras["of"]
+        return None if later.inner else False
+    epoch = _OF_EPOCH.search(text)
+    if epoch and epoch["at"]:
+        whole = epoch["at"] == epoch["of"] and int(epoch["epoch"]) == max(announced.epochs, default=-1)
+        return whole and not later.steps
+    found = [one for one in _COUNTER.finditer(text) if not _PREPARES.search(one["name"])]
+    totals = [one for one in found if one["of"]]
+    if totals:
+        return _of_totals(text, totals, len(found) > len(totals), announced, later, before)
+    if epoch and int(epoch["epoch"]) == max(announced.epochs, default=-1) and not later.steps:
+        return bool(_SUMMARY.search(text) and _VALUE.search(text)) or None
+    if _ANNOUNCED.search(text):
+        return None
+    steps = [one for one in found if not re.search("epoch|batch", one["name"], re.I)]
+    if steps and announced.steps and any(_advanced(one, before) for one in steps):
+        return any(float(one["at"]) >= max(announced.steps) for one in steps)
+    later.steps |= bool(found)
+    return None
+
+
+def _advanced(step: re.Match[str], before: Iterable[str]) -> bool:
+    """Whether an earlier line has the same counter with a smaller number."""
+    earlier = (one for text in before for one in _COUNTER.finditer(text) if one["name"] == step["name"])
+    return any(float(one["at"]) < float(step["at"]) for one in earlier)
+
+
+def _of_bar(bar: re.Match[str], announced: Announced, later: _Later) -> bool | None:
+    name = bar["name"].strip()
+    if _PREPARES.search(name):
+        return None
+    try:
+        complete = float(bar["at"]) == float(bar["of"]) > 1
+    except ValueError:
+        return False
+    if not complete:
+        return False
+    if _EVALUATES.search(name):
+        return None
+    if outer := _OUTER.search(name):
+        return outer[1] == outer[2]
+    if index := _INDEX.search(name):
+        return int(index[1]) == max(announced.epochs, default=-1)
+    if announced.bars[_name(name), int(float(bar["of"]))] > 1:  # it was started again: in each epoch
+        return False
+    return bool(_OF_WHOLE.match(name)) or "epoch" in name.lower() or later.results
+
+
+def _of_totals(
+    text: str, totals: list[re.Match[str]], others: bool, announced: Announced, later: _Later, before: Iterable[str]
+) -> bool | None:
+    if any(float(one["at"]) != float(one["of"]) or float(one["of"]) <= 1 for one in totals):
+        return False
+    epochs = [one for one in totals if re.search("epoch|round|episode", one["name"], re.I)]
+    if not epochs:
+        index = _INDEX.search(text)
+        return not index or int(index[1]) == max(announced.epochs, default=-1)
+    if later.inner:
+        return True
+    if others or later.steps:
+        return False
+    if len(epochs) < len(totals):
+        return True
+    head = text[: epochs[0].end()]
+    again = any(other.startswith(head) for other in before)  # printed for each batch, or by each rank
+    return later.results or bool(_VALUE.search(text) and not again)
+
+
+def _name(name: str) -> str:
+    return name.strip().lower()[-40:]
