@@ -62,7 +62,7 @@ LONG_FILES = {
     "mgpu/process/supervisor.py": 500,
     "checks/pcie.py": 458,
     "checks/cuda.py": 444,
-    "mgpu/probes/network.py": 442,
+    "mgpu/probes/network.py": 441,
     "mgpu/secrets_masking.py": 436,
     "checks/xid.py": 436,
     "checks/kernel.py": 429,

@@ -146,8 +146,7 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
     right_on = list(rank.evidence.get("right_on") or ())
     unknown, by = "", f"; the error is in the share of {plural(len(suspects), 'rank')} {listed(suspects)}"
     if not suspects and (other := _other_samples(ranks)):
-        trains = "train" if len(other) > 1 else "trains"
-        by = f"; {plural(len(other), 'rank')} {listed(other)} {trains} on other samples than the rest"
+        by = f"; {plural(len(other), 'rank')} {listed(other)} {'train' if len(other) > 1 else 'trains'} on other samples than the rest"
         suspects = other
     elif not suspects and right_on:
         everywhere = len(wrong_on) + len(right_on) == ranks.expected
@@ -158,9 +157,8 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
         unknown = "The error is not in the direction of one rank's share."
         if len(wrong_on) == ranks.expected:
             unknown = "All ranks received a wrong average, and the error is not in the direction of one rank's share."
-    on = rank_name(rank) if len(wrong_on) == 1 else f"ranks {listed(wrong_on)}"
     return Problem(
-        f"train: averaged gradients on {on} are off by {off:.1e}{by}",
+        f"train: averaged gradients on {plural(len(wrong_on), 'rank')} {listed(wrong_on)} are off by {off:.1e}{by}",
         unknown,
         commands("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test"),
         {

@@ -6,6 +6,7 @@ kernel (rtnetlink), because /sys can show a different network namespace; speed a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -15,8 +16,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-from mgpu.probes import listening_port
 
 _RESOLVE_LIMIT_S = 2.0  # a slower resolver delays every rendezvous: it is reported, not awaited
 _NETLINK_LIMIT_S = 1.0
@@ -84,7 +83,7 @@ def probe(
         links, addresses = [], []
     routes = _default_routes(proc)
     interfaces = _interfaces(links, addresses, routes or [], sys_root)
-    busy = listening_port.is_busy(port)
+    busy = _is_busy(port)
     owner = _owner(port, proc) if busy else None
     found, error, _ = resolved[hostname]
     yield {
@@ -96,7 +95,7 @@ def probe(
             "interfaces": interfaces,
             "port": port,
             "port_busy": busy,
-            "port_free": listening_port.free_beside(port) if busy else None,
+            "port_free": _free_port(port) if busy else None,
             "port_owner": f"pid {owner[0]} ({owner[1]})" if owner else None,
             "port_owner_pid": owner[0] if owner else None,
             "port_owner_mine": owner[2] if owner else None,
@@ -375,6 +374,27 @@ def _in_use(flags: str) -> bool:
 # ---- the port
 
 
+def _is_busy(port: int) -> bool:
+    """Whether binding the port fails because it is in use, in an address family that this machine has."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe_socket:
+                probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not busy
+                if family == socket.AF_INET6:
+                    probe_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe_socket.bind(("", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return True
+    return False
+
+
+def _free_port(port: int) -> int | None:
+    """Return another port without a listener that is not privileged, nor one for Linux's outgoing connections."""
+    candidates = (number for number in (*range(port + 1, port + 101), *range(29500, 29600)) if 1024 <= number < 32768)
+    return next((number for number in candidates if not _is_busy(number)), None)
+
+
 def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:
     """Return PID, name and ownership of the process that listens on the port; None for another user's process."""
     inodes = set()
@@ -389,7 +409,7 @@ def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:
             break
         try:
             with os.scandir(f"{proc}/{pid}/fd") as entries:
-                held = any(_link_target(entry.path) in inodes for entry in entries)
+                held = any(os.path.realpath(entry.path).rpartition("/")[2] in inodes for entry in entries)
             mine = os.stat(f"{proc}/{pid}").st_uid == os.geteuid() if held else None
         except OSError:
             continue
@@ -399,17 +419,9 @@ def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:
 
 
 def _pids(proc: str) -> list[int]:
-    try:
+    with contextlib.suppress(OSError):
         return sorted(int(name) for name in os.listdir(proc) if name.isdecimal())
-    except OSError:
-        return []
-
-
-def _link_target(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None
+    return []
 
 
 def _on_path(program: str) -> bool:
@@ -418,15 +430,12 @@ def _on_path(program: str) -> bool:
 
 
 def _integer(text: str | None, base: int = 10) -> int | None:
-    try:
+    with contextlib.suppress(ValueError):
         return int(text or "", base)
-    except ValueError:
-        return None
+    return None
 
 
 def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return None
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return file.read().strip()
+    return None

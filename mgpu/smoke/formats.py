@@ -105,14 +105,8 @@ def report_refusal(
     else:
         why = "Could not determine whether the test would work. See"
     command = from_words(["mgpu", "doctor", *(["--config", request.config] if request.config else [])])
-    again = (
-        c
-        for o in stopping
-        if o.problem
-        for fix in o.problem.fixes
-        for c in fix.commands
-        if c.startswith(own_command.COMMAND)
-    )
+    fixes = [fix for outcome in stopping if outcome.problem for fix in outcome.problem.fixes]
+    again = (text for fix in fixes for text in fix.commands if text.startswith(own_command.COMMAND))
     command = Command() if busy else next((from_words(shlex.split(text)) for text in again), command)
     if request.format != "human":
         _write_unstarted(_Unstarted(stopping, snapshot, verdict, code, seconds), request, f"{why}  {command}".rstrip())
