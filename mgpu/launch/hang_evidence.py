@@ -194,7 +194,7 @@ class Inquiry:
             raised=raised,
             raised_at=raised_at,
             collectives=known,
-            unrecorded=clean(str(unrecorded)) if unrecorded else None,
+            unrecorded=masked(clean(str(unrecorded)))[:200] if unrecorded else None,
             workers=tuple(self._workers(pid)),
         )
 

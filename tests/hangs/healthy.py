@@ -115,7 +115,7 @@ def polls(rank: int) -> None:
     _trained()
     if rank == 0:
         work()
-        open(_SHARED, "w").close()  # noqa: SIM115
+        open(_SHARED, "w").close()
     while not os.path.exists(_SHARED):
         time.sleep(0.1)
     dist.barrier()

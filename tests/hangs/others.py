@@ -108,7 +108,7 @@ def debugs(rank: int) -> None:
     del right
     for step in steps(12):
         if step == 8 and rank == 1:
-            breakpoint()  # HERE # noqa: T100
+            breakpoint()  # HERE
 
 
 @program

@@ -32,7 +32,7 @@ _BEAT_BYTES = 56
 _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")  # torch 2.9 and later, 2.5 and later
 _MOST_ENTRIES = 200  # of the flight recorder
 _MOST_FRAMES = 12  # of each
-_LONGEST = 400  # characters of an exception's message
+_LONGEST = 4000  # characters of an exception's message
 
 
 class Recorder:
