@@ -391,7 +391,8 @@ PLANTED = " ".join(SECRETS)
 STACKS = (
     f"Current thread 0x00007f2a (most recent call first):\n"
     f'  File "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 4939 in barrier\n'
-    f'  File "/home/me/{SECRETS[0]}/train.py", line 31 in {SECRETS[1]}\n  File "/etc/passwd", line 1 in main\n  File "/dev/zero", line 2 in a\n'
+    f'  File "/home/me/{SECRETS[0]}/train.py", line 31 in {SECRETS[1]}\n  File "/etc/passwd", line 1 in main\n'
+    f'  File "/dev/zero", line 2 in a\n'
 ).encode()
 RAISED = f"ValueError: bad answer for {PLANTED}\n/home/me/train.py:31:main\n<string>:1:<module>\n".encode()
 BEAT = struct.pack(hang_evidence.BEAT, 12, 100.5, 4, 101.0, 3.5, 0.0, 2.5)

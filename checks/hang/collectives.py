@@ -80,4 +80,8 @@ def hang_collective_stuck(hang: Hang) -> Answer:
     first = found.waiting[0]
     more = " of this machine" if hang.world > hang.expected else ""
     title = f"all {len(found.waiting)} ranks{more} wait{inside(first)}{at(first)}, which does not finish"
+    if first.pending is None and inside(first).endswith("init_process_group"):
+        why = "A rank is missing: world_size is larger than the number of ranks, or another node has not started."
+        fix: Fix | tuple[Fix, ...] = Fix("Compare WORLD_SIZE, RANK and MASTER_ADDR on all nodes.")
+        return Problem(title, why, fix, evidence(hang, found))
     return Problem(title, fix=commands("mgpu smoke-test"), evidence=evidence(hang, found))

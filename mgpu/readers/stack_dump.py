@@ -17,6 +17,7 @@ _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+")
 _LONGEST = 120  # characters of a line of code
 _MOST_FRAMES = 60
 _MOST_BYTES = 2 << 20  # of a file of code
+_WAIT_S = 1.0  # the mount that the run hangs on may be the one that the code is on
 # As in a traceback: code that is not the user's own.
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|^<frozen |^<string>|_mgpu_recorder")
 
@@ -42,7 +43,7 @@ def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
 
 def frame_at(file: str, line: int, function: str) -> StackFrame:
     """Return a frame with its line of code, if the file can be read here."""
-    lines = _lines_of(file) if os.path.isabs(file) and not _LIBRARY.search(file) else ()
+    lines = _lines_of(file) if not _LIBRARY.search(file) else ()
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return StackFrame(
         masked(clean(file)),
@@ -56,7 +57,12 @@ def frame_at(file: str, line: int, function: str) -> StackFrame:
 @cache
 def _lines_of(file: str) -> tuple[str, ...]:
     """Return the lines of a file. Its name comes from a rank: it may be a pipe or a device, which are not read."""
+    if not os.path.isabs(file) or file.startswith(("/dev/", "/proc/")):
+        return ()
     try:
-        return tuple(file_reading.read_part(file, most=_MOST_BYTES, start=0).decode("utf-8", "replace").splitlines())
+        return tuple(
+            file_reading.read_start(file, most=_MOST_BYTES, wait_s=_WAIT_S).decode("utf-8", "replace").splitlines()
+        )
     except (OSError, ValueError):
         return ()
+    return tuple(code.decode("utf-8", "replace").splitlines())

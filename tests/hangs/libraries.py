@@ -53,8 +53,7 @@ def start_accelerate_save(rank: int) -> None:
 
 
 @program
-def fsdp2_lone_state_dict(rank: int) -> None:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+def fsdp2(rank: int) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -62,12 +61,11 @@ def fsdp2_lone_state_dict(rank: int) -> None:
     fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(8):
+        if step == 5 and rank == 1:
+            time.sleep(1000)  # HERE
         model(torch.randn(4, 20)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step == 5 and rank == 0:
-            get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))  # HERE
-    dist.barrier()
 
 
 @program
