@@ -60,9 +60,7 @@ def _lines_of(file: str) -> tuple[str, ...]:
     if not os.path.isabs(file) or file.startswith(("/dev/", "/proc/")):
         return ()
     try:
-        return tuple(
-            file_reading.read_start(file, most=_MOST_BYTES, wait_s=_WAIT_S).decode("utf-8", "replace").splitlines()
-        )
+        code = file_reading.read_start(file, most=_MOST_BYTES, wait_s=_WAIT_S)
     except (OSError, ValueError):
         return ()
     return tuple(code.decode("utf-8", "replace").splitlines())

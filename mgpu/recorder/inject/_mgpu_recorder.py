@@ -175,7 +175,9 @@ def _guarded(function: Callable[[], object]) -> None:
         function()
     except Exception:
         if os.environ.get("MGPU_DEBUG"):
-            raise
+            import traceback
+
+            traceback.print_exc()
 
 
 def _hook_optimizer(module: Any) -> None:
