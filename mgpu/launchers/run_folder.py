@@ -66,7 +66,8 @@ TRIAL = Kind("trial", "try-", _OF_RANKS)
 LAUNCH = Kind(
     "launch",
     "",
-    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "recorder/"),
+    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "recorder/",
+     "recorder/*.stacks", "recorder/*.raised", "recorder/*.flight"),
 )
 PRE_FLIGHT = Kind(
     "pre-flight",
