@@ -68,7 +68,7 @@ class HangWatch:
         self.after_s, self.on_hang, self._clock = after_s, on_hang, clock
         self.hang: Hang | None = None  # the last one found, while there is no progress
         self.gap: str | None = None
-        self._steps = 0
+        self._steps = self._joined = 0  # steps of the fastest rank; ranks with a process group
         self._progress: float | None = None
         self._longest = 0.0
         self._warm = self._over = False
@@ -120,18 +120,24 @@ class HangWatch:
         return max(self.after_s, min(_TIMES * self._longest, max(_LONGEST_S, self.after_s)))
 
     def _has_progress(self, now: float, supervisor: Supervised) -> bool:
-        """Whether there was output, a step or a batch since the last call."""
-        latest = supervisor.last_output
+        """Whether there was output, a step or a batch since the last call, or a rank has joined its process group."""
+        latest, joined = supervisor.last_output, 0
         for rank, process in supervisor.ranks.items():
             beat = hang_evidence.beat_of(self.folder, rank, process.pid)
             if beat is not None:
+                joined += 1
                 latest = max(latest, beat.step_at, beat.batch_at)
                 self._steps = max(self._steps, beat.steps)
+        has_joined = joined > self._joined
+        if has_joined:
+            self._joined, latest = joined, max(latest, now)
         before = self._progress
         if before is not None and latest <= before:
             return False
         if self._steps > _WARM_STEPS and not self._warm:
             self._warm, self._longest = True, 0.0  # imports and compilation say nothing about the rhythm
+        elif has_joined:
+            self._longest = 0.0
         elif before is not None:
             self._longest = max(self._longest, latest - before)
         self._progress = latest
