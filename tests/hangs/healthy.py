@@ -192,3 +192,4 @@ def _serve(pipe: object) -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # now and then gloo's threads abort the end of the interpreter, with and without the recorder
