@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from mgpu.check import Evidence
@@ -118,6 +119,8 @@ def _kind(facts: HangRank, own: StackFrame | None, pending: Collective | None) -
         return "unknown" if facts.silent else "left"
     if any(_OF_DEBUGGERS.search(frame.file) for frame in facts.frames[:4]):
         return "debugger"
+    if _imports(facts.frames):
+        return "busy"  # from a slow disk it takes minutes
     if _waits_in_torch(facts.frames):
         return "waits"
     if not active and (elsewhere := _other_wait(facts)) is not None:
@@ -144,11 +147,15 @@ def _in_teardown(facts: HangRank) -> bool:
     return any(frame.function in _TEARDOWN for frame in facts.frames[:8])
 
 
+def _imports(frames: Sequence[StackFrame]) -> bool:
+    """Whether it imports a module of a library: `import torch` takes long, and shows torch.distributed."""
+    library = list(takewhile(lambda frame: frame.library, frames))
+    return any(frame.file.startswith("<frozen importlib") for frame in library)
+
+
 def _waits_in_torch(frames: Sequence[StackFrame]) -> bool:
     """Whether the frames between the innermost one and the user's own lead into torch.distributed."""
     for frame in frames:
-        if frame.file.startswith("<frozen importlib"):
-            return False  # it imports a module
         if _DISTRIBUTED.search(frame.file):
             return True
         if not frame.library:
@@ -182,8 +189,8 @@ def verdict(hang: Hang) -> Verdict:
     if not waiting and any(rank.kind != "gone" for rank in others):
         others = [rank for rank in others if rank.kind != "gone"]  # no rank waits for one that has ended
     first = next(kind for kind in _ORDER if any(rank.kind == kind for rank in others))
-    if first == "busy" and not waiting:
-        return Verdict("progress")
+    if first in ("busy", "sleep") and not waiting:
+        return Verdict("progress")  # a sleep ends
     suspects = tuple(rank for rank in others if rank.kind == first)
     return Verdict(first, suspects, waiting)
 
@@ -277,10 +284,14 @@ def what_waiting_do(found: Verdict) -> str:
     if not found.waiting:
         return ""
     first = found.waiting[0]
-    pending = f" in {shown(first.pending)}" if first.pending else _torch_function(first)
     verb = "waits" if len(found.waiting) == 1 else "wait"
     where = f" ({place(first.own)})" if first.own else ""
-    return f"{names(found.waiting).capitalize()} {verb}{pending}{where}."
+    return f"{names(found.waiting).capitalize()} {verb}{inside(first)}{where}."
+
+
+def inside(rank: Rank) -> str:
+    """Return the collective in which a rank waits: " in all_reduce #42 of 1000 float", " in new_group"."""
+    return f" in {shown(rank.pending)}" if rank.pending else _torch_function(rank)
 
 
 def _torch_function(rank: Rank) -> str:

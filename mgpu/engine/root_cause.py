@@ -189,7 +189,9 @@ def _choose_of_stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
             return cause.role == "root" and (until is None or (line is not None and line < until))
         return cause.role == "root"
 
-    stop = [cause for tag in _STOP_TAGS for cause in found if tag in cause.outcome.check.tags]
+    general = {twice for cause in found for twice in cause.outcome.check.same_as}
+    specific_first = sorted(found, key=lambda cause: cause.id in general)
+    stop = [cause for tag in _STOP_TAGS for cause in specific_first if tag in cause.outcome.check.tags]
     roots = [cause for cause in found if not _by_stop(cause) and cause not in stop and before(cause)]
     ordered = [*sorted(roots, key=lambda c: (KINDS.index(c.kind), _line(c))), *stop]
     rest = [cause for cause in found if cause not in ordered]

@@ -90,6 +90,7 @@ def hand_off(
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
         ended = _supervise(command, folder, ticks, watches.before_signal)
+        hang_evidence.tidy(folder)
         code = _exit_code(command, ended)
         try:
             _report_end(request, command, folder, snapshot, ended, watches, code)

@@ -36,7 +36,6 @@ _WORTH_S = 10.0  # without progress for this long, a run that the user stops may
 class Supervised(Protocol):
     """The part of the run's supervisor used here."""
 
-    started: float
     last_output: float
     timed_out: bool
 
@@ -69,7 +68,7 @@ class HangWatch:
         self.after_s, self.on_hang, self._clock = after_s, on_hang, clock
         self.hang: Hang | None = None  # the last one found, while there is no progress
         self.gap: str | None = None
-        self._steps = 0
+        self._steps = self._joined = 0  # steps of the fastest rank; ranks with a process group
         self._progress: float | None = None
         self._longest = 0.0
         self._warm = self._over = False
@@ -106,8 +105,8 @@ class HangWatch:
                 inquiry.ask()
                 while self._clock() < inquiry.ready_at and not inquiry.answered():
                     time.sleep(0.02)
-                inquiry.read()
                 if not look:
+                    inquiry.settle()
                     time.sleep(_QUICK_S)
             self.hang = self._fact(inquiry, now)
             self._store(self.hang)
@@ -121,18 +120,24 @@ class HangWatch:
         return max(self.after_s, min(_TIMES * self._longest, max(_LONGEST_S, self.after_s)))
 
     def _has_progress(self, now: float, supervisor: Supervised) -> bool:
-        """Whether there was output, a step or a batch since the last call."""
-        latest = supervisor.last_output
+        """Whether there was output, a step or a batch since the last call, or a rank has joined its process group."""
+        latest, joined = supervisor.last_output, 0
         for rank, process in supervisor.ranks.items():
             beat = hang_evidence.beat_of(self.folder, rank, process.pid)
             if beat is not None:
+                joined += 1
                 latest = max(latest, beat.step_at, beat.batch_at)
                 self._steps = max(self._steps, beat.steps)
+        has_joined = joined > self._joined
+        if has_joined:
+            self._joined, latest = joined, max(latest, now)
         before = self._progress
         if before is not None and latest <= before:
             return False
         if self._steps > _WARM_STEPS and not self._warm:
             self._warm, self._longest = True, 0.0  # imports and compilation say nothing about the rhythm
+        elif has_joined:
+            self._longest = 0.0
         elif before is not None:
             self._longest = max(self._longest, latest - before)
         self._progress = latest
@@ -152,10 +157,13 @@ class HangWatch:
         if now < inquiry.ready_at and not inquiry.answered():
             return
         if self._looks == 1:
-            inquiry.read()
-            if now >= inquiry.ready_at + min(_SECOND_LOOK_S, self.after_s / 2):
+            inquiry.settle()
+            self._looks, self._next = 2, now + min(_SECOND_LOOK_S, self.after_s / 2)
+            return
+        if self._looks == 2:
+            if now >= self._next:
                 inquiry.ask()
-                self._looks = 2
+                self._looks = 3
             return
         self._inquiry, self._next = None, now + max(_AGAIN_S, self.after_s)
         self.hang = self._fact(inquiry, now)
@@ -172,7 +180,7 @@ class HangWatch:
         found = findings(hang)
         fresh = [one for one in found if one.check.id not in self._told]
         for outcome in fresh:
-            for text in texts(outcome, hang, self._clock() - supervisor.started):
+            for text in texts(outcome, hang):
                 supervisor.say(text)
         self._told = (*self._told, *(one.check.id for one in fresh))
         if self.on_hang == "stop" and any(one.status == "fail" for one in found):
@@ -194,11 +202,11 @@ def findings(hang: Hang) -> list[Outcome]:
     return [one for one in engine.judge(Snapshot(hang=hang), selections.HANG) if one.problem and not one.because_of]
 
 
-def texts(outcome: Outcome, hang: Hang, seconds: float) -> list[str]:
+def texts(outcome: Outcome, hang: Hang) -> list[str]:
     """Return the messages about one finding: what, why, and the fix."""
     problem = outcome.problem
     assert problem is not None
     quiet = durations.duration_text(hang.quiet_s)
-    first = f"after {durations.duration_text(seconds)}, no progress for {quiet}: {problem.title}. {problem.cause}"
+    first = f"no progress for {quiet}: {problem.title}. {problem.cause}"
     fix = problem.fixes[0]
     return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''} [{outcome.check.id}]"]

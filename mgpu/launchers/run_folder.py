@@ -62,8 +62,13 @@ _PATTERNS = {
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")
 SMOKE_TEST = Kind("smoke-test", "smoke-", ("smoke.json", "facts.json", "try-*/", *_OF_RANKS))
 TRIAL = Kind("trial", "try-", _OF_RANKS)
-LAUNCH = Kind("launch", "", ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*"))
 # fmt: off
+LAUNCH = Kind(
+    "launch",
+    "",
+    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "recorder/",
+     "recorder/*.stacks", "recorder/*.raised", "recorder/*.flight"),
+)
 PRE_FLIGHT = Kind(
     "pre-flight",
     "preflight-",

@@ -131,7 +131,8 @@ CASES = (
     fails("hang_collectives_differ", "the ranks wait in different collectives: rank 2 at train.py:90", "the same order",
         hang=hang(waits(0), waits(1), hang_rank(2, HAS_TORCH, frame(line=90)))),  # without a flight recorder
     well("hang_collectives_differ", "not seen", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
-    fails("hang_rank_behind", "rank 1 did not start all_reduce #14 of 420 float, and waits at train.py:35",
+    fails("hang_rank_behind",
+        "rank 1 did not start all_reduce #14 of 420 float, and waits in all_reduce at train.py:35",
         "the same collectives", hang=hang(waits(0, *done(REDUCE)), waits(1, *done()))),
     well("hang_rank_behind", "not seen in 2 ranks"),
     fails("hang_collective_stuck", "all 2 ranks wait in all_reduce #14 of 420 float at train.py:35, which does not",
@@ -152,3 +153,16 @@ def test_an_import_of_torch_is_no_wait() -> None:
     importing = hang_rank(0, IN_TORCH, of("<frozen importlib._bootstrap>", "_load"), here("import torch"), busy=True)
     case = well("hang_rank_works", "not seen", hang=hang(importing, replace(importing, rank=1)))
     case.verify()
+
+
+def test_ranks_that_import_do_not_wait() -> None:
+    """Nor do nothing: the disk may be slow."""
+    inner = replace(of(LIBRARY + "torch/distributed/tensor/ops.py", "<module>"))
+    importing = hang_rank(0, inner, of("<frozen importlib._bootstrap>", "_load"), here("import torch"))
+    for check in ("hang_collective_stuck", "hang_rank_elsewhere", "hang_rank_works"):
+        well(check, "not seen", hang=hang(importing, replace(importing, rank=1))).verify()
+    informs("hang_rank_works", "rank 0 works", "ddp_timeout", hang=hang(importing, WAITS)).verify()
+
+
+def test_a_sleep_of_all_ranks_is_no_hang() -> None:
+    well("hang_rank_sleeps", "not seen", hang=hang(replace(ASLEEP, rank=0), ASLEEP)).verify()
