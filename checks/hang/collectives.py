@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from mgpu.check import Answer, Fix, Problem, Severity, check, commands
+from mgpu.check import WHY, Answer, Fix, Problem, Severity, check, commands
 from mgpu.snapshot import Collective, Hang
 from mgpu.text import listed
 
 from ._findings import SAME_AS, SOURCE, other_reason
+from ._ras import sentence
 from ._verdict import Verdict, at, evidence, names, place, shown, subjects, verdict, what_waiting_do
 
 
@@ -36,7 +37,8 @@ def hang_collectives_differ(hang: Hang) -> Answer:
 
 
 def _problem(hang: Hang, found: Verdict, title: str, why: str) -> Problem:
-    return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
+    cause = f"{why} {sentence(hang)}".strip()
+    return Problem(title, cause, Fix(), evidence(hang, found), subjects(found.suspects))
 
 
 def _called(collective: Collective) -> str:
@@ -63,7 +65,8 @@ def hang_rank_behind(hang: Hang) -> Answer:
     rank = found.suspects[0]
     inside = f" in {shown(rank.pending)}" if rank.pending else ""
     title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}, and waits{inside}{at(rank)}"
-    return Problem(title, what_waiting_do(found), Fix(), evidence(hang, found), subjects(found.suspects))
+    why = f"{what_waiting_do(found)} {sentence(hang)}".strip()
+    return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
 
 
 @check(Severity.ERROR, source=SOURCE, role="secondary", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
@@ -82,4 +85,5 @@ def hang_collective_stuck(hang: Hang) -> Answer:
     inside = shown(first.pending) if first.pending else "a collective"
     more = " of this machine" if hang.world > hang.expected else ""
     title = f"all {len(found.waiting)} ranks{more} wait in {inside}{at(first)}, which does not finish"
-    return Problem(title, fix=commands("mgpu smoke-test"), evidence=evidence(hang, found))
+    why = f"{sentence(hang)} {WHY}".strip()
+    return Problem(title, why, commands("mgpu smoke-test"), evidence=evidence(hang, found))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading
+from mgpu.launch import ras_query
 from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
@@ -90,6 +91,7 @@ class Inquiry:
     _sizes: dict[int, tuple[Path, int]] = field(default_factory=dict)  # pid -> its stack file, and its size before
     _samples: dict[int, list[_Sample]] = field(default_factory=dict)
     _flights: dict[int, Path] = field(default_factory=dict)  # rank -> what it writes
+    _ras: ras_query.Query | None = None
 
     def ask(self) -> None:
         """Make all processes of the ranks write their stacks, and the ranks their collectives."""
@@ -103,7 +105,13 @@ class Inquiry:
                     if _listens(pid):
                         processes.signal_main_thread(pid, SIGNAL)
             self._ask_for_flight(recorded / f"{rank}.{process.pid}", rank)
+        self._ras = self._ras or ras_query.Query(self._ras_address())
         self.ready_at = time.monotonic() + ANSWER_S
+
+    def _ras_address(self) -> tuple[str, int]:
+        first = next(iter(self.ranks.values()), None)
+        given = processes.environment(first.pid).get(b"NCCL_RAS_ADDR", b"") if first else b""
+        return ras_query.address({"NCCL_RAS_ADDR": given.decode("utf-8", "replace")})
 
     def _ask_for_flight(self, base: Path, rank: int) -> None:
         self._flights[rank] = flight = Path(f"{base}.flight")
@@ -137,7 +145,7 @@ class Inquiry:
                 samples[0].io = _io_bytes(pid)  # without the answer itself
 
     def result(self) -> tuple[tuple[HangRank, ...], dict[str, Any]]:
-        """Return what was found about each rank, and about the run: `timeout_s`, `backend`."""
+        """Return what was found about each rank, and about the run: `timeout_s`, `backend`, `ras`."""
         self.read()
         about: dict[str, Any] = {}
         found = []
@@ -147,6 +155,8 @@ class Inquiry:
             about.setdefault("timeout_s", flight_recorder.timeout_s(content))
             about.setdefault("backend", flight_recorder.backend(content))
             found.append(self._rank(rank, process.pid, known, content.get("error")))
+        if about.get("backend") in (None, "nccl") and self._ras is not None:
+            about["ras"] = self._ras.result() or ()
         return tuple(found), about
 
     def _flight(self, rank: int) -> Mapping[str, Any]:

@@ -157,6 +157,18 @@ class Supervisor:
             line = "".join(letter if letter.isprintable() else " " for letter in text)
             self._to_say.append((time.monotonic(), line))
 
+    def say_now(self, text: str) -> None:
+        """Like `say`, but print it before this returns."""
+        self.say(text)
+        if self._to_say:
+            self._speak(at_once=True)
+
+    def is_insisted(self) -> bool:
+        """Whether the user has asked again to stop the run. For callbacks that wait; reads the keyboard."""
+        if self._terminal is not None and self._terminal.is_raw and not self._keys_ended:
+            self._pass_keys(bool(select.select([0], [], [], 0)[0]))
+        return self._asked >= _FORCE_AFTER or self._forced
+
     def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
         """Signal the launcher to stop; after a time limit the whole run is killed."""
         self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
