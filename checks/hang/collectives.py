@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from mgpu.check import WHY, Answer, Fix, Problem, Severity, check, commands
-from mgpu.snapshot import Collective, Hang
+from mgpu.snapshot import AS_RECORDED, Collective, Hang
 from mgpu.text import listed
 
 from ._findings import SAME_AS, SOURCE, other_reason
@@ -64,7 +64,8 @@ def hang_rank_behind(hang: Hang) -> Answer:
         return other_reason(hang)
     rank = found.suspects[0]
     inside = f" in {shown(rank.pending)}" if rank.pending else ""
-    title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}, and waits{inside}{at(rank)}"
+    waits = "" if rank.facts.state == AS_RECORDED and not inside else f", and waits{inside}{at(rank)}"
+    title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}{waits}"
     why = f"{what_waiting_do(found)} {sentence(hang)}".strip()
     return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
 

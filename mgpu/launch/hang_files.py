@@ -41,6 +41,13 @@ def read(folder: Path) -> Hang | None:
         return None
 
 
+def of_run(folder: Path) -> Hang | None:
+    """Return the facts of a run that has ended, joined with those of its other nodes in the same --log-dir."""
+    nodes = node_folders(folder.parent) if _NODE.fullmatch(folder.name) else []
+    found = [hang for place in nodes or [folder] if (hang := read(place)) is not None]
+    return merged(found) if found else None
+
+
 def node_folders(folder: Path) -> list[Path]:
     """Return the folders `node0`, `node1` ... in a --log-dir that several nodes share."""
     try:

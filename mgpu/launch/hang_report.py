@@ -13,8 +13,8 @@ from mgpu.report.document import check_json
 from mgpu.report.screen import Line, Screen
 from mgpu.snapshot import Collective, Hang, HangRank, StackFrame
 
-_HEADS = ("RANKS", "STATE", "AT", "COLLECTIVE", "STEPS", "LAST STEP")
-_WIDEST = 44  # columns of a cell
+_HEADS = ("RANKS", "STATE", "STEPS", "LAST", "OPEN COLLECTIVE", "LINE")
+_WIDEST = 60  # columns of a cell
 
 
 def first_finding(hang: Hang) -> Outcome | None:
@@ -83,10 +83,10 @@ def table(hang: Hang, screen: Screen) -> list[Line]:
     """Return the ranks, those that do the same in one row."""
     groups: dict[tuple[str, str, str], list[HangRank]] = {}
     for rank in hang.ranks:
-        groups.setdefault((_state(rank), _line(rank), _collective(rank)), []).append(rank)
+        groups.setdefault((_state(rank), _collective(rank), _line(rank)), []).append(rank)
     rows = [
-        (spans(rank.rank for rank in ranks), *same, _range(ranks), _since(ranks))
-        for same, ranks in sorted(groups.items(), key=lambda group: group[1][0].rank)
+        (spans(rank.rank for rank in ranks), state, _range(ranks), _since(ranks), inside, line)
+        for (state, inside, line), ranks in sorted(groups.items(), key=lambda group: group[1][0].rank)
     ]
     widths = [max(len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(_HEADS)] if rows else []
     lines: list[Line] = []
@@ -124,7 +124,7 @@ def _range(ranks: Sequence[HangRank]) -> str:
 
 def _since(ranks: Sequence[HangRank]) -> str:
     known = [rank.step_s for rank in ranks if rank.step_s is not None]
-    return f"{durations.duration_text(min(known))} ago" if known else ""
+    return durations.duration_text(min(known)) if known else ""
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -63,6 +63,7 @@ def _run(request: Request) -> int:
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
     details = _details(few, choice, verified, stopping, lone=lone)
+    details = replace(details, recorder=request.recorder and not request.exec_)
     if request.dry_run:
         return _show_plan(request, details, command, stopping, policy)
     if stopping and policy != "allow" and (config.num_machines == 1 or request.node is not None):  # it starts here

@@ -23,6 +23,7 @@ from mgpu.snapshot import Config, Snapshot, gpu_in_use
 from mgpu.text import counted, visible
 
 _LABEL = 11  # columns
+_RECORDER = "stacks and collectives of each rank, read if it hangs: PYTHONPATH, MGPU_RECORDER (--no-recorder)"
 _STRATEGIES = {"MULTI_GPU": "DDP", "NO": "one process"}
 
 
@@ -37,6 +38,7 @@ class Details:
     warnings: Sequence[str] = ()  # ids of checks
     script: Sequence[engine.Outcome] = ()
     folder: Path | None = None
+    recorder: bool = False
 
 
 def doctor_command(config: Config) -> str:
@@ -60,6 +62,7 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
         ("Script", _script(details)),
         ("Warnings", f"{', '.join(details.warnings)}   (details: {doctor})" if details.warnings else ""),
         ("Env", added or "nothing added"),
+        ("Recorder", _RECORDER if details.recorder else ""),
         ("Logs", f"{details.folder}/" if details.folder else ""),
     ]
     lines: list[report_screen.Line] = []

@@ -37,9 +37,12 @@ def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
     return tuple(threads[-1][:_MOST_FRAMES]) if threads else None
 
 
-def frame_at(file: str, line: int, function: str) -> StackFrame:
-    """Return a frame with its line of code, if the file can be read here."""
-    text = linecache.getline(file, line).strip() if not file.startswith("<") else ""
+def frame_at(file: str, line: int, function: str, *, with_code: bool = True) -> StackFrame:
+    """Return a frame with its line of code, if the file can be read here.
+
+    `with_code=False` for names that a stranger may have written: no file is opened.
+    """
+    text = linecache.getline(file, line).strip() if with_code and not file.startswith("<") else ""
     return StackFrame(
         clean(file), line, clean(function)[:_LONGEST], masked(clean(text))[:_LONGEST], _LIBRARY.search(file) is not None
     )

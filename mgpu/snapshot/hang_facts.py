@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Pid, Text
 
+AS_RECORDED = "as recorded"  # the state of a rank of which only the flight recorder's file is known
+
 
 @dataclass(frozen=True)
 class StackFrame:
