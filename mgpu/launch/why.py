@@ -63,6 +63,7 @@ class Answer:
     hang: Hang
     progress: bool | None = None
     gaps: list[str] = field(default_factory=list)
+    measured: bool = False  # whether the time of the last progress is known
 
     @property
     def code(self) -> int:
@@ -175,10 +176,12 @@ def ask(subject: Subject) -> Answer:
         if not look:
             time.sleep(_BETWEEN_S)
     passed = time.monotonic() - began
-    facts = [_fact(*each, passed) for each in zip(subject.parts, inquiries, seen, strict=True)]
+    quiet = [_quiet(part) for part in subject.parts]
+    facts = [_fact(*each, passed) for each in zip(subject.parts, inquiries, seen, quiet, strict=True)]
     nodes = [*facts, *subject.others]
     hang = hang_files.merged(nodes) if len(nodes) > 1 else nodes[0]
     answer = Answer(subject, hang, gaps=[*subject.gaps, *_silence(hang)])
+    answer.measured = bool(subject.others) or any(ages for ages, _ in quiet)
     answer.progress = _progress(answer, passed)
     return answer
 
@@ -204,7 +207,13 @@ def _python(pid: int) -> str:
         return ""
 
 
-def _fact(part: Part, inquiry: Inquiry, before: dict[int, tuple[StackFrame, ...]], passed: float) -> Hang:
+def _fact(
+    part: Part,
+    inquiry: Inquiry,
+    before: dict[int, tuple[StackFrame, ...]],
+    quiet: tuple[list[float], float],
+    passed: float,
+) -> Hang:
     ranks, about = inquiry.result()
     after = _spied(part)
     ranks = tuple(_with_spied(rank, before.get(rank.rank, ()), after.get(rank.rank, ())) for rank in ranks)
@@ -213,15 +222,22 @@ def _fact(part: Part, inquiry: Inquiry, before: dict[int, tuple[StackFrame, ...]
         gone = set(range(world)) - {rank.rank for rank in ranks}
         ended = (HangRank(number, silent="its process has ended") for number in gone)
         ranks = tuple(sorted((*ranks, *ended), key=lambda rank: rank.rank))
+    ages, longest = quiet
+    return Hang(
+        round(min(ages, default=passed), 1), round(longest, 1), ranks, part.expected or len(ranks), world, **about
+    )
+
+
+def _quiet(part: Part) -> tuple[list[float], float]:
+    """Return how long ago each rank has made progress, and the output; and the longest time between two steps."""
     beats = [
         beat
         for rank, process in part.ranks.items()
         if (beat := hang_evidence.beat_of(part.folder, rank, process.pid)) is not None
     ]
-    ages = [time.monotonic() - at for beat in beats for at in (beat.step_at, beat.batch_at) if at]
-    quiet = min([*ages, *_age_of_output(part.folder)], default=passed)
-    longest = max((beat.longest_s for beat in beats), default=0.0)
-    return Hang(round(quiet, 1), round(longest, 1), ranks, part.expected or len(ranks), world, **about)
+    now = time.monotonic()
+    ages = [now - at for beat in beats for at in (beat.step_at, beat.batch_at) if at]
+    return [*ages, *_age_of_output(part.folder)], max((beat.longest_s for beat in beats), default=0.0)
 
 
 def _with_spied(rank: HangRank, before: tuple[StackFrame, ...], after: tuple[StackFrame, ...]) -> HangRank:
@@ -251,7 +267,7 @@ def _progress(answer: Answer, passed: float) -> bool | None:
     if found is not None and found.check.id in _CERTAIN:
         return False
     counted_steps = any(rank.steps is not None for rank in hang.ranks)
-    if hang.quiet_s < max(passed, _TIMES * hang.longest_s) and (counted_steps or hang.quiet_s < passed):
+    if answer.measured and hang.quiet_s < max(passed, _TIMES * hang.longest_s):
         return True
     if found is not None and counted_steps:
         return False
@@ -267,10 +283,14 @@ def _silence(hang: Hang) -> list[str]:
     for rank in hang.ranks:
         if rank.silent and rank.state not in (None, "stopped", "traced"):
             why.setdefault(rank.silent, []).append(rank.rank)
-    said = [f"stack of rank {hang_report.spans(numbers)} not known: {reason}" for reason, numbers in why.items()]
+    said = [f"stack of {_named(numbers)} not known: {reason}" for reason, numbers in why.items()]
     if "it has no recorder" in why:
         said.append("next time start the run with mgpu launch, which adds a recorder; or install py-spy and ask again")
     return said
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {hang_report.spans(ranks)}"
 
 
 # The screen
@@ -281,7 +301,7 @@ def lines(answer: Answer, screen: Screen) -> list[Line]:
     hang = answer.hang
     whole = f" of {hang.world}" if hang.world > len(hang.ranks) else ""
     head = f"mgpu: {answer.subject.name}, {counted(len(hang.ranks), 'rank')}{whole}"
-    if any(rank.steps for rank in hang.ranks) or answer.progress is False:
+    if answer.measured:
         head += f", last progress {durations.duration_text(hang.quiet_s)} ago"
     shown: list[Line] = [[(head, "bold")], *hang_report.table(hang, screen), []]
     found = hang_report.first_finding(hang)
