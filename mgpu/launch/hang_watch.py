@@ -29,6 +29,7 @@ _SECOND_LOOK_S = 5.0  # between the two samples
 _AGAIN_S = 60.0  # until the next look at a run that still makes no progress
 _QUICK_S = 1.0  # between the samples if the user stops the run; at most 3 s in all
 _NODES_S = 3.0  # until the other nodes have written what their ranks do
+_ENDING = "ending the run: the launcher waits up to 30 s for ranks that hang"
 _POLL_S = 0.02
 _WORTH_S = 10.0  # without progress for this long, a run that the user stops may hang
 
@@ -44,11 +45,8 @@ class Supervised(Protocol):
     def ranks(self) -> Mapping[int, processes.Rank]:
         """The processes, by rank."""
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, at_once: bool = False) -> None:
         """Write to the user's terminal and mgpu's log."""
-
-    def say_now(self, text: str) -> None:
-        """Write it before this returns."""
 
     def is_insisted(self) -> bool:
         """Whether the user has asked again to stop the run."""
@@ -109,15 +107,13 @@ class HangWatch:
         if self._progress is None or now - self._progress < min(_WORTH_S, self.after_s):
             return
         if self.hang is None:
-            supervisor.say_now("collecting what the ranks do (2 s); Ctrl-C again to stop at once")
+            supervisor.say("collecting what the ranks do (2 s); Ctrl-C again to stop at once", at_once=True)
             try:
                 self._collect(supervisor, now)
             except OSError as error:
                 self.gap = reason(error)
         if not supervisor.is_insisted():
-            supervisor.say_now(
-                "ending the run; ranks that hang get up to 30 s from their launcher, Ctrl-C again ends them at once"
-            )
+            supervisor.say(f"{_ENDING}, Ctrl-C again ends them at once", at_once=True)
 
     def _collect(self, supervisor: Supervised, now: float) -> None:
         inquiry = Inquiry(self.folder, dict(supervisor.ranks))

@@ -32,7 +32,7 @@ _BETWEEN_S = 1.5  # the two looks
 _TIMES = 2.0  # the longest step so far, for which a run may be without progress
 _NOWHERE = Path(os.devnull)  # the folder of a run without a recorder
 # What is a fault of a rank however long ago the last step was.
-_CERTAIN = ("hang_rank_stopped", "hang_rank_gone", "hang_rank_left", "hang_rank_in_kernel")
+_CERTAIN = ("stopped", "gone", "left", "kernel")
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _progress(answer: Answer, passed: float) -> bool | None:
     """Return whether the run makes progress; None if it is not known."""
     hang = answer.hang
     found = hang_report.first_finding(hang)
-    if found is not None and found.check.id in _CERTAIN:
+    if found is not None and found.problem is not None and found.problem.evidence.get("kind") in _CERTAIN:
         return False
     counted_steps = any(rank.steps is not None for rank in hang.ranks)
     if answer.measured and hang.quiet_s < max(passed, _TIMES * hang.longest_s):

@@ -150,18 +150,14 @@ class Supervisor:
 
     # Called from outside
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, at_once: bool = False) -> None:
         """Note a message, and print it between the program's output if stderr is a terminal."""
         self.note(f"message: {text}")
         if is_terminal(2):
             line = "".join(letter if letter.isprintable() else " " for letter in text)
             self._to_say.append((time.monotonic(), line))
-
-    def say_now(self, text: str) -> None:
-        """Like `say`, but print it before this returns."""
-        self.say(text)
-        if self._to_say:
-            self._speak(at_once=True)
+            if at_once:
+                self._speak(at_once=True)
 
     def is_insisted(self) -> bool:
         """Whether the user has asked again to stop the run. For callbacks that wait; reads the keyboard."""

@@ -16,7 +16,7 @@ _MOST_COMMUNICATORS = 32
 _MOST_RANKS = 4096  # of one list
 _HEAD = re.compile(r"#\d+-\d+ \(([0-9a-f]{1,16})\) (INCOMPLETE|ERROR|MISMATCH|ABORT|[A-Z]+)")
 _MISSING = re.compile(r"\s+The missing ranks?: (.+)")
-_COUNTS = re.compile(r"\s+Communicator ranks have different (?:(\w+) |collective )operation counts")
+_COUNTS = re.compile(r"\s+Communicator ranks have different (\w+) operation counts")
 _GROUP = re.compile(r"\s+(\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)")
 _LONE = re.compile(r"\s+Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations) -- ")
 _RANK = re.compile(r"\s+Rank (\d+) -- ")
@@ -77,7 +77,7 @@ def _numbers(text: str) -> list[int]:
 def _mismatch(line: str, here: _Found, operation: str) -> str:
     """Add what one line says; return the type of the collectives that the next lines count."""
     if counts := _COUNTS.match(line):
-        return clean(counts[1] or "all types")[:40]
+        return clean(counts[1])[:40]
     if reported := _REPORTED.match(line):
         here.errors.append(clean(f"{reported[1]} reported {reported[2]}")[:120])
     elif not operation:

@@ -60,9 +60,7 @@ class _Machine:
 
 
 _Step = Callable[[_Machine, Any], object]
-_VALUES = (
-    "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
-)  # fmt: skip
+_VALUES = ["BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"]
 _STEPS: dict[str, _Step] = {
     "PROTO": lambda m, arg: None,
     "FRAME": lambda m, arg: None,

@@ -73,7 +73,7 @@ class HangRank:
 class RasCount:
     """How many collectives of one type the ranks of a communicator have launched, according to NCCL's RAS."""
 
-    operation: Label  # "AllReduce"; "": NCCL 2.24 and 2.25 count all types together
+    operation: Label  # "AllReduce"; "collective": NCCL 2.24 and 2.25 count all types together
     launched: int
     number: int  # of ranks
     ranks: tuple[int, ...] = ()  # which, if it is a minority; RAS names no others
