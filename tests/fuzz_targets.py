@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mgpu import engine, files
+from mgpu import snapshot as snapshot_types
 from mgpu.cli import guide
 from mgpu.config import reading
 from mgpu.doctor import repair
@@ -28,12 +29,12 @@ from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts, worker
 from mgpu.fleet import load as fleet_reading
-from mgpu.launch import gpu_readings_file, list_runs, registry, run_outcome
+from mgpu.launch import gpu_readings_file, hang_evidence, list_runs, registry, run_outcome
 from mgpu.launch import report as launch_report
 from mgpu.launchers import choice, run_folder, stamp
 from mgpu.probes import libraries, packages, pci
 from mgpu.process import log_follower as launch_written
-from mgpu.process import tail
+from mgpu.process import processes, tail
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read
@@ -58,7 +59,7 @@ from mgpu.wizard import (
 )
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.flow import State
-from tests import machines
+from tests import machines, planted
 from tests.checks.facts import facts
 
 HERE = Path(__file__).parent
@@ -384,6 +385,73 @@ RECORDER = {
 }  # fmt: skip
 
 
+SECRETS = tuple(planted.by_form().values())
+PLANTED = " ".join(SECRETS)
+# What the recorder in a rank writes, by the end of the file's name.
+STACKS = (
+    f"Current thread 0x00007f2a (most recent call first):\n"
+    f'  File "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 4939 in barrier\n'
+    f'  File "/home/me/{SECRETS[0]}/train.py", line 31 in {SECRETS[1]}\n  File "/etc/passwd", line 1 in main\n'
+    f'  File "/dev/zero", line 2 in a\n'
+).encode()
+RAISED = f"ValueError: bad answer for {PLANTED}\n/home/me/train.py:31:main\n<string>:1:<module>\n".encode()
+BEAT = struct.pack(hang_evidence.BEAT, 12, 100.5, 4, 101.0, 3.5, 0.0, 2.5)
+FLIGHT = {
+    "version": "2.10", "entries": [
+        {"collective_seq_id": 1, "p2p_seq_id": 0, "process_group": ["0", "default_pg"], "is_p2p": False,
+         "retired": False, "state": "scheduled", "input_sizes": [[1000], [4, 2]], "input_dtypes": ["Float", "Long"],
+         "profiling_name": f"gloo:all_reduce {SECRETS[0]}", "timeout_ms": 1800000,
+         "frames": [["/home/me/train.py", 31, "main"], [f"/home/{SECRETS[1]}/a.py", 3, f"f {SECRETS[2]}"]]},
+    ],
+}  # fmt: skip
+
+
+def hang_of(kind: str) -> Callable[[Path], None]:
+    """What a rank writes: nothing raises, no check breaks, and no secret is shown or stored."""
+
+    def read(path: Path) -> None:
+        folder, pid = path.parent, os.getpid()
+        recorded = folder / hang_evidence.RECORDED
+        recorded.mkdir(exist_ok=True)
+        for suffix, content in (("stacks", STACKS), ("raised", RAISED), ("beat", BEAT), ("flight", b"{}")):
+            (recorded / f"1.{pid}.{suffix}").write_bytes(path.read_bytes() if suffix == kind else content)
+        inquiry = hang_evidence.Inquiry(folder, {1: processes.Rank(pid)})
+        inquiry._samples[pid] = [hang_evidence._Sample(0.0, 1, 1, 1) for _ in range(2)]
+        inquiry._sizes[pid] = (recorded / f"1.{pid}.stacks", 0)
+        inquiry._flights[1] = recorded / f"1.{pid}.flight"
+        ranks, about = inquiry.result()
+        waits = snapshot_types.HangRank(0, 1, "sleeping", False, frames=ranks[0].frames[:1])
+        for found in (ranks, (waits, *ranks), (waits, dataclasses.replace(ranks[0], raised=None))):
+            facts = Snapshot(hang=snapshot_types.Hang(45.0, 2.0, found, len(found), len(found), **about))
+            outcomes = engine.judge(facts, selections.HANG)
+            no_crash(outcomes)
+            shown = json.dumps([to_json(facts), *(check_json(one) for one in outcomes)])
+            assert not [secret for secret in SECRETS if secret in shown], shown
+
+    return read
+
+
+def proc_of(path: Path) -> None:
+    """Any text instead of a file in /proc."""
+    original: Any = hang_evidence.file_reading
+    fake: Any = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
+    hang_evidence.file_reading = fake  # type: ignore[misc]
+    try:
+        for look in (
+            hang_evidence._io_bytes, hang_evidence._switches, hang_evidence._listens, hang_evidence._waits_for,
+        ):  # fmt: skip
+            look(os.getpid())
+    finally:
+        hang_evidence.file_reading = original  # type: ignore[misc]
+
+
+PROC = (
+    b"rchar: 323934931\nwchar: 323929600\nsyscr: 632687\n",
+    b"Name:\tpython\nSigCgt:\t0000000180004002\nvoluntary_ctxt_switches:\t150\n",
+    b"0 0x3 0x7ffd 0x400 0x0 0x0 0x0 0x7ffd 0x7f1c\n", b"running\n", b"-1 0x7ffd 0x7f1c\n",
+)  # fmt: skip
+
+
 def nccl_of(path: Path) -> None:
     nccl_log.read(path.parent)
 
@@ -585,6 +653,20 @@ TARGETS: dict[str, Target] = {
     ),
     "flight recorder": Target(
         "rank0.recorder", lambda: document(RECORDER), recorder_of, ("smoke.stacks._stack", "smoke.stacks._recorder")
+    ),
+    "stacks of a rank": Target("s", lambda: [STACKS], hang_of("stacks"),
+        ("launch.hang_evidence.read", "readers.stack_dump._lines_of"), share=0.5),
+    "exception of a rank": Target(
+        "r", lambda: [RAISED], hang_of("raised"), ("launch.hang_evidence._raised",), share=0.5
+    ),
+    "beat of a rank": Target("b", lambda: [BEAT], hang_of("beat"), ("launch.hang_evidence.beat_of",), share=0.5),
+    "collectives of a rank": Target(
+        "f.json", lambda: document(FLIGHT), hang_of("flight"), ("launch.hang_evidence._flight",)
+    ),
+    "process of a rank": Target(
+        "p", lambda: list(PROC), proc_of,
+        ("launch.hang_evidence._io_bytes", "launch.hang_evidence._switches", "launch.hang_evidence._listens",
+         "launch.hang_evidence._waits_for"),
     ),
     "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
     "log": Target(

@@ -184,8 +184,8 @@ def verdict(hang: Hang) -> Verdict:
     if not waiting and any(rank.kind != "gone" for rank in others):
         others = [rank for rank in others if rank.kind != "gone"]  # no rank waits for one that has ended
     first = next(kind for kind in _ORDER if any(rank.kind == kind for rank in others))
-    if first == "busy" and not waiting:
-        return Verdict("progress")
+    if first in ("busy", "sleep") and not waiting:
+        return Verdict("progress")  # a sleep ends
     suspects = tuple(rank for rank in others if rank.kind == first)
     return Verdict(first, suspects, waiting)
 
@@ -279,10 +279,14 @@ def what_waiting_do(found: Verdict) -> str:
     if not found.waiting:
         return ""
     first = found.waiting[0]
-    pending = f" in {shown(first.pending)}" if first.pending else _torch_function(first)
     verb = "waits" if len(found.waiting) == 1 else "wait"
     where = f" ({place(first.own)})" if first.own else ""
-    return f"{names(found.waiting).capitalize()} {verb}{pending}{where}."
+    return f"{names(found.waiting).capitalize()} {verb}{inside(first)}{where}."
+
+
+def inside(rank: Rank) -> str:
+    """Return the collective in which a rank waits: " in all_reduce #42 of 1000 float", " in new_group"."""
+    return f" in {shown(rank.pending)}" if rank.pending else _torch_function(rank)
 
 
 def _torch_function(rank: Rank) -> str:

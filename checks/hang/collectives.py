@@ -10,7 +10,7 @@ from mgpu.text import listed
 
 from ._findings import SAME_AS, SOURCE, other_reason
 from ._ras import sentence
-from ._verdict import Verdict, at, evidence, names, place, shown, subjects, verdict, what_waiting_do
+from ._verdict import Verdict, at, evidence, inside, names, place, shown, subjects, verdict, what_waiting_do
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
@@ -63,8 +63,7 @@ def hang_rank_behind(hang: Hang) -> Answer:
     if found.kind != "behind":
         return other_reason(hang)
     rank = found.suspects[0]
-    inside = f" in {shown(rank.pending)}" if rank.pending else ""
-    waits = "" if rank.facts.state == AS_RECORDED and not inside else f", and waits{inside}{at(rank)}"
+    waits = "" if rank.facts.state == AS_RECORDED and rank.pending is None else f", and waits{inside(rank)}{at(rank)}"
     title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}{waits}"
     why = f"{what_waiting_do(found)} {sentence(hang)}".strip()
     return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
@@ -83,8 +82,11 @@ def hang_collective_stuck(hang: Hang) -> Answer:
     if found.kind != "everybody":
         return other_reason(hang)
     first = found.waiting[0]
-    inside = shown(first.pending) if first.pending else "a collective"
     more = " of this machine" if hang.world > hang.expected else ""
-    title = f"all {len(found.waiting)} ranks{more} wait in {inside}{at(first)}, which does not finish"
+    title = f"all {len(found.waiting)} ranks{more} wait{inside(first)}{at(first)}, which does not finish"
+    if first.pending is None and inside(first).endswith("init_process_group"):
+        why = "A rank is missing: world_size is larger than the number of ranks, or another node has not started."
+        fix: Fix | tuple[Fix, ...] = Fix("Compare WORLD_SIZE, RANK and MASTER_ADDR on all nodes.")
+        return Problem(title, why, fix, evidence(hang, found))
     why = f"{sentence(hang)} {WHY}".strip()
     return Problem(title, why, commands("mgpu smoke-test"), evidence=evidence(hang, found))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Severity, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Hang
-from mgpu.text import counted
 
 from ._findings import SAME_AS, SOURCE, other_reason, problem, suspects
 from ._verdict import Rank, loader_workers, place
@@ -80,8 +79,9 @@ def hang_rank_in_loader(hang: Hang) -> Answer:
     stuck = [worker for worker in workers if not worker.busy]
     since = f" for {rank.facts.batch_wait_s:,.0f} s" if rank.facts.batch_wait_s else ""
     own = next((frame for worker in stuck for frame in worker.frames if not frame.library), None)
-    why = f"{len(stuck)} of its {counted(len(workers), 'worker')} do nothing{f' at {place(own)}' if own else ''}."
-    return problem(hang, f"waits for a batch{since}", Fix(), why=why if workers else "")
+    which = "Its worker" if len(workers) == 1 else f"{len(stuck)} of its {len(workers)} workers"
+    why = f"{which} {'does' if len(stuck) == 1 else 'do'} nothing{f' at {place(own)}' if own else ''}."
+    return problem(hang, f"waits for a batch{since}", Fix(), why=why if stuck else "")
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))

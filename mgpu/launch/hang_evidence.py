@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import struct
 import time
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
 from mgpu.readers.stack_dump import frame_at, main_thread, own_frame
-from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, SIGNAL
+from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
 from mgpu.structured_text import json_of
@@ -33,10 +34,14 @@ RECORDED = "recorder"  # the folder in the run's folder
 ANSWER_S = 0.6  # stacks take milliseconds, the flight recorder some 20
 _BUSY = 0.1  # of a CPU
 _LITTLE_BYTES = 64 << 10  # heartbeats of torch's store are less
+_FEW_WAITS = 5  # the request for stacks interrupts a wait once
 _MOST_BYTES = 1 << 20
 _MOST_FLIGHT_BYTES = 8 << 20
 _MOST_WORKERS = 16  # of a rank that are asked
 _LOADER = "torch/utils/data/_utils/worker.py"
+_UNINTERRUPTIBLE = "in uninterruptible sleep"
+_SOCKET = " of socket:"
+_OF_SOCKETS = re.compile(r"/(?:socket|ssl)\.py$")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -78,6 +83,7 @@ class _Sample:
     at: float
     ticks: int | None
     io: int | None
+    switches: int | None  # how often its main thread has waited for something, and gone on
     frames: tuple[StackFrame, ...] | None = None
 
 
@@ -98,13 +104,14 @@ class Inquiry:
         recorded = self.folder / RECORDED
         for rank, process in self.ranks.items():
             for pid in processes.with_descendants(process.pid)[: _MOST_WORKERS + 1]:
-                self._samples.setdefault(pid, []).append(_Sample(time.monotonic(), _cpu_ticks(pid), _io_bytes(pid)))
+                sample = _Sample(time.monotonic(), _cpu_ticks(pid), _io_bytes(pid), _switches(pid))
+                self._samples.setdefault(pid, []).append(sample)
                 stacks = recorded / f"{rank}.{pid}.stacks"
                 with contextlib.suppress(OSError):
                     self._sizes[pid] = (stacks, stacks.stat().st_size)
                     if _listens(pid):
                         processes.signal_main_thread(pid, SIGNAL)
-            self._ask_for_flight(recorded / f"{rank}.{process.pid}", rank)
+            self._ask_recorder(recorded / f"{rank}.{process.pid}", rank, process.pid)
         self._ras = self._ras or ras_query.Query(self._ras_address())
         self.ready_at = time.monotonic() + ANSWER_S
 
@@ -113,7 +120,8 @@ class Inquiry:
         given = processes.environment(first.pid).get(b"NCCL_RAS_ADDR", b"") if first else b""
         return ras_query.address({"NCCL_RAS_ADDR": given.decode("utf-8", "replace")})
 
-    def _ask_for_flight(self, base: Path, rank: int) -> None:
+    def _ask_recorder(self, base: Path, rank: int, pid: int) -> None:
+        """Ask the thread in the rank for collectives; and for stacks, if the kernel does not run the main thread."""
         self._flights[rank] = flight = Path(f"{base}.flight")
         try:
             flight.unlink(missing_ok=True)
@@ -121,7 +129,7 @@ class Inquiry:
         except OSError:  # no process group yet, or the rank has ended
             return
         try:
-            os.write(pipe, b"?")
+            os.write(pipe, ASK_STACKS + ASK_FLIGHT if processes.state_of(pid) == _UNINTERRUPTIBLE else ASK_FLIGHT)
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.EAGAIN):
                 raise
@@ -140,9 +148,12 @@ class Inquiry:
             with contextlib.suppress(OSError):
                 dump = file_reading.read_part(path, most=_MOST_BYTES, start=size).decode("utf-8", "replace")
                 self._samples[pid][-1].frames = main_thread(dump)
+
+    def settle(self) -> None:
+        """Read the first answer. Its own bytes do not count as data that a process writes."""
+        self.read()
         for pid, samples in self._samples.items():
-            if len(samples) == 1:
-                samples[0].io = _io_bytes(pid)  # without the answer itself
+            samples[0].io = _io_bytes(pid)
 
     def result(self) -> tuple[tuple[HangRank, ...], dict[str, Any]]:
         """Return what was found about each rank, and about the run: `timeout_s`, `backend`, `ras`."""
@@ -193,7 +204,7 @@ class Inquiry:
             raised=raised,
             raised_at=raised_at,
             collectives=known,
-            unrecorded=clean(str(unrecorded)) if unrecorded else None,
+            unrecorded=masked(clean(str(unrecorded)))[:200] if unrecorded else None,
             workers=tuple(self._workers(pid)),
         )
 
@@ -214,9 +225,19 @@ class Inquiry:
         return (ticks - samples[0].ticks) / _TICKS_PER_S > _BUSY * passed if passed > ANSWER_S else None
 
     def _moves_data(self, pid: int) -> bool | None:
-        """Whether a process read or wrote more than a few lines between the first look and now."""
-        before, after, *_ = [sample.io for sample in self._samples.get(pid, [])] + [None, None]
-        return None if before is None or after is None else after - before > _LITTLE_BYTES
+        """Whether a process read or wrote more than a few lines between the first look and the second."""
+        samples = self._samples.get(pid, [])
+        if len(samples) < 2 or samples[0].io is None or samples[1].io is None:
+            return None
+        return samples[1].io - samples[0].io > _LITTLE_BYTES or self._receives(pid, samples)
+
+    def _receives(self, pid: int, samples: list[_Sample]) -> bool:
+        """Whether the main thread receives data from a socket, which /proc/PID/io does not count."""
+        before, after = samples[0].switches, samples[1].switches
+        if before is None or after is None or after - before <= _FEW_WAITS:
+            return False
+        frames = samples[1].frames or ()
+        return _SOCKET in (_waits_for(pid) or "") or any(_OF_SOCKETS.search(frame.file) for frame in frames[:2])
 
     def _why_silent(self, rank: int, pid: int, state: str | None) -> str:
         if state in (None, "ended"):
@@ -254,6 +275,13 @@ def _io_bytes(pid: int) -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         text = file_reading.read_part(f"/proc/{pid}/io", most=4096, start=0).decode("ascii", "replace")
         return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("rchar:", "wchar:")))
+    return None
+
+
+def _switches(pid: int) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = file_reading.read_part(f"/proc/{pid}/status", most=1 << 14, start=0).decode("ascii", "replace")
+        return next((int(x.split()[1]) for x in text.splitlines() if x.startswith("voluntary_ctxt_switches:")), None)
     return None
 
 

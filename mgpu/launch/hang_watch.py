@@ -37,7 +37,6 @@ _WORTH_S = 10.0  # without progress for this long, a run that the user stops may
 class Supervised(Protocol):
     """The part of the run's supervisor used here."""
 
-    started: float
     last_output: float
     timed_out: bool
 
@@ -123,8 +122,10 @@ class HangWatch:
                 if supervisor.is_insisted():
                     return
                 time.sleep(_POLL_S)
-            inquiry.read()
-            until = self._clock() + (_QUICK_S if not look else 0)
+            if look:
+                break
+            inquiry.settle()
+            until = self._clock() + _QUICK_S
             while self._clock() < until:
                 if supervisor.is_insisted():
                     return
@@ -169,21 +170,24 @@ class HangWatch:
     def _continue(self, now: float, supervisor: Supervised) -> None:
         inquiry = self._inquiry
         assert inquiry is not None
-        if self._looks > 2:
+        if self._looks > 3:
             if now >= self._next:
                 self._conclude(now, supervisor)
             return
         if now < inquiry.ready_at and not inquiry.answered():
             return
         if self._looks == 1:
-            inquiry.read()
-            if now >= inquiry.ready_at + min(_SECOND_LOOK_S, self.after_s / 2):
+            inquiry.settle()
+            self._looks, self._next = 2, now + min(_SECOND_LOOK_S, self.after_s / 2)
+            return
+        if self._looks == 2:
+            if now >= self._next:
                 inquiry.ask()
-                self._looks = 2
+                self._looks = 3
             return
         self.hang = self._fact(inquiry, now)
         hang_files.write(self.folder, self.hang)
-        self._looks, self._next = 3, now + (_NODES_S if self.world > self.expected else 0.0)
+        self._looks, self._next = 4, now + (_NODES_S if self.world > self.expected else 0.0)
 
     def _conclude(self, now: float, supervisor: Supervised) -> None:
         """Join what the nodes have found, and say it. They notice a hang at the same time."""
@@ -202,7 +206,7 @@ class HangWatch:
         found = findings(hang)
         fresh = [one for one in found if one.check.id not in self._told]
         for outcome in fresh:
-            for text in texts(outcome, hang, self._clock() - supervisor.started):
+            for text in texts(outcome, hang):
                 supervisor.say(text)
         self._told = (*self._told, *(one.check.id for one in fresh))
         if self.on_hang == "stop" and any(one.status == "fail" for one in found):
@@ -215,11 +219,11 @@ def findings(hang: Hang) -> list[Outcome]:
     return [one for one in engine.judge(Snapshot(hang=hang), selections.HANG) if one.problem and not one.because_of]
 
 
-def texts(outcome: Outcome, hang: Hang, seconds: float) -> list[str]:
+def texts(outcome: Outcome, hang: Hang) -> list[str]:
     """Return the messages about one finding: what, why, and the fix."""
     problem = outcome.problem
     assert problem is not None
     quiet = durations.duration_text(hang.quiet_s)
-    first = f"after {durations.duration_text(seconds)}, no progress for {quiet}: {problem.title}. {problem.cause}"
+    first = f"no progress for {quiet}: {problem.title}. {problem.cause}"
     fix = problem.fixes[0]
     return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''} [{outcome.check.id}]"]

@@ -171,9 +171,9 @@ def ask(subject: Subject) -> Answer:
             inquiry.ask()
         while not all(one.answered() or time.monotonic() >= one.ready_at for one in inquiries):
             time.sleep(0.02)
-        for inquiry in inquiries:
-            inquiry.read()
         if not look:
+            for inquiry in inquiries:
+                inquiry.settle()
             time.sleep(_BETWEEN_S)
     passed = time.monotonic() - began
     quiet = [_quiet(part) for part in subject.parts]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mgpu.readers.stack_dump import frame_at, own_frame
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, StackFrame
 from mgpu.text import clean
 
@@ -32,7 +33,7 @@ def backend(content: Mapping[str, Any]) -> str | None:
     entries = content.get("entries")
     last = entries[-1] if isinstance(entries, list) and entries else None
     name = str(last.get("profiling_name", "")) if isinstance(last, dict) else ""
-    return clean(name.partition(":")[0])[:20] if ":" in name else None
+    return masked(clean(name.partition(":")[0]))[:20] if ":" in name else None
 
 
 def _collective(entry: Any, with_code: bool) -> Collective | None:
@@ -47,8 +48,8 @@ def _collective(entry: Any, with_code: bool) -> Collective | None:
     is_open = not entry.get("retired") and entry.get("state") != "completed"
     frames = [frame for one in _list(entry.get("frames")) if (frame := _frame(one, with_code)) is not None]
     return Collective(
-        clean(name)[:60],
-        clean(str(group[0] if group else ""))[:60],
+        masked(clean(name))[:60],
+        masked(clean(str(group[0] if group else "")))[:60],
         sequence,
         _shape(entry),
         is_open,
@@ -69,7 +70,7 @@ def _shape(entry: Mapping[str, Any]) -> str:
         return ""
     shape = " x ".join(str(size) for size in sizes[0]) or "scalar"
     more = f" and {len(sizes) - 1} more" if len(sizes) > 1 else ""
-    return clean(f"{shape} {str(dtypes[0]).lower()}{more}")[:80]
+    return masked(clean(f"{shape} {dtypes[0]!s}{more}")).lower()[:80]
 
 
 def _list(found: Any) -> list[Any]:

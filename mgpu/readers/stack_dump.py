@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
+import os
 import re
 from collections.abc import Sequence
+from functools import cache
 
+from mgpu import file_reading
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import StackFrame
 from mgpu.text import clean
@@ -14,6 +16,8 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.+)')
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+")
 _LONGEST = 120  # characters of a line of code
 _MOST_FRAMES = 60
+_MOST_BYTES = 2 << 20  # of a file of code
+_WAIT_S = 1.0  # the mount that the run hangs on may be the one that the code is on
 # As in a traceback: code that is not the user's own.
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|^<frozen |^<string>|_mgpu_recorder")
 
@@ -42,7 +46,24 @@ def frame_at(file: str, line: int, function: str, *, with_code: bool = True) -> 
 
     `with_code=False` for names that a stranger may have written: no file is opened.
     """
-    text = linecache.getline(file, line).strip() if with_code and not file.startswith("<") else ""
+    lines = _lines_of(file) if with_code and not _LIBRARY.search(file) else ()
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return StackFrame(
-        clean(file), line, clean(function)[:_LONGEST], masked(clean(text))[:_LONGEST], _LIBRARY.search(file) is not None
+        masked(clean(file)),
+        line,
+        masked(clean(function))[:_LONGEST],
+        masked(clean(text))[:_LONGEST],
+        _LIBRARY.search(file) is not None,
     )
+
+
+@cache
+def _lines_of(file: str) -> tuple[str, ...]:
+    """Return the lines of a file. Its name comes from a rank: it may be a pipe or a device, which are not read."""
+    if not os.path.isabs(file) or file.startswith(("/dev/", "/proc/")):
+        return ()
+    try:
+        code = file_reading.read_start(file, most=_MOST_BYTES, wait_s=_WAIT_S)
+    except (OSError, ValueError):
+        return ()
+    return tuple(code.decode("utf-8", "replace").splitlines())

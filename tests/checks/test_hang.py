@@ -131,7 +131,8 @@ CASES = (
     fails("hang_collectives_differ", "the ranks wait in different collectives: rank 2 at train.py:90", "the same order",
         hang=hang(waits(0), waits(1), hang_rank(2, HAS_TORCH, frame(line=90)))),  # without a flight recorder
     well("hang_collectives_differ", "not seen", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
-    fails("hang_rank_behind", "rank 1 did not start all_reduce #14 of 420 float, and waits at train.py:35",
+    fails("hang_rank_behind",
+        "rank 1 did not start all_reduce #14 of 420 float, and waits in all_reduce at train.py:35",
         "the same collectives", hang=hang(waits(0, *done(REDUCE)), waits(1, *done()))),
     well("hang_rank_behind", "not seen in 2 ranks"),
     fails("hang_collective_stuck", "all 2 ranks wait in all_reduce #14 of 420 float at train.py:35, which does not",

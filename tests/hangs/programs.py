@@ -1,7 +1,4 @@
-"""Programs that hang, one fault each: `python programs.py NAME`. The suspect's line ends in `# HERE`.
-
-They train with real process groups (gloo). `MATRIX` in the package has what must be said about each.
-"""
+"""Programs that hang, one fault each: `python programs.py NAME`. The suspect's line ends in `# HERE`."""
 
 from __future__ import annotations
 
@@ -9,34 +6,16 @@ import atexit
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-PROGRAMS: dict[str, Callable[[int], None]] = {}
+from tests.hangs.training import main, program, steps
+
 LOCK = threading.Lock()
-
-
-def program(function: Callable[[int], None]) -> Callable[[int], None]:
-    """Register a program under its name."""
-    PROGRAMS[function.__name__] = function
-    return function
-
-
-def steps(number: int) -> Iterator[int]:
-    """Train a small model with DDP, and yield before each step."""
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 20))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(number):
-        yield step
-        optimizer.zero_grad()
-        model(torch.randn(4, 20)).sum().backward()
-        optimizer.step()
 
 
 @program
@@ -204,7 +183,7 @@ def reads_socket(rank: int) -> None:
 def file_lock(rank: int) -> None:
     import fcntl
 
-    with open(__file__ + ".lock", "a") as held:
+    with open(f"/tmp/mgpu-hang-{os.getppid()}.lock", "a") as held:
         for step in steps(12):
             if step == 2 and rank == 0:
                 fcntl.flock(held, fcntl.LOCK_EX)
@@ -223,14 +202,6 @@ def barrier_at_exit(rank: int) -> None:
 
 
 @program
-def other_shape(rank: int) -> None:
-    for _ in steps(4):
-        pass
-    dist.all_reduce(torch.ones(3 if rank else 5000, 100))  # HERE
-    dist.barrier()
-
-
-@program
 def lone_new_group(rank: int) -> None:
     for step in steps(12):
         if step == 8 and rank == 0:
@@ -245,47 +216,5 @@ def lone_object(rank: int) -> None:
     dist.barrier()
 
 
-@program
-def busy_rank(rank: int) -> None:
-    """Not a hang: rank 0 works alone while the others wait in a barrier."""
-    for _ in steps(4):
-        pass
-    if rank == 0:
-        until = time.monotonic() + float(os.environ.get("WORK_S", "1000"))
-        while time.monotonic() < until:
-            sum(range(1000))  # HERE
-    dist.barrier()
-
-
-@program
-def busy_child(rank: int) -> None:
-    """Not a hang: rank 0 waits for its pool, which works."""
-    import multiprocessing
-
-    for _ in steps(4):
-        pass
-    if rank == 0:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            pool.apply(_work, (float(os.environ.get("WORK_S", "1000")),))
-    dist.barrier()
-
-
-def _work(seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        sum(range(1000))
-
-
-@program
-def all_slow(rank: int) -> None:
-    """Not a hang: every rank computes one long step."""
-    for _ in steps(4):
-        pass
-    _work(float(os.environ.get("WORK_S", "1000")))
-    dist.barrier()
-
-
 if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    PROGRAMS[sys.argv[1]](dist.get_rank())
-    dist.destroy_process_group()
+    main()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FOLDER = "MGPU_RECORDER"  # the variable that names the folder
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to training scripts (Slurm sends them before a time limit).
 SIGNAL = 50
+# Requests through the FIFO.
+ASK_FLIGHT, ASK_STACKS = b"f", b"s"
 # struct of the beat file: optimizer steps, time of the last one, batches, time of the last one, seconds spent waiting
 # for batches, time since when a batch is awaited (0: none is), longest time between two steps. Times: CLOCK_MONOTONIC.
 BEAT = "=QdQdddd"
@@ -30,7 +32,7 @@ _BEAT_BYTES = 56
 _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")  # torch 2.9 and later, 2.5 and later
 _MOST_ENTRIES = 200  # of the flight recorder
 _MOST_FRAMES = 12  # of each
-_LONGEST = 400  # characters of an exception's message
+_LONGEST = 4000  # characters of an exception's message
 
 
 class Recorder:
@@ -53,6 +55,11 @@ class Recorder:
         self.rank = rank
         self._stacks = open(self.path("stacks"), "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
         faulthandler.register(SIGNAL, file=self._stacks, all_threads=True, chain=False)
+
+    def dump_stacks(self) -> None:
+        """Write the stacks from this thread: the kernel may not run the main one."""
+        if self._stacks is not None:
+            faulthandler.dump_traceback(self._stacks, all_threads=True)
 
     def open_beat(self) -> bool:
         """Begin to count; return False if it has begun before."""
@@ -168,7 +175,9 @@ def _guarded(function: Callable[[], object]) -> None:
         function()
     except Exception:
         if os.environ.get("MGPU_DEBUG"):
-            raise
+            import traceback
+
+            traceback.print_exc()
 
 
 def _hook_optimizer(module: Any) -> None:
@@ -222,10 +231,13 @@ def _joined(rank: int) -> None:
 
 
 def _answer(ask: str) -> None:
-    """Write the flight recorder on each request through the FIFO."""
+    """Write the flight recorder, or the stacks, on each request through the FIFO."""
     with contextlib.suppress(OSError):
         pipe = os.open(ask, os.O_RDWR)  # for reading and writing, so that it never ends
-        while os.read(pipe, 1):
+        while request := os.read(pipe, 1):
+            if request == ASK_STACKS:
+                RECORDER.dump_stacks()
+                continue
             try:
                 _dump(RECORDER.path("flight"))
             except Exception as error:

@@ -14,7 +14,9 @@ def _start_recorder() -> None:
         _mgpu_recorder.begin()
     except Exception:
         if os.environ.get("MGPU_DEBUG"):
-            raise
+            import traceback
+
+            traceback.print_exc()
 
 
 def _run_hidden() -> None:

@@ -1,0 +1,49 @@
+"""What the programs in this folder share: their names, a small training, and the process group (gloo)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+
+PROGRAMS: dict[str, Callable[[int], None]] = {}
+WORK_S = float(os.environ.get("WORK_S", "14"))  # of a program that is slow, but healthy
+
+
+def program(function: Callable[[int], None]) -> Callable[[int], None]:
+    """Register a program under its name."""
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def steps(number: int) -> Iterator[int]:
+    """Train a small model with DDP, and yield before each step."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 20))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(number):
+        yield step
+        optimizer.zero_grad()
+        model(torch.randn(4, 20)).sum().backward()
+        optimizer.step()
+
+
+def work(seconds: float = WORK_S) -> None:
+    """Compute."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
+def main() -> None:
+    """Run the program that the command line names. Those that begin with "start_" make the process group themselves."""
+    name = sys.argv[1]
+    if name.startswith("start_"):
+        PROGRAMS[name](int(os.environ["RANK"]))
+        return
+    dist.init_process_group("gloo")
+    PROGRAMS[name](dist.get_rank())
+    dist.destroy_process_group()

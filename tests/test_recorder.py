@@ -1,0 +1,338 @@
+"""Does the recorder record what a rank does, without the rank noticing? In real interpreters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu.launch import hang_evidence
+from mgpu.launch.hang_evidence import INJECTED, RECORDED, Inquiry
+from mgpu.launchers.port import free_port
+from mgpu.process import processes
+from mgpu.process.command import Command
+from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, SIGNAL
+from mgpu.structured_text import json_of
+from tests.conftest import environment
+from tests.scripts import wait_for
+
+ASLEEP = "import time, sys; print('there', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that end with the test."""
+    found: list[subprocess.Popen[str]] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.communicate()
+
+
+def variables(folder: Path, added: Mapping[str, str] | None = None, path: str = "", rank: str = "3") -> dict[str, str]:
+    """The environment of a rank, with a PYTHONPATH of the user."""
+    recorded = folder / RECORDED
+    recorded.mkdir(exist_ok=True)
+    paths = f"{INJECTED}{os.pathsep}{path}" if path else str(INJECTED)
+    found = {**environment(folder), "PYTHONPATH": paths, FOLDER: str(recorded), **(added or {})}
+    return found | ({"RANK": rank} if rank else {})
+
+
+def python(code: str, env: Mapping[str, str], *options: str, cwd: Path | None = None) -> Any:
+    """Run it to its end."""
+    command = [sys.executable, *options, "-c", code]
+    return subprocess.run(command, env=env, cwd=cwd, text=True, capture_output=True, timeout=120, check=False)
+
+
+def asleep(started: list[subprocess.Popen[str]], code: str, env: Mapping[str, str], *options: str) -> int:
+    """Start it, and wait for its first line; its pid."""
+    process = subprocess.Popen(
+        [sys.executable, *options, "-c", code], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    started.append(process)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return process.pid
+
+
+def looked_at(folder: Path, pid: int, rank: int = 3) -> Any:
+    """What is found out about a rank."""
+    inquiry = Inquiry(folder, {rank: processes.Rank(pid)})
+    inquiry.ask()
+    deadline = time.monotonic() + 10
+    while not inquiry.answered() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return inquiry.result()[0][0]
+
+
+def names(folder: Path, kind: str) -> list[str]:
+    return sorted(path.name for path in (folder / RECORDED).glob(f"*.{kind}"))
+
+
+# The start of an interpreter
+
+
+def test_it_answers_and_prints_nothing(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    pid = asleep(started, ASLEEP, variables(tmp_path))
+    found = looked_at(tmp_path, pid)
+    assert [frame.line for frame in found.frames] == [1] and found.silent is None
+    assert found.state == "sleeping" and found.collectives == ()
+    os.kill(pid, signal.SIGTERM)
+    output, said = started[0].communicate()
+    assert (output, said, started[0].returncode) == ("", "", -signal.SIGTERM)
+    assert names(tmp_path, "*") == [f"3.{pid}.stacks"]
+
+
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(7)", "1/0", "import os; os.abort()"])
+def test_the_program_ends_as_without_it(tmp_path: Path, end: str) -> None:
+    code = f"import sys; print('out'); print('err', file=sys.stderr)\n{end}"
+    with_it, without = python(code, variables(tmp_path)), python(code, environment(tmp_path))
+    assert (with_it.returncode, with_it.stdout, with_it.stderr) == (without.returncode, without.stdout, without.stderr)
+    (stacks,) = (tmp_path / RECORDED).glob("*.stacks")
+    assert stacks.read_bytes() == b"", "faulthandler must not be enabled for the program's own faults"
+
+
+def test_it_imports_no_torch_and_little_else(tmp_path: Path) -> None:
+    code = "import sys; print(*sys.modules)"
+    more = set(python(code, variables(tmp_path)).stdout.split()) - set(
+        python(code, environment(tmp_path)).stdout.split()
+    )
+    heavy = {"torch", "json", "threading", "subprocess", "pathlib", "socket", "logging", "inspect", "asyncio", "mmap"}
+    assert "_mgpu_recorder" in more and not more & heavy and len(more) < 50, more
+
+
+def test_a_process_that_is_no_rank_gets_no_handler(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    pid = asleep(started, ASLEEP, variables(tmp_path, rank=""))
+    assert not hang_evidence._listens(pid)
+    assert looked_at(tmp_path, pid).silent == "it has no recorder"
+    assert processes.state_of(pid) not in (None, "ended"), "the signal would have ended it"
+    assert names(tmp_path, "*") == []
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_a_python_that_ignores_the_environment(
+    tmp_path: Path, started: list[subprocess.Popen[str]], option: str
+) -> None:
+    pid = asleep(started, ASLEEP, variables(tmp_path), option)
+    assert looked_at(tmp_path, pid).silent == "it has no recorder"
+    assert processes.state_of(pid) not in (None, "ended")
+
+
+def test_a_process_that_took_the_signal_back_is_not_signaled(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    code = f"import signal; signal.signal({SIGNAL}, signal.SIG_DFL); {ASLEEP}"
+    pid = asleep(started, code, variables(tmp_path))
+    assert looked_at(tmp_path, pid).silent == "it did not answer"
+    assert processes.state_of(pid) not in (None, "ended")
+
+
+# The user's own
+
+
+def test_the_users_sitecustomize_runs(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys; sys.mine = __name__, __file__\n")
+    code = "import sys, sitecustomize; print(*sys.mine, sitecustomize.__file__); import mine"
+    (own / "mine.py").write_text("print('imported')\n")
+    done = python(code, variables(tmp_path, path=str(own)))
+    where = str(own / "sitecustomize.py")
+    assert done.stdout.split() == ["sitecustomize", where, where, "imported"], done.stderr
+    assert names(tmp_path, "stacks"), "the recorder runs too"
+
+
+def test_an_error_in_the_users_sitecustomize_is_reported_by_python(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
+    with_it = python("print(1)", variables(tmp_path, path=str(own)))
+    without = python("print(1)", {**environment(tmp_path), "PYTHONPATH": str(own)})
+    assert (with_it.returncode, with_it.stdout, with_it.stderr) == (without.returncode, without.stdout, without.stderr)
+    assert "RuntimeError: mine" in with_it.stderr
+
+
+def test_the_users_path_and_other_variables_stay(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    command = Command(("x",), {"PYTHONPATH": "/a:/b", "A": "1"}, 1)
+    added = hang_evidence.with_recorder(command, tmp_path / "runs", {"PYTHONPATH": "/other"}).env_added
+    assert added["PYTHONPATH"] == f"{INJECTED}:/a:/b" and added["A"] == "1"
+    added = hang_evidence.with_recorder(Command(("x",), {}, 1), tmp_path / "runs", {"PYTHONPATH": "/other"}).env_added
+    assert added["PYTHONPATH"] == f"{INJECTED}:/other"
+    assert hang_evidence.with_recorder(Command(("x",), {}, 1), tmp_path / "runs", {}).env_added["PYTHONPATH"] == str(
+        INJECTED
+    )
+
+
+def test_the_users_excepthook_is_called_and_the_exception_recorded(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys; sys.excepthook = lambda *found: print('mine', found[1])\n")
+    done = python("def f(): raise KeyError('label')\nf()", variables(tmp_path, path=str(own)))
+    assert done.stdout == "mine 'label'\n" and done.returncode == 1
+    later = "import sys; old = sys.excepthook\nsys.excepthook = lambda *found: (print('mine'), old(*found))\n1/0"
+    done = python(later, variables(tmp_path))
+    assert done.stdout == "mine\n" and "ZeroDivisionError" in done.stderr
+    (record,) = names(tmp_path, "raised")
+    assert (tmp_path / RECORDED / record).read_text() == "ZeroDivisionError: division by zero\n<string>:3:<module>\n"
+
+
+def test_import_hooks_of_others_still_work(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "torch" / "optim"
+    own.mkdir(parents=True)
+    for place in (own.parent, own):
+        (place / "__init__.py").touch()
+    (own / "optimizer.py").write_text("hooks = []\nregister_optimizer_step_post_hook = hooks.append\n")
+    code = """
+import sys
+class Mine:
+    asked = []
+    def find_spec(self, name, path=None, target=None):
+        self.asked.append(name)
+sys.meta_path.insert(1, Mine())
+import torch.optim.optimizer as found
+print(len(found.hooks), found.__name__, found.__spec__.loader.__class__.__name__, "torch.optim.optimizer" in Mine.asked)
+"""
+    done = python(code, variables(tmp_path, path=str(tmp_path / "own")))
+    assert done.stdout.split() == ["1", "torch.optim.optimizer", "SourceFileLoader", "True"], done.stderr
+
+
+# A folder that cannot be written
+
+
+@pytest.mark.parametrize("how", ["missing", "a file", "read-only"])
+def test_a_folder_that_cannot_be_written_does_not_disturb(tmp_path: Path, how: str) -> None:
+    env = variables(tmp_path)
+    recorded = tmp_path / RECORDED
+    recorded.rmdir()
+    if how == "a file":
+        recorded.touch()
+    if how == "read-only":
+        env[FOLDER] = "/proc"
+    done = python("import sys; print(sys.excepthook is sys.__excepthook__)\n1/0", env)
+    assert done.returncode == 1 and done.stderr.count("Traceback") == 1 and "_mgpu" not in done.stderr
+    shown = python("print('goes on')", env | {"MGPU_DEBUG": "1"})
+    assert "_mgpu_recorder.py" in shown.stderr and shown.stdout == "goes on\n" and shown.returncode == 0
+
+
+def test_a_full_folder_does_not_disturb(tmp_path: Path) -> None:
+    code = "import os; os.symlink('/dev/full', os.environ['MGPU_RECORDER'] + f'/3.{os.getpid()}.raised.tmp')\n1/0"
+    done = python(code, variables(tmp_path))
+    assert done.returncode == 1 and done.stderr.count("Traceback") == 1 and "No space" not in done.stderr
+
+
+# Children
+
+
+def test_forked_children_have_files_of_their_own(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    code = f"""
+import os, sys, threading, time, warnings
+warnings.simplefilter("error")
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+{ASLEEP}
+"""
+    parent = asleep(started, code, variables(tmp_path), "-W", "error")
+    (child,) = processes.with_descendants(parent)[1:]
+    try:
+        wait_for(lambda: (tmp_path / RECORDED / f"3.{child}.stacks").exists(), 10)
+        found = looked_at(tmp_path, parent)
+        assert [frame.line for frame in found.frames] == [7]
+        assert [(one.pid, [frame.line for frame in one.frames]) for one in found.workers] == [(child, [6])]
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+TRAINS = """
+import os, sys, time, warnings
+warnings.simplefilter("error", DeprecationWarning)
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+from torch.utils.data import DataLoader
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self): return 6
+    def __getitem__(self, index):
+        if index == 5: time.sleep(60)
+        return torch.ones(2)
+
+def main(rank):
+    os.environ["RANK"] = str(rank)
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[1], rank=rank, world_size=2)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for batch in DataLoader(Slow(), batch_size=1, num_workers=1, prefetch_factor=1):
+        (parameter * batch).sum().backward()
+        dist.all_reduce(parameter.grad)
+        optimizer.step()
+        print("step", flush=True)
+
+if __name__ == "__main__":
+    mp.spawn(main, nprocs=2)
+"""
+
+
+def test_ranks_that_mp_spawn_starts(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    """They learn their rank late; torch's loader, optimizer, workers and flight recorder are seen."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAINS)
+    env = variables(tmp_path, {"OMP_NUM_THREADS": "1"}, rank="")
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(free_port())],
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    started.append(process)
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(10)]
+    assert said == ["step\n"] * 10
+    time.sleep(0.3)
+    beats = [name.split(".")[:2] for name in names(tmp_path, "beat")]
+    assert sorted(rank for rank, _ in beats) == ["0", "1"]
+    for rank, pid in beats:
+        beat = hang_evidence.beat_of(tmp_path, int(rank), int(pid))
+        assert beat is not None and (beat.steps, beat.batches) == (5, 5) and beat.waits_since > 0
+        found = looked_at(tmp_path, int(pid), int(rank))
+        assert [one.name for one in found.collectives] == ["all_reduce"] * 5, found.unrecorded
+        assert {one.caller.line for one in found.collectives if one.caller} == {20}
+        assert any(frame.file.endswith("dataloader.py") for frame in found.frames)
+        (worker,) = [one for one in found.workers if one.loader]
+        assert worker.frames[0].line == 10 and worker.frames[0].text.startswith("if index == 5")
+    for pid in processes.with_descendants(process.pid)[::-1]:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_files_of_a_beat_have_one_size() -> None:
+    assert struct.calcsize(BEAT) == 56
+
+
+def test_the_recorder_runs_with_old_pythons() -> None:
+    """Its syntax is that of Python 3.8."""
+    import ast
+
+    for path in INJECTED.glob("*.py"):
+        ast.parse(path.read_text("utf-8"), feature_version=(3, 8))
+
+
+def test_flight_recorder_on_request(tmp_path: Path) -> None:
+    """An answer that is no JSON, or none at all, is a reason."""
+    flight = tmp_path / RECORDED / "3.1.flight"
+    flight.parent.mkdir()
+    inquiry = Inquiry(tmp_path, {3: processes.Rank(1)})
+    inquiry._flights[3] = flight
+    assert "did not answer" in inquiry._flight(3)["error"]
+    flight.write_text("[]")
+    assert inquiry._flight(3)["error"] == "not an object"
+    flight.write_text('{"entries": []}')
+    assert inquiry._flight(3) == json_of('{"entries": []}')
