@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,20 +21,27 @@ from mgpu.launch import hang_files, registry
 from tests.conftest import Run, environment
 from tests.hosts import Network
 from tests.scripts import kill_all, wait_for, write_config
+from tests.test_schema import RUN
 
-PROGRAMS = Path(__file__).parent / "hangs" / "programs.py"
 LAUNCH = ("launch", "--yes", "--unverified", "allow", "--launcher", "torchrun", "--hang-after", "4")
-TRAINS = """\
+# Trains; at step 8, rank 1 sleeps, or only rank 0 calls a collective.
+TRAIN = """\
+import sys
 import time
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 20))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(100000):
-    model(torch.randn(2, 4)).sum().backward()
+for step in range(12 if sys.argv[1] == "skips" else 100000):
+    if step == 8 and sys.argv[1] == "sleeps" and dist.get_rank() == 1:
+        time.sleep(1000)
+    if step == 8 and sys.argv[1] == "skips" and dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(420))
+    model(torch.randn(2, 20)).sum().backward()
     optimizer.step()
     time.sleep(0.05)
+dist.barrier()
 """
 # Prints what py-spy would of a rank that sleeps, and of one that waits for it.
 PY_SPY = """\
@@ -52,8 +58,7 @@ echo "[{\\"os_thread_id\\": $last, \\"thread_name\\": \\"MainThread\\", \\"frame
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Path]:
     """A folder with a config and programs; nothing that runs here outlives the test."""
-    shutil.copy(PROGRAMS, tmp_path / "train.py")
-    (tmp_path / "trains.py").write_text(TRAINS)
+    (tmp_path / "train.py").write_text(TRAIN)
     write_config(tmp_path)
     yield tmp_path
     for path in (tmp_path / "home" / "state" / "mgpu" / "runs").glob("*.json"):
@@ -65,30 +70,32 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 def why(mgpu: Run, *arguments: str, **more: Any) -> tuple[int, dict[str, Any]]:
     """The exit code and the document of --why."""
-    done = mgpu("launch", "--why", *arguments, "--json-result", "-", **more)
-    return done.returncode, json.loads(done.stdout or "{}")
+    done = mgpu("launch", "--why", "--json-result", "-", *arguments, **more)
+    return done.returncode, json.loads(done.stdout or json.dumps({"error": done.stderr}))
 
 
 def test_a_run_that_hangs(mgpu: Run, here: Path) -> None:
     """What --why says is what the run itself says, --status shows and result.json keeps."""
     run = mgpu(*LAUNCH, "--detach", "--log-dir", "logs", "train.py", "sleeps").stdout.strip()
-    code, found = wait_for(lambda: (answer := why(mgpu)) if _steps(answer := why(mgpu)) == 8 and answer[0] else None)
+    code, found = wait_for(lambda: answer if _steps(answer := why(mgpu)) == 8 and answer[0] else None)
     assert code == errors.NOT_READY, found
     assert found["run"] == run
     assert (found["progress"], found["hang"]["id"], found["hang"]["rank"]) == (False, "hang_rank_sleeps", 1)
     assert found["hang"]["collective"].startswith("all_reduce #")
     rows = {row["rank"]: row for row in found["hang"]["ranks"]}
-    assert rows[1]["line"] == "time.sleep(1000)  # HERE"
+    assert rows[1]["line"] == "time.sleep(1000)"
     assert rows[0]["collective"] == found["hang"]["collective"]
     shown = mgpu("launch", "--why", run).stdout
     assert "Rank 1 sleeps at train.py:" in shown, shown
     assert "hang_rank_sleeps" in shown
     wait_for(lambda: hang_files.read(here / "logs"))
-    status = mgpu("launch", "--status", run, "--json-result", "-")
+    status = mgpu("launch", "--status", "--json-result", "-", run)
+    assert status.stdout, status.stderr
     assert json.loads(status.stdout)["runs"][0]["hang"]["id"] == "hang_rank_sleeps"
     assert "rank 1 sleeps at train.py:" in " ".join(mgpu("launch", "--status", run).stdout.split())
     assert mgpu("launch", "--stop", run).returncode == errors.READY
     document = json.loads((here / "logs" / "result.json").read_text())
+    RUN.validate(document)
     assert document["hang"]["id"] == document["probable_cause"]["id"] == "hang_rank_sleeps"
     ended = mgpu("launch", "--why", run)
     assert ended.returncode == errors.UNKNOWN
@@ -105,7 +112,7 @@ def _steps(answer: tuple[int, dict[str, Any]]) -> int:
 
 
 def test_a_run_that_trains(mgpu: Run, here: Path) -> None:
-    mgpu(*LAUNCH, "--detach", "trains.py")
+    mgpu(*LAUNCH, "--detach", "train.py", "trains")
     _, found = wait_for(lambda: answer if _steps(answer := why(mgpu)) > 3 else None)
     assert (found["exit_code"], found["progress"]) == (errors.READY, True)
     shown = mgpu("launch", "--why")
@@ -123,9 +130,7 @@ def test_a_process_that_mgpu_did_not_start(mgpu: Run, here: Path) -> None:
     variables = environment(here / "home", {"MGPU_RUN_ID": "a test's"})
     runner = subprocess.Popen([*command, "train.py", "sleeps"], cwd=here, env=variables, stderr=subprocess.DEVNULL)
     try:
-        code, found = wait_for(
-            lambda: (a := why(mgpu, str(runner.pid))) if len(_pids(a := why(mgpu, str(runner.pid)))) == 2 else None
-        )
+        wait_for(lambda: len(_pids(why(mgpu, str(runner.pid)))) == 2)
         time.sleep(6)
         code, found = why(mgpu, str(runner.pid))
         assert (code, found["run"], found["progress"]) == (errors.UNKNOWN, None, None), found
@@ -155,7 +160,7 @@ def _pids(answer: tuple[int, dict[str, Any]]) -> dict[int, int]:
 
 def test_ctrl_c_collects_and_a_second_one_does_not_wait(here: Path) -> None:
     terminal = pexpect.spawn(
-        sys.executable, ["-m", "mgpu", *LAUNCH[:-2], "train.py", "skipped_collective"],
+        sys.executable, ["-m", "mgpu", *LAUNCH[:-2], "train.py", "skips"],
         cwd=str(here), env=environment(here / "home", {"TERM": "xterm"}), encoding="utf-8", timeout=60,
     )  # fmt: skip
     terminal.expect("your program's output starts here")
@@ -180,7 +185,7 @@ def test_two_nodes_that_share_a_log_dir_are_one_run(mgpu: Run, tmp_path: Path) -
     logs = tmp_path / "logs"
     with Network(tmp_path / "hosts") as hosts:
         for name in hosts.names:
-            shutil.copy(PROGRAMS, hosts.folder / name / "train.py")
+            (hosts.folder / name / "train.py").write_text(TRAIN)
             write_config(hosts.folder / name, _TWO_NODES)
         options = (*LAUNCH, "--log-dir", str(logs))
         runners = [

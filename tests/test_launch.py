@@ -352,7 +352,10 @@ def test_result_of_a_good_run(piped: dict[str, Any]) -> None:
     result = piped["result"]
     assert (result["schema"], result["phase"], result["exit_code"]) == ("mgpu.run/1.0", "training", 0)
     assert tuple(result["command"][-len(ARGUMENTS) :]) == ARGUMENTS
-    assert result["env_added"] == {"ACCELERATE_USE_CPU": "true"}
+    of_recorder = {"MGPU_RECORDER", "PYTHONPATH"}
+    assert result["env_added"].keys() - of_recorder == {"ACCELERATE_USE_CPU"}
+    assert result["env_added"]["ACCELERATE_USE_CPU"] == "true"
+    assert result["hang"] is None
     assert result["first_failure"] is None and result["duration_s"] > 0
     assert (piped["folder"] / result["logs"] / "run.log").is_file()
 
