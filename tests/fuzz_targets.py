@@ -38,6 +38,7 @@ from mgpu.process import processes, tail
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read
+from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.report import load, screen
 from mgpu.report.document import check_json
 from mgpu.slurm import job_outcome
@@ -395,7 +396,7 @@ STACKS = (
     f'  File "/dev/zero", line 2 in a\n'
 ).encode()
 RAISED = f"ValueError: bad answer for {PLANTED}\n/home/me/train.py:31:main\n<string>:1:<module>\n".encode()
-BEAT = struct.pack(hang_evidence.BEAT, 12, 100.5, 4, 101.0, 3.5, 0.0, 2.5)
+BEAT = struct.pack(_mgpu_recorder.BEAT, 12, 100.5, 4, 101.0, 3.5, 0.0, 2.5)
 FLIGHT = {
     "version": "2.10", "entries": [
         {"collective_seq_id": 1, "p2p_seq_id": 0, "process_group": ["0", "default_pg"], "is_p2p": False,
@@ -433,16 +434,16 @@ def hang_of(kind: str) -> Callable[[Path], None]:
 
 def proc_of(path: Path) -> None:
     """Any text instead of a file in /proc."""
-    original: Any = hang_evidence.file_reading
-    fake: Any = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
-    hang_evidence.file_reading = fake  # type: ignore[misc]
+    module: Any = hang_evidence
+    original = module.file_reading
+    module.file_reading = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
     try:
         for look in (
             hang_evidence._io_bytes, hang_evidence._switches, hang_evidence._listens, hang_evidence._waits_for,
         ):  # fmt: skip
             look(os.getpid())
     finally:
-        hang_evidence.file_reading = original  # type: ignore[misc]
+        module.file_reading = original
 
 
 PROC = (

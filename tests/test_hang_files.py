@@ -24,6 +24,7 @@ import pytest
 from mgpu import engine
 from mgpu.engine import selections
 from mgpu.launch import hang_files, hang_report, py_spy, ras_query
+from mgpu.launchers import run_folder
 from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
 from mgpu.report.screen import Screen
 from mgpu.snapshot import Collective, Hang, HangRank, RasCommunicator, RasCount, Snapshot
@@ -209,6 +210,19 @@ def test_the_nodes_of_a_run_are_one(tmp_path: Path) -> None:
     assert hang_files.of_other_nodes(tmp_path / "node0") == [second]
     os.utime(tmp_path / "node1" / hang_files.NAME, (1e9, 1e9))
     assert hang_files.of_other_nodes(tmp_path / "node0") == []  # of an earlier run
+
+
+def test_a_folder_with_files_of_a_recorder_is_used_again(tmp_path: Path) -> None:
+    """Also after a launch that was killed, which leaves FIFOs."""
+    logs = tmp_path / "logs"
+    for _ in range(2):
+        with run_folder.claim_folder(logs, run_folder.LAUNCH, named=True):
+            assert os.listdir(logs) == [run_folder.MARKER]
+            (logs / "recorder").mkdir()
+            for kind in ("stacks", "beat", "raised", "flight", "flight.tmp"):
+                (logs / "recorder" / f"0.{os.getpid()}.{kind}").touch()
+            os.mkfifo(logs / "recorder" / f"0.{os.getpid()}.ask")
+            hang_files.write(logs, hang())
 
 
 def _ids(found: Hang) -> list[str]:

@@ -102,7 +102,7 @@ def test_a_run_that_hangs(mgpu: Run, here: Path) -> None:
     assert "has ended" in ended.stderr
     again = mgpu(*LAUNCH, "--dry-run", "--log-dir", "logs", "train.py", "sleeps")  # its files are ours to remove
     assert again.returncode == errors.READY, again.stderr
-    assert "Recorder   stacks and collectives of each rank" in again.stdout
+    assert "Recorder   in each rank, for hangs" in again.stdout
     assert "Recorder" not in mgpu(*LAUNCH, "--dry-run", "--no-recorder", "train.py", "sleeps").stdout
 
 

@@ -163,14 +163,12 @@ def test_an_error_in_the_users_sitecustomize_is_reported_by_python(tmp_path: Pat
 
 def test_the_users_path_and_other_variables_stay(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    command = Command(("x",), {"PYTHONPATH": "/a:/b", "A": "1"}, 1)
+    command = Command(("x",), {"PYTHONPATH": "/a:/b", "A": "1"})
     added = hang_evidence.with_recorder(command, tmp_path / "runs", {"PYTHONPATH": "/other"}).env_added
     assert added["PYTHONPATH"] == f"{INJECTED}:/a:/b" and added["A"] == "1"
-    added = hang_evidence.with_recorder(Command(("x",), {}, 1), tmp_path / "runs", {"PYTHONPATH": "/other"}).env_added
+    added = hang_evidence.with_recorder(Command(("x",)), tmp_path / "runs", {"PYTHONPATH": "/other"}).env_added
     assert added["PYTHONPATH"] == f"{INJECTED}:/other"
-    assert hang_evidence.with_recorder(Command(("x",), {}, 1), tmp_path / "runs", {}).env_added["PYTHONPATH"] == str(
-        INJECTED
-    )
+    assert hang_evidence.with_recorder(Command(("x",)), tmp_path / "runs", {}).env_added["PYTHONPATH"] == str(INJECTED)
 
 
 def test_the_users_excepthook_is_called_and_the_exception_recorded(tmp_path: Path) -> None:
@@ -309,8 +307,8 @@ def test_ranks_that_mp_spawn_starts(tmp_path: Path, started: list[subprocess.Pop
         assert any(frame.file.endswith("dataloader.py") for frame in found.frames)
         (worker,) = [one for one in found.workers if one.loader]
         assert worker.frames[0].line == 10 and worker.frames[0].text.startswith("if index == 5")
-    for pid in processes.with_descendants(process.pid)[::-1]:
-        os.kill(pid, signal.SIGKILL)
+    for one in processes.with_descendants(process.pid)[::-1]:
+        os.kill(one, signal.SIGKILL)
 
 
 def test_the_files_of_a_beat_have_one_size() -> None:

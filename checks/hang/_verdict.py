@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from mgpu.check import Evidence
@@ -120,6 +121,8 @@ def _kind(facts: HangRank, own: StackFrame | None, pending: Collective | None) -
         return "unknown" if facts.silent else "left"
     if any(_OF_DEBUGGERS.search(frame.file) for frame in facts.frames[:4]):
         return "debugger"
+    if _imports(facts.frames):
+        return "busy"  # from a slow disk it takes minutes
     if _waits_in_torch(facts.frames):
         return "waits"
     if not active and (elsewhere := _other_wait(facts)) is not None:
@@ -146,11 +149,15 @@ def _in_teardown(facts: HangRank) -> bool:
     return any(frame.function in _TEARDOWN for frame in facts.frames[:8])
 
 
+def _imports(frames: Sequence[StackFrame]) -> bool:
+    """Whether it imports a module of a library: `import torch` takes long, and shows torch.distributed."""
+    library = list(takewhile(lambda frame: frame.library, frames))
+    return any(frame.file.startswith("<frozen importlib") for frame in library)
+
+
 def _waits_in_torch(frames: Sequence[StackFrame]) -> bool:
     """Whether the frames between the innermost one and the user's own lead into torch.distributed."""
     for frame in frames:
-        if frame.file.startswith("<frozen importlib"):
-            return False  # it imports a module
         if _DISTRIBUTED.search(frame.file):
             return True
         if not frame.library:

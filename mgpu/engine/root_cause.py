@@ -181,10 +181,11 @@ def _choose_of_stopped(found: Sequence[Cause], log: Log | None) -> Verdict:
             return cause.role == "root" and (until is None or (line is not None and line < until))
         return cause.role == "root"
 
-    stop = [cause for tag in _STOP_TAGS for cause in found if tag in cause.outcome.check.tags]
+    general = {twice for cause in found for twice in cause.outcome.check.same_as}
+    specific_first = sorted(found, key=lambda cause: cause.id in general)
+    stop = [cause for tag in _STOP_TAGS for cause in specific_first if tag in cause.outcome.check.tags]
     roots = [cause for cause in found if not _by_stop(cause) and cause not in stop and before(cause)]
-    general = {twice for cause in roots for twice in cause.outcome.check.same_as}
-    ordered = [*sorted(roots, key=lambda c: (KINDS.index(c.kind), c.id in general, _line(c))), *stop]
+    ordered = [*sorted(roots, key=lambda c: (KINDS.index(c.kind), _line(c))), *stop]
     rest = [cause for cause in found if cause not in ordered]
     return Verdict(ordered[0], (*ordered[1:], *rest)) if ordered else Verdict(None, tuple(rest))
 

@@ -54,6 +54,7 @@ def hand_off(
             ticks.append(time_limit.tick(request.timeout_s))
 
         ended = _supervise(command, folder, ticks, lambda running: _before_signal(running, hang, after))
+        hang_evidence.tidy(folder)
         code = _exit_code(command, ended)
         try:
             _report_end(request, command, folder, snapshot, ended, after, watch, code, exchange.result(), hang.hang)

@@ -54,6 +54,16 @@ def with_recorder(command: Command, folder: Path, base: Mapping[str, str] = os.e
     return replace(command, env_added={**command.env_added, "PYTHONPATH": paths, FOLDER: str(recorded)})
 
 
+def tidy(folder: Path) -> None:
+    """After the run, remove what is of no further use: FIFOs, counters, and the files of ranks that were not asked."""
+    recorded = folder / RECORDED
+    with contextlib.suppress(OSError):
+        for path in recorded.iterdir():
+            if path.suffix in (".ask", ".beat", ".tmp") or (path.suffix == ".stacks" and not _size(path)):
+                path.unlink()
+        recorded.rmdir()
+
+
 @dataclass(frozen=True)
 class Beat:
     """What a rank has counted. Times are those of time.monotonic, which all processes of a machine share."""

@@ -62,8 +62,7 @@ def _run(request: Request) -> int:
     verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
-    details = _details(few, choice, verified, stopping, lone=lone)
-    details = replace(details, recorder=request.recorder and not request.exec_)
+    details = _details(request, few, choice, verified, stopping, lone=lone)
     if request.dry_run:
         return _show_plan(request, details, command, stopping, policy)
     if stopping and policy != "allow" and (config.num_machines == 1 or request.node is not None):  # it starts here
@@ -105,6 +104,7 @@ def _show_plan(
 
 
 def _details(
+    request: Request,
     few: Selection,
     choice: Choice,
     verified: Sequence[engine.Outcome],
@@ -115,7 +115,9 @@ def _details(
     """Return what the summary shows. What the choice of the launcher has settled in the script is no finding."""
     found = preflight.script_findings(few.snapshot)
     found = [finding for finding in found if not (choice.own_ranks and "starts_ranks" in finding.check.tags)]
-    return summary.Details(few, choice, verified, lone, preflight.warnings(few.snapshot, stopping), found)
+    warnings = preflight.warnings(few.snapshot, stopping)
+    recorder = request.recorder and not request.exec_
+    return summary.Details(few, choice, verified, lone, warnings, found, recorder=recorder)
 
 
 def _config(request: Request) -> Config:

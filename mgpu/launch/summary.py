@@ -23,7 +23,7 @@ from mgpu.snapshot import Config, Snapshot, gpu_in_use
 from mgpu.text import counted, visible
 
 _LABEL = 11  # columns
-_RECORDER = "stacks and collectives of each rank, read if it hangs: PYTHONPATH, MGPU_RECORDER (--no-recorder)"
+_RECORDER = "in each rank, for hangs: PYTHONPATH, MGPU_RECORDER (--no-recorder: without)"
 _STRATEGIES = {"MULTI_GPU": "DDP", "NO": "one process"}
 
 

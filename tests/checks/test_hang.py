@@ -153,3 +153,16 @@ def test_an_import_of_torch_is_no_wait() -> None:
     importing = hang_rank(0, IN_TORCH, of("<frozen importlib._bootstrap>", "_load"), here("import torch"), busy=True)
     case = well("hang_rank_works", "not seen", hang=hang(importing, replace(importing, rank=1)))
     case.verify()
+
+
+def test_ranks_that_import_do_not_wait() -> None:
+    """Nor do nothing: the disk may be slow."""
+    inner = replace(of(LIBRARY + "torch/distributed/tensor/ops.py", "<module>"))
+    importing = hang_rank(0, inner, of("<frozen importlib._bootstrap>", "_load"), here("import torch"))
+    for check in ("hang_collective_stuck", "hang_rank_elsewhere", "hang_rank_works"):
+        well(check, "not seen", hang=hang(importing, replace(importing, rank=1))).verify()
+    informs("hang_rank_works", "rank 0 works", "ddp_timeout", hang=hang(importing, WAITS)).verify()
+
+
+def test_a_sleep_of_all_ranks_is_no_hang() -> None:
+    well("hang_rank_sleeps", "not seen", hang=hang(replace(ASLEEP, rank=0), ASLEEP)).verify()

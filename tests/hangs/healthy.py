@@ -107,6 +107,7 @@ def accumulates(rank: int) -> None:
         while time.monotonic() < until:
             model(torch.randn(256, 400)).sum().backward()
     model(torch.randn(4, 400)).sum().backward()
+    dist.barrier()
 
 
 @program

@@ -72,7 +72,7 @@ def fsdp2(rank: int) -> None:
 def start_trainer(rank: int) -> None:
     import transformers as hf
 
-    class Model(torch.nn.Module):
+    class Model(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(20, 1)
