@@ -6,6 +6,7 @@ import ctypes
 import multiprocessing
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,15 +82,14 @@ def _mounted(kind: str, options: str) -> str:
 
 @program
 def disk_full(rank: int) -> None:
-    """A save that is tried again and again."""
+    """A save that waits for space."""
     folder = _mounted("tmpfs", "size=64k") if rank == 0 else ""
     for step in steps(12):
         if step == 8 and rank == 0:
-            while True:
-                try:
-                    torch.save(torch.ones(1 << 20), f"{folder}/model.pt")
-                    break
-                except (OSError, RuntimeError):
+            try:
+                torch.save(torch.ones(1 << 20), f"{folder}/model.pt")
+            except (OSError, RuntimeError):
+                while shutil.disk_usage(folder).free < 1 << 22:
                     time.sleep(0.5)  # HERE
 
 
