@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launch import hang_evidence, hang_watch
+from mgpu.launch import hang_evidence, hang_files, hang_watch
 from tests.conftest import ROOT, Run, environment
 from tests.scripts import TWO_RANKS, kill_all, marked, wait_for, write_config
 from tests.terminal import CONTROL_C, Terminal
@@ -155,7 +155,7 @@ def test_who_keeps_the_others_waiting(planted: Planted, here: Path, mgpu: Run) -
     assert found["probable_cause"]["id"] == (planted.cause or planted.check)
     quiet = re.search(r"^no progress for ([\d.]+) s: ", said, re.MULTILINE)
     assert quiet is not None and float(quiet[1]) < AFTER_S + LATEST_S, said
-    hang = json.loads((here / "log" / hang_watch.STORED).read_bytes())
+    hang = json.loads((here / "log" / hang_files.NAME).read_bytes())
     assert [one["rank"] for one in hang["ranks"]] == list(range(planted.ranks))
     assert marked(here) == []
 
@@ -204,7 +204,7 @@ def test_control_c_asks_the_ranks_first(here: Path) -> None:
     terminal.press(CONTROL_C)
     terminal.see("end of your program", 60)
     assert terminal.end() == errors.INTERRUPTED
-    assert (here / "log" / hang_watch.STORED).stat().st_mtime - pressed < 3
+    assert (here / "log" / hang_files.NAME).stat().st_mtime - pressed < 3
     assert "rank 1 sleeps at programs.py:" in terminal.text
     assert result(here)["probable_cause"]["id"] == "hang_rank_sleeps"
     assert marked(here) == []

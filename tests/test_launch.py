@@ -383,6 +383,7 @@ def test_result_of_a_good_run(piped: dict[str, Any]) -> None:
     added = result["env_added"]
     assert added.pop("PYTHONPATH").startswith(f"{INJECTED}:") and added.pop("MGPU_RECORDER").endswith("/recorder")
     assert added == {"ACCELERATE_USE_CPU": "true"}
+    assert result["hang"] is None
     assert result["first_failure"] is None and result["duration_s"] > 0
     assert (piped["folder"] / result["logs"] / "run.log").is_file()
 

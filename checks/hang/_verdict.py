@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from mgpu.check import Evidence
-from mgpu.snapshot import Collective, Hang, HangRank, StackFrame, Worker
+from mgpu.snapshot import AS_RECORDED, Collective, Hang, HangRank, StackFrame, Worker
 from mgpu.text import listed
 
 Kind = Literal[
@@ -110,6 +110,8 @@ def _kind(facts: HangRank, own: StackFrame | None, pending: Collective | None) -
         return "gone"
     if facts.state in ("stopped", "traced"):
         return "stopped" if facts.state == "stopped" else "debugger"
+    if facts.state == AS_RECORDED:
+        return "waits"  # it has a flight recorder; which collective is the last is compared below
     active = _is_active(facts)
     if facts.state == "in uninterruptible sleep" and not active:
         return "kernel"

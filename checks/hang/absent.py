@@ -67,8 +67,13 @@ def hang_rank_gone(hang: Hang) -> Answer:
 
     Fix: Look for its last lines in the log, and for the kernel's OOM killer.
     """
-    if not suspects(hang, "gone"):
+    found = suspects(hang, "gone")
+    if not found:
         return other_reason(hang)
+    if found[0].facts.pid is None and found[0].facts.unrecorded:
+        return problem(
+            hang, f"has {found[0].facts.unrecorded}", Fix("Look for its last lines in the log."), where=False
+        )
     return problem(
         hang, "has ended: there is no such process any more", Fix(commands=("sudo dmesg | grep -i 'killed process'",))
     )

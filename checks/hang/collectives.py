@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from mgpu.check import Answer, Fix, Problem, Severity, check, commands
-from mgpu.snapshot import Collective, Hang
+from mgpu.check import WHY, Answer, Fix, Problem, Severity, check, commands
+from mgpu.snapshot import AS_RECORDED, Collective, Hang
 from mgpu.text import listed
 
 from ._findings import SAME_AS, SOURCE, other_reason
+from ._ras import sentence
 from ._verdict import Verdict, at, evidence, inside, names, place, shown, subjects, verdict, what_waiting_do
 
 
@@ -36,7 +37,8 @@ def hang_collectives_differ(hang: Hang) -> Answer:
 
 
 def _problem(hang: Hang, found: Verdict, title: str, why: str) -> Problem:
-    return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
+    cause = f"{why} {sentence(hang)}".strip()
+    return Problem(title, cause, Fix(), evidence(hang, found), subjects(found.suspects))
 
 
 def _called(collective: Collective) -> str:
@@ -61,8 +63,10 @@ def hang_rank_behind(hang: Hang) -> Answer:
     if found.kind != "behind":
         return other_reason(hang)
     rank = found.suspects[0]
-    title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}, and waits{inside(rank)}{at(rank)}"
-    return Problem(title, what_waiting_do(found), Fix(), evidence(hang, found), subjects(found.suspects))
+    waits = "" if rank.facts.state == AS_RECORDED and rank.pending is None else f", and waits{inside(rank)}{at(rank)}"
+    title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}{waits}"
+    why = f"{what_waiting_do(found)} {sentence(hang)}".strip()
+    return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
 
 
 @check(Severity.ERROR, source=SOURCE, role="secondary", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
@@ -84,4 +88,5 @@ def hang_collective_stuck(hang: Hang) -> Answer:
         why = "A rank is missing: world_size is larger than the number of ranks, or another node has not started."
         fix: Fix | tuple[Fix, ...] = Fix("Compare WORLD_SIZE, RANK and MASTER_ADDR on all nodes.")
         return Problem(title, why, fix, evidence(hang, found))
-    return Problem(title, fix=commands("mgpu smoke-test"), evidence=evidence(hang, found))
+    why = f"{sentence(hang)} {WHY}".strip()
+    return Problem(title, why, commands("mgpu smoke-test"), evidence=evidence(hang, found))

@@ -73,6 +73,7 @@ OPTIONS = (
         "Earlier runs",
         Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
         Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
+        Option("--why", bool, "Why does [RUN] make no progress? Also a PID; as JSON with --json-result -."),
         Option("--stop", bool, "Stop [RUN] (default: the only one)."),
     ),
     *panel(

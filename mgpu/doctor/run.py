@@ -25,7 +25,7 @@ from mgpu.report import findings, output
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
 from mgpu.report.screen import Screen, can_ask
-from mgpu.snapshot import Config, Plan, Snapshot, to_json
+from mgpu.snapshot import Config, Hang, Plan, Snapshot, to_json
 from mgpu.text import counted
 from mgpu.version import __version__
 
@@ -116,8 +116,22 @@ def _of_files(request: Request) -> Snapshot:
     if request.log:
         from mgpu.readers.log import read
 
-        snapshot = replace(snapshot, log=read.read_logs([Path(name) for name in request.log]))
+        paths = [Path(name) for name in request.log]
+        log = read.read_logs(paths)
+        snapshot = replace(snapshot, log=log, hang=None if log.finished else _hang_beside(paths))
     return snapshot
+
+
+def _hang_beside(logs: Sequence[Path]) -> Hang | None:
+    """Return what the ranks of the run did before its end, from the files of mgpu or torch beside its log."""
+    from mgpu.launch import hang_files
+    from mgpu.readers import torch_dumps
+
+    beside = [path for path in logs if path.is_file()]  # not stdin
+    for path in beside:
+        if (hang := hang_files.of_run(path.parent)) is not None:
+            return hang
+    return next((hang for path in beside if (hang := torch_dumps.beside(path)) is not None), None)
 
 
 def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:

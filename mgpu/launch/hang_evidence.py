@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading
+from mgpu.launch import ras_query
 from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
@@ -106,6 +107,7 @@ class Inquiry:
     _sizes: dict[int, tuple[Path, int]] = field(default_factory=dict)  # pid -> its stack file, and its size before
     _samples: dict[int, list[_Sample]] = field(default_factory=dict)
     _flights: dict[int, Path] = field(default_factory=dict)  # rank -> what it writes
+    _ras: ras_query.Query | None = None
 
     def ask(self) -> None:
         """Make all processes of the ranks write their stacks, and the ranks their collectives."""
@@ -120,7 +122,13 @@ class Inquiry:
                     if _listens(pid):
                         processes.signal_main_thread(pid, SIGNAL)
             self._ask_recorder(recorded / f"{rank}.{process.pid}", rank, process.pid)
+        self._ras = self._ras or ras_query.Query(self._ras_address())
         self.ready_at = time.monotonic() + ANSWER_S
+
+    def _ras_address(self) -> tuple[str, int]:
+        first = next(iter(self.ranks.values()), None)
+        given = processes.environment(first.pid).get(b"NCCL_RAS_ADDR", b"") if first else b""
+        return ras_query.address({"NCCL_RAS_ADDR": given.decode("utf-8", "replace")})
 
     def _ask_recorder(self, base: Path, rank: int, pid: int) -> None:
         """Ask the thread in the rank for collectives; and for stacks, if the kernel does not run the main thread."""
@@ -164,7 +172,7 @@ class Inquiry:
             samples[0].io = _io_bytes(pid)
 
     def result(self) -> tuple[tuple[HangRank, ...], dict[str, Any]]:
-        """Return what was found about each rank, and about the run: `timeout_s`, `backend`."""
+        """Return what was found about each rank, and about the run: `timeout_s`, `backend`, `ras`."""
         self.read()
         about: dict[str, Any] = {}
         found = []
@@ -174,6 +182,8 @@ class Inquiry:
             about.setdefault("timeout_s", flight_recorder.timeout_s(content))
             about.setdefault("backend", flight_recorder.backend(content))
             found.append(self._rank(rank, process.pid, known, content.get("error")))
+        if about.get("backend") in (None, "nccl") and self._ras is not None:
+            about["ras"] = self._ras.result() or ()
         return tuple(found), about
 
     def _flight(self, rank: int) -> Mapping[str, Any]:

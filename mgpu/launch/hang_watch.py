@@ -6,23 +6,21 @@ taken, the ranks are asked what they do, twice. What the checks find is said onc
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
-from mgpu import durations, engine, files
+from mgpu import durations, engine
 from mgpu.engine import Outcome, selections
-from mgpu.errors import MgpuError, reason
-from mgpu.launch import hang_evidence
+from mgpu.errors import reason
+from mgpu.launch import hang_evidence, hang_files
 from mgpu.launch.hang_evidence import Inquiry
 from mgpu.process import processes
 from mgpu.snapshot import Hang, Snapshot
 
 OnHang = Literal["report", "stop"]
-STORED = "hang.json"
 AFTER_S = 30.0
 _TIMES = 3.0  # … and this many times the longest time without progress so far
 _LONGEST_S = 600.0  # torch's default for NCCL: after this time, any run without progress is looked at
@@ -30,6 +28,9 @@ _WARM_STEPS = 3  # optimizer steps that may include compilation, which says noth
 _SECOND_LOOK_S = 5.0  # between the two samples
 _AGAIN_S = 60.0  # until the next look at a run that still makes no progress
 _QUICK_S = 1.0  # between the samples if the user stops the run; at most 3 s in all
+_NODES_S = 3.0  # until the other nodes have written what their ranks do
+_ENDING = "ending the run: the launcher waits up to 30 s for ranks that hang"
+_POLL_S = 0.02
 _WORTH_S = 10.0  # without progress for this long, a run that the user stops may hang
 
 
@@ -43,8 +44,11 @@ class Supervised(Protocol):
     def ranks(self) -> Mapping[int, processes.Rank]:
         """The processes, by rank."""
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, at_once: bool = False) -> None:
         """Write to the user's terminal and mgpu's log."""
+
+    def is_insisted(self) -> bool:
+        """Whether the user has asked again to stop the run."""
 
     def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
         """Stop the run."""
@@ -96,22 +100,38 @@ class HangWatch:
 
     def before_signal(self, supervisor: Supervised) -> None:
         """Ask the ranks what they do before they are stopped, if the run may hang. Takes 2 s at most."""
-        self._over, now = True, self._clock()
-        if self.hang is not None or self._progress is None or now - self._progress < min(_WORTH_S, self.after_s):
+        if self._over:
             return
-        try:
-            inquiry = Inquiry(self.folder, dict(supervisor.ranks))
-            for look in range(2):
-                inquiry.ask()
-                while self._clock() < inquiry.ready_at and not inquiry.answered():
-                    time.sleep(0.02)
-                if not look:
-                    inquiry.settle()
-                    time.sleep(_QUICK_S)
-            self.hang = self._fact(inquiry, now)
-            self._store(self.hang)
-        except OSError as error:
-            self.gap = reason(error)
+        self._over, now = True, self._clock()
+        if self._progress is None or now - self._progress < min(_WORTH_S, self.after_s):
+            return
+        if self.hang is None:
+            supervisor.say("collecting what the ranks do (2 s); Ctrl-C again to stop at once", at_once=True)
+            try:
+                self._collect(supervisor, now)
+            except OSError as error:
+                self.gap = reason(error)
+        if not supervisor.is_insisted():
+            supervisor.say(f"{_ENDING}, Ctrl-C again ends them at once", at_once=True)
+
+    def _collect(self, supervisor: Supervised, now: float) -> None:
+        inquiry = Inquiry(self.folder, dict(supervisor.ranks))
+        for look in range(2):
+            inquiry.ask()
+            while self._clock() < inquiry.ready_at and not inquiry.answered():
+                if supervisor.is_insisted():
+                    return
+                time.sleep(_POLL_S)
+            if look:
+                break
+            inquiry.settle()
+            until = self._clock() + _QUICK_S
+            while self._clock() < until:
+                if supervisor.is_insisted():
+                    return
+                time.sleep(_POLL_S)
+        self.hang = self._fact(inquiry, now)
+        hang_files.write(self.folder, self.hang)
 
     # Progress
 
@@ -147,6 +167,8 @@ class HangWatch:
         """The run goes on: what was found is no longer true."""
         if self._told:
             supervisor.say("the run makes progress again")
+        if self.hang is not None:
+            hang_files.remove(self.folder)
         self._inquiry, self.hang, self._told, self._next = None, None, (), 0.0
 
     # The inquiry
@@ -154,6 +176,10 @@ class HangWatch:
     def _continue(self, now: float, supervisor: Supervised) -> None:
         inquiry = self._inquiry
         assert inquiry is not None
+        if self._looks > 3:
+            if now >= self._next:
+                self._conclude(now, supervisor)
+            return
         if now < inquiry.ready_at and not inquiry.answered():
             return
         if self._looks == 1:
@@ -165,9 +191,15 @@ class HangWatch:
                 inquiry.ask()
                 self._looks = 3
             return
-        self._inquiry, self._next = None, now + max(_AGAIN_S, self.after_s)
         self.hang = self._fact(inquiry, now)
-        self._store(self.hang)
+        hang_files.write(self.folder, self.hang)
+        self._looks, self._next = 4, now + (_NODES_S if self.world > self.expected else 0.0)
+
+    def _conclude(self, now: float, supervisor: Supervised) -> None:
+        """Join what the nodes have found, and say it. They notice a hang at the same time."""
+        assert self.hang is not None
+        self._inquiry, self._next = None, now + max(_AGAIN_S, self.after_s)
+        self.hang = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.folder)])
         self._tell(supervisor, self.hang)
 
     def _fact(self, inquiry: Inquiry, now: float) -> Hang:
@@ -186,15 +218,6 @@ class HangWatch:
         if self.on_hang == "stop" and any(one.status == "fail" for one in found):
             supervisor.timed_out = True
             supervisor.stop(signal.SIGTERM, "--on-hang stop")
-
-    def _store(self, hang: Hang) -> None:
-        """Keep the facts beside the log."""
-        import json
-
-        from mgpu.snapshot import to_json
-
-        with contextlib.suppress(MgpuError):  # the disk may be full, which may also be why the run hangs
-            files.write(self.folder / STORED, json.dumps(to_json(Snapshot(hang=hang))["hang"]) + "\n", mode=0o600)
 
 
 def findings(hang: Hang) -> list[Outcome]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mgpu import durations, errors, file_reading, files, messages
 from mgpu.command_line import shell
-from mgpu.launch import gpu_readings_file, registry
+from mgpu.launch import gpu_readings_file, hang_files, hang_report, registry
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
 from mgpu.launchers.argv import by_accelerate
@@ -133,6 +133,10 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
             rows.append(("Ranks", f"{len(live)} of {entry.ranks} running"))
     if left := leftover_text(entry, state):
         rows.append(("Left", left))
+    if state == "running" and (found := hang_files.read(folder)) and (one := hang_report.first_finding(found)):
+        assert one.problem is not None
+        quiet = durations.duration_text(found.quiet_s)
+        rows.append(("Hang", f"no progress for {quiet}: {one.problem.title}  [{one.check.id}]"))
     if state == "running" and (gpus := gpu_readings_file.line(gpu_readings_file.load_readings(folder))):
         rows.append(("GPUs", gpus))
     if later is None and (last := last_line(folder)):
@@ -169,13 +173,19 @@ def _cut(text: str, width: int) -> str:
 # Live state
 
 
-def ranks(entry: Entry) -> list[dict[str, Any]]:
-    """Return the live ranks of a run on this machine."""
+def rank_processes(entry: Entry) -> dict[int, processes.Rank]:
+    """Return the processes of a run's ranks on this machine."""
     if entry.launcher is None:
-        return []
+        return {}
     found = processes.ranks_under(entry.launcher)
     if not found and (entry.ranks or 1) == 1:
         found = processes.lone_rank_under(entry.launcher, starts_it=by_accelerate(entry.command))
+    return found
+
+
+def ranks(entry: Entry) -> list[dict[str, Any]]:
+    """Return the live ranks of a run on this machine."""
+    found = rank_processes(entry)
     states = {rank: (process.pid, processes.state_of(process.pid)) for rank, process in sorted(found.items())}
     return [
         {"rank": rank, "pid": pid, "state": state}
@@ -203,7 +213,9 @@ def _write_json(path: str, found: Sequence[tuple[Entry, State]], troubles: Seque
     for entry, state in found:
         live = ranks(entry) if state == "running" else []
         last = "" if registry.successor(entry) else last_line(Path(entry.folder))
-        runs.append({**registry.as_json(entry, state), "alive": live, "last_line": last})
+        quiet = hang_files.read(Path(entry.folder)) if state == "running" else None
+        hang = hang_report.entry(quiet) if quiet else None
+        runs.append({**registry.as_json(entry, state), "alive": live, "last_line": last, "hang": hang})
     document = {"schema": SCHEMA, "mgpu": __version__, "runs": runs, "unreadable": list(troubles)}
     text = documents.text(document)
     if path == "-":

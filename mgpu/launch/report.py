@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mgpu import durations, engine, errors, file_reading
 from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
-from mgpu.launch import complete_commands, gpu_usage, remarks, result_document
+from mgpu.launch import complete_commands, gpu_usage, hang_report, remarks, result_document
 from mgpu.process import run_log
 from mgpu.report import failure
 from mgpu.report.document import check_json
@@ -165,6 +165,7 @@ def _document(
             "gpus_gap": run.gpus_gap,
             "foreseen": _foreseen(snapshot, triage, run),
             "remarks": remarks.find_remarks(run),
+            "hang": hang_report.entry(hang) if hang is not None else None,
             "oom_kills": run.oom_kills,
             "memory_lowest": run.memory_lowest_bytes,
             "left_over": run.left_over,

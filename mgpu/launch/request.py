@@ -45,9 +45,10 @@ class Request:
     hang_after_s: float = 30.0  # without progress until the ranks are asked what they do
     on_hang: str = "report"  # of ON_HANG
     detach: bool = False
-    attach: bool = False  # for this and the next two, `target` names a run; empty: the latest
+    attach: bool = False  # for this and the next three, `target` names a run; empty: the latest
     status: bool = False
     stop: bool = False
+    why: bool = False  # `target` may also be a PID or a shared --log-dir
     watch: bool = False  # `target` names a run or is empty, else it is the script
     log_dir: str = ""
     json_result: str = ""
@@ -65,7 +66,7 @@ class Request:
     def of_a_run(self) -> bool:
         """Whether the options are about a run started earlier, so that nothing is started."""
         program = bool(self.target) and (self.module or self.target[0].endswith(".py"))
-        return self.attach or self.status or self.stop or (self.watch and not program)
+        return self.attach or self.status or self.stop or self.why or (self.watch and not program)
 
     def check(self) -> None:
         """Raise MgpuError (2) for a value that is not allowed, or for options that contradict each other."""

@@ -18,6 +18,48 @@ class GpuOfRun(TypedDict):
     mem_total: Bytes
 
 
+class RankOfHang(TypedDict):
+    """What one rank did while the run made no progress."""
+
+    rank: int
+    pid: int | None
+    state: str
+    busy: Annotated[bool | None, "used the CPU between two looks"]
+    at: Annotated[str | None, "file:line of the user's own code"]
+    line: Annotated[str | None, "the text of that line"]
+    collective: Annotated[str | None, "the collective that it has started and that has not completed"]
+    waits_for: Annotated[str | None, "file, pipe or socket, else the kernel's function"]
+    steps: Annotated[int | None, "optimizer steps so far"]
+    step_s: Annotated[float | None, "seconds since the last one"]
+    silent: Annotated[str | None, "why its stack is not known"]
+
+
+class HangOfRun(TypedDict):
+    """A run without progress: why, and what each rank did."""
+
+    quiet_s: Annotated[float, "seconds without output, optimizer step or batch"]
+    finding: CheckEntry | None
+    id: Annotated[str | None, "of the finding; null: the reason is not known"]
+    rank: Annotated[int | None, "the first rank that keeps the others waiting"]
+    kind: Annotated[str | None, "what that rank does: stopped, left, sleep, lock, loader, differ, everybody ..."]
+    at: str | None
+    collective: Annotated[str | None, "the collective that the others wait in"]
+    ranks: list[RankOfHang]
+
+
+class WhyDocument(TypedDict):
+    """mgpu.why/1.x: the answer of `mgpu launch --why`."""
+
+    schema: str
+    mgpu: str
+    time: Annotated[str, "ISO 8601, UTC"]
+    run: Annotated[str | None, "id of the run; null: mgpu did not start it"]
+    exit_code: Annotated[ExitCode, "0: it makes progress, 1: it does not, 3: it is not known"]
+    progress: bool | None
+    hang: HangOfRun
+    gaps: Annotated[list[str], "what could not be read"]
+
+
 class _Run(TypedDict):
     schema: str
     mgpu: str
@@ -43,6 +85,7 @@ class _Ended(_Run, total=False):
     gpus_gap: Annotated[str | None, "why the GPUs were not monitored, or not to the end"]
     foreseen: Annotated[list[CheckEntry], "findings in the script, reported before the start, that may be the reason"]
     remarks: Annotated[list[CheckEntry], "findings on the work of the GPUs and ranks"]
+    hang: Annotated[HangOfRun | None, "the last hang that was found while the run made no progress"]
     oom_kills: int | None
     memory_lowest: Annotated[Bytes, "lowest free memory of the machine or cgroup during the run"]
     left_over: Annotated[Count, "leftover processes that mgpu stopped afterwards"]

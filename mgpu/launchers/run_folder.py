@@ -58,6 +58,7 @@ _PATTERNS = {
     "run.log.*": r"run\.log\.\d+",
     ".gpus.json.*": r"\.gpus\.json\.\d+",
     "preflight-*/": r"preflight-\d+",
+    "recorder/*": r"recorder/\d+\.\d+\.(?:stacks|beat|raised|flight|ask)(?:\.tmp)?",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")
 SMOKE_TEST = Kind("smoke-test", "smoke-", ("smoke.json", "facts.json", "try-*/", *_OF_RANKS))
@@ -67,7 +68,7 @@ LAUNCH = Kind(
     "launch",
     "",
     ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "recorder/",
-     "recorder/*.stacks", "recorder/*.raised", "recorder/*.flight"),
+     "recorder/*"),
 )
 PRE_FLIGHT = Kind(
     "pre-flight",
@@ -306,14 +307,14 @@ def _relative_names(folder: Path) -> list[str]:
 
 
 def _clear(folder: Path, listed: Sequence[str], depth: int) -> None:
-    """Remove the listed regular files of this user, then the listed folders that are empty."""
+    """Remove the listed files and FIFOs of this user, then the listed folders that are empty."""
     if depth < 0:
         return
     for name in _relative_names(folder):
         path = folder / name
         if not _matches(name, listed) or path.is_symlink() or path.lstat().st_uid != os.getuid():
             continue
-        if not name.endswith("/") and path.is_file():
+        if not name.endswith("/") and (path.is_file() or path.is_fifo()):
             path.unlink(missing_ok=True)
     for name in (name for name in _relative_names(folder) if name.endswith("/") and _matches(name, listed)):
         _clear_folder(folder / name, depth - 1)

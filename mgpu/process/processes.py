@@ -71,7 +71,7 @@ def ranks_under(launcher: int) -> dict[int, Rank]:
     ahead = _children(launcher)
     while ahead:
         pid = ahead.pop()
-        pairs = _environment(pid)
+        pairs = environment(pid)
         number = pairs.get(b"RANK", b"")
         if number.isdigit():
             local = pairs.get(b"LOCAL_RANK", b"")
@@ -80,6 +80,14 @@ def ranks_under(launcher: int) -> dict[int, Rank]:
         else:
             ahead += _children(pid)
     return found
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent of a process; None if there is no such process."""
+    try:
+        return int(stat_fields(pid)[1])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def lone_rank_under(launcher: int, starts_it: bool) -> dict[int, Rank]:
@@ -98,7 +106,8 @@ def with_descendants(pid: int) -> list[int]:
     return found
 
 
-def _environment(pid: int) -> dict[bytes, bytes]:
+def environment(pid: int) -> dict[bytes, bytes]:
+    """Return the environment that a process was started with; empty if it cannot be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return dict(pair.partition(b"=")[::2] for pair in file.read().split(b"\0"))

@@ -152,12 +152,20 @@ class Supervisor:
 
     # Called from outside
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, at_once: bool = False) -> None:
         """Note a message, and print it between the program's output if stderr is a terminal."""
         self.note(f"message: {text}")
         if is_terminal(2):
             line = "".join(letter if letter.isprintable() else " " for letter in text)
             self._to_say.append((time.monotonic(), line))
+            if at_once:
+                self._speak(at_once=True)
+
+    def is_insisted(self) -> bool:
+        """Whether the user has asked again to stop the run. For callbacks that wait; reads the keyboard."""
+        if self._terminal is not None and self._terminal.is_raw and not self._keys_ended:
+            self._pass_keys(bool(select.select([0], [], [], 0)[0]))
+        return self._asked >= _FORCE_AFTER or self._forced
 
     def stop(self, number: int = signal.SIGTERM, why: str = "") -> None:
         """Signal the launcher to stop; after a time limit the whole run is killed."""

@@ -13,10 +13,10 @@ from mgpu.text import clean
 _MOST = 64  # collectives of a rank that are compared
 
 
-def collectives(content: Mapping[str, Any]) -> tuple[Collective, ...]:
+def collectives(content: Mapping[str, Any], *, with_code: bool = True) -> tuple[Collective, ...]:
     """Return the last collectives, oldest first. `content`: what the recorder in a rank wrote."""
     entries = content.get("entries")
-    found = [_collective(entry) for entry in (entries if isinstance(entries, list) else [])[-_MOST:]]
+    found = [_collective(entry, with_code) for entry in (entries if isinstance(entries, list) else [])[-_MOST:]]
     return tuple(one for one in found if one is not None)
 
 
@@ -36,7 +36,7 @@ def backend(content: Mapping[str, Any]) -> str | None:
     return masked(clean(name.partition(":")[0]))[:20] if ":" in name else None
 
 
-def _collective(entry: Any) -> Collective | None:
+def _collective(entry: Any, with_code: bool) -> Collective | None:
     if not isinstance(entry, dict):
         return None
     p2p = bool(entry.get("is_p2p"))
@@ -46,7 +46,7 @@ def _collective(entry: Any) -> Collective | None:
         return None
     name = str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", "collective"))
     is_open = not entry.get("retired") and entry.get("state") != "completed"
-    frames = [frame for one in _list(entry.get("frames")) if (frame := _frame(one)) is not None]
+    frames = [frame for one in _list(entry.get("frames")) if (frame := _frame(one, with_code)) is not None]
     return Collective(
         masked(clean(name))[:60],
         masked(clean(str(group[0] if group else "")))[:60],
@@ -58,10 +58,10 @@ def _collective(entry: Any) -> Collective | None:
     )
 
 
-def _frame(found: Any) -> StackFrame | None:
+def _frame(found: Any, with_code: bool) -> StackFrame | None:
     if not isinstance(found, list) or len(found) != 3 or not isinstance(found[1], int):
         return None
-    return frame_at(str(found[0]), found[1], str(found[2]))
+    return frame_at(str(found[0]), found[1], str(found[2]), with_code=with_code)
 
 
 def _shape(entry: Mapping[str, Any]) -> str:

@@ -41,9 +41,12 @@ def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
     return tuple(threads[-1][:_MOST_FRAMES]) if threads else None
 
 
-def frame_at(file: str, line: int, function: str) -> StackFrame:
-    """Return a frame with its line of code, if the file can be read here."""
-    lines = _lines_of(file) if not _LIBRARY.search(file) else ()
+def frame_at(file: str, line: int, function: str, *, with_code: bool = True) -> StackFrame:
+    """Return a frame with its line of code, if the file can be read here.
+
+    `with_code=False` for names that a stranger may have written: no file is opened.
+    """
+    lines = _lines_of(file) if with_code and not _LIBRARY.search(file) else ()
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return StackFrame(
         masked(clean(file)),

@@ -26,7 +26,16 @@ from mgpu.snapshot.fleet_facts import (
     NodePath,
     Outlier,
 )
-from mgpu.snapshot.hang_facts import Collective, Hang, HangRank, StackFrame, Worker
+from mgpu.snapshot.hang_facts import (
+    AS_RECORDED,
+    Collective,
+    Hang,
+    HangRank,
+    RasCommunicator,
+    RasCount,
+    StackFrame,
+    Worker,
+)
 from mgpu.snapshot.hardware import Driver, Gpu, GpuProcess, GpuRun, Link, NvLink, NvmlWait, PeerCopy, Visible
 from mgpu.snapshot.job_script import (
     Directive,

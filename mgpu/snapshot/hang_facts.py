@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Pid, Text
 
+AS_RECORDED = "as recorded"  # the state of a rank of which only the flight recorder's file is known
+
 
 @dataclass(frozen=True)
 class StackFrame:
@@ -68,6 +70,26 @@ class HangRank:
 
 
 @dataclass(frozen=True)
+class RasCount:
+    """How many collectives of one type the ranks of a communicator have launched, according to NCCL's RAS."""
+
+    operation: Label  # "AllReduce"; "collective": NCCL 2.24 and 2.25 count all types together
+    launched: int
+    number: int  # of ranks
+    ranks: tuple[int, ...] = ()  # which, if it is a minority; RAS names no others
+
+
+@dataclass(frozen=True)
+class RasCommunicator:
+    """A communicator with a problem, according to NCCL's RAS."""
+
+    name: Label  # its hash, as in NCCL's log
+    missing: tuple[int, ...] = ()  # ranks of the communicator that do not answer
+    counts: tuple[RasCount, ...] = ()
+    errors: tuple[Label, ...] = ()  # "Rank 3 reported ncclRemoteError"
+
+
+@dataclass(frozen=True)
 class Hang:
     """A run without progress: no output, optimizer step or batch."""
 
@@ -78,3 +100,4 @@ class Hang:
     world: int = 0  # of the whole run; more than `expected` if it spans nodes
     timeout_s: float | None = None  # after which torch gives up, from the flight recorder
     backend: Label | None = None  # gloo, nccl
+    ras: tuple[RasCommunicator, ...] = ()  # with problems; empty: none, or NCCL's RAS was not reached

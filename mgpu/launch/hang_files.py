@@ -1,0 +1,89 @@
+"""The file beside a run's log with what its ranks did while it made no progress; and those of all nodes of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mgpu import file_reading, files
+from mgpu.errors import MgpuError
+from mgpu.snapshot import BadSnapshot, Hang, Snapshot, decode, to_json
+from mgpu.structured_text import json_of
+
+NAME = "hang.json"
+_LARGEST = 16 << 20  # bytes; 64 collectives with their stacks of a rank take 20 KiB
+_NODE = re.compile(r"node\d+")
+_FRESH_S = 180.0  # the nodes look at a run without progress about once a minute
+
+
+def write(folder: Path, hang: Hang) -> None:
+    """Keep the facts beside the log. The disk may be full, which may also be why the run hangs."""
+    with contextlib.suppress(MgpuError):
+        files.write(folder / NAME, json.dumps(to_json(Snapshot(hang=hang))["hang"]) + "\n", mode=0o600)
+
+
+def remove(folder: Path) -> None:
+    """Remove the file of a run that makes progress again."""
+    with contextlib.suppress(OSError):
+        (folder / NAME).unlink(missing_ok=True)
+
+
+def read(folder: Path) -> Hang | None:
+    """Return the facts beside a log; None if there are none, or if they cannot be read."""
+    try:
+        return decode(Hang, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
+    except (OSError, ValueError, BadSnapshot):
+        return None
+
+
+def of_run(folder: Path) -> Hang | None:
+    """Return the facts of a run that has ended, joined with those of its other nodes in the same --log-dir."""
+    nodes = node_folders(folder.parent) if _NODE.fullmatch(folder.name) else []
+    found = [hang for place in nodes or [folder] if (hang := read(place)) is not None]
+    return merged(found) if found else None
+
+
+def node_folders(folder: Path) -> list[Path]:
+    """Return the folders `node0`, `node1` ... in a --log-dir that several nodes share."""
+    try:
+        found = [path for path in folder.iterdir() if _NODE.fullmatch(path.name) and path.is_dir()]
+    except OSError:
+        return []
+    return sorted(found, key=lambda path: int(path.name[4:]))
+
+
+def of_other_nodes(folder: Path) -> list[Hang]:
+    """Return what the other nodes of this run have just found, if they write to the same --log-dir."""
+    if not _NODE.fullmatch(folder.name):
+        return []
+    others = [path for path in node_folders(folder.parent) if path.name != folder.name]
+    return [hang for path in others if _is_fresh(path) and (hang := read(path)) is not None]
+
+
+def _is_fresh(folder: Path) -> bool:
+    try:
+        return time.time() - (folder / NAME).stat().st_mtime < _FRESH_S
+    except OSError:
+        return False
+
+
+def merged(nodes: Sequence[Hang]) -> Hang:
+    """Return what the ranks of several nodes do as one fact. The first node's answer about a rank is kept."""
+    first = nodes[0]
+    ranks = {rank.rank: rank for node in reversed(nodes) for rank in node.ranks}
+    return replace(
+        first,
+        quiet_s=min(node.quiet_s for node in nodes),
+        longest_s=max(node.longest_s for node in nodes),
+        ranks=tuple(ranks[number] for number in sorted(ranks)),
+        expected=max(first.expected, len(ranks)),
+        world=max(node.world for node in nodes),
+        timeout_s=next((node.timeout_s for node in nodes if node.timeout_s), None),
+        backend=next((node.backend for node in nodes if node.backend), None),
+        ras=next((node.ras for node in nodes if node.ras), ()),
+    )

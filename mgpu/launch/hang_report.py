@@ -1,0 +1,150 @@
+"""What the ranks of a run without progress do, and why: as JSON and on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mgpu import durations
+from mgpu.engine import Outcome
+from mgpu.launch import hang_watch
+from mgpu.launch.run_json import HangOfRun, RankOfHang
+from mgpu.report import screen as report_screen
+from mgpu.report.document import check_json
+from mgpu.report.screen import Line, Screen
+from mgpu.snapshot import Collective, Hang, HangRank, StackFrame
+
+_HEADS = ("RANKS", "STATE", "STEPS", "LAST", "OPEN COLLECTIVE", "LINE")
+_WIDEST = 60  # columns of a cell
+
+
+def first_finding(hang: Hang) -> Outcome | None:
+    """Return what a run without progress is stopped by: an error first, then information; None if it is not known."""
+    found = hang_watch.findings(hang)
+    return next((one for one in found if one.status == "fail"), found[0] if found else None)
+
+
+def entry(hang: Hang) -> HangOfRun:
+    """Return the hang as JSON."""
+    outcome = first_finding(hang)
+    problem = outcome.problem if outcome else None
+    read = dict(problem.evidence) if problem else {}
+    rank, kind, at, inside = (read.get(name) for name in ("rank", "kind", "at", "collective"))
+    return {
+        "quiet_s": hang.quiet_s,
+        "finding": check_json(outcome) if outcome else None,
+        "id": outcome.check.id if outcome else None,
+        "rank": rank if isinstance(rank, int) else None,
+        "kind": str(kind) if kind else None,
+        "at": str(at) if at else None,
+        "collective": str(inside) if inside else None,
+        "ranks": [_rank_entry(one) for one in hang.ranks],
+    }
+
+
+def _rank_entry(rank: HangRank) -> RankOfHang:
+    own, inside = own_line(rank), open_collective(rank)
+    return {
+        "rank": rank.rank,
+        "pid": rank.pid,
+        "state": rank.state or "ended",
+        "busy": rank.busy,
+        "at": place(own) if own else None,
+        "line": own.text if own else None,
+        "collective": shown(inside) if inside else None,
+        "waits_for": rank.waits_for or rank.kernel_wait,
+        "steps": rank.steps,
+        "step_s": rank.step_s,
+        "silent": rank.silent,
+    }
+
+
+def own_line(rank: HangRank) -> StackFrame | None:
+    """Return the innermost frame in the user's own code."""
+    return next((frame for frame in rank.frames if not frame.library), None)
+
+
+def open_collective(rank: HangRank) -> Collective | None:
+    """Return the collective that a rank has started last and that has not completed."""
+    return next((one for one in reversed(rank.collectives) if one.open), None)
+
+
+def place(frame: StackFrame) -> str:
+    """Return "train.py:31"."""
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def shown(collective: Collective) -> str:
+    """Return "all_reduce #42 of 1000 float"."""
+    of = f" of {collective.shape}" if collective.shape else ""
+    return f"{collective.name} #{collective.sequence}{of}"
+
+
+def table(hang: Hang, screen: Screen) -> list[Line]:
+    """Return the ranks, those that do the same in one row."""
+    groups: dict[tuple[str, str, str], list[HangRank]] = {}
+    for rank in hang.ranks:
+        groups.setdefault((_state(rank), _collective(rank), _line(rank)), []).append(rank)
+    rows = [
+        (spans(rank.rank for rank in ranks), state, _range(ranks), _since(ranks), inside, line)
+        for (state, inside, line), ranks in sorted(groups.items(), key=lambda group: group[1][0].rank)
+    ]
+    widths = [max(len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(_HEADS)] if rows else []
+    lines: list[Line] = []
+    for number, cells in enumerate((_HEADS, *rows) if rows else ()):
+        text = "  ".join(map(str.ljust, cells, widths)).rstrip()
+        lines.append([(text[: screen.width], "" if number else "bold")])
+    return lines
+
+
+def _state(rank: HangRank) -> str:
+    state = rank.state or "ended"
+    if rank.silent and rank.state is not None and rank.silent != f"it is {state}":
+        return f"{state}, {rank.silent}"
+    return f"{state}, no CPU" if rank.busy is False and rank.state == "sleeping" else state
+
+
+def _line(rank: HangRank) -> str:
+    own = own_line(rank)
+    if own is not None:
+        return f"{place(own)}  {own.text}".strip()[:_WIDEST]
+    return (rank.waits_for or (f"kernel: {rank.kernel_wait}" if rank.kernel_wait else "") or "unknown")[:_WIDEST]
+
+
+def _collective(rank: HangRank) -> str:
+    inside = open_collective(rank)
+    if inside is not None:
+        return shown(inside)[:_WIDEST]
+    return "none" if rank.collectives else "unknown"
+
+
+def _range(ranks: Sequence[HangRank]) -> str:
+    known = sorted({rank.steps for rank in ranks if rank.steps is not None})
+    return "" if not known else str(known[0]) if len(known) == 1 else f"{known[0]}-{known[-1]}"
+
+
+def _since(ranks: Sequence[HangRank]) -> str:
+    known = [rank.step_s for rank in ranks if rank.step_s is not None]
+    return durations.duration_text(min(known)) if known else ""
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return "0-2,5" for 0, 1, 2 and 5."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def finding_lines(outcome: Outcome, screen: Screen) -> list[Line]:
+    """Return a finding: what, why, and the fix."""
+    from mgpu.report import findings
+
+    problem = outcome.problem
+    assert problem is not None
+    style: report_screen.Style = "fail" if outcome.status == "fail" else "bold"
+    lines = screen.paragraph(f"{problem.title[:1].upper()}{problem.title[1:]}", style=style)
+    lines += findings.details(problem, screen)
+    return [*lines, *report_screen.labelled("Explain", f"mgpu doctor --explain {outcome.check.id}", screen, whole=True)]

@@ -1,0 +1,331 @@
+"""Why does a running run make no progress? `--why [RUN|PID|LOG-DIR]`: its ranks are asked now what they do, twice.
+
+Exit code 0 if the run makes progress, 1 if a rank keeps the others waiting, 3 if it is not known. No process is
+stopped, attached to, or signaled without a handler of mgpu's recorder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mgpu import durations, errors, files
+from mgpu.errors import MgpuError
+from mgpu.launch import hang_evidence, hang_files, hang_report, list_runs, py_spy, registry
+from mgpu.launch.hang_evidence import Inquiry
+from mgpu.launch.registry import Entry
+from mgpu.launch.request import Request
+from mgpu.launch.run_json import WhyDocument
+from mgpu.process import processes, run_log
+from mgpu.recorder.inject._mgpu_recorder import FOLDER
+from mgpu.report import document as documents
+from mgpu.report.screen import Line, Screen
+from mgpu.snapshot import Hang, HangRank, StackFrame
+from mgpu.text import counted
+from mgpu.version import __version__
+
+SCHEMA = "mgpu.why/1.0"
+_BETWEEN_S = 1.5  # the two looks
+_TIMES = 2.0  # the longest step so far, for which a run may be without progress
+_NOWHERE = Path(os.devnull)  # the folder of a run without a recorder
+# What is a fault of a rank however long ago the last step was.
+_CERTAIN = ("stopped", "gone", "left", "kernel")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The ranks on this machine that write to one folder."""
+
+    folder: Path
+    ranks: dict[int, processes.Rank]
+    expected: int
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The run in question."""
+
+    name: str
+    run: str | None
+    parts: tuple[Part, ...]
+    others: tuple[Hang, ...] = ()  # what other nodes have written
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass
+class Answer:
+    """What was found. `progress` is None if it is not known."""
+
+    subject: Subject
+    hang: Hang
+    progress: bool | None = None
+    gaps: list[str] = field(default_factory=list)
+    measured: bool = False  # whether the time of the last progress is known
+
+    @property
+    def code(self) -> int:
+        """Return the exit code."""
+        return errors.UNKNOWN if self.progress is None else errors.READY if self.progress else errors.NOT_READY
+
+
+def run(request: Request, name: str | None, runs: Sequence[Entry]) -> int:
+    """Ask the ranks and show the answer. Raises MgpuError (3) if there is no such run."""
+    answer = ask(find_subject(name, runs))
+    if request.json_result:
+        text = documents.text(_document(answer))
+        if request.json_result == "-":
+            print(text, end="")
+        else:
+            files.write_named(Path(request.json_result), text)
+    if request.json_result != "-":
+        screen = Screen.of()
+        screen.show(lines(answer, screen))
+    return answer.code
+
+
+# Which run
+
+
+def find_subject(name: str | None, runs: Sequence[Entry]) -> Subject:
+    """Return the run, the process or the log folder that is meant. Raises MgpuError (3)."""
+    if name is None:
+        running = [entry for entry in runs if registry.refresh(entry)[1] == "running"]
+        if not running:
+            raise MgpuError(
+                "no run of mgpu is running here. For one that mgpu did not start:  mgpu launch --why PID",
+                errors.UNKNOWN,
+            )
+        return _of_entry(registry.refresh(running[0])[0])
+    if any(entry.id == name for entry in runs):
+        return _of_entry(registry.find(name, runs))
+    if name.isdigit() and os.path.isdir(f"/proc/{name}"):
+        return _of_pid(int(name))
+    if (nodes := hang_files.node_folders(Path(name))) or (Path(name) / hang_files.NAME).is_file():
+        return _of_folder(Path(name), nodes or [Path(name)], runs)
+    return _of_entry(registry.find(name, runs))
+
+
+def _of_entry(entry: Entry) -> Subject:
+    entry, state = registry.refresh(entry)
+    folder = Path(entry.folder)
+    if state == "running":
+        part = Part(folder, list_runs.rank_processes(entry), entry.ranks or 0)
+        return Subject(entry.id, entry.id, (part,), tuple(hang_files.of_other_nodes(folder)))
+    if state == "elsewhere" and (hang := hang_files.read(folder)):
+        return Subject(entry.id, entry.id, (), (hang, *hang_files.of_other_nodes(folder)))
+    where = f"is {registry.whereabouts(entry)} and cannot be asked from here" if state == "elsewhere" else "has ended"
+    raise MgpuError(f"{entry.id} {where}. What its ranks did is in {folder}/ (mgpu doctor --log)", errors.UNKNOWN)
+
+
+def _of_folder(folder: Path, nodes: Sequence[Path], runs: Sequence[Entry]) -> Subject:
+    """Join the nodes that share a --log-dir: those on this machine are asked, the others have written what they do."""
+    parts, others, gaps = [], [], []
+    for node in nodes:
+        here = next((entry for entry in runs if entry.folder == os.path.realpath(node)), None)
+        if here is not None and registry.refresh(here)[1] == "running":
+            here = registry.refresh(here)[0]
+            parts.append(Part(node, list_runs.rank_processes(here), here.ranks or 0))
+        elif hang := hang_files.read(node):
+            others.append(hang)
+        else:
+            gaps.append(f"{node.name} has not reported a hang")
+    if not parts and not others:
+        raise MgpuError(f"no node of {folder} has reported a hang, and none runs here", errors.UNKNOWN)
+    return Subject(str(folder), None, tuple(parts), tuple(others), tuple(gaps))
+
+
+def _of_pid(pid: int) -> Subject:
+    """Find the ranks below a process, or beside it if it is a rank itself."""
+    ranks = processes.ranks_under(pid)
+    if not ranks and b"RANK" in processes.environment(pid) and (parent := processes.parent_of(pid)):
+        ranks = processes.ranks_under(parent)
+    ranks = ranks or {0: processes.Rank(pid)}
+    first = processes.environment(min(ranks.items())[1].pid)
+    recorded = Path(os.fsdecode(first.get(FOLDER.encode(), b"")))
+    ours = all(_is_ours(rank.pid) for rank in ranks.values())
+    gaps = () if ours else ("its processes belong to another user: what they do can only be seen by that user or root",)
+    folder = recorded.parent if ours and recorded.name == hang_evidence.RECORDED else _NOWHERE
+    return Subject(f"process {pid}", None, (Part(folder, ranks, len(ranks)),), (), gaps)
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return True  # it has ended
+
+
+# The answer
+
+
+def ask(subject: Subject) -> Answer:
+    """Ask the ranks twice, and judge what they do."""
+    inquiries = [Inquiry(part.folder, part.ranks) for part in subject.parts]
+    seen = [_spied(part) for part in subject.parts]
+    began = time.monotonic()
+    for look in range(2 if inquiries else 0):
+        for inquiry in inquiries:
+            inquiry.ask()
+        while not all(one.answered() or time.monotonic() >= one.ready_at for one in inquiries):
+            time.sleep(0.02)
+        if not look:
+            for inquiry in inquiries:
+                inquiry.settle()
+            time.sleep(_BETWEEN_S)
+    passed = time.monotonic() - began
+    quiet = [_quiet(part) for part in subject.parts]
+    facts = [_fact(*each, passed) for each in zip(subject.parts, inquiries, seen, quiet, strict=True)]
+    nodes = [*facts, *subject.others]
+    hang = hang_files.merged(nodes) if len(nodes) > 1 else nodes[0]
+    answer = Answer(subject, hang, gaps=[*subject.gaps, *_silence(hang)])
+    answer.measured = bool(subject.others) or any(ages for ages, _ in quiet)
+    answer.progress = _progress(answer, passed)
+    return answer
+
+
+def _spied(part: Part) -> dict[int, tuple[StackFrame, ...]]:
+    """Return the stacks of ranks without a recorder, as far as py-spy may read them."""
+    found = {}
+    for rank, process in part.ranks.items():
+        if (part.folder / hang_evidence.RECORDED / f"{rank}.{process.pid}.stacks").exists():
+            continue
+        if spy := py_spy.program(_python(process.pid)):
+            found[rank] = py_spy.stack(spy, process.pid)[0]
+    return found
+
+
+def _python(pid: int) -> str:
+    """Return the interpreter of a process, in its virtual environment if it has one."""
+    if there := processes.environment(pid).get(b"VIRTUAL_ENV"):
+        return os.path.join(os.fsdecode(there), "bin", "python")
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
+def _fact(
+    part: Part,
+    inquiry: Inquiry,
+    before: dict[int, tuple[StackFrame, ...]],
+    quiet: tuple[list[float], float],
+    passed: float,
+) -> Hang:
+    ranks, about = inquiry.result()
+    after = _spied(part)
+    ranks = tuple(_with_spied(rank, before.get(rank.rank, ()), after.get(rank.rank, ())) for rank in ranks)
+    world = _world(part)
+    if world == part.expected:  # all ranks are here, so one without a process has ended
+        gone = set(range(world)) - {rank.rank for rank in ranks}
+        ended = (HangRank(number, silent="its process has ended") for number in gone)
+        ranks = tuple(sorted((*ranks, *ended), key=lambda rank: rank.rank))
+    ages, longest = quiet
+    return Hang(
+        round(min(ages, default=passed), 1), round(longest, 1), ranks, part.expected or len(ranks), world, **about
+    )
+
+
+def _quiet(part: Part) -> tuple[list[float], float]:
+    """Return how long ago each rank has made progress, and the output; and the longest time between two steps."""
+    beats = [
+        beat
+        for rank, process in part.ranks.items()
+        if (beat := hang_evidence.beat_of(part.folder, rank, process.pid)) is not None
+    ]
+    now = time.monotonic()
+    ages = [now - at for beat in beats for at in (beat.step_at, beat.batch_at) if at]
+    return [*ages, *_age_of_output(part.folder)], max((beat.longest_s for beat in beats), default=0.0)
+
+
+def _with_spied(rank: HangRank, before: tuple[StackFrame, ...], after: tuple[StackFrame, ...]) -> HangRank:
+    return replace(rank, frames=after, moved=before != after, silent=None) if after and not rank.frames else rank
+
+
+def _world(part: Part) -> int:
+    """Return the number of ranks of the whole run."""
+    for process in part.ranks.values():
+        given = processes.environment(process.pid).get(b"WORLD_SIZE", b"")
+        if given.isdigit() and 0 < int(given) < 1 << 24:
+            return int(given)
+    return part.expected
+
+
+def _age_of_output(folder: Path) -> list[float]:
+    try:
+        return [max(0.0, time.time() - path.stat().st_mtime) for path in run_log.parts(folder)[-1:]]
+    except OSError:
+        return []
+
+
+def _progress(answer: Answer, passed: float) -> bool | None:
+    """Return whether the run makes progress; None if it is not known."""
+    hang = answer.hang
+    found = hang_report.first_finding(hang)
+    if found is not None and found.problem is not None and found.problem.evidence.get("kind") in _CERTAIN:
+        return False
+    counted_steps = any(rank.steps is not None for rank in hang.ranks)
+    if answer.measured and hang.quiet_s < max(passed, _TIMES * hang.longest_s):
+        return True
+    if found is not None and counted_steps:
+        return False
+    if found is not None:  # without counters, only what does not change for two seconds is a hang
+        return None if found.status != "fail" or any(rank.moved or rank.busy for rank in hang.ranks) else False
+    works = [bool(rank.busy or rank.moved) for rank in hang.ranks]
+    return True if works and all(works) else None
+
+
+def _silence(hang: Hang) -> list[str]:
+    """Return which stacks are not known, and why."""
+    why: dict[str, list[int]] = {}
+    for rank in hang.ranks:
+        if rank.silent and rank.state not in (None, "stopped", "traced"):
+            why.setdefault(rank.silent, []).append(rank.rank)
+    said = [f"stack of {_named(numbers)} not known: {reason}" for reason, numbers in why.items()]
+    if "it has no recorder" in why:
+        said.append("next time start the run with mgpu launch, which adds a recorder; or install py-spy and ask again")
+    return said
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {hang_report.spans(ranks)}"
+
+
+# The screen
+
+
+def lines(answer: Answer, screen: Screen) -> list[Line]:
+    """Return the answer for a person."""
+    hang = answer.hang
+    whole = f" of {hang.world}" if hang.world > len(hang.ranks) else ""
+    head = f"mgpu: {answer.subject.name}, {counted(len(hang.ranks), 'rank')}{whole}"
+    if answer.measured:
+        head += f", last progress {durations.duration_text(hang.quiet_s)} ago"
+    shown: list[Line] = [[(head, "bold")], *hang_report.table(hang, screen), []]
+    found = hang_report.first_finding(hang)
+    if answer.progress:
+        shown.append([("All ranks make progress.", "ok")])
+    elif found is not None:
+        shown += hang_report.finding_lines(found, screen)
+        if answer.progress is None:
+            shown += screen.paragraph(
+                "Without a recorder, this may be a moment of a run that makes progress: ask again."
+            )
+    else:
+        shown.append([("Could not determine which rank keeps the others waiting.", "warn")])
+    return [*shown, *(line for gap in answer.gaps for line in screen.paragraph(f"Note: {gap}."))]
+
+
+def _document(answer: Answer) -> WhyDocument:
+    return {
+        "schema": SCHEMA,
+        "mgpu": __version__,
+        "time": durations.now(),
+        "run": answer.subject.run,
+        "exit_code": answer.code,
+        "progress": answer.progress,
+        "hang": hang_report.entry(answer.hang),
+        "gaps": answer.gaps,
+    }
