@@ -20,7 +20,7 @@ _START_ALL = (
 
 ROWS = (
     Row("log_port_taken", "root", "launcher",
-        r"EADDRINUSE|errno: 98\b|^(?!.*(?:\bRAS\b|[Tt]ensor[Bb]oard|[Jj]upyter)).*[Aa]ddress already in use",
+        r"EADDRINUSE|errno: 98\b|^(?!.*(?:\bRAS\b|\bUDS: |[Tt]ensor[Bb]oard|[Jj]upyter)).*[Aa]ddress already in use",
         ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
          "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
          "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
@@ -58,7 +58,8 @@ ROWS = (
     Row("log_master_unreachable", "root", "launcher",
         r"client socket has timed out after \d+m?s while trying to connect to \((?!255\.|0\.0\.0\.0)|"
         r"TCP client failed to connect/validate to host (?!255\.|0\.0\.0\.0)\S+ - timed out|"
-        r"client socket has failed to connect to any network address|"
+        r"^(?!.*(?:cannot be retrieved|gai error)).*client socket has failed to connect to any network address of "
+        r"\((?!255\.|0\.0\.0\.0)|"
         r"Failed to connect to TCPStore|connect\(\) timed out\. Original timeout was",
         ("The client socket has timed out after 60000ms while trying to connect to (127.0.0.2, 29577).",
          "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to "
@@ -75,7 +76,7 @@ ROWS = (
         "https://github.com/pytorch/pytorch/issues/107021"),
     Row("log_master_not_there_yet", "secondary", "launcher",
         r"TCP client failed to connect/validate to host (?!255\.)\S+ - retrying|"
-        r"client socket has failed to connect to (?!\[255\.)\S+ \(errno",
+        r"^(?!.*any network address).*client socket has failed to connect to (?!\[255\.)\S+ \(errno",
         ("[c10d] TCP client failed to connect/validate to host 127.0.0.2:29577 - retrying (try=0, timeout=60000ms, "
          "delay=48384ms): Connection refused",
          "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 111 - Connection "
@@ -83,7 +84,7 @@ ROWS = (
         "the main node did not respond immediately",
         "This is normal while it starts, and a cause only if nothing else follows.",
         Fix("Check that it was started and is reachable.", ("nc -vz HOST 29500", "mgpu doctor --only network")),
-        "https://github.com/pytorch/pytorch/issues/107021"),
+        "https://github.com/pytorch/pytorch/issues/107021", because_of=("log_main_pod_closed_connection",)),
     Row("log_rendezvous_failed", "wrapper", "launcher", r"RendezvousConnectionError|RendezvousStateError",
         ("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
          "failed. See inner exception for details.",),
@@ -140,7 +141,7 @@ ROWS = (
             ("ip -br addr", "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)")),
         "https://www.rfc-editor.org/rfc/rfc6890", summary="MASTER_ADDR is a netmask or 0.0.0.0."),
     Row("log_name_not_resolved", "secondary", "network",
-        r"network addresses? of \((?!None)\S+, \d+\) cannot be retrieved|"
+        r"^(?!.*any network address of ).*network addresses? of \((?!None)[\w.:-]+, \d+\) cannot be retrieved|"
         r"gaierror: \[Errno -\d+\]|Could not resolve hostname \S+|hostname \S+ not (?:known|found)",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved (gai "
          "error: "

@@ -43,11 +43,11 @@ ROWS = (
          Fix("Turn off shared memory in NCCL.", ("export NCCL_SHM_DISABLE=1",), kind="stopgap", caveat="Much slower.")),
         "https://github.com/NVIDIA/nccl/issues/290"),
     Row("log_shm_segment_gone", "root", "nccl",
-        r"Error while attaching to shared memory segment|unlink shared memory \S+ failed|"
+        r"Error while attaching to shared memory segment (?!\S*nccl-\S* \(size 0\))|unlink shared memory \S+ failed|"
         r"Call to shm_open failed|shm_unlink \S+ failed",
         ("NCCL WARN unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory",
-         "NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 0), error: No such file or "
-         "directory (2)"),
+         "NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 9637888), error: No such "
+         "file or directory (2)"),
         "NCCL's shared memory disappeared during the run",
         "systemd removes a user's shared memory when the last login session ends (RemoveIPC), or the ranks run in "
         "containers that do not share /dev/shm.",
@@ -110,14 +110,18 @@ ROWS = (
             ("unset NCCL_SOCKET_IFNAME", "ip -br addr", "mgpu doctor --only socket_interface_missing")),
         "https://github.com/NVIDIA/nccl/issues/1837"),
     Row("log_data_port_unreachable", "root", "network",
-        r"[Cc]onnect to (?!127\.)\S+ (?:failed|returned) ?:? ?"
-        r"(?:No route to host|Connection timed out|Connection refused)(?!, retrying)|"
+        r"[Cc]onnect to (?!127\.)\S+ (?:failed|returned)(?: with error)? ?:? ?(?:\d+\()?"
+        r"(?:No route to host|Connection timed out|Connection refused|Network is unreachable|"
+        r"Software caused connection abort|Connection reset by peer)(?!\)?, retrying)|"
+        r"NCCL WARN Call to connect returned (?:No route|Connection (?:timed|refused)|Network is unreach)|"
         r"socketPollConnect: connect(?: to \S+)? returned (?:No route|Connection (?:timed|refused))|"
         r"socketStartConnect: exceeded retries",
         ("NCCL WARN Net : Connect to 192.168.1.9<54263> failed : No route to host",
          "NCCL WARN socketStartConnect: Connect to 10.0.0.1<40001> failed : Connection refused",
          "NCCL WARN socketPollConnect: connect to 10.0.0.2<4000> returned Connection timed out, exceeded error retry "
-         "count (35)"),
+         "count (35)",
+         "NCCL WARN socketPollConnect: Connect to 10.10.0.3<51423> returned 113(No route to host) errno 0",
+         "NCCL WARN socketStartConnect: Connect to 10.1.2.3<41443> failed : Software caused connection abort"),
         "NCCL cannot reach another node on the port it selected there",
         "The rendezvous port is open, but NCCL also uses random ports. A firewall blocks them, or the interface does "
         "not connect the nodes (docker0, a management network). Connection refused: the other side had already "
@@ -159,6 +163,17 @@ ROWS = (
         Fix("Check the adapters and the limit.",
             ("fi_info -p efa", "ulimit -l", "mgpu doctor --only efa_plugin_missing,locked_memory_limited")),
         "https://github.com/aws/aws-ofi-nccl/issues/803", summary="The AWS network plugin of NCCL failed."),
+    Row("log_google_plugin_failed", "root", "nccl",
+        r"NCCL WARN NET/(?:GPUDirectTCPX|FasTrak|GIB)\b(?P<words>.+)",
+        ("node1:1:2 [0] NCCL WARN NET/GPUDirectTCPX failed to connect client socket",),
+        "Google's network plugin of NCCL (GPUDirect-TCPX, FasTrak, gIB) failed{words}",
+        "The plugin, its daemon (RxDM), the driver and NCCL must be of one release: torch brings its own NCCL, which "
+        "can be newer than the plugin that the node mounts.",
+        (Fix("Use the NCCL that belongs to the plugin, and check that its daemon runs.",
+             ("export LD_LIBRARY_PATH=/usr/local/nvidia/lib64:$LD_LIBRARY_PATH", "kubectl logs POD -c tcpx-daemon")),
+         Fix("Or do without the plugin.", ("export NCCL_NET=Socket",), kind="stopgap", caveat="Much slower.")),
+        "https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/414",
+        summary="Google's network plugin of NCCL failed."),
     Row("log_network_named_not_there", "root", "nccl",
         r"Error: network \S+ not found|Failed to initialize any NET plugin|"
         r"NCCL_NET_PLUGIN .* not found",
@@ -187,9 +202,9 @@ ROWS = (
         Fix("Let NCCL detect the topology.",
             ("unset NCCL_TOPO_FILE", "mgpu doctor --only topology_file_misfit")), _ENV),
     Row("log_nccl_cuda_failed", "secondary", "nccl",
-        r"^(?!.*(?:nvls|transport/p2p)\.cc).*NCCL WARN (?:HIP failure|Cuda failure) (?!(?:800 )?'operation not "
-        r"permitted|"
-        r"(?:2 )?'out of memory|"
+        r"^(?!.*(?:nvls|transport/p2p|transport/shm|misc/cudawrap)\.cc).*NCCL WARN (?:HIP failure|"
+        r"Cuda failure) (?!(?:800 )?'operation not permitted|"
+        r"(?:2 )?'out of memory|(?:3 )?'initialization error|"
         r"(?:217 )?'peer access)(?P<what>.+)",
         ("node1:1:2 [0] enqueue.cc:100 NCCL WARN Cuda failure 'invalid argument'",
          "node1:1:2 [3] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'"),
@@ -247,14 +262,16 @@ ROWS = (
         Fix("Compare the adapters of the nodes.", ("ibv_devinfo | grep -E 'hca_id|state'", "mgpu doctor --only "
                                                                                            "infiniband"),
             who="admin"), _INIT),
-    Row("log_nccl_on_loopback", "root", "network",
-        r"[Cc]onnect(?:ing)? to (?:address )?127\.\d+\.\d+\.\d+<\d+>(?! failed : Connection refused, retrying).*"
+    Row("log_nccl_on_loopback", "secondary", "network",
+        r"^(?!.*, retrying).*[Cc]onnect(?:ing)? to (?:address )?127\.\d+\.\d+\.\d+<\d+>.*"
         r"(?:refused|timed out|No route|failed)",
         ("NCCL WARN socketStartConnect: Connect to 127.0.0.1<40001> failed : Connection refused",),
-        "NCCL uses the loopback interface, which other nodes cannot reach",
-        "NCCL_SOCKET_IFNAME is lo, no other interface is up, or it was chosen because all other names are excluded.",
-        Fix("Set the interface that connects the nodes.", ("export NCCL_SOCKET_IFNAME=IFACE", "ip -br addr",
-                                                          "mgpu doctor --only socket_interface_missing")), _ENV),
+        "a rank could not connect to another one at the loopback address",
+        "On one node the loopback interface is fine: the other rank had already exited, and has the cause. With "
+        "several nodes it cannot work: NCCL_SOCKET_IFNAME is lo, or no other interface is up.",
+        (Fix("With one node, find the rank that exited first.", ("mgpu doctor --log LOGS...",)),
+         Fix("With several nodes, set the interface that connects them.",
+             ("export NCCL_SOCKET_IFNAME=IFACE", "ip -br addr", "mgpu doctor --only socket_interface_missing"))), _ENV),
     Row("log_nccl_peer_gone", "secondary", "nccl",
         r"^(?!.*NCCL INFO ).*Connection closed by (?:remote peer|localRank)|Socket recv failed|Net : Call to recv from|"
         r"ncclRemoteError: A call failed|(?<!INFO )\[(?:Service thread|Proxy Service[^\]]*)\] (?:Connection closed|"
