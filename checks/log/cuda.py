@@ -324,9 +324,11 @@ ROWS = (
          "RuntimeError: CUDA error: PTX JIT compiler library not found"),
         "part of the CUDA driver is missing or has a different version",
         "The container got only part of the driver, or libraries of two versions are mixed.",
-        Fix("Request the driver's compute libraries for the container, and check which libraries exist.",
-            ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
-             "ldconfig -p | grep -E 'libcuda|libnvidia'")), _API),
+        (Fix("Request the driver's compute libraries for the container, and check which libraries exist.",
+             ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
+              "ldconfig -p | grep -E 'libcuda|libnvidia'")),
+         Fix("With Docker Desktop on Windows: update it and WSL. Releases before 4.31 do not know drivers from 555 on.",
+             ("wsl --update",))), "https://github.com/AbdBarho/stable-diffusion-webui-docker/issues/694"),
 )
 # fmt: on
 

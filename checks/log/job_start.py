@@ -110,6 +110,13 @@ ROWS = (
             ('eval "$(conda shell.bash hook)"; conda activate NAME', "conda env list",
              "/path/to/env/bin/python -m torch.distributed.run ...")),
         "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html"),
+    Row("log_pdsh_arguments_missing", "root", "launcher", r"KeyError: 'PDSH_SSH_ARGS_APPEND'",
+        ("KeyError: 'PDSH_SSH_ARGS_APPEND'",),
+        "DeepSpeed's launcher (before 0.14.1) fails with --ssh_port: PDSH_SSH_ARGS_APPEND is not set",
+        "It adds the port to a variable that does not exist.",
+        Fix("Set the variable, or upgrade DeepSpeed.",
+            ("export PDSH_SSH_ARGS_APPEND=''", "pip install --upgrade deepspeed")),
+        "https://github.com/deepspeedai/DeepSpeed/pull/5318"),
     Row("log_module_not_loaded", "secondary", "launcher",
         r"module: command not found|[Tt]he following module\(s\) are unknown|"
         r"Unable to locate a modulefile for '|"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -17,7 +21,30 @@ _START_ALL = (
         ("mgpu launch --dry-run train.py", "env | grep -E 'WORLD_SIZE|RANK|MASTER'")),
     Fix("If all were started, check whether they can reach the main node.", ("mgpu doctor --only network",)),
 )
+# fmt: on
 
+
+def _at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return the meaning of an unreachable main node if its address means this node itself."""
+    if raised is None or not re.search(r"\((?:127\.[\d.]+|localhost)\b", raised.message):
+        return None
+    return Meaning(
+        "a rank waited for rank 0 at its own node's loopback address without an answer",
+        "With several nodes, MASTER_ADDR must not be localhost, nor a host name that /etc/hosts maps to 127.0.1.1: "
+        "each node then waits for itself. On a single node, rank 0 exited before, prepares data for so long before "
+        "init_process_group, or fewer ranks were started than WORLD_SIZE says.",
+        (
+            Fix(
+                "Several nodes: use the address on the network that connects them.",
+                ("ip -br addr", "getent hosts $MASTER_ADDR", "mgpu doctor --only hostname_is_loopback"),
+            ),
+            Fix("One node: read rank 0's own output first.", ("mgpu doctor --log LOGS...",)),
+            Fix("Under Slurm, compare the tasks with the ranks.", ("env | grep -E 'SLURM_NTASKS|WORLD_SIZE'",)),
+        ),
+    )
+
+
+# fmt: off
 ROWS = (
     Row("log_port_taken", "root", "launcher",
         r"EADDRINUSE|errno: 98\b|^(?!.*(?:\bRAS\b|\bUDS: |[Tt]ensor[Bb]oard|[Jj]upyter)).*[Aa]ddress already in use",
@@ -56,7 +83,7 @@ ROWS = (
         summary="The number of ranks at the first barrier differs from the expected number.",
         because_of=("log_rank_worked_alone",)),
     Row("log_master_unreachable", "root", "launcher",
-        r"client socket has timed out after \d+m?s while trying to connect to \((?!255\.|0\.0\.0\.0)|"
+        r"client socket has timed out after \d+m?s while trying to connect to \(?(?!\(?255\.|\(?0\.0\.0\.0)[\w.:\[]|"
         r"TCP client failed to connect/validate to host (?!255\.|0\.0\.0\.0)\S+ - timed out|"
         r"^(?!.*(?:cannot be retrieved|gai error)).*client socket has failed to connect to any network address of "
         r"\((?!255\.|0\.0\.0\.0)|"
@@ -68,12 +95,12 @@ ROWS = (
          "60000 ms."),
         "the main node cannot be reached at the configured address and port",
         "It was not started, the address belongs to another node or an unreachable network, or a firewall blocks the "
-        "port.",
+        "port. On a single node: rank 0 exited, or prepares data for so long before init_process_group.",
         (Fix("Check whether the port is reachable while the main node starts.",
              ("nc -vz HOST 29500", "mgpu doctor --only network", "getent hosts HOST")),
          Fix("Use the address of the interface that connects the nodes. In Docker, use the host's network.",
              ("ip -br addr", "docker run --network=host ..."))),
-        "https://github.com/pytorch/pytorch/issues/107021"),
+        "https://github.com/pytorch/pytorch/issues/107021", explain=_at_loopback),
     Row("log_master_not_there_yet", "secondary", "launcher",
         r"TCP client failed to connect/validate to host (?!255\.)\S+ - retrying|"
         r"^(?!.*any network address).*client socket has failed to connect to (?!\[255\.)\S+ \(errno",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -12,7 +15,41 @@ _INIT = "https://github.com/NVIDIA/nccl/blob/master/src/init.cc"
 # fmt: off
 _DEBUG = Fix("Run again with NCCL's messages, and read the first WARN.",
              ("NCCL_DEBUG=WARN mgpu launch train.py", "mgpu smoke-test"))
+_UPGRADE = Fix("Use a newer NCCL: a newer torch brings one.",
+               ("python -c 'import torch; print(torch.cuda.nccl.version())'", "pip install --upgrade torch"))
+_SMOKE = Fix("Find a setting that works.", ("mgpu smoke-test", "NCCL_CUMEM_ENABLE=0 mgpu smoke-test",
+                                           "NCCL_P2P_DISABLE=1 mgpu smoke-test"))
+_CUDA_FAILURES = {
+    "OS call failed": (
+        "The container or the kernel denies what NCCL needs to share memory between processes: cuMem handles, Unix "
+        "sockets or /dev/shm.",
+        (Fix("Start the container with the host's IPC.", ("docker run --ipc=host --cap-add=SYS_PTRACE --ulimit "
+                                                          "memlock=-1 ...",)),
+         Fix("Turn off cuMem in every rank.", ("export NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0",)))),
+    "invalid argument": (
+        "NCCL and the driver or the GPU do not fit: an NCCL older than the GPU (before 2.26 on GeForce RTX 50), or a "
+        "feature that does not work here (cuMem, peer access).",
+        (_UPGRADE, _SMOKE)),
+    "invalid kernel file": (
+        "NCCL's library (RCCL on AMD) has no code for this GPU, or was built for another driver.", (_UPGRADE,)),
+    "invalid device function": (
+        "NCCL's library has no code for this GPU, or two NCCL libraries are loaded.", (_UPGRADE,)),
+    "operation not supported": (
+        "The GPU, its driver or the virtual machine lacks a feature that NCCL tried: cuMem, peer access or multicast.",
+        (Fix("Turn them off in every rank.", ("export NCCL_CUMEM_ENABLE=0 NCCL_P2P_DISABLE=1 NCCL_NVLS_ENABLE=0",)),
+         _SMOKE)),
+}
+# fmt: on
 
+
+def _cuda_failure(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    for text, (why, fixes) in _CUDA_FAILURES.items():
+        if text in groups["what"]:
+            return Meaning(f"a CUDA call in NCCL failed: {groups['what']}", why, (*fixes, _DEBUG))
+    return None
+
+
+# fmt: off
 ROWS = (
     Row("log_ranks_share_a_gpu", "root", "nccl",
         r"Duplicate GPU detected : rank \d+ and rank \d+ both on|"
@@ -61,14 +98,15 @@ ROWS = (
         ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot "
          "be performed in the present state'.",
          "node1:1:2 [0] transport/nvls.cc:169 NCCL WARN Cuda failure 1 'invalid argument'"),
-        "NVLink SHARP (NVLS) setup failed: the fabric manager is not healthy",
-        "NCCL 2.18 and later use multicast in the NVSwitches. If the fabric manager or IMEX has a fault, the first "
-        "collective fails, and torch prints 'unhandled cuda error'.",
-        (Fix("Restart the fabric manager in the driver's version.",
-             ("sudo systemctl restart nvidia-fabricmanager", "mgpu doctor --only links"), who="admin"),
-         Fix("Turn off multicast.", ("export NCCL_NVLS_ENABLE=0",), kind="stopgap",
-             caveat="All-reduce within the node is slower.")),
-        "https://github.com/pytorch/ci-infra/pull/541"),
+        "NVLink SHARP (NVLS) setup failed: the NVSwitches' multicast memory cannot be used",
+        "NCCL 2.18 and later use multicast in the NVSwitches. The fabric manager or IMEX has a fault or another "
+        "version than the driver, another run holds the multicast memory, or the container or virtual machine has only "
+        "some GPUs of the node.",
+        (Fix("Turn off multicast in the environment of every rank. All-reduce within the node is slower.",
+             ("export NCCL_NVLS_ENABLE=0",)),
+         Fix("Restart the fabric manager in the driver's version.",
+             ("sudo systemctl restart nvidia-fabricmanager", "mgpu doctor --only links"), who="admin")),
+        "https://github.com/NVIDIA/nccl/issues/1672"),
     Row("log_imex_not_permitted", "root", "nccl", r"Cuda failure (?:800 )?'operation not permitted'",
         ("transport/p2p.cc:275 NCCL WARN Cuda failure 800 'operation not permitted'",),
         "this user cannot use an IMEX channel, through which GPUs share memory across nodes",
@@ -212,7 +250,8 @@ ROWS = (
         "An earlier error occurred on the same GPU, memory ran out, or the driver rejects a feature (cuMem, "
         "multicast).",
         (Fix("Look for an earlier CUDA error of this rank, and for an Xid.",
-             ("mgpu doctor --only xid", "mgpu smoke-test")), _DEBUG), _TROUBLE, summary="A CUDA call in NCCL failed."),
+             ("mgpu doctor --only xid", "mgpu smoke-test")), _DEBUG), _TROUBLE, summary="A CUDA call in NCCL failed.",
+        explain=_cuda_failure),
     Row("log_nccl_peer_memory_failed", "root", "nccl",
         r"transport/p2p\.cc:\d+ NCCL WARN (?!.*(?:'operation not permitted'|'out of memory'|'peer access))(?P<what>.+)",
         ("node1:1:2 [0] transport/p2p.cc:298 NCCL WARN Cuda failure 'invalid argument'",
@@ -238,8 +277,11 @@ ROWS = (
         (Fix("Look for new_group() and collectives under a condition on the rank.", ("mgpu doctor --script train.py",)),
          Fix("With several nodes, compare the versions.",
              ("python -c 'import torch; print(torch.cuda.nccl.version())'", "mgpu doctor --only nccl"))), _INIT),
-    Row("log_nccl_stranger", "secondary", "nccl", r"wrong magic|invalid magic|Unexpected magic",
-        ("node1:1:2 [0] misc/socket.cc:520 NCCL WARN socketFinalizeAccept: wrong magic 474554202f != 1234",),
+    Row("log_nccl_stranger", "secondary", "nccl", r"wrong magic|invalid magic|Unexpected magic|"
+        r"\[Service thread\] Unknown command \d+ from localRank|\[Rem Allocator\] Allocation failed",
+        ("node1:1:2 [0] misc/socket.cc:520 NCCL WARN socketFinalizeAccept: wrong magic 474554202f != 1234",
+         "n1:1:2 [0] proxy.cc:1500 NCCL WARN [Service thread] Unknown command 790 from localRank -1",
+         "n1:1:2 [0] bootstrap.cc:279 NCCL WARN [Rem Allocator] Allocation failed (segment 0, fd 130)"),
         "a program other than this run's ranks connected to NCCL's port",
         "It is a port scanner of the network, or a rank of another job with the same address. NCCL rejects it.",
         Fix("Use ports that are not scanned, and give each job its own rendezvous.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .._kernel_line import KERNEL_LINE
+
 _IBV = "https://github.com/NVIDIA/nccl/blob/master/src/misc/ibvwrap.cc"
 _CODES = "https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/verbs.h"
 # fmt: off
@@ -112,6 +114,18 @@ ROWS = (
         Fix("Find the link that loses its signal, and check the cable.",
             ("mgpu doctor --only infiniband_link_unstable,nic_link_flapped", "ibqueryerrors"), who="admin"),
         "https://github.com/NVIDIA/nccl/issues/905", summary="An InfiniBand or RoCE adapter reported a fault."),
+    Row("log_adapter_fault", "secondary", "network",
+        KERNEL_LINE + r"mlx\d_(?:core|ib) \S+(?: \S+)?: .*(?P<event>Link DOWN|health poll failed|health compromised|"
+        r"enter(?:ing)? error state|internal error|command timeout)",
+        ("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN",
+         "[12.345678] mlx5_core 0000:ab:00.0: poll_health:825:(pid 0): device's health compromised"),
+        "the kernel reports a fault of an InfiniBand or RoCE adapter: {event}",
+        "The link was lost, or the adapter's firmware does not respond. Collectives over it fail or hang.",
+        Fix("Check cable, port and firmware.",
+            ("ibstat | grep -E 'CA|State'", "mgpu doctor --only infiniband_link_unstable,nic_link_flapped",
+             "sudo dmesg -T | grep -i mlx5 | tail -n 40"), who="admin"),
+        "https://docs.kernel.org/networking/device_drivers/ethernet/mellanox/mlx5/index.html",
+        summary="The kernel reports a fault of an InfiniBand or RoCE adapter."),
     Row("log_verbs_not_usable", "root", "network",
         r"Call to ibv_open_device failed|libibverbs: Warning: couldn't (?:open|load)|"
         r"Unable to open (?:device )?/dev/infiniband|ibv_alloc_pd failed",
