@@ -61,7 +61,7 @@ ROWS = (
          "HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception. code: 0x1016",
          "HW Exception by GPU node-3 (Agent handle: 0x560f) reason :GPU Hang",
          "HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources."),
-        "an AMD GPU stopped executing (HSA error or GPU hang)",
+        "an AMD GPU stopped executing (runtime error or GPU hang)",
         "A kernel hung or trapped, memory or queues ran out, or firmware and driver have a fault. The rank is aborted "
         "without a traceback.",
         (_KERNEL_LOG, _FIND, Fix("Use a tested pair of driver and ROCm.", ("cat /sys/module/amdgpu/version; cat "

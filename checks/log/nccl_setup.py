@@ -64,7 +64,7 @@ ROWS = (
          "Connection refused (111)"),
         "the ranks of a node cannot pass each other handles of GPU memory (Unix socket): {what}",
         "The sockets belong to a network namespace. Ranks of one node in separate containers do not see each other's, "
-        "and two runs in one namespace can choose the same name. If a rank exited, its socket is gone.",
+        "and two runs in one namespace can choose the same name. If a rank exited, its socket disappeared.",
         (Fix("Check first whether another rank exited.", ("mgpu doctor --log LOGS...",)),
          Fix("Start all ranks of a node in one container, or with the host's network.",
              ("docker run --network=host --ipc=host ...",)),
