@@ -77,7 +77,27 @@ ROWS = (
         (Fix("Check whether Slurm loads it here.", ("srun --help | grep container", "cat /etc/slurm/plugstack.conf")),
          Fix("Use the cluster's own container tool.", ("apptainer exec --nv IMAGE.sif python train.py",))), _PYXIS,
         summary="This cluster's Slurm does not know pyxis's options."),
-    Row("log_image_import_failed", "secondary", "scheduler",
+    Row("log_enroot_folder_not_writable", "root", "scheduler",
+        r"pyxis: +mkdir: cannot create directory [\u2018'](?P<folder>[^'\u2019]+)",
+        ("slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied",),
+        "enroot cannot create its folder {folder} on this node",
+        "You have no permission there, or the disk does not exist. enroot.conf, or ENROOT_RUNTIME_PATH, "
+        "ENROOT_DATA_PATH and ENROOT_CACHE_PATH, name the folders.",
+        (Fix("Use folders that you may write, on a local disk.",
+             ("export ENROOT_CACHE_PATH=/tmp/$USER/enroot/cache ENROOT_DATA_PATH=/tmp/$USER/enroot/data "
+              "ENROOT_RUNTIME_PATH=/tmp/$USER/enroot/run",)),
+         Fix("Or set them in /etc/enroot/enroot.conf on all nodes.", (), who="admin")),
+        "https://github.com/NVIDIA/pyxis/issues/12", summary="enroot cannot create its folder on a node."),
+    Row("log_container_program_missing", "root", "scheduler",
+        r"enroot-switchroot: failed to execute: (?P<program>\S+): ",
+        ("slurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or directory",),
+        "the program {program} does not exist in the container, or is for another processor",
+        "The image's entrypoint, or the command, names a program that the image does not have. Images for arm64 do not "
+        "run on x86_64.",
+        Fix("Start the container without its entrypoint, and check the image.",
+            ("srun --no-container-entrypoint --container-image=IMAGE ...", "uname -m")),
+        "https://github.com/NVIDIA/pyxis/issues/61", summary="A program does not exist in the container."),
+    Row("log_image_import_failed", "root", "scheduler",
         r"pyxis: failed to import docker image|pyxis: child \d+ failed with error code|"
         r"FATAL: +(?:could not open image|[Ww]hile making image from oci registry)|"
         r"\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image",
@@ -93,7 +113,7 @@ ROWS = (
          Fix("For a registry, fetch it by hand.", ("enroot import docker://IMAGE", "docker pull IMAGE",
                                                    "df -h /tmp $HOME"))),
         "https://github.com/NVIDIA/pyxis/issues/127",
-        because_of=("log_image_not_pulled", "log_disk_full", "log_quota_exceeded")),
+        because_of=("log_image_not_pulled", "log_disk_full", "log_quota_exceeded", "log_enroot_folder_not_writable")),
     Row("log_container_user_namespaces", "root", "scheduler",
         r"Could not write info to setgroups|no event received.*user namespace|user namespace mappings: no event|"
         r"[Ff]ailed to create user namespace|squashfuse\S* not found|unprivileged user namespace|"

@@ -62,7 +62,8 @@ ROWS = (
         "extension was built with.",
         (Fix("Show its messages, and check the version.", ("NVSHMEM_DEBUG=INFO mgpu launch train.py",
                                                            "nvshmem-info -a", "pip list | grep -i nvshmem")), _TEST),
-        "https://github.com/deepseek-ai/DeepEP/issues/150"),
+        "https://github.com/deepseek-ai/DeepEP/issues/150",
+        because_of=("log_nvshmem_no_transport", "log_nvshmem_bootstrap_failed", "log_nvshmem_peer_not_accessible")),
     Row("log_deepep_timed_out", "secondary", "timeout",
         r"DeepEP (?:\w+ ){0,4}timeout|DeepEP error: (?:timeout|CPU recv timeout)|"
         r"EPException.*\b(?:CPU wait|timeout)|DeepEP error: .*timed? ?out",

@@ -40,7 +40,7 @@ ROWS = (
         (Fix("Start it by the interpreter's full path, after activating the environment in the job's script.",
              ("srun bash -c 'which python torchrun; hostname'", "srun python -m torch.distributed.run ...")),
          Fix("For a script of your own, make it executable.", ("chmod +x run.sh; head -n 1 run.sh",))), _SBATCH,
-        because_of=("log_slurm_working_folder_missing",)),
+        because_of=("log_slurm_working_folder_missing", "log_environment_not_active", "log_module_not_loaded")),
     Row("log_slurm_working_folder_missing", "secondary", "scheduler", r"couldn't chdir to [`'](?P<folder>[^']+)'",
         ("slurmstepd: error: couldn't chdir to `/home/u/proj': No such file or directory: going to /tmp instead",),
         "the job's working folder {folder} does not exist on a node, so it runs in /tmp",
@@ -95,14 +95,15 @@ ROWS = (
         "Slurm does not know an option of the command or of a #SBATCH line",
         "It is misspelled, or this cluster's Slurm is older than the option.",
         Fix("Check the options and the version.", ("sbatch --help | grep -i gpu", "sbatch --version")), _SBATCH),
-    Row("log_environment_not_active", "secondary", "launcher",
+    Row("log_environment_not_active", "root", "launcher",
         r"Your shell has not been properly configured to use 'conda|Could not find conda environment: |"
-        r"EnvironmentLocationNotFound|/bin/activate: No such file or directory|"
+        r"EnvironmentLocationNotFound|(?:/bin/|line \d+: )activate: No such file or directory|"
         r"conda: (?:command )?not found|Run 'conda init' before 'conda activate'",
         ("CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
          "EnvironmentNameNotFound: Could not find conda environment: train",
          "job.sh: line 5: /home/u/venv/bin/activate: No such file or directory",
-         "CondaError: Run 'conda init' before 'conda activate'"),
+         "CondaError: Run 'conda init' before 'conda activate'",
+         "/var/spool/slurm/d/job61253/slurm_script: line 37: activate: No such file or directory"),
         "the job's script could not activate the Python environment",
         "A batch shell does not read .bashrc, or the environment does not exist on this node. Without `set -e` the "
         "script goes on with another Python, and packages are missing.",
@@ -117,7 +118,7 @@ ROWS = (
         Fix("Set the variable, or upgrade DeepSpeed.",
             ("export PDSH_SSH_ARGS_APPEND=''", "pip install --upgrade deepspeed")),
         "https://github.com/deepspeedai/DeepSpeed/pull/5318"),
-    Row("log_module_not_loaded", "secondary", "launcher",
+    Row("log_module_not_loaded", "root", "launcher",
         r"module: command not found|[Tt]he following module\(s\) are unknown|"
         r"Unable to locate a modulefile for '|"
         r"These module\(s\)(?: or extension\(s\))? exist but cannot be loaded as requested",

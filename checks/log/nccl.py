@@ -151,7 +151,8 @@ ROWS = (
         r"[Cc]onnect to (?!127\.)\S+ (?:failed|returned)(?: with error)? ?:? ?(?:\d+\()?"
         r"(?:No route to host|Connection timed out|Connection refused|Network is unreachable|"
         r"Software caused connection abort|Connection reset by peer)(?!\)?, retrying)|"
-        r"NCCL WARN Call to connect returned (?:No route|Connection (?:timed|refused)|Network is unreach)|"
+        r"NCCL WARN Call to connect (?:returned|timeout :|failed :) (?:No route|Connection (?:timed|refused)|"
+        r"Network is unreach)|"
         r"socketPollConnect: connect(?: to \S+)? returned (?:No route|Connection (?:timed|refused))|"
         r"socketStartConnect: exceeded retries",
         ("NCCL WARN Net : Connect to 192.168.1.9<54263> failed : No route to host",
@@ -244,8 +245,8 @@ ROWS = (
         r"Cuda failure) (?!(?:800 )?'operation not permitted|"
         r"(?:2 )?'out of memory|(?:3 )?'initialization error|"
         r"(?:217 )?'peer access)(?P<what>.+)",
-        ("node1:1:2 [0] enqueue.cc:100 NCCL WARN Cuda failure 'invalid argument'",
-         "node1:1:2 [3] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'"),
+        ("node1:1:2 [3] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'",
+         "node1:1:2 [0] enqueue.cc:100 NCCL WARN Cuda failure 'invalid argument'"),
         "a CUDA call in NCCL failed: {what}",
         "An earlier error occurred on the same GPU, memory ran out, or the driver rejects a feature (cuMem, "
         "multicast).",

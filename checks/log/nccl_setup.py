@@ -11,10 +11,8 @@ _IPC = "https://github.com/NVIDIA/nccl/blob/master/src/misc/ipcsocket.cc"
 _NVML = "https://github.com/NVIDIA/nccl/blob/master/src/misc/nvmlwrap.cc"
 _IB = "https://github.com/NVIDIA/nccl/blob/master/src/transport/net_ib/init.cc"
 # fmt: off
-_WORKERS = Fix("Ray, mpirun and ssh do not pass the shell's variables to the ranks: set them in Ray's runtime_env or "
-               "before `ray start`, and with mpirun -x.",
-               ("ray job submit --runtime-env-json '{\"env_vars\": {\"NCCL_P2P_DISABLE\": \"1\"}}' -- python train.py",
-                "mpirun -x NCCL_P2P_DISABLE=1 ..."))
+_WORKERS = Fix("Ray, mpirun and ssh do not pass the shell's variables to the ranks: set them in env_vars of Ray's "
+               "runtime_env, or before `ray start`, and with mpirun -x.", ("mpirun -x NCCL_CUMEM_HOST_ENABLE=0 ...",))
 
 ROWS = (
     Row("log_nccl_host_memory_path", "root", "nccl",

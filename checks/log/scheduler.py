@@ -138,7 +138,8 @@ ROWS = (
             ("srun --overlap ...", "srun --exact --gpus=4 ...")), _SRUN),
     Row("log_slurm_unreachable", "root", "scheduler",
         r"Unable to contact slurm controller|slurm_receive_msg: Socket timed out|"
-        r"Socket timed out on send/recv operation|Unable to confirm allocation for job",
+        r"^(?!.*(?:launch.* failed|slurm_receive_msgs: \[\[)).*Socket timed out on send/recv operation|"
+        r"Unable to confirm allocation for job",
         ("srun: error: Unable to confirm allocation for job 42: Unable to contact slurm controller (connect failure)",
          "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
          "srun: error: Unable to confirm allocation for job 4711: Invalid job id specified"),
@@ -248,7 +249,10 @@ ROWS = (
          Fix("Upgrade libnvidia-container, and check the permissions of enroot's folders.",
              ("nvidia-container-cli --version", "mgpu doctor --only container"), who="admin")),
         "https://github.com/NVIDIA/enroot/issues/234",
-        because_of=("log_image_not_pulled", "log_image_import_failed", "log_container_mount_missing")),
+        because_of=("log_image_not_pulled", "log_image_import_failed", "log_container_mount_missing",
+                    "log_enroot_folder_not_writable", "log_container_program_missing", "log_image_wants_newer_driver",
+                    "log_container_device_rules", "log_container_gpu_unknown", "log_image_contains_driver",
+                    "log_wsl_without_gpus", "log_driver_mismatch", "log_disk_full")),
 )
 # fmt: on
 

@@ -23,7 +23,11 @@ _TRANSPORT = Fix("If it never worked (SeqNum 1 or 2), test the transport alone."
 
 def _at_rendezvous(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Return the meaning of a closed connection if torchrun's agent lost it, before or between the ranks' runs."""
-    if raised is None or not raised.of_launcher:
+    of_agent = raised is not None and (
+        (raised.place or "").startswith(("torchrun:", "accelerate:"))
+        or raised.type.endswith("RendezvousConnectionError")
+    )
+    if not of_agent:
         return None
     return Meaning(
         "the main node accepted torchrun's connection and closed it",
@@ -141,14 +145,16 @@ ROWS = (
         "The process at the other end exited. That rank has the cause.", _FIRST, _GLOO,
         because_of=("run_rank_left_early",)),
     Row("log_gloo_interface_missing", "root", "network",
-        r"Unable to find address for|makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
+        r"GlooDeviceFactory::make\w+\(\): |Unable to find address for|"
+        r"makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
         r"Unable to resolve hostname to a \(local\) address",
         ("RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable "
          "to find address for: eth7", "RuntimeError: makeDeviceForHostname(): unsupported gloo device",
-         "RuntimeError: [enforce fail at device.cc:210] rp != nullptr. Unable to find address for: node1"),
+         "RuntimeError: [enforce fail at device.cc:210] rp != nullptr. Unable to find address for: node1",
+         "RuntimeError: GlooDeviceFactory::makeUVDevice(): interface or hostname can't be empty"),
         "gloo finds no address for the configured interface or host name",
-        "GLOO_SOCKET_IFNAME names an interface that does not exist here, or the node's own name does not resolve to "
-        "one of its addresses.",
+        "GLOO_SOCKET_IFNAME names an interface that does not exist here, or the node's own name is empty or does not "
+        "resolve to one of its addresses. On Windows, some releases of torch find no device at all.",
         Fix("Unset it or set an existing interface. Make the host name resolvable.",
             ("unset GLOO_SOCKET_IFNAME", "ip -br addr; getent hosts $(hostname)",
              "mgpu doctor --only hostname_unresolvable,hostname_is_elsewhere")),
