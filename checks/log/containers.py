@@ -99,13 +99,14 @@ ROWS = (
         "https://github.com/NVIDIA/pyxis/issues/61", summary="A program does not exist in the container."),
     Row("log_image_import_failed", "root", "scheduler",
         r"pyxis: failed to import docker image|pyxis: child \d+ failed with error code|"
-        r"FATAL: +(?:could not open image|[Ww]hile making image from oci registry)|"
+        r"FATAL: +(?:.*could not open image|[Ww]hile making image from oci registry)|"
         r"\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image",
         ("slurmstepd: error: pyxis: failed to import docker image",
          "slurmstepd: error: pyxis: child 10028 failed with error code: 1",
          "FATAL:   could not open image /scratch/u/img.sif: failed to retrieve path for /scratch/u/img.sif: lstat "
          "/scratch/u/img.sif: no such file or directory",
-         'Failed to pull image "ghcr.io/x/y:z": rpc error: code = NotFound'),
+         'Failed to pull image "ghcr.io/x/y:z": rpc error: code = NotFound',
+         "FATAL:   While checking container encryption: could not open image /home/u/python3: failed to retrieve path"),
         "the container's image was not found, or could not be imported",
         "Name, tag or credentials are wrong, the registry is not reachable from this node, or its disk is full. pyxis "
         "treats a name without / or ./ at its start as an image in a registry, not as a file.",
