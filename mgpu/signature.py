@@ -79,6 +79,8 @@ def _check(module: str, row: Row) -> Signature:
         details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
         evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
         meaning = _meaning(row, groups, next((one for one in log.raised if row.id in one.signatures), None))
+        if row.role == "wrapper" and row.kind == "nccl" and log.nccl_error:
+            meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
         return Problem(
             meaning.title,
             meaning.why,

@@ -324,7 +324,7 @@ LAST = "torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.cp
 @pytest.mark.parametrize(
     ("kind", "last", "wanted"),
     [
-        ("unhandled cuda error", "Cuda failure 2 'out of memory'", "log_gpu_memory_full"),
+        ("unhandled cuda error", "Cuda failure 2 'out of memory'", "log_nccl_out_of_memory"),
         ("unhandled cuda error", "Cuda failure 217 'peer access is not supported between these two devices'",
          "log_peer_access_refused"),
         ("unhandled cuda error", "Cuda failure \u2018invalid argument\u2019", "log_nccl_cuda_failed"),

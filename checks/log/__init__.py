@@ -1,22 +1,25 @@
 """What do the logs of a run say went wrong? Tables of signatures: a text that a failure leaves, and what it means.
 
 * noise: which lines look like a failure and are none?
-* scheduler: did Slurm, Docker or Kubernetes refuse the job, or end it?
+* scheduler, job_start: did Slurm refuse the job, or end it; did its shell fail?
+* kubernetes, containers: did Kubernetes, Docker, enroot or Apptainer not start the container, or end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
 * xids: which Xid did the driver log?
-* cuda: did a GPU or the CUDA driver refuse or fail?
+* cuda, cuda_calls, amd: did a GPU or its driver refuse or fail?
+* windows: did something fail that only Windows and WSL have?
 * gpu_code: does the script ask of a GPU what it cannot?
 * inference, ray_cluster: did vLLM, SGLang or Ray fail in the run?
 * reinforcement, lightning, config_files: did a trainer with vLLM, Lightning, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
-* installed: does a library, an extension or a build not fit?
+* installed, pip: does a library, an extension or a build not fit?
 * compiling: did compiling fail?
 * hub: could models or data not be fetched?
 * data: did reading the data fail?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
-* nccl, rdma: what did NCCL and InfiniBand say?
-* meeting, settings: did the ranks not find each other, or the launcher refuse?
+* nccl, nccl_setup, rdma: what did NCCL and InfiniBand say?
+* mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
+* meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
 * dataset_columns: does a trainer read a column that the dataset does not have?
@@ -36,10 +39,10 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "reinforcement",
-    "lightning", "config_files", "versions", "models",
-    "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero", "precision", "nccl",
-    "rdma", "meeting", "settings", "waiting", "lone_work", "commands",
-    "dataset_columns", "package_faults", "between_packages", "exceptions",
+    "noise", "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "cuda", "cuda_calls", "amd",
+    "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
+    "models", "installed", "pip", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero",
+    "precision", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
+    "lone_work", "commands", "dataset_columns", "package_faults", "between_packages", "exceptions",
 )
 # fmt: on

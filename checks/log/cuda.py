@@ -31,7 +31,6 @@ _ARCH = Fix("Install a torch with kernels for this GPU, and build extensions for
 _FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
 _KERNEL_LOG = Fix("Check what the driver logged (an Xid), and whether the GPU is healthy.",
                   ("sudo dmesg -T | grep -iE 'nvrm|xid'", "mgpu doctor --deep --only cuda"), who="admin")
-_REBOOT = Fix("Reboot the node, so that module and libraries have the same version.", ("sudo reboot",), who="admin")
 _REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
 
 
@@ -75,7 +74,7 @@ ROWS = (
         r"(?!.*cumem_allocator).*(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)OutOfMemoryError\b|"
         r"CUDA [Ee]rror: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
-        r"Cuda failure (?:2 )?'out of memory'|CUDA driver error: out of memory|cuda runtime error \(2\))",
+        r"CUDA driver error: out of memory|cuda runtime error \(2\))",
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 "
          "GiB", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total "
          "capacity; 22.1 GiB already allocated; 11.00 MiB free; 22.9 GiB reserved in total by PyTorch)",
@@ -85,8 +84,7 @@ ROWS = (
          "RuntimeError: CUDA out of memory. Tried to allocate 1.5 GiB", "RuntimeError: CUDA error: out of memory",
          "RuntimeError: CUDA driver error: out of memory", "RuntimeError: cuda runtime error (2) : out of memory at "
                                                            "x.cu",
-         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-         "node1:1:2 [0] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'"),
+         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         "a GPU's memory is full",
         "Parameters, gradients, optimizer states and activations of one rank do not fit. Under DDP each GPU has the "
         "whole model. The rank that ran out of memory exits, and the others report that it disappeared.",
@@ -190,8 +188,9 @@ ROWS = (
         "reported line is often later than the cause.",
         (_FIND_KERNEL, _KERNEL_LOG), "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"),
     Row("log_gpu_memory_uncorrectable", "root", "cuda", r"uncorrectable ECC error encountered|"
-        r"cudaErrorECCUncorrectable",
-        ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
+        r"CUDA error: .*uncorrectable ECC error|cudaErrorECCUncorrectable",
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered",
+         "torch.AcceleratorError: CUDA error: contained: uncorrectable ECC error"),
         "a GPU's memory had an error that ECC could not correct",
         "The GPU is unreliable, at least until it is reset.",
         Fix("Reset the GPU. If the error comes back, have the GPU replaced.",
@@ -214,8 +213,15 @@ ROWS = (
         "the driver's libraries and its loaded kernel module have different versions",
         "The driver was upgraded (often by unattended upgrades) while the old module stayed loaded, or a container "
         "includes its own libcuda.",
-        (_REBOOT, Fix("Check which versions are in use.",
-                      ("cat /proc/driver/nvidia/version", "mgpu doctor --only driver_library_mismatch,libraries"))),
+        (Fix("Compare the versions, in the container too. If an image or a folder on LD_LIBRARY_PATH has its own "
+             "libcuda, remove it: a reboot does not help then.",
+             ("cat /proc/driver/nvidia/version; ldconfig -p | grep -E 'libcuda|nvidia-ml'",
+              "mgpu doctor --only driver_library_mismatch,libraries")),
+         Fix("If the host's driver was upgraded, stop all programs on the GPUs and load the new module.",
+             ("sudo systemctl stop nvidia-persistenced nvidia-fabricmanager; sudo modprobe -r nvidia_drm "
+              "nvidia_modeset nvidia_uvm nvidia && sudo modprobe nvidia nvidia_uvm",), who="admin"),
+         Fix("If it stays in use, reboot. If the old version comes back, its module was not rebuilt: install the "
+             "driver again.", ("sudo reboot", "dkms status; modinfo nvidia | grep ^version"), who="admin")),
         "https://github.com/NVIDIA/ubuntu-packaging-nvidia-driver/issues/3"),
     Row("log_container_lost_gpus", "root", "cuda", r"Failed to initialize NVML: Unknown Error",
         ("Failed to initialize NVML: Unknown Error",),
@@ -257,16 +263,23 @@ ROWS = (
         (Fix("Check what CUDA reports on its own.", ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*")),
          Fix("Reload nvidia_uvm.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm",), who="admin")),
         "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689"),
-    Row("log_peer_access_refused", "root", "cuda", r"peer access is not supported between these two devices|"
+    Row("log_peer_access_refused", "root", "cuda",
+        r"^(?!.*transport/shm\.cc).*peer access is not supported between these two devices|"
         r"cudaErrorPeerAccessUnsupported",
         ("RuntimeError: CUDA error: peer access is not supported between these two devices",
          "node1:1:2 [0] transport/p2p.cc:449 NCCL WARN Cuda failure 217 'peer access is not supported between these "
          "two devices'"),
         "direct access between two GPUs was requested, but they do not support it",
-        "NCCL_P2P_LEVEL forces it, GPUs are isolated from each other (one container or task each), or the driver "
-        "reports access that the GPUs do not have.",
-        Fix("Check which pairs support it, and let NCCL choose.",
-            ("nvidia-smi topo -p2p r", "unset NCCL_P2P_LEVEL", "mgpu doctor --only links")), _API),
+        "GeForce cards and virtual machines have none, NCCL_P2P_LEVEL forces it, or the driver reports access that "
+        "the GPUs do not have. NCCL 2.24 and later also need it to share host memory through CUDA (cuMem). Under Ray "
+        "and mpirun, NCCL_P2P_DISABLE of the shell does not reach the ranks.",
+        (Fix("Turn off both in the environment of every rank. Under Ray: env_vars of runtime_env.",
+             ("export NCCL_P2P_DISABLE=1 NCCL_CUMEM_HOST_ENABLE=0",
+              "ray job submit --runtime-env-json '{{\"env_vars\": {{\"NCCL_P2P_DISABLE\": \"1\", "
+              "\"NCCL_CUMEM_HOST_ENABLE\": \"0\"}}}}' -- python train.py")),
+         Fix("Check which pairs support it.", ("nvidia-smi topo -p2p r", "unset NCCL_P2P_LEVEL",
+                                               "mgpu doctor --only links"))),
+        "https://github.com/hiyouga/EasyR1/issues/579", because_of=("log_nccl_host_memory_path",)),
     Row("log_mps_failed", "root", "cuda",
         r"MPS client failed to connect|MPS server is not ready to accept|MPS client has been terminated|"
         r"resources required to create MPS client have been exhausted|cudaErrorMps",
@@ -303,8 +316,11 @@ ROWS = (
          "version (8, 5, 0).", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
          "Could not load library libcudnn_cnn_infer.so.8. Error: libcuda.so: cannot open shared object file"),
         "cuDNN failed, or is not the version that torch was built with",
-        "Another cuDNN comes first on the library path, or GPU memory is full.",
-        (Fix("Let torch use its own cuDNN.", ("unset LD_LIBRARY_PATH", "mgpu doctor --only cudnn_refused_by_torch")),
+        "Another cuDNN comes first on the library path, two packages of it (-cu12, -cu13) overwrote each other, or GPU "
+        "memory is full.",
+        (Fix("Let torch use its own cuDNN.",
+             ("unset LD_LIBRARY_PATH", "pip list | grep -i cudnn  # then reinstall the one that torch requires",
+              "mgpu doctor --only cudnn_refused_by_torch")),
          _SMALLER), "https://docs.nvidia.com/deeplearning/cudnn/latest/index.html"),
     Row("log_cuda_symbol_missing", "root", "cuda", r"named symbol not found|shared object symbol not found|"
         r"PTX JIT compiler library not found",
@@ -312,9 +328,11 @@ ROWS = (
          "RuntimeError: CUDA error: PTX JIT compiler library not found"),
         "part of the CUDA driver is missing or has a different version",
         "The container got only part of the driver, or libraries of two versions are mixed.",
-        Fix("Request the driver's compute libraries for the container, and check which libraries exist.",
-            ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
-             "ldconfig -p | grep -E 'libcuda|libnvidia'")), _API),
+        (Fix("Request the driver's compute libraries for the container, and check which libraries exist.",
+             ("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
+              "ldconfig -p | grep -E 'libcuda|libnvidia'")),
+         Fix("With Docker Desktop on Windows: update it and WSL. Releases before 4.31 do not know drivers from 555 on.",
+             ("wsl --update",))), "https://github.com/AbdBarho/stable-diffusion-webui-docker/issues/694"),
 )
 # fmt: on
 

@@ -49,7 +49,8 @@ ROWS = (
                       "offload of the optimizer), or request more for the job.", ("sbatch --mem=0 ...",)),
          Fix("If memory was not the cause, check whether Slurm or a user killed it.",
              ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
-        "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9),
+        "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9,
+        because_of=("log_killed_for_memory", "log_slurm_out_of_memory", "log_container_killed_for_memory")),
     Row("log_rank_segfault", "root", "kernel",
         r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
         r"Segmentation fault \(core dumped\)|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"

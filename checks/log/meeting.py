@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -17,10 +21,33 @@ _START_ALL = (
         ("mgpu launch --dry-run train.py", "env | grep -E 'WORLD_SIZE|RANK|MASTER'")),
     Fix("If all were started, check whether they can reach the main node.", ("mgpu doctor --only network",)),
 )
+# fmt: on
 
+
+def _at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return the meaning of an unreachable main node if its address means this node itself."""
+    if raised is None or not re.search(r"\((?:127\.[\d.]+|localhost)\b", raised.message):
+        return None
+    return Meaning(
+        "a rank waited for rank 0 at its own node's loopback address without an answer",
+        "With several nodes, MASTER_ADDR must not be localhost, nor a host name that /etc/hosts maps to 127.0.1.1: "
+        "each node then waits for itself. On a single node, rank 0 exited before, prepares data for so long before "
+        "init_process_group, or fewer ranks were started than WORLD_SIZE says.",
+        (
+            Fix(
+                "Several nodes: use the address on the network that connects them.",
+                ("ip -br addr", "getent hosts $MASTER_ADDR", "mgpu doctor --only hostname_is_loopback"),
+            ),
+            Fix("One node: read rank 0's own output first.", ("mgpu doctor --log LOGS...",)),
+            Fix("Under Slurm, compare the tasks with the ranks.", ("env | grep -E 'SLURM_NTASKS|WORLD_SIZE'",)),
+        ),
+    )
+
+
+# fmt: off
 ROWS = (
     Row("log_port_taken", "root", "launcher",
-        r"EADDRINUSE|errno: 98\b|^(?!.*(?:\bRAS\b|[Tt]ensor[Bb]oard|[Jj]upyter)).*[Aa]ddress already in use",
+        r"EADDRINUSE|errno: 98\b|^(?!.*(?:\bRAS\b|\bUDS: |[Tt]ensor[Bb]oard|[Jj]upyter)).*[Aa]ddress already in use",
         ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
          "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
          "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
@@ -56,9 +83,11 @@ ROWS = (
         summary="The number of ranks at the first barrier differs from the expected number.",
         because_of=("log_rank_worked_alone",)),
     Row("log_master_unreachable", "root", "launcher",
-        r"client socket has timed out after \d+m?s while trying to connect to \((?!255\.|0\.0\.0\.0|[^)]+, 51216\))|"
+        r"client socket has timed out after \d+m?s while trying to connect to \(?"
+        r"(?!\(?255\.|\(?0\.0\.0\.0|[^)]+, 51216\))[\w.:\[]|"
         r"TCP client failed to connect/validate to host (?!255\.|0\.0\.0\.0)\S+ - timed out|"
-        r"client socket has failed to connect to any network address|"
+        r"^(?!.*(?:cannot be retrieved|gai error)).*client socket has failed to connect to any network address of "
+        r"\((?!255\.|0\.0\.0\.0)|"
         r"Failed to connect to TCPStore|connect\(\) timed out\. Original timeout was",
         ("The client socket has timed out after 60000ms while trying to connect to (127.0.0.2, 29577).",
          "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to "
@@ -67,15 +96,15 @@ ROWS = (
          "60000 ms."),
         "the main node cannot be reached at the configured address and port",
         "It was not started, the address belongs to another node or an unreachable network, or a firewall blocks the "
-        "port.",
+        "port. On a single node: rank 0 exited, or prepares data for so long before init_process_group.",
         (Fix("Check whether the port is reachable while the main node starts.",
              ("nc -vz HOST 29500", "mgpu doctor --only network", "getent hosts HOST")),
          Fix("Use the address of the interface that connects the nodes. In Docker, use the host's network.",
              ("ip -br addr", "docker run --network=host ..."))),
-        "https://github.com/pytorch/pytorch/issues/107021"),
+        "https://github.com/pytorch/pytorch/issues/107021", explain=_at_loopback),
     Row("log_master_not_there_yet", "secondary", "launcher",
         r"TCP client failed to connect/validate to host (?!255\.)\S+ - retrying|"
-        r"client socket has failed to connect to (?!\[255\.)\S+ \(errno",
+        r"^(?!.*any network address).*client socket has failed to connect to (?!\[255\.)\S+ \(errno",
         ("[c10d] TCP client failed to connect/validate to host 127.0.0.2:29577 - retrying (try=0, timeout=60000ms, "
          "delay=48384ms): Connection refused",
          "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 111 - Connection "
@@ -83,7 +112,7 @@ ROWS = (
         "the main node did not respond immediately",
         "This is normal while it starts, and a cause only if nothing else follows.",
         Fix("Check that it was started and is reachable.", ("nc -vz HOST 29500", "mgpu doctor --only network")),
-        "https://github.com/pytorch/pytorch/issues/107021"),
+        "https://github.com/pytorch/pytorch/issues/107021", because_of=("log_main_pod_closed_connection",)),
     Row("log_rendezvous_failed", "wrapper", "launcher", r"RendezvousConnectionError|RendezvousStateError",
         ("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
          "failed. See inner exception for details.",),
@@ -141,7 +170,7 @@ ROWS = (
             ("ip -br addr", "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)")),
         "https://www.rfc-editor.org/rfc/rfc6890", summary="MASTER_ADDR is a netmask or 0.0.0.0."),
     Row("log_name_not_resolved", "secondary", "network",
-        r"network addresses? of \((?!None)\S+, \d+\) cannot be retrieved|"
+        r"^(?!.*any network address of ).*network addresses? of \((?!None)[\w.:-]+, \d+\) cannot be retrieved|"
         r"gaierror: \[Errno -\d+\]|Could not resolve hostname \S+|hostname \S+ not (?:known|found)",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved (gai "
          "error: "
@@ -268,7 +297,8 @@ ROWS = (
         Fix("Start it through the interpreter.",
             ("python -m accelerate.commands.launch ...", "python -m torch.distributed.run ...",
              "mgpu doctor --only accelerate_command_missing")),
-        "https://github.com/KimMeen/Time-LLM/issues/20"),
+        "https://github.com/KimMeen/Time-LLM/issues/20",
+        because_of=("log_environment_not_active", "log_module_not_loaded")),
     Row("log_ranks_counted_without_gpu", "root", "launcher", r"Unsupported nproc_per_node value|"
         r"ValueError: Cuda is not available",
         ("ValueError: Unsupported nproc_per_node value: gpus", "ValueError: Cuda is not available."),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 from .reinforcement import SEPARATE_GPUS, explain_shared_gpu
 
@@ -14,7 +17,41 @@ _INIT = "https://github.com/NVIDIA/nccl/blob/master/src/init.cc"
 # fmt: off
 _DEBUG = Fix("Run again with NCCL's messages, and read the first WARN.",
              ("NCCL_DEBUG=WARN mgpu launch train.py", "mgpu smoke-test"))
+_UPGRADE = Fix("Use a newer NCCL: a newer torch brings one.",
+               ("python -c 'import torch; print(torch.cuda.nccl.version())'", "pip install --upgrade torch"))
+_SMOKE = Fix("Find a setting that works.", ("mgpu smoke-test", "NCCL_CUMEM_ENABLE=0 mgpu smoke-test",
+                                           "NCCL_P2P_DISABLE=1 mgpu smoke-test"))
+_CUDA_FAILURES = {
+    "OS call failed": (
+        "The container or the kernel denies what NCCL needs to share memory between processes: cuMem handles, Unix "
+        "sockets or /dev/shm.",
+        (Fix("Start the container with the host's IPC.", ("docker run --ipc=host --cap-add=SYS_PTRACE --ulimit "
+                                                          "memlock=-1 ...",)),
+         Fix("Turn off cuMem in every rank.", ("export NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0",)))),
+    "invalid argument": (
+        "NCCL and the driver or the GPU do not fit: an NCCL older than the GPU (before 2.26 on GeForce RTX 50), or a "
+        "feature that does not work here (cuMem, peer access).",
+        (_UPGRADE, _SMOKE)),
+    "invalid kernel file": (
+        "NCCL's library (RCCL on AMD) has no code for this GPU, or was built for another driver.", (_UPGRADE,)),
+    "invalid device function": (
+        "NCCL's library has no code for this GPU, or two NCCL libraries are loaded.", (_UPGRADE,)),
+    "operation not supported": (
+        "The GPU, its driver or the virtual machine lacks a feature that NCCL tried: cuMem, peer access or multicast.",
+        (Fix("Turn them off in every rank.", ("export NCCL_CUMEM_ENABLE=0 NCCL_P2P_DISABLE=1 NCCL_NVLS_ENABLE=0",)),
+         _SMOKE)),
+}
+# fmt: on
 
+
+def _cuda_failure(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    for text, (why, fixes) in _CUDA_FAILURES.items():
+        if text in groups["what"]:
+            return Meaning(f"a CUDA call in NCCL failed: {groups['what']}", why, (*fixes, _DEBUG))
+    return None
+
+
+# fmt: off
 ROWS = (
     Row("log_ranks_share_a_gpu", "root", "nccl",
         r"Duplicate GPU detected : rank \d+ and rank \d+ both on|"
@@ -46,11 +83,11 @@ ROWS = (
          Fix("Turn off shared memory in NCCL.", ("export NCCL_SHM_DISABLE=1",), kind="stopgap", caveat="Much slower.")),
         "https://github.com/NVIDIA/nccl/issues/290"),
     Row("log_shm_segment_gone", "root", "nccl",
-        r"Error while attaching to shared memory segment|unlink shared memory \S+ failed|"
+        r"Error while attaching to shared memory segment (?!\S*nccl-\S* \(size 0\))|unlink shared memory \S+ failed|"
         r"Call to shm_open failed|shm_unlink \S+ failed",
         ("NCCL WARN unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory",
-         "NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 0), error: No such file or "
-         "directory (2)"),
+         "NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 9637888), error: No such "
+         "file or directory (2)"),
         "NCCL's shared memory disappeared during the run",
         "systemd removes a user's shared memory when the last login session ends (RemoveIPC), or the ranks run in "
         "containers that do not share /dev/shm.",
@@ -64,14 +101,15 @@ ROWS = (
         ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot "
          "be performed in the present state'.",
          "node1:1:2 [0] transport/nvls.cc:169 NCCL WARN Cuda failure 1 'invalid argument'"),
-        "NVLink SHARP (NVLS) setup failed: the fabric manager is not healthy",
-        "NCCL 2.18 and later use multicast in the NVSwitches. If the fabric manager or IMEX has a fault, the first "
-        "collective fails, and torch prints 'unhandled cuda error'.",
-        (Fix("Restart the fabric manager in the driver's version.",
-             ("sudo systemctl restart nvidia-fabricmanager", "mgpu doctor --only links"), who="admin"),
-         Fix("Turn off multicast.", ("export NCCL_NVLS_ENABLE=0",), kind="stopgap",
-             caveat="All-reduce within the node is slower.")),
-        "https://github.com/pytorch/ci-infra/pull/541"),
+        "NVLink SHARP (NVLS) setup failed: the NVSwitches' multicast memory cannot be used",
+        "NCCL 2.18 and later use multicast in the NVSwitches. The fabric manager or IMEX has a fault or another "
+        "version than the driver, another run holds the multicast memory, or the container or virtual machine has only "
+        "some GPUs of the node.",
+        (Fix("Turn off multicast in the environment of every rank. All-reduce within the node is slower.",
+             ("export NCCL_NVLS_ENABLE=0",)),
+         Fix("Restart the fabric manager in the driver's version.",
+             ("sudo systemctl restart nvidia-fabricmanager", "mgpu doctor --only links"), who="admin")),
+        "https://github.com/NVIDIA/nccl/issues/1672"),
     Row("log_imex_not_permitted", "root", "nccl", r"Cuda failure (?:800 )?'operation not permitted'",
         ("transport/p2p.cc:275 NCCL WARN Cuda failure 800 'operation not permitted'",),
         "this user cannot use an IMEX channel, through which GPUs share memory across nodes",
@@ -113,14 +151,19 @@ ROWS = (
             ("unset NCCL_SOCKET_IFNAME", "ip -br addr", "mgpu doctor --only socket_interface_missing")),
         "https://github.com/NVIDIA/nccl/issues/1837"),
     Row("log_data_port_unreachable", "root", "network",
-        r"[Cc]onnect to (?!127\.)\S+ (?:failed|returned) ?:? ?"
-        r"(?:No route to host|Connection timed out|Connection refused)(?!, retrying)|"
+        r"[Cc]onnect to (?!127\.)\S+ (?:failed|returned)(?: with error)? ?:? ?(?:\d+\()?"
+        r"(?:No route to host|Connection timed out|Connection refused|Network is unreachable|"
+        r"Software caused connection abort|Connection reset by peer)(?!\)?, retrying)|"
+        r"NCCL WARN Call to connect (?:returned|timeout :|failed :) (?:No route|Connection (?:timed|refused)|"
+        r"Network is unreach)|"
         r"socketPollConnect: connect(?: to \S+)? returned (?:No route|Connection (?:timed|refused))|"
         r"socketStartConnect: exceeded retries",
         ("NCCL WARN Net : Connect to 192.168.1.9<54263> failed : No route to host",
          "NCCL WARN socketStartConnect: Connect to 10.0.0.1<40001> failed : Connection refused",
          "NCCL WARN socketPollConnect: connect to 10.0.0.2<4000> returned Connection timed out, exceeded error retry "
-         "count (35)"),
+         "count (35)",
+         "NCCL WARN socketPollConnect: Connect to 10.10.0.3<51423> returned 113(No route to host) errno 0",
+         "NCCL WARN socketStartConnect: Connect to 10.1.2.3<41443> failed : Software caused connection abort"),
         "NCCL cannot reach another node on the port it selected there",
         "The rendezvous port is open, but NCCL also uses random ports. A firewall blocks them, or the interface does "
         "not connect the nodes (docker0, a management network). Connection refused: the other side had already "
@@ -162,6 +205,17 @@ ROWS = (
         Fix("Check the adapters and the limit.",
             ("fi_info -p efa", "ulimit -l", "mgpu doctor --only efa_plugin_missing,locked_memory_limited")),
         "https://github.com/aws/aws-ofi-nccl/issues/803", summary="The AWS network plugin of NCCL failed."),
+    Row("log_google_plugin_failed", "root", "nccl",
+        r"NCCL WARN NET/(?:GPUDirectTCPX|FasTrak|GIB)\b(?P<words>.+)",
+        ("node1:1:2 [0] NCCL WARN NET/GPUDirectTCPX failed to connect client socket",),
+        "Google's network plugin of NCCL (GPUDirect-TCPX, FasTrak, gIB) failed{words}",
+        "The plugin, its daemon (RxDM), the driver and NCCL must be of one release: torch brings its own NCCL, which "
+        "can be newer than the plugin that the node mounts.",
+        (Fix("Use the NCCL that belongs to the plugin, and check that its daemon runs.",
+             ("export LD_LIBRARY_PATH=/usr/local/nvidia/lib64:$LD_LIBRARY_PATH", "kubectl logs POD -c tcpx-daemon")),
+         Fix("Or do without the plugin.", ("export NCCL_NET=Socket",), kind="stopgap", caveat="Much slower.")),
+        "https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/414",
+        summary="Google's network plugin of NCCL failed."),
     Row("log_network_named_not_there", "root", "nccl",
         r"Error: network \S+ not found|Failed to initialize any NET plugin|"
         r"NCCL_NET_PLUGIN .* not found",
@@ -190,17 +244,18 @@ ROWS = (
         Fix("Let NCCL detect the topology.",
             ("unset NCCL_TOPO_FILE", "mgpu doctor --only topology_file_misfit")), _ENV),
     Row("log_nccl_cuda_failed", "secondary", "nccl",
-        r"^(?!.*(?:nvls|transport/p2p)\.cc).*NCCL WARN (?:HIP failure|Cuda failure) (?!(?:800 )?'operation not "
-        r"permitted|"
-        r"(?:2 )?'out of memory|"
+        r"^(?!.*(?:nvls|transport/p2p|transport/shm|misc/cudawrap)\.cc).*NCCL WARN (?:HIP failure|"
+        r"Cuda failure) (?!(?:800 )?'operation not permitted|"
+        r"(?:2 )?'out of memory|(?:3 )?'initialization error|"
         r"(?:217 )?'peer access)(?P<what>.+)",
-        ("node1:1:2 [0] enqueue.cc:100 NCCL WARN Cuda failure 'invalid argument'",
-         "node1:1:2 [3] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'"),
+        ("node1:1:2 [3] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'",
+         "node1:1:2 [0] enqueue.cc:100 NCCL WARN Cuda failure 'invalid argument'"),
         "a CUDA call in NCCL failed: {what}",
         "An earlier error occurred on the same GPU, memory ran out, or the driver rejects a feature (cuMem, "
         "multicast).",
         (Fix("Look for an earlier CUDA error of this rank, and for an Xid.",
-             ("mgpu doctor --only xid", "mgpu smoke-test")), _DEBUG), _TROUBLE, summary="A CUDA call in NCCL failed."),
+             ("mgpu doctor --only xid", "mgpu smoke-test")), _DEBUG), _TROUBLE, summary="A CUDA call in NCCL failed.",
+        explain=_cuda_failure),
     Row("log_nccl_peer_memory_failed", "root", "nccl",
         r"transport/p2p\.cc:\d+ NCCL WARN (?!.*(?:'operation not permitted'|'out of memory'|'peer access))(?P<what>.+)",
         ("node1:1:2 [0] transport/p2p.cc:298 NCCL WARN Cuda failure 'invalid argument'",
@@ -226,8 +281,11 @@ ROWS = (
         (Fix("Look for new_group() and collectives under a condition on the rank.", ("mgpu doctor --script train.py",)),
          Fix("With several nodes, compare the versions.",
              ("python -c 'import torch; print(torch.cuda.nccl.version())'", "mgpu doctor --only nccl"))), _INIT),
-    Row("log_nccl_stranger", "secondary", "nccl", r"wrong magic|invalid magic|Unexpected magic",
-        ("node1:1:2 [0] misc/socket.cc:520 NCCL WARN socketFinalizeAccept: wrong magic 474554202f != 1234",),
+    Row("log_nccl_stranger", "secondary", "nccl", r"wrong magic|invalid magic|Unexpected magic|"
+        r"\[Service thread\] Unknown command \d+ from localRank|\[Rem Allocator\] Allocation failed",
+        ("node1:1:2 [0] misc/socket.cc:520 NCCL WARN socketFinalizeAccept: wrong magic 474554202f != 1234",
+         "n1:1:2 [0] proxy.cc:1500 NCCL WARN [Service thread] Unknown command 790 from localRank -1",
+         "n1:1:2 [0] bootstrap.cc:279 NCCL WARN [Rem Allocator] Allocation failed (segment 0, fd 130)"),
         "a program other than this run's ranks connected to NCCL's port",
         "It is a port scanner of the network, or a rank of another job with the same address. NCCL rejects it.",
         Fix("Use ports that are not scanned, and give each job its own rendezvous.",
@@ -250,14 +308,16 @@ ROWS = (
         Fix("Compare the adapters of the nodes.", ("ibv_devinfo | grep -E 'hca_id|state'", "mgpu doctor --only "
                                                                                            "infiniband"),
             who="admin"), _INIT),
-    Row("log_nccl_on_loopback", "root", "network",
-        r"[Cc]onnect(?:ing)? to (?:address )?127\.\d+\.\d+\.\d+<\d+>(?! failed : Connection refused, retrying).*"
+    Row("log_nccl_on_loopback", "secondary", "network",
+        r"^(?!.*, retrying).*[Cc]onnect(?:ing)? to (?:address )?127\.\d+\.\d+\.\d+<\d+>.*"
         r"(?:refused|timed out|No route|failed)",
         ("NCCL WARN socketStartConnect: Connect to 127.0.0.1<40001> failed : Connection refused",),
-        "NCCL uses the loopback interface, which other nodes cannot reach",
-        "NCCL_SOCKET_IFNAME is lo, no other interface is up, or it was chosen because all other names are excluded.",
-        Fix("Set the interface that connects the nodes.", ("export NCCL_SOCKET_IFNAME=IFACE", "ip -br addr",
-                                                          "mgpu doctor --only socket_interface_missing")), _ENV),
+        "a rank could not connect to another one at the loopback address",
+        "On one node the loopback interface is fine: the other rank had already exited, and has the cause. With "
+        "several nodes it cannot work: NCCL_SOCKET_IFNAME is lo, or no other interface is up.",
+        (Fix("With one node, find the rank that exited first.", ("mgpu doctor --log LOGS...",)),
+         Fix("With several nodes, set the interface that connects them.",
+             ("export NCCL_SOCKET_IFNAME=IFACE", "ip -br addr", "mgpu doctor --only socket_interface_missing"))), _ENV),
     Row("log_nccl_peer_gone", "secondary", "nccl",
         r"^(?!.*NCCL INFO ).*Connection closed by (?:remote peer|localRank)|Socket recv failed|Net : Call to recv from|"
         r"ncclRemoteError: A call failed|(?<!INFO )\[(?:Service thread|Proxy Service[^\]]*)\] (?:Connection closed|"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .._kernel_line import KERNEL_LINE
+
 _IBV = "https://github.com/NVIDIA/nccl/blob/master/src/misc/ibvwrap.cc"
 _CODES = "https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/verbs.h"
 # fmt: off
@@ -61,13 +63,15 @@ ROWS = (
                                                   "mgpu doctor --only infiniband")),
         "https://github.com/NVIDIA/nccl/issues/1737"),
     Row("log_memory_not_locked", "root", "nccl",
-        r"ibv_(?:reg_mr|create_qp|create_cq)\w* failed"
+        r"ibv_(?:reg_mr|reg_dmabuf_mr|create_qp|create_cq)\w* failed"
         r"(?!.*(?:Bad address|Invalid argument|Operation not supported|err(?:or|no) (?:14|22|95)\b))",
         ("NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
          "NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory",
-         "NCCL WARN Call to ibv_create_qp failed"),
+         "NCCL WARN Call to ibv_create_qp failed",
+         "misc/ibvwrap.cc:183 NCCL WARN Call to ibv_reg_dmabuf_mr failed with error Cannot allocate memory"),
         "memory could not be registered with the network card: the limit on locked memory is too low",
-        "RDMA pins memory. `ulimit -l` of the shell, of Slurm's daemon or of the container limits it.",
+        "RDMA pins memory. `ulimit -l` of the shell, of Slurm's daemon or of the container limits it. With an "
+        "unlimited one, NCCL_BUFFSIZE or the number of channels was set too high.",
         Fix("Raise the limit for the ranks.",
             ("ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "mgpu doctor --only locked_memory_limited"),
             who="admin"),
@@ -98,16 +102,30 @@ ROWS = (
               "mgpu doctor --only infiniband", "docker run --network=host ...")), _SLOW),
         "https://github.com/NVIDIA/nccl-tests/issues/185"),
     Row("log_ib_link_flaps", "root", "network",
-        r"[Gg]ot (?:(?:non-)?fatal )?async event ?: (?P<event>port error|device fatal[\w ]*|"
-        r"port[\w ]*|local[\w ]*|client[\w ]*|GID[\w ]*)",
+        r"(?:[Gg]ot (?:(?:non-)?fatal )?async event|async fatal event(?: on \w+ .*)?) ?: "
+        r"(?P<event>port error|device fatal[\w ]*|port[\w ]*|local[\w ]*|client[\w ]*|GID[\w ]*)",
         ("node1:1:2 [0] NCCL WARN NET/IB : Got async event : port error",
          "node1:1:2 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_0:1 Got async event : local access violation "
-         "work queue error"),
+         "work queue error",
+         "node1:1:2 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_4:1 async fatal event: local catastrophic "
+         "error"),
         "an InfiniBand or RoCE adapter reported: {event}",
         "A link went down and came back, or the adapter has a fault. The collective on it fails or hangs.",
         Fix("Find the link that loses its signal, and check the cable.",
             ("mgpu doctor --only infiniband_link_unstable,nic_link_flapped", "ibqueryerrors"), who="admin"),
         "https://github.com/NVIDIA/nccl/issues/905", summary="An InfiniBand or RoCE adapter reported a fault."),
+    Row("log_adapter_fault", "secondary", "network",
+        KERNEL_LINE + r"mlx\d_(?:core|ib) \S+(?: \S+)?: .*(?P<event>Link DOWN|health poll failed|health compromised|"
+        r"enter(?:ing)? error state|internal error|command timeout)",
+        ("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN",
+         "[12.345678] mlx5_core 0000:ab:00.0: poll_health:825:(pid 0): device's health compromised"),
+        "the kernel reports a fault of an InfiniBand or RoCE adapter: {event}",
+        "The link was lost, or the adapter's firmware does not respond. Collectives over it fail or hang.",
+        Fix("Check cable, port and firmware.",
+            ("ibstat | grep -E 'CA|State'", "mgpu doctor --only infiniband_link_unstable,nic_link_flapped",
+             "sudo dmesg -T | grep -i mlx5 | tail -n 40"), who="admin"),
+        "https://docs.kernel.org/networking/device_drivers/ethernet/mellanox/mlx5/index.html",
+        summary="The kernel reports a fault of an InfiniBand or RoCE adapter."),
     Row("log_verbs_not_usable", "root", "network",
         r"Call to ibv_open_device failed|libibverbs: Warning: couldn't (?:open|load)|"
         r"Unable to open (?:device )?/dev/infiniband|ibv_alloc_pd failed",

@@ -138,7 +138,8 @@ ROWS = (
             ("srun --overlap ...", "srun --exact --gpus=4 ...")), _SRUN),
     Row("log_slurm_unreachable", "root", "scheduler",
         r"Unable to contact slurm controller|slurm_receive_msg: Socket timed out|"
-        r"Socket timed out on send/recv operation|Unable to confirm allocation for job",
+        r"^(?!.*(?:launch.* failed|slurm_receive_msgs: \[\[)).*Socket timed out on send/recv operation|"
+        r"Unable to confirm allocation for job",
         ("srun: error: Unable to confirm allocation for job 42: Unable to contact slurm controller (connect failure)",
          "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
          "srun: error: Unable to confirm allocation for job 4711: Invalid job id specified"),
@@ -187,7 +188,7 @@ ROWS = (
         Fix("Start it with srun, or unset the variables for an interactive run.",
             ("srun python train.py", "SLURM_JOB_NAME=bash python train.py")), _LIGHTNING),
     Row("log_container_killed_for_memory", "root", "scheduler",
-        r"\bOOMKilled\b|The node was low on resource: (?:memory|ephemeral-storage)",
+        r"\bOOMKilled\b|[Tt]he node was low on resource: (?:memory|ephemeral-storage)",
         ("    Reason:       OOMKilled",
          "Status: Failed  Reason: Evicted  Message: The node was low on resource: memory. Threshold quantity: 100Mi"),
         "the container was killed or evicted: it used more memory or disk than Kubernetes allows",
@@ -198,7 +199,7 @@ ROWS = (
         "https://kubernetes.io/docs/tasks/configure-pod-container/assign-memory-resource/"),
     Row("log_docker_without_gpus", "root", "scheduler",
         r"could not select device driver .* with capabilities: \[\[gpu\]\]|unknown or invalid runtime name: nvidia|"
-        r"nvidia-container-cli: initialization error(?!.*[Dd]river/library version mismatch)",
+        r"nvidia-container-cli: initialization error(?!.*(?:[Dd]river/library version mismatch|WSL environment))",
         ('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
          "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
          "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown"),
@@ -230,9 +231,12 @@ ROWS = (
              ("enroot import -o /shared/image.sqsh docker://IMAGE", "srun --container-image=/shared/image.sqsh ..."))),
         "https://github.com/NVIDIA/enroot/blob/master/doc/cmd/import.md"),
     Row("log_container_not_started", "root", "scheduler",
-        r"pyxis: (?:container start failed|couldn't start container)|nvidia-container-cli: (?!initialization error)[\w "
-        r"]*error|"
-        r"/etc/enroot/hooks\.d/\S+ exited with return code|FATAL: +.*(?:container|image) .*(?:fail|unable|not found)",
+        r"pyxis: (?:container start failed|couldn't start container)|nvidia-container-cli: "
+        r"(?!initialization error|device error|requirement error|mount error: (?:failed to add device|file creation))"
+        r"[\w ]*error|"
+        r"/etc/enroot/hooks\.d/\S+ exited with return code|"
+        r"FATAL: +(?!.*(?:to mount list|doesn't exist|could not open image|squashfuse))"
+        r".*(?:container|image) .*(?:fail|unable|not found)",
         ("slurmstepd: error: pyxis: container start failed with error code: 1",
          "slurmstepd: error: pyxis:     nvidia-container-cli: container error: file lookup failed: /proc/4711/root/x: "
          "permission denied",
@@ -244,7 +248,11 @@ ROWS = (
              ("srun -w NODE --container-image=IMAGE nvidia-smi", "enroot start --root CONTAINER nvidia-smi")),
          Fix("Upgrade libnvidia-container, and check the permissions of enroot's folders.",
              ("nvidia-container-cli --version", "mgpu doctor --only container"), who="admin")),
-        "https://github.com/NVIDIA/enroot/issues/234", because_of=("log_image_not_pulled",)),
+        "https://github.com/NVIDIA/enroot/issues/234",
+        because_of=("log_image_not_pulled", "log_image_import_failed", "log_container_mount_missing",
+                    "log_enroot_folder_not_writable", "log_container_program_missing", "log_image_wants_newer_driver",
+                    "log_container_device_rules", "log_container_gpu_unknown", "log_image_contains_driver",
+                    "log_wsl_without_gpus", "log_driver_mismatch", "log_disk_full")),
 )
 # fmt: on
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
@@ -15,7 +18,33 @@ _FIRST = Fix("Find the rank whose log differs: the first error, the lowest SeqNu
 _RECORD = Fix("Let torch record which collective each rank was in.",
               ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",))
 _TRANSPORT = Fix("If it never worked (SeqNum 1 or 2), test the transport alone.", ("mgpu smoke-test",))
+# fmt: on
 
+
+def _at_rendezvous(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return the meaning of a closed connection if torchrun's agent lost it, before or between the ranks' runs."""
+    of_agent = raised is not None and (
+        (raised.place or "").startswith(("torchrun:", "accelerate:"))
+        or raised.type.endswith("RendezvousConnectionError")
+    )
+    if not of_agent:
+        return None
+    return Meaning(
+        "the main node accepted torchrun's connection and closed it",
+        "Its agent exited (its own ranks failed, or it was started later than its peers wait), another program or a "
+        "proxy listens on that port, or the nodes have different versions of torch.",
+        (
+            Fix("Read the main node's log first: its agent may have failed or finished."),
+            Fix(
+                "Compare the versions of torch, and check what listens on the port.",
+                ("python -c 'import torch; print(torch.__version__)'", "ss -ltnp 'sport = :29500'"),
+            ),
+            Fix("In Kubernetes, keep a service mesh out of the pods.", ('sidecar.istio.io/inject: "false"',)),
+        ),
+    )
+
+
+# fmt: off
 ROWS = (
     Row("log_collective_timed_out", "secondary", "timeout",
         r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
@@ -48,7 +77,8 @@ ROWS = (
         r"Some NCCL operations have failed or timed out|To avoid data inconsistency, we are taking the entire process|"
         r"Exception \(either an error or timeout\) detected by watchdog|failure detected by watchdog at work sequence|"
         r"Timeout at NCCL work: |Received a (?:global )?timeout signal|Observed flight recorder dump signal|"
-        r"Received a dump signal|NCCL communicator was aborted on rank",
+        r"Received a dump signal|Terminating the process after attempting to dump debug info|"
+        r"NCCL communicator was aborted on rank",
         ("[Rank 4] Some NCCL operations have failed or timed out.",
          "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 3.",
          "[E] To avoid data inconsistency, we are taking the entire process down.",
@@ -91,12 +121,16 @@ ROWS = (
         "(rank 0 saves, downloads, evaluates).",
         (_FIRST, Fix("Find where the ranks diverge.",
                      ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))), _GLOO),
-    Row("log_gloo_mesh_failed", "secondary", "network", r"[Cc]onnect ?[Ff]ull ?[Mm]esh failed",
+    Row("log_gloo_mesh_failed", "secondary", "network",
+        r"[Cc]onnect ?[Ff]ull ?[Mm]esh failed|"
+        r"gloo/transport/tcp/.*connect.*(?:No route to host|Connection timed out|Network is unreachable)",
         ("RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error",
-         "Connect full mesh failed"),
+         "Connect full mesh failed",
+         "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:220] result >= 0. -1 vs "
+         "0. connect [172.17.0.1]:1234: No route to host"),
         "the ranks could not connect to each other over gloo",
         "Each rank announces the address of its host name or of GLOO_SOCKET_IFNAME. With several nodes it is often a "
-        "loopback address, or belongs to a network that does not connect the nodes.",
+        "loopback address (127.0.1.1 in /etc/hosts), or belongs to a network that does not connect the nodes.",
         (Fix("Set the interface that connects the nodes.",
              ("export GLOO_SOCKET_IFNAME=IFACE", "mgpu doctor --only hostname_is_loopback,network")), _FIRST), _GLOO),
     Row("log_peer_gone", "secondary", "network",
@@ -111,22 +145,37 @@ ROWS = (
         "The process at the other end exited. That rank has the cause.", _FIRST, _GLOO,
         because_of=("run_rank_left_early",)),
     Row("log_gloo_interface_missing", "root", "network",
-        r"Unable to find address for|makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
+        r"GlooDeviceFactory::make\w+\(\): |Unable to find address for|"
+        r"makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
         r"Unable to resolve hostname to a \(local\) address",
         ("RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable "
          "to find address for: eth7", "RuntimeError: makeDeviceForHostname(): unsupported gloo device",
-         "RuntimeError: [enforce fail at device.cc:210] rp != nullptr. Unable to find address for: node1"),
+         "RuntimeError: [enforce fail at device.cc:210] rp != nullptr. Unable to find address for: node1",
+         "RuntimeError: GlooDeviceFactory::makeUVDevice(): interface or hostname can't be empty"),
         "gloo finds no address for the configured interface or host name",
-        "GLOO_SOCKET_IFNAME names an interface that does not exist here, or the node's own name does not resolve to "
-        "one of its addresses.",
+        "GLOO_SOCKET_IFNAME names an interface that does not exist here, or the node's own name is empty or does not "
+        "resolve to one of its addresses. On Windows, some releases of torch find no device at all.",
         Fix("Unset it or set an existing interface. Make the host name resolvable.",
             ("unset GLOO_SOCKET_IFNAME", "ip -br addr; getent hosts $(hostname)",
              "mgpu doctor --only hostname_unresolvable,hostname_is_elsewhere")),
         "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/device.cc"),
+    Row("log_main_pod_closed_connection", "secondary", "launcher",
+        r"SocketImpl\(.*remote=\[[^\]]*\.svc\b[^\]]*\]:\d+\).*(?:got 0 bytes|[Cc]onnection reset|Broken pipe)",
+        ("[W822 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=15, addr=[j-node-0-1.j.team.svc.cluster."
+         "local]:60560, remote=[j-node-0-0.j.team.svc.cluster.local]:29500): failed to recv, got 0 bytes",),
+        "the connection to the main pod was closed: by a sidecar (Istio), or because that pod exited",
+        "A service mesh's proxy accepts the connection and closes it, as it does not know the rendezvous protocol. If "
+        "the run had started, the main pod failed first and has the cause.",
+        (Fix("Before the first step: keep the sidecar out of the run's pods (a label of the pod template; annotation "
+             "in older versions), or use a namespace without injection.",
+             ('sidecar.istio.io/inject: "false"', "kubectl get pod POD -o jsonpath='{{.spec.containers[*].name}}'")),
+         Fix("Afterwards: read the main pod's log.", ("kubectl logs MAIN_POD --previous",))),
+        "https://github.com/kubeflow/trainer/issues/2794"),
     Row("log_store_gone", "secondary", "network",
-        r"Connection was likely closed\. Did the remote server shutdown|failed to recv, got 0 bytes|"
+        r"^(?!.*remote=\[[^\]]*\.svc\b)"
+        r".*(?:Connection was likely closed\. Did the remote server shutdown|failed to recv, got 0 bytes|"
         r"Failed to (?:recv|send), (?:got|sent) 0 bytes|(?:recvValue|sendBytes|recvBytes|recvVector)\S* failed on|"
-        r"Failed to check the \"should dump\" flag on TCPStore|DistNetworkError: Connection (?:reset|closed)",
+        r"Failed to check the \"should dump\" flag on TCPStore|DistNetworkError: Connection (?:reset|closed))",
         ("torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the "
          "remote server shutdown or crash?", "[rank1]:[W] Failed to check the \"should dump\" flag on TCPStore, (maybe "
          "TCPStore server has shut down too early), with error: Broken pipe",
@@ -135,7 +184,7 @@ ROWS = (
         "The store runs in the process of rank 0 (or its launcher). That process exited first.",
         Fix("Read rank 0's own log.", ("mgpu doctor --log LOGS...",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp",
-        effect_of="store_exit"),
+        effect_of="store_exit", because_of=("log_main_pod_closed_connection",), explain=_at_rendezvous),
     Row("log_first_rank_not_ready", "secondary", "timeout",
         r"retrieving ncclUniqueId from \[(?P<first>\d+)\] via c10d key-value store",
         ("torch.distributed.DistBackendError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "

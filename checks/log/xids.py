@@ -26,7 +26,14 @@ def _summary(title: str) -> str:
 
 
 def _row(
-    name: str, role: Role, codes: str, samples: tuple[str, ...], title: str, why: str, fix: Fix | tuple[Fix, ...]
+    name: str,
+    role: Role,
+    codes: str,
+    samples: tuple[str, ...],
+    title: str,
+    why: str,
+    fix: Fix | tuple[Fix, ...],
+    because_of: tuple[str, ...] = (),
 ) -> Row:
     return Row(
         name,
@@ -39,6 +46,7 @@ def _row(
         fix,
         CATALOG,
         summary=_summary(title),
+        because_of=because_of,
     )
 
 
@@ -100,7 +108,9 @@ ROWS = (
          "failure'. If it always happens on one GPU, whatever program runs there, the GPU is faulty.",
          (Fix("Find the kernel.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",
                                    "compute-sanitizer --target-processes all python train.py")),
-          Fix("Check whether it always happens on one GPU.", ("mgpu doctor --only xid_keeps_to_one_gpu",)))),
+          Fix("Check whether it always happens on one GPU.", ("mgpu doctor --only xid_keeps_to_one_gpu",))),
+         # Programs on other GPUs fail too if a GPU, its memory or a link fails during a transfer.
+         because_of=("log_xid_bus", "log_xid_nvlink", "log_xid_memory_damaged")),
     _row("log_xid_consequence", "secondary", "45",
          ("45, pid=1896, name=python, Ch 00000010",),
          "the driver cleaned up on the GPU at {pci} after an earlier fault (Xid {xid})",
@@ -152,8 +162,25 @@ ROWS = (
              ("sudo reboot", "mgpu doctor --only gpu_start_failed"),
              who="admin"), _VENDOR),
         "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html"),
+    Row("log_pcie_uncorrected", "secondary", _XID,
+        KERNEL_LINE + r"pcieport \S+: (?:AER: (?:Multiple )?Uncorrect(?:ed|able) .*error|"
+        r"PCIe Bus Error: severity=Uncorrect)|" + KERNEL_LINE + r"pcieport \S+: DPC: containment event",
+        ("pcieport 0000:00:03.0: AER: Uncorrected (Fatal) error received: 0000:00:03.0",
+         "[ 88.123456] pcieport 0000:00:03.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer"),
+        "the kernel reports a PCIe error that could not be corrected",
+        "A GPU or network card behind this port lost data or its link: a riser, a cable, power, or the card.",
+        (Fix("Find the device behind the port, and reseat it or its riser.",
+             ("lspci -tv", "sudo dmesg -T | grep -iE 'aer|pcie|xid'"), who="admin"), _VENDOR),
+        "https://docs.kernel.org/PCI/pcieaer-howto.html"),
+    Row("log_gpu_needs_reset", "root", _XID, r"GPU\w*[: ].*\bGPU requires reset|NVRM: .*GPU requires reset",
+        ("Unable to determine the device handle for GPU0000:1B:00.0: GPU requires reset",
+         "NVRM: GPU 0000:1b:00.0: GPU requires reset"),
+        "a GPU needs a reset before any program can use it",
+        "An earlier error (ECC, NVLink, firmware) left it in a state that only a reset ends.",
+        (_RESET, Fix("Read the Xid before it.", ("sudo dmesg -T | grep -i xid",), who="admin")), CATALOG),
     Row("log_gpu_lost", "root", _XID,
-        r"GPU is lost|Unable to determine the device handle for [Gg][Pp][Uu]|fallen off the bus and is not responding",
+        r"^(?!.*requires reset).*(?:GPU is lost|Unable to determine the device handle for [Gg][Pp][Uu])|"
+        r"fallen off the bus and is not responding",
         ("Unable to determine the device handle for GPU0000:4F:00.0: GPU is lost.  Reboot the system to recover this "
          "GPU",
          "Unable to determine the device handle for GPU0: 0000:4F:00.0: Unknown Error",

@@ -146,7 +146,8 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
     right_on = list(rank.evidence.get("right_on") or ())
     unknown, by = "", f"; the error is in the share of {plural(len(suspects), 'rank')} {listed(suspects)}"
     if not suspects and (other := _other_samples(ranks)):
-        by = f"; {plural(len(other), 'rank')} {listed(other)} {'train' if len(other) > 1 else 'trains'} on other samples than the rest"
+        who = f"{plural(len(other), 'rank')} {listed(other)} {'train' if len(other) > 1 else 'trains'}"
+        by = f"; {who} on other samples than the rest"
         suspects = other
     elif not suspects and right_on:
         everywhere = len(wrong_on) + len(right_on) == ranks.expected

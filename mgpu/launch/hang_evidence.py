@@ -149,7 +149,7 @@ class Inquiry:
     def ask_for_collectives(self) -> None:
         """Make the ranks write their collectives, and no stacks."""
         for rank, process in self.ranks.items():
-            self._ask_for_flight(self.folder / RECORDED / f"{rank}.{process.pid}", rank)
+            self._ask_recorder(self.folder / RECORDED / f"{rank}.{process.pid}", rank, process.pid)
         self.ready_at = time.monotonic() + ANSWER_S
 
     def answered(self) -> bool:

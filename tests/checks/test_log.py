@@ -52,7 +52,9 @@ def _a_fix(row: Row) -> str:
 
 _ALL = seen_in(*(row.samples[0] for row in CAUSES))
 _SEEN = {
-    seen.signature: replace(_ALL, seen=(replace(seen, survived=False),), raised=(), fallen=(), stalled=())
+    seen.signature: replace(
+        _ALL, seen=(replace(seen, survived=False),), raised=(), fallen=(), stalled=(), nccl_error=None
+    )
     for seen in _ALL.seen
 }
 CASES = tuple(

@@ -6,7 +6,8 @@ import re
 
 from mgpu.readers.log.line import Line, shown_text
 
-_LAST = re.compile(r"(?:^|[.)] )Last error: ?(?P<text>.*)$")
+# Kubernetes tools, pdsh and some launchers put a name before each line.
+_LAST = re.compile(r"(?:^(?P<name>[\w.-]{1,80}: ?|\[\d+\]: ?)?|[.)] )Last error: ?(?P<text>.*)$")
 _WARN = re.compile(r"\bNCCL WARN (?P<text>.*\S)")
 _WAITS_LINES = 3  # other ranks can print between torch's two lines
 _NOT_ITS_TEXT = re.compile(r"^(?:Traceback|Exception raised from|frame #|  File |\[|NCCL |.*: error: |.*Error\b)")
@@ -18,6 +19,7 @@ class NcclErrors:
     def __init__(self) -> None:
         self._left = 0
         self._writer: object = None
+        self._name = ""
 
     @property
     def waiting(self) -> bool:
@@ -29,12 +31,13 @@ class NcclErrors:
         writer = (line.rank, line.source)
         if self._left:
             self._left -= 1
-            if writer == self._writer and line.text.strip():
+            text = line.text.removeprefix(self._name).strip()
+            if writer == self._writer and text:
                 self._left = 0
-                return None if _NOT_ITS_TEXT.match(line.text) else shown_text(line.text)
+                return None if _NOT_ITS_TEXT.match(text) else shown_text(text)
         if found := _LAST.search(line.text):
             text = found["text"].strip()
-            self._left, self._writer = (0 if text else _WAITS_LINES), writer
+            self._left, self._writer, self._name = (0 if text else _WAITS_LINES), writer, found["name"] or ""
             return shown_text(text) or None
         if found := _WARN.search(line.text):
             return shown_text(found["text"])

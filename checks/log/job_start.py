@@ -1,0 +1,136 @@
+"""Did a job or its shell fail before a rank started?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
+_SBATCH = "https://slurm.schedmd.com/sbatch.html"
+_TROUBLE = "https://slurm.schedmd.com/troubleshoot.html"
+# What rows of scheduler.py explain.
+_EXPLAINED = (
+    r"(?!.*(?:Invalid generic resource|Invalid GRES|Requested node configuration|Insufficient GRES|More processors "
+    r"requested|count is not available|Memory specification|Invalid qos|Invalid account|Invalid partition|violates "
+    r"accounting|Requested time limit|slurm controller|Socket timed out|Invalid job id|Requested nodes are busy|"
+    r"already completing|[Aa]uthentication))"
+)
+# fmt: off
+ROWS = (
+    Row("log_slurm_refused", "root", "scheduler",
+        r"(?:sbatch|srun|salloc): error: (?:Batch job submission failed|Unable to allocate resources|"
+        r"Unable to create step for job \d+|Job submit/allocate failed): " + _EXPLAINED + r"(?P<reason>.+)",
+        ("sbatch: error: Batch job submission failed: Node count specification invalid",
+         "salloc: error: Job submit/allocate failed: Unspecified error",
+         "srun: error: Unable to create step for job 12: Invalid Trackable RESource (TRES) specification"),
+        "Slurm rejected the job or the step: {reason}",
+        "No rank was started. The request contradicts itself, the cluster's limits, or the job that the step is in.",
+        Fix("Compare the request with the partition, and with the job.",
+            ("sinfo -o '%P %l %D %G'", "scontrol show job $SLURM_JOB_ID", "sbatch --test-only SCRIPT")), _ERRNO,
+        summary="Slurm rejected the job or the step."),
+    Row("log_slurm_program_missing", "root", "scheduler",
+        r"error: execve\(\): .+: (?:No such file or directory|Permission denied|Exec format error)|"
+        r"srun: fatal: Can not execute ",
+        ("slurmstepd: error: execve(): torchrun: No such file or directory",
+         "slurmstepd: error: execve(): /home/u/run.sh: Permission denied",
+         "srun: fatal: Can not execute /opt/conda/bin/python"),
+        "Slurm could not start a program on a node: it does not exist there, or cannot be executed",
+        "The environment is not active in the job, the path is on a disk that the node does not mount, or the file "
+        "has no execute permission. With pyxis, srun looks for a full path on the host too.",
+        (Fix("Start it by the interpreter's full path, after activating the environment in the job's script.",
+             ("srun bash -c 'which python torchrun; hostname'", "srun python -m torch.distributed.run ...")),
+         Fix("For a script of your own, make it executable.", ("chmod +x run.sh; head -n 1 run.sh",))), _SBATCH,
+        because_of=("log_slurm_working_folder_missing", "log_environment_not_active", "log_module_not_loaded")),
+    Row("log_slurm_working_folder_missing", "secondary", "scheduler", r"couldn't chdir to [`'](?P<folder>[^']+)'",
+        ("slurmstepd: error: couldn't chdir to `/home/u/proj': No such file or directory: going to /tmp instead",),
+        "the job's working folder {folder} does not exist on a node, so it runs in /tmp",
+        "The file system is not mounted there, or you have no permission. Relative paths then fail.",
+        Fix("Check the folder on that node, and exclude the node.",
+            ("srun -w NODE ls -ld {folder:path}", "sbatch --chdir=FOLDER --exclude=NODE ...")), _SBATCH,
+        summary="The job's working folder does not exist on a node."),
+    Row("log_slurm_credentials", "root", "scheduler",
+        r"Munge (?:decode|encode) failed|Unable to contact munge|Protocol authentication error|"
+        r"Zero Bytes were transmitted or received|auth_g_(?:verify|pack)\w*: .*[Ii]nvalid|"
+        r"If munged is up, restart with",
+        ("srun: error: Munge decode failed: Expired credential",
+         "slurmstepd: error: Unable to contact munge daemon", "srun: error: slurm_receive_msgs: Zero Bytes were "
+                                                              "transmitted or received",
+         "sbatch: error: Batch job submission failed: Protocol authentication error"),
+        "Slurm's nodes do not accept each other's credentials (munge)",
+        "The clocks differ by more than some minutes, munge does not run, or a container lacks its socket.",
+        (Fix("Compare the clocks, and check munge on the node.",
+             ("timedatectl", "munge -n | unmunge", "systemctl status munge"), who="admin"),
+         Fix("Inside a container, mount the socket.", ("docker run -v /run/munge:/run/munge ...",))), _TROUBLE),
+    Row("log_slurm_prolog_failed", "root", "scheduler",
+        r"launch[_ ]failed[_ ]requeued[_ ]held|Prolog (?:hung|failed)|TaskProlog failed|"
+        r"error: .*[Pp]rolog (?:failed|exited|error)|Job launch failed due to .*prolog",
+        ("JobState=PENDING Reason=launch_failed_requeued_held", "srun: error: Prolog hung on node gpu2",
+         "slurmstepd: error: TaskProlog failed status=1"),
+        "a node failed its checks before the job (Slurm's prolog), so the job was not started or was held",
+        "Clusters test GPUs, disks and mounts there. The node is usually drained afterwards.",
+        (Fix("Release the job, without that node.",
+             ("scontrol update JobId=JOBID ExcNodeList=NODE", "scontrol release JOBID")),
+         Fix("Read why the node is drained.", ("sinfo -R",), who="admin")), _TROUBLE),
+    Row("log_slurm_unkillable", "secondary", "scheduler",
+        r"STEPD TERMINATED ON \S+ AT \S+ DUE TO JOB NOT ENDING WITH SIGNALS|\bKill task failed\b",
+        ("slurmstepd: error: *** STEP 12.0 STEPD TERMINATED ON n1 AT 2025-01-01T10:00:00 DUE TO JOB NOT ENDING WITH "
+         "SIGNALS ***", "Reason=Kill task failed"),
+        "processes of the job did not end although Slurm killed them",
+        "They wait in the kernel for a GPU, its driver or a file server. Slurm drains the node.",
+        Fix("Find out what they wait for, and reboot the node.",
+            ("ps -eo pid,stat,wchan:30,cmd | grep ' D'", "sudo dmesg -T | grep -iE 'xid|nfs|blocked'"), who="admin"),
+        _TROUBLE),
+    Row("log_slurm_script_missing", "root", "scheduler",
+        r"(?:sbatch|srun|salloc): error: (?:Unable to open file |This does not look like a batch script)",
+        ("sbatch: error: Unable to open file train.sbatch",
+         "sbatch: error: This does not look like a batch script.  The first"),
+        "sbatch cannot read the batch script: it does not exist here, or its first line is not #!",
+        "sbatch expects a shell script. A command needs --wrap.",
+        Fix("Start the file with an interpreter, or wrap the command.",
+            ("head -n 1 SCRIPT  # must be #!/bin/bash", "sbatch --wrap 'python train.py'")), _SBATCH),
+    Row("log_slurm_option_unknown", "root", "scheduler",
+        r"(?:srun|sbatch|salloc): (?:unrecognized option '(?!--(?:no-)?container-)[^']+'|"
+        r"invalid option -- ')",
+        ("sbatch: unrecognized option '--gpu=8'", "srun: invalid option -- 'G'"),
+        "Slurm does not know an option of the command or of a #SBATCH line",
+        "It is misspelled, or this cluster's Slurm is older than the option.",
+        Fix("Check the options and the version.", ("sbatch --help | grep -i gpu", "sbatch --version")), _SBATCH),
+    Row("log_environment_not_active", "root", "launcher",
+        r"Your shell has not been properly configured to use 'conda|Could not find conda environment: |"
+        r"EnvironmentLocationNotFound|(?:/bin/|line \d+: )activate: No such file or directory|"
+        r"conda: (?:command )?not found|Run 'conda init' before 'conda activate'",
+        ("CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
+         "EnvironmentNameNotFound: Could not find conda environment: train",
+         "job.sh: line 5: /home/u/venv/bin/activate: No such file or directory",
+         "CondaError: Run 'conda init' before 'conda activate'",
+         "/var/spool/slurm/d/job61253/slurm_script: line 37: activate: No such file or directory"),
+        "the job's script could not activate the Python environment",
+        "A batch shell does not read .bashrc, or the environment does not exist on this node. Without `set -e` the "
+        "script goes on with another Python, and packages are missing.",
+        Fix("Load conda in the script, or call the environment's Python by its path.",
+            ('eval "$(conda shell.bash hook)"; conda activate NAME', "conda env list",
+             "/path/to/env/bin/python -m torch.distributed.run ...")),
+        "https://docs.conda.io/projects/conda/en/stable/dev-guide/deep-dives/activation.html"),
+    Row("log_pdsh_arguments_missing", "root", "launcher", r"KeyError: 'PDSH_SSH_ARGS_APPEND'",
+        ("KeyError: 'PDSH_SSH_ARGS_APPEND'",),
+        "DeepSpeed's launcher (before 0.14.1) fails with --ssh_port: PDSH_SSH_ARGS_APPEND is not set",
+        "It adds the port to a variable that does not exist.",
+        Fix("Set the variable, or upgrade DeepSpeed.",
+            ("export PDSH_SSH_ARGS_APPEND=''", "pip install --upgrade deepspeed")),
+        "https://github.com/deepspeedai/DeepSpeed/pull/5318"),
+    Row("log_module_not_loaded", "root", "launcher",
+        r"module: command not found|[Tt]he following module\(s\) are unknown|"
+        r"Unable to locate a modulefile for '|"
+        r"These module\(s\)(?: or extension\(s\))? exist but cannot be loaded as requested",
+        ("bash: module: command not found",
+         'Lmod has detected the following error:  The following module(s) are unknown: "cuda/12.9"',
+         "ERROR: Unable to locate a modulefile for 'cuda/12.9'"),
+        "an environment module (CUDA, Python, NCCL) was not loaded",
+        "It does not exist under this name on this node, or the shell was not set up for modules. The script goes on "
+        "without it.",
+        Fix("Check its name on a compute node.", ("srun bash -lc 'module avail cuda'", "#!/bin/bash -l")),
+        "https://lmod.readthedocs.io/en/latest/"),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

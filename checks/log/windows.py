@@ -1,0 +1,55 @@
+"""Did something fail that only Windows and WSL have?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Row, signatures
+
+_WSL = "https://docs.nvidia.com/cuda/wsl-user-guide/index.html"
+# fmt: off
+_USE_WSL = Fix("Or train in WSL2, where NCCL works.", ("wsl --install",))
+
+ROWS = (
+    Row("log_windows_paging_file", "root", "kernel", r"\[WinError 1455\]|paging file is too small",
+        ('OSError: [WinError 1455] The paging file is too small for this operation to complete. Error loading '
+         '"C:\\x\\torch\\lib\\cudnn_cnn.dll" or one of its dependencies.',),
+        "Windows has no memory left to promise: the paging file is too small",
+        "Every rank and every loader worker loads torch's libraries, and Windows reserves some GB for each.",
+        (Fix("Use fewer loader workers.", ("DataLoader(..., num_workers=0)",)),
+         Fix("Enlarge the paging file: System Properties, Advanced, Performance, Virtual memory.", (), who="admin"),
+         _USE_WSL), "https://learn.microsoft.com/windows/win32/debug/system-error-codes--1300-1699-"),
+    Row("log_windows_library_missing", "root", "library",
+        r"\[WinError (?:126|127|182|1114|193)\].*Error loading \"[^\"]+\"|"
+        r"DLL load failed while importing \S+:",
+        ('OSError: [WinError 126] The specified module could not be found. Error loading '
+         '"C:\\Python\\lib\\site-packages\\torch\\lib\\fbgemm.dll" or one of its dependencies.',
+         "ImportError: DLL load failed while importing flash_attn_2_cuda: The specified module could not be found."),
+        "Windows could not load a library of torch or of an extension, or one that it needs",
+        "The Visual C++ runtime is missing or old, the installation is incomplete, or the extension was built for "
+        "another torch, Python or CUDA.",
+        (Fix("Install the Visual C++ redistributable.", ("winget install Microsoft.VCRedist.2015+.x64",)),
+         Fix("Reinstall torch, and the extension for this torch.",
+             ("pip install --force-reinstall --no-cache-dir torch", "pip list")), _USE_WSL),
+        "https://docs.pytorch.org/docs/stable/notes/windows.html"),
+    Row("log_windows_host_name", "secondary", "network", r"system error: 10049\b|kubernetes\.docker\.internal",
+        ("[W socket.cpp:663] [c10d] The client socket has failed to connect to [kubernetes.docker.internal]:29500 "
+         "(system error: 10049 - The requested address is not valid in its context.).",
+         "[W socket.cpp:601] [c10d] The client socket has failed to connect to []:39507 (system error: 10049)."),
+        "the host's name leads to an address that this machine does not have (Windows error 10049)",
+        "Docker Desktop writes kubernetes.docker.internal for 127.0.0.1 into the hosts file. The warning is harmless "
+        "if the run goes on. If it hangs or fails, torch's store was built without libuv, or no address is left.",
+        (Fix("Use the address of this machine, and turn libuv off.",
+             ("set MASTER_ADDR=127.0.0.1", "set USE_LIBUV=0", "accelerate launch --main_process_ip 127.0.0.1 ...")),
+         Fix("Remove Docker's line from C:\\Windows\\System32\\drivers\\etc\\hosts.", (), who="admin"), _USE_WSL),
+        "https://github.com/pytorch/pytorch/issues/80638"),
+    Row("log_wsl_without_gpus", "root", "cuda",
+        r"WSL environment detected but no adapters were found|/usr/lib/wsl/lib/\S+: (?:cannot open|No such)",
+        ("nvidia-container-cli: initialization error: WSL environment detected but no adapters were found: unknown.",),
+        "WSL passes no GPU to Linux",
+        "The driver of Windows is too old, WSL is version 1, or a Linux driver was installed inside WSL.",
+        Fix("Update the driver in Windows and WSL. Do not install a driver inside WSL.",
+            ("wsl --update", "wsl --shutdown", "wsl -l -v  # VERSION must be 2")), _WSL),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,170 @@
+"""Which line of a log is the cause, if several lines are causes by themselves?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mgpu.engine import root_cause
+from mgpu.readers.log import read
+
+CASES = {
+    "the kernel's line proves why a process got SIGKILL": (
+        """\
+Traceback (most recent call last):
+  File "/home/u/run.py", line 12, in main
+    subprocess.run(cmd, check=True)
+subprocess.CalledProcessError: Command '['torchrun', 'train.py']' died with <Signals.SIGKILL: 9>.
+[12345.678901] Memory cgroup out of memory: Killed process 99 (python) total-vm:1kB, anon-rss:1kB
+""",
+        "log_killed_for_memory",
+    ),
+    "a GPU that fell off the bus stops programs on other GPUs": (
+        """\
+[1.1] NVRM: Xid (PCI:0000:1b:00): 43, pid=1896, name=python, Ch 00000008
+[2.1] NVRM: Xid (PCI:0000:2b:00): 79, pid=1896, GPU has fallen off the bus.
+""",
+        "log_xid_bus",
+    ),
+    "an NVLink fault comes before the cleanup": (
+        """\
+[1.0] NVRM: Xid (PCI:0000:1b:00): 45, pid=1896, name=python, Ch 00000010
+[1.1] NVRM: Xid (PCI:0000:1b:00): 145, RLW_REMAP Fatal XC0 i0 Link 08
+""",
+        "log_xid_nvlink",
+    ),
+    "a module that was not loaded explains the missing package": (
+        """\
+Lmod has detected the following error: The following module(s) are unknown: "conda/4"
+slurm_script: line 37: activate: No such file or directory
+Traceback (most recent call last):
+  File "run.py", line 12, in <module>
+    import torch
+ModuleNotFoundError: No module named 'torch'
+""",
+        "log_module_not_loaded",
+    ),
+    "a module that was not loaded does not explain the script's own error": (
+        """\
+bash: module: command not found
+Traceback (most recent call last):
+  File "/home/u/run.py", line 12, in <module>
+    main()
+ValueError: batch size must be positive
+""",
+        "log_exception",
+    ),
+    "a service mesh closes the rendezvous": (
+        """\
+[W TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=15, addr=[j-1.j.u.svc.cluster.local]:60560, \
+remote=[j-0.j.u.svc.cluster.local]:29500): failed to recv, got 0 bytes
+[W TCPStore.cpp:340] [c10d] TCP client failed to connect/validate to host j-0.j:29500 - retrying (try=0, \
+timeout=60000ms, delay=1000ms): failed to recv, got 0 bytes
+""",
+        "log_main_pod_closed_connection",
+    ),
+    "cuMem host memory before the missing peer access that it needs": (
+        """\
+n1:774:854 [0] transport/shm.cc:590 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'
+ncclUnhandledCudaError: Call to CUDA function failed.
+Last error:
+Cuda failure 217 'peer access is not supported between these two devices'
+""",
+        "log_nccl_host_memory_path",
+    ),
+    "a name before each line": (
+        """\
+worker-1: ncclUnhandledCudaError: Call to CUDA function failed.
+worker-1: Last error:
+worker-1: Cuda failure 'initialization error'
+""",
+        "log_nccl_initialized_after_fork",
+    ),
+    "the build of a package without torch": (
+        """\
+ModuleNotFoundError: No module named 'torch'
+ERROR: Failed to build 'flash-attn' when getting requirements to build wheel
+""",
+        "log_build_isolated",
+    ),
+    "an address with a netmask is not resolved": (
+        """\
+torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (10.0.0.5/24, \
+29500). The IPv6 network addresses of (10.0.0.5/24, 29500) cannot be retrieved (gai error: -2 - Name or service not \
+known).
+""",
+        "log_master_address_malformed",
+    ),
+    "an image that was not imported, not the container": (
+        """\
+slurmstepd: error: pyxis: child 10028 failed with error code: 1
+slurmstepd: error: pyxis: failed to import docker image
+slurmstepd: error: pyxis: couldn't start container
+srun: error: compute-0: task 0: Exited with exit code 1
+""",
+        "log_image_import_failed",
+    ),
+    "loopback on one node is no fault of the network": (
+        """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/u/train.py", line 9, in <module>
+[rank1]:     loss.backward()
+[rank1]: ValueError: no loss
+n1:1:2 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 127.0.0.1<40001> failed : Connection refused
+""",
+        "log_exception",
+    ),
+}
+
+
+def _first(text: str, folder: Path) -> root_cause.Cause:
+    path = folder / "run.log"
+    path.write_text(text, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    assert first is not None
+    return first
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cause_comes_first(name: str, tmp_path: Path) -> None:
+    text, wanted = CASES[name]
+    assert _first(text, tmp_path).id == wanted
+
+
+def test_nccls_own_message_is_in_the_title(tmp_path: Path) -> None:
+    text = "[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n[rank1]: Last error:\n"
+    cause = _first(f"{text}[rank1]: Blocking and nonblocking communicators are not allowed\n", tmp_path)
+    assert cause.outcome.problem is not None
+    title = "NCCL rejected a call: Blocking and nonblocking communicators are not allowed"
+    assert (cause.id, cause.outcome.problem.title) == ("log_nccl_invalid_usage", title)
+
+
+@pytest.mark.parametrize("address, loopback", [("127.0.0.1", True), ("10.0.0.1", False)])
+def test_a_rank_that_waits_at_its_own_node(address: str, loopback: bool, tmp_path: Path) -> None:
+    text = 'Traceback (most recent call last):\n  File "/home/u/t.py", line 191, in main\n    return TCPStore(\n'
+    message = f"TimeoutError: The client socket has timed out after 1800s while trying to connect to ({address}, 42649)"
+    cause = _first(f"{text}{message}.\n", tmp_path)
+    assert cause.id == "log_master_unreachable" and cause.outcome.problem is not None
+    assert ("loopback" in cause.outcome.problem.title) is loopback
+
+
+def test_torchruns_agent_lost_the_main_node(tmp_path: Path) -> None:
+    frames = "".join(
+        f'  File "/x/{path}", line {line}, in {name}\n    {code}\n'
+        for path, line, name, code in (
+            ("bin/torchrun", 8, "<module>", "sys.exit(main())"),
+            ("site-packages/torch/distributed/run.py", 879, "main", "run(args)"),
+            ("site-packages/torch/distributed/launcher/api.py", 132, "__call__", "return launch_agent(config)"),
+            (
+                "site-packages/torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py",
+                117,
+                "_call_store",
+                "x()",
+            ),
+        )
+    )
+    error = "torch.distributed.DistNetworkError: failed to recv, got 0 bytes"
+    cause = _first(f"Traceback (most recent call last):\n{frames}{error}\n", tmp_path)
+    assert cause.outcome.problem is not None
+    assert cause.outcome.problem.title == "the main node accepted torchrun's connection and closed it"
