@@ -18,13 +18,17 @@
 * meeting, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
-* between_packages, exceptions: which exceptions of Python are left that no table knows?
+* deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
+* recomputation: did a checkpointed layer compute something else the second time?
+* refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
 # fmt: off
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "versions", "models",
-    "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero", "precision", "nccl",
-    "rdma", "meeting", "settings", "waiting", "lone_work", "between_packages", "exceptions",
+    "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "dtensors", "training", "zero",
+    "deepspeed_runs",
+    "megatron_runs", "optimizing", "recomputation", "precision", "nccl",
+    "rdma", "meeting", "settings", "waiting", "lone_work", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -166,7 +166,8 @@ ROWS = (
     Row("log_requirement_not_met", "root", "library",
         r"\w>=?[\d.]+ is required to (?:use|run)|has been toggled on, but it cannot be used due to|device_map`? "
         r"requires Accelerate|"
-        r"(?:Error|Exception): .*\brequires? (?!PyTorch|DeepSpeed)[\w-]+ ?[<>=]=? ?\d|This modeling file requires the "
+        r"(?:Error|Exception): .*\brequires? (?!PyTorch|DeepSpeed|CUDA_)[\w-]+ ?[<>=]=? ?\d|This modeling file "
+        r"requires the "
         r"following "
         r"packages|requires the \S+ library but it was not found|"
         r"Using the `Trainer` with `PyTorch` requires `accelerate|requires `?accelerate`?[ >]",

@@ -48,6 +48,7 @@ class UncaughtException:
     bare: bool = False  # without its traceback, or without its type: the log was shortened
     of_launcher: bool = False  # raised by a launcher when its child failed: never the cause
     packages: tuple[Label, ...] = ()  # installed packages of its frames, outermost first; "": files of the user's own
+    raised_in: Text | None = None  # the deepest frame outside of Python itself: "deepspeed/runtime/engine.py in step"
 
 
 @dataclass(frozen=True)

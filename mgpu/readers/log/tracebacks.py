@@ -51,12 +51,20 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 # Files that do not belong to the user.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
 _QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
-_INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)")
+_INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<path>(?P<package>\w+)\S*)")
+# The same packages, run from a checkout of their repository.
+_CHECKED_OUT = re.compile(
+    r"[/\\](?P<path>(?P<package>megatron(?=.(?:core|training|legacy|bridge)\b)|mbridge(?=.(?:core|models)\b)"
+    r"|deepspeed(?=.(?:runtime|launcher|comm|ops|sequence|pipe|moe|checkpoint)\b)"
+    r"|transformer_engine(?=.(?:pytorch|common)\b)|torchtitan(?=.(?:models|distributed|components|config|experiments)\b)"
+    r"|torchtune(?=.(?:modules|training|config|models)\b))[/\\]\S*)"
+)
 # Frames that pass on the arguments of their own caller: decorators, and the parsers that build an object of a config.
 _PASSES_ON = re.compile(
     r"(?:^|[/\\])(?:_?deprecation|hf_argparser|_contextlib|import_utils)\.py$"
     r"|packages[/\\](?:hydra|jsonargparse|fire|click|typer|tyro|draccus|dacite|omegaconf)[/\\]"
 )
+_ENVIRONMENT = re.compile(r"(?:[/\\]|<frozen )os(?:\.py|>)$")
 _DECORATORS = frozenset({"wrapped_func", "wrapped", "wrapper", "inner_f", "inner", "_inner", "_inner_fn", "new_init"})
 _PACKAGES = 8  # of the innermost frames
 _LONGEST = 4000  # maximum lines of a traceback
@@ -93,6 +101,8 @@ class _Open:
     group: bool = False
     ipython: str = ""  # the type in IPython's head
     quoted: bool = True  # so far: no frame is in a file of its own
+    raised_in: str | None = None  # of the deepest frame in a package's or the user's files
+    code: str = ""  # the source line of the latest frame
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
     packages: tuple[str, ...] = ()
@@ -237,6 +247,8 @@ class Tracebacks:
                 self._add_exception(one, key, ends, line, number)
         elif text and not text[0].isspace() and one.frames and (ends := _ENDS.match(text)):
             self._add_exception(one, key, ends, line, number)
+        elif text and text[0].isspace() and one.frames and not one.code:
+            one.code = text.strip()
         elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
             del self._open[key]  # the rest is missing
         elif text and not text[0].isspace() and one.frames and not one.tail:
@@ -245,17 +257,21 @@ class Tracebacks:
     @staticmethod
     def _frame(one: _Open, frame: re.Match[str]) -> None:
         one.frames += 1
-        one.tail = ""
+        one.tail = one.code = ""
         one.quoted &= bool(_QUOTED_FILE.match(frame["file"]))
         one.deepest = _place(frame)
         one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
         one.launcher |= bool(_LAUNCHER.search(frame["file"]))
         if not _FOREIGN.search(frame["file"]):
             one.place = one.deepest
-        installed = _INSTALLED.search(frame["file"])
+        if _ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
+            one.raised_in = "os.environ"
+        installed = _INSTALLED.search(frame["file"]) or _CHECKED_OUT.search(frame["file"])
         if installed and (frame["function"] in _DECORATORS or _PASSES_ON.search(frame["file"])):
             return
         if installed or not _FOREIGN.search(frame["file"]):
+            path = installed["path"].replace("\\", "/") if installed else one.deepest.partition(":")[0]
+            one.raised_in = f"{path} in {frame['function'] or '?'}"
             package = installed["package"] if installed else ""
             if one.packages[-1:] != (package,):
                 one.packages = (*one.packages, package)[-_PACKAGES:]
@@ -265,6 +281,8 @@ class Tracebacks:
         if one.harmless:
             return
         text = ends["message"] or ""
+        if not text and one.code.startswith("assert ") and ends["type"] == "AssertionError":
+            text = one.code  # all that Python shows of an assertion without a message
         message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
         called = ends["type"].rpartition(".")[2] == "CalledProcessError"
         prefix = line.whole[: len(line.whole) - len(line.text)]
@@ -288,9 +306,11 @@ class Tracebacks:
             bare=not ends["type"],
             of_launcher=called and (one.launcher or bool(STARTED.match(text))),
             packages=one.packages,
+            raised_in=one.raised_in,
         )
         self.ended += 1
-        self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
+        rows = self._rows_of(line.text) or (self._rows_of(text) if text == one.code else ())
+        self._ended[key] = _Ended(found, signatures=[*signatures, *rows])
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
