@@ -367,3 +367,21 @@ def explain_parser(groups: Mapping[str, str], raised: UncaughtException | None) 
         if known := skew.find_argument("TrainingArguments", name):
             return _in_table(known, f"the option --{name} (TrainingArguments)", None)
     return None
+
+
+def explain_wanted(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a requirement that is not met, in the words of the package that requires it."""
+    if raised is None or not raised.message:
+        return None
+    return Meaning(
+        f"a requirement of an installed package is not met: {raised.message}",
+        "The message names what is missing or too old. Only one of two packages was upgraded, or an optional package "
+        "is "
+        "not installed in the Python that the ranks use.",
+        (
+            Fix(
+                "Install what the message names.",
+                ("which python", "pip check", "mgpu doctor --only requirement_not_met,versions_known_bad_together"),
+            ),
+        ),
+    )

@@ -39,7 +39,7 @@ _MIXED = (
      Fix("Build the optimizer after sharding, or give it the two kinds in an implementation that takes one tensor at a "
          "time.", ("torch.optim.AdamW(model.parameters(), foreach=False, fused=False)",
                    "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict(...)"))),
-    (r"scaled_dot_product|attention",
+    (r"scaled_dot_product|attention|flash_attn",
      "attention", "With context or tensor parallelism, one of the attention's inputs is sharded and another (a mask, "
      "positions) is not, or the attention kernel that was chosen does not support it.",
      Fix("Use flash attention without a mask, and pass every buffer to context_parallel.",
@@ -149,8 +149,7 @@ ROWS = (
         summary="FSDP cannot shard a scalar parameter."),
     Row("log_shard_uneven", "root", "script",
         r"FSDP does not support uneven sharding on dim|Shard\(\d+\) requires even sharding|"
-        r"Cannot (?:un)?flatten unevenly sharded tensor|Cannot shard unevenly distributed tensor|"
-        r"FSDP does not support non-contiguous parameters",
+        r"Cannot (?:un)?flatten unevenly sharded tensor|Cannot shard unevenly distributed tensor",
         ("NotImplementedError: FSDP does not support uneven sharding on dim 1: torch.Size([4096, 11]) (world size: 4)",
          "RuntimeError: Cannot flatten unevenly sharded tensor: dimension 0 (size 151667) is not evenly divisible by "
          "mesh dimension 0 (size 8)."),
@@ -159,6 +158,13 @@ ROWS = (
         "it.",
         Fix("Pad the size, or shard over fewer ranks.",
             ("model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)",)), _DTENSOR),
+    Row("log_shard_not_contiguous", "root", "script", r"FSDP does not support non-contiguous parameters",
+        ("NotImplementedError: FSDP does not support non-contiguous parameters yet: param.shape=torch.Size([151936, "
+         "896]) param.stride()=(1, 151936)",),
+        "FSDP cannot shard a parameter that is not contiguous in memory",
+        "The parameter is a transposed or sliced view: a weight that was tied, transposed or loaded that way.",
+        Fix("Make the parameters contiguous before sharding.",
+            ("for p in model.parameters(): p.data = p.data.contiguous()", "pip install --upgrade torch")), _FSDP2),
     Row("log_shard_would_move", "root", "script",
         r"would remove or reshape sharded dimension|unbind along the sharded dimension|"
         r"in-place operations that require placement changes are not supported",
@@ -237,17 +243,21 @@ ROWS = (
         ("RuntimeError: Load balancing requires `is_causal=True`.",
          "AssertionError: Context parallelism does not support qkv_format=thd!",
          "ValueError: Context parallelism is only supported with SDPA attention, you requested flash_attention_2."),
-        "context parallelism does not support this attention",
+        "context parallelism does not support what the run combines it with",
         "It exchanges keys and values inside the attention kernel. That works for causal attention without a mask, in "
         "the kernels that the message names.",
         Fix("Use sdpa with a causal mask only, without packing, or turn context parallelism off.",
             ("from_pretrained(..., attn_implementation='sdpa')", "mgpu configure --validate accelerate.yaml")), _CP),
     Row("log_pipeline_schedule_wrong", "root", "script",
         r"[Nn]umber of microbatches \S*.*(?:must be|is less than|smaller than)|n_microbatches.*(?:stages|divisible)|"
-        r"Expecting \d+ (?:arg_mbs|kwarg_mbs)|[Pp]ipeline stage \d+ .*(?:shape|dtype) mismatch|PipeliningShapeError",
+        r"Expecting \d+ (?:arg_mbs|kwarg_mbs)|[Pp]ipeline stage \d+ .*(?:shape|dtype) mismatch|PipeliningShapeError|"
+        r"contiguous micro-?batches in a virtual pipeline|Mismatch in shape: grad_output\[\d+\] has a shape of",
         ("torch.distributed.pipelining._utils.PipeliningShapeError: forward input 0 mismatch: stage 1 expected shape "
          "(1, 2048) but got (1, 1024)",
-         "ValueError: Number of microbatches (2) must be greater than or equal to the number of stages (4)"),
+         "ValueError: Number of microbatches (2) must be greater than or equal to the number of stages (4)",
+         "ValueError: The number of contiguous micro-batches in a virtual pipeline stageshould range in [PP=6 , M=3]",
+         "RuntimeError: Mismatch in shape: grad_output[0] has a shape of torch.Size([4, 2262, 8]) and output[0] has a "
+         "shape of torch.Size([4, 2361, 8])."),
         "the pipeline's microbatches do not fit its stages",
         "A stage compiles its buffers for the shapes of the first microbatch, and an interleaved schedule needs at "
         "least "

@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
+_OF_RANKS = re.compile(
+    r"(?i)world|rank|parallel|gpu|process|chunk|node|shard|mesh|replica|degree|stage|batch|(?:\b|_)e?(?:[tdpces]p)(?:\b|_)"
+)
+
+
+def _division(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a division that has nothing to do with the number of ranks; None if it may have."""
+    if _OF_RANKS.search(groups["what"]):
+        return None
+    return Meaning(
+        f"a size cannot be divided evenly: {groups['what']}",
+        "The model's settings contradict each other, or an input has a size that the model does not accept. The number "
+        "of ranks is not the cause.",
+        (Fix("Change one of the two sizes that the message names."),),
+    )
+
+
+_WRAPPERS = frozenset({"accelerate", "deepspeed", "transformers", "pytorch_lightning", "lightning"})
+
+
+def _collective(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a collective on a DTensor that the script called itself; None if a wrapper or no one is known to."""
+    if raised is None or not any(raised.packages[-3:]) or _WRAPPERS.intersection(raised.packages):
+        return None
+    return Meaning(
+        "a collective got a sharded tensor (DTensor), which it cannot exchange",
+        "FSDP 2, tensor and sequence parallelism turn parameters and buffers into DTensors. The script broadcasts or "
+        "reduces one itself, or gave the sharded model to DDP.",
+        (
+            Fix(
+                "Exchange the local part or the full tensor, and leave sharded parameters out of your own broadcasts.",
+                ("torch.distributed.broadcast(t.to_local(), src=0)", "t.full_tensor()"),
+            ),
+            Fix("Do not wrap a sharded model in DDP."),
+        ),
+    )
+
+
 # fmt: off
 ROWS = (
     Row("log_sharded_model_wrapped_again", "root", "script", r"found no DeviceMesh from dtensor args",
@@ -18,7 +60,7 @@ ROWS = (
         "second wrapper then broadcasts DTensors as plain tensors.",
         Fix("Use one kind of parallelism: remove tp_plan and device_map from from_pretrained, or the wrapper.",
             ("mgpu doctor --script train.py", "AutoModelForCausalLM.from_pretrained(MODEL)")),
-        "https://github.com/huggingface/accelerate/issues/3820"),
+        "https://github.com/huggingface/accelerate/issues/3820", explain=_collective),
     Row("log_tensor_parallel_unwanted", "root", "launcher",
         r"does not have a tensor parallel plan|tried to initialize torch\.distributed for you, but it failed|"
         r"`?tp_plan`? (?:supports|is|and `device_map`)",
@@ -69,7 +111,7 @@ ROWS = (
         "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
         Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
         _PARALLEL,
-        summary="A size cannot be divided evenly over the ranks."),
+        summary="A size cannot be divided evenly over the ranks.", explain=_division),
     Row("log_fsdp2_prepared_separately", "root", "script",
         r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
         r"must pass a model and an optimizer together",

@@ -44,8 +44,8 @@ def _shapes(log: Log) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 _SPLIT_ONCE = (
     Fix("Run backward() inside the same context as forward().",
         ("with accelerator.maybe_context_parallel(...):  # forward and backward",)),
-    Fix("Or checkpoint with FSDP's own setting instead of the model's, and turn the cache off.",
-        ("accelerate launch --fsdp_activation_checkpointing true ...", "model.config.use_cache = False")),
+    Fix("Turn the cache off. With FSDP, checkpoint with its own setting instead of the model's.",
+        ("model.config.use_cache = False", "accelerate launch --fsdp_activation_checkpointing true ...")),
 )
 _ROUTER = (
     Fix("Do not checkpoint the router: checkpoint attention only, or save the router's result.",
@@ -55,10 +55,20 @@ _ROUTER = (
 # fmt: on
 
 
-def _explain(differing: list[tuple[int, int]]) -> tuple[str, tuple[Fix, ...]]:
+# Packages whose traceback shows a framework with context parallelism.
+_CONTEXT_PARALLEL = frozenset({"accelerate", "torchtitan", "megatron", "transformer_engine", "nemo", "nemo_rl", "verl"})
+
+
+def _explain(differing: list[tuple[int, int]], packages: tuple[str, ...]) -> tuple[str, tuple[Fix, ...]]:
     """Return cause and fixes, from the sizes that differ: before, after."""
     small, large = sorted(differing[0])
     factor = large // small if not large % small else 0
+    if len(differing) == 1 and factor > 1 and not _CONTEXT_PARALLEL.intersection(packages):
+        return (
+            f"One dimension is {factor} times as long in one pass: the layer appends its keys and values to a cache "
+            "(use_cache) in both passes, or it keeps another state between them.",
+            tuple(reversed(_SPLIT_ONCE)),
+        )
     if len(differing) == 1 and 1 < factor <= _LARGEST_FACTOR:
         return (
             f"One dimension is {factor} times as long in one pass. Context or sequence parallelism over {factor} ranks "
@@ -96,7 +106,7 @@ def log_recomputed_other_shape(log: Log) -> Answer:
     saved, again = shapes
     differing = [(a, b) for a, b in zip(saved, again, strict=True) if a != b]
     texts = f"{list(saved)} in the forward pass, {list(again)} in the recomputation"
-    cause, fixes = _explain(differing)
+    cause, fixes = _explain(differing, raised.packages)
     return Problem(
         f"gradient checkpointing recomputed a tensor of another shape: {texts}",
         cause,

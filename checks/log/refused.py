@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
@@ -63,7 +64,8 @@ def _validator(one: UncaughtException) -> _Validator | None:
     where = one.raised_in or ""
     for known in _VALIDATORS:
         if re.search(known.where, where):
-            return known
+            of_kernel = where.startswith("transformer_engine/") and one.type == "RuntimeError"  # CUDA, cuBLAS, cuDNN
+            return None if of_kernel else known
     package = one.packages[-1] if one.packages else ""
     if not package or package in ("torch", "pydantic", "numpy") or not _OF_SETTINGS.search(where):
         return None
@@ -81,6 +83,14 @@ def _said(one: UncaughtException) -> bool:
     known = bool({*one.signatures} - {"log_child_failed"})
     in_words = len(one.message.split()) >= _LEAST_WORDS and not one.message.startswith("assert ")
     return (short in _TYPES or bool(_OWN_TYPES.search(short))) and in_words and not known and not one.caught
+
+
+def _unexplained(log: Log) -> Iterator[UncaughtException]:
+    """Yield the exceptions up to the first that a table knows: what follows that one can be its consequence."""
+    for one in log.raised:
+        if {*one.signatures} - {"log_child_failed"} and not one.caught:
+            return
+        yield one
 
 
 def _problem(one: UncaughtException, title: str, cause: str, *fixes: Fix) -> Problem:
@@ -110,7 +120,7 @@ def log_settings_rejected(log: Log) -> Answer:
 
     Fix: Change the settings that the message names.
     """
-    for one in log.raised:
+    for one in _unexplained(log):
         if not _said(one) or (found := _validator(one)) is None:
             continue
         return _problem(
@@ -126,7 +136,7 @@ def log_settings_rejected(log: Log) -> Answer:
     Severity.ERROR,
     source="https://packaging.python.org/en/latest/tutorials/installing-packages/",
     role="root",
-    kind="library",
+    kind="script",
     tags=("precise",),
     same_as=("log_exception", "log_settings_rejected", "log_packages_do_not_fit"),
 )
@@ -137,7 +147,7 @@ def log_package_wanted(log: Log) -> Answer:
 
     Fix: Install it in the environment of the ranks, or turn off the option that needs it.
     """
-    for one in log.raised:
+    for one in _unexplained(log):
         short = one.type.rpartition(".")[2]
         said = _said(one) or (short in ("ImportError", "ModuleNotFoundError") and not one.signatures and not one.caught)
         if said and _NOT_INSTALLED.search(one.message):
@@ -169,7 +179,7 @@ def log_environment_variable_missing(log: Log) -> Answer:
 
     Fix: Set it where the ranks start, or read it with a default.
     """
-    for one in log.raised:
+    for one in _unexplained(log):
         if one.raised_in != "os.environ" or one.type != "KeyError" or one.signatures or one.caught:
             continue
         name = one.message.strip("'\"")

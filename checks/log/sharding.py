@@ -147,7 +147,8 @@ ROWS = (
               "print(*d.FileSystemReader('CHECKPOINT').read_metadata().state_dict_metadata, sep='\\n')\"",)),
          Fix("If they differ, resume with the same model, PEFT and wrapping that saved it."),
          Fix("If they are equal, upgrade accelerate.", ("pip install --upgrade accelerate", "pip show torch"))),
-        "https://github.com/huggingface/accelerate/issues/3971"),
+        "https://github.com/huggingface/accelerate/issues/3971",
+        because_of=("log_checkpoint_sizes_differ", "log_loader_state_of_other_size", "log_rank_file_missing")),
     Row("log_optimizer_not_sharded", "root", "script",
         r"parameter in the optimizer couldn't be switched to its sharded version|"
         r"optimizer parameter could not be mapped after FSDP2",
@@ -192,11 +193,11 @@ ROWS = (
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html"),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|mat2 must be a matrix, got 1-D tensor|"
-        r"but got input of size\[0\]|size mismatch, got input \(\d+\), mat \(\S+\), vec \(0\)",
+        r"but got input of size\[0\]|size mismatch, got input \(\d+\), mat \(\S+\), vec \(\d+\)",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
          "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D",
          "RuntimeError: mat2 must be a matrix, got 1-D tensor",
-         "RuntimeError: size mismatch, got input (4096), mat (4096x4096), vec (0)"),
+         "RuntimeError: size mismatch, got input (20), mat (20x896), vec (3584)"),
         "weights are empty: ZeRO-3 or FSDP had sharded them when they were saved or used",
         "Outside the wrapped model, a rank has only its own shard, or nothing.",
         Fix("Gather weights before saving, and use them only through the wrapped model.",
