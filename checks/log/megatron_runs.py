@@ -166,6 +166,30 @@ ROWS = (
         "Megatron-Bridge) store other keys. A Hugging Face folder must be converted first.",
         Fix("Name the format, or convert the checkpoint.",
             ("--auto-detect-ckpt-format --ckpt-format torch_dist", "ls CHECKPOINT CHECKPOINT/iter_*")), _CHECKPOINTS),
+    Row("log_megatron_shards_missing", "root", "script",
+        r"(?:Object shard|Sharded tensor|Key) (?P<key>\S+) (?:not found in the checkpoint|from model not in state "
+        r"dict)|"
+        r"CheckpointingException: (?:Unexpected|Missing) keys",
+        ("megatron.core.dist_checkpointing.core.CheckpointingException: Object shard "
+         "decoder.layers.self_attention.core_attention._extra_state/shard_0_64 not found in the checkpoint. Available "
+         "shards: []",
+         "megatron.core.dist_checkpointing.core.CheckpointingException: Unexpected keys (not found in the checkpoint): "
+         "{'a'}"),
+        "the checkpoint lacks parts that this model has",
+        "The model's settings differ (layers, experts, biases, qk layernorm), or only the _extra_state of Transformer "
+        "Engine is missing: the checkpoint was written by another version of it, without it, or without fp8.",
+        (Fix("If only _extra_state keys are missing, ignore them.", ("--dist-ckpt-strictness log_all",)),
+         Fix("Otherwise use the arguments that wrote the checkpoint.", ("--use-checkpoint-args",))), _CHECKPOINTS),
+    Row("log_megatron_checkpoint_absent", "root", "launcher", r"latest_checkpointed_iteration\.txt|"
+        r"No checkpoint found in load directory or pretrained directory",
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/latest_checkpointed_iteration.txt'",
+         "FileNotFoundError: No checkpoint found in load directory or pretrained directory"),
+        "the folder to load is not a Megatron checkpoint, or is not on this node's disk",
+        "Rank 0 writes latest_checkpointed_iteration.txt after a save. It is missing in a Hugging Face folder, after "
+        "an "
+        "interrupted save, and on nodes without the shared disk.",
+        Fix("Check the folder on every node, and convert Hugging Face weights first.",
+            ("ls CHECKPOINT CHECKPOINT/iter_*", "df -h CHECKPOINT")), _CHECKPOINTS),
     Row("log_megatron_samples_used_up", "root", "script",
         r"no samples? (?:left )?to consume: \d|"
         r"last epoch number of samples (?:exceeded|should)|blend oversamples the contributing datasets",

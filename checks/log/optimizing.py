@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _ADAM = "https://github.com/pytorch/pytorch/blob/main/torch/optim/adam.py"
 _CLIP = "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html"
 _GRAPHS = "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs"
+_UNCOMPILED = "TORCHDYNAMO_DISABLE=1 mgpu launch train.py"
 _OPTIM = "https://docs.pytorch.org/docs/stable/optim.html"
+
+
+def _traced(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the error of the operation that torch.compile traced, which is at the end of the message."""
+    _, found, inner = (raised.message if raised else "").partition("): got ")
+    if not found or not inner:
+        return None
+    return Meaning(
+        f"an operation fails, and torch.compile found it while tracing: {inner}",
+        "torch.compile runs the model once with tensors without data. The operation has wrong shapes, dtypes or "
+        "devices, "
+        "and would fail without torch.compile too, or only with it (autocast, DTensors).",
+        (
+            Fix("Run once without torch.compile, and fix that error first.", (_UNCOMPILED,)),
+            Fix("If it only fails when compiled, exclude that module.", ("@torch.compiler.disable",)),
+        ),
+    )
+
 
 # fmt: off
 ROWS = (
@@ -127,9 +149,9 @@ ROWS = (
         "The operation that the message names fails with the traced shapes or tensors: a bug of the model, tensors on "
         "two devices, a DTensor next to a plain tensor, or a model that is compiled twice.",
         (Fix("Run once without torch.compile. If it also fails there, fix that error first.",
-             ("TORCHDYNAMO_DISABLE=1 mgpu launch train.py",)),
+             (_UNCOMPILED,)),
          Fix("If not, exclude that module from compiling.", ("@torch.compiler.disable",))),
-        "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html"),
+        "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html", explain=_traced),
     Row("log_quantized_state_unsupported", "root", "library",
         r"(?P<kind>\w+) dispatch: attempting to run unimplemented (?:operator|function)",
         ("NotImplementedError: OptimState8bit dispatch: attempting to run unimplemented operator/function: "

@@ -78,10 +78,10 @@ def _validator(one: UncaughtException) -> _Validator | None:
 
 
 def _said(one: UncaughtException) -> bool:
-    """Whether the exception says in words what is wrong, and no table knows it."""
+    """Whether the exception says what is wrong, in words or by the assertion that failed, and no table knows it."""
     short = one.type.rpartition(".")[2]
     known = bool({*one.signatures} - {"log_child_failed"})
-    in_words = len(one.message.split()) >= _LEAST_WORDS and not one.message.startswith("assert ")
+    in_words = len(one.message.split()) >= _LEAST_WORDS
     return (short in _TYPES or bool(_OWN_TYPES.search(short))) and in_words and not known and not one.caught
 
 

@@ -114,6 +114,19 @@ ROWS = (
         ("ValueError: --module and --no_python cannot be used together",),
         "both --module and --no_python were passed", "A module always runs in Python.", Fix("Remove one of them.", ()),
         _UTILS),
+    Row("log_config_key_wrong", "root", "launcher",
+        r"(?:Could not override '|Missing mandatory value: |Config(?:Attribute|Key)Error: Key '|"
+        r"Could not append to config\. An item is already at ')(?P<key>[\w.@/]+)",
+        ("hydra.errors.ConfigCompositionException: Could not override 'actor.megatron.sequence_parallell'.",
+         "omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
+         "omegaconf.errors.ConfigAttributeError: Key 'optim' is not in struct"),
+        "the config has no value for {key}, or no such key",
+        "The key is misspelt, belongs to another version of the framework, or is mandatory (???) and was not given. "
+        "Hydra "
+        "adds keys only with a + in front.",
+        Fix("Print the composed config, and compare the key with it.",
+            ("python train.py --cfg job", "python train.py +{key:id}=VALUE")),
+        "https://hydra.cc/docs/advanced/override_grammar/basic/", summary="A key of the config is wrong or missing."),
     Row("log_megatron_missing", "root", "launcher", r"Megatron-LM is not (?:installed|available)",
         ("ImportError: Megatron-LM is not installed. please build it from source.",),
         "the config uses Megatron-LM, which is not installed", "It is not available on PyPI.",

@@ -145,6 +145,15 @@ ROWS = (
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
         because_of=("log_recomputation_finds_shards",)),
+    Row("log_static_graph_changed", "root", "script",
+        r"training graph has changed in this iteration|not compatible with static_graph set to True",
+        ("RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is used in first "
+         "iteration, but then got unused in the second iteration. this is not compatible with static_graph set to "
+         "True.",),
+        "DDP was told that every step uses the same parameters (static_graph), but they differ",
+        "A layer is used in some steps only, or not on every rank.",
+        Fix("Turn static_graph off, and let DDP search for unused parameters.",
+            ("DistributedDataParallelKwargs(static_graph=False, find_unused_parameters=True)",)), _DDP),
     Row("log_recomputed_once_only", "root", "script",
         r"retrieve a tensor saved by autograd multiple times without checkpoint|"
         r"Trying to backward through the graph a second time",
