@@ -8,18 +8,21 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 
-# By how the variable begins: who sets it, how to start under that launcher, and what other launchers call it.
+# By how the variable begins: who sets it, and how to start under that launcher or read the variables of another one.
 # fmt: off
 _OF_OTHERS = (
     (("SLURM_",), "srun", "Slurm's srun sets it for every task.",
-     ("srun python train.py", "torchrun: RANK, LOCAL_RANK, WORLD_SIZE")),
+     Fix("Start it with srun, or read torchrun's RANK, LOCAL_RANK and WORLD_SIZE.", ("srun python train.py",))),
     (("OMPI_", "MV2_", "PMI", "MPI_"), "mpirun", "mpirun sets it for every process.",
-     ("mpirun -np 8 python train.py", "torchrun: RANK, LOCAL_RANK, WORLD_SIZE")),
+     Fix("Start it with mpirun, or read torchrun's RANK, LOCAL_RANK and WORLD_SIZE.",
+         ("mpirun -np 8 python train.py",))),
     (("CROSS_", "LOCAL_SIZE"), "the deepspeed launcher", "Only DeepSpeed's own launcher sets it.",
-     ("deepspeed train.py", "torchrun: GROUP_RANK instead of CROSS_RANK, LOCAL_WORLD_SIZE instead of LOCAL_SIZE")),
+     Fix("Start it with deepspeed, or read torchrun's GROUP_RANK (for CROSS_RANK) and LOCAL_WORLD_SIZE (for "
+         "LOCAL_SIZE).",
+         ("deepspeed train.py",))),
     (("GROUP_RANK", "LOCAL_WORLD_SIZE"), "torchrun", "Only torchrun and accelerate set it.",
-     ("torchrun --nproc-per-node=8 train.py", "deepspeed: CROSS_RANK instead of GROUP_RANK, LOCAL_SIZE instead of "
-      "LOCAL_WORLD_SIZE")),
+     Fix("Start it with torchrun, or read deepspeed's CROSS_RANK (for GROUP_RANK) and LOCAL_SIZE (for "
+         "LOCAL_WORLD_SIZE).", ("torchrun --nproc-per-node=8 train.py",))),
 )
 # fmt: on
 
@@ -36,11 +39,7 @@ def explain_variable(groups: Mapping[str, str], raised: UncaughtException | None
                 Fix("Or read torchrun's own variable.", ("int(os.environ['GROUP_RANK'])",)),
             ),
         )
-    for beginnings, launcher, why, commands in _OF_OTHERS:
+    for beginnings, launcher, why, fix in _OF_OTHERS:
         if name.startswith(beginnings):
-            return Meaning(
-                f"the script expects to be started by {launcher}: {name} is not set",
-                why,
-                (Fix(f"Start it with {launcher}, or read the variables of your launcher.", commands),),
-            )
+            return Meaning(f"the script expects to be started by {launcher}: {name} is not set", why, (fix,))
     return None

@@ -167,7 +167,7 @@ ROWS = (
         Fix("Name the format, or convert the checkpoint.",
             ("--auto-detect-ckpt-format --ckpt-format torch_dist", "ls CHECKPOINT CHECKPOINT/iter_*")), _CHECKPOINTS),
     Row("log_megatron_shards_missing", "root", "script",
-        r"(?:Object shard|Sharded tensor|Key) (?P<key>\S+) (?:not found in the checkpoint|from model not in state "
+        r"(?:Object shard|Sharded tensor|Key) \S+ (?:not found in the checkpoint|from model not in state "
         r"dict)|"
         r"CheckpointingException: (?:Unexpected|Missing) keys",
         ("megatron.core.dist_checkpointing.core.CheckpointingException: Object shard "
