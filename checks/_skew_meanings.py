@@ -24,6 +24,42 @@ _BUILD_APEX = (
     "--no-build-isolation ."
 )
 
+_ENGINE_WITHOUT_TORCH = Meaning(
+    "Transformer Engine is installed without its part for torch",
+    "Its extension for torch is compiled when it is installed. The plain package has none, or the build was skipped or "
+    "failed.",
+    (
+        Fix(
+            "Install it with the extension, for this torch.",
+            (
+                "pip install --no-build-isolation 'transformer-engine[pytorch]'",
+                "python -c 'import transformer_engine.pytorch'",
+            ),
+        ),
+    ),
+)
+
+_HELPERS_NOT_COMPILED = Meaning(
+    "Megatron's dataset helpers are not compiled",
+    "Rank 0 compiles them when training starts. make or g++ failed or is missing, or the folder cannot be written.",
+    (
+        Fix(
+            "Compile them, and read make's first error.",
+            ("make -C $(python -c 'import megatron.core.datasets as d; print(d.__path__[0])')", "pip install pybind11"),
+        ),
+    ),
+)
+_CLONE_MEGATRON = (
+    Fix(
+        "Clone the release that fits the installed megatron-core, and put it on the path of all ranks.",
+        (
+            "git clone -b core_v0.15.0 https://github.com/NVIDIA/Megatron-LM",
+            "export PYTHONPATH=$PWD/Megatron-LM:$PYTHONPATH MEGATRON_LM_PATH=$PWD/Megatron-LM",
+            "pip show megatron-core",
+        ),
+    ),
+)
+
 
 def _caller(raised: UncaughtException | None, callee: str | None) -> str | None:
     """Return the package whose code made the call; "" for the user's own code, None if no traceback shows it."""
@@ -40,6 +76,36 @@ def _caller(raised: UncaughtException | None, callee: str | None) -> str | None:
 def _about(raised: UncaughtException | None, name: str) -> UncaughtException | None:
     """Return the exception if its own message has the name: another one of its chain has another caller."""
     return raised if raised is not None and name in raised.message else None
+
+
+def _of_repository(module: str) -> Meaning | None:
+    """Explain a module of Megatron that is not in the wheel, or that is compiled when it is first used."""
+    package, _, rest = module.partition(".")
+    if part := skew.part_of(module):
+        return Meaning(
+            f"{part} is not installed: there is no module {module}",
+            f"{part} is a package of its own. It shares the name {package} with others.",
+            (Fix("Install it.", (shell("pip install {:package}", part), _show(package))),),
+        )
+    if package != "megatron" or not rest:
+        return None
+    if rest.rpartition(".")[2] in ("helpers", "helpers_cpp"):
+        return _HELPERS_NOT_COMPILED
+    if rest.startswith("core"):
+        return None
+    return Meaning(
+        f"{module} is not part of the package megatron-core: it comes with the Megatron-LM repository",
+        "The wheel has megatron.core only. Frameworks that use Megatron's training loop need the repository too.",
+        _CLONE_MEGATRON,
+    )
+
+
+_USE_MEGATRON = frozenset({"megatron", "mbridge", "verl", "swift", "nemo", "nemo_rl", "mindspeed", "slime"})
+
+
+def _is_anothers(package: str | None, raised: UncaughtException | None) -> bool:
+    """Whether a class with a name of Megatron's is another package's, because the traceback shows no Megatron."""
+    return package == "megatron" and not (raised is not None and _USE_MEGATRON.intersection(raised.packages))
 
 
 def _named(caller: str | None) -> str:
@@ -198,10 +264,10 @@ def explain_attribute(groups: Mapping[str, str], raised: UncaughtException | Non
     owner, name = groups["owner"], groups["name"]
     raised = _about(raised, name)
     what = f"the attribute {name} of {owner}"
-    if known := skew.find_attribute(owner, name):
+    if (known := skew.find_attribute(owner, name)) and not _is_anothers(known.package, raised):
         return _in_table(known, what, _caller(raised, known.package))
     callee = skew.package_of(owner)
-    if callee is None:  # possibly the script's own class
+    if callee is None or _is_anothers(callee, raised):  # possibly the script's own class
         return None
     return _unknown(f"{owner} has no {name}", callee, _caller(raised, callee), raised)
 
@@ -222,6 +288,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
             ),
         )
     package = module.partition(".")[0]
+    if (module, name) == ("transformer_engine", "pytorch"):
+        return _ENGINE_WITHOUT_TORCH
     if known := skew.find_name(module, name):
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
     return _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)
@@ -232,6 +300,8 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
     module = groups["module"]
     raised = _about(raised, module)
     package = module.partition(".")[0]
+    if meaning := _of_repository(module):
+        return meaning
     if known := skew.find_module(module):
         return _in_table(known, f"the module {module}", _caller(raised, package))
     return _unknown(f"there is no module {module}", package, _caller(raised, package), raised)
@@ -297,3 +367,21 @@ def explain_parser(groups: Mapping[str, str], raised: UncaughtException | None) 
         if known := skew.find_argument("TrainingArguments", name):
             return _in_table(known, f"the option --{name} (TrainingArguments)", None)
     return None
+
+
+def explain_wanted(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a requirement that is not met, in the words of the package that requires it."""
+    if raised is None or not raised.message:
+        return None
+    return Meaning(
+        f"a requirement of an installed package is not met: {raised.message}",
+        "The message names what is missing or too old. Only one of two packages was upgraded, or an optional package "
+        "is "
+        "not installed in the Python that the ranks use.",
+        (
+            Fix(
+                "Install what the message names.",
+                ("which python", "pip check", "mgpu doctor --only requirement_not_met,versions_known_bad_together"),
+            ),
+        ),
+    )

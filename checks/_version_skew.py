@@ -1,6 +1,6 @@
 """Look up which release of a package has what a message names, and which package to move.
 
-The tables are in `_version_changes.py`.
+The tables are in `_version_changes.py` and `_version_changes_megatron.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
+from . import _version_changes_megatron as of_megatron
 from ._version_changes import CHANGES, MODELS, PAGES, PASSED, RELEASED, USED_BY
 
 # Packages whose name on PyPI is not the name of their module.
@@ -24,6 +25,8 @@ _DISTRIBUTIONS = {
     "sklearn": "scikit-learn", "swift": "ms-swift", "unsloth_compiled_cache": "unsloth",
     "yaml": "PyYAML", "zmq": "pyzmq",
 }
+# Modules of a namespace that come with another distribution than the rest of it.
+_PARTS = {"megatron.bridge": "megatron-bridge", "megatron.energon": "megatron-energon"}
 # What pip must install for a module, if that is more than a name. `pip show` accepts names only.
 _REQUIREMENTS = {"pkg_resources": "setuptools<81", "transformer_engine": "transformer-engine[pytorch]"}
 # Modules compiled by a package's own build; pip cannot install them separately.
@@ -116,8 +119,15 @@ class Known:
 
 def distribution(module: str) -> str:
     """Return the name on PyPI of a package, from the dotted name of a module in it."""
+    if part := part_of(module):
+        return part
     top = module.partition(".")[0]
     return _COMPILED.get(top) or _DISTRIBUTIONS.get(top) or top.replace("_", "-")
+
+
+def part_of(module: str) -> str | None:
+    """Return the distribution of a module in a namespace that several distributions share; None for other modules."""
+    return _PARTS.get(".".join(module.split(".")[:2]))
 
 
 def requirement_for(module: str) -> str:
@@ -127,7 +137,7 @@ def requirement_for(module: str) -> str:
 
 def is_known(package: str) -> bool:
     """Whether this is a package that others install too, not a folder of the user's."""
-    return package in PAGES or package in _OTHERS
+    return package in PAGES or package in of_megatron.PAGES or package in _OTHERS
 
 
 def compiled_by(module: str) -> str | None:
@@ -137,7 +147,7 @@ def compiled_by(module: str) -> str | None:
 
 def month(package: str, release: str) -> str:
     """Return "trl 0.16 (2025-03)", or without the month if it is not known."""
-    words = RELEASED.get(package, "").split()
+    words = (RELEASED | of_megatron.RELEASED).get(package, "").split()
     when = dict(zip(words[::2], words[1::2], strict=True)).get(release)
     return f"{distribution(package)} {release}{f' ({when})' if when else ''}"
 
@@ -146,6 +156,8 @@ def find_argument(call: str, name: str) -> Known | None:
     """Look up an argument of a call as Python names it: "SFTTrainer.__init__", "hf_hub_download", "__init__"."""
     owner = call.removesuffix(".__init__").removesuffix(".init")  # issue trackers drop the underscores
     found = _table().get(f"{owner}({name})") or _table().get(f"{_base(owner)}({name})")
+    if not found and owner.endswith("TransformerConfig"):  # MLATransformerConfig and others are derived from it
+        found = _table().get(f"TransformerConfig({name})")
     if not found and call in ("__init__", "init"):  # Python before 3.10 does not name the class
         found = [
             one for what, known in _table().items() if what.endswith(f"({name})") and what[0].isupper() for one in known
@@ -267,7 +279,7 @@ def _table() -> dict[str, list[Known]]:
 
 
 def _changes() -> Iterator[tuple[str, str, str, str]]:
-    for line in CHANGES.splitlines():
+    for line in (CHANGES + of_megatron.CHANGES).splitlines():
         package, release, sign, *items = line.split() or ("", "", "")
         for item in items:
             owner, several, names = item.partition("(")

@@ -59,7 +59,7 @@ LONG_FILES = {
     "mgpu/readers/job_script/shell.py": 654,
     "mgpu/readers/job_script/walk.py": 531,
     "mgpu/probes/libraries.py": 521,
-    "mgpu/process/supervisor.py": 500,
+    "mgpu/process/supervisor.py": 499,
     "checks/pcie.py": 458,
     "checks/cuda.py": 444,
     "mgpu/probes/network.py": 441,

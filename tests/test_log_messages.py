@@ -39,8 +39,8 @@ ADVICE = {
     "Bad plan:\n\tlayer 3 is missing\nTry passing `strict=False` to ignore it.":
         "Try passing `strict=False` to ignore it.",
     "`steps` must be positive, but is 0": "`steps` must be positive, but is 0",
-    "Flash kernels are off. To enable them, run `pip install fancy-attn`.":
-        "To enable them, run `pip install fancy-attn`.",
+    "Flash kernels are off. To enable them, run `fancy --on`.":
+        "To enable them, run `fancy --on`.",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from mgpu.engine import root_cause
 from mgpu.readers.log import read, row_matching
 
 tables: Any = importlib.import_module("mgpu.checks._version_changes")
+of_megatron: Any = importlib.import_module("mgpu.checks._version_changes_megatron")
 skew: Any = importlib.import_module("mgpu.checks._version_skew")
 ROWS = row_matching.signature_rows()
 SCRIPT = "/home/ada/train.py"
@@ -40,14 +41,19 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str]:
 
 
 def test_every_line_of_the_tables_is_well_formed() -> None:
-    for line in tables.CHANGES.strip().splitlines():
+    for line in (tables.CHANGES.strip() + of_megatron.CHANGES).strip().splitlines():
         package, release, sign, *items = line.split()
-        assert package in tables.PAGES and re.fullmatch(r"\d+\.\d+", release) and sign in "+-" and items, line
+        assert (
+            package in tables.PAGES | of_megatron.PAGES
+            and re.fullmatch(r"\d+\.\d+", release)
+            and sign in "+-"
+            and items
+        ), line
         for item in items:
             assert re.fullmatch(r"(?:/[\w.]+|\*|[\w-]+(?:\.\w+)*(?:\([\w,]+\))?)(?:@\w+)?(?:=[\w.()]+)?", item), item
     for line in tables.MODELS.strip().splitlines():
         assert re.fullmatch(r"\d\.\d+( \w+)+", line), line
-    for words in tables.RELEASED.values():
+    for words in (tables.RELEASED | of_megatron.RELEASED).values():
         assert re.fullmatch(r"(?:\d+\.\d+ 20\d\d-\d\d ?)+", words)
     assert len(list(skew._changes())) > 450
 
@@ -111,6 +117,24 @@ def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
          "transformers 4.50 (2025-03) added the module", "transformers>=4.50"),
         ("ModuleNotFoundError: No module named 'torch._six'", (SCRIPT, "deepspeed"),
          "deepspeed is too old for the installed torch", "pip install --upgrade deepspeed"),
+        ("TypeError: GPTModel.__init__() got an unexpected keyword argument 'model_comm_pgs'", (SCRIPT, "mbridge"),
+         "mbridge is too old for the installed megatron-core: megatron-core 0.15 (2025-12) removed",
+         "pip install --upgrade mbridge"),
+        ("TypeError: MLATransformerConfig.__init__() got an unexpected keyword argument 'softmax_type'",
+         (SCRIPT, "mbridge"), "the installed megatron-core is too old: megatron-core 0.15 (2025-12) added",
+         "pip install 'megatron-core>=0.15'"),
+        ("ModuleNotFoundError: No module named 'megatron.training'", (SCRIPT, "swift"),
+         "megatron.training is not part of the package megatron-core", "PYTHONPATH=$PWD/Megatron-LM"),
+        ("ModuleNotFoundError: No module named 'megatron.bridge'", (SCRIPT,), "megatron-bridge is not installed",
+         "pip install megatron-bridge"),
+        ("ModuleNotFoundError: No module named 'megatron.core.datasets.helpers_cpp'", (SCRIPT, "megatron"),
+         "Megatron's dataset helpers are not compiled", "make -C"),
+        ("AttributeError: module 'transformer_engine' has no attribute 'pytorch'", (SCRIPT, "megatron"),
+         "without its part for torch", "transformer-engine[pytorch]"),
+        ("AttributeError: 'TransformerConfig' object has no attribute 'softmax_type'", (SCRIPT,),  # the script's own
+         "an object of the class TransformerConfig has no attribute softmax_type", "pip check"),
+        ("AssertionError: no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 3",
+         (SCRIPT, "accelerate", "deepspeed"), "too old for this DeepSpeed", "pip install 'deepspeed<0.16'"),
         ("ModuleNotFoundError: No module named 'sklearn'", (SCRIPT,), "not installed in this environment: sklearn",
          "python -m pip install scikit-learn"),
         ("ModuleNotFoundError: No module named 'amp_C'", (SCRIPT, "apex"), "apex is installed without its compiled "
@@ -152,6 +176,47 @@ def test_what_the_script_was_doing_changes_the_meaning(tmp_path: Path) -> None:
     texts = [explained(tmp_path, f"{head}{frame.format(name)}{full}\n") for name in ("load_model", "step")]
     assert texts[0][0] == "a GPU's memory is full while the model is loaded" and "batch" not in texts[0][1]
     assert texts[1][0] == "a GPU's memory is full" and "batch" in texts[1][1]
+
+
+SHARDED = "got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling"
+
+
+@pytest.mark.parametrize(
+    ("error", "packages", "title", "fix"),
+    [
+        (f"RuntimeError: aten._foreach_mul_.Tensor: {SHARDED}", ("accelerate",), "gradient clipping mixes", "foreach"),
+        (f"RuntimeError: aten._foreach_lerp_.Scalar: {SHARDED}", (), "a copy of the weights (EMA", "to_local()"),
+        (f"RuntimeError: aten._fused_adamw_.default: {SHARDED}", (), "the optimizer's step mixes", "fused=False"),
+        (f"RuntimeError: aten.mm.default: {SHARDED}", (), "aten.mm.default got a sharded tensor", "full_tensor()"),
+        ("AssertionError: found no DeviceMesh from dtensor args for c10d.broadcast_.default!", ("nemo_rl", "torch"),
+         "a collective got a sharded tensor (DTensor)", "to_local()"),
+        ("AssertionError: found no DeviceMesh from dtensor args for c10d.broadcast_.default!", ("accelerate", "torch"),
+         "a model that is already sharded (DTensor) was given to DDP", "tp_plan"),
+        ("RuntimeError: The size of tensor a (16256) must match the size of tensor b (65024) at dimension 0",
+         ("megatron",), "4 times as large", "Pad sequences to a multiple of 4"),
+        ("RuntimeError: The size of tensor a (0) must match the size of tensor b (4096) at dimension 1", ("torch",),
+         "a parameter or gradient of size 0 was used", "ZeRO-2"),
+        ("ValueError: hidden_size (100) must be divisible by num_heads (12)", ("transformers",),
+         "a size cannot be divided evenly", "Change one of the two sizes"),
+        ("KeyError: 'OMPI_COMM_WORLD_RANK'", (), "expects to be started by mpirun", "mpirun -np"),
+        ("KeyError: 'NODE_RANK'", (), "NODE_RANK is not set: torchrun, accelerate and deepspeed do not", "GROUP_RANK"),
+        ("torch._dynamo.exc.TorchRuntimeError: Dynamo failed to run FX node with fake tensors: call_function f(*(x)): "
+         "got RuntimeError('bad shapes')", ("torch",), "while tracing: RuntimeError('bad shapes')", "DYNAMO_DISABLE"),
+    ],
+)  # fmt: skip
+def test_the_traceback_and_the_operator_say_what_was_sharded_or_missing(
+    tmp_path: Path, error: str, packages: tuple[str, ...], title: str, fix: str
+) -> None:
+    said, fixes = explained(tmp_path, traceback(error, SCRIPT, *packages))
+    assert title in said
+    assert fix in fixes
+
+
+def test_an_assertion_without_a_message_is_shown_by_its_code(tmp_path: Path) -> None:
+    file = "/opt/Megatron-LM/megatron/training/arguments.py"
+    text = f'Traceback (most recent call last):\n  File "{file}", line 9, in validate_args\n'
+    title, _ = explained(tmp_path, f"{text}    assert args.max_length >= args.seq_length\nAssertionError\n")
+    assert title == "Megatron rejects the combination of arguments: assert args.max_length >= args.seq_length"
 
 
 @pytest.mark.parametrize(

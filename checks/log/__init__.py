@@ -22,10 +22,12 @@
 * meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
+* deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
+* recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults: did a package fail in its own code?
 * commands: did the shell, a command line's parser or a container tool end the run at its start?
-* between_packages, exceptions: which exceptions of Python are left that no table knows?
+* refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "cuda", "cuda_calls", "amd",
     "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
-    "models", "installed", "pip", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero",
-    "precision", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
-    "lone_work", "commands", "dataset_columns", "package_faults", "between_packages", "exceptions",
+    "models", "installed", "pip", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "dtensors", "training",
+    "zero", "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision", "nccl", "nccl_setup",
+    "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "lone_work", "commands",
+    "dataset_columns", "package_faults", "refused", "between_packages", "exceptions",
 )
 # fmt: on

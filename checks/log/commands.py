@@ -42,7 +42,7 @@ ROWS = (
         Fix("Activate the environment in the script itself, and check where the command is.",
             ("command -v {command}", "echo $PATH")), _EXIT_STATUS, summary="The shell did not find a command."),
     Row("log_shell_file_missing", "secondary", "launcher",
-        rf"{_SHELL}{_LINE}(?P<path>(?!\S+/bin/activate)[^\s:]+): (?:No such file or directory|cannot open "
+        rf"{_SHELL}{_LINE}(?P<path>(?!(?:\S+/bin/)?activate:)[^\s:]+): (?:No such file or directory|cannot open "
         r"(?:shared )?(?:file|[\w./]+): .*|Permission denied|Is a directory|"
         r"cannot execute(?: binary file)?: (?:required file not found|Exec format error)|"
         r"(?:/\S+: )?bad interpreter: .*)$",
@@ -105,18 +105,16 @@ ROWS = (
         summary="A program rejects its command line."),
     Row("log_container_not_created", "root", "scheduler",
         r"(?:docker: Error response from daemon|^Error response from daemon|^Error): (?P<what>(?!.*(?:could not select "
-        r"device driver|manifest |pull access|unauthorized|toomanyrequests|nvidia|no space left|"
+        r"device driver|manifest |pull access|unauthorized|toomanyrequests|nvidia|no space left|bind source path|"
         r"\"(?:accelerate|torchrun|deepspeed|python3?)\"))"
         r"(?:.*(?:OCI runtime|oci runtime|crun: |runc: |container process|exec: \"|executable file)|statfs |"
         r"invalid (?:mount|reference|volume)|Conflict\. The container name|No such container|"
         r"failed to (?:create|set up|start)|error (?:gathering device|while creating mount)|initializing source|"
         r"short-name |unable to copy from source|network \S+ not found|driver failed programming|"
-        r"Mounts denied|bind source path does not exist).*)",
+        r"Mounts denied).*)",
         ('docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI '
          'runtime create failed: runc create failed: unable to start container process: exec: "torchrunn": executable '
-         "file not found in $PATH: unknown.", "Error: statfs /data/x: no such file or directory",
-         'docker: Error response from daemon: invalid mount config for type "bind": bind source path does not exist: '
-         "/data."),
+         "file not found in $PATH: unknown.", "Error: statfs /data/x: no such file or directory"),
         "the container was not created: {what}",
         "The container tool refused it before the program started: a command that the image does not have, a folder "
         "that does not exist on this node, or a device that its runtime does not know.",
@@ -127,8 +125,8 @@ ROWS = (
         r"^(?:Error from server(?: \(\w+\))?: |error: (?=error (?:validating|parsing) |unable to (?:read|decode|"
         r"recognize|forward|upgrade) |no matches for kind |the server doesn't have a resource type|You must be logged "
         r"in|context \"|no configuration has been provided|the path \")|"
-        r"The connection to the server (?=\S+ was refused))(?P<what>.+)",
-        ('Error from server (BadRequest): container "main" in pod "x" is waiting to start: ImagePullBackOff',
+        r"The connection to the server (?=\S+ was refused))(?P<what>(?!.*ImagePull).+)",
+        ('Error from server (BadRequest): container "main" in pod "x" is waiting to start: ContainerCreating',
          'Error from server (NotFound): pods "train-0" not found',
          'error: error validating "job.yaml": error validating data: unknown field "spec.foo"',
          "The connection to the server localhost:8080 was refused - did you specify the right host or port?"),

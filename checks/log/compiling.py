@@ -104,10 +104,10 @@ ROWS = (
                                                                      "output = output.clone()")),
         _GRAPHS),
     Row("log_compile_failed", "wrapper", "library",
-        r"BackendCompilerFailed|InductorError|LoweringException|InternalTorchDynamoError",
+        r"BackendCompilerFailed|InductorError|LoweringException|InternalTorchDynamoError|CppCompileError",
         ("torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
          "torch._inductor.exc.InductorError: RuntimeError: x", "torch._inductor.exc.LoweringException: x",
-         "torch._dynamo.exc.InternalTorchDynamoError: x"),
+         "torch._dynamo.exc.InternalTorchDynamoError: x", "torch._inductor.exc.CppCompileError: C++ compile error"),
         "torch.compile failed; the next line has the reason",
         "A compiler is missing, an operation is not supported, or torch.compile has a bug.", (
             Fix("Read the detailed error.",

@@ -132,7 +132,7 @@ ROWS = (
         _PYTHON, summary="This user cannot open a file or folder."),
     Row("log_file_missing", "root", "script",
         r"FileNotFoundError: (?:\[Errno 2\] No such file or directory: "
-        r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock))(?=\S+$)|"
+        r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock|latest_checkpointed_|rank_?\d|\.distcp|rng_state_\d|/\.triton/|inductor))(?=\S+$)|"
         r"(?:Unable to find|Couldn't find any data file at|Couldn't find file at) )'?(?P<path>[^'\s]+?)[.']*(?:\s|$)",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
          "FileNotFoundError: Couldn't find any data file at /data/x.",

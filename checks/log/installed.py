@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .. import _skew_meanings as meanings
+
 _IMPORT = "https://docs.python.org/3/library/exceptions.html#ImportError"
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
 _SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
@@ -166,7 +168,9 @@ ROWS = (
     Row("log_requirement_not_met", "root", "library",
         r"\w>=?[\d.]+ is required to (?:use|run)|has been toggled on, but it cannot be used due to|device_map`? "
         r"requires Accelerate|"
-        r"(?:Error|Exception): .*\brequires? (?!PyTorch|DeepSpeed)[\w-]+ ?[<>=]=? ?\d|This modeling file requires the "
+        r"(?:Error|Exception): .*\brequires? (?!PyTorch|DeepSpeed|CUDA_)[\w-]+ ?(?:[<>]=?|==) ?\d+\.|This modeling "
+        r"file "
+        r"requires the "
         r"following "
         r"packages|requires the \S+ library but it was not found|"
         r"Using the `Trainer` with `PyTorch` requires `accelerate|requires `?accelerate`?[ >]",
@@ -188,7 +192,8 @@ ROWS = (
         Fix("Install what the line requires.",
             ("pip check",
              "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
-        "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/versions.py"),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/versions.py",
+        explain=meanings.explain_wanted),
     Row("log_feature_wants_newer", "root", "library",
         r"FSDP2 requires PyTorch|DeepSpeed version must be >=|nossh launcher requires DeepSpeed|"
         r"Deepspeed ALST/Ulysses requires|torch FSDP requires PyTorch",

@@ -9,6 +9,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from .._launcher_variables import explain_variable
+
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _RUN = "https://pytorch.org/docs/stable/elastic/run.html"
@@ -210,12 +212,11 @@ ROWS = (
         ("KeyError: 'LOCAL_RANK'", "KeyError: 'OMPI_COMM_WORLD_RANK'", "KeyError: 'CROSS_RANK'",
          "KeyError: 'RANK'", "[rank0]: KeyError: 'MASTER_ADDR'"),
         "the script was started without a launcher: {variable} is not set",
-        "The launcher sets it for every rank: torchrun and accelerate RANK and MASTER_ADDR, mpirun OMPI_*, srun "
-        "SLURM_*. Plain python, or another launcher, does not.",
+        "torchrun, accelerate and deepspeed set it for every rank. Plain python and srun alone do not.",
         Fix("Start the script with a launcher.",
             ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py",
              "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS python train.py'")),
-        _DIST, summary="The script was started without a launcher."),
+        _DIST, summary="A variable that a launcher sets for every rank is not set.", explain=explain_variable),
     Row("log_fewer_ranks_than_nodes", "root", "launcher", r"elastic/agent/server/api\.py\", line \d+, in __post_init__|"
         r"assert self\.local_world_size > 0",
         ("    assert self.local_world_size > 0",

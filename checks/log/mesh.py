@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
+_OF_RANKS = re.compile(
+    r"(?i)world|rank|parallel|gpu|process|chunk|node|shard|mesh|replica|degree|stage|batch|(?:\b|_)e?(?:[tdpces]p)(?:\b|_)"
+)
+
+
+def _division(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a division that has nothing to do with the number of ranks; None if it may have."""
+    if _OF_RANKS.search(groups["what"]):
+        return None
+    return Meaning(
+        f"a size cannot be divided evenly: {groups['what']}",
+        "The model's settings contradict each other, or an input has a size that the model does not accept. The number "
+        "of ranks is not the cause.",
+        (Fix("Change one of the two sizes that the message names."),),
+    )
+
+
+_WRAPPERS = frozenset({"accelerate", "deepspeed", "transformers", "pytorch_lightning", "lightning"})
+
+
+def _collective(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a collective on a DTensor that the script called itself; None if a wrapper or no one is known to."""
+    if raised is None or not any(raised.packages[-3:]) or _WRAPPERS.intersection(raised.packages):
+        return None
+    return Meaning(
+        "a collective got a sharded tensor (DTensor), which it cannot exchange",
+        "FSDP 2, tensor and sequence parallelism turn parameters and buffers into DTensors. The script broadcasts or "
+        "reduces one itself, or gave the sharded model to DDP.",
+        (
+            Fix(
+                "Exchange the local part or the full tensor, and leave sharded parameters out of your own broadcasts.",
+                ("torch.distributed.broadcast(t.to_local(), src=0)", "t.full_tensor()"),
+            ),
+            Fix("Do not wrap a sharded model in DDP."),
+        ),
+    )
+
+
 # fmt: off
 ROWS = (
     Row("log_sharded_model_wrapped_again", "root", "script", r"found no DeviceMesh from dtensor args",
@@ -18,7 +60,7 @@ ROWS = (
         "second wrapper then broadcasts DTensors as plain tensors.",
         Fix("Use one kind of parallelism: remove tp_plan and device_map from from_pretrained, or the wrapper.",
             ("mgpu doctor --script train.py", "AutoModelForCausalLM.from_pretrained(MODEL)")),
-        "https://github.com/huggingface/accelerate/issues/3820"),
+        "https://github.com/huggingface/accelerate/issues/3820", explain=_collective),
     Row("log_tensor_parallel_unwanted", "root", "launcher",
         r"does not have a tensor parallel plan|tried to initialize torch\.distributed for you, but it failed|"
         r"`?tp_plan`? (?:supports|is|and `device_map`)",
@@ -57,13 +99,12 @@ ROWS = (
         "number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
         Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
     Row("log_sizes_do_not_divide", "root", "launcher",
-        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard|"
-        r"generations|"
+        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:unevenly|`split_batches`|BatchSamplerShard|"
+        r"FP8|NVFP4|generations|First dimension of the tensor|"
+        r"\b[Ss]eq(?:uence)?[ _-]?len(?:gth)?.*(?:divisible|a multiple)|"
         r"divisible by (?:the )?global batch|attention heads \(\d+\) must|real_train_batch|DataProto|infer_tp|"
-        r"n_gpus \(|"
-        r"dp size|gpus_per_node))"
-        r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the "
-        r")?(?:number|world|tensor|dp|tp)).*)",
+        r"n_gpus \(|dp size|gpus_per_node))"
+        r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
         ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
          "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8",
          "AssertionError: only support equal chunk. Got size of TensorDict 5 and chunk 4."),
@@ -71,7 +112,7 @@ ROWS = (
         "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
         Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
         _PARALLEL,
-        summary="A size cannot be divided evenly over the ranks."),
+        summary="A size cannot be divided evenly over the ranks.", explain=_division),
     Row("log_assertion_of_multiples", "root", "script", r"^\s*assert (?P<what>[^=]+ % [^=]+ == 0)$",
         ("    assert args.batch_size % len(devices) == 0",),
         "a size is not a multiple of another one, as the script requires: {what}",

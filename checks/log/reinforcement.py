@@ -91,7 +91,7 @@ ROWS = (
         "Truncation (max_length, cutoff_len) cut image tokens off, the text lacks the image placeholder, or a "
         "placeholder is in the text of a sample without an image.",
         Fix("Do not truncate samples with images; shrink the images, and check the placeholders.",
-            ("SFTConfig(max_length=None)", "cutoff_len: 8192  # LLaMA-Factory", "AutoProcessor.from_pretrained(MODEL, "
+            ("SFTConfig(max_length=8192)", "cutoff_len: 8192  # LLaMA-Factory", "AutoProcessor.from_pretrained(MODEL, "
              "max_pixels=512*28*28)")),
         "https://huggingface.co/docs/trl/main/en/sft_trainer#training-vision-language-models"),
     Row("log_vllm_weight_group_timeout", "root", "launcher",
@@ -154,7 +154,7 @@ ROWS = (
         "solution_str, ground_truth and extra_info. The dataset has no such column, or it was removed or renamed "
         "before.",
         Fix("Add the column to the dataset, or give the argument a default and accept the others.",
-            ("print(dataset.column_names)", "def reward(completions, solution=None, **kwargs):")), _TRL_REWARD,
+            ("print(dataset.column_names)", "def reward(completions, solution=(), **kwargs):")), _TRL_REWARD,
         summary="A reward function needs arguments that it does not get."),
     Row("log_reward_rejects_arguments", "root", "script",
         r"TypeError: (?P<function>\w*[Rr]eward\w*)\(\) (?:takes (?:from \d+ to )?\d+ positional "

@@ -17,7 +17,47 @@ _TENSORS = "https://huggingface.co/docs/safetensors/index"
 _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/fsdp_utils.py"
 
 
+_SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
+_LARGEST_SPLIT = 64  # ranks that share one sequence
+
+
+def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
+    """Return over how many ranks one of the two tensors was probably split; 0 if nothing points to it."""
+    small, large = sorted((int(groups["a"]), int(groups["b"])))
+    if small < _LARGEST_SPLIT or large % small or not 1 < large // small <= _LARGEST_SPLIT:
+        return 0
+    parallel = _SPLIT_PACKAGES & set(raised.packages) or "apply_rotary" in (raised.raised_in or "")
+    return large // small if parallel else 0
+
+
 def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    if "0" in (groups["a"], groups["b"]):
+        return Meaning(
+            f"a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
+            "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
+            "is "
+            "used outside of its own layer (tied weights, a loss on weights, weight normalization), or a layer ran "
+            "twice.",
+            (
+                Fix(
+                    "Use ZeRO-2, or gather the weight where it is used.",
+                    ("with deepspeed.zero.GatheredParameters([weight]): ...", "accelerate launch --zero_stage 2 ..."),
+                ),
+            ),
+        )
+    if raised is not None and (parts := _parts(groups, raised)):
+        return Meaning(
+            f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
+            f"One of them was split over {parts} ranks (tensor, sequence or context parallelism), the other was not: a "
+            "mask, positions or an index that code built for the whole sequence, or a sequence whose length is not a "
+            "multiple of the number of ranks.",
+            (
+                Fix(
+                    f"Pad sequences to a multiple of {parts}, or turn sequence parallelism off to see whether it fits."
+                ),
+                Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
+            ),
+        )
     if raised is None or not re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
         return None
     return Meaning(
@@ -75,12 +115,6 @@ ROWS = (
         Fix("Let FSDP distribute the weights, and move nothing before prepare().",
             ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",)),
         "https://pytorch.org/docs/stable/meta.html"),
-    Row("log_tensor_kinds_mixed", "root", "script", r"got mixed torch\.Tensor and DTensor",
-        ("RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
-         "DTensor before calling distributed operators!",),
-        "the script treats FSDP's sharded parameters as plain tensors",
-        "FSDP 2 keeps parameters as DTensors. Custom gradient clipping, EMA or weight decay then mixes both kinds.",
-        Fix("Use accelerator.clip_grad_norm_, or gather the tensor first.", ("tensor.full_tensor()",)), _FSDP2),
     Row("log_dtensor_operator_missing", "root", "library",
         r"Operator (?P<operator>\S+) does not have a sharding (?:strategy|rule)",
         ("NotImplementedError: Operator aten.foo.default does not have a sharding strategy registered.",
@@ -100,7 +134,7 @@ ROWS = (
         Fix("Save whole checkpoints, or load weights yourself.", ("ModelCheckpoint(save_weights_only=False)",)),
         "https://lightning.ai/docs/pytorch/stable/advanced/model_parallel/fsdp.html"),
     Row("log_checkpoint_key_missing", "root", "script",
-        r"Missing key in checkpoint state_dict|CheckpointException ranks|"
+        r"Missing key in checkpoint state_dict(?!: \S*(?:dp_rank_|rank_?)\d)|CheckpointException ranks|"
         r"Failed to find the metadata file|\.metadata'?: No such file|No \.metadata",
         ("RuntimeError: Missing key in checkpoint state_dict: optimizer.state.module.weight.step.",
          "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])"),
@@ -113,7 +147,8 @@ ROWS = (
               "print(*d.FileSystemReader('CHECKPOINT').read_metadata().state_dict_metadata, sep='\\n')\"",)),
          Fix("If they differ, resume with the same model, PEFT and wrapping that saved it."),
          Fix("If they are equal, upgrade accelerate.", ("pip install --upgrade accelerate", "pip show torch"))),
-        "https://github.com/huggingface/accelerate/issues/3971"),
+        "https://github.com/huggingface/accelerate/issues/3971",
+        because_of=("log_checkpoint_sizes_differ", "log_loader_state_of_other_size", "log_rank_file_missing")),
     Row("log_optimizer_not_sharded", "root", "script",
         r"parameter in the optimizer couldn't be switched to its sharded version|"
         r"optimizer parameter could not be mapped after FSDP2",
@@ -157,9 +192,12 @@ ROWS = (
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html"),
     Row("log_weights_lost_to_zero3", "root", "script",
-        r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D",
+        r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|mat2 must be a matrix, got 1-D tensor|"
+        r"but got input of size\[0\]|size mismatch, got input \(\d+\), mat \(\S+\), vec \(\d+\)",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
-         "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D"),
+         "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D",
+         "RuntimeError: mat2 must be a matrix, got 1-D tensor",
+         "RuntimeError: size mismatch, got input (20), mat (20x896), vec (3584)"),
         "weights are empty: ZeRO-3 or FSDP had sharded them when they were saved or used",
         "Outside the wrapped model, a rank has only its own shard, or nothing.",
         Fix("Gather weights before saving, and use them only through the wrapped model.",

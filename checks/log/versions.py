@@ -129,7 +129,7 @@ ROWS = (
         "https://github.com/huggingface/accelerate/releases/tag/v0.34.0",
         summary="Trainer calls train() or eval() of an optimizer through an accelerate that is too old."),
     Row("log_name_not_in_module", "root", "library",
-        r"(?:ImportError: |^)cannot import name '(?P<name>[\w.]+)' from (?!partially)'(?P<module>[\w.]+)'",
+        r"(?:ImportError: |^)cannot import name '(?P<name>[\w.]+)' from (?!partially)'(?!pyramid\.)(?P<module>[\w.]+)'",
         ("ImportError: cannot import name 'make_optimizer' from 'helpers' (/home/u/helpers.py)",
          "ImportError: cannot import name 'Qwen3Config' from 'transformers' (/x/transformers/__init__.py)",
          "ImportError: cannot import name 'packaging' from 'pkg_resources' (/x/pkg_resources/__init__.py)",

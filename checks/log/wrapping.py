@@ -145,6 +145,29 @@ ROWS = (
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
         because_of=("log_recomputation_finds_shards",)),
+    Row("log_static_graph_changed", "root", "script",
+        r"training graph has changed in this iteration|not compatible with static_graph set to True",
+        ("RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is used in first "
+         "iteration, but then got unused in the second iteration. this is not compatible with static_graph set to "
+         "True.",),
+        "DDP was told that every step uses the same parameters (static_graph), but they differ",
+        "A layer is used in some steps only, or not on every rank.",
+        Fix("Turn static_graph off, and let DDP search for unused parameters.",
+            ("DistributedDataParallelKwargs(static_graph=False, find_unused_parameters=True)",)), _DDP),
+    Row("log_recomputed_once_only", "root", "script",
+        r"retrieve a tensor saved by autograd multiple times without checkpoint|"
+        r"Trying to backward through the graph a second time",
+        ("RuntimeError: Attempt to retrieve a tensor saved by autograd multiple times without checkpoint recomputation "
+         "being triggered in between, this is not currently supported.",
+         "RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after "
+         "they "
+         "have already been freed)."),
+        "the backward pass ran twice over the same forward pass",
+        "Two losses share a forward pass and each calls backward(), a tensor of the last step is used again without "
+        "detach(), or a hook (DDP, ZeRO) reads checkpointed tensors a second time.",
+        Fix("Add the losses and call backward() once, and detach what is kept from the last step.",
+            ("accelerator.backward(loss_1 + loss_2)", "state = state.detach()")),
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html"),
     Row("log_data_parallel_used", "secondary", "script",
         r"Was asked to gather along dimension 0, but all input tensors were scalars|Caught \w+ in replica \d+ on "
         r"device",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
@@ -12,6 +15,26 @@ _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launch
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
 _CLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
+
+
+def _no_sync(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain no_sync() that accelerate or Trainer called, which is a matter of versions; None for the script's own."""
+    if raised is None or not {"accelerate", "transformers", "trl"}.intersection(raised.packages):
+        return None
+    return Meaning(
+        "the installed accelerate or transformers is too old for this DeepSpeed: it turns off gradient exchange",
+        "DeepSpeed 0.16 began to reject no_sync() with ZeRO 2 and 3. Releases of accelerate and transformers from "
+        "before "
+        "it call it to accumulate gradients.",
+        (
+            Fix(
+                "Upgrade them together.",
+                ("pip install --upgrade accelerate transformers", "pip show deepspeed accelerate transformers"),
+            ),
+            Fix("Or stay on the DeepSpeed before it.", ("pip install 'deepspeed<0.16'",)),
+        ),
+    )
+
 
 # fmt: off
 ROWS = (
@@ -192,7 +215,8 @@ ROWS = (
         "the script turns off gradient exchange, which ZeRO 2 and 3 do not allow",
         "ZeRO shards gradients as they are computed. Accumulation with no_sync() keeps them whole.",
         Fix("Let accelerate or DeepSpeed accumulate gradients.", ("pip install --upgrade accelerate",
-                                                                  "with accelerator.accumulate(model):")), _ENGINE),
+                                                                  "with accelerator.accumulate(model):")), _ENGINE,
+        explain=_no_sync),
     Row("log_zero_order_differs", "root", "script",
         r"still have inflight params|Invalidate trace cache @ step \d+.*(?:AssertionError|assert)|"
         r"tracing error at step \d+",

@@ -36,6 +36,10 @@ def _gpu_alone(rank: Rank) -> tuple[str, ...]:
     return (shell("CUDA_VISIBLE_DEVICES={:id} mgpu smoke-test --gpus 1", rank.gpu_uuid),) if rank.gpu_uuid else ()
 
 
+def _names(numbers: Sequence[int]) -> str:
+    return f"{plural(len(numbers), 'rank')} {listed(numbers)}"
+
+
 @check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", because_of=(*LOST, *SETTINGS))
 def rank_computes_wrong_gradients(ranks: Ranks) -> Answer:
     """A rank computes different gradients for its own samples than a single process.
@@ -144,22 +148,21 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
     off, suspects = float(rank.evidence.get("difference") or 0.0), list(rank.evidence.get("suspects") or ())
     wrong_on = list(rank.evidence.get("wrong_on") or (rank.rank,))
     right_on = list(rank.evidence.get("right_on") or ())
-    unknown, by = "", f"; the error is in the share of {plural(len(suspects), 'rank')} {listed(suspects)}"
+    unknown, by = "", f"; the error is in the share of {_names(suspects)}"
     if not suspects and (other := _other_samples(ranks)):
-        who = f"{plural(len(other), 'rank')} {listed(other)} {'train' if len(other) > 1 else 'trains'}"
-        by = f"; {who} on other samples than the rest"
+        by = f"; {_names(other)} {'train' if len(other) > 1 else 'trains'} on other samples than the rest"
         suspects = other
     elif not suspects and right_on:
         everywhere = len(wrong_on) + len(right_on) == ranks.expected
-        on_right = "the others" if everywhere else f"{plural(len(right_on), 'rank')} {listed(right_on)}"
-        suspects, by = wrong_on, f"; they are right on {on_right}"
+        suspects, by = wrong_on, f"; they are right on {'the others' if everywhere else _names(right_on)}"
     elif not suspects:
         by = "; which rank sent a wrong share cannot be determined"
         unknown = "The error is not in the direction of one rank's share."
         if len(wrong_on) == ranks.expected:
             unknown = "All ranks received a wrong average, and the error is not in the direction of one rank's share."
+    on = rank_name(rank) if len(wrong_on) == 1 else f"ranks {listed(wrong_on)}"
     return Problem(
-        f"train: averaged gradients on {plural(len(wrong_on), 'rank')} {listed(wrong_on)} are off by {off:.1e}{by}",
+        f"train: averaged gradients on {on} are off by {off:.1e}{by}",
         unknown,
         commands("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test"),
         {

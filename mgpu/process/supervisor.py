@@ -162,7 +162,7 @@ class Supervisor:
                 self._speak(at_once=True)
 
     def is_insisted(self) -> bool:
-        """Whether the user has asked again to stop the run. For callbacks that wait; reads the keyboard."""
+        """Whether the user has asked again to stop the run. Reads the keyboard."""
         if self._terminal is not None and self._terminal.is_raw and not self._keys_ended:
             self._pass_keys(bool(select.select([0], [], [], 0)[0]))
         return self._asked >= _FORCE_AFTER or self._forced
@@ -173,8 +173,6 @@ class Supervisor:
         self._stop_by = min(self._stop_by, time.monotonic() + _STOP_S)
         self._before_signal(self)
         self._signal_launcher(number)
-
-    # The start
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the launcher in its own session, with the pseudo-terminal or pipes as its streams."""

@@ -52,6 +52,7 @@ class UncaughtException:
     more: Text | None = None  # the lines of its message after the first
     library: Text | None = None  # the deepest frame, if it is in an installed package: "trl/trainer/sft.py:7 in train"
     direct: bool = False  # raised from `cause`, which Python calls its direct cause
+    raised_in: Text | None = None  # the deepest frame outside of Python itself: "deepspeed/runtime/engine.py in step"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import FailedRank, Log, StalledCollective, UncaughtException
+from mgpu.snapshot import FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
 from tests.checks.facts import Case, fails, log, table, well
 
 
@@ -31,6 +31,17 @@ def stalled(*at: int | None, operation: str = "ALLREDUCE") -> Any:
 
 
 BROKEN: dict[str, Any] = {"type": "torch.distributed.DistBackendError", "message": "NCCL error in: NCCLUtils.hpp:268"}
+
+RECOMPUTED = raised(0, type="torch.utils.checkpoint.CheckpointError", signatures=("log_recomputation_differs",))
+
+
+def shapes(saved: str, again: str) -> tuple[SignatureMatch, ...]:
+    """The shapes that a CheckpointError lists."""
+    return tuple(
+        SignatureMatch(f"log_shape_{which}", f"{which} metadata", "run.log", 41, groups={"shape": shape})
+        for which, shape in (("saved", saved), ("recomputed", again))
+    )
+
 
 SKEW: dict[str, Any] = {"type": "TypeError", "message": "f() missing 1 required positional argument: 'eps'"}
 
@@ -77,6 +88,33 @@ CASES = (
     fails("log_communication_broke", "Connection closed by peer", "mgpu smoke-test",
         log=with_(raised(0, type="RuntimeError", message="[gloo/pair.cc:553] Connection closed by peer [::1]"))),
     well("log_communication_broke", "no other connection error", log=with_(raised(0))),
+    fails("log_settings_rejected", "DeepSpeed rejects its config: fp16 and bf16 cannot both be on",
+        "Change the keys that the message names",
+        log=with_(raised(0, 1, message="fp16 and bf16 cannot both be on", packages=("", "deepspeed"),
+                         raised_in="deepspeed/runtime/config.py in _do_error_check"))),
+    fails("log_settings_rejected", "trl rejects the settings that the run gives it: packing needs a length",
+        "Change the setting that the message names",
+        log=with_(raised(0, message="packing needs a length", packages=("", "trl"),
+                         raised_in="trl/trainer/sft_config.py in __post_init__"))),
+    well("log_settings_rejected", "no settings were rejected in 60 lines"),
+    well("log_settings_rejected", "no settings were rejected",  # the script's own check
+        log=with_(raised(0, message="bad batch size given", packages=("",), raised_in="config.py in __post_init__"))),
+    well("log_settings_rejected", "no settings were rejected",  # one word says nothing
+        log=with_(raised(0, message="bad", packages=("", "trl"), raised_in="trl/x_config.py in __post_init__"))),
+    fails("log_package_wanted", "a package that this run needs is not installed: DeepEP is not installed.", "turn off",
+        log=with_(raised(0, type="ImportError", message="DeepEP is not installed.", packages=("", "megatron"),
+                         raised_in="megatron/core/transformer/moe/fused_a2a.py in fused_dispatch"))),
+    well("log_package_wanted", "no such message in 60 lines"),
+    fails("log_environment_variable_missing", "the environment variable DATA_ROOT is not set", "export DATA_ROOT=VALUE",
+        log=with_(raised(0, type="KeyError", message="'DATA_ROOT'", packages=("",), raised_in="os.environ"))),
+    well("log_environment_variable_missing", "no environment variable",
+        log=with_(raised(0, type="KeyError", message="'label'", packages=("",), raised_in="data.py in __getitem__"))),
+    fails("log_recomputed_other_shape", "[1, 3939] in the forward pass, [1, 7878] in the recomputation",
+        "Run backward() inside the same context", log=with_(RECOMPUTED, seen=shapes("1, 3939", "1, 7878"))),
+    fails("log_recomputed_other_shape", "[99, 8] in the forward pass, [98, 8] in the recomputation",
+        "Do not checkpoint the router", log=with_(RECOMPUTED, seen=shapes("99, 8", "98, 8"))),
+    well("log_recomputed_other_shape", "no such shapes", log=with_(RECOMPUTED, seen=shapes("64, 64", "64, 64"))),
+    well("log_recomputed_other_shape", "no such shapes in 60 lines"),
     fails("log_packages_do_not_fit", "the installed apex and megatron-core probably do not fit: TypeError", "pip show",
         log=with_(raised(0, **SKEW, packages=("", "megatron", "torch", "apex")))),
     fails("log_packages_do_not_fit", "diffusers does not fit its caller", "pip show diffusers",

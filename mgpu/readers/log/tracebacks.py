@@ -66,21 +66,25 @@ _NOT_OF_MESSAGE = re.compile(
     r"Set the environment variable)|"
     r"(?:^|/)\S+\.py:\d+: \w*Warning"
 )
-# Files that do not belong to the user.
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
 _QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
-# The packages of frameworks that people run from a clone of their repository count as installed ones.
-_INSTALLED = re.compile(
-    r"(?:site|dist)-packages[/\\](?P<package>\w+)"
-    r"|/(?P<cloned>llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|unsloth_compiled_cache"
-    r"|trl(?=/(?:trainer|scripts|generation|extras|models)/)|swift(?=/(?:llm|trainers|rlhf_trainers|megatron|cli)/)"
-    r"|slime(?=/(?:ray|utils|backends|rollout)/))/"
+_INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<path>(?P<package>\w+)\S*)")
+# The same packages, and frameworks that people run from a clone of their repository.
+_CHECKED_OUT = re.compile(
+    r"[/\\](?P<path>(?P<package>megatron(?=.(?:core|training|legacy|bridge)\b)|mbridge(?=.(?:core|models)\b)"
+    r"|deepspeed(?=.(?:runtime|launcher|comm|ops|sequence|pipe|moe|checkpoint)\b)"
+    r"|transformer_engine(?=.(?:pytorch|common)\b)|torchtitan(?=.(?:models|distributed|components|config|experiments)\b)"
+    r"|torchtune(?=.(?:modules|training|config|models)\b)"
+    r"|llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|unsloth_compiled_cache"
+    r"|trl(?=.(?:trainer|scripts|generation|extras|models)\b)|swift(?=.(?:llm|trainers|rlhf_trainers|megatron|cli)\b)"
+    r"|slime(?=.(?:ray|utils|backends|rollout)\b))[/\\]\S*)"
 )
 # Frames that pass on the arguments of their own caller: decorators, and the parsers that build an object of a config.
 _PASSES_ON = re.compile(
     r"(?:^|[/\\])(?:_?deprecation|hf_argparser|_contextlib|import_utils)\.py$"
     r"|packages[/\\](?:hydra|jsonargparse|fire|click|typer|tyro|draccus|dacite|omegaconf)[/\\]"
 )
+_ENVIRONMENT = re.compile(r"(?:[/\\]|<frozen )os(?:\.py|>)$")
 _DECORATORS = frozenset({"wrapped_func", "wrapped", "wrapper", "inner_f", "inner", "_inner", "_inner_fn", "new_init"})
 _PACKAGES = 8  # of the innermost frames
 _LONGEST = 4000  # maximum lines of a traceback
@@ -119,7 +123,8 @@ class _Open:
     ipython: str = ""  # the type in IPython's head
     quoted: bool = True  # so far: no frame is in a file of its own
     library: str | None = None  # the latest frame, if it is in an installed package
-    code: str = ""  # the statement of the latest frame
+    raised_in: str | None = None  # of the deepest frame in a package's or the user's files
+    code: str = ""  # of the latest frame
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
     packages: tuple[str, ...] = ()
@@ -285,15 +290,18 @@ class Tracebacks:
         one.launcher |= bool(_LAUNCHER.search(frame["file"]))
         if not _FOREIGN.search(frame["file"]):
             one.place = one.deepest
-        installed = _INSTALLED.search(frame["file"])
         one.library = None
+        if _ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
+            one.raised_in = "os.environ"
+        installed = _INSTALLED.search(frame["file"]) or _CHECKED_OUT.search(frame["file"])
+        path = installed["path"].replace("\\", "/") if installed else one.deepest.partition(":")[0]
         if installed:
-            file = frame["file"][installed.start("package") :].replace("\\", "/")
-            one.library = f"{file}:{frame['line']} in {frame['function']}" if frame["line"] else file
+            one.library = f"{path}:{frame['line']} in {frame['function']}" if frame["line"] else path
         if installed and (frame["function"] in _DECORATORS or _PASSES_ON.search(frame["file"])):
             return
         if installed or not _FOREIGN.search(frame["file"]):
-            package = (installed["package"] or installed["cloned"]) if installed else ""
+            one.raised_in = f"{path} in {frame['function'] or '?'}"
+            package = installed["package"] if installed else ""
             if one.packages[-1:] != (package,):
                 one.packages = (*one.packages, package)[-_PACKAGES:]
 
@@ -301,7 +309,8 @@ class Tracebacks:
         del self._open[key]
         if one.harmless:
             return
-        text = ends["message"] or (one.code if one.code.startswith("assert ") else "")
+        of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
+        text = ends["message"] or (one.code if of_assert else "")
         message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
         prefix = line.whole[: len(line.whole) - len(line.text)]
         of_text = line.text == line.whole  # a rank in such a line is part of its message
@@ -327,10 +336,11 @@ class Tracebacks:
             code=masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None,
             library=one.library,
             direct=direct,
+            raised_in=one.raised_in,
         )
         self.ended += 1
-        rows = self._rows_of(line.text if ends["message"] or not text else text)
-        self._ended[key] = _Ended(found, signatures=[*signatures, *rows], joining=bool(_CONTINUES.search(text)))
+        signatures = (*signatures, *(self._rows_of(line.text) or (self._rows_of(text) if text == one.code else ())))
+        self._ended[key] = _Ended(found, signatures=list(signatures), joining=bool(_CONTINUES.search(text)))
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
