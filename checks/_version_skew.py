@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ._version_changes import CHANGES, MODELS, PAGES, PASSED, RELEASED, USED_BY
+from . import _version_changes as first
+from . import _version_changes_2026 as later
+from ._version_changes import PASSED, USED_BY
+
+CHANGES, MODELS = f"{first.CHANGES}{later.CHANGES}", f"{first.MODELS}{later.MODELS}"
+PAGES = {**first.PAGES, **later.PAGES}
 
 # Packages whose name on PyPI is not the name of their module.
 # fmt: off
@@ -38,9 +43,7 @@ _COMPILED = {
 _OTHERS = frozenset(
     {
         "apex",
-        "bitsandbytes",
         "deepspeed",
-        "diffusers",
         "lightning",
         "megatron",
         "ray",
@@ -136,9 +139,14 @@ def compiled_by(module: str) -> str | None:
 
 def month(package: str, release: str) -> str:
     """Return "trl 0.16 (2025-03)", or without the month if it is not known."""
-    words = RELEASED.get(package, "").split()
+    words = f"{first.RELEASED.get(package, '')} {later.RELEASED.get(package, '')}".split()
     when = dict(zip(words[::2], words[1::2], strict=True)).get(release)
     return f"{distribution(package)} {release}{f' ({when})' if when else ''}"
+
+
+def page(package: str, release: str) -> str:
+    """Return the address of the notes of a release, or of the page about its changes."""
+    return PAGES[package].format(release=release)
 
 
 def find_argument(call: str, name: str) -> Known | None:

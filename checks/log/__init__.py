@@ -11,9 +11,11 @@
 * installed: does a library, an extension or a build not fit?
 * compiling: did compiling fail?
 * hub: could models or data not be fetched?
-* data: did reading the data fail?
+* data, dataset_library: did reading the data, or the library that prepares it, fail?
+* pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
+* trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
 * nccl, rdma: what did NCCL and InfiniBand say?
 * meeting, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
@@ -24,7 +26,8 @@
 # fmt: off
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "ends", "xids", "cuda", "gpu_code", "inference", "ray_cluster", "versions", "models",
-    "installed", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "training", "zero", "precision", "nccl",
-    "rdma", "meeting", "settings", "waiting", "lone_work", "between_packages", "exceptions",
+    "pretrained", "adapters", "installed", "compiling", "hub", "data", "dataset_library", "wrapping", "sharding",
+    "mesh", "training", "trainer", "zero", "precision", "tensors", "nccl", "rdma", "meeting", "settings", "waiting",
+    "lone_work", "between_packages", "exceptions",
 )
 # fmt: on

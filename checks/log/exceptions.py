@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.check import LONGEST_TITLE, Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, StalledCollective, UncaughtException
+
+from .. import _refusals as refusals
 
 _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -56,7 +58,7 @@ def _was_caught(one: UncaughtException, log: Log) -> bool:
     return one.after > _CONTINUED_LINES and not log.fallen and not one.by_torch
 
 
-def _unknown_exceptions(log: Log) -> list[UncaughtException]:
+def unknown_exceptions(log: Log) -> list[UncaughtException]:
     """Return the exceptions that stopped a rank and have no signature, first exception first."""
     first = {rank.rank for rank in log.fallen if rank.first}
     found = [
@@ -123,10 +125,12 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
     line = f"{_short_name(one.type)}: {one.message}" if one.message else _short_name(one.type)
     where, on = one.place or "the script", _ranks_text(one, log)
+    title = f"{where} raised {_short_name(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}"
     from_first = f" The first exception was {one.cause}." if one.cause else ""
+    whole = f" The whole message: {one.message}" if len(title) > LONGEST_TITLE else ""
     return Problem(
-        f"{where} raised {_short_name(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}",
-        f"{cause}{from_first}",
+        title,
+        f"{cause}{from_first}{whole}",
         fixes,
         {"line": line, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},
         tuple(f"rank {rank}" for rank in one.ranks),
@@ -144,26 +148,13 @@ def log_exception(log: Log) -> Answer:
 
     Fix: Go to the line in the traceback. Reproduce it in one process, with that rank's share of the data.
     """
-    found = [one for one in _unknown_exceptions(log) if not _is_communication_error(one)]
+    found = [one for one in unknown_exceptions(log) if not _is_communication_error(one)]
     if not found:
         return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
-    ranks = _raised_by(one, log)
-    everywhere = len(ranks) > 1 and len(ranks) >= len(log.ranks)
-    if everywhere:
-        cause = "All ranks raised it. It is a bug in the script or in its arguments, not a fault of one rank or GPU."
-    elif (
-        len(ranks) == 1 and len(log.ranks) > 1 and not any(not o.ranks for o in log.raised if _alike(o) == _alike(one))
-    ):
-        cause = (
-            "The log has it from this rank only. The message is about the code, the model or the packages, not about "
-            "data: the others may have failed in the same place without printing it."
-            if _not_about_data(one)
-            else "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank "
-            "runs (saving, logging, evaluating)."
-        )
-    else:
-        cause = "The traceback in the log shows where."
+    everywhere, cause = _by_whom(one, log)
+    if refused := refusals.explain(one):
+        return _problem(one, log, f"{refused.cause} {cause}", *refused.fixes)
     return _problem(
         one,
         log,
@@ -173,6 +164,27 @@ def log_exception(log: Log) -> Answer:
         else Fix("Go to that line, and inspect this rank's batch: print its index before the step.")
         if len(log.ranks) > 1 and not _not_about_data(one)
         else Fix("Go to that line. The traceback shows the call path."),
+    )
+
+
+def _by_whom(one: UncaughtException, log: Log) -> tuple[bool, str]:
+    """Return whether all ranks raised it, and what that means."""
+    ranks = _raised_by(one, log)
+    if len(ranks) > 1 and len(ranks) >= len(log.ranks):
+        return True, (
+            "All ranks raised it. It is a bug in the script or in its arguments, not a fault of one rank or GPU."
+        )
+    without_rank = any(not other.ranks for other in log.raised if _alike(other) == _alike(one))
+    if len(ranks) != 1 or len(log.ranks) < 2 or without_rank:
+        return False, "The traceback in the log shows where."
+    if _not_about_data(one):
+        return False, (
+            "The log has it from this rank only. The message is about the code, the model or the packages, not about "
+            "data: the others may have failed in the same place without printing it."
+        )
+    return False, (
+        "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank "
+        "runs (saving, logging, evaluating)."
     )
 
 
@@ -216,7 +228,7 @@ def log_communication_broke(log: Log) -> Answer:
 
     Fix: Find the rank that reports no connection error, and read the end of its log.
     """
-    found = [one for one in _unknown_exceptions(log) if _is_communication_error(one)]
+    found = [one for one in unknown_exceptions(log) if _is_communication_error(one)]
     if not found:
         return Ok(f"no other connection error in {log.lines:,} lines")
     one = found[0]
@@ -314,7 +326,14 @@ def log_rank_never_came(log: Log) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_TROUBLESHOOTING, role="secondary", kind="timeout", tags=("precise",))
+@check(
+    Severity.ERROR,
+    source=_TROUBLESHOOTING,
+    because_of=("log_rank_worked_alone",),
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_exchange_never_worked(log: Log) -> Answer:
     """The first collective timed out on all ranks: the GPUs have never exchanged any data.
 

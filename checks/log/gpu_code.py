@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .. import _notebooks as notebooks
+
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
 # fmt: off
@@ -31,10 +33,12 @@ ROWS = (
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
          "the 'spawn' start method",),
         "CUDA was used before the process forked",
-        "A forked child cannot use its parent's CUDA. Either the dataset creates GPU tensors in loader workers, or a "
-        "notebook cell used the GPU first.",
+        "A forked child cannot use its parent's CUDA. Either the dataset or collator creates GPU tensors in loader "
+        "workers or in map(num_proc=...), or a notebook cell or an import used the GPU before the ranks were forked.",
         (Fix("Create tensors on the CPU in the dataset, and move them in the training loop.", ()),
-         Fix("Or start workers with spawn.", ("DataLoader(..., multiprocessing_context='spawn')",))), _NOTES),
+         Fix("If the script starts processes itself, start them with spawn, before anything uses the GPU.",
+             ("torch.multiprocessing.set_start_method('spawn')",
+              "DataLoader(..., multiprocessing_context='spawn')"))), _NOTES, explain=notebooks.explain_fork),
     Row("log_kernel_too_large", "root", "cuda", r"too many resources requested for launch|"
         r"invalid configuration argument",
         ("RuntimeError: CUDA error: too many resources requested for launch",

@@ -57,7 +57,8 @@ ROWS = (
         "number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
         Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
     Row("log_sizes_do_not_divide", "root", "launcher",
-        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard))"
+        r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:`split_batches`|BatchSamplerShard|"
+        r"FP8 execution|\bmat1\b))"
         r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
         ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
          "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).",

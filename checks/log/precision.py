@@ -34,12 +34,15 @@ ROWS = (
     Row("log_loss_not_finite", "root", "script",
         r"[Ll]oss is (?:nan|NaN|inf), (?:stopping|aborting|exiting)|(?:Error|Exception): .*\b[Ll]oss is "
         r"(?:nan|NaN|inf)|Function '\w+' returned nan values in its|"
-        r"probability tensor contains either `inf`, `nan`|Encountered (?:nan|NaN|inf) (?:in|loss|values)",
+        r"probability tensor contains either `inf`, `nan`|Encountered (?:nan|NaN|inf) (?:in|loss|values)|"
+        r"for gradients from `parameters` is non-finite",
         ("Loss is nan, stopping training", "ValueError: The loss is NaN. Stopping training.", "RuntimeError: Function "
                                                                                               "'MulBackward0' returned "
                                                                                               "nan values in its 0th "
                                            "output.",
-         "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"),
+         "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
+         "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite, so it cannot be "
+         "clipped."),
         "training stopped because its loss or output is NaN or infinite",
         "The learning rate is too high, fp16 overflows, an empty batch causes a division by zero, or one GPU computes "
         "wrong results.",
@@ -49,12 +52,18 @@ ROWS = (
     Row("log_types_differ", "root", "script",
         r"expected scalar type \w+ but found \w+|mat1 and mat2 must have the same dtype|"
         r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
+        r"Expected query, key, and value to have the same dtype|self and mat2 must have the same dtype|"
+        r"Index put requires the source and destination dtypes match|query and key must have the same dtype|"
         r"Flash ?Attention (?:2\.0 )?only supports? (?:fp16|torch\.float16)|Input type \(.*\) and bias type|\"\w+\" "
         r"not implemented for '(?:Half|BFloat16|Float8)",
         ("RuntimeError: expected scalar type Half but found Float",
          "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
          "RuntimeError: FlashAttention only support fp16 and bf16 data type",
-         "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'"),
+         "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'",
+         "RuntimeError: Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: "
+         "float and value.dtype: c10::BFloat16 instead.",
+         "RuntimeError: Index put requires the source and destination dtypes match, got Float for the destination and "
+         "BFloat16 for the source."),
         "two tensors have different dtypes (fp16, bf16, fp32), or an operation does not support one",
         "Part of the model was loaded in a different dtype, or runs outside of autocast. On the CPU, many operations "
         "do not support fp16.",

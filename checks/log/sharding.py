@@ -17,16 +17,42 @@ _TENSORS = "https://huggingface.co/docs/safetensors/index"
 _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/fsdp_utils.py"
 
 
+_LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
+_MOST_PARTS = 64  # ranks that share a sequence or a layer
+
+
 def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    if raised is None or not re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
-        return None
-    return Meaning(
-        f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
-        "other",
-        "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
-        "another tensor- or pipeline-parallel size.",
-        (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
-    )
+    if raised is not None and re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
+        return Meaning(
+            f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in "
+            "the other",
+            "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
+            "another tensor- or pipeline-parallel size.",
+            (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
+        )
+    few, many = sorted((int(groups["a"]), int(groups["b"])))
+    if few in _LIMITS and many % few:
+        return Meaning(
+            f"a sample is longer than the model allows: {many} instead of {few}",
+            "Positions or masks exist for the maximum length only. Tokens added after truncation (special tokens, "
+            "image tokens, a prompt) count too.",
+            (
+                Fix("Cut samples.", (f"tokenizer(text, truncation=True, max_length={few})",)),
+                Fix("Print the shapes of the batch just before that line."),
+            ),
+        )
+    if few > 1 and many % few == 0 and many // few <= _MOST_PARTS:
+        return Meaning(
+            f"two tensors have different sizes: {groups['a']} and {groups['b']}, which is {many // few} times as many",
+            f"If {many // few} ranks share the sequence or the layers (tensor, sequence or context parallelism), one "
+            "of the tensors was divided among them and the other was not: a mask, positions, labels. Otherwise one is "
+            "flattened, repeated per image or head, or counts a cache twice.",
+            (
+                Fix("Divide or gather both in the same way: print their shapes just before that line."),
+                Fix("In training, turn off the cache.", ("model.config.use_cache = False",)),
+            ),
+        )
+    return None
 
 
 # fmt: off
@@ -169,9 +195,14 @@ ROWS = (
         r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter)",
         ("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
          "ValueError: loaded state dict has a different number of parameter groups"),
-        "the optimizer state in the checkpoint is for another model or other parameter groups",
-        "The trained parameters changed (frozen layers, LoRA), or FSDP's wrapping did.",
-        Fix("Resume with the setup that saved it, or restart with a new optimizer.", ()),
+        "the optimizer state in the checkpoint is for other parameters: more or fewer are trained now than then",
+        "A part that was trained is frozen now, or the reverse: an adapter or embedding loaded for inference, other "
+        "LoRA targets, frozen layers, another optimizer or FSDP wrapping.",
+        (Fix("Train the same parameters as the run that saved it.",
+             ("print([n for n, p in model.named_parameters() if p.requires_grad])",
+              "PeftModel.from_pretrained(model, ADAPTER, is_trainable=True)")),
+         Fix("Or keep the weights only: move the old optimizer away, so that a new one starts.",
+             ("mkdir CHECKPOINT/old && mv CHECKPOINT/optimizer* CHECKPOINT/scheduler.pt CHECKPOINT/old",))),
         "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html"),
     Row("log_checkpoint_refused_as_unsafe", "root", "script",
         r"Weights only load failed|was not an allowed global by default|Due to a serious vulnerability issue in "
@@ -208,10 +239,15 @@ ROWS = (
          "differences when loading them again",
          "RuntimeError: The weights trying to be saved contained shared tensors [{'model.embed_tokens.weight', "
          "'lm_head.weight'}] that are mismatching the transformers base configuration."),
-        "tied weights cannot be saved separately",
-        "safetensors rejects tensors that share memory (embedding and head).",
-        Fix("Save through the model.", ("accelerator.save_model(model, FOLDER)",
-                                        "safetensors.torch.save_model(model, FILE)")), _TENSORS),
+        "two names of the model share one tensor (tied weights), and safetensors does not save it twice",
+        "Usually embedding and head. The model's class does not declare them as tied, or a wrapper (PEFT, a value "
+        "head, a resized vocabulary) hides that from save_pretrained().",
+        (Fix("Save in torch's own format (transformers before 5), or through safetensors' function for models.",
+             ("model.save_pretrained(FOLDER, safe_serialization=False)", "TrainingArguments(save_safetensors=False)",
+              "safetensors.torch.save_model(model, FILE)")),
+         Fix("Or tie them as the class expects, or separate them before training.",
+             ("model.tie_weights()", "model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())"))),
+        _TENSORS),
     Row("log_rng_state_missing", "secondary", "script", r"Didn't find an RNG file",
         ("Didn't find an RNG file for process 4, if you are resuming a training that wasn't launched in a distributed "
          "fashion, reproducibility is not guaranteed.",),
@@ -237,11 +273,12 @@ ROWS = (
         ("RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
          "dimension 0",),
         "two tensors have different sizes: {a} and {b}",
-        "While a checkpoint is loaded: its model has another vocabulary, or its shards belong to another number of "
-        "ranks. In "
-        "a step: the data or the model of this rank has another shape.",
-        (Fix("At loading, build the model as it was saved: same config, and the same resize_token_embeddings.", ()),
-         Fix("In a step, print the shapes of the batch on the rank that failed.", ())), _DCP,
+        "In a step: a mask, labels or positions were padded or cut to another length than the input, or this rank's "
+        "last batch is smaller. While a checkpoint is loaded: its model has another vocabulary or other parallel "
+        "sizes.",
+        (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
+         Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
+                                                        "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
         summary="Two tensors have different sizes.", explain=_sizes),
     Row("log_checkpoint_race", "root", "script",
         r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|Directory not "

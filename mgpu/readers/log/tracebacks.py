@@ -104,6 +104,7 @@ class _Ended:
 
     found: UncaughtException
     left: int = _MESSAGE_LINES
+    unfinished: bool = False  # the first line of its message ends with a colon: the next one belongs to it
     signatures: list[str] = field(default_factory=list)
 
 
@@ -290,7 +291,8 @@ class Tracebacks:
             packages=one.packages,
         )
         self.ended += 1
-        self._ended[key] = _Ended(found, signatures=[*signatures, *self._rows_of(line.text)])
+        unfinished = line.text.rstrip().endswith(":")
+        self._ended[key] = _Ended(found, unfinished=unfinished, signatures=[*signatures, *self._rows_of(line.text)])
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
@@ -300,6 +302,10 @@ class Tracebacks:
             self._chained[key] = (began, tuple(one.signatures))
             del self._ended[key]
             return
+        if one.unfinished and line.text.strip() and not line.at:
+            joined = f"{one.found.message} {line.text.strip()}".strip()
+            one.found = replace(one.found, message=masked(joined[:_MASKED_CHARS])[:LONGEST_TEXT])
+            one.unfinished = joined.endswith(":")
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
