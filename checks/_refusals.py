@@ -15,6 +15,12 @@ _WORDS = 6  # a message with fewer names a value ("'labels'"), it does not expla
 _SENTENCE = re.compile(r"[A-Za-z_`'\"]{2,}")
 # torch checks its operands after the script has computed them: its message says what is wrong, not what to change.
 _NOT_ASKED = frozenset({"torch"})
+# What Python itself raises about a wrong value: the package did not expect it.
+_UNEXPECTED = frozenset(
+    {"AttributeError", "IndexError", "NameError", "UnboundLocalError", "ZeroDivisionError", "StopIteration",
+     "RecursionError", "OverflowError", "MemoryError"}
+)  # fmt: skip
+_OF_PYTHON = re.compile(r"object (?:is not|has no|does not|cannot|of type)|unsupported operand|not supported between")
 
 
 class Refusal(NamedTuple):
@@ -29,11 +35,24 @@ def explain(one: UncaughtException) -> Refusal | None:
 
     The innermost frame must be a package's: it raised the exception by itself.
     """
-    package = one.packages[-1] if one.packages else ""
-    if not package or package in _NOT_ASKED or len(_SENTENCE.findall(one.message)) < _WORDS:
+    package, short = one.packages[-1] if one.packages else "", one.type.rpartition(".")[2]
+    if not package or package in _NOT_ASKED or short in _UNEXPECTED or _OF_PYTHON.search(one.message):
         return None
     name = skew.distribution(package)
     where = f" The script's call is at {one.place}." if one.place and "" in one.packages else ""
+    if one.message.startswith("assert "):
+        return Refusal(
+            f"A check inside {name} failed, which has no message of its own.",
+            (
+                Fix(
+                    f"Upgrade {name}, or leave out what is unusual in this run (parallel sizes, precision, options)."
+                    f"{where}",
+                    (shell("pip show {:package}", name), "pip check"),
+                ),
+            ),
+        )
+    if len(_SENTENCE.findall(one.message)) < _WORDS:
+        return None
     return Refusal(
         f"{name} checked what it was given, and stopped: the message says what it does not accept.",
         (

@@ -53,6 +53,10 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str, str]:
         # The message begins on the line after the type, or continues there.
         ("ValueError:\n    Some other modules are not where they belong", (SCRIPT, "transformers"), "log_exception",
          "raised ValueError: Some other modules are not where they belong", "Change what the message names"),
+        ("AttributeError: 'NoneType' object has no attribute 'shape'", (SCRIPT, "transformers"), "log_exception",
+         "raised AttributeError", "raised within transformers"),
+        # Without a message, the assertion itself says what was expected, and the package whose it is.
+        ("AssertionError", (SCRIPT, "deepspeed"), "log_exception", "raised AssertionError", "raised within deepspeed"),
         # A notebook's launcher, a DataLoader, or neither.
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", ("torch", "accelerate", CELL, "torch"),
          "log_cuda_in_fork", "a notebook used CUDA before notebook_launcher", "is_initialized()"),
@@ -67,9 +71,9 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str, str]:
          "the CUDA driver does not start", "nvidia_uvm"),
         # Two sizes: a maximum length, a number of ranks, or neither.
         ("RuntimeError: The size of tensor a (600) must match the size of tensor b (512) at non-singleton dimension 1",
-         (SCRIPT, "transformers", "torch"), "log_tensor_sizes_differ", "longer than the model allows: 600 instead of 512",
-         "max_length=512"),
-        ("RuntimeError: The size of tensor a (1016) must match the size of tensor b (4064) at non-singleton dimension 0",
+         (SCRIPT, "transformers", "torch"), "log_tensor_sizes_differ",
+         "longer than the model allows: 600 instead of 512", "max_length=512"),
+        ("RuntimeError: The size of tensor a (1016) must match the size of tensor b (4064) at dimension 0",
          (SCRIPT, "torch"), "log_tensor_sizes_differ", "which is 4 times as many", "sequence or context parallelism"),
         ("RuntimeError: The size of tensor a (31) must match the size of tensor b (37) at non-singleton dimension 1",
          (SCRIPT, "torch"), "log_tensor_sizes_differ", "two tensors have different sizes: 31 and 37", "padded or cut"),
@@ -93,9 +97,10 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str, str]:
         ("NameError: name 'PartialState' is not defined", (SCRIPT, "transformers"), "log_accelerate_not_imported",
          "transformers could not import accelerate", "pip install"),
         # A script's own checks are not another package's requirement.
-        ("ValueError: this loss requires x > 0 everywhere", (SCRIPT,), "log_exception", "raised ValueError", "call path"),
-        ("ImportError: frobnicate requires transformers>=4.45 to run", (SCRIPT, "frobnicate"), "log_requirement_not_met",
-         "requires another package", "pip check"),
+        ("ValueError: this loss requires x > 0 everywhere", (SCRIPT,), "log_exception", "raised ValueError",
+         "call path"),
+        ("ImportError: frobnicate requires transformers>=4.45 to run", (SCRIPT, "frobnicate"),
+         "log_requirement_not_met", "requires another package", "pip check"),
     ],
 )  # fmt: skip
 def test_the_traceback_decides(
@@ -103,6 +108,15 @@ def test_the_traceback_decides(
 ) -> None:
     found, said, why = explained(tmp_path, traceback(error, *files))
     assert found == row and title in said and words in why, (found, said, why)
+
+
+def test_an_assertion_without_a_message_is_quoted(tmp_path: Path) -> None:
+    text = traceback("AssertionError", SCRIPT, "deepspeed").replace(
+        "call()\nAss", "assert buffer.grad is not None\nAss"
+    )
+    _, title, why = explained(tmp_path, text)
+    assert title == "train.py:7 in run raised AssertionError: assert buffer.grad is not None"
+    assert "A check inside deepspeed failed" in why and "Upgrade deepspeed" in why
 
 
 def test_work_of_one_rank_is_in_the_headline_even_if_nothing_was_exchanged_before(tmp_path: Path) -> None:

@@ -117,6 +117,26 @@ ROWS = (
         "The folder is empty or not mounted on this node, its files have another format, or a filter removed "
         "everything.",
         Fix("Check the files on every node.", ("ls DATA | head", "print(len(dataset))")), _LOADING),
+    Row("log_json_damaged", "root", "script",
+        r"JSONDecodeError: (?P<what>.+)",
+        ("json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+         "json.decoder.JSONDecodeError: Extra data: line 2 column 1 (char 120)"),
+        "a file or an answer is not valid JSON: {what}",
+        "It is empty (written by an interrupted run, or by several ranks at once), is an error page or a Git LFS "
+        "pointer, or has one object per line (Extra data: JSON lines).",
+        (Fix("Check the file that the traceback names.", ("head -c 300 FILE", "python -m json.tool FILE > /dev/null")),
+         Fix("Write such files on the main process only.", ("if accelerator.is_main_process: json.dump(...)",))),
+        "https://docs.python.org/3/library/json.html#json.JSONDecodeError",
+        summary="A file or an answer is not valid JSON."),
+    Row("log_text_not_utf8", "root", "script",
+        r"UnicodeDecodeError: '(?P<codec>[\w-]+)' codec can't decode byte (?P<byte>0x\w+) in position (?P<place>\d+)",
+        ("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 12: invalid start byte",),
+        "a file that is read as text ({codec}) is not: byte {byte} at position {place}",
+        "It is binary or compressed (a checkpoint, .gz, .parquet), or has another encoding. With 'ascii', the "
+        "environment of the ranks has no UTF-8 locale.",
+        Fix("Check what it is.", ("file FILE", "export PYTHONUTF8=1", "open(path, encoding='utf-8')")),
+        "https://docs.python.org/3/library/exceptions.html#UnicodeDecodeError",
+        summary="A file that is read as text is not text."),
     Row("log_media_decoder_missing", "root", "library",
         r"please install 'torchcodec'|Could not load libtorchcodec|"
         r"To support decoding (?:\w+ ?){1,3}, please install '",
@@ -145,8 +165,10 @@ ROWS = (
         "https://huggingface.co/docs/evaluate/package_reference/loading_methods"),
     Row("log_metric_input_wrong", "root", "script",
         r"Predictions and/or references don't match the expected format|"
+        r"Found input variables with inconsistent numbers of samples|"
         r"Mismatch in the number of predictions \(\d+\) and references",
         ("ValueError: Predictions and/or references don't match the expected format.",
+         "ValueError: Found input variables with inconsistent numbers of samples: [100, 98]",
          "ValueError: Mismatch in the number of predictions (100) and references (98)"),
         "the metric got predictions and references that do not fit together, or not its format",
         "Numbers of both differ if padded or duplicated samples of the last batch are gathered for one of them only. "

@@ -12,6 +12,7 @@ from mgpu.check import LONGEST_TITLE, Answer, Fix, Ok, Place, Problem, Severity,
 from mgpu.snapshot import Log, StalledCollective, UncaughtException
 
 from .. import _refusals as refusals
+from .. import _version_skew as skew
 
 _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -126,11 +127,13 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Probl
     line = f"{_short_name(one.type)}: {one.message}" if one.message else _short_name(one.type)
     where, on = one.place or "the script", _ranks_text(one, log)
     title = f"{where} raised {_short_name(one.type)}{f' {on}' if on else ''}{f': {one.message}' if one.message else ''}"
+    inner = one.packages[-1] if one.packages else ""
+    within = f" It was raised within {skew.distribution(inner)}." if inner else ""
     from_first = f" The first exception was {one.cause}." if one.cause else ""
     whole = f" The whole message: {one.message}" if len(title) > LONGEST_TITLE else ""
     return Problem(
         title,
-        f"{cause}{from_first}{whole}",
+        f"{cause}{within}{from_first}{whole}",
         fixes,
         {"line": line, "exception": one.type, "place": one.place, "times": one.times, "rank": one.rank, "at": one.at},
         tuple(f"rank {rank}" for rank in one.ranks),

@@ -74,9 +74,36 @@ ROWS = (
                      "(cuda:0)"),
         "the model and its input are on different devices",
         "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "
-        "one rank.",
+        "one rank. With plain python on several GPUs, nn.DataParallel copies the model to each of them, and a fixed "
+        "device is another one than the copy's.",
         (Fix("Let accelerate move batches (prepare the DataLoader), or use accelerator.device everywhere.",
-             ("mgpu doctor --script train.py",)),), _NOTES),
+             ("mgpu doctor --script train.py",)),
+         Fix("Put the whole model on the rank's own GPU: remove device_map.",
+             ("from_pretrained(MODEL).to(accelerator.device)",)),
+         Fix("If the script was started with plain python, start one process per GPU.", ("mgpu launch train.py",))),
+        _NOTES),
+    Row("log_loss_divided_elsewhere", "root", "script", r"^\s*loss = loss / num_items_in_batch",
+        ("    loss = loss / num_items_in_batch",),
+        "the model is spread across GPUs by device_map, and this transformers divides its loss on the wrong one",
+        "The number of items is on the first GPU, the loss on the GPU of the last layer. Releases around 4.51 do not "
+        "move it.",
+        (Fix("Put the whole model on one GPU per rank, and shard it with FSDP or ZeRO-3 if it is too large.",
+             ("mgpu launch train.py", "mgpu configure")),
+         Fix("Or upgrade transformers.", ("pip install --upgrade transformers",))),
+        "https://github.com/oobabooga/textgen/issues/7016"),
+    Row("log_attention_kernel_missing", "root", "script",
+        r"No operator found for `memory_efficient_attention|No available kernel\. Aborting execution|"
+        r"No execution plans support the graph",
+        ("NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
+         "RuntimeError: No available kernel. Aborting execution.",
+         "RuntimeError: cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph."),
+        "no attention kernel supports these inputs on this GPU",
+        "Kernels require certain dtypes (fp16, bf16), head sizes, masks and GPU generations. xformers must also be "
+        "built for this torch.",
+        (Fix("Use bf16 or fp16, and PyTorch's attention without restrictions.",
+             ("from_pretrained(..., attn_implementation='sdpa')", "torch.backends.cuda.enable_cudnn_sdp(False)")),
+         Fix("For xformers, check that it fits.", ("python -m xformers.info", "pip install --upgrade xformers"))),
+        "https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html"),
     Row("log_graph_capture_failed", "root", "cuda",
         r"operation not permitted when stream is capturing|operation failed due to a previous error during capture|"
         r"cudaErrorStreamCapture",

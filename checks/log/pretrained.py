@@ -13,8 +13,10 @@ _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/u
 ROWS = (
     Row("log_weights_file_missing", "root", "script",
         r"Error no file named (?:.{1,200}? )?found in (?:directory )?\S+|"
+        r"No such file or directory: \"?\S+\.safetensors\"?$|"
         r"(?:OSError|EnvironmentError): \S+ does not appear to have (?:a file|files) named",
         ("OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory out/checkpoint-100.",
+         "FileNotFoundError: No such file or directory: \"/data/m/model-00001-of-00004.safetensors\"",
          "OSError: Error no file named diffusion_pytorch_model.bin found in directory out/checkpoint-100/unet.",
          "OSError: out/checkpoint-100 does not appear to have a file named config.json. Checkout "
          "'https://huggingface.co/out/checkpoint-100/tree/main' for available files."),

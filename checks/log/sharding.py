@@ -58,11 +58,12 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 # fmt: off
 ROWS = (
     Row("log_fsdp_mixed_parameters", "root", "script",
-        r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter requires uniform|"
+        r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter`? requires uniform|"
         r"Cannot flatten integer dtype tensors|FSDP expects uniform",
         ("ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",
          "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
-         "ValueError: Cannot flatten integer dtype tensors",
+         "ValueError: Cannot flatten integer dtype tensors", "ValueError: `FlatParameter` requires uniform "
+         "`requires_grad`",
          "AssertionError: FSDP expects uniform original parameter dtype but got {torch.float32, torch.bfloat16}"),
         "FSDP cannot flatten parameters that differ in dtype or requires_grad (LoRA, quantized)",
         "FSDP version 1 flattens all parameters of a layer into one.",
@@ -183,7 +184,8 @@ ROWS = (
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html"),
     Row("log_weights_lost_to_zero3", "root", "script",
-        r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D",
+        r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|"
+        r"weight should have at least three dimensions",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
          "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D"),
         "weights are empty: ZeRO-3 or FSDP had sharded them when they were saved or used",
@@ -221,7 +223,8 @@ ROWS = (
         Fix("If you trust the file, allow it. Better, use safetensors.",
             ("torch.load(path, weights_only=False)", "pip install --upgrade torch transformers accelerate")), _SAVE),
     Row("log_checkpoint_damaged", "root", "script",
-        r"failed finding central directory|PytorchStreamReader failed|invalid load key|"
+        r"failed finding central directory|PytorchStreamReader failed|Unable to load weights from \w+ checkpoint file|"
+        r"invalid load key|"
         r"unexpected EOF, expected \d+ more bytes|Ran out of input|pickle data was truncated|"
         r"Error while deserializing header|SafetensorError: (?:Invalid|Metadata)",
         ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",

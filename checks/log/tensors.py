@@ -43,6 +43,20 @@ def _matrices(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
     return None
 
 
+def _adapter(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    if raised is None or [one for one in raised.packages if one != "torch"][-1:] != ["peft"]:
+        return None
+    return Meaning(
+        "an adapter's weight has another size than PEFT expects: probably only this rank's shard of it",
+        "FSDP and ZeRO-3 divide weights among the ranks. PEFT used one outside of the layer's forward pass, as with "
+        "target_parameters, DoRA or merging.",
+        (
+            Fix("Use FSDP 2 with a newer PEFT, which gathers it.", ("pip install --upgrade peft accelerate",)),
+            Fix("Or target layers instead of parameters.", ("LoraConfig(target_modules='all-linear')",)),
+        ),
+    )
+
+
 # fmt: off
 _SHAPES = Fix("Print the shapes of the batch just before that line.",
               ("print({{k: v.shape for k, v in batch.items()}})",))
@@ -65,7 +79,7 @@ ROWS = (
         "or image size, or sizes per rank instead of in total (tensor parallelism, gathered batches).",
         (Fix("Take sizes from the tensor, or drop the last batch.",
              ("x.view(x.shape[0], -1, x.shape[-1])", "DataLoader(..., drop_last=True)")), _SHAPES), _TENSOR,
-        summary="A tensor cannot be reshaped."),
+        summary="A tensor cannot be reshaped.", explain=_adapter),
     Row("log_labels_not_per_prediction", "root", "script",
         r"Expected input batch_size \((?P<a>\d+)\) to match target batch_size \((?P<b>\d+)\)",
         ("ValueError: Expected input batch_size (32) to match target batch_size (16).",),
@@ -94,6 +108,58 @@ ROWS = (
         "labels or token ids have a dtype that cannot be an index",
         "Class labels and ids must be int64. A collator, numpy or autocast made them int32 or float.",
         Fix("Convert them in the collator.", ("labels = labels.long()", "input_ids = input_ids.long()")), _LOSS),
+    Row("log_label_not_float", "root", "script",
+        r"Found dtype Long but expected Float|result type Float can't be cast to the desired output type Long",
+        ("RuntimeError: Found dtype Long but expected Float",
+         "RuntimeError: result type Float can't be cast to the desired output type Long"),
+        "a loss got integer labels, but compares float values",
+        "With one label (num_labels=1) or multi-label classification, models compute a regression or binary loss, "
+        "which needs float labels.",
+        Fix("Convert the labels, or set the number of classes.",
+            ("labels = labels.float()", "from_pretrained(..., num_labels=2)")), _LOSS),
+    Row("log_optimizer_state_elsewhere", "root", "script",
+        r"exp_avg_sqs,? .*must have same dtype, device, and layout|"
+        r"Tensors of the same index must be on the same device and the same dtype",
+        ("RuntimeError: params, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, and state_steps must have same dtype, device, "
+         "and layout", "RuntimeError: Tensors of the same index must be on the same device and the same dtype except "
+         "`step` tensors that can be CPU and float32/64 notwithstanding"),
+        "the optimizer's state is on another device, or in another dtype, than the parameters",
+        "The model was moved or cast after the optimizer was created or loaded, or the state was loaded onto the CPU "
+        "(map_location, offload).",
+        (Fix("Move and cast the model first, then create the optimizer, then load its state.",
+             ("model.to(device, torch.float32)", "optimizer = torch.optim.AdamW(model.parameters())")),
+         Fix("With accelerate, load everything with load_state().", ("accelerator.load_state(FOLDER)",))), _TENSOR),
+    Row("log_not_a_single_value", "root", "script",
+        r"Boolean value of Tensor with more than one value is ambiguous|"
+        r"only one element tensors can be converted to Python scalars|"
+        r"a Tensor with \d+ elements cannot be converted to Scalar",
+        ("RuntimeError: Boolean value of Tensor with more than one value is ambiguous",
+         "ValueError: only one element tensors can be converted to Python scalars",
+         "RuntimeError: a Tensor with 8 elements cannot be converted to Scalar"),
+        "a tensor with several values is used as a single one",
+        "gather() and nn.DataParallel return one value per GPU where one process returns one. item(), float() and `if` "
+        "need one.",
+        Fix("Reduce it first.", ("accelerator.gather(loss).mean().item()",)), _TENSOR),
+    Row("log_tensor_not_contiguous", "root", "script",
+        r"Error: (?:\w+ )?[Tt]ensors must be contiguous|trying to save a non contiguous tensor",
+        ("RuntimeError: Tensors must be contiguous", "ValueError: Tensors must be contiguous",
+         "ValueError: You are trying to save a non contiguous tensor: `transformer.weight` which is not allowed."),
+        "a tensor that is exchanged or saved is not contiguous",
+        "A slice, a transposed or permuted tensor (also a transposed weight) has gaps in memory. NCCL and safetensors "
+        "need it in one piece.",
+        Fix("Copy it before.", ("tensor = tensor.contiguous()",
+                                "for p in model.parameters(): p.data = p.data.contiguous()")), _TENSOR),
+    Row("log_input_dimensions_wrong", "root", "script",
+        r"Expected \dD \(unbatched\) or \dD \(batched\) input to (?P<layer>\w+), but got input of size: "
+        r"(?P<size>\[[\d, ]*\])",
+        ("RuntimeError: Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: [8, 10, 3, "
+         "224, 224]",),
+        "{layer} got input of the size {size}, which has too many or too few dimensions",
+        "The batch dimension is missing or doubled: a collator that stacks twice, several images per sample, or a "
+        "DataLoader with batch_size=None.",
+        (Fix("Flatten or add the dimension.", ("x.flatten(0, 1)", "x.unsqueeze(0)")), _SHAPES),
+        "https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html",
+        summary="A layer got input with too many or too few dimensions."),
     Row("log_index_beyond_tensor", "root", "script",
         r"index (?P<index>-?\d+) is out of bounds for (?:dimension|axis) \d+ with size (?P<size>\d+)",
         ("IndexError: index 512 is out of bounds for dimension 0 with size 512",),

@@ -93,6 +93,7 @@ class _Open:
     group: bool = False
     ipython: str = ""  # the type in IPython's head
     quoted: bool = True  # so far: no frame is in a file of its own
+    code: str = ""  # the latest line of source code
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
     packages: tuple[str, ...] = ()
@@ -238,6 +239,8 @@ class Tracebacks:
                 self._add_exception(one, key, ends, line, number)
         elif text and not text[0].isspace() and one.frames and (ends := _ENDS.match(text)):
             self._add_exception(one, key, ends, line, number)
+        elif text[:1].isspace() and text.strip(" ^~"):
+            one.code = text.strip()
         elif text and not text[0].isspace() and one.length > 40 * (one.frames + 1):
             del self._open[key]  # the rest is missing
         elif text and not text[0].isspace() and one.frames and not one.tail:
@@ -265,7 +268,7 @@ class Tracebacks:
         del self._open[key]
         if one.harmless:
             return
-        text = ends["message"] or ""
+        text = ends["message"] or (one.code if one.code.startswith("assert ") else "")
         message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
         called = ends["type"].rpartition(".")[2] == "CalledProcessError"
         prefix = line.whole[: len(line.whole) - len(line.text)]
