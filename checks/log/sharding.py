@@ -284,13 +284,14 @@ ROWS = (
                                                         "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
         summary="Two tensors have different sizes.", explain=_sizes),
     Row("log_checkpoint_race", "root", "script",
-        r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|Directory not "
+        r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|"
+        r"^\s*shutil\.rmtree\((?:checkpoint|staging_output_dir)|Directory not "
         r"empty: .*checkpoint",
         ("OSError: [Errno 39] Directory not empty: '/root/results/tmp-checkpoint-s0yubqtr' -> "
          "'/root/results/checkpoint-50'",
          "FileNotFoundError: [Errno 2] No such file or directory: 'out/tmp-checkpoint-500' -> 'out/checkpoint-500'",
-         "    os.rename(staging_output_dir, output_dir)"),
-        "several ranks or nodes renamed the same checkpoint folder",
+         "    os.rename(staging_output_dir, output_dir)", "    shutil.rmtree(checkpoint, ignore_errors=True)"),
+        "several ranks or nodes renamed or deleted the same checkpoint folder",
         "The cause is a bug in some transformers versions on shared disks, or two runs with the same output folder.",
         Fix("Upgrade, and use a separate folder for each run.", ("pip install --upgrade transformers accelerate",)),
         "https://github.com/huggingface/transformers/issues/28015"),
