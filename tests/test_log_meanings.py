@@ -142,3 +142,31 @@ def test_packages_that_do_not_fit_are_not_those_of_a_launcher(tmp_path: Path) ->
     assert first is None or first.id != "log_packages_do_not_fit"
     found, _, _ = explained(tmp_path, traceback(error, SCRIPT, "diffusers"))
     assert found == "log_packages_do_not_fit"
+
+
+TRAINING = "***** Running training *****\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "wanted"),
+    [
+        ("{'loss': 344.2, 'grad_norm': nan, 'epoch': 0.0}\n{'loss': 0.0, 'grad_norm': nan, 'epoch': 0.1}\n",
+         "log_loss_is_nan"),
+        ("{'loss': '0', 'grad_norm': 'nan', 'epoch': '0.1'}\n", "log_loss_is_nan"),
+        # Mixed precision skips such a step in the beginning.
+        ("{'loss': 2.1, 'grad_norm': nan, 'epoch': 0.0}\n{'loss': 1.9, 'grad_norm': 0.9, 'epoch': 0.1}\n", None),
+        ("loss nan guard: on\nstep 3 loss: 1.5\n", None),
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_nan_is_a_cause_and_a_skipped_step_is_not(
+    tmp_path: Path, steps: str, wanted: str | None
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(TRAINING + steps, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    assert (first.id if first else None) == wanted
+
+
+def test_an_exception_is_the_cause_rather_than_a_loss_that_is_nan(tmp_path: Path) -> None:
+    text = f"{TRAINING}{{'loss': nan, 'epoch': 0.1}}\n" + traceback("ValueError: bad", SCRIPT)
+    assert explained(tmp_path, text)[0] == "log_exception"

@@ -39,6 +39,18 @@ ROWS = (
              ("model.resize_token_embeddings(len(tokenizer))",)),
          Fix("For a new head only, ignore the saved one.",
              ("from_pretrained(..., num_labels=5, ignore_mismatched_sizes=True)",))), _MODEL),
+    Row("log_tied_head_missing", "root", "library",
+        r"^KeyError: '(?:\w+\.)*lm_head\.weight'$|FSDP2 mapping failed \(missing|"
+        r"Parameters missing after FSDP2 wrapping",
+        ("KeyError: 'lm_head.weight'", "KeyError: 'model.lm_head.weight'",
+         "ValueError: FSDP2 mapping failed (missing: ['lm_head.weight']). This is likely due to tied embeddings"),
+        "a weight is missing where weights are assigned by name: usually the head, which is tied to the embedding",
+        "Tied weights have one tensor and two names. The config says that they are tied but the checkpoint has both, "
+        "or the reverse, and FSDP2 or vLLM then looks for a name that does not exist.",
+        (Fix("Say how the checkpoint has it.", ("model.config.tie_word_embeddings = False",)),
+         Fix("Or upgrade: newer releases match tied weights.",
+             ("pip install --upgrade accelerate transformers", "pip show accelerate transformers vllm"))),
+        "https://github.com/huggingface/accelerate/issues/3870"),
     Row("log_attention_not_available", "root", "script",
         r"does not support (?:an attention implementation through|Flash Attention)|"
         r"is not a valid attention implementation|"
