@@ -17,9 +17,18 @@ _SENTENCE = re.compile(r"[A-Za-z_`'\"]{2,}")
 _NOT_ASKED = frozenset({"torch"})
 # What Python itself raises about a wrong value: the package did not expect it.
 _UNEXPECTED = frozenset(
-    {"AttributeError", "IndexError", "NameError", "UnboundLocalError", "ZeroDivisionError", "StopIteration",
-     "RecursionError", "OverflowError", "MemoryError"}
-)  # fmt: skip
+    {
+        "AttributeError",
+        "IndexError",
+        "NameError",
+        "UnboundLocalError",
+        "ZeroDivisionError",
+        "StopIteration",
+        "RecursionError",
+        "OverflowError",
+        "MemoryError",
+    }
+)
 _OF_PYTHON = re.compile(r"object (?:is not|has no|does not|cannot|of type)|unsupported operand|not supported between")
 
 
