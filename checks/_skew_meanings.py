@@ -120,7 +120,7 @@ def _show(*packages: str | None) -> str:
 def _in_table(known: skew.Known, what: str, caller: str | None) -> Meaning:
     """Explain something that a release added or removed."""
     package = skew.distribution(known.package)
-    pin = Fix(f"Install a release of {package} that has it.", (shell("pip install {:package}", known.requirement),))
+    pin = shell("pip install {:package}", known.requirement)
     other = None if caller == known.package else caller
     if known.package == "triton":
         return Meaning(
@@ -134,7 +134,7 @@ def _in_table(known: skew.Known, what: str, caller: str | None) -> Meaning:
         f"the installed {package} is too old: {skew.month(known.package, known.added or '?')} added {what}",
         f"{'The code' if other is None else _named(other).capitalize() if not other else _named(other)} expects a "
         f"newer {package}.",
-        (Fix(f"Upgrade {package}.", (*pin.commands, _show(known.package, other), "pip check")),),
+        (Fix(f"Upgrade {package}.", (pin, _show(known.package, other), "pip check")),),
     )
 
 
@@ -143,7 +143,8 @@ def _removed(known: skew.Known, what: str, other: str | None) -> Meaning:
     package, removed = skew.distribution(known.package), skew.month(known.package, known.removed or "?")
     pin = shell("pip install {:package}", known.requirement)
     since = f" It exists since {known.added}: if yours is older, upgrade {package} instead." if known.added else ""
-    older = Fix(f"Or install an older {package}.", (pin,))
+    notes = skew.page(known.package, known.removed or "?")
+    older = Fix(f"Or install an older {package}. What changed: {notes}", (pin,))
     other = other or known.user or other
     if not other:
         instead = f" Use {known.instead} instead." if known.instead else ""

@@ -11,8 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
+from . import _version_changes as first
+from . import _version_changes_2026 as later
 from . import _version_changes_megatron as of_megatron
-from ._version_changes import CHANGES, MODELS, PAGES, PASSED, RELEASED, USED_BY
+from ._version_changes import PASSED, USED_BY
+
+CHANGES, MODELS = f"{first.CHANGES}{later.CHANGES}", f"{first.MODELS}{later.MODELS}"
+PAGES = {**first.PAGES, **later.PAGES}
 
 # Packages whose name on PyPI is not the name of their module.
 # fmt: off
@@ -42,9 +47,7 @@ _COMPILED = {
 _OTHERS = frozenset(
     {
         "apex",
-        "bitsandbytes",
         "deepspeed",
-        "diffusers",
         "lightning",
         "megatron",
         "ray",
@@ -147,9 +150,15 @@ def compiled_by(module: str) -> str | None:
 
 def month(package: str, release: str) -> str:
     """Return "trl 0.16 (2025-03)", or without the month if it is not known."""
-    words = (RELEASED | of_megatron.RELEASED).get(package, "").split()
+    tables = (first.RELEASED, later.RELEASED, of_megatron.RELEASED)
+    words = " ".join(table.get(package, "") for table in tables).split()
     when = dict(zip(words[::2], words[1::2], strict=True)).get(release)
     return f"{distribution(package)} {release}{f' ({when})' if when else ''}"
+
+
+def page(package: str, release: str) -> str:
+    """Return the address of the notes of a release, or of the page about its changes."""
+    return PAGES[package].format(release=release)
 
 
 def find_argument(call: str, name: str) -> Known | None:

@@ -17,6 +17,7 @@ from mgpu.readers.log import read, row_matching
 
 tables: Any = importlib.import_module("mgpu.checks._version_changes")
 of_megatron: Any = importlib.import_module("mgpu.checks._version_changes_megatron")
+later: Any = importlib.import_module("mgpu.checks._version_changes_2026")
 skew: Any = importlib.import_module("mgpu.checks._version_skew")
 ROWS = row_matching.signature_rows()
 SCRIPT = "/home/ada/train.py"
@@ -49,11 +50,18 @@ def test_every_line_of_the_tables_is_well_formed() -> None:
             and sign in "+-"
             and items
         ), line
+    for line in f"{tables.CHANGES}{later.CHANGES}".split("\n"):
+        if not line:
+            continue
+        package, release, sign, *items = line.split()
+        assert package in skew.PAGES and re.fullmatch(r"\d+\.\d+", release) and sign in "+-" and items, line
         for item in items:
             assert re.fullmatch(r"(?:/[\w.]+|\*|[\w-]+(?:\.\w+)*(?:\([\w,]+\))?)(?:@\w+)?(?:=[\w.()]+)?", item), item
-    for line in tables.MODELS.strip().splitlines():
+    for line in f"{tables.MODELS}{later.MODELS}".split("\n"):
+        if not line:
+            continue
         assert re.fullmatch(r"\d\.\d+( \w+)+", line), line
-    for words in (tables.RELEASED | of_megatron.RELEASED).values():
+    for words in (one for table in (tables, later, of_megatron) for one in table.RELEASED.values()):
         assert re.fullmatch(r"(?:\d+\.\d+ 20\d\d-\d\d ?)+", words)
     assert len(list(skew._changes())) > 450
 
@@ -88,6 +96,17 @@ def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
          "the installed vllm does not fit the code that uses it", "pip show vllm verl"),
         ("TypeError: Accelerator.__init__() got an unexpected keyword argument 'nonsense'", (SCRIPT, "trl"),
          "the installed trl and accelerate do not fit", "pip install --upgrade trl accelerate"),
+        ("TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'warmup_ratio'", (SCRIPT,),
+         "transformers 5.15 (2026-08) removed the argument warmup_ratio", "Use warmup_steps instead."),
+        ("ImportError: cannot import name 'is_fsdp_enabled' from 'transformers.integrations.fsdp' (/x/fsdp.py)",
+         (SCRIPT, "peft"), "peft is too old for the installed transformers: transformers 5.14 (2026-07) removed",
+         "What changed: https://github.com/huggingface/transformers/releases/tag/v5.14.0"),
+        ("ModuleNotFoundError: No module named 'diffusers.models.unet_2d_condition'", (SCRIPT,),
+         "diffusers 0.29 (2024-06) removed the module diffusers.models.unet_2d_condition", "diffusers.models.unets"),
+        ("TypeError: AdamW8bit.__init__() got an unexpected keyword argument 'percentile_clipping'", (SCRIPT,),
+         "bitsandbytes 0.50 (2026-07) removed the argument percentile_clipping", "pip install 'bitsandbytes<0.50'"),
+        ("KeyError: 'deepseek_v4'", (SCRIPT, "transformers"), "too old for deepseek_v4 models: transformers 5.8",
+         "pip install 'transformers>=5.8'"),
         ("TypeError: helper() got an unexpected keyword argument 'x'", (SCRIPT,),
          "helper() does not accept the argument x", "pip check"),
         ("AttributeError: 'LlamaForCausalLM' object has no attribute '_is_quantized_training_enabled'",

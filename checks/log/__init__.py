@@ -14,9 +14,11 @@
 * installed, pip: does a library, an extension or a build not fit?
 * compiling: did compiling fail?
 * hub: could models or data not be fetched?
-* data: did reading the data fail?
+* data, dataset_library: did reading the data, or the library that prepares it, fail?
+* pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
+* trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
 * nccl, nccl_setup, rdma: what did NCCL and InfiniBand say?
 * mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
 * meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
@@ -43,9 +45,10 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 ORDER: tuple[str, ...] = (
     "noise", "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "cuda", "cuda_calls", "amd",
     "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
-    "models", "installed", "pip", "compiling", "hub", "data", "wrapping", "sharding", "mesh", "dtensors", "training",
-    "zero", "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision", "nccl", "nccl_setup",
-    "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "lone_work", "commands",
-    "dataset_columns", "package_faults", "refused", "between_packages", "exceptions",
+    "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping",
+    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
+    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting",
+    "addresses", "settings", "waiting", "lone_work", "commands", "dataset_columns", "package_faults", "refused",
+    "between_packages", "exceptions",
 )
 # fmt: on

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(\[])|\n+")
 _ADVISES = re.compile(
@@ -74,3 +74,32 @@ def line_of_code(one: UncaughtException) -> str:
         return ""
     none = " A value in it is None: an option that was not set, or a result that was not found."
     return f' The line is "{one.code}".{none if _OF_NONE.search(one.message) else ""}'
+
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+def alike(one: UncaughtException) -> tuple[str, str]:
+    """Return type and message, without the numbers, which name ranks, devices and sizes."""
+    return short_name(one.type), _NUMBERS.sub("0", one.message)
+
+
+def chain_text(one: UncaughtException) -> str:
+    """Return what came before the exception, and where it was raised."""
+    frame = f" It was raised in {one.library}." if one.library and one.place not in (None, one.library) else ""
+    first = "" if not one.cause or one.direct else f" The first exception was {one.cause}."
+    return f"{frame}{first}"
+
+
+def followers(one: UncaughtException, log: Log) -> str:
+    """Return which ranks raised other exceptions after this one."""
+    later = {
+        rank: other
+        for other in reversed(log.raised)
+        for rank in other.ranks
+        if alike(other) != alike(one) and not other.caught and not {*other.ranks} & {*one.ranks}
+    }
+    if not later or not one.ranks:
+        return ""
+    rank, other = min(later.items())
+    return f" It came first: rank {rank} raised {short_name(other.type)} after it."

@@ -10,6 +10,7 @@ from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import listed
 
 from .. import _version_skew as skew
+from .exceptions import unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
 # values, not other versions.
@@ -53,10 +54,10 @@ def log_packages_do_not_fit(log: Log) -> Answer:
 
     Fix: Compare the versions with those that the code was tested with, and upgrade both packages together.
     """
-    for one in log.raised:
+    for one in unknown_exceptions(log):
         packages = _raised_in_package(one)
         short = one.type.rpartition(".")[2]
-        if one.signatures or one.caught or not packages or short not in _TYPES or not _DO_NOT_FIT.search(one.message):
+        if one.signatures or not packages or short not in _TYPES or not _DO_NOT_FIT.search(one.message):
             continue
         names = [skew.distribution(package) for package in packages]
         lacks = _LACKS.match(one.message)

@@ -47,6 +47,15 @@ ROWS = (
         (Fix("If the GPU is new enough, install Triton together with torch.", ("pip install --upgrade torch triton",)),
          _WITHOUT),
         _INDUCTOR),
+    Row("log_triton_pass_failed", "root", "library", r"PassManager::run failed",
+        ("RuntimeError: PassManager::run failed",),
+        "Triton could not compile a kernel for this GPU",
+        "The GPU is newer than this Triton, the kernel uses a dtype or a size that the GPU does not have, or the "
+        "package with the kernel was written for another Triton. The lines before it name the kernel.",
+        (Fix("Compare the versions: each torch release requires one Triton release.",
+             ("pip show torch triton", "python -c 'import torch; print(torch.cuda.get_device_capability())'",
+              "pip install --upgrade torch")), _WITHOUT),
+        "https://github.com/triton-lang/triton/issues?q=PassManager%3A%3Arun+failed"),
     Row("log_triton_out_of_shared", "root", "library", r"out of resource: (?P<what>shared memory|tensor memory|"
                                                        r"threads)",
         ("triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: "

@@ -9,6 +9,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from .. import _notebooks as notebooks
 from .inference import explain_full_gpu
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
@@ -47,6 +48,21 @@ def _at_loading(groups: Mapping[str, str], raised: UncaughtException | None) -> 
         (Fix("Shard the model while it is loaded (FSDP or ZeRO-3), and remove device_map and .to('cuda').",
              ("mgpu configure", "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true ...")),
          Fix("Or load it in bf16 or quantized.", ("from_pretrained(..., torch_dtype=torch.bfloat16)",)), _OTHERS),
+    )
+
+
+def _in_optimizer(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return the meaning of a crash in bitsandbytes' optimizer, which accelerate's optimizer called."""
+    called = [one for one in (raised.packages if raised else ()) if one != "torch"]
+    if called[-2:] != ["accelerate", "bitsandbytes"]:
+        return None
+    return Meaning(
+        "an optimizer of bitsandbytes crashed on a GPU",
+        "Its 8-bit and paged optimizers do not support parameters that FSDP has sharded or offloaded. Their kernels "
+        "then read memory that is not theirs.",
+        (Fix("Use an optimizer of torch, or torchao's 8-bit AdamW, which can be sharded.",
+             ("TrainingArguments(optim='adamw_torch')", "TrainingArguments(optim='adamw_torch_8bit')")),
+         Fix("Or upgrade bitsandbytes, and shard with DeepSpeed.", ("pip install --upgrade bitsandbytes",))),
     )
 
 
@@ -186,7 +202,8 @@ ROWS = (
         "a kernel crashed on a GPU",
         "A custom kernel (flash-attn, bitsandbytes, Triton, your own) reads out of bounds, or the GPU is faulty. The "
         "reported line is often later than the cause.",
-        (_FIND_KERNEL, _KERNEL_LOG), "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"),
+        (_FIND_KERNEL, _KERNEL_LOG), "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
+        explain=_in_optimizer),
     Row("log_gpu_memory_uncorrectable", "root", "cuda", r"uncorrectable ECC error encountered|"
         r"CUDA error: .*uncorrectable ECC error|cudaErrorECCUncorrectable",
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered",
@@ -262,7 +279,7 @@ ROWS = (
         "CUDA_VISIBLE_DEVICES was changed after CUDA had started.",
         (Fix("Check what CUDA reports on its own.", ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*")),
          Fix("Reload nvidia_uvm.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm",), who="admin")),
-        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689"),
+        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689", explain=notebooks.explain_start),
     Row("log_peer_access_refused", "root", "cuda",
         r"^(?!.*transport/shm\.cc).*peer access is not supported between these two devices|"
         r"cudaErrorPeerAccessUnsupported",

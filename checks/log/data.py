@@ -152,6 +152,16 @@ ROWS = (
             ("with accelerator.main_process_first():", "os.makedirs(path, exist_ok=True)",
              "mgpu doctor --script train.py")),
         "https://github.com/huggingface/accelerate/blob/main/docs/source/concept_guides/deferring_execution.md"),
+    Row("log_dataset_smaller_than_ranks", "root", "script",
+        r"assert len\(indices\) == self\.total_size|Number of indices \(\d+\) does not match total_size",
+        ("    assert len(indices) == self.total_size",
+         "AssertionError: Number of indices (3) does not match total_size (8)"),
+        "the dataset has fewer samples than there are ranks",
+        "DistributedSampler fills up the last samples, but older releases of torch cannot repeat a dataset that is "
+        "smaller than half the number of ranks.",
+        Fix("Check why it is so small, or start fewer ranks.",
+            ("print(len(dataset))", "accelerate launch --num_processes 2 ...")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/distributed.py"),
     Row("log_dataset_empty", "root", "script", r"num_samples should be a positive integer value, but got num_samples=0",
         ("ValueError: num_samples should be a positive integer value, but got num_samples=0",),
         "the dataset is empty, at least on one rank",
@@ -159,6 +169,7 @@ ROWS = (
         Fix("Count the samples on each rank.", ("ls DATA | head",)),
         "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/sampler.py"),
     Row("log_samples_of_different_size", "root", "script", r"stack expects each tensor to be equal size|"
+        r"each element in list of batch should be of equal size|Trying to resize storage that is not resizable|"
         r"Unable to create tensor, you should probably activate truncation",
         ("RuntimeError: stack expects each tensor to be equal size, but got [3, 224, 224] at entry 0 and [1, 224, 224] "
          "at entry 1", "ValueError: Unable to create tensor, you should probably activate truncation and/or padding "

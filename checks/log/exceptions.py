@@ -11,7 +11,8 @@ from collections import Counter
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, StalledCollective, UncaughtException
 
-from ._messages import advice, headline, line_of_code, short_name, whole_message
+from .. import _refusals as refusals
+from ._messages import advice, alike, chain_text, followers, headline, line_of_code, short_name, whole_message
 
 _FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 _TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -46,7 +47,6 @@ _OF_SETUP = re.compile(
     r"|(?<!'NoneType' object )has no attribute|\bversion|quantiz|bitsandbytes|\bsharded|\bconfig",
     re.IGNORECASE,
 )
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 # A process group's first collectives. If they time out, the run has never exchanged any data.
 _FIRST_COLLECTIVES = 2
 
@@ -56,7 +56,7 @@ def _was_caught(one: UncaughtException, log: Log) -> bool:
     return one.after > _CONTINUED_LINES and not log.fallen and not one.by_torch
 
 
-def _unknown_exceptions(log: Log) -> list[UncaughtException]:
+def unknown_exceptions(log: Log) -> list[UncaughtException]:
     """Return the exceptions that stopped a rank and have no signature, first exception first."""
     first = {rank.rank for rank in log.fallen if rank.first}
     found = [
@@ -95,14 +95,9 @@ def _not_about_data(one: UncaughtException) -> bool:
     return short_name(one.type) in _CODE_ERRORS or bool(_OF_SETUP.search(one.message))
 
 
-def _alike(one: UncaughtException) -> tuple[str, str]:
-    """Return type and message, without the numbers, which name ranks, devices and sizes."""
-    return short_name(one.type), _NUMBERS.sub("0", one.message)
-
-
 def _raised_by(one: UncaughtException, log: Log) -> tuple[int, ...]:
     """Return all ranks that raised this type and message, at whatever line."""
-    return tuple(sorted({rank for other in log.raised if _alike(other) == _alike(one) for rank in other.ranks}))
+    return tuple(sorted({rank for other in log.raised if alike(other) == alike(one) for rank in other.ranks}))
 
 
 def _ranks_text(one: UncaughtException, log: Log) -> str:
@@ -120,27 +115,6 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
     return f"on ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _chain_text(one: UncaughtException) -> str:
-    """Return what came before the exception, and where it was raised."""
-    frame = f" It was raised in {one.library}." if one.library and one.place not in (None, one.library) else ""
-    first = "" if not one.cause or one.direct else f" The first exception was {one.cause}."
-    return f"{frame}{first}"
-
-
-def _followers(one: UncaughtException, log: Log) -> str:
-    """Return which ranks raised other exceptions after this one."""
-    later = {
-        rank: other
-        for other in reversed(log.raised)
-        for rank in other.ranks
-        if _alike(other) != _alike(one) and not other.caught and not {*other.ranks} & {*one.ranks}
-    }
-    if not later or not one.ranks:
-        return ""
-    rank, other = min(later.items())
-    return f" It came first: rank {rank} raised {short_name(other.type)} after it."
-
-
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
     where, on = one.place or "the script", _ranks_text(one, log)
     message = headline(one)
@@ -149,7 +123,7 @@ def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Probl
     follow = (Fix(f'Follow the error message: "{" ".join(said)}"'),) if said else ()
     return Problem(
         f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{f': {message}' if message else ''}{from_cause}",
-        f"{cause}{_chain_text(one)}{_followers(one, log)}{line_of_code(one)}",
+        f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one)}",
         (*follow, *fixes),
         {
             "line": whole_message(one),
@@ -175,26 +149,13 @@ def log_exception(log: Log) -> Answer:
 
     Fix: Go to the line in the traceback. Reproduce it in one process, with that rank's share of the data.
     """
-    found = [one for one in _unknown_exceptions(log) if not _is_communication_error(one)]
+    found = [one for one in unknown_exceptions(log) if not _is_communication_error(one)]
     if not found:
         return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
-    ranks = _raised_by(one, log)
-    everywhere = len(ranks) > 1 and len(ranks) >= len(log.ranks)
-    if everywhere:
-        cause = "All ranks raised it. It is a bug in the script or in its arguments, not a fault of one rank or GPU."
-    elif (
-        len(ranks) == 1 and len(log.ranks) > 1 and not any(not o.ranks for o in log.raised if _alike(o) == _alike(one))
-    ):
-        cause = (
-            "The log has it from this rank only. The message is about the code, the model or the packages, not about "
-            "data: the others may have failed in the same place without printing it."
-            if _not_about_data(one)
-            else "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank "
-            "runs (saving, logging, evaluating)."
-        )
-    else:
-        cause = "The traceback in the log shows where."
+    everywhere, cause = _by_whom(one, log)
+    if refused := refusals.explain(one):
+        return _problem(one, log, f"{refused.cause} {cause}", *refused.fixes)
     return _problem(
         one,
         log,
@@ -204,6 +165,27 @@ def log_exception(log: Log) -> Answer:
         else Fix("Go to that line, and inspect this rank's batch: print its index before the step.")
         if len(log.ranks) > 1 and not _not_about_data(one)
         else Fix("Go to that line. The traceback shows the call path."),
+    )
+
+
+def _by_whom(one: UncaughtException, log: Log) -> tuple[bool, str]:
+    """Return whether all ranks raised it, and what that means."""
+    ranks = _raised_by(one, log)
+    if len(ranks) > 1 and len(ranks) >= len(log.ranks):
+        return True, (
+            "All ranks raised it. It is a bug in the script or in its arguments, not a fault of one rank or GPU."
+        )
+    without_rank = any(not other.ranks for other in log.raised if alike(other) == alike(one))
+    if len(ranks) != 1 or len(log.ranks) < 2 or without_rank:
+        return False, "The traceback in the log shows where."
+    if _not_about_data(one):
+        return False, (
+            "The log has it from this rank only. The message is about the code, the model or the packages, not about "
+            "data: the others may have failed in the same place without printing it."
+        )
+    return False, (
+        "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank "
+        "runs (saving, logging, evaluating)."
     )
 
 
@@ -247,7 +229,7 @@ def log_communication_broke(log: Log) -> Answer:
 
     Fix: Find the rank that reports no connection error, and read the end of its log.
     """
-    found = [one for one in _unknown_exceptions(log) if _is_communication_error(one)]
+    found = [one for one in unknown_exceptions(log) if _is_communication_error(one)]
     if not found:
         return Ok(f"no other connection error in {log.lines:,} lines")
     one = found[0]
@@ -345,7 +327,14 @@ def log_rank_never_came(log: Log) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_TROUBLESHOOTING, role="secondary", kind="timeout", tags=("precise",))
+@check(
+    Severity.ERROR,
+    source=_TROUBLESHOOTING,
+    because_of=("log_rank_worked_alone",),
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_exchange_never_worked(log: Log) -> Answer:
     """The first collective timed out on all ranks: the GPUs have never exchanged any data.
 

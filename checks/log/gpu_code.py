@@ -8,6 +8,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from .. import _notebooks as notebooks
+
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
 _UNSLOTH = "https://docs.unsloth.ai/basics/multi-gpu-training-with-unsloth"
@@ -53,11 +55,13 @@ ROWS = (
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
          "the 'spawn' start method",),
         "CUDA was used before the process forked",
-        "A forked child cannot use its parent's CUDA. The dataset creates GPU tensors in loader workers, a notebook "
-        "cell used the GPU first, or vLLM forks its engine after the script used CUDA.",
+        "A forked child cannot use its parent's CUDA. Either the dataset or collator creates GPU tensors in loader "
+        "workers or in map(num_proc=...), or a notebook cell or an import used the GPU before the ranks were forked.",
         (Fix("Create tensors on the CPU in the dataset, and move them in the training loop.", ()),
-         Fix("Or start workers with spawn.", ("DataLoader(..., multiprocessing_context='spawn')",
-              "export VLLM_WORKER_MULTIPROCESSING_METHOD=spawn  # vLLM"))), _NOTES),
+         Fix("If the script starts processes itself, start them with spawn, before anything uses the GPU.",
+             ("torch.multiprocessing.set_start_method('spawn')",
+              "DataLoader(..., multiprocessing_context='spawn')",
+               "export VLLM_WORKER_MULTIPROCESSING_METHOD=spawn  # vLLM"))), _NOTES, explain=notebooks.explain_fork),
     Row("log_kernel_too_large", "root", "cuda", r"too many resources requested for launch|"
         r"invalid configuration argument",
         ("RuntimeError: CUDA error: too many resources requested for launch",
@@ -95,9 +99,23 @@ ROWS = (
                      "(cuda:0)"),
         "the model and its input are on different devices",
         "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "
-        "one rank.",
+        "one rank. With plain python on several GPUs, nn.DataParallel copies the model to each of them, and a fixed "
+        "device is another one than the copy's.",
         (Fix("Let accelerate move batches (prepare the DataLoader), or use accelerator.device everywhere.",
-             ("mgpu doctor --script train.py",)),), _NOTES, explain=_unsloths),
+             ("mgpu doctor --script train.py",)),
+         Fix("Put the whole model on the rank's own GPU: remove device_map.",
+             ("from_pretrained(MODEL).to(accelerator.device)",)),
+         Fix("If the script was started with plain python, start one process per GPU.", ("mgpu launch train.py",))),
+        _NOTES, explain=_unsloths),
+    Row("log_loss_divided_elsewhere", "root", "script", r"^\s*loss = loss / num_items_in_batch",
+        ("    loss = loss / num_items_in_batch",),
+        "the model is spread across GPUs by device_map, and this transformers divides its loss on the wrong one",
+        "The number of items is on the first GPU, the loss on the GPU of the last layer. Releases around 4.51 do not "
+        "move it.",
+        (Fix("Put the whole model on one GPU per rank, and shard it with FSDP or ZeRO-3 if it is too large.",
+             ("mgpu launch train.py", "mgpu configure")),
+         Fix("Or upgrade transformers.", ("pip install --upgrade transformers",))),
+        "https://github.com/oobabooga/textgen/issues/7016"),
     Row("log_unsloth_on_several_gpus", "root", "launcher",
         r"(?i)unsloth (?:currently )?(?:does not|doesn't|do not) (?:yet )?(?:work on|support) multi[- ]?gpu",
         ("RuntimeError: Unsloth currently does not support multi GPU setups - unless you are using `torchrun`!",

@@ -26,12 +26,13 @@ ROWS = (
         "Every rank on every node requests the same files from the Hub.", _FIRST, _DEFER),
     Row("log_hub_access_denied", "root", "library",
         r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
-        r"You are trying to access a gated repo|[Cc]lient error '40[13]|Access to (?:model|dataset) \S+ is "
-        r"restricted|Invalid (?:user token|credentials in Authorization header)",
+        r"You are trying to access a gated repo|[Cc]lient error '40[13]|HfHubHTTPError: 40[13]\b|"
+        r"Access to (?:model|dataset) \S+ is restricted|Invalid (?:user token|credentials in Authorization header)",
         ("huggingface_hub.errors.GatedRepoError: 403 Client Error.",
          "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/config.json.",
          "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/models/x",
          "OSError: You are trying to access a gated repo.",
+         "huggingface_hub.errors.HfHubHTTPError: 403 Forbidden: You don't have the rights to create a model",
          "httpx.HTTPStatusError: Client error '401 Unauthorized' for url 'https://huggingface.co/api/whoami-v2'",
          "Access to model meta-llama/x is restricted. You must have access to it and be authenticated to access it."),
         "the Hub denied access to this model or dataset",

@@ -11,6 +11,13 @@ _IMPORT = "https://docs.python.org/3/library/exceptions.html#ImportError"
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
 _SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
 _MATRIX = "https://github.com/pytorch/vision#installation"
+# What a line may require; "requires x > 0" is a script's own check.
+_PACKAGES = (
+    r"(?i:torch\w*|triton|transformers|accelerate|peft|trl|datasets|tokenizers|sentencepiece|protobuf|numpy|scipy|"
+    r"pandas|pyarrow|diffusers|bitsandbytes|safetensors|huggingface[-_]hub|flash[-_]attn|xformers|vllm|sglang|ray|"
+    r"kernels|liger[-_]kernel|optimum|gptqmodel|auto[-_]\w+|timm|sentence[-_]transformers|unsloth\w*|lightning|"
+    r"python|cuda)"
+)
 
 # fmt: off
 ROWS = (
@@ -166,23 +173,13 @@ ROWS = (
         Fix("Upgrade that package, or install an older protobuf.", ("pip install 'protobuf<4'",)),
         "https://protobuf.dev/news/2022-05-06/"),
     Row("log_requirement_not_met", "root", "library",
-        r"\w>=?[\d.]+ is required to (?:use|run)|has been toggled on, but it cannot be used due to|device_map`? "
-        r"requires Accelerate|"
-        r"(?:Error|Exception): .*\brequires? (?!PyTorch|DeepSpeed|CUDA_)[\w-]+ ?(?:[<>]=?|==) ?\d+\.|This modeling "
-        r"file "
-        r"requires the "
-        r"following "
-        r"packages|requires the \S+ library but it was not found|"
-        r"Using the `Trainer` with `PyTorch` requires `accelerate|requires `?accelerate`?[ >]",
-        ("ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the "
-         "package "
-         "flash_attn seems to be not installed.",
-         "ImportError: Using `low_cpu_mem_usage=True` or a `device_map` requires Accelerate: `pip install accelerate`",
+        r"\w>=?[\d.]+ is required to (?:use|run)|device_map`? requires Accelerate|"
+        rf"(?:Error|Exception): .*\brequires? (?:{_PACKAGES}) ?[<>=]=? ?v?\d|"
+        r"requires the \S+ library but it was not found|"
+        r"Using the `Trainer` with `PyTorch` requires `accelerate|(?<!quantized model )requires `?accelerate`?[ >]",
+        ("ImportError: Using `low_cpu_mem_usage=True` or a `device_map` requires Accelerate: `pip install accelerate`",
          "RuntimeError: vLLM requires transformers>=4.45.0", "ImportError: accelerate>=1.1.0 is required to use "
                                                              "parallelism",
-         "ImportError: This modeling file requires the following packages that were not found "
-                                "in "
-         "your environment: flash_attn.",
          "ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=0.26.0`: Please run `pip install "
          "transformers[torch]`", "ImportError: LlamaTokenizer requires the SentencePiece library but it was not found "
                                  "in "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
-from mgpu.snapshot import Log
+from mgpu.snapshot import Log, LoneWork
 
 _DDP_TIMEOUT = "https://huggingface.co/docs/transformers/main_classes/trainer"
 _LONGER = Fix(
@@ -31,7 +32,11 @@ _WORK = {
     ),
     "data": _Work(
         "prepared the data",
-        Fix("Prepare the data once before the run, in one process, so that all ranks read it from the cache."),
+        Fix(
+            "Prepare the data once before the run, in one process with several workers, so that all ranks read it from "
+            "the cache.",
+            ("dataset.map(function, batched=True, num_proc=16)",),
+        ),
     ),
     "download": _Work(
         "downloaded files",
@@ -49,6 +54,14 @@ _WORK = {
         ),
     ),
 }
+
+
+def _progress(work: LoneWork) -> str:
+    """Return what the last line calls the work, as ' ("Running tokenizer on dataset")'; empty without words."""
+    if work.function:
+        return " (tokenizing, mapping)" if work.kind == "data" else ""
+    words = re.split(r"\s*(?:[(:|\[]|\d+ ?%|\.\.\.)", work.text.strip(), maxsplit=1)[0]
+    return f' ("{words}")' if words else ""
 
 
 @check(
@@ -82,11 +95,12 @@ def log_rank_worked_alone(log: Log) -> Answer:
     limit = f" of {work.timeout_s:,.0f} s" if work.timeout_s else ""
     if work.function:
         where = f" in {work.function}()"
+    doing = _progress(work)
     who = (
         "another rank" if work.function else "one rank, probably rank 0," if work.rank is None else f"rank {work.rank}"
     )
     return Problem(
-        f"ranks waited{where} until the timeout{limit}, while {who} {known.did}",
+        f"ranks waited{where} until the timeout{limit}, while {who} {known.did}{doing}",
         "It took longer than the timeout, or that rank died there without a message. The network is not the cause.",
         (known.shorter, _LONGER),
         {"line": work.text, "work": work.kind, "function": work.function},

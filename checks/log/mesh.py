@@ -103,7 +103,7 @@ ROWS = (
         r"FP8|NVFP4|generations|First dimension of the tensor|"
         r"\b[Ss]eq(?:uence)?[ _-]?len(?:gth)?.*(?:divisible|a multiple)|"
         r"divisible by (?:the )?global batch|attention heads \(\d+\) must|real_train_batch|DataProto|infer_tp|"
-        r"n_gpus \(|dp size|gpus_per_node))"
+        r"n_gpus \(|dp size|gpus_per_node|\bmat1\b))"
         r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
         ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
          "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8",

@@ -46,15 +46,38 @@ ROWS = (
         (_BF16, Fix("Find the operation, and check whether one GPU is faulty.",
                     ("torch.autograd.set_detect_anomaly(True)", "mgpu smoke-test",
                      "mgpu doctor --deep --only gpu_results_differ"))), _ANOMALY),
+    Row("log_loss_is_nan", "secondary", "script",
+        r"'loss': nan\b|'loss': 'nan'|\"loss\": NaN\b|(?<![\w.])loss=nan\b|(?<![\w.])loss: nan\b|"
+        r"'loss': 0\.0, 'grad_norm': nan\b|'loss': '0', 'grad_norm': 'nan'",
+        ("{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
+         "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 9.99e-05, 'epoch': 0.0}",
+         "{'loss': '0', 'grad_norm': 'nan', 'learning_rate': '9.99e-05', 'epoch': '0.01'}",
+         "Epoch 1:  10%|#         | 10/100 [00:10<01:40,  1.1s/it, loss=nan]", "step 40 loss: nan lr: 1e-4"),
+        "the loss is NaN, or exactly 0 with NaN gradients: the model no longer learns",
+        "fp16 overflows, the learning rate is too high, all labels of a batch are masked (-100, samples cut too "
+        "short), or the attention kernel does not support this GPU or padding. If it happens on several GPUs only, "
+        "they may exchange wrong values.",
+        (_BF16, Fix("Check that each sample has labels, and try another attention.",
+                    ("assert (batch['labels'] != -100).any(dim=-1).all()",
+                     "from_pretrained(..., attn_implementation='eager')")),
+         Fix("Find the first operation with NaN.", ("torch.autograd.set_detect_anomaly(True)",)),
+         Fix("Compare with one GPU, and test the exchange.", ("mgpu launch --gpus 1 train.py", "mgpu smoke-test"))),
+        "https://github.com/hiyouga/LlamaFactory/issues/8088"),
     Row("log_types_differ", "root", "script",
         r"expected scalar type \w+ but found \w+|mat1 and mat2 must have the same dtype|"
         r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
+        r"Expected query, key, and value to have the same dtype|self and mat2 must have the same dtype|"
+        r"Index put requires the source and destination dtypes match|query and key must have the same dtype|"
         r"Flash ?Attention (?:2\.0 )?only supports? (?:fp16|torch\.float16)|Input type \(.*\) and bias type|\"\w+\" "
         r"not implemented for '(?:Half|BFloat16|Float8)",
         ("RuntimeError: expected scalar type Half but found Float",
          "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
          "RuntimeError: FlashAttention only support fp16 and bf16 data type",
-         "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'"),
+         "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'",
+         "RuntimeError: Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: "
+         "float and value.dtype: c10::BFloat16 instead.",
+         "RuntimeError: Index put requires the source and destination dtypes match, got Float for the destination and "
+         "BFloat16 for the source."),
         "two tensors have different dtypes (fp16, bf16, fp32), or an operation does not support one",
         "Part of the model was loaded in a different dtype, or runs outside of autocast. On the CPU, many operations "
         "do not support fp16.",

@@ -19,6 +19,7 @@ _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
 _LARGEST_SPLIT = 64  # ranks that share one sequence
+_LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
 
 def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
@@ -59,7 +60,7 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
             ),
         )
     if raised is None or not re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
-        return None
+        return _too_long(groups)
     return Meaning(
         f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
         "other",
@@ -69,14 +70,30 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
     )
 
 
+def _too_long(groups: Mapping[str, str]) -> Meaning | None:
+    few, many = sorted((int(groups["a"]), int(groups["b"])))
+    if few not in _LIMITS or many % few == 0:
+        return None
+    return Meaning(
+        f"a sample is longer than the model allows: {many} instead of {few}",
+        "Positions or masks exist for the maximum length only. Tokens added after truncation (special tokens, image "
+        "tokens, a prompt) count too.",
+        (
+            Fix("Cut samples.", (f"tokenizer(text, truncation=True, max_length={few})",)),
+            Fix("Print the shapes of the batch just before that line."),
+        ),
+    )
+
+
 # fmt: off
 ROWS = (
     Row("log_fsdp_mixed_parameters", "root", "script",
-        r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter requires uniform|"
+        r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter`? requires uniform|"
         r"Cannot flatten integer dtype tensors|FSDP expects uniform",
         ("ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",
          "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
-         "ValueError: Cannot flatten integer dtype tensors",
+         "ValueError: Cannot flatten integer dtype tensors", "ValueError: `FlatParameter` requires uniform "
+         "`requires_grad`",
          "AssertionError: FSDP expects uniform original parameter dtype but got {torch.float32, torch.bfloat16}"),
         "FSDP cannot flatten parameters that differ in dtype or requires_grad (LoRA, quantized)",
         "FSDP version 1 flattens all parameters of a layer into one.",
@@ -192,7 +209,8 @@ ROWS = (
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html"),
     Row("log_weights_lost_to_zero3", "root", "script",
-        r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|mat2 must be a matrix, got 1-D tensor|"
+        r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|weight should have at least three dimensions|"
+        r"mat2 must be a matrix, got 1-D tensor|"
         r"but got input of size\[0\]|size mismatch, got input \(\d+\), mat \(\S+\), vec \(\d+\)",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
          "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D",
@@ -207,9 +225,14 @@ ROWS = (
         r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter)",
         ("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
          "ValueError: loaded state dict has a different number of parameter groups"),
-        "the optimizer state in the checkpoint is for another model or other parameter groups",
-        "The trained parameters changed (frozen layers, LoRA), or FSDP's wrapping did.",
-        Fix("Resume with the setup that saved it, or restart with a new optimizer.", ()),
+        "the optimizer state in the checkpoint is for other parameters: more or fewer are trained now than then",
+        "A part that was trained is frozen now, or the reverse: an adapter or embedding loaded for inference, other "
+        "LoRA targets, frozen layers, another optimizer or FSDP wrapping.",
+        (Fix("Train the same parameters as the run that saved it.",
+             ("print([n for n, p in model.named_parameters() if p.requires_grad])",
+              "PeftModel.from_pretrained(model, ADAPTER, is_trainable=True)")),
+         Fix("Or keep the weights only: move the old optimizer away, so that a new one starts.",
+             ("mkdir CHECKPOINT/old && mv CHECKPOINT/optimizer* CHECKPOINT/scheduler.pt CHECKPOINT/old",))),
         "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html"),
     Row("log_checkpoint_refused_as_unsafe", "root", "script",
         r"Weights only load failed|was not an allowed global by default|Due to a serious vulnerability issue in "
@@ -228,7 +251,8 @@ ROWS = (
         Fix("If you trust the file, allow it. Better, use safetensors.",
             ("torch.load(path, weights_only=False)", "pip install --upgrade torch transformers accelerate")), _SAVE),
     Row("log_checkpoint_damaged", "root", "script",
-        r"failed finding central directory|PytorchStreamReader failed|invalid load key|"
+        r"failed finding central directory|PytorchStreamReader failed|Unable to load weights from \w+ checkpoint file|"
+        r"invalid load key|"
         r"unexpected EOF, expected \d+ more bytes|Ran out of input|pickle data was truncated|"
         r"Error while deserializing header|SafetensorError: (?:Invalid|Metadata)",
         ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
@@ -246,10 +270,15 @@ ROWS = (
          "differences when loading them again",
          "RuntimeError: The weights trying to be saved contained shared tensors [{'model.embed_tokens.weight', "
          "'lm_head.weight'}] that are mismatching the transformers base configuration."),
-        "tied weights cannot be saved separately",
-        "safetensors rejects tensors that share memory (embedding and head).",
-        Fix("Save through the model.", ("accelerator.save_model(model, FOLDER)",
-                                        "safetensors.torch.save_model(model, FILE)")), _TENSORS),
+        "two names of the model share one tensor (tied weights), and safetensors does not save it twice",
+        "Usually embedding and head. The model's class does not declare them as tied, or a wrapper (PEFT, a value "
+        "head, a resized vocabulary) hides that from save_pretrained().",
+        (Fix("Save in torch's own format (transformers before 5), or through safetensors' function for models.",
+             ("model.save_pretrained(FOLDER, safe_serialization=False)", "TrainingArguments(save_safetensors=False)",
+              "safetensors.torch.save_model(model, FILE)")),
+         Fix("Or tie them as the class expects, or separate them before training.",
+             ("model.tie_weights()", "model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())"))),
+        _TENSORS),
     Row("log_rng_state_missing", "secondary", "script", r"Didn't find an RNG file",
         ("Didn't find an RNG file for process 4, if you are resuming a training that wasn't launched in a distributed "
          "fashion, reproducibility is not guaranteed.",),
@@ -275,20 +304,22 @@ ROWS = (
         ("RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
          "dimension 0",),
         "two tensors have different sizes: {a} and {b}",
-        "While a checkpoint is loaded: its model has another vocabulary, or its shards belong to another number of "
-        "ranks. In "
-        "a step: the data or the model of this rank has another shape.",
-        (Fix("At loading, build the model as it was saved: same config, and the same resize_token_embeddings.", ()),
-         Fix("In a step, print the shapes of the batch on the rank that failed.", ())), _DCP,
+        "In a step: a mask, labels or positions were padded or cut to another length than the input, or this rank's "
+        "last batch is smaller. While a checkpoint is loaded: its model has another vocabulary or other parallel "
+        "sizes.",
+        (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
+         Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
+                                                        "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
         summary="Two tensors have different sizes.", explain=_sizes),
     Row("log_checkpoint_race", "root", "script",
-        r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|Directory not "
+        r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|"
+        r"^\s*shutil\.rmtree\((?:checkpoint|staging_output_dir)|Directory not "
         r"empty: .*checkpoint",
         ("OSError: [Errno 39] Directory not empty: '/root/results/tmp-checkpoint-s0yubqtr' -> "
          "'/root/results/checkpoint-50'",
          "FileNotFoundError: [Errno 2] No such file or directory: 'out/tmp-checkpoint-500' -> 'out/checkpoint-500'",
-         "    os.rename(staging_output_dir, output_dir)"),
-        "several ranks or nodes renamed the same checkpoint folder",
+         "    os.rename(staging_output_dir, output_dir)", "    shutil.rmtree(checkpoint, ignore_errors=True)"),
+        "several ranks or nodes renamed or deleted the same checkpoint folder",
         "The cause is a bug in some transformers versions on shared disks, or two runs with the same output folder.",
         Fix("Upgrade, and use a separate folder for each run.", ("pip install --upgrade transformers accelerate",)),
         "https://github.com/huggingface/transformers/issues/28015"),

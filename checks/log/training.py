@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _TOKENIZER = "https://huggingface.co/docs/transformers/main_classes/tokenizer"
 _PEFT = "https://huggingface.co/docs/peft/developer_guides/troubleshooting"
+
+
+def _not_imported(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a name of accelerate that the script itself uses without importing it."""
+    if raised is None or not raised.packages or raised.packages[-1]:
+        return None
+    name = groups["name"]
+    return Meaning(
+        f"the script uses {name} of accelerate without importing it",
+        "Python does not find the name in the script's own file.",
+        (Fix("Import it.", (f"from accelerate import {name}",)),),
+    )
+
+
 # fmt: off
 ROWS = (
     Row("log_pad_token_missing", "root", "script",
-        r"Asking to pad but the tokenizer does not have a padding token|Cannot handle batch sizes > 1 if no padding "
+        r"Asking to pad but the tokenizer does not have a padding token|"
+        r"attempting to pad samples but the tokenizer|Cannot handle batch sizes > 1 if no padding "
         r"token",
         ("ValueError: Asking to pad but the tokenizer does not have a padding token. Please select a token to use as "
          "`pad_token` `(tokenizer.pad_token = tokenizer.eos_token e.g.)`",
@@ -76,7 +94,7 @@ ROWS = (
         "transformers could not import accelerate: {name} is not defined",
         "accelerate is not installed, or too old for this transformers, which then continues without it.",
         Fix("Install it.", ("pip install --upgrade accelerate", "pip show accelerate transformers")), _TRAINER,
-        summary="transformers could not import accelerate."),
+        summary="transformers could not import accelerate.", explain=_not_imported),
     Row("log_offload_with_own_optimizer", "root", "script",
         r"You are using ZeRO-Offload with a client provided optimizer",
         ("deepspeed.runtime.zero.utils.ZeRORuntimeException: You are using ZeRO-Offload with a client provided "

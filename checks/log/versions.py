@@ -227,10 +227,9 @@ ROWS = (
         "https://github.com/huggingface/datasets/issues/6352"),
     Row("log_triton_too_old", "root", "library",
         r"LLVM ERROR: Cannot select: intrinsic %llvm\.nvvm|'sm_\d+a?' is not a recognized processor|"
-        r"triton\S* (?:is )?too old|PassManager::run failed",
+        r"\btriton\S* (?:is )?too old",
         ("LLVM ERROR: Cannot select: intrinsic %llvm.nvvm.shfl.sync.bfly.i32",
-         "'sm_120' is not a recognized processor for this target (ignoring processor)",
-         "RuntimeError: PassManager::run failed"),
+         "'sm_120' is not a recognized processor for this target (ignoring processor)"),
         "the installed triton does not support this GPU", "Its compiler is older than the GPU's generation. Each torch "
         "release requires one triton release.",
         Fix("Upgrade torch and triton together: torch 2.7 with triton 3.3 is the first for Blackwell.",

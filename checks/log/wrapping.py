@@ -43,6 +43,15 @@ ROWS = (
         Fix("Access the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
         "https://github.com/huggingface/diffusers/issues/3651",
         summary="The script reads an attribute of the model from DDP's wrapper."),
+    Row("log_model_not_wrapped", "root", "script", r"'(?P<owner>\w+)' object has no attribute 'module'",
+        ("AttributeError: 'ActorCritic' object has no attribute 'module'. Did you mean: 'modules'?",),
+        "the script reads .module of the model {owner}, which is not wrapped",
+        "Only DDP, DataParallel and DeepSpeed put the model into .module. With one process, or FSDP 2, there is no "
+        "wrapper.",
+        Fix("Unwrap it in a way that works with and without a wrapper.",
+            ("accelerator.unwrap_model(model)", "getattr(model, 'module', model)")),
+        "https://huggingface.co/docs/accelerate/package_reference/accelerator",
+        summary="The script reads .module of a model that is not wrapped."),
     Row("log_nothing_to_train", "root", "script",
         r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires? a gradient",
         ("RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
