@@ -64,8 +64,8 @@ def test_a_message_without_advice_has_no_such_fix(message: str, tmp_path: Path) 
 
 def test_a_message_of_several_lines_is_shown_whole_and_what_others_print_is_not(tmp_path: Path) -> None:
     message = "RuntimeError: Error(s) in preparing Plan:\n\tlayer 3 is missing\n\tlayer 4 has 2 heads"
-    for after in ("", "wandb: Run history:\n", "srun: error: n1: task 3: Exited with exit code 1\n",
-                  "\nstep 4 loss 0.3\n", "step 4 loss 0.3\n", "[rank1]: step 4\n", "2026-11-21 10:12:01 INFO stopping\n"):  # fmt: skip
+    others = ("", "wandb: Run history:\n", "srun: error: n1: task 3: Exited with exit code 1\n", "\nstep 4 loss 0.3\n")
+    for after in (*others, "step 4 loss 0.3\n", "[rank1]: step 4\n", "2026-11-21 10:12:01 INFO stopping\n"):
         _, problem = first(traceback(message) + after, tmp_path)
         assert problem.title.endswith(
             "raised RuntimeError: Error(s) in preparing Plan: layer 3 is missing layer 4 has 2 heads"
