@@ -43,7 +43,7 @@ def trainer() -> Iterator[str]:
     yield "Map: 100%|██████████| 5000/5000 [00:01<00:00, 4000 examples/s]"
     yield "Detected kernel version 5.15.0, which is above the minimum."
     for step in itertools.count(1):
-        yield f"{step / 40:3.0f}%|{'█' * (step // 400):10}| {step}/4000 [{step // 60:02}:{step % 60:02}<30:00,  2.1it/s]"
+        yield f"{step / 40:3.0f}%|{'█' * (step // 400):10}| {step}/4000 [{step // 60:02}:{step % 60:02}<30:00, 2.1it/s]"
         if step % 10 == 0:
             yield f"{{'loss': {2 / step:.4f}, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': {step / 1000:.2f}}}"
         if step % 50 == 0:
