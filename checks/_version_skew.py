@@ -17,7 +17,7 @@ from . import _version_changes_megatron as of_megatron
 from ._version_changes import PASSED, USED_BY
 
 CHANGES, MODELS = f"{first.CHANGES}{later.CHANGES}", f"{first.MODELS}{later.MODELS}"
-PAGES = {**first.PAGES, **later.PAGES}
+PAGES = {**first.PAGES, **later.PAGES, **of_megatron.PAGES}
 
 # Packages whose name on PyPI is not the name of their module.
 # fmt: off
@@ -140,7 +140,7 @@ def requirement_for(module: str) -> str:
 
 def is_known(package: str) -> bool:
     """Whether this is a package that others install too, not a folder of the user's."""
-    return package in PAGES or package in of_megatron.PAGES or package in _OTHERS
+    return package in PAGES or package in _OTHERS
 
 
 def compiled_by(module: str) -> str | None:

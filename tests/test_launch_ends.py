@@ -179,7 +179,7 @@ def test_the_box(ends: Mapping[str, End]) -> None:
     assert re.search(r"^mgpu: FAILED after \d+ s, exit 1$", box, re.MULTILINE)
     words = " ".join(box.split())
     assert "First to fail rank 1 (host " in words and "ValueError: the loss is odd at train.py:" in words
-    assert "The first exception was KeyError: 'loss'." in words and "Evidence run.log:" in words
+    assert "(direct cause: KeyError: 'loss')" in words and "Evidence run.log:" in words
     assert f"Log logs/run.log Rerun mgpu launch {'--unverified allow'}" in words
     assert json.loads((end.folder / "logs" / "result.json").read_text()) == end.document
     assert (end.folder / "logs" / "result.json").stat().st_mode & 0o077 == 0

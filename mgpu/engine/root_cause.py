@@ -18,6 +18,7 @@ from mgpu.engine import Outcome, selections
 from mgpu.snapshot import Config, FailedRank, Hang, Log, Run, SignatureMatch, Snapshot, Storage
 
 # torchrun waits 30 s between TERM and KILL for its ranks. A rank that is killed this much later was killed by torchrun.
+_CHILD_EXITED = "ProcessExitedException"  # torch's spawn raises it in the parent of the rank
 _ENDED_LATER_S = 20.0
 _ROLES: tuple[Role, ...] = get_args(Role)
 _BETWEEN_RANKS: tuple[Kind, ...] = ("nccl", "network", "timeout")
@@ -104,6 +105,8 @@ def _demote(cause: Cause, log: Log, run: Run | None) -> Cause:
     caught = bool(bearing) and all(one.caught for one in bearing)
     if caught and cause.seen and cause.seen.times <= sum(one.times for one in bearing):
         return replace(cause, role="wrapper")
+    if any(one.type.rpartition(".")[2] == _CHILD_EXITED for one in bearing):
+        return cause  # the launcher reports how the parent exited
     code = cause.outcome.check.exit_code
     first = next((rank for rank in log.fallen if rank.first), None)
     if code is None or first is None or first.exit_code == code:
