@@ -19,6 +19,7 @@ _MISTAKES = frozenset({"UnboundLocalError", "NameError", "IndentationError", "Sy
     kind="script",
     tags=("precise",),
     same_as=("log_exception",),
+    because_of=("log_bitsandbytes_without_cuda",),
 )
 def log_package_has_a_fault(log: Log) -> Answer:
     """An installed package failed because of a mistake in its own code.

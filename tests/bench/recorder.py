@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mgpu.launch.hang_evidence import RECORDED, with_recorder
 from mgpu.process.command import Command
+from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT
 
 ROUNDS = 7
 MOST_OF_A_STEP, MOST_AT_START_S = 0.01, 0.3
@@ -65,7 +66,7 @@ def one_run(folder: Path, *, recorded: bool) -> dict[str, float]:
         time.sleep(2.0)
         for ask in (folder / RECORDED).glob("*.ask"):
             handle = os.open(ask, os.O_RDWR | os.O_NONBLOCK)
-            os.write(handle, b"?")
+            os.write(handle, ASK_FLIGHT)
             os.close(handle)
     found = json.loads(result.read_text())
     assert recorded == bool(list((folder / RECORDED).glob("*.flight"))), "the recorder was not where it should be"
