@@ -64,6 +64,8 @@ ALLOWED = {
     "config.loader._open_options": "in the training run's Python: what mgpu and accelerate have just read",
     "launch.exchange_watch._look_for_torch": "/proc",
     "launch.run_outcome._names": "/proc",
+    "launchers.choice._shell_script": "through readers.training_script.python_source",
+    "process.processes.environment": "/proc",
     "launch.report._ends_its_line": "the log that this launch has just written",
     "smoke.ranks.context._queued_s": "/proc",
     "launch.detached.start": "a pipe from its own child",
@@ -73,7 +75,7 @@ ALLOWED = {
         (
             "launch.run_outcome._meminfo", "launch.run_outcome.available",
             "launch.run_outcome.__init__", "launch.run_outcome._tightest", "launch.detached.what_ends_it",
-            "process.processes.stat_fields", "process.processes._environment", "process.processes._children",
+            "process.processes.stat_fields", "process.processes._children",
             "process.processes.kernel_wait_of", "process.processes.processes_of_run",
             "launch.registry.boot_id", "process.scratch._boot", "doctor.repair._in_use", "doctor.repair._compiling",
             "process.leftover_files._nobodys",

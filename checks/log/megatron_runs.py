@@ -180,7 +180,8 @@ ROWS = (
         "Engine is missing: the checkpoint was written by another version of it, without it, or without fp8.",
         (Fix("If only _extra_state keys are missing, ignore them.", ("--dist-ckpt-strictness log_all",)),
          Fix("Otherwise use the arguments that wrote the checkpoint.", ("--use-checkpoint-args",))), _CHECKPOINTS),
-    Row("log_megatron_checkpoint_absent", "root", "launcher", r"(?:No such file or directory|FileNotFoundError|not found).*latest_checkpointed_iteration\.txt|"
+    Row("log_megatron_checkpoint_absent", "root", "launcher",
+        r"(?:No such file or directory|FileNotFoundError|not found).*latest_checkpointed_iteration\.txt|"
         r"No checkpoint found in load directory or pretrained directory",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/latest_checkpointed_iteration.txt'",
          "FileNotFoundError: No checkpoint found in load directory or pretrained directory"),

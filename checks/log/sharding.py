@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
+from mgpu.command_line import python
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
@@ -79,7 +80,7 @@ def _too_long(groups: Mapping[str, str]) -> Meaning | None:
         "Positions or masks exist for the maximum length only. Tokens added after truncation (special tokens, image "
         "tokens, a prompt) count too.",
         (
-            Fix("Cut samples.", (f"tokenizer(text, truncation=True, max_length={few})",)),
+            Fix("Cut samples.", (python("tokenizer(text, truncation=True, max_length={:number})", few),)),
             Fix("Print the shapes of the batch just before that line."),
         ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
+from mgpu.command_line import python
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
@@ -21,7 +22,7 @@ def _not_imported(groups: Mapping[str, str], raised: UncaughtException | None) -
     return Meaning(
         f"the script uses {name} of accelerate without importing it",
         "Python does not find the name in the script's own file.",
-        (Fix("Import it.", (f"from accelerate import {name}",)),),
+        (Fix("Import it.", (python("from accelerate import {:name}", name),)),),
     )
 
 

@@ -199,7 +199,7 @@ class Ranks:
     killed_for_memory: int | None = None  # processes in its cgroup killed by the OOM killer during the run
     left_files: tuple[Text, ...] = ()  # new shared memory and temporary files
     removed_files: Mapping[str, Label] = field(default_factory=dict)  # … that mgpu removed -> the process that left it
-    removed_by: Mapping[str, int] = field(default_factory=dict)  # … -> the rank of that process, if it is of one
+    removed_by: Mapping[Text, int] = field(default_factory=dict)  # … -> the rank of that process, if it is of one
     memory_kept: Mapping[Label, int] | None = None  # GPU UUID -> bytes not freed; None: not checked
     trials: tuple[Trial, ...] = ()
 
