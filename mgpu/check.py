@@ -31,8 +31,8 @@ Evidence: TypeAlias = Mapping[str, Value]
 
 # The part a finding plays in a failed run. root: a cause by itself. secondary: the cause only if no root is found.
 # wrapper: hides the cause, look inside. noise: never a cause. A log row with the role noise makes no check: it only
-# keeps its lines from matching another row.
-Role = Literal["root", "secondary", "wrapper", "noise"]
+# keeps its lines from matching another row. Nor does one with the role context: it shows what kind of run it is.
+Role = Literal["root", "secondary", "wrapper", "noise", "context"]
 # Where a failure comes from. Earlier kinds explain later ones: the kernel that killed a rank explains the timeout of
 # the other ranks, never the reverse.
 Kind = Literal["scheduler", "kernel", "xid", "script", "cuda", "library", "nccl", "launcher", "network", "timeout"]

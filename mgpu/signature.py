@@ -26,8 +26,22 @@ class Meaning(NamedTuple):
     fixes: tuple[Fix, ...]
 
 
+# Whether a case applies, by the log and the exception that the line belongs to, if its traceback is in the log.
+Applies: TypeAlias = Callable[["Log", "UncaughtException | None"], bool]
 # The line's groups, and the exception that it belongs to, if its traceback is in the log.
 Explain: TypeAlias = Callable[[Mapping[str, str], "UncaughtException | None"], "Meaning | None"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the failure of a row means in certain circumstances. Its texts are templates, as those of its row."""
+
+    when: Applies  # made by checks/log/_circumstances.py
+    title: str
+    why: str
+    fix: Fix | tuple[Fix, ...]
+    sample: str  # a log in which it applies; a test reads it
+    source: str  # URL, or "measured torch 2.13 CPU 2026-11"
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,12 @@ class Row:
     effect_of: EffectOf | None = None
     tags: tuple[Tag, ...] = ()
     explain: Explain | None = None  # a more specific meaning, or None for the row's own
+    cases: tuple[Case, ...] = ()  # the first that applies replaces the row's own meaning
+
+    @property
+    def makes_check(self) -> bool:
+        """Whether a matching line is a finding."""
+        return self.role not in ("noise", "context")
 
 
 @dataclass(frozen=True)
@@ -64,7 +84,7 @@ class Signature(Check):
 
 def signatures(module: str, rows: Sequence[Row]) -> tuple[Signature, ...]:
     """Return the checks of a table; `module` is the table's own `__name__`, which determines their area."""
-    return tuple(_check(module, row) for row in rows if row.role != "noise")
+    return tuple(_check(module, row) for row in rows if row.makes_check)
 
 
 def _check(module: str, row: Row) -> Signature:
@@ -78,7 +98,7 @@ def _check(module: str, row: Row) -> Signature:
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
         details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
         evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
-        meaning = _meaning(row, groups, next((one for one in log.raised if row.id in one.signatures), None))
+        meaning = _meaning(row, groups, log, next((one for one in log.raised if row.id in one.signatures), None))
         if row.role == "wrapper" and row.kind == "nccl" and log.nccl_error:
             meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
         return Problem(
@@ -108,12 +128,14 @@ def _check(module: str, row: Row) -> Signature:
     )
 
 
-def _meaning(row: Row, groups: dict[str, str], raised: UncaughtException | None) -> Meaning:
-    special = row.explain(groups, raised) if row.explain else None
-    return special or Meaning(
-        row.title.format_map(groups),
-        row.why.format_map(groups),
-        tuple(_fill(fix, groups) for fix in (row.fix if isinstance(row.fix, tuple) else (row.fix,))),
+def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
+    if special := row.explain(groups, raised) if row.explain else None:
+        return special
+    means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)
+    return Meaning(
+        means.title.format_map(groups),
+        means.why.format_map(groups),
+        tuple(_fill(fix, groups) for fix in (means.fix if isinstance(means.fix, tuple) else (means.fix,))),
     )
 
 

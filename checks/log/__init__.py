@@ -1,6 +1,7 @@
 """What do the logs of a run say went wrong? Tables of signatures: a text that a failure leaves, and what it means.
 
 * noise: which lines look like a failure and are none?
+* circumstances: what does the log show of the run itself? Rows of failures mean something else in some of them.
 * scheduler, job_start: did Slurm refuse the job, or end it; did its shell fail?
 * kubernetes, containers: did Kubernetes, Docker, enroot or Apptainer not start the container, or end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
@@ -43,7 +44,8 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "cuda", "cuda_calls", "amd",
+    "noise", "circumstances",
+    "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "cuda", "cuda_calls", "amd",
     "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
     "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping",
     "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",

@@ -159,7 +159,7 @@ ROWS = (
         ("RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is used in first "
          "iteration, but then got unused in the second iteration. this is not compatible with static_graph set to "
          "True.",),
-        "DDP was told that every step uses the same parameters (static_graph), but they differ",
+        "DDP was configured so that every step uses the same parameters (static_graph), but they differ",
         "A layer is used in some steps only, or not on every rank.",
         Fix("Turn static_graph off, and let DDP search for unused parameters.",
             ("DistributedDataParallelKwargs(static_graph=False, find_unused_parameters=True)",)), _DDP),

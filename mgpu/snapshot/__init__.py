@@ -67,6 +67,7 @@ from mgpu.snapshot.operating_system import (
 from mgpu.snapshot.pci_bus import Distance, Pci, PciDevice, bus_address, nearest_nics, path_between
 from mgpu.snapshot.run_facts import (
     SIGNAL_NAMES,
+    Circumstance,
     EndedRank,
     Exchange,
     FailedRank,

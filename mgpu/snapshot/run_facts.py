@@ -53,6 +53,18 @@ class UncaughtException:
     library: Text | None = None  # the deepest frame, if it is in an installed package: "trl/trainer/sft.py:7 in train"
     direct: bool = False  # raised from `cause`, which Python calls its direct cause
     raised_in: Text | None = None  # the deepest frame outside of Python itself: "deepspeed/runtime/engine.py in step"
+    frames: tuple[Text, ...] = ()  # all such frames, in the same form, the deepest last
+
+
+@dataclass(frozen=True)
+class Circumstance:
+    """What a log shows of the run itself: its model, its framework, an option, what it was doing."""
+
+    name: Label  # of its row in checks/log/circumstances.py
+    text: Text  # the first such line
+    file: Text
+    line: int
+    last: int  # number of the last such line, in its own file
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,7 @@ class Log:
     finished: Text | None = None  # the line that shows a good end; None: there is none, or an error came after it
     failed: Text | None = None  # the first line that reports a failed rank, task or job
     lone_work: LoneWork | None = None
+    shows: tuple[Circumstance, ...] = ()
 
 
 # fmt: off

@@ -21,7 +21,7 @@ from tests.checks.facts import fails, log, problem, well
 from tests.conftest import AREAS, CHECKS, ROOT
 
 ROWS = tuple(row_matching.signature_rows())
-CAUSES = tuple(row for row in ROWS if row.role != "noise")
+CAUSES = tuple(row for row in ROWS if row.makes_check)
 READER = row_matching.Signatures(ROWS)
 LEAST = 150  # signatures besides noise
 LOGS = ROOT / "tests" / "logs" / "healthy"
@@ -125,7 +125,7 @@ def test_the_problem_tells_the_line_the_rank_and_the_groups() -> None:
     assert any("sport = :29512" in command for fix in found.fixes for command in fix.commands)
 
 
-@pytest.mark.parametrize("role", ["root", "secondary", "wrapper", "noise"])
+@pytest.mark.parametrize("role", ["root", "secondary", "wrapper", "noise", "context"])
 def test_every_role_has_rows(role: str) -> None:
     assert [row.id for row in ROWS if row.role == role]
 
@@ -228,3 +228,14 @@ def test_a_full_disk_a_full_shm_and_full_loaders_are_told_apart(line: str) -> No
             next(word for word in ("nccl-", "torch_", "/data") if word in line)
         ]
     )
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.cases], ids=lambda row: row.id)
+def test_a_case_is_the_first_cause_of_its_own_sample(row: Row) -> None:
+    for case in row.cases:
+        log = seen_in(*case.sample.splitlines())
+        found = problem(row.id, log=log)
+        told = re.escape(case.why).replace("\\{", "{").replace("\\}", "}")
+        assert re.fullmatch(re.sub(r"{\w+}", ".+", told), found.cause, re.DOTALL), (case.title, found.cause)
+        first = root_cause.find_cause(log, None).first
+        assert first is not None and first.outcome.check.id == row.id, case.title

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, survival
+from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, stalls, survival
 from mgpu.readers.log.course import Course
 from mgpu.readers.log.last_words import last_words
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
@@ -26,7 +26,7 @@ from mgpu.readers.log.torchrun_table import Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
-from mgpu.snapshot import FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
+from mgpu.snapshot import Circumstance, FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
 
 _QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as web pages and mail programs change them
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
@@ -41,11 +41,6 @@ _RANK_IN_NAME = re.compile(
     r"(?:rank|log|worker|task|proc|stderr|stdout)[_.-]?(\d{1,5})(?=\D|$)|^slurm-\d+[_.](\d{1,5})(?=\D)"
 )
 _RANK_IN_PATH = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
-_WATCHDOG = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
-    r"(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
-)
-_COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 
 
 @dataclass
@@ -59,6 +54,7 @@ class _Found:
     nccl: dict[bool, str] = field(default_factory=dict)  # NCCL's first error: True: after "Last error:", False: WARN
     work: list[lone_work.Candidate] = field(default_factory=list)
     waited_s: float | None = None  # timeout of the first rank that waited without success
+    shows: dict[str, Circumstance] = field(default_factory=dict)
     latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
 
@@ -97,6 +93,7 @@ def read_logs(
         last_words(paths[-1], fallen.values()) if fallen and (one_stream or len(paths) == 1) else None,
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
+        shows=tuple(found.shows.values()),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     return settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
@@ -271,9 +268,12 @@ class _File:
             self._boring.add(shape)
             return
         for name, match in self.signatures.match_line(line, rows):
-            self._record_match(name, match, line, number)
-        if "Watchdog caught" in line.text:
-            self._record_stall(line)
+            if name in self.signatures.context:
+                self._record_circumstance(name, match, line, number)
+            else:
+                self._record_match(name, match, line, number)
+        if stall := stalls.read_stall(line):
+            self.found.stalled.setdefault(line.rank, stall)
 
     def _record_nccl(self, line: Line, number: int) -> None:
         """Search what NCCL reports after "Last error:" as if it were one of its WARN lines, which say the same."""
@@ -289,6 +289,14 @@ class _File:
         if after_last:
             for name, match in rows:
                 self._record_match(name, match, line, number)
+
+    def _record_circumstance(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
+        old = self.found.shows.get(name)
+        if old is None:
+            text = _clip_around_match(line.text, match)
+            self.found.shows[name] = Circumstance(name, text, self.name, number, number)
+        elif old.file == self.name:
+            self.found.shows[name] = replace(old, last=number)
 
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
@@ -312,19 +320,6 @@ class _File:
         first = new if new.at and old.at and new.at < old.at else old
         together = tuple(sorted({*old.ranks, *ranks}))
         self.found.seen[name] = replace(first, times=old.times + 1, ranks=together)
-
-    def _record_stall(self, line: Line) -> None:
-        if found := _WATCHDOG.search(line.text):
-            done = _COMPLETED.search(line.text)
-            one = StalledCollective(
-                line.rank,
-                int(found["seq"]) if found["seq"] else None,
-                found["op"],
-                int(found["ms"]) / 1000 if found["ms"] else None,
-                int(done[1]) if done else None,
-                line.at,
-            )
-            self.found.stalled.setdefault(line.rank, one)
 
     def end(self) -> None:
         """Finish the file, after its last line."""

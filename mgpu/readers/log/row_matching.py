@@ -42,6 +42,7 @@ class Signatures:
         connections, others = family.KINDS_OF_CONNECTIONS, family.KINDS_OF_OTHERS
         self.echoes = {row.id for row in rows if row.role != "root" and row.kind in connections}
         self.noise = {row.id for row in rows if row.role == "noise"}
+        self.context = {row.id for row in rows if row.role == "context"}
         self.of_others = {row.id for row in rows if row.kind in others}
         self._of_text: dict[bytes, tuple[str, ...]] = {}
         self._of_shape: dict[bytes, tuple[str, ...]] = {}
@@ -97,7 +98,7 @@ class Signatures:
         return found
 
     def match_line(self, line: Line, rows: Iterable[str]) -> list[tuple[str, re.Match[str]]]:
-        """Return the rows that match a line. If noise rows match, only these."""
+        """Return the rows that match a line. If noise rows match, no row of a failure does."""
         hits = []
         for name in rows:
             pattern = self.rows[name][1]
@@ -106,12 +107,13 @@ class Signatures:
                 found = pattern.search(line.whole, 0, _SEARCHED)
             if found:
                 hits.append((name, found))
-        noise = [hit for hit in hits if hit[0] in self.noise]
-        return noise or hits
+        if any(name in self.noise for name, _ in hits):
+            return [hit for hit in hits if hit[0] in self.noise or hit[0] in self.context]
+        return hits
 
     def match_text(self, text: str) -> tuple[str, ...]:
-        """Return the ids of the rows that match a text."""
-        return tuple(name for name, _ in self.rows_of(text))
+        """Return the ids of the rows that match a text, which say what is wrong, or that nothing is."""
+        return tuple(name for name, _ in self.rows_of(text) if name not in self.context)
 
     def rows_of(self, text: str) -> list[tuple[str, re.Match[str]]]:
         """Return the rows that match a text which is not a line of the log."""

@@ -16,11 +16,22 @@ from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
+from mgpu.readers.log.traceback_frames import (
+    CHECKED_OUT,
+    DECORATORS,
+    ENVIRONMENT,
+    FOREIGN,
+    FRAME,
+    INSTALLED,
+    IPYTHON_FRAME,
+    PASSES_ON,
+    QUOTED_FILE,
+    RICH_FRAME,
+    place_of,
+)
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import UncaughtException
 
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
-_RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
 _ENDS = re.compile(
     # lower case only with a module (socket.timeout), because "loss: 0.53" is not an exception
     r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)"
@@ -36,10 +47,6 @@ _BARE = re.compile(
 # IPython: "ValueError      Traceback (most recent call last)", then "File /x/train.py:41, in main(batch)" or, before
 # version 8, "/x/train.py in main(batch)".
 _IPYTHON_HEAD = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\s{2,}Traceback")
-_IPYTHON_FRAME = re.compile(
-    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\])(?:(?::|, line )(?P<line>\d+))?,? in "
-    r"(?P<function>\w+|<[^>]*>)"
-)
 # Lines before tracebacks that do not terminate the process.
 _HARMLESS = (
     "Exception ignored in",
@@ -66,27 +73,8 @@ _NOT_OF_MESSAGE = re.compile(
     r"Set the environment variable)|"
     r"(?:^|/)\S+\.py:\d+: \w*Warning"
 )
-_FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
-_QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
-_INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<path>(?P<package>\w+)\S*)")
-# The same packages, and frameworks that people run from a clone of their repository.
-_CHECKED_OUT = re.compile(
-    r"[/\\](?P<path>(?P<package>megatron(?=.(?:core|training|legacy|bridge)\b)|mbridge(?=.(?:core|models)\b)"
-    r"|deepspeed(?=.(?:runtime|launcher|comm|ops|sequence|pipe|moe|checkpoint)\b)"
-    r"|transformer_engine(?=.(?:pytorch|common)\b)|torchtitan(?=.(?:models|distributed|components|config|experiments)\b)"
-    r"|torchtune(?=.(?:modules|training|config|models)\b)"
-    r"|llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|unsloth_compiled_cache"
-    r"|trl(?=.(?:trainer|scripts|generation|extras|models)\b)|swift(?=.(?:llm|trainers|rlhf_trainers|megatron|cli)\b)"
-    r"|slime(?=.(?:ray|utils|backends|rollout)\b))[/\\]\S*)"
-)
-# Frames that pass on the arguments of their own caller: decorators, and the parsers that build an object of a config.
-_PASSES_ON = re.compile(
-    r"(?:^|[/\\])(?:_?deprecation|hf_argparser|_contextlib|import_utils)\.py$"
-    r"|packages[/\\](?:hydra|jsonargparse|fire|click|typer|tyro|draccus|dacite|omegaconf)[/\\]"
-)
-_ENVIRONMENT = re.compile(r"(?:[/\\]|<frozen )os(?:\.py|>)$")
-_DECORATORS = frozenset({"wrapped_func", "wrapped", "wrapper", "inner_f", "inner", "_inner", "_inner_fn", "new_init"})
 _PACKAGES = 8  # of the innermost frames
+_FRAMES = 60  # the innermost ones
 _LONGEST = 4000  # maximum lines of a traceback
 _MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
 _MESSAGE_LINES = 30  # maximum lines of a message
@@ -128,6 +116,7 @@ class _Open:
     tail: str = ""  # the text after the latest frame, if it can be an exception without its type
     indent: int = 0  # of the whole traceback
     packages: tuple[str, ...] = ()
+    frames_seen: tuple[str, ...] = ()  # see `UncaughtException.frames`
 
 
 @dataclass
@@ -197,9 +186,9 @@ class Tracebacks:
             self._within(self._open[key], key, line, number)
         elif key in self._ended:
             self._read_after(self._ended[key], key, line)
-        elif frame := _FRAME.match(text):  # a syntax error has no head
+        elif frame := FRAME.match(text):  # a syntax error has no head
             indent = max(0, len(text) - len(text.lstrip()) - _FRAME_INDENT)
-            self._open[key] = _Open(number, line, number, 1, _place(frame), _place(frame), indent=indent)
+            self._open[key] = _Open(number, line, number, 1, place_of(frame), place_of(frame), indent=indent)
         elif len(self.bare) < _BARE_KEPT and (bare := _BARE.match(text)):
             alone = self._exception(bare["type"], bare["message"], line, number)
             self.bare.append(replace(alone, bare=True, signatures=self._rows_of(line.text)))
@@ -260,10 +249,10 @@ class Tracebacks:
             if text.startswith(("╰", "+-")):
                 one.rich = False
                 return
-            if frame := _RICH_FRAME.search(text.strip()):
+            if frame := RICH_FRAME.search(text.strip()):
                 self._frame(one, frame)
             return
-        if frame := _FRAME.match(text) or (_IPYTHON_FRAME.match(text) if one.ipython else None):
+        if frame := FRAME.match(text) or (IPYTHON_FRAME.match(text) if one.ipython else None):
             self._frame(one, frame)
         elif one.frames and not one.code and text[:1].isspace():
             one.code = text.strip()
@@ -284,23 +273,24 @@ class Tracebacks:
     def _frame(one: _Open, frame: re.Match[str]) -> None:
         one.frames += 1
         one.tail = one.code = ""
-        one.quoted &= bool(_QUOTED_FILE.match(frame["file"]))
-        one.deepest = _place(frame)
+        one.quoted &= bool(QUOTED_FILE.match(frame["file"]))
+        one.deepest = place_of(frame)
         one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
         one.launcher |= bool(_LAUNCHER.search(frame["file"]))
-        if not _FOREIGN.search(frame["file"]):
+        if not FOREIGN.search(frame["file"]):
             one.place = one.deepest
         one.library = None
-        if _ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
+        if ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
             one.raised_in = "os.environ"
-        installed = _INSTALLED.search(frame["file"]) or _CHECKED_OUT.search(frame["file"])
+        installed = INSTALLED.search(frame["file"]) or CHECKED_OUT.search(frame["file"])
         path = installed["path"].replace("\\", "/") if installed else one.deepest.partition(":")[0]
         if installed:
             one.library = f"{path}:{frame['line']} in {frame['function']}" if frame["line"] else path
-        if installed and (frame["function"] in _DECORATORS or _PASSES_ON.search(frame["file"])):
+        if installed and (frame["function"] in DECORATORS or PASSES_ON.search(frame["file"])):
             return
-        if installed or not _FOREIGN.search(frame["file"]):
+        if installed or not FOREIGN.search(frame["file"]):
             one.raised_in = f"{path} in {frame['function'] or '?'}"
+            one.frames_seen = (*one.frames_seen, masked(one.raised_in))[-_FRAMES:]
             package = installed["package"] if installed else ""
             if one.packages[-1:] != (package,):
                 one.packages = (*one.packages, package)[-_PACKAGES:]
@@ -337,6 +327,7 @@ class Tracebacks:
             library=one.library,
             direct=direct,
             raised_in=one.raised_in,
+            frames=one.frames_seen,
         )
         self.ended += 1
         signatures = (*signatures, *(self._rows_of(line.text) or (self._rows_of(text) if text == one.code else ())))
@@ -384,13 +375,6 @@ class Tracebacks:
         self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures)), more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
-
-
-def _place(frame: re.Match[str]) -> str:
-    name = frame["file"].replace("\\", "/").rpartition("/")[2]
-    function = frame["function"]
-    where = f"{name}:{frame['line']}" if frame["line"] else name
-    return where if not function or function.startswith(("<module", "<cell")) else f"{where} in {function}"
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:

@@ -1,0 +1,40 @@
+"""Whose frame is a line of a traceback: the user's, an installed package's, Python's own?"""
+
+from __future__ import annotations
+
+import re
+
+FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+RICH_FRAME = re.compile(r"(?P<file>/\S+|\S+\.py):(?P<line>\d+) in (?P<function>\S+)$")
+IPYTHON_FRAME = re.compile(
+    r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\])(?:(?::|, line )(?P<line>\d+))?,? in "
+    r"(?P<function>\w+|<[^>]*>)"
+)
+FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
+QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
+INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<path>(?P<package>\w+)\S*)")
+# The same packages, and frameworks that people run from a clone of their repository.
+CHECKED_OUT = re.compile(
+    r"[/\\](?P<path>(?P<package>megatron(?=.(?:core|training|legacy|bridge)\b)|mbridge(?=.(?:core|models)\b)"
+    r"|deepspeed(?=.(?:runtime|launcher|comm|ops|sequence|pipe|moe|checkpoint)\b)"
+    r"|transformer_engine(?=.(?:pytorch|common)\b)|torchtitan(?=.(?:models|distributed|components|config|experiments)\b)"
+    r"|torchtune(?=.(?:modules|training|config|models)\b)"
+    r"|llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|unsloth_compiled_cache"
+    r"|trl(?=.(?:trainer|scripts|generation|extras|models)\b)|swift(?=.(?:llm|trainers|rlhf_trainers|megatron|cli)\b)"
+    r"|slime(?=.(?:ray|utils|backends|rollout)\b))[/\\]\S*)"
+)
+# Frames that pass on the arguments of their own caller: decorators, and the parsers that build an object of a config.
+PASSES_ON = re.compile(
+    r"(?:^|[/\\])(?:_?deprecation|hf_argparser|_contextlib|import_utils)\.py$"
+    r"|packages[/\\](?:hydra|jsonargparse|fire|click|typer|tyro|draccus|dacite|omegaconf)[/\\]"
+)
+ENVIRONMENT = re.compile(r"(?:[/\\]|<frozen )os(?:\.py|>)$")
+DECORATORS = frozenset({"wrapped_func", "wrapped", "wrapper", "inner_f", "inner", "_inner", "_inner_fn", "new_init"})
+
+
+def place_of(frame: re.Match[str]) -> str:
+    """Return where a frame is, as a finding shows it: "train.py:41 in main"."""
+    name = frame["file"].replace("\\", "/").rpartition("/")[2]
+    function = frame["function"]
+    where = f"{name}:{frame['line']}" if frame["line"] else name
+    return where if not function or function.startswith(("<module", "<cell")) else f"{where} in {function}"
