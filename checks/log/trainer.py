@@ -209,7 +209,7 @@ ROWS = (
         "A prepared scheduler steps once per rank and optimizer step, because it assumes the steps of a single "
         "process. Or the number of steps was computed before prepare() divided the data.",
         (Fix("Count the steps of one process (times the number of ranks).",
-             ("OneCycleLR(optimizer, total_steps=steps * accelerator.num_processes, ...)",)),
+             ("OneCycleLR(optimizer, max_lr=1e-3, total_steps=steps * accelerator.num_processes)",)),
          Fix("Or do not pass the scheduler to prepare(), and call step() once per optimizer step.")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/scheduler.py",
         summary="The learning rate scheduler was stepped more often than it was created for."),
