@@ -378,6 +378,7 @@ def test_a_limit_ends_what_a_program_has_started(tmp_path: Path) -> None:
 
 def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "_last", None)
+    ignored = signal.signal(HUP, signal.SIG_DFL)  # nohup's children ignore it
     before = {number: signal.getsignal(number) for number in (INT, *signals.STOPPING)}
     with pytest.raises(signals.Stopped) as stopped, signals.stop_once():
         try:
@@ -387,3 +388,4 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
             signal.raise_signal(TERM)
     assert (stopped.value.number, stopped.value.code, signals.exit_code()) == (HUP, 129, 129)
     assert before == {number: signal.getsignal(number) for number in (INT, *signals.STOPPING)}
+    signal.signal(HUP, ignored)
