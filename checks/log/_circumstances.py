@@ -14,6 +14,17 @@ def within(frames: str) -> Applies:
     return lambda log, raised: raised is not None and any(map(searched.search, raised.frames))
 
 
+def ends_within(frames: str, last: int) -> Applies:
+    """One of the exception's last frames matches, torch's calls of modules not counted."""
+    searched = re.compile(frames)
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        passed = [one for one in (raised.frames if raised else ()) if not one.startswith("torch/nn/modules/module.py")]
+        return any(map(searched.search, passed[-last:]))
+
+    return applies
+
+
 def source_line(pattern: str) -> Applies:
     """The line of code that raised the exception matches."""
     searched = re.compile(pattern)
@@ -50,3 +61,18 @@ def never(condition: Applies) -> Applies:
 def of_rank_zero(log: Log, raised: UncaughtException | None) -> bool:
     """Only rank 0 raised the exception."""
     return raised is not None and raised.ranks == (0,)
+
+
+def innermost(*packages: str) -> Applies:
+    """The deepest frame outside of torch, Python and the user's files is in one of these packages."""
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        called = [one for one in (raised.packages if raised else ()) if one not in ("torch", "")]
+        return bool(called) and called[-1] in packages
+
+    return applies
+
+
+def through(*packages: str) -> Applies:
+    """One of the exception's frames is in one of these packages."""
+    return lambda log, raised: raised is not None and not set(packages).isdisjoint(raised.packages)
