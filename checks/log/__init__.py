@@ -45,13 +45,12 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "circumstances",
-    "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "gpu_memory", "cuda", "cuda_calls", "amd",
-    "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
-    "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping",
-    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "lone_work", "commands", "dataset_columns", "package_faults", "refused",
-    "between_packages", "exceptions",
+    "noise", "circumstances", "scheduler", "job_start", "kubernetes", "containers", "ends", "host_memory", "xids",
+    "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference", "ray_cluster", "reinforcement",
+    "lightning", "config_files", "versions", "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub",
+    "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors", "training", "trainer", "zero",
+    "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "nccl", "nccl_setup",
+    "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "lone_work", "commands",
+    "dataset_columns", "package_faults", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -41,6 +41,17 @@ def beside(signature: str) -> Applies:
     return lambda log, raised: any(one.signature == signature for one in log.seen)
 
 
+def said(signature: str, pattern: str) -> Applies:
+    """The first line of this row of a failure matches."""
+    searched = re.compile(pattern)
+    return lambda log, raised: any(one.signature == signature and bool(searched.search(one.text)) for one in log.seen)
+
+
+def last_did(*kinds: str) -> Applies:
+    """The output showed this work last before a process was killed (`Log.last_work`)."""
+    return lambda log, raised: log.last_work in kinds
+
+
 def alone(kind: str) -> Applies:
     """One rank still did this (`LoneWork.kind`) while the others waited."""
     return lambda log, raised: log.lone_work is not None and log.lone_work.kind == kind

@@ -96,12 +96,6 @@ def numbers(test: Callable[[Numbers], bool]) -> Applies:
     return applies
 
 
-def first_line(pattern: str) -> Applies:
-    """The first line that reports a full GPU matches."""
-    searched = re.compile(pattern)
-    return lambda log, raised: any(one.signature in ROWS and bool(searched.search(one.text)) for one in log.seen)
-
-
 OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of 79.15 GiB "
     "of which 0.90 GiB is free. Including non-PyTorch memory, this process has 78.25 GiB memory in use. Of the "

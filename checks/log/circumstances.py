@@ -40,7 +40,8 @@ ROWS = (
          ("zero_optimization: {'stage': 3}", "--deepspeed ds_config_zero3.json"),
          "https://deepspeed.readthedocs.io/en/latest/zero3.html"),
     _row("optimizer_offloaded",
-         r"DeepSpeedCPUAdam|\bcpu_adam\b|Adam Optimizer #\d+ is created with|offload_optimizer.{0,30}\bcpu\b|"
+         r"DeepSpeedCPUAdam|\bcpu_adam\b|CPU Offload: True|\bz(?:ero)?_?[23]_?(?:cpu_?)?offload|_offload\w*\.json|"
+         r"Adam Optimizer #\d+ is created with|offload_optimizer.{0,30}\bcpu\b|"
          r"\bparam_offload\W{1,3}True|\boptimizer_offload\W{1,3}True|offload_params\W{1,3}[Tt]rue|\badam_offload\b",
          ("Adam Optimizer #0 is created with AVX512 arithmetic capability.", "Loading extension module cpu_adam..."),
          "https://www.deepspeed.ai/docs/config-json/"),

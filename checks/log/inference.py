@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import python, shell
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import said
 
 _MEMORY = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
 _TROUBLE = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
@@ -47,6 +49,18 @@ def _heads(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 SHARE = Fix("Give vLLM another share of the GPU. If the trainer uses the same GPU, its share is what is left.",
              ("LLM(..., gpu_memory_utilization=0.6)", "vllm_gpu_memory_utilization=0.3  # TRL, OpenRLHF",
               "actor_rollout_ref.rollout.gpu_memory_utilization=0.4  # verl"))
+_WAKING = Case(
+    said("log_vllm_memory_full", r"cumem_allocator"),
+    "vLLM gets no GPU memory for its weights and KV cache, probably when it wakes up beside the trainer (sleep mode)",
+    "Only sleep mode uses this allocator. On waking, vLLM takes its whole share of the GPU (gpu_memory_utilization) "
+    "again, while the trainer's weights, optimizer or cached memory are still on it.",
+    (SHARE, Fix("Move the trainer's weights and optimizer to host memory before vLLM wakes up, and free the cache.",
+                ("actor_rollout_ref.actor.fsdp_config.param_offload=True",
+                 "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True", "torch.cuda.empty_cache()")),
+     Fix("Or wake the weights first and the KV cache after the update, split vLLM over more GPUs, and upgrade it.",
+         ("llm.wake_up(tags=['weights'])", "LLM(..., tensor_parallel_size=2)"))),
+    "(WorkerDict pid=1751030) CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
+    "https://github.com/vllm-project/vllm/issues/15254")
 
 ROWS = (
     Row("log_vllm_memory_full", "root", "cuda",
@@ -68,7 +82,8 @@ ROWS = (
         "of "
         "it, or the share is too small for the model.",
         (SHARE, Fix("Check what else is on the GPU.",
-                     ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))), _MEMORY),
+                     ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))), _MEMORY,
+        cases=(_WAKING,)),
     Row("log_vllm_context_too_long", "root", "cuda",
         r"max seq len \(\d+\) is larger than the maximum number of tokens that can be stored in KV cache|"
         r"larger than the available KV [Cc]ache memory",
