@@ -56,7 +56,8 @@ def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
                   ("from_pretrained(..., dtype=torch.bfloat16, low_cpu_mem_usage=True)",)), _MORE, _CHECK),
              f"Loading checkpoint shards:  26%|##6       | 5/19 [04:51<13:30, 57.90s/it]\n{ending}",
              "https://github.com/pytorch/pytorch/issues/104755"),
-        Case(either(every(last_did("offload"), shown("optimizer_offloaded")), _OFFLOADS, every(shown("host_memory_nearly_full"), never(last_did("save")))),
+        Case(either(every(last_did("offload"), shown("optimizer_offloaded")), _OFFLOADS,
+                    every(shown("host_memory_nearly_full"), never(last_did("save")))),
              f"{subject} while DeepSpeed set up or offloaded: probably ZeRO's offloading needs more than the host has",
              "Offloading the optimizer takes 12 to 16 bytes per parameter of host memory, offloading the parameters 2 "
              "more, in pinned pages that cannot be swapped.",
