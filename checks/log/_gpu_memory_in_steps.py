@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
-from ._circumstances import either, ends_within, every, never, shown, source_line, through, within
+from ._circumstances import either, ends_within, every, last_did, never, shown, source_line, through, within
 from ._gpu_memory import Numbers, numbers, trace
 from ._gpu_memory_before_steps import OFFLOAD
 
@@ -231,6 +231,19 @@ IN_STEPS = (
              message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 24.55 GiB. GPU 0 has a total "
                      "capacity of 184.31 GiB of which 9.61 GiB is free."),
          "https://github.com/NVIDIA-NeMo/Automodel/issues/3907"),
+    Case(every(last_did("train"), either(_BACKWARD, within(r" in forward$"))),
+         "a GPU's memory is full in a later step: probably its batch has longer sequences or more images than before",
+         "Many steps fitted, so the model and the optimizer do. The memory of a step follows the longest sample of its "
+         "batch; a list that keeps tensors of every step (a loss without .item()) grows too.",
+         (Fix("Cut long samples, or drop them.",
+              ("SFTConfig(max_length=4096)", "dataset.filter(lambda row: len(row['input_ids']) <= 4096)")),
+          Fix("Train with room for the longest sample: a smaller micro-batch, batches by number of tokens.",
+              ("TrainingArguments(per_device_train_batch_size=1, gradient_accumulation_steps=16)",)),
+          Fix("Let the allocator join free segments, since lengths vary.",
+              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
+         "".join(f"{{'loss': 1.2{step}, 'learning_rate': 1e-05, 'epoch': 0.{step}}}\n" for step in (1, 2)) + trace(
+             "transformers/trainer.py in training_step", "transformers/models/llama/modeling_llama.py in forward"),
+         "https://github.com/modelscope/ms-swift/issues/3327"),
     Case(_BACKWARD,
          "a GPU's memory is full in the backward pass: gradients come on top of the activations",
          "The forward pass fits. The backward pass adds the gradients, recomputed layers and gathered weights; it is "

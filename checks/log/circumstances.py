@@ -50,7 +50,7 @@ ROWS = (
          ("[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 940.1 GB, percent = 93.4%",),
          "https://deepspeed.readthedocs.io/en/latest/memory.html"),
     _row("engine_weights_in_host_memory",
-         r"CuMemAllocator: sleep freed .* of which (?!0\.0)[\d.]+ GiB is backed up in CPU",
+         r"CuMemAllocator: sleep freed .* of which (?!0\.0)[\d.]+ GiB is backed up in CPU|--vllm_enable_sleep\b",
          ("CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is backed up in CPU and the rest "
           "73.09 GiB is discarded directly.",),
          "https://docs.vllm.ai/en/latest/features/sleep_mode.html"),

@@ -230,8 +230,8 @@ _LAST = (
                "transformers/models/qwen2/modeling_qwen2.py in forward"),
          "https://openrlhf.readthedocs.io/en/latest/performance.html"),
 )
-# The last case of the steps is the backward pass as such; what the numbers report is more specific.
-_CASES = (*_FIRST, *BEFORE_STEPS, *IN_STEPS[:-1], *_LAST, IN_STEPS[-1])
+# The last cases of the steps, a later step and the backward pass as such, are less specific than the numbers.
+_CASES = (*_FIRST, *BEFORE_STEPS, *IN_STEPS[:-2], *_LAST, *IN_STEPS[-2:])
 # The same places, if another process holds too little to explain it.
 _OWN = "Including non-PyTorch memory"
 _BESIDE = tuple(replace(case, sample=case.sample.replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"))

@@ -36,8 +36,8 @@ def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
     found = (
         Case(shown("engine_weights_in_host_memory"),
              f"{subject}: probably vLLM's sleep mode (level 1), which copies its weights into host memory",
-             "At level 1 each sleeping engine keeps a copy of the model's weights in host memory (the log reports how "
-             "much is backed up in CPU), beside an offloaded trainer.",
+             "At level 1 each sleeping engine keeps a copy of the model's weights in host memory (CuMemAllocator "
+             "reports how much is backed up in CPU), beside an offloaded trainer.",
              (Fix("Let vLLM discard its weights (level 2), if the trainer sends them again before each rollout.",
                   ("llm.sleep(level=2)",)),
               Fix("Or run fewer engines per node, or offload less of the trainer."), _MORE, _CHECK),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mgpu import file_reading
-from mgpu.readers.log.counters import training_step
+from mgpu.readers.log.counters import counter, training_step
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.lone_work import kind_of_work
 from mgpu.readers.log.opening import UTF_16
@@ -16,19 +16,21 @@ from mgpu.readers.log.torchrun_table import FAILURE_REPORT
 from mgpu.snapshot import FailedRank
 
 _WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
-# The first line that reports a process killed by SIGKILL, or host memory that was refused.
+# The first line that reports a process killed by SIGKILL, or memory that was refused.
 _KILLED = re.compile(
     r"SIGKILL|[Kk]illed process \d|oom[-_]kill|exitcode\s*:? ?-9\b|return code = -9\b|on signal 9\b|"
     r"line \d+: +\d+ Killed |exit(?:ed with)? (?:code|status) 137\b|due to memory pressure|node running low on memory|"
     r"OOMKilled|invoked oom-killer|[Oo]ut [Oo]f [Mm]emory: Kill|: Out Of Memory$|^MemoryError|_ArrayMemoryError|"
     r"DefaultCPUAllocator|std::bad_alloc|[Cc]annot allocate memory|Sending process \d+ closing signal|"
-    r"Killing subprocess \d|signal: Killed",
+    r"Killing subprocess \d|signal: Killed|"
+    r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError",
     re.M,
 )
 _OFFLOADS = re.compile(
     r"see_memory_usage\]|stage(?:3|_1_and_2)\.py:\d+:__init__|creating fp(?:16|32) partitions|\bcpu_adam\b|"
     r"initializing optimizer states|Parameter Offload:|Adam Optimizer #\d+ is created"
 )
+_SETTLED_STEPS = 5  # after these, each step needs the same memory for batches of the same size
 _LOOKED_BACK = 25  # lines before the kill, without those of a traceback
 _OF_TRACEBACK = re.compile(r"\s|Traceback |[╭│╰]|[-=]{5}")
 _FULL_BAR = re.compile(r"100%\|")
@@ -64,8 +66,14 @@ def last_work(path: Path) -> str | None:
         if kind and (kind == "load" or not _FULL_BAR.search(line)):
             return kind
         if training_step(line):
-            return "train"
+            return "train" if _is_later_step(line) else None
     return None
+
+
+def _is_later_step(line: str) -> bool:
+    """Whether several steps had been made, so the first optimizer step was one of them."""
+    name, at, _ = counter(line) or ("", 0.0, None)
+    return at >= _SETTLED_STEPS or "epoch" in name
 
 
 def _tail(path: Path) -> str:
