@@ -231,6 +231,18 @@ IN_STEPS = (
              message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 24.55 GiB. GPU 0 has a total "
                      "capacity of 184.31 GiB of which 9.61 GiB is free."),
          "https://github.com/NVIDIA-NeMo/Automodel/issues/3907"),
+    Case(every(numbers(_is_giant), either(_BACKWARD, within(r" in forward$")),
+               never(within(r"deepspeed/runtime/zero/|fsdp/"))),
+         "a GPU's memory is full because of one very large tensor of a batch",
+         "A single allocation (\"Tried to allocate\" in the line) is far larger than a layer's: the logits of the loss "
+         "(tokens x vocabulary), attention scores without a fused kernel (length x length), or large images.",
+         (_MICRO_BATCH, _CHUNKED,
+          Fix("Check that attention uses a fused kernel.",
+              ("from_pretrained(..., attn_implementation='flash_attention_2')",))),
+         trace("train.py in main", "torch/_tensor.py in backward",
+               message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total "
+                       "capacity of 79.15 GiB of which 9.61 GiB is free."),
+         "https://github.com/huggingface/accelerate/issues/1864"),
     Case(every(last_did("train"), either(_BACKWARD, within(r" in forward$"))),
          "a GPU's memory is full in a later step: probably its batch has longer sequences or more images than before",
          "Many steps fitted, so the model and the optimizer do. The memory of a step follows the longest sample of its "
@@ -251,6 +263,14 @@ IN_STEPS = (
          (_MICRO_BATCH, _RECOMPUTE, OFFLOAD),
          trace("transformers/trainer.py in training_step", "accelerate/accelerator.py in backward",
                "torch/_tensor.py in backward", "torch/autograd/__init__.py in backward"),
+         _TUNING),
+    Case(within(r" in forward$"),
+         "a GPU's memory is full in the forward pass: the activations of a batch do not fit beside the model",
+         "Activations grow with the micro-batch and the sequence length, and stay until the backward pass. Weights, "
+         "gradients and optimizer states take the rest.",
+         (_MICRO_BATCH, _RECOMPUTE, OFFLOAD),
+         trace("transformers/trainer.py in compute_loss", "transformers/models/llama/modeling_llama.py in forward",
+               "transformers/models/llama/modeling_llama.py in forward", "torch/nn/modules/linear.py in forward"),
          _TUNING),
 )
 # fmt: on

@@ -20,6 +20,7 @@ _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basi
 _SMALL_SHARE = 0.05  # of the GPU: what other processes hold does not explain the failure
 _MOST_OF_GPU = 0.5
 _RANK_CONTEXT = 2.5  # GiB: what a process holds that opened a GPU only by mistake
+_GIANT = 3.0  # GiB: such a request is a problem of its own, wherever there is room
 _REAL = 1024.0  # GiB: no GPU has more
 # fmt: off
 _SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
@@ -44,12 +45,18 @@ def _is_fragmented(read: Numbers) -> bool:
     """Whether torch has reserved more than it needs, in pieces, and at least a tenth of the GPU."""
     if read.unallocated is None or read.tried is None or not read.total:
         return False
-    return read.unallocated >= read.tried and read.unallocated >= read.total / 10
+    return read.tried < _GIANT and read.unallocated >= max(read.tried, read.total / 10)
 
 
 def _has_room(read: Numbers) -> bool:
     """Whether the GPU had clearly more free memory than was requested."""
     return read.tried is not None and read.free is not None and read.free > 1.5 * read.tried + 1.0
+
+
+def _is_alone(read: Numbers) -> bool:
+    """Whether other processes hold too little to matter."""
+    others, _ = _others(read)
+    return bool(others and read.total) and sum(one.held for one in others) < _SMALL_SHARE * (read.total or 0.0)
 
 
 def _is_impossible(read: Numbers) -> bool:
@@ -230,12 +237,20 @@ _LAST = (
                "transformers/models/qwen2/modeling_qwen2.py in forward"),
          "https://openrlhf.readthedocs.io/en/latest/performance.html"),
 )
-# The last cases of the steps, a later step and the backward pass as such, are less specific than the numbers.
-_CASES = (*_FIRST, *BEFORE_STEPS, *IN_STEPS[:-2], *_LAST, *IN_STEPS[-2:])
+_GENERAL = 3  # of the cases of the steps: a later step, the backward and the forward pass. The numbers say more.
+_CASES = (*_FIRST, *BEFORE_STEPS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:])
 # The same places, if another process holds too little to explain it.
 _OWN = "Including non-PyTorch memory"
-_BESIDE = tuple(replace(case, sample=case.sample.replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"))
-                for case in _CASES if _OWN in case.sample)
+_BESIDE = (
+    *(replace(case, sample=case.sample.replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"))
+      for case in _CASES if _OWN in case.sample),
+    Case(numbers(_is_alone),
+         "a GPU's memory is full, almost only with this process's own data",
+         "Another process holds a little of it. Parameters, gradients, optimizer states and activations of this rank "
+         "do not fit.",
+         (_SMALLER, _SHARD, _OTHERS),
+         trace("train.py in main").replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"), _TROUBLE),
+)
 
 ROWS = (
     Row("log_gpu_memory_taken", "root", "cuda",

@@ -56,7 +56,7 @@ def last_work(path: Path) -> str | None:
     killed = _KILLED.search(text)
     if not killed:
         return None
-    lines = [line for line in text[: killed.start()].split("\n")[:-1] if line.strip()]
+    lines = [line for line in text[: killed.start()].split("\n") if line.strip()]
     parsed = (parse_line(line).text for line in reversed(lines))
     shown = [line for line in parsed if line and not _OF_TRACEBACK.match(line)]
     for line in shown[:_LOOKED_BACK]:
