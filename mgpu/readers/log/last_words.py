@@ -32,7 +32,7 @@ _OFFLOADS = re.compile(
 )
 _SETTLED_STEPS = 5  # after these, each step needs the same memory for batches of the same size
 _LOOKED_BACK = 25  # lines before the kill, without those of a traceback
-_OF_TRACEBACK = re.compile(r"\s|Traceback |[╭│╰]|[-=]{5}")
+_OF_TRACEBACK = re.compile(r"\s(?!\s*\d{1,3}%\|)|Traceback |[╭│╰]|[-=]{5}")
 _FULL_BAR = re.compile(r"100%\|")
 
 
