@@ -45,6 +45,18 @@ _DDP_INIT = within(r"torch/nn/parallel/distributed\.py in (?:__init__|_ddp_init_
 _TO_GPU = within(r"torch/nn/modules/module\.py in (?:to|cuda|_apply|convert)$")
 
 BEFORE_STEPS = (
+    Case(within(r" in (?:log_validation|run_validation|_?validate_images)$"),
+         "a GPU's memory is full during validation: a whole pipeline is built beside the model that trains",
+         "Training fits. For its sample images the script loads text encoders and decoder again, or generates several "
+         "images at once, while weights, gradients and optimizer stay on the GPU.",
+         (Fix("Validate less, with fewer images, or offload the pipeline's parts that are not in use.",
+              ("pipeline.enable_model_cpu_offload()", "pipeline.enable_vae_tiling()",
+               "--num_validation_images 1 --validation_epochs 1000")),
+          Fix("Reuse the models of the training, compute the prompt's embeddings once, and free the cache before.",
+              ("torch.cuda.empty_cache()",))),
+         trace("train_controlnet.py in main", "train_controlnet.py in log_validation",
+               "diffusers/pipelines/pipeline_utils.py in from_pretrained"),
+         "https://github.com/huggingface/diffusers/issues/11225"),
     Case(_TO_ENGINE,
          "a GPU's memory is full while the trained weights are copied into the inference engine",
          "For a moment the trainer's weights, the gathered copy of them, and the engine's weights and KV cache share "

@@ -51,7 +51,7 @@ _LOSS = every(
             r" in (?:cross_entropy\w*|nll_loss\w*|\w*ForCausalLMLoss|fixed_cross_entropy|\w*log_softmax\w*|"
             r"_?get_(?:per_token|batch|sequence)_log\w+|\w*logprobs?_from_logits\w*|\w*logits_to_logprobs|"
             r"\w*entropy_from_logits\w*|\w*vocab_parallel\w*|_?lm_head\w*|compute_\w*logits\w*|"
-            r"_?convert_to_fp32)$", 4),
+            r"_?convert_to_fp32|float16_to_fp32|float_conversion)$", 4),
         source_line(r"(?<!router_)(?<!gate_)(?<!attn_)logits|lm_head|log_softmax|cross_entropy"),
         _in_output_layer),
     never(_BACKWARD), never(within(r"liger")), never(numbers(lambda read: (read.tried or 1.0) < _SMALL)))
