@@ -6,6 +6,7 @@
 * kubernetes, containers: did Kubernetes, Docker, enroot or Apptainer not start the container, or end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
 * xids: which Xid did the driver log?
+* gpu_memory, host_memory: is the memory of a GPU or of the host full, and what filled it?
 * cuda, cuda_calls, amd: did a GPU or its driver refuse or fail?
 * windows: did something fail that only Windows and WSL have?
 * gpu_code: does the script ask of a GPU what it cannot?
@@ -44,13 +45,12 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "circumstances",
-    "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "cuda", "cuda_calls", "amd",
-    "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
-    "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping",
-    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "lone_work", "commands", "dataset_columns", "package_faults", "refused",
-    "between_packages", "exceptions",
+    "noise", "circumstances", "scheduler", "job_start", "kubernetes", "containers", "ends", "host_memory", "xids",
+    "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference", "ray_cluster", "reinforcement",
+    "lightning", "config_files", "versions", "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub",
+    "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors", "training", "trainer", "zero",
+    "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "nccl", "nccl_setup",
+    "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "lone_work", "commands",
+    "dataset_columns", "package_faults", "refused", "between_packages", "exceptions",
 )
 # fmt: on

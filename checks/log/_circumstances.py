@@ -14,6 +14,17 @@ def within(frames: str) -> Applies:
     return lambda log, raised: raised is not None and any(map(searched.search, raised.frames))
 
 
+def ends_within(frames: str, last: int) -> Applies:
+    """One of the exception's last frames matches, torch's calls of modules not counted."""
+    searched = re.compile(frames)
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        passed = [one for one in (raised.frames if raised else ()) if not one.startswith("torch/nn/modules/module.py")]
+        return any(map(searched.search, passed[-last:]))
+
+    return applies
+
+
 def source_line(pattern: str) -> Applies:
     """The line of code that raised the exception matches."""
     searched = re.compile(pattern)
@@ -28,6 +39,17 @@ def shown(*names: str) -> Applies:
 def beside(signature: str) -> Applies:
     """The log also has a line of this row of a failure."""
     return lambda log, raised: any(one.signature == signature for one in log.seen)
+
+
+def said(signature: str, pattern: str) -> Applies:
+    """The first line of this row of a failure matches."""
+    searched = re.compile(pattern)
+    return lambda log, raised: any(one.signature == signature and bool(searched.search(one.text)) for one in log.seen)
+
+
+def last_did(*kinds: str) -> Applies:
+    """The output showed this work last before a process was killed (`Log.last_work`)."""
+    return lambda log, raised: log.last_work in kinds
 
 
 def alone(kind: str) -> Applies:
@@ -50,3 +72,18 @@ def never(condition: Applies) -> Applies:
 def of_rank_zero(log: Log, raised: UncaughtException | None) -> bool:
     """Only rank 0 raised the exception."""
     return raised is not None and raised.ranks == (0,)
+
+
+def innermost(*packages: str) -> Applies:
+    """The deepest frame outside of torch, Python and the user's files is in one of these packages."""
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        called = [one for one in (raised.packages if raised else ()) if one not in ("torch", "")]
+        return bool(called) and called[-1] in packages
+
+    return applies
+
+
+def through(*packages: str) -> Applies:
+    """One of the exception's frames is in one of these packages."""
+    return lambda log, raised: raised is not None and not set(packages).isdisjoint(raised.packages)

@@ -24,6 +24,36 @@ ROWS = (
          r"\bMixtral\b|num_experts|expert_parallel|\bDeepSeek-?V[23]\b|\bQwen[\d.]+-\d+B-A\d+B\b",
          ("model: Qwen3-30B-A3B", "Initializing MoE layer with num_experts 64"),
          "https://huggingface.co/docs/transformers/model_doc/mixtral"),
+    _row("language_model",
+         r"ForCausalLM\b|\bvocab_size\b|\blm_head\b|\bmax_seq_len(?:gth)?\b|\bseq_len(?:gth)?\b|\bsequence_len\b|"
+         r"MaskedCrossEntropy|\bcutoff_len\b|\b[Tt]okenizer\b",
+         ("Config: loss_fn=MaskedCrossEntropy local_batch_size=8 seq_length=4096 vocab_size=201088",
+          "Running tokenizer on dataset"),
+         "https://huggingface.co/docs/transformers/tasks/language_modeling"),
+    _row("fsdp",
+         r"\bFSDP\b|FullyShardedDataParallel|\bfsdp(?:_config|_version|2)?\b(?! is not)|\bfully_shard\b|\bfull_shard\b",
+         ("Setting args.fsdp: {'fsdp': 'full_shard auto_wrap'}", "distributed_type: FSDP"),
+         "https://docs.pytorch.org/docs/stable/fsdp.html"),
+    _row("zero_three",
+         r"zero_optimization.{0,40}stage\W{1,4}3\b|\bzero_?stage\W{1,3}3\b|zero_?3\b|\bZeRO-?3\b|zero/stage3\.py|"
+         r"stage3\.py:\d+:__init__|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
+         ("zero_optimization: {'stage': 3}", "--deepspeed ds_config_zero3.json"),
+         "https://deepspeed.readthedocs.io/en/latest/zero3.html"),
+    _row("optimizer_offloaded",
+         r"DeepSpeedCPUAdam|\bcpu_adam\b|CPU Offload: True|\bz(?:ero)?_?[23]_?(?:cpu_?)?offload|_offload\w*\.json|"
+         r"Adam Optimizer #\d+ is created with|offload_optimizer.{0,30}\bcpu\b|"
+         r"\bparam_offload\W{1,3}True|\boptimizer_offload\W{1,3}True|offload_params\W{1,3}[Tt]rue|\badam_offload\b",
+         ("Adam Optimizer #0 is created with AVX512 arithmetic capability.", "Loading extension module cpu_adam..."),
+         "https://www.deepspeed.ai/docs/config-json/"),
+    _row("host_memory_nearly_full",
+         r"CPU Virtual Memory:\s+used = [\d.]+ GB, percent = (?:8[5-9]|9\d|100)\b",
+         ("[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 940.1 GB, percent = 93.4%",),
+         "https://deepspeed.readthedocs.io/en/latest/memory.html"),
+    _row("engine_weights_in_host_memory",
+         r"CuMemAllocator: sleep freed .* of which (?!0\.0)[\d.]+ GiB is backed up in CPU|--vllm_enable_sleep\b",
+         ("CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is backed up in CPU and the rest "
+          "73.09 GiB is discarded directly.",),
+         "https://docs.vllm.ai/en/latest/features/sleep_mode.html"),
 )
 # fmt: on
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
@@ -10,19 +9,13 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
-from .inference import explain_full_gpu
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
-_TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
 # fmt: off
 _SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
                ("accelerate launch --gradient_accumulation_steps 2 ...",))
-_SHARD = Fix("Shard the model and the optimizer over the GPUs (FSDP, ZeRO), or recompute activations.",
-             ("mgpu configure",))
-_OTHERS = Fix("List other processes on the GPU.",
-              ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))
 _DRIVER = Fix("Install a newer driver, or a torch built for an older CUDA.",
               ("pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
                "mgpu doctor --only driver_too_old_for_torch"), who="admin")
@@ -33,22 +26,6 @@ _FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUN
 _KERNEL_LOG = Fix("Check what the driver logged (an Xid), and whether the GPU is healthy.",
                   ("sudo dmesg -T | grep -iE 'nvrm|xid'", "mgpu doctor --deep --only cuda"), who="admin")
 _REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
-
-
-def _at_loading(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Return the meaning of full memory while the model is loaded, before there is a batch."""
-    if meaning := explain_full_gpu(raised):
-        return meaning
-    if raised is None or not re.search(r" in (?:\w*load\w*|from_pretrained|init_model\w*)$", raised.place or ""):
-        return None
-    return Meaning(
-        "a GPU's memory is full while the model is loaded",
-        "The weights alone do not fit on one GPU, or every rank loads the whole model onto its GPU (or all onto GPU 0) "
-        "before it is sharded. The batch size does not matter yet.",
-        (Fix("Shard the model while it is loaded (FSDP or ZeRO-3), and remove device_map and .to('cuda').",
-             ("mgpu configure", "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true ...")),
-         Fix("Or load it in bf16 or quantized.", ("from_pretrained(..., torch_dtype=torch.bfloat16)",)), _OTHERS),
-    )
 
 
 def _in_optimizer(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -67,47 +44,6 @@ def _in_optimizer(groups: Mapping[str, str], raised: UncaughtException | None) -
 
 
 ROWS = (
-    Row("log_gpu_memory_taken", "root", "cuda",
-        # In a container NVML reports the host's pids, so torch lists its own process as another one: only a second one
-        # is really another process (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).
-        r"CUDA out of memory\.(?=.*(?:this process has|Process \d+ has.* Process \d+ has)).* "
-        r"Process (?P<pid>\d+) has (?P<held>[\d.]+ [KMGT]iB) memory in use",
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 "
-         "GiB of which 11.00 MiB is free. Process 4711 has 61.20 GiB memory in use. Including non-PyTorch memory, this "
-         "process has 17.9 GiB memory in use.",
-         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of "
-         "15.90 GiB of which 8.44 MiB is free. Process 12 has 9.0 GiB memory in use. Process 99 has 6.8 GiB memory in "
-         "use. Of the allocated memory 6.1 GiB is allocated by PyTorch"),
-        "a GPU's memory is full, and another process (pid {pid}) uses {held} of it",
-        "It is another program, an orphaned rank of an earlier run, or a second rank of this run on the same GPU. "
-        '"Tried to allocate" in the line shows how much was missing.',
-        (_OTHERS, Fix("If it is a rank of this run, give each rank its own GPU.",
-                      ("mgpu doctor --script train.py",)), _SMALLER),
-        "https://github.com/pytorch/pytorch/issues/126510",
-        summary="A GPU's memory is full, and another process uses part of it."),
-    Row("log_gpu_memory_full", "root", "cuda",
-        r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
-        r"(?!.*cumem_allocator).*(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)OutOfMemoryError\b|"
-        r"CUDA [Ee]rror: out of memory|"
-        r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
-        r"CUDA driver error: out of memory|cuda runtime error \(2\))",
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 "
-         "GiB", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total "
-         "capacity; 22.1 GiB already allocated; 11.00 MiB free; 22.9 GiB reserved in total by PyTorch)",
-         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 "
-         "GiB of which 1.00 GiB is free. Process 2112997 has 78.1 GiB memory in use. Of the allocated memory 75.00 GiB "
-         "is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.",
-         "RuntimeError: CUDA out of memory. Tried to allocate 1.5 GiB", "RuntimeError: CUDA error: out of memory",
-         "RuntimeError: CUDA driver error: out of memory", "RuntimeError: cuda runtime error (2) : out of memory at "
-                                                           "x.cu",
-         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        "a GPU's memory is full",
-        "Parameters, gradients, optimizer states and activations of one rank do not fit. Under DDP each GPU has the "
-        "whole model. The rank that ran out of memory exits, and the others report that it disappeared.",
-        (_SMALLER, _SHARD, _OTHERS,
-         Fix("If much is reserved but unallocated, let the allocator join segments.",
-             ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
-        _TROUBLE, explain=_at_loading),
     Row("log_fabric_not_ready", "root", "cuda", r"system not yet initialized",
         ("Error 802: system not yet initialized (Triggered internally at ...)",
          "RuntimeError: CUDA error: system not yet initialized"),

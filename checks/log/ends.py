@@ -8,49 +8,10 @@ from mgpu.signature import Row, signatures
 from .._kernel_line import KERNEL_LINE
 
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
-_OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
 _FAULTS = "https://docs.python.org/3/library/faulthandler.html"
 # fmt: off
-_MEMORY = Fix("Compare the memory of the node and the job with what the ranks need.",
-              ("mgpu doctor --only memory_small_for_ranks",
-               "sudo dmesg -T | grep -iE 'out of memory|oom-kill' | tail"))
-
 ROWS = (
-    Row("log_killed_for_memory", "root", "kernel",
-        KERNEL_LINE + r"(?:Out of memory: Kill(?:ed)? process \d+|[Mm]emory cgroup out of memory: Kill|"
-        r"oom-kill:constraint=|\S+(?: \S+)? invoked oom-killer: gfp_mask)",
-        ("Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB",
-         "Memory cgroup out of memory: Killed process 99 (pt_data_worker) total-vm:1kB",
-         "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,task=python,pid=4711,uid=0",
-         "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"),
-        "the kernel killed a process: out of host memory",
-        "The node, or the job's control group, had no memory left. A rank killed this way exits with signal 9 (exit "
-        "code 137) and no traceback.",
-        (_MEMORY, Fix("Use less memory (fewer loader workers, weights loaded on one rank only), or request more.",
-                      ("sbatch --mem=0 ...", "docker run --memory=256g ..."))),
-        _OOM),
-    Row("log_rank_killed", "root", "kernel",
-        r"exitcode\s*:? ?-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|terminated with signal SIGKILL|"
-        r"exits with return code = -9\b|exited on signal 9\b|line \d+: +\d+ Killed |"
-        r"exit code 137\b|exited with code 137\b|exit status 137\b",
-        ("  exitcode  : -9 (pid: 25778)  (SIGKILL)", "  traceback : Signal 9 (SIGKILL) received by PID 25778",
-         "E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python",
-         "subprocess.CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.",
-         "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
-         "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9",
-         "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 9 (Killed).",
-         "/bin/bash: line 1: 12345 Killed                  python train.py",
-         "command terminated with exit code 137"),
-        "a rank was killed from outside (SIGKILL), usually because host memory ran out",
-        "A program cannot catch SIGKILL, so there is no traceback. It comes from the kernel's or the job's memory "
-        "limit, from Slurm, or from a kill -9.",
-        (_MEMORY, Fix("Use less host memory (fewer loader workers with num_workers, fsdp_cpu_ram_efficient_loading, no "
-                      "offload of the optimizer), or request more for the job.", ("sbatch --mem=0 ...",)),
-         Fix("If memory was not the cause, check whether Slurm or a user killed it.",
-             ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
-        "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9,
-        because_of=("log_killed_for_memory", "log_slurm_out_of_memory", "log_container_killed_for_memory")),
     Row("log_rank_segfault", "root", "kernel",
         r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
         r"Segmentation fault \(core dumped\)|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"
@@ -131,19 +92,6 @@ ROWS = (
         "library in a process. The line that detected it is rarely the cause.",
         (Fix("Check whether the libraries are compatible.", ("mgpu doctor --only libraries",)),
          Fix("Try without a preloaded allocator.", ("env -u LD_PRELOAD mgpu launch train.py",))), _FAULTS),
-    Row("log_host_memory_refused", "root", "kernel",
-        r"^MemoryError\b|_ArrayMemoryError|DefaultCPUAllocator: (?:can't|not enough)|"
-        r"^(?!.*(?:ibv_|NET/OFI|/torch_)).*[Cc]annot allocate memory|std::bad_alloc",
-        ("MemoryError", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 32.0 GiB for an array with "
-         "shape (1,) and data type float32", "OSError: [Errno 12] Cannot allocate memory",
-         "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
-         "tried to allocate 400000000000 bytes. Error code 12 (Cannot allocate memory)",
-         "terminate called after throwing an instance of 'std::bad_alloc'"),
-        "a rank could not allocate host memory",
-        "The node is out of memory, or a ulimit -v or strict overcommit refused the request. Every rank has its own "
-        "copy of what it loads.",
-        (_MEMORY, Fix("Check the limits of the process.", ("ulimit -v", "sysctl vm.overcommit_memory"))),
-        "https://docs.kernel.org/mm/overcommit-accounting.html"),
     Row("log_terminal_closed", "root", "kernel",
         r"got signal: 1\b|closing signal SIGHUP|exitcode\s*:? ?-1 .*\(SIGHUP\)|Signal 1 \(SIGHUP\)",
         ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 26993 got signal: 1",

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import python, shell
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import said
 
 _MEMORY = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
 _TROUBLE = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
@@ -44,42 +46,21 @@ def _heads(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 
 
 # fmt: off
-_SHARE = Fix("Give vLLM another share of the GPU. If the trainer uses the same GPU, its share is what is left.",
+SHARE = Fix("Give vLLM another share of the GPU. If the trainer uses the same GPU, its share is what is left.",
              ("LLM(..., gpu_memory_utilization=0.6)", "vllm_gpu_memory_utilization=0.3  # TRL, OpenRLHF",
               "actor_rollout_ref.rollout.gpu_memory_utilization=0.4  # verl"))
-
-_TRAINERS = {
-    "verl": ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
-             "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
-             "actor_rollout_ref.actor.fsdp_config.param_offload=True",
-             "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True"),
-    "openrlhf": ("--micro_train_batch_size 1 --micro_rollout_batch_size 1", "--adam_offload --gradient_checkpointing",
-                 "--vllm_enable_sleep --deepspeed_enable_sleep"),
-}
-
-
-def explain_full_gpu(raised: UncaughtException | None) -> Meaning | None:
-    """Explain a full GPU in an inference engine, or in a trainer that shares its GPUs with one."""
-    packages = [one for one in (raised.packages if raised else ()) if one not in ("torch", "")]
-    if packages and packages[-1] in ("vllm", "sglang", "flashinfer"):
-        return Meaning(
-            "a GPU's memory is full: the inference engine needs more than is left on it",
-            "vLLM and SGLang reserve a share of the GPU for weights and KV cache. Activations, CUDA graphs and a "
-            "trainer on the same GPU need the rest.",
-            (_SHARE, Fix("Limit what one step of the engine needs.",
-                         ("LLM(..., max_model_len=8192, max_num_seqs=64, enforce_eager=True)",)),
-             Fix("Check what else is on the GPU.", ("nvidia-smi",))),
-        )
-    trainer = next((one for one in _TRAINERS if one in packages), None)
-    if trainer is None:
-        return None
-    return Meaning(
-        f"a GPU's memory is full in a step of {trainer}",
-        "Actor, reference and vLLM share the GPU: its memory holds their weights, the optimizer, and the activations "
-        "of one micro-batch of the longest sequences.",
-        (Fix("Use smaller micro-batches, and offload what is idle.", _TRAINERS[trainer]), _SHARE),
-    )
-
+_WAKING = Case(
+    said("log_vllm_memory_full", r"cumem_allocator"),
+    "vLLM gets no GPU memory for its weights and KV cache, probably when it wakes up beside the trainer (sleep mode)",
+    "Only sleep mode uses this allocator. On waking, vLLM takes its whole share of the GPU (gpu_memory_utilization) "
+    "again, while the trainer's weights, optimizer or cached memory are still on it.",
+    (SHARE, Fix("Move the trainer's weights and optimizer to host memory before vLLM wakes up, and free the cache.",
+                ("actor_rollout_ref.actor.fsdp_config.param_offload=True",
+                 "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True", "torch.cuda.empty_cache()")),
+     Fix("Or wake the weights first and the KV cache after the update, split vLLM over more GPUs, and upgrade it.",
+         ("llm.wake_up(tags=['weights'])", "LLM(..., tensor_parallel_size=2)"))),
+    "(WorkerDict pid=1751030) CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
+    "https://github.com/vllm-project/vllm/issues/15254")
 
 ROWS = (
     Row("log_vllm_memory_full", "root", "cuda",
@@ -100,8 +81,9 @@ ROWS = (
         "gpu_memory_utilization is a share of the whole GPU. The trainer, another process or an earlier run uses part "
         "of "
         "it, or the share is too small for the model.",
-        (_SHARE, Fix("Check what else is on the GPU.",
-                     ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))), _MEMORY),
+        (SHARE, Fix("Check what else is on the GPU.",
+                     ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))), _MEMORY,
+        cases=(_WAKING,)),
     Row("log_vllm_context_too_long", "root", "cuda",
         r"max seq len \(\d+\) is larger than the maximum number of tokens that can be stored in KV cache|"
         r"larger than the available KV [Cc]ache memory",
@@ -113,7 +95,7 @@ ROWS = (
          "needed, which is larger than the available KV cache memory (10.20 GiB)."),
         "vLLM's GPU memory is too small for one sequence of the model's full length",
         "The KV cache must hold at least one sequence of max_model_len tokens.",
-        (Fix("Limit the length to what the run needs.", ("LLM(..., max_model_len=16384)",)), _SHARE), _MEMORY),
+        (Fix("Limit the length to what the run needs.", ("LLM(..., max_model_len=16384)",)), SHARE), _MEMORY),
     Row("log_vllm_device_taken", "root", "launcher",
         r"(?:device for vLLM|vLLM device) \(?`?(?P<device>\w+:\d+)`?\)? (?:is )?(?:also )?(?:not available|used)",
         ("ValueError: The requested device for vLLM (cuda:4) is not available. You are likely using vLLM without "

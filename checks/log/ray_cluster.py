@@ -10,7 +10,6 @@ from mgpu.command_line import shell
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-_OOM = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _CLUSTER = "https://docs.ray.io/en/latest/cluster/faq.html"
 _RESOURCES = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _FAULTS = "https://docs.ray.io/en/latest/ray-core/fault-tolerance.html"
@@ -98,27 +97,6 @@ ROWS = (
         "node has "
         "are as fatal as more GPUs.",
         _STATUS, "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"),
-    Row("log_ray_memory_full", "root", "kernel",
-        r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|[Tt]ask was killed due to the node running low on "
-        r"memory|"
-        r"killed due to memory pressure(?!: 0\b)|the node running low on memory|"
-        r"ray-oom-prevention\.html\. Consider provisioning more memory",
-        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
-         "(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
-         "reasons "
-         "at node (ID: 5b2, IP: 10.0.0.2) over the last time period.",
-         "Memory on the node (IP: 10.0.0.2, ID: 5b2) where the task was running was 240.00GB / 251.00GB (0.95), which "
-         "exceeds the memory usage threshold of 0.95. Ray killed this worker because of the node running low on "
-         "memory"),
-        "Ray killed a worker because the node's host memory was nearly full",
-        "Ray ends workers above 95 % of the node's or the container's memory, before the kernel does. It is host "
-        "memory, "
-        "not GPU memory: offloaded parameters and optimizers, replay buffers, loader workers, vLLM's swap space.",
-        (Fix("Use less host memory (no CPU offload, fewer workers), or request more for the job.",
-             ("free -g", "sbatch --mem=0 ...", "ray memory --stats-only")),
-         Fix("Raise or turn off Ray's limit.", ("export RAY_memory_usage_threshold=0.99",
-                                              "export RAY_memory_monitor_refresh_ms=0"), kind="stopgap",
-             caveat="The kernel may kill a process instead.")), _OOM),
     Row("log_ray_worker_died", "secondary", "kernel",
         r"[Ww]orker (?:process )?(?:has )?died(?: or was killed)? (?:while|unexpectedly)|[Aa]ctor died unexpectedly|"
         r"(?<!\()(?:ActorDiedError|RayActorError)(?!.*(?:creation task|ray::))|WorkerCrashedError|"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from .host_memory import host_cases
+
 _STEPD = "https://github.com/SchedMD/slurm/blob/master/src/slurmd/slurmstepd/req.c"
 _ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
 _SRUN = "https://slurm.schedmd.com/srun.html"
@@ -75,7 +77,9 @@ ROWS = (
         (Fix("Request more memory. --mem=0 requests all memory of the node.", ("sbatch --mem=0 ...",)),
          Fix("Use less: fewer loader workers, and weights loaded on one rank only (fsdp_cpu_ram_efficient_loading).",
              ("mgpu doctor --only memory_small_for_ranks",))),
-        "https://github.com/SchedMD/slurm/blob/master/src/plugins/task/cgroup/task_cgroup_memory.c"),
+        "https://github.com/SchedMD/slurm/blob/master/src/plugins/task/cgroup/task_cgroup_memory.c",
+        cases=host_cases("the job used more host memory than Slurm allocated",
+                         "srun: error: node7: task 0: Out Of Memory")),
     Row("log_slurm_gres_unknown", "root", "scheduler",
         r"Invalid generic resource \(gres\) specification|Invalid GRES specification",
         ("sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification",

@@ -144,6 +144,9 @@ class Log:
     failed: Text | None = None  # the first line that reports a failed rank, task or job
     lone_work: LoneWork | None = None
     shows: tuple[Circumstance, ...] = ()
+    # What the output showed last before a process was killed or got no memory: save, data, download, load,
+    # evaluate, offload (DeepSpeed sets up), train; None: nothing of this kind, or none was killed
+    last_work: Label | None = None
 
 
 # fmt: off

@@ -53,7 +53,7 @@ def _a_fix(row: Row) -> str:
 _ALL = seen_in(*(row.samples[0] for row in CAUSES))
 _SEEN = {
     seen.signature: replace(
-        _ALL, seen=(replace(seen, survived=False),), raised=(), fallen=(), stalled=(), nccl_error=None
+        _ALL, seen=(replace(seen, survived=False),), raised=(), fallen=(), stalled=(), nccl_error=None, last_work=None
     )
     for seen in _ALL.seen
 }

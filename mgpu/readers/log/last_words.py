@@ -1,4 +1,4 @@
-"""What did the program print last, before its launcher reported that a rank had failed?"""
+"""What did the program print last, before its launcher reported that a rank had failed, or before it was killed?"""
 
 from __future__ import annotations
 
@@ -7,13 +7,33 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mgpu import file_reading
+from mgpu.readers.log.counters import counter, training_step
 from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.lone_work import kind_of_work
 from mgpu.readers.log.opening import UTF_16
 from mgpu.readers.log.row_matching import LONGEST_LINE
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT
 from mgpu.snapshot import FailedRank
 
 _WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
+# The first line that reports a process killed by SIGKILL, or memory that was refused.
+_KILLED = re.compile(
+    r"SIGKILL|[Kk]illed process \d|oom[-_]kill|exitcode\s*:? ?-9\b|return code = -9\b|on signal 9\b|"
+    r"line \d+: +\d+ Killed |exit(?:ed with)? (?:code|status) 137\b|due to memory pressure|node running low on memory|"
+    r"OOMKilled|invoked oom-killer|[Oo]ut [Oo]f [Mm]emory: Kill|: Out Of Memory$|^MemoryError|_ArrayMemoryError|"
+    r"DefaultCPUAllocator|std::bad_alloc|[Cc]annot allocate memory|Sending process \d+ closing signal|"
+    r"Killing subprocess \d|signal: Killed|"
+    r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError",
+    re.M,
+)
+_OFFLOADS = re.compile(
+    r"see_memory_usage\]|stage(?:3|_1_and_2)\.py:\d+:__init__|creating fp(?:16|32) partitions|\bcpu_adam\b|"
+    r"initializing optimizer states|Parameter Offload:|Adam Optimizer #\d+ is created"
+)
+_SETTLED_STEPS = 5  # after these, each step needs the same memory for batches of the same size
+_LOOKED_BACK = 25  # lines before the kill, without those of a traceback
+_OF_TRACEBACK = re.compile(r"\s(?!\s*\d{1,3}%\|)|Traceback |[╭│╰]|[-=]{5}")
+_FULL_BAR = re.compile(r"100%\|")
 
 
 def last_words(path: Path, fallen: Iterable[FailedRank]) -> str | None:
@@ -22,16 +42,47 @@ def last_words(path: Path, fallen: Iterable[FailedRank]) -> str | None:
     Lines with the prefix of another rank are not the last words of the one that failed first.
     """
     first = {one.rank for one in fallen if one.first}
-    try:
-        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
-            return None
-        with open(file_reading.open_checked(path), "rb") as file:
-            file.seek(max(0, path.stat().st_size - LONGEST_LINE))
-            text = file.read(LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
-    except OSError:  # stdin or a pipe, which cannot be read twice
-        return None
+    text = _tail(path)
     of_launcher = FAILURE_REPORT.search(text)
     lines = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
     parsed = (parse_line(line) for line in reversed(lines))
     last = next((one for one in parsed if one.rank is None or not first or one.rank in first), None)
     return shown_text(last.text) or None if last else None
+
+
+def last_work(path: Path) -> str | None:
+    """Return what the output showed last before a process was killed: see `Log.last_work`."""
+    text = _tail(path)
+    killed = _KILLED.search(text)
+    if not killed:
+        return None
+    lines = [line for line in text[: killed.start()].split("\n") if line.strip()]
+    parsed = (parse_line(line).text for line in reversed(lines))
+    shown = [line for line in parsed if line and not _OF_TRACEBACK.match(line)]
+    for line in shown[:_LOOKED_BACK]:
+        if _OFFLOADS.search(line):
+            return "offload"
+        kind = kind_of_work(line)
+        if kind and (kind == "load" or not _FULL_BAR.search(line)):
+            return kind
+        if training_step(line):
+            return "train" if _is_later_step(line) else None
+    return None
+
+
+def _is_later_step(line: str) -> bool:
+    """Whether several steps had been made, so the first optimizer step was one of them."""
+    name, at, _ = counter(line) or ("", 0.0, None)
+    return at >= _SETTLED_STEPS or "epoch" in name
+
+
+def _tail(path: Path) -> str:
+    """Return the end of a log, with carriage returns as line ends; empty if it cannot be read twice."""
+    try:
+        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
+            return ""
+        with open(file_reading.open_checked(path), "rb") as file:
+            file.seek(max(0, path.stat().st_size - LONGEST_LINE))
+            return file.read(LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
+    except OSError:  # stdin or a pipe
+        return ""

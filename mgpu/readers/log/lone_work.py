@@ -91,7 +91,7 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, bef
             continue
         if _SAVED.search(line.text):
             return None
-        kind = None if _SKIPPED.search(line.text) else _kind_of(_LINES, line.text)
+        kind = kind_of_work(line.text)
         if kind and _FULL_BAR.search(line.text):
             return None
         if kind:
@@ -121,6 +121,11 @@ def choose(found: Iterable[Candidate], waiting: Iterable[int | None], timeout_s:
         if work.function or (work.rank not in ranks if work.rank is not None else 0 not in ranks):
             return replace(work, timeout_s=timeout_s)
     return None
+
+
+def kind_of_work(text: str) -> str | None:
+    """Return the kind of work that a line shows: save, data, download, load, evaluate; None if it shows none."""
+    return None if _SKIPPED.search(text) else _kind_of(_LINES, text)
 
 
 def _kind_of(kinds: dict[str, re.Pattern[str]], text: str) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, stalls, survival
 from mgpu.readers.log.course import Course
-from mgpu.readers.log.last_words import last_words
+from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
@@ -94,6 +94,7 @@ def read_logs(
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
         shows=tuple(found.shows.values()),
+        last_work=last_work(paths[-1]) if one_stream or len(paths) == 1 else None,
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     return settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)

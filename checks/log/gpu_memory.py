@@ -1,0 +1,301 @@
+"""Is a GPU's memory full, and what filled it? The place of the failure and torch's numbers decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mgpu.check import Fix
+from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+
+from ._circumstances import either, every, innermost, never, source_line, through, within
+from ._gpu_memory import Numbers, Process, numbers, read_numbers, trace
+from ._gpu_memory_before_steps import BEFORE_STEPS
+from ._gpu_memory_in_steps import IN_STEPS
+from .inference import SHARE
+
+_ALLOCATOR = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
+_TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"
+_SMALL_SHARE = 0.05  # of the GPU: what other processes hold does not explain the failure
+_MOST_OF_GPU = 0.5
+_RANK_CONTEXT = 2.5  # GiB: what a process holds that opened a GPU only by mistake
+_GIANT = 3.0  # GiB: such a request is a problem of its own, wherever there is room
+_REAL = 1024.0  # GiB: no GPU has more
+# fmt: off
+_SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
+               ("accelerate launch --gradient_accumulation_steps 2 ...",))
+_SHARD = Fix("Shard the model and the optimizer over the GPUs (FSDP, ZeRO), or recompute activations.",
+             ("mgpu configure",))
+_OTHERS = Fix("List other processes on the GPU.",
+              ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))
+_SEGMENTS = Fix("Let the allocator join free segments.",
+                ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))
+_OWN_GPU = Fix("Select the rank's GPU before the first CUDA call, and load checkpoints into host memory.",
+               ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "torch.load(path, map_location='cpu')",
+                "mgpu doctor --script train.py"))
+_APART = Fix("Keep the run off that GPU, or stop the other program. An inference server can also take less.",
+             ("nvidia-smi", "export CUDA_VISIBLE_DEVICES=1,2,3  # without GPU 0, for example",
+              "vllm serve ORG/MODEL --gpu-memory-utilization 0.4",
+              "python -m sglang.launch_server --mem-fraction-static 0.4 ..."))
+# fmt: on
+
+
+def _is_fragmented(read: Numbers) -> bool:
+    """Whether torch has reserved more than it needs, in pieces, and at least a tenth of the GPU."""
+    if read.unallocated is None or read.tried is None or not read.total:
+        return False
+    return read.tried < _GIANT and read.unallocated >= max(read.tried, read.total / 10)
+
+
+def _has_room(read: Numbers) -> bool:
+    """Whether the GPU had clearly more free memory than was requested."""
+    return read.tried is not None and read.free is not None and read.free > 1.5 * read.tried + 1.0
+
+
+def _is_alone(read: Numbers) -> bool:
+    """Whether other processes hold too little to matter."""
+    others, _ = _others(read)
+    return bool(others and read.total) and sum(one.held for one in others) < _SMALL_SHARE * (read.total or 0.0)
+
+
+def _is_impossible(read: Numbers) -> bool:
+    return read.tried is not None and read.tried >= _REAL
+
+
+def _has_graphs(read: Numbers) -> bool:
+    return read.pools is not None and read.total is not None and read.pools >= read.total / 10
+
+
+def _others(read: Numbers) -> tuple[tuple[Process, ...], str]:
+    """Return the processes that are not this one, and what this one holds as text.
+
+    In a container, torch can list this process under the host's pid. It is the one whose memory fits what torch has
+    reserved in it, and CUDA's own few hundred MiB.
+    """
+    if read.own is not None or len(read.processes) < 2:
+        return read.processes, "" if read.own is None else f"{read.own:.2f} GiB"
+    reserved = (read.allocated or 0.0) + (read.unallocated or 0.0)
+    if read.allocated is None:
+        return (), ""
+    own = min(read.processes, key=lambda one: abs(one.held - reserved))
+    return tuple(one for one in read.processes if one is not own), own.text
+
+
+def _taken(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the process that holds the memory. None if the others hold too little to matter."""
+    read = read_numbers(groups["numbers"])
+    others, own = _others(read)
+    held = sum(one.held for one in others)
+    if not others or not read.total:
+        return None
+    if len(others) > 1 and max(one.held for one in others) <= _RANK_CONTEXT and held >= (read.tried or 0.0):
+        return _opened_by_ranks(others, held)
+    if held < _SMALL_SHARE * read.total:
+        return None
+    most = max(others, key=lambda one: one.held)
+    this = f", this one {own}" if own else ""
+    filled = most.held >= _MOST_OF_GPU * read.total
+    return Meaning(
+        f"a GPU's memory is full, and another process (pid {most.pid}) uses {most.text} of its {read.total:.2f} GiB"
+        f"{this}",
+        "It is another program (an inference server, a notebook, another user's run), an orphaned rank of an earlier "
+        "run, or a second rank of this run on the same GPU. "
+        + (
+            "This run cannot fit beside it: a smaller batch does not help."
+            if filled
+            else "The GPU is shared: what it holds is missing here."
+        ),
+        (_APART, _OTHERS, _OWN_GPU) if filled else (_OTHERS, _OWN_GPU, _SMALLER),
+    )
+
+
+def _opened_by_ranks(others: tuple[Process, ...], held: float) -> Meaning:
+    return Meaning(
+        f"a GPU's memory is full, and {len(others)} other processes, probably the other ranks, hold {held:.1f} GiB of "
+        "it",
+        "Each of them has opened this GPU without need: through torch.load without map_location, a tensor on 'cuda' "
+        "before torch.cuda.set_device, or loader workers that use CUDA.",
+        (_OWN_GPU, _OTHERS, _SMALLER),
+    )
+
+
+def _sample(free: str, rest: str) -> str:
+    return trace(
+        "train.py in main",
+        message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        f"79.15 GiB of which {free} is free. {rest}",
+    )
+
+
+# fmt: off
+_ENGINES = ("vllm", "sglang", "flashinfer")
+_FIRST = (
+    Case(numbers(_is_impossible),
+         "torch requested more memory than any GPU has: the size was computed wrongly",
+         "The GPU is not full. A length or count is negative or garbage: ranks are out of step in a collective of "
+         "objects (all_gather_object), a file is corrupt, or an index overflowed.",
+         (Fix("Look at the frame that allocates: print the sizes there, on each rank."),
+          Fix("If it gathers objects from all ranks: every rank must call it, on its own GPU.",
+              ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",))),
+         trace("train.py in main", "torch/distributed/distributed_c10d.py in all_gather_object",
+               message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8589934591.87 GiB. GPU 0 has a "
+                       "total capacity of 79.15 GiB of which 60.00 GiB is free."),
+         "https://github.com/meta-llama/llama-cookbook/issues/45"),
+    Case(every(either(source_line(r"pin_memory"),
+                      within(r" in (?:_?pin_memory\w*|_create_param_groups\w+cpu_memory)$")),
+               never(numbers(lambda read: read.tried is not None))),
+         "host memory could not be pinned: CUDA reports that as out of memory",
+         "It is host memory, not the GPU's. Offloaded optimizers and loaders with pin_memory lock pages for each rank. "
+         "WSL and small ulimit -l values allow only part of the memory.",
+         (Fix("Turn pinning off for the loader and for offloading.",
+              ("DataLoader(dataset, pin_memory=False)",
+               '"offload_optimizer": {{"device": "cpu", "pin_memory": false}}')),
+          Fix("Check the limits and the free memory.", ("ulimit -l", "free -g"))),
+         trace("deepspeed/runtime/zero/stage3.py in _setup_for_real_optimizer",
+               "deepspeed/accelerator/cuda_accelerator.py in pin_memory",
+               message="RuntimeError: CUDA error: out of memory", code="return tensor.pin_memory()"),
+         "https://github.com/deepspeedai/DeepSpeed/issues/2977"),
+    Case(numbers(lambda read: read.allowed is not None),
+         "a process reached the GPU memory limit that it set for itself; the GPU is not full",
+         'The line reports how much is "allowed": set_per_process_memory_fraction (or a framework) limits this '
+         "process to a share of the GPU.",
+         (Fix("Raise the share.", ("torch.cuda.set_per_process_memory_fraction(1.0)",)), _SMALLER),
+         _sample("60.00 GiB",
+                 "19.79 GiB allowed; Of the allocated memory 18.00 GiB is allocated by PyTorch, and 0.50 "
+                 "GiB is reserved by PyTorch but unallocated."),
+         _ALLOCATOR),
+    Case(innermost(*_ENGINES),
+         "a GPU's memory is full: the inference engine needs more than is left on it",
+         "vLLM and SGLang reserve a share of the GPU for weights and KV cache. Activations, CUDA graphs and a trainer "
+         "on the same GPU need the rest.",
+         (SHARE, Fix("Limit what one step of the engine needs.",
+                     ("LLM(..., max_model_len=8192, max_num_seqs=64, enforce_eager=True)",)),
+          Fix("Check what else is on the GPU.", ("nvidia-smi",))),
+         trace("train.py in main", "vllm/v1/worker/gpu_model_runner.py in _dummy_run"),
+         "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"),
+)
+_LAST = (
+    Case(every(numbers(_has_graphs), never(within(r" in backward$"))),
+         "a GPU's memory is full, and CUDA graphs keep a large part of it (private pools)",
+         "torch.compile's reduce-overhead mode and captured graphs reserve memory for each input shape and never "
+         "return it.",
+         (Fix("Compile without CUDA graphs, or pad batches to few shapes.",
+              ("torch.compile(model, mode='default')",)), _SMALLER),
+         _sample("1.00 GiB",
+                 "Of the allocated memory 70.00 GiB is allocated by PyTorch, with 22.10 GiB allocated in "
+                 "private pools (e.g., CUDA Graphs), and 0.50 GiB is reserved by PyTorch but "
+                 "unallocated."),
+         "https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html"),
+    Case(every(numbers(_is_fragmented), never(within(r"state_dict|save"))),
+         "a GPU's memory is fragmented: more is reserved and unused than was requested",
+         'torch holds free memory ("reserved by PyTorch but unallocated"), but in pieces that are too small. Batches '
+         "of changing length cause that.",
+         (_SEGMENTS, Fix("Sort or pad batches to few lengths.", ("TrainingArguments(group_by_length=True)",)),
+          _SMALLER),
+         _sample("1.00 GiB",
+                 "Of the allocated memory 55.00 GiB is allocated by PyTorch, and 20.50 GiB is reserved "
+                 "by PyTorch but unallocated."),
+         _ALLOCATOR),
+    Case(numbers(_has_room),
+         "an allocation failed although the GPU reports much more free memory: probably a limit, or a short peak",
+         "Other processes may have freed it since, or a limit applies to this process: a MIG slice, a shared or "
+         "virtual GPU, Windows (WSL), a full swap or page file of the host.",
+         (_OTHERS, Fix("Check for slices and limits.",
+                       ("nvidia-smi -L", "env | grep -iE 'cuda|vgpu|mps'", "free -g"))),
+         _sample("60.00 GiB", ""),
+         _ALLOCATOR),
+    Case(within(r"torch/cuda/(?:__init__|random)\.py in |torch/random\.py in | in (?:set_device|_lazy_init|set_seed|"
+                r"seed_everything|manual_seed\w*|empty_cache|init_process_group|_setup_devices)$"),
+         "a GPU is full before this run puts anything on it: another process holds its memory",
+         "The first CUDA call already fails. The memory belongs to another program or an orphaned rank, or all ranks "
+         "open the same GPU.",
+         (_OTHERS, _OWN_GPU),
+         trace("train.py in main", "torch/cuda/__init__.py in set_device",
+               message="RuntimeError: CUDA error: out of memory"),
+         "https://github.com/pytorch/pytorch/issues/20532"),
+    Case(through("verl"),
+         "a GPU's memory is full in a step of verl",
+         "Actor, reference and vLLM share the GPU: its memory holds their weights, the optimizer, and the activations "
+         "of one micro-batch of the longest sequences.",
+         (Fix("Use smaller micro-batches, and offload what is idle.",
+              ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+               "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+               "actor_rollout_ref.actor.fsdp_config.param_offload=True",
+               "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True")), SHARE),
+         trace("verl/workers/actor/dp_actor.py in update_policy",
+               "transformers/models/qwen2/modeling_qwen2.py in forward"),
+         "https://verl.readthedocs.io/en/latest/perf/perf_tuning.html"),
+    Case(through("openrlhf"),
+         "a GPU's memory is full in a step of OpenRLHF",
+         "Actor, reference, reward model and vLLM share the GPUs: their weights, the optimizer, and the activations of "
+         "one micro-batch of the longest sequences.",
+         (Fix("Use smaller micro-batches, and offload what is idle.",
+              ("--micro_train_batch_size 1 --micro_rollout_batch_size 1", "--adam_offload --gradient_checkpointing",
+               "--vllm_enable_sleep --deepspeed_enable_sleep")), SHARE),
+         trace("openrlhf/trainer/ray/ppo_actor.py in training_step",
+               "transformers/models/qwen2/modeling_qwen2.py in forward"),
+         "https://openrlhf.readthedocs.io/en/latest/performance.html"),
+)
+_GENERAL = 3  # of the cases of the steps: a later step, the backward and the forward pass. The numbers say more.
+_CASES = (*_FIRST, *BEFORE_STEPS, *IN_STEPS[:-_GENERAL], *_LAST, *IN_STEPS[-_GENERAL:])
+# The same places, if another process holds too little to explain it.
+_OWN = "Including non-PyTorch memory"
+_BESIDE = (
+    *(replace(case, sample=case.sample.replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"))
+      for case in _CASES if _OWN in case.sample),
+    Case(numbers(_is_alone),
+         "a GPU's memory is full, almost only with this process's own data",
+         "Another process holds a little of it. Parameters, gradients, optimizer states and activations of this rank "
+         "do not fit.",
+         (_SMALLER, _SHARD, _OTHERS),
+         trace("train.py in main").replace(_OWN, f"Process 7 has 0.50 GiB memory in use. {_OWN}"), _TROUBLE),
+)
+
+ROWS = (
+    Row("log_gpu_memory_taken", "root", "cuda",
+        # In a container NVML reports the host's pids, so torch lists its own process as another one: only a second one
+        # is really another process (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo).
+        r"CUDA out of memory\.(?=.*(?:this process has|Process \d+ has.* Process \d+ has))"
+        r"(?P<numbers>.* Process (?P<pid>\d+) has (?P<held>[\d.]+ [KMGT]iB) memory in use.{0,400})",
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 "
+         "GiB of which 11.00 MiB is free. Process 4711 has 61.20 GiB memory in use. Including non-PyTorch memory, this "
+         "process has 17.9 GiB memory in use.",
+         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of "
+         "15.90 GiB of which 8.44 MiB is free. Process 12 has 9.0 GiB memory in use. Process 99 has 6.8 GiB memory in "
+         "use. Of the allocated memory 6.1 GiB is allocated by PyTorch"),
+        "a GPU's memory is full, and another process (pid {pid}) uses {held} of it",
+        "It is another program, an orphaned rank of an earlier run, or a second rank of this run on the same GPU. "
+        '"Tried to allocate" in the line shows how much was missing.',
+        (_OTHERS, Fix("If it is a rank of this run, give each rank its own GPU.",
+                      ("mgpu doctor --script train.py",)), _SMALLER),
+        "https://github.com/pytorch/pytorch/issues/126510",
+        summary="A GPU's memory is full, and another process uses part of it.", explain=_taken, cases=_BESIDE),
+    Row("log_gpu_memory_full", "root", "cuda",
+        r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
+        r"(?!.*(?:cumem_allocator|RayTaskError\(OutOfMemoryError\): ray::)).*"
+        r"(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)OutOfMemoryError\b|"
+        r"CUDA [Ee]rror: out of memory|"
+        r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
+        r"CUDA driver error: out of memory|cuda runtime error \(2\))",
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 "
+         "GiB", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total "
+         "capacity; 22.1 GiB already allocated; 11.00 MiB free; 22.9 GiB reserved in total by PyTorch)",
+         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 "
+         "GiB of which 1.00 GiB is free. Process 2112997 has 78.1 GiB memory in use. Of the allocated memory 75.00 GiB "
+         "is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.",
+         "RuntimeError: CUDA out of memory. Tried to allocate 1.5 GiB", "RuntimeError: CUDA error: out of memory",
+         "RuntimeError: CUDA driver error: out of memory", "RuntimeError: cuda runtime error (2) : out of memory at "
+                                                           "x.cu",
+         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        "a GPU's memory is full",
+        "Parameters, gradients, optimizer states and activations of one rank do not fit. Under DDP each GPU has the "
+        "whole model. The rank that ran out of memory exits, and the others report that it disappeared.",
+        (_SMALLER, _SHARD, _OTHERS,
+         Fix("If much is reserved but unallocated, let the allocator join segments.",
+             ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",))),
+        _TROUBLE, cases=_CASES),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

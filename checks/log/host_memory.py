@@ -1,0 +1,211 @@
+"""Did host memory run out: was a process killed for it, or a request refused? What the output showed last decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mgpu.check import Fix
+from mgpu.signature import Case, Row, signatures
+
+from .._kernel_line import KERNEL_LINE
+from ._circumstances import either, every, last_did, never, shown, within
+
+_OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
+_RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_LOADS = within(r" in (?:from_pretrained|_load_pretrained_model|load_state_dict|_?load_checkpoint\w*)$|"
+                r"torch/serialization\.py in ")  # fmt: skip
+_OFFLOADS = within(r"deepspeed/runtime/\S+ in (?:_create_fp\w+|_setup_for_real_optimizer|initialize_optimizer_states)$")
+_SAVES = within(r" in (?:_?(?:\w+_)?save(?:_\w+)?|get_(?:\w+_)?state_dict)$")
+_PREPARES = within(r"^datasets/|^pandas/|^pyarrow/| in (?:load_dataset|tokenize\w*|preprocess\w*)$")
+# fmt: off
+_MORE = Fix("Request more memory for the job, or use a node with more.",
+            ("sbatch --mem=0 ...", "docker run --memory=256g ..."))
+_CHECK = Fix("Check whether memory ran out.",
+             ("sudo dmesg -T | grep -iE 'out of memory|oom-kill' | tail",
+              "mgpu doctor --only memory_small_for_ranks"))
+_MEMORY = Fix("Compare the memory of the node and the job with what the ranks need.",
+              ("mgpu doctor --only memory_small_for_ranks",
+               "sudo dmesg -T | grep -iE 'out of memory|oom-kill' | tail"))
+
+
+def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
+    """Return what filled the host's memory, by what the run did.
+
+    `subject`: what happened; `ending`: of the samples; `note`: first sentence of each explanation.
+    """
+    found = (
+        Case(shown("engine_weights_in_host_memory"),
+             f"{subject}: probably vLLM's sleep mode (level 1), which copies its weights into host memory",
+             "At level 1 each sleeping engine keeps a copy of the model's weights in host memory (CuMemAllocator "
+             "reports how much is backed up in CPU), beside an offloaded trainer.",
+             (Fix("Let vLLM discard its weights (level 2), if the trainer sends them again before each rollout.",
+                  ("llm.sleep(level=2)",)),
+              Fix("Or run fewer engines per node, or offload less of the trainer."), _MORE, _CHECK),
+             "CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is backed up in CPU and the "
+             f"rest 73.09 GiB is discarded directly.\n{ending}",
+             "https://github.com/vllm-project/vime/pull/190"),
+        Case(either(last_did("load"), _LOADS),
+             f"{subject} while the model was loaded: probably every rank loads the whole model into host memory",
+             "Without sharded loading, each rank of a node holds a full copy (in fp32 4 bytes per parameter), and for "
+             "a moment a second one.",
+             (Fix("Load on one rank, or sharded: FSDP with cpu_ram_efficient_loading, ZeRO-3 with TrainingArguments "
+                  "(or HfDeepSpeedConfig) created before the model.",
+                  ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",
+                   "export ACCELERATE_USE_FSDP=true FSDP_CPU_RAM_EFFICIENT_LOADING=true  # with torchrun")),
+              Fix("Load in bf16, from safetensors.",
+                  ("from_pretrained(..., dtype=torch.bfloat16, low_cpu_mem_usage=True)",)), _MORE, _CHECK),
+             f"Loading checkpoint shards:  26%|##6       | 5/19 [04:51<13:30, 57.90s/it]\n{ending}",
+             "https://github.com/pytorch/pytorch/issues/104755"),
+        Case(either(every(last_did("offload"), shown("optimizer_offloaded")), _OFFLOADS,
+                    every(shown("host_memory_nearly_full"), never(last_did("save")))),
+             f"{subject} while DeepSpeed set up or offloaded: probably ZeRO's offloading needs more than the host has",
+             "Offloading the optimizer takes 12 to 16 bytes per parameter of host memory, offloading the parameters 2 "
+             "more, in pinned pages that cannot be swapped.",
+             (Fix("Offload less (optimizer only, or nothing), without pinned memory, or to NVMe.",
+                  ('"offload_param": {{"device": "none"}}',
+                   '"offload_optimizer": {{"device": "cpu", "pin_memory": false}}')),
+              Fix("Check what the model needs.",
+                  ("python -c 'from deepspeed.runtime.zero.stage3 import *; help("
+                   "estimate_zero3_model_states_mem_needs_all_live)'",)), _MORE, _CHECK),
+             "[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 440.1 GB, percent = 93.4%\n"
+             f"{ending}",
+             "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
+        Case(either(last_did("save"), _SAVES),
+             f"{subject} while a checkpoint was saved: probably the full state dict was gathered in host memory",
+             "A full state dict holds the whole model (and the optimizer: three times that) in the memory of rank 0, "
+             "or of every rank. Training itself fits.",
+             (Fix("Save sharded, so that each rank writes its own part.",
+                  ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",
+                   '"stage3_gather_16bit_weights_on_model_save": false')),
+              Fix("Or gather on rank 0 only.", ("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)",)),
+              _MORE, _CHECK),
+             f"Saving model checkpoint to /data/out/checkpoint-500\n{ending}",
+             "https://github.com/hao-ai-lab/FastVideo/issues/108"),
+        Case(either(last_did("data"), _PREPARES),
+             f"{subject} while the data was prepared: probably too many processes tokenize, or every rank does",
+             "Each process of dataset.map holds its own copy of the tokenizer and of a batch (several hundred MB), "
+             "times the ranks of the node.",
+             (Fix("Prepare the data once, before the run, with fewer processes and smaller batches.",
+                  ("dataset.map(tokenize, batched=True, batch_size=200, num_proc=4)",)), _MORE, _CHECK),
+             f"Running tokenizer on dataset (num_proc=64):  52%|#####2    | 81273/152730 [01:36<00:01, 843.85 "
+             f"examples/s]\n{ending}",
+             "https://github.com/hiyouga/LlamaFactory/issues/6762"),
+        Case(last_did("evaluate"),
+             f"{subject} during evaluation: probably the predictions of all ranks were collected in host memory",
+             "With compute_metrics, the logits of the whole evaluation set (samples x length x vocabulary) are kept.",
+             (Fix("Keep only what the metric needs.",
+                  ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(dim=-1))",)),
+              _MORE, _CHECK),
+             f"***** Running Evaluation *****\n{ending}",
+             "https://github.com/huggingface/transformers/issues/8476"),
+        Case(every(last_did("train"), shown("optimizer_offloaded")),
+             f"{subject} in the training steps: host memory probably holds the offloaded optimizer and gradients",
+             "Offloading takes 16 bytes per parameter of host memory, and the first steps still allocate. Loader "
+             "workers come on top.",
+             (Fix("Offload less, or use more GPUs instead.", ('"offload_param": {{"device": "none"}}',)),
+              _MORE, _CHECK),
+             "Adam Optimizer #0 is created with AVX512 arithmetic capability.\n"
+             "{'loss': 1.21, 'learning_rate': 1e-05, 'epoch': 0.1}\n{'loss': 1.19, 'learning_rate': 1e-05, 'epoch': "
+             f"0.2}}\n{ending}",
+             "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
+        Case(last_did("train"),
+             f"{subject} in the middle of training: host memory probably ran out, because it grew with every step",
+             "Loader workers copy what they touch of a dataset held in Python lists, times the workers of all ranks of "
+             "the node; metrics, caches and logged tensors also accumulate.",
+             (Fix("Use fewer workers and prefetch less, and keep the data in arrays or files (Arrow, memmap).",
+                  ("DataLoader(..., num_workers=2, prefetch_factor=2, pin_memory=False)",)), _MORE, _CHECK,
+              Fix("If memory was not the cause, check whether Slurm or a user killed it.",
+                  ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
+             "{'loss': 1.21, 'learning_rate': 1e-05, 'epoch': 0.1}\n{'loss': 1.19, 'learning_rate': 1e-05, 'epoch': "
+             f"0.2}}\n{ending}",
+             "https://github.com/pytorch/pytorch/issues/13246"),
+    )
+    return tuple(replace(case, why=f"{note}{case.why}") for case in found)
+
+
+_BY_KERNEL = "Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB"
+_NO_MORE = "MemoryError"
+_BY_RAY = ("(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
+           "reasons at node (ID: 5b2, IP: 10.0.0.2) over the last time period.")
+_OF_TORCHRUN = ("E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: "
+                "/usr/bin/python")
+
+ROWS = (
+    Row("log_killed_for_memory", "root", "kernel",
+        KERNEL_LINE + r"(?:Out of memory: Kill(?:ed)? process \d+|[Mm]emory cgroup out of memory: Kill|"
+        r"oom-kill:constraint=|\S+(?: \S+)? invoked oom-killer: gfp_mask)",
+        ("Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB",
+         "Memory cgroup out of memory: Killed process 99 (pt_data_worker) total-vm:1kB",
+         "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,task=python,pid=4711,uid=0",
+         "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"),
+        "the kernel killed a process: out of host memory",
+        "The node, or the job's control group, had no memory left. A rank killed this way exits with signal 9 (exit "
+        "code 137) and no traceback.",
+        (_MEMORY, Fix("Use less memory (fewer loader workers, weights loaded on one rank only), or request more.",
+                      ("sbatch --mem=0 ...", "docker run --memory=256g ..."))),
+        _OOM,
+        cases=host_cases("the kernel killed a process (out of host memory)", _BY_KERNEL)),
+    Row("log_rank_killed", "root", "kernel",
+        r"exitcode\s*:? ?-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|terminated with signal SIGKILL|"
+        r"exits with return code = -9\b|exited on signal 9\b|line \d+: +\d+ Killed |"
+        r"exit code 137\b|exited with code 137\b|exit status 137\b",
+        ("  exitcode  : -9 (pid: 25778)  (SIGKILL)", "  traceback : Signal 9 (SIGKILL) received by PID 25778",
+         "E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python",
+         "subprocess.CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.",
+         "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+         "[ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9",
+         "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 9 (Killed).",
+         "/bin/bash: line 1: 12345 Killed                  python train.py",
+         "command terminated with exit code 137"),
+        "a rank was killed from outside (SIGKILL), usually because host memory ran out",
+        "A program cannot catch SIGKILL, so there is no traceback. It comes from the kernel's or the job's memory "
+        "limit, from Slurm, or from a kill -9.",
+        (_MEMORY, Fix("Use less host memory (fewer loader workers with num_workers, fsdp_cpu_ram_efficient_loading, no "
+                      "offload of the optimizer), or request more for the job.", ("sbatch --mem=0 ...",)),
+         Fix("If memory was not the cause, check whether Slurm or a user killed it.",
+             ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
+        "https://github.com/lm-sys/FastChat/issues/568", exit_code=-9,
+        because_of=("log_killed_for_memory", "log_slurm_out_of_memory", "log_container_killed_for_memory"),
+        cases=host_cases(
+            "a rank was killed from outside (SIGKILL)", _OF_TORCHRUN,
+            "SIGKILL leaves no traceback; the kernel sends it when host memory runs out. ")),
+    Row("log_host_memory_refused", "root", "kernel",
+        r"^MemoryError\b|_ArrayMemoryError|DefaultCPUAllocator: (?:can't|not enough)|"
+        r"^(?!.*(?:ibv_|NET/OFI|/torch_)).*[Cc]annot allocate memory|std::bad_alloc",
+        ("MemoryError", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 32.0 GiB for an array with "
+         "shape (1,) and data type float32", "OSError: [Errno 12] Cannot allocate memory",
+         "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+         "tried to allocate 400000000000 bytes. Error code 12 (Cannot allocate memory)",
+         "terminate called after throwing an instance of 'std::bad_alloc'"),
+        "a rank could not allocate host memory",
+        "The node is out of memory, or a ulimit -v or strict overcommit refused the request. Every rank has its own "
+        "copy of what it loads.",
+        (_MEMORY, Fix("Check the limits of the process.", ("ulimit -v", "sysctl vm.overcommit_memory"))),
+        "https://docs.kernel.org/mm/overcommit-accounting.html",
+        cases=host_cases("a rank could not allocate host memory", _NO_MORE)),
+    Row("log_ray_memory_full", "root", "kernel",
+        r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|[Tt]ask was killed due to the node running low on "
+        r"memory|"
+        r"killed due to memory pressure(?!: 0\b)|the node running low on memory|"
+        r"ray-oom-prevention\.html\. Consider provisioning more memory",
+        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+         "(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
+         "reasons "
+         "at node (ID: 5b2, IP: 10.0.0.2) over the last time period.",
+         "Memory on the node (IP: 10.0.0.2, ID: 5b2) where the task was running was 240.00GB / 251.00GB (0.95), which "
+         "exceeds the memory usage threshold of 0.95. Ray killed this worker because of the node running low on "
+         "memory"),
+        "Ray killed a worker because the node's host memory was nearly full",
+        "Ray ends workers above 95 % of the node's or the container's memory, before the kernel does. It is host "
+        "memory, "
+        "not GPU memory: offloaded parameters and optimizers, replay buffers, loader workers, vLLM's swap space.",
+        (Fix("Use less host memory (no CPU offload, fewer workers), or request more for the job.",
+             ("free -g", "sbatch --mem=0 ...", "ray memory --stats-only")),
+         Fix("Raise or turn off Ray's limit.", ("export RAY_memory_usage_threshold=0.99",
+                                              "export RAY_memory_monitor_refresh_ms=0"), kind="stopgap",
+             caveat="The kernel may kill a process instead.")), _RAY,
+        cases=host_cases("Ray killed a worker because the node's host memory was nearly full", _BY_RAY)),
+)
+# fmt: on
+
+SIGNATURES = signatures(__name__, ROWS)

@@ -1,0 +1,131 @@
+"""What a log says of full memory: the numbers of torch's message, whose memory it is, and what the run did last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mgpu.checks.log._gpu_memory import read_numbers, trace
+
+from mgpu.engine import root_cause
+from mgpu.readers.log import read
+from mgpu.snapshot import Log
+
+pytestmark = pytest.mark.quick
+
+_FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of 79.15 GiB of "
+_FREE = "which 0.50 GiB is free. "
+_OWN = (
+    "Including non-PyTorch memory, this process has 60.00 GiB memory in use. Of the allocated memory 58.00 GiB is "
+    "allocated by PyTorch, and 0.90 GiB is reserved by PyTorch but unallocated."
+)
+
+
+def message(tried: str = "1.16 GiB", processes: str = "", own: str = _OWN) -> str:
+    return f"{_FULL.format(tried)}{_FREE}{processes}{own}"
+
+
+def read_log(folder: Path, text: str) -> Log:
+    path = folder / "run.log"
+    path.write_text(text + "\n", "utf-8")
+    return read.read_logs([path])
+
+
+def title_of(folder: Path, text: str) -> str:
+    first = root_cause.find_cause(read_log(folder, text), None).first
+    assert first is not None and first.outcome.problem is not None
+    return first.outcome.problem.title
+
+
+def test_numbers_are_read_from_both_forms_of_the_message() -> None:
+    new = read_numbers(message(processes="Process 7 has 414.00 MiB memory in use. "))
+    assert (new.tried, new.total, new.free, new.own, new.allocated, new.unallocated) == (1.16, 79.15, 0.5, 60, 58, 0.9)
+    assert [(one.pid, one.held) for one in new.processes] == [("7", 414 / 1024)]
+    old = read_numbers(
+        "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 24.00 GiB total capacity; 20.00 GiB already "
+        "allocated; 11.00 MiB free; 22.50 GiB reserved in total by PyTorch)"
+    )
+    assert (old.total, old.free, old.allocated, old.unallocated) == (24, 11 / 1024, 20, 2.5)
+    nothing = read_numbers("RuntimeError: CUDA error: out of memory")
+    assert set(nothing) == {None, ()}
+    graphs = read_numbers("20.00 GiB allowed; Of the allocated memory 9 GiB is allocated by PyTorch, with 3.50 GiB "
+                          "allocated in private pools (e.g., CUDA Graphs)")  # fmt: skip
+    assert (graphs.allowed, graphs.pools, graphs.allocated) == (20, 3.5, 9)
+    assert read_numbers("Tried to allocate 1.2.3 GiB").tried is None
+
+
+@pytest.mark.parametrize(
+    ("processes", "own", "found"),
+    [
+        ("Process 441650 has 70.51 GiB memory in use. Process 449657 has 1022.00 MiB memory in use. ",
+         "Of the allocated memory 594.01 MiB is allocated by PyTorch, and 5.99 MiB is reserved by PyTorch but "
+         "unallocated.", "another process (pid 441650) uses 70.51 GiB of its 79.15 GiB, this one 1022.00 MiB"),
+        ("Process 9 has 1022.00 MiB memory in use. Process 8 has 70.51 GiB memory in use. ",
+         "Of the allocated memory 69.00 GiB is allocated by PyTorch, and 0.60 GiB is reserved by PyTorch but "
+         "unallocated.", "almost only with this process's own data"),
+        ("Process 12 has 18.00 GiB memory in use. ", _OWN, "another process (pid 12) uses 18.00 GiB"),
+        ("".join(f"Process {pid} has 1.19 GiB memory in use. " for pid in range(15)), _OWN,
+         "15 other processes, probably the other ranks, hold 17.8 GiB"),
+    ],
+    ids=("a server under the host's pid", "this process under the host's pid", "another run", "all ranks on one GPU"),
+)  # fmt: skip
+def test_the_process_that_fills_the_gpu_is_named(tmp_path: Path, processes: str, own: str, found: str) -> None:
+    assert found in title_of(tmp_path, message("148.00 MiB", processes, own))
+
+
+@pytest.mark.parametrize(
+    ("frames", "tried", "found"),
+    [
+        (("train.py in main", "torch/nn/functional.py in cross_entropy"), "9.00 GiB", "the full logits"),
+        (("train.py in main", "torch/nn/functional.py in cross_entropy"), "20.00 MiB", "a GPU's memory is full"),
+        (("transformers/models/llama/modeling_llama.py in forward", "torch/nn/modules/linear.py in forward"),
+         "3.91 GiB", "the full logits"),
+        (("transformers/models/llama/modeling_llama.py in forward",
+          "transformers/models/llama/modeling_llama.py in forward", "torch/nn/modules/linear.py in forward"),
+         "1.00 GiB", "in the forward pass"),
+        (("transformers/models/llama/modeling_llama.py in eager_attention_forward",), "2.00 GiB", "in attention"),
+        (("transformers/models/llama/modeling_llama.py in forward",
+          "transformers/models/llama/modeling_llama.py in eager_attention_forward"), "20.00 MiB",
+         "in the forward pass"),
+        (("transformers/trainer.py in training_step", "accelerate/utils/deepspeed.py in backward",
+          "deepspeed/runtime/engine.py in _take_model_step", "torch/optim/adamw.py in _init_group"), "1.00 GiB",
+         "in the optimizer's step"),
+        (("lightning/pytorch/core/module.py in optimizer_step", "torch/optim/adamw.py in step",
+          "lightning/pytorch/plugins/precision/precision.py in _wrap_closure", "model.py in forward"), "1.00 GiB",
+         "in the forward pass"),
+        (("train.py in main", "transformers/modeling_utils.py in from_pretrained",
+          "transformers/modeling_utils.py in load_state_dict"), "1.00 GiB", "while the model is loaded"),
+        (("train.py in main", "train.py in load_state_dict"), "1.00 GiB", "while a checkpoint is loaded"),
+        (("train.py in main", "torch/autograd/function.py in save_for_backward"), "1.00 GiB", "in the backward pass"),
+    ],
+)  # fmt: skip
+def test_the_place_names_what_filled_the_gpu(tmp_path: Path, frames: tuple[str, ...], tried: str, found: str) -> None:
+    assert found in title_of(tmp_path, trace(*frames, message=message(tried)))
+
+
+_KILLED = "E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("last", "work"),
+    [
+        ("Loading checkpoint shards:  50%|#####     | 1/2 [00:10<00:10, 10.36s/it]", "load"),
+        ("Loading checkpoint shards: 100%|##########| 2/2 [00:20<00:00, 10.36s/it]\nsome warning", "load"),
+        ("Running tokenizer on dataset (num_proc=64):  12%|#  | 812/6000 [01:36<00:01, 843.85 examples/s]", "data"),
+        ("Running tokenizer on dataset (num_proc=64): 100%|####| 6000/6000 [01:36<00:01, 843.85 examples/s]", None),
+        ("Saving model checkpoint to /data/out/checkpoint-500", "save"),
+        ("[INFO] [utils.py:781:see_memory_usage] Before creating fp32 partitions", "offload"),
+        ("  1%|1         | 116/1155 [7:54:43<67:30:48, 233.93s/it]", "train"),
+        ("  0%|          | 1/1155 [7:54:43<67:30:48, 233.93s/it]", None),
+        ("***** Running Evaluation *****", "evaluate"),
+        ("hello", None),
+    ],
+)
+def test_what_the_run_did_before_it_was_killed(tmp_path: Path, last: str, work: str | None) -> None:
+    assert read_log(tmp_path, f"start\n{last}\n{_KILLED}").last_work == work
+    assert read_log(tmp_path, f"start\n{last}\nbye").last_work is None
+
+
+def test_the_work_is_found_on_the_line_of_the_launcher_too(tmp_path: Path) -> None:
+    line = "Loading checkpoint shards:  50%|#####| 1/2 [00:10<00:10, 10.36s/it][2023-08-22 11:46:22,908] [INFO] "
+    assert read_log(tmp_path, f"{line}[launch.py:315:sigkill_handler] Killing subprocess 3210").last_work == "load"
