@@ -24,6 +24,17 @@ ROWS = (
          r"\bMixtral\b|num_experts|expert_parallel|\bDeepSeek-?V[23]\b|\bQwen[\d.]+-\d+B-A\d+B\b",
          ("model: Qwen3-30B-A3B", "Initializing MoE layer with num_experts 64"),
          "https://huggingface.co/docs/transformers/model_doc/mixtral"),
+    _row("long_sequences",
+         r"\b(?:max_tokens\w*|seq_len\w*|seqlen|sequence_len\w*|cutoff_len|max_length|max_seq_len\w*|context_length|"
+         r"num_tokens)[\"']?(?:=|: ?| )[1-9]\d{5,6}\b",
+         ("INFO packing: max_tokens_per_rank=425984 hidden=1536", "    seq_length: 131072", "cutoff_len: 262144"),
+         "https://github.com/fla-org/flash-linear-attention/issues/1080"),
+    _row("ray_run",
+         r"\(raylet[,)]|\bray::\w|Started a local Ray instance|\bray\.exceptions\.|/ray/_private/| pid=\d+, ip=",
+         ("2025-02-08 14:20:18,110 INFO worker.py:1841 -- Started a local Ray instance.",
+          "(WorkerDict pid=5011, ip=10.0.0.2) Actor use_remove_padding=True",
+          "ray.exceptions.RayTaskError(ValueError): ray::run() (pid=51424, ip=10.141.17.198)"),
+         "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"),
 )
 # fmt: on
 

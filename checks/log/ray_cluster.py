@@ -62,6 +62,21 @@ def _versions(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
 
 
 ROWS = (
+    Row("log_ray_task_without_gpu", "root", "launcher",
+        r"Current node has no GPU available|Ray does not allocate any GPUs on the driver node",
+        ("ValueError: Current node has no GPU available. current_node_resource={'CPU': 64.0}. vLLM engine cannot start "
+         "without GPU. Make sure you have at least 1 GPU available in a node current_node_id='9d3c'",
+         "ValueError: Ray does not allocate any GPUs on the driver node. Consider adjusting the Ray placement group or "
+         "running the driver on a GPU node."),
+        "vLLM was started in a Ray task or actor that Ray gave no GPU",
+        "Ray hides all GPUs from a task or actor that did not request any (num_gpus), or whose placement group has "
+        "none on this node. The GPUs are there, and newer vLLM releases insist on one in the process that starts the "
+        "engine. If a framework started the task, that is its mistake, or it is too old for this vLLM.",
+        (Fix("Request GPUs where the task or actor is defined, or start vLLM in the main process.",
+             ("@ray.remote(num_gpus=1)", "ray.remote(...).options(num_gpus=1)")),
+         Fix("If a framework defines it: upgrade the framework, or use one engine without its data parallel workers.",
+             ("pip show vllm ray", "data_parallel_size=1")), _STATUS),
+        "https://github.com/vllm-project/vllm/issues/14610"),
     Row("log_ray_gpus_taken", "root", "launcher",
         r"[Tt]otal available GPUs (?P<free>[\d.]+) is less than total desired GPUs (?P<wanted>[\d.]+)",
         ("ValueError: Total available GPUs 0 is less than total desired GPUs 8",
