@@ -29,6 +29,10 @@ ROWS = (
          r"num_tokens)[\"']?(?:=|: ?| )[1-9]\d{5,6}\b",
          ("INFO packing: max_tokens_per_rank=425984 hidden=1536", "    seq_length: 131072", "cutoff_len: 262144"),
          "https://github.com/fla-org/flash-linear-attention/issues/1080"),
+    _row("new_nvshmem",  # DeepEP before its pull request 564 waits forever with it
+         r"\bnvshmem\S{0,12}(?:==|[ =:v]{1,3})3\.(?:5\.(?:19|[2-9]\d)|[6-9]\.|\d\d\.)",
+         ("deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5 torch 2.11.0+cu130", "nvidia-nvshmem-cu12==3.5.19"),
+         "https://github.com/deepseek-ai/DeepEP/issues/707"),
     _row("ray_run",
          r"\(raylet[,)]|\bray::\w|Started a local Ray instance|\bray\.exceptions\.|/ray/_private/| pid=\d+, ip=",
          ("2025-02-08 14:20:18,110 INFO worker.py:1841 -- Started a local Ray instance.",

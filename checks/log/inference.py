@@ -268,7 +268,8 @@ ROWS = (
         "difference for another process. If a trainer (verl, slime, TRL) shares the GPUs, its ranks load their models "
         "at different times and sizes, which is enough.",
         (Fix("If only this run uses the GPUs, turn the check off.",
-             ("export SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1", "nvidia-smi")),
+             ("export SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1", "export SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK=1",
+              "nvidia-smi")),
          Fix("If another program is on one of them, stop it or leave that GPU out.",
              ("mgpu doctor --only gpu_busy,gpu_memory_without_process",))),
         "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/model_executor/model_runner.py"),
