@@ -16,6 +16,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from . import _package_mistakes as mistakes
 from . import _version_skew as skew
 
 # The package `apex` on PyPI is another one.
@@ -269,7 +270,7 @@ def explain_attribute(groups: Mapping[str, str], raised: UncaughtException | Non
         return _in_table(known, what, _caller(raised, known.package))
     callee = skew.package_of(owner)
     if callee is None or _is_anothers(callee, raised):  # possibly the script's own class
-        return None
+        return mistakes.explain_own_attribute(owner, name, raised)
     return _unknown(f"{owner} has no {name}", callee, _caller(raised, callee), raised)
 
 
