@@ -292,6 +292,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
+    if name == module and module.startswith("Unsloth"):
+        return mistakes.CACHE_OF_UNSLOTH
     if known := skew.find_name(module, name):
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
     return _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)

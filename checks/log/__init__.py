@@ -27,6 +27,7 @@
 * waiting: did ranks wait for one that never came?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
 * deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
+* gradients: are the gradients NaN in every step, while the loss looks fine?
 * recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
@@ -50,8 +51,8 @@ ORDER: tuple[str, ...] = (
     "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
     "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping",
     "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "lone_work", "commands", "dataset_columns", "package_faults",
+    "recomputation", "precision", "gradients", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel",
+    "meeting", "addresses", "settings", "waiting", "lone_work", "commands", "dataset_columns", "package_faults",
     "framework_mistakes", "refused",
     "between_packages", "exceptions",
 )

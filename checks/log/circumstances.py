@@ -33,6 +33,9 @@ ROWS = (
          r"\bnvshmem\S{0,12}(?:==|[ =:v]{1,3})3\.(?:5\.(?:19|[2-9]\d)|[6-9]\.|\d\d\.)",
          ("deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5 torch 2.11.0+cu130", "nvidia-nvshmem-cu12==3.5.19"),
          "https://github.com/deepseek-ai/DeepEP/issues/707"),
+    _row("spread_and_ddp",  # ms-swift: fewer ranks than GPUs
+         r"Using MP\(device_map\) \+ DDP", ("[INFO:swift] Using MP(device_map) + DDP",),
+         "https://github.com/modelscope/ms-swift/issues/4019"),
     _row("tensor_parallel",
          r"tensor[_-](?:model[_-])?parallel[_-]?(?:size|dim|degree|world_size)?[\"']?(?: ?[=:] ?| )(?:[2-9]|\d\d)\b",
          ("tune run full_finetune_distributed tensor_parallel_dim=2", "--tensor-model-parallel-size 4"),

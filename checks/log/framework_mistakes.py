@@ -46,10 +46,13 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     if short == "IndexError" and empty and "out of range" in one.message:
         return f"{inner} got nothing to work on: {empty['what']} is empty ({one.library or one.raised_in})"
     named = short == "KeyError" and _FIELD.match(one.message) and packages[0] not in _OWN_KEYS
-    of_data = one.loader or any(_OF_DATA.search(frame) for frame in one.frames[-4:])
-    if of_data or named or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message)):
+    if _handles_data(one) or named or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message)):
         return None
     return _in_own_code(one, inner)
+
+
+def _handles_data(one: UncaughtException) -> bool:
+    return one.loader or any(_OF_DATA.search(frame) for frame in one.frames[-4:])
 
 
 def _in_own_code(one: UncaughtException, inner: str) -> str:
@@ -68,12 +71,14 @@ def _of_attribute(one: UncaughtException, log: Log, packages: tuple[str, ...], o
     if owner.endswith(_EXCEPTIONS):
         return f"{inner} took an exception for a result: the real failure is the {owner} before this"
     if owner == "NoneType":
-        return _in_own_code(one, inner)
+        return None if _handles_data(one) else _in_own_code(one, inner)
     if mistakes.reads_its_own_attribute(one, name):
         return f"probably a mistake in {inner}: its class {owner} reads its own attribute {name}, which was never set"
     if packages[1:]:
         both = listed(with_versions(log, reversed(packages)))
         return f"{both} probably do not fit each other: {owner} has no {name}"
+    if "" in one.packages and not mistakes.package_of_class(owner):
+        return None  # possibly a class of the script's own
     return _in_own_code(one, inner)
 
 
@@ -83,8 +88,8 @@ def _cause(one: UncaughtException) -> str:
         return f"{where} The list that it was given, or what it computed from it, has no elements."
     if _OF_NONE.search(one.message):
         return (
-            f"{where} An option is not set, another package returns nothing here in its installed version (also torch), "
-            "or this release has a mistake for this combination of options."
+            f"{where} An option is not set, another package (also torch) returns nothing here in its installed "
+            "version, or this release has a mistake for this combination of options."
         )
     return (
         f"{where} The release has a mistake for this combination of options, or the packages (also torch) were not "
