@@ -33,7 +33,9 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     """Return what probably is wrong; None if it may as well be the user's settings or data."""
     inner = with_versions(log, packages[:1])[0]
     if mistakes.asserts_its_own_state(one):
-        failed = f"a check of {inner} on its own state failed{mistakes.doing(one)}: {one.message}"
+        failed = (
+            f"a check of {skew.distribution(packages[0])} on its own state failed{mistakes.doing(one)}: {one.message}"
+        )
         if packages[1:]:
             return f"{listed(with_versions(log, reversed(packages)))} probably do not fit each other: {failed}"
         return f"probably a mistake in {inner}: {failed}"
@@ -46,13 +48,22 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     if short == "IndexError" and empty and "out of range" in one.message:
         return f"{inner} got nothing to work on: {empty['what']} is empty ({one.library or one.raised_in})"
     named = short == "KeyError" and _FIELD.match(one.message) and packages[0] not in _OWN_KEYS
-    if _handles_data(one) or named or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message)):
+    if (
+        _depends_on_data(one, log)
+        or named
+        or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message))
+    ):
         return None
     return _in_own_code(one, inner)
 
 
-def _handles_data(one: UncaughtException) -> bool:
-    return one.loader or any(_OF_DATA.search(frame) for frame in one.frames[-4:])
+def _depends_on_data(one: UncaughtException, log: Log) -> bool:
+    """Whether it was raised while data was handled, or by one rank only, which is not the main one."""
+    ranks = {
+        rank for other in log.raised if (other.type, other.message) == (one.type, one.message) for rank in other.ranks
+    }
+    alone = len(ranks) == 1 and len(log.ranks) > 1 and 0 not in ranks
+    return alone or one.loader or any(_OF_DATA.search(frame) for frame in one.frames[-4:])
 
 
 def _in_own_code(one: UncaughtException, inner: str) -> str:
@@ -71,7 +82,7 @@ def _of_attribute(one: UncaughtException, log: Log, packages: tuple[str, ...], o
     if owner.endswith(_EXCEPTIONS):
         return f"{inner} took an exception for a result: the real failure is the {owner} before this"
     if owner == "NoneType":
-        return None if _handles_data(one) else _in_own_code(one, inner)
+        return None if _depends_on_data(one, log) else _in_own_code(one, inner)
     if mistakes.reads_its_own_attribute(one, name):
         return f"probably a mistake in {inner}: its class {owner} reads its own attribute {name}, which was never set"
     if packages[1:]:
