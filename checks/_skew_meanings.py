@@ -16,6 +16,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from . import _package_mistakes as mistakes
 from . import _version_skew as skew
 
 # The package `apex` on PyPI is another one.
@@ -269,7 +270,7 @@ def explain_attribute(groups: Mapping[str, str], raised: UncaughtException | Non
         return _in_table(known, what, _caller(raised, known.package))
     callee = skew.package_of(owner)
     if callee is None or _is_anothers(callee, raised):  # possibly the script's own class
-        return None
+        return mistakes.explain_own_attribute(owner, name, raised)
     return _unknown(f"{owner} has no {name}", callee, _caller(raised, callee), raised)
 
 
@@ -291,6 +292,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
+    if name == module and module.startswith("Unsloth"):
+        return mistakes.CACHE_OF_UNSLOTH
     if known := skew.find_name(module, name):
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
     return _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)

@@ -1,7 +1,7 @@
-"""Which release of transformers since 5.6, diffusers, bitsandbytes or sentence-transformers changed what?
+"""Which release of transformers since 5.6, DeepSpeed, diffusers, bitsandbytes or sentence-transformers changed what?
 
 Facts only, in the form of `_version_changes.py`. Compared in the sources of the releases themselves: the wheels of
-transformers from 5.5 to 5.23, the tags of the others.
+transformers from 5.5 to 5.23, the tags of the others (all of DeepSpeed's, from 0.13 to 0.20).
 """
 
 from __future__ import annotations
@@ -36,6 +36,20 @@ sentence_transformers 4.0 - CrossEncoder(automodel_args)=model_kwargs /cross_enc
 sentence_transformers 5.0 - /models.Asym=sentence_transformers.models.Router
 datasets 4.6 - DuplicatedKeysError@keyhash /keyhash
 accelerate 1.13 - is_ipex_available is_ccl_available get_ccl_version
+trl 0.20 - GRPOTrainer._get_per_token_logps=_get_per_token_logps_and_entropies
+deepspeed 0.14.1 - required_torch_version@utils=deepspeed.utils.torch.required_torch_version
+deepspeed 0.14.2 - get_grad_norm@utils
+deepspeed 0.14.4 + DeepSpeedEngine.compile
+deepspeed 0.15.0 - /pydantic_v1=pydantic
+deepspeed 0.15.2 + DeepSpeedEngine.offload_states DeepSpeedEngine.reload_states
+deepspeed 0.15.3 + safe_set_full_grad
+deepspeed 0.16.0 + DeepSpeedEngine.no_sync
+deepspeed 0.16.4 + tp_model_init set_autotp_mode DeepSpeedZeRoOffload._register_deepspeed_module
+deepspeed 0.16.4 - DeepSpeedZeRoOffload._register_hooks_recursively=_register_deepspeed_module
+deepspeed 0.16.4 - DeepSpeedEngine.zero_has_nvme_offload
+deepspeed 0.17.0 + /runtime.sequence_parallel UlyssesSPAttentionHF
+deepspeed 0.18.3 - DeepSpeedZeroOptimizer.backward=DeepSpeedEngine.backward
+deepspeed 0.18.3 - DeepSpeedZeroOptimizer_Stage3.backward=DeepSpeedEngine.backward
 """
 
 MODELS = """
@@ -68,9 +82,12 @@ RELEASED = {
     "sentence_transformers": "3.0 2024-05 4.0 2025-03 5.0 2025-07",
     "datasets": "4.6 2026-02",
     "accelerate": "1.13 2026-03",
+    "deepspeed": "0.14.1 2024-04 0.14.2 2024-04 0.14.4 2024-06 0.15.0 2024-08 0.15.2 2024-10 0.15.3 2024-10 "
+    "0.16.0 2024-11 0.16.4 2025-02 0.17.0 2025-06 0.18.3 2025-12",
 }
 
 PAGES = {
+    "deepspeed": "https://github.com/deepspeedai/DeepSpeed/releases/tag/v{release}",
     "diffusers": "https://github.com/huggingface/diffusers/releases/tag/v{release}.0",
     "bitsandbytes": "https://github.com/bitsandbytes-foundation/bitsandbytes/releases/tag/{release}.0",
     "sentence_transformers": "https://github.com/huggingface/sentence-transformers/releases/tag/v{release}.0",

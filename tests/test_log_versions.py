@@ -54,7 +54,7 @@ def test_every_line_of_the_tables_is_well_formed() -> None:
         if not line:
             continue
         package, release, sign, *items = line.split()
-        assert package in skew.PAGES and re.fullmatch(r"\d+\.\d+", release) and sign in "+-" and items, line
+        assert package in skew.PAGES and re.fullmatch(r"\d+\.\d+(?:\.\d+)?", release) and sign in "+-" and items, line
         for item in items:
             assert re.fullmatch(r"(?:/[\w.]+|\*|[\w-]+(?:\.\w+)*(?:\([\w,]+\))?)(?:@\w+)?(?:=[\w.()]+)?", item), item
     for line in f"{tables.MODELS}{later.MODELS}".split("\n"):
@@ -62,7 +62,7 @@ def test_every_line_of_the_tables_is_well_formed() -> None:
             continue
         assert re.fullmatch(r"\d\.\d+( \w+)+", line), line
     for words in (one for table in (tables, later, of_megatron) for one in table.RELEASED.values()):
-        assert re.fullmatch(r"(?:\d+\.\d+ 20\d\d-\d\d ?)+", words)
+        assert re.fullmatch(r"(?:\d+\.\d+(?:\.\d+)? 20\d\d-\d\d ?)+", words)
     assert len(list(skew._changes())) > 450
 
 
@@ -107,6 +107,12 @@ def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
          "bitsandbytes 0.50 (2026-07) removed the argument percentile_clipping", "pip install 'bitsandbytes<0.50'"),
         ("KeyError: 'deepseek_v4'", (SCRIPT, "transformers"), "too old for deepseek_v4 models: transformers 5.8",
          "pip install 'transformers>=5.8'"),
+        ("AttributeError: 'DeepSpeedZeRoOffload' object has no attribute '_register_hooks_recursively'",
+         (SCRIPT, "transformers", "trl"),
+         "trl is too old for the installed deepspeed: deepspeed 0.16.4 (2025-02) removed", "'deepspeed<0.16.4'"),
+        ("AttributeError: 'UnslothGRPOTrainer' object has no attribute '_get_per_token_logps'",
+         (SCRIPT, "transformers", "unsloth_compiled_cache"),
+         "unsloth is too old for the installed trl: trl 0.20 (2025-07) removed", "pip install --upgrade unsloth"),
         ("TypeError: helper() got an unexpected keyword argument 'x'", (SCRIPT,),
          "helper() does not accept the argument x", "pip check"),
         ("AttributeError: 'LlamaForCausalLM' object has no attribute '_is_quantized_training_enabled'",

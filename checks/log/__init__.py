@@ -2,6 +2,7 @@
 
 * noise: which lines look like a failure and are none?
 * circumstances: what does the log show of the run itself? Rows of failures mean something else in some of them.
+* versions_shown: which versions of packages does the log show?
 * scheduler, job_start: did Slurm refuse the job, or end it; did its shell fail?
 * kubernetes, containers: did Kubernetes, Docker, enroot or Apptainer not start the container, or end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
@@ -27,9 +28,10 @@
 * waiting: did ranks wait for one that never came?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
 * deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
+* gradients: are the gradients NaN in every step, while the loss looks fine?
 * recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
-* package_faults: did a package fail in its own code?
+* package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
 * commands: did the shell, a command line's parser or a container tool end the run at its start?
 * refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
@@ -45,12 +47,13 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "circumstances", "scheduler", "job_start", "kubernetes", "containers", "ends", "host_memory", "xids",
-    "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference", "ray_cluster", "reinforcement",
-    "lightning", "config_files", "versions", "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub",
-    "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors", "training", "trainer", "zero",
-    "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "nccl", "nccl_setup",
-    "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "lone_work", "commands",
-    "dataset_columns", "package_faults", "refused", "between_packages", "exceptions",
+    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "kubernetes", "containers", "ends",
+    "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
+    "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
+    "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors",
+    "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision",
+    "gradients", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
+    "waiting", "lone_work", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
+    "between_packages", "exceptions",
 )
 # fmt: on

@@ -36,6 +36,12 @@ def shown(*names: str) -> Applies:
     return lambda log, raised: {one.name for one in log.shows}.issuperset(names)
 
 
+def reported(pattern: str) -> Applies:
+    """A line of the log that a row of a failure matches also matches this."""
+    searched = re.compile(pattern)
+    return lambda log, raised: any(searched.search(one.text) for one in log.seen)
+
+
 def beside(signature: str) -> Applies:
     """The log also has a line of this row of a failure."""
     return lambda log, raised: any(one.signature == signature for one in log.seen)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _DYNAMO = "https://pytorch.org/docs/stable/torch.compiler_troubleshooting.html"
 _EXTENSIONS = "https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py"
@@ -13,6 +16,42 @@ _GRAPHS = "https://pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html"
 # fmt: off
 _WITHOUT = Fix("Turn off torch.compile.", ("accelerate launch --dynamo_backend no ...", "export TORCHDYNAMO_DISABLE=1"),
                kind="stopgap", caveat="Training is slower.")
+
+_BLOCKS = Fix("Give the kernel smaller blocks (BLOCK_M, BLOCK_N) or fewer stages (num_stages).",
+              ("flex_attention(..., kernel_options=dict(BLOCK_M=32, BLOCK_N=32, num_stages=1))",))
+_MOST_SHARED = 232448  # bytes per block on Hopper and Blackwell data center GPUs; no NVIDIA GPU has more
+_SIZES = {  # what decides how much a package's kernels need
+    "mamba_ssm": "headdim, d_state or chunk_size",
+    "fla": "the head dimension (head_dim, expand_k, expand_v)",
+    "flash_attn": "the head dimension",
+}
+
+
+def _shared_memory(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a kernel whose sizes no GPU has shared memory for, or only a data center GPU."""
+    needed, limit = groups["needed"], groups["limit"]
+    if groups["what"] != "shared memory" or not needed.isdigit() or not limit.isdigit():
+        return None
+    packages = [one for one in (raised.packages if raised else ()) if one not in ("triton", "torch", "")]
+    sizes = _SIZES.get(packages[-1] if packages else "")
+    change = Fix(f"Lower {sizes} of the model." if sizes else
+                 "Lower the sizes that the kernel works on at once: the head dimension, the chunk or state size.")
+    if int(needed) > _MOST_SHARED:
+        return Meaning(
+            f"a Triton kernel needs {int(needed):,} bytes of shared memory, more than any GPU has: a size of "
+            "the model, probably the head dimension, is too large for it",
+            f"This is fast memory inside the GPU, not its main memory and not /dev/shm. This GPU has {int(limit):,} "
+            f"bytes per block, the largest have {_MOST_SHARED:,}. The need grows with "
+            f"{sizes or 'the head dimension and the block sizes of the kernel'}.",
+            (change, _BLOCKS),
+        )
+    return Meaning(
+        f"a Triton kernel needs {int(needed):,} bytes of shared memory, this GPU has {int(limit):,} per block",
+        "It was tuned for data center GPUs (A100: 166,912, H100 and B200: 232,448; GeForce, A10 and L40: 101,376). The "
+        f"need grows with {sizes or 'the head dimension and the block sizes of the kernel'}.",
+        (change, _BLOCKS, Fix("Use a data center GPU, or another implementation (sdpa, eager) of the layer.")),
+    )
+
 
 ROWS = (
     Row("log_no_c_compiler", "root", "library",
@@ -56,17 +95,19 @@ ROWS = (
              ("pip show torch triton", "python -c 'import torch; print(torch.cuda.get_device_capability())'",
               "pip install --upgrade torch")), _WITHOUT),
         "https://github.com/triton-lang/triton/issues?q=PassManager%3A%3Arun+failed"),
-    Row("log_triton_out_of_shared", "root", "library", r"out of resource: (?P<what>shared memory|tensor memory|"
-                                                       r"threads)",
+    Row("log_triton_out_of_shared", "root", "library",
+        r"out of resource: (?P<what>shared memory|tensor memory|threads)"
+        r"(?:, Required: (?P<needed>\d+), Hardware limit: (?P<limit>\d+))?",
         ("triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: "
-         "101376. Reducing block sizes or `num_stages` may help.",),
-        "a Triton kernel needs more {what} than this GPU has",
-        "It was written for a larger GPU (data center cards have more shared memory than GeForce).",
-        (Fix("Give the kernel smaller blocks (BLOCK_M, BLOCK_N) or fewer stages (num_stages).",
-             ("flex_attention(..., kernel_options=dict(BLOCK_M=32, BLOCK_N=32, num_stages=1))",)),
-         Fix("Use another version of the package that has the kernel, or its other kernels.", ())),
+         "101376. Reducing block sizes or `num_stages` may help.",
+         "triton.runtime.autotuner.OutOfResources: out of resource: shared memory, Required: 663808, Hardware limit: "
+         "101376. Reducing block sizes or `num_stages` may help."),
+        "a Triton kernel needs more {what} than this GPU has: {needed}, limit {limit}",
+        "It was written for a larger GPU (data center cards have more shared memory than GeForce), or its sizes (head "
+        "dimension, chunk size, state size) are too large.",
+        (_BLOCKS, Fix("Use another version of the package that has the kernel, or its other kernels.", ())),
         "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/errors.py",
-        summary="A Triton kernel needs more of a resource than this GPU has."),
+        summary="A Triton kernel needs more of a resource than this GPU has.", explain=_shared_memory),
     Row("log_ptxas_failed", "root", "library", r"Internal Triton PTX codegen error|ptxas fatal|PTXASError|"
         r"nvcc fatal\s+: Unsupported gpu architecture|is not defined for option 'gpu-name'",
         ("triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error",

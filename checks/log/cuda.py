@@ -9,6 +9,8 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
+from ._kernel_cases import CRASHES
+from ._ray_cases import GPU_NOT_REQUESTED
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
@@ -97,7 +99,7 @@ ROWS = (
         (Fix("Check which of these it is.",
              ("nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,container")),
          Fix("In a container or a job, request GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
-        "https://github.com/Oneflow-Inc/oneflow/issues/3106"),
+        "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED,)),
     Row("log_torch_without_cuda", "root", "cuda", r"Torch not compiled with CUDA enabled|"
         r"is_available\(\) is False\. If you are running on a CPU-only machine",
         ("AssertionError: Torch not compiled with CUDA enabled",
@@ -139,7 +141,7 @@ ROWS = (
         "A custom kernel (flash-attn, bitsandbytes, Triton, your own) reads out of bounds, or the GPU is faulty. The "
         "reported line is often later than the cause.",
         (_FIND_KERNEL, _KERNEL_LOG), "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
-        explain=_in_optimizer),
+        explain=_in_optimizer, cases=CRASHES),
     Row("log_gpu_memory_uncorrectable", "root", "cuda", r"uncorrectable ECC error encountered|"
         r"CUDA error: .*uncorrectable ECC error|cudaErrorECCUncorrectable",
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._kernel_cases import NEW_NVSHMEM
+
 _ENV = "https://docs.nvidia.com/nvshmem/api/gen/env.html"
 _INSTALL = "https://docs.nvidia.com/nvshmem/release-notes-install-guide/install-guide/nvshmem-install-proc.html"
 _DEEPEP = "https://github.com/deepseek-ai/DeepEP"
@@ -73,7 +75,8 @@ ROWS = (
         "a rank waited for the tokens of another until DeepEP's timeout",
         "The other rank failed, did not run the same expert layer, or its RDMA traffic does not arrive.",
         (Fix("Find the rank that failed or is behind.", ("mgpu doctor --log LOGS...",)), _TEST,
-         Fix("If it never worked, check the adapters.", ("mgpu doctor --only infiniband",))), _DEEPEP),
+         Fix("If it never worked, check the adapters.", ("mgpu doctor --only infiniband",))), _DEEPEP,
+        cases=(NEW_NVSHMEM,)),
     Row("log_deepep_assertion", "root", "script",
         r"Failed: (?:Assertion|CUDA|EP) error .*/(?P<place>[\w.]+:\d+) '(?P<what>(?!local_fd|pidfd).+)'",
         ("RuntimeError: Failed: Assertion error /x/DeepEP/csrc/kernels/runtime.cu:39 'nvshmem_rank == nvshmem_my_pe()'",

@@ -9,6 +9,7 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
+from ._kernel_cases import INDEXES
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
@@ -39,8 +40,8 @@ _FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUN
 
 ROWS = (
     Row("log_index_out_of_range", "root", "script",
-        r"device-side assert triggered|index out of range in self|Target \d+ is out of bounds|: block: \[[\d,]+\], "
-        r"thread: \[[\d,]+\] Assertion",
+        r"device-side assert triggered|index out of range in self|Target -?\d+ is out of bounds|"
+        r": block: \[[\d,]+\], thread: \[[\d,]+\] Assertion",
         ("RuntimeError: CUDA error: device-side assert triggered", "IndexError: index out of range in self",
         "IndexError: Target 10 is out of bounds.",
          "../aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: [21,0,0], thread: [64,0,0] "
@@ -49,7 +50,7 @@ ROWS = (
         "A class label >= the number of classes, or a token id >= the vocabulary size (tokens added without "
         "resize_token_embeddings). The other ranks then fail in a collective that this rank does not join.",
         (_FIND_KERNEL, Fix("Check the ids before they go to the GPU: labels.max() < num_classes, input_ids.max() < the "
-                           "rows of the embedding.", ())), _NOTES),
+                           "rows of the embedding.", ())), _NOTES, cases=INDEXES),
     Row("log_cuda_in_fork", "root", "script", r"Cannot re-initialize CUDA in forked subprocess|"
         r"CUDA (?:must not be|was) initialized before (?:spawn|fork)",
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "

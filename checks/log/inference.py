@@ -231,13 +231,10 @@ ROWS = (
             ("py-spy dump --pid PID", "export VLLM_RPC_TIMEOUT=600000 RAY_CGRAPH_get_timeout=1200")), _TROUBLE),
     Row("log_sglang_memory_full", "root", "cuda",
         r"Not enough memory\. Please try to increase --mem-fraction-static|"
-        r"(?:Prefill|Decode) out of memory\. Try to lower your batch size|The memory capacity is unbalanced|"
-        r"Memory pool size is too small",
+        r"(?:Prefill|Decode) out of memory\. Try to lower your batch size|Memory pool size is too small",
         ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: "
          "self.server_args.mem_fraction_static=0.4",
-         "RuntimeError: Decode out of memory. Try to lower your batch size.",
-         "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
-         "pre_model_load_memory=20.0"),
+         "RuntimeError: Decode out of memory. Try to lower your batch size."),
         "SGLang does not get the GPU memory that it needs",
         "mem-fraction-static is its share of the GPU for weights and KV cache. The trainer or another process uses "
         "the rest, or the share is too small for the model; what is above the share is for CUDA graphs.",
@@ -245,6 +242,19 @@ ROWS = (
              ("--mem-fraction-static 0.7", "--cuda-graph-max-bs 16",
               "actor_rollout_ref.rollout.gpu_memory_utilization=0.5  # verl")),
          Fix("Check what else is on the GPU.", ("nvidia-smi",))), _SGLANG_TUNING),
+    Row("log_sglang_memory_unbalanced", "root", "cuda", r"The memory capacity is unbalanced",
+        ("ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
+         "pre_model_load_memory=20.0",),
+        "SGLang refuses to start: free memory differs by more than 10 % between its GPUs",
+        "It is a check at the start, not a lack of memory: SGLang sizes its cache for the fullest GPU, and takes the "
+        "difference for another process. If a trainer (verl, slime, TRL) shares the GPUs, its ranks load their models "
+        "at different times and sizes, which is enough.",
+        (Fix("If only this run uses the GPUs, turn the check off.",
+             ("export SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1", "export SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK=1",
+              "nvidia-smi")),
+         Fix("If another program is on one of them, stop it or leave that GPU out.",
+             ("mgpu doctor --only gpu_busy,gpu_memory_without_process",))),
+        "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/model_executor/model_runner.py"),
     Row("log_sglang_graph_not_captured", "secondary", "cuda", r"Capture cuda graph failed: (?!.*out of "
                                                               r"memory)(?P<why>.+)",
         ("Exception: Capture cuda graph failed: page_size must be 64",),

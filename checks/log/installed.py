@@ -50,14 +50,16 @@ ROWS = (
     Row("log_bitsandbytes_without_cuda", "root", "library",
         r"CUDA Setup failed despite (?:GPU|CUDA) being available|Configured CUDA binary not found at|"
         r"compiled without GPU support|has no attribute 'cget_col_row_stats'|requires the latest version of "
-        r"bitsandbytes|libbitsandbytes_cuda\w+\.so",
+        r"bitsandbytes|libbitsandbytes_cuda\w+\.so|name 'str2optimizer\w+' is not defined",
         ("CUDA Setup failed despite GPU being available. Please run the following command",
          "AttributeError: 'NoneType' object has no attribute 'cget_col_row_stats'",
          "ImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes",
          "RuntimeError: Configured CUDA binary not found at /x/bitsandbytes/libbitsandbytes_cuda130.so",
-         "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable."),
+         "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.",
+         "NameError: name 'str2optimizer8bit_blockwise' is not defined"),
         "bitsandbytes has no library for this torch's CUDA",
-        "Its wheel contains libraries for some CUDA versions only. Old releases find CUDA through LD_LIBRARY_PATH.",
+        "Its wheel contains libraries for some CUDA versions only; without one, its CPU part is loaded, which has no "
+        "8-bit optimizers. Old releases find CUDA through LD_LIBRARY_PATH.",
         Fix("Upgrade it, and check what it finds.",
             ("pip install --upgrade bitsandbytes", "python -m bitsandbytes",
              "mgpu doctor --only bitsandbytes_lacks_cuda")),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import shown
 
 _ADAM = "https://github.com/pytorch/pytorch/blob/main/torch/optim/adam.py"
 _CLIP = "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html"
@@ -33,7 +35,38 @@ def _traced(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
 
 
 # fmt: off
+_SPLIT_DIFFERENTLY = Case(
+    shown("tensor_parallel"),
+    "under tensor parallelism, a gradient has another length than its activation: {got} instead of {wanted}",
+    "The sequence is split or cut ({name}) differently in forward and backward, or not equally by the ranks. If a "
+    "framework splits it (its recipe, not your model), it is probably a mistake of that release.",
+    (Fix("Confirm it with tensor parallel size 1.", ("tensor_parallel_dim=1  # torchtune",)),
+     Fix("Install another release or commit of the framework: the newest, or the one that worked before.",
+         ("pip show torchtune torchtitan torch", "git bisect start BAD GOOD")),
+     Fix("Make the sequence length divisible by the tensor parallel size.",
+         ("tokenizer(text, padding=True, pad_to_multiple_of=64)",))),
+    "tune run full_finetune_distributed tensor_parallel_dim=2\nTraceback (most recent call last):\n"
+    '  File "/x/torchtune/recipes/full_finetune_distributed.py", line 956, in train\n    current_loss.backward()\n'
+    "RuntimeError: Function SliceBackward0 returned an invalid gradient at index 0 - got [753, 4096] but expected "
+    "shape compatible with [763, 4096]",
+    "https://github.com/meta-pytorch/torchtune/pull/2782")
 ROWS = (
+    Row("log_gradient_of_other_shape", "root", "script",
+        r"Function (?P<name>\w+Backward\d*) returned an invalid gradient at index \d+ - got (?P<got>\[[\d, ]*\]) but "
+        r"expected shape compatible with (?P<wanted>\[[\d, ]*\])",
+        ("RuntimeError: Function SliceBackward0 returned an invalid gradient at index 0 - got [753, 4096] but expected "
+         "shape compatible with [763, 4096]",),
+        "the backward pass got a gradient of another shape than the forward pass computed: {got} instead of {wanted}",
+        "Between forward and backward ({name}) a tensor was changed or exchanged in another size: ranks that split a "
+        "sequence differently (tensor, sequence or context parallelism), a custom autograd.Function, a layer that was "
+        "recomputed with other inputs, or parameters resized by a wrapper (ZeRO-3, FSDP).",
+        (Fix("Try it without what splits the sequence, then without activation checkpointing: what makes the error "
+             "disappear is the cause."),
+         Fix("Make the sequence length divisible by the parallel size: pad the batch.",
+             ("tokenizer(text, padding=True, pad_to_multiple_of=64)",))),
+        "https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/engine.cpp",
+        summary="The backward pass got a gradient of another shape than the forward pass computed.",
+        cases=(_SPLIT_DIFFERENTLY,)),
     Row("log_optimizer_state_elsewhere", "root", "script",
         r"params and state_steps must be on supported devices|"
         r"Tensors of the same index must be on the same device and the same dtype|"

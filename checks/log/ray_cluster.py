@@ -61,6 +61,31 @@ def _versions(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
 
 
 ROWS = (
+    Row("log_ray_task_without_gpu", "root", "launcher",
+        r"Current node has no GPU available",
+        ("ValueError: Current node has no GPU available. current_node_resource={'CPU': 64.0}. vLLM engine cannot start "
+         "without GPU. Make sure you have at least 1 GPU available in a node current_node_id='9d3c'",),
+        "vLLM was started in a Ray task or actor that Ray gave no GPU",
+        "Ray hides all GPUs from a task or actor that did not request any (num_gpus), or whose placement group has "
+        "none on this node. The GPUs are there, and newer vLLM releases insist on one in the process that starts the "
+        "engine. If a framework started the task, that is its mistake, or it is too old for this vLLM.",
+        (Fix("Request GPUs where the task or actor is defined, or start vLLM in the main process.",
+             ("@ray.remote(num_gpus=1)", "ray.remote(...).options(num_gpus=1)")),
+         Fix("If a framework defines it: upgrade the framework, or use one engine without its data parallel workers.",
+             ("pip show vllm ray", "data_parallel_size=1")), _STATUS),
+        "https://github.com/vllm-project/vllm/issues/14610"),
+    Row("log_ray_driver_off_its_gpus", "root", "launcher", r"Ray does not allocate any GPUs on the driver node",
+        ("ValueError: Ray does not allocate any GPUs on the driver node. Consider adjusting the Ray placement group or "
+         "running the driver on a GPU node.",),
+        "Ray placed vLLM's driver on a node where its placement group has no GPU",
+        "The process that starts vLLM must run on a node of its workers. The placement group has its GPUs on another "
+        "node, because the actor was not pinned to one of its bundles, or the group asks for no GPU.",
+        (Fix("Pin the actor to a bundle of its own placement group, and pack the group.",
+             ("PlacementGroupSchedulingStrategy(placement_group=pg, placement_group_bundle_index=0)",
+              "placement_group([{{'GPU': 1, 'CPU': 1}}] * 4, strategy='PACK')")),
+         Fix("If a framework starts it: upgrade the framework. Tensor parallel size 1, or one node, avoids it.",
+             ("pip show vllm ray", "--vllm_tensor_parallel_size 1  # OpenRLHF")), _STATUS),
+        "https://github.com/OpenRLHF/OpenRLHF/pull/732"),
     Row("log_ray_gpus_taken", "root", "launcher",
         r"[Tt]otal available GPUs (?P<free>[\d.]+) is less than total desired GPUs (?P<wanted>[\d.]+)",
         ("ValueError: Total available GPUs 0 is less than total desired GPUs 8",

@@ -12,6 +12,16 @@ _HOOKS = "https://huggingface.co/docs/accelerate/usage_guides/big_modeling"
 _OPTIMIZER = "https://github.com/pytorch/pytorch/blob/main/torch/optim/optimizer.py"
 # fmt: off
 ROWS = (
+    Row("log_option_not_defined", "root", "script", r"'Namespace' object has no attribute '(?P<name>\w+)'",
+        ("AttributeError: 'Namespace' object has no attribute 'apply_layernorm_1p'",),
+        "the code reads the option {name}, which the parser of the command line does not define",
+        "The script and the package that defines the options (Megatron-LM: megatron/training/arguments.py) are from "
+        "different versions, a newer version renamed or removed the option, or the script reads it before it adds it.",
+        (Fix("Use the script and the package from one commit: examples of a repository fit only its own version.",
+             ("git -C Megatron-LM log -1 --oneline", "pip show megatron-core")),
+         Fix("Or define the option.", ("parser.add_argument('--OPTION')", "getattr(args, 'OPTION', None)"))),
+        "https://github.com/NVIDIA/Megatron-LM/issues/3432",
+        summary="The code reads an option that the parser of the command line does not define."),
     Row("log_eval_dataset_missing", "root", "script",
         r"you didn't (?:pass|provide) an `eval_dataset`|valuation requires (?:specifying )?an eval_dataset",
         ("ValueError: You have set `args.eval_strategy` to steps but you didn't pass an `eval_dataset` to `Trainer`.",

@@ -18,8 +18,8 @@ CHECKED_OUT = re.compile(
     r"[/\\](?P<path>(?P<package>megatron(?=.(?:core|training|legacy|bridge)\b)|mbridge(?=.(?:core|models)\b)"
     r"|deepspeed(?=.(?:runtime|launcher|comm|ops|sequence|pipe|moe|checkpoint)\b)"
     r"|transformer_engine(?=.(?:pytorch|common)\b)|torchtitan(?=.(?:models|distributed|components|config|experiments)\b)"
-    r"|torchtune(?=.(?:modules|training|config|models)\b)"
-    r"|llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|unsloth_compiled_cache"
+    r"|torchtune(?=.(?:modules|training|config|models|recipes)\b)"
+    r"|llamafactory|llmtuner|verl|openrlhf|open_instruct|axolotl|skyrl_train|nemo_rl|nemo_automodel|lighteval|unsloth_compiled_cache"
     r"|trl(?=.(?:trainer|scripts|generation|extras|models)\b)|swift(?=.(?:llm|trainers|rlhf_trainers|megatron|cli)\b)"
     r"|slime(?=.(?:ray|utils|backends|rollout)\b))[/\\]\S*)"
 )

@@ -1,0 +1,192 @@
+"""What do a kernel's crash and an index out of range mean, by the layer that ran and the assertion that failed?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import beside, either, every, never, reported, shown, within
+
+_FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
+_TRITON_KERNELS = (
+    r"^(?:fla|mamba_ssm|causal_conv1d|megablocks|liger_kernel|sageattention|grouped_gemm|triton_kernels)/|"
+    r"^(?:deepspeed/ops/triton_ops|unsloth/kernels|vllm/model_executor/layers/fused_moe)\b"
+)
+_OVERFLOW = (
+    "Such kernels compute addresses with 32-bit numbers. Beyond 2**31 elements (tokens x heads x head dimension, or "
+    "tokens x stride if a tensor is a view of a wider one) the address wraps, and the kernel reads elsewhere. Below "
+    "that, a wrong list of sequence lengths (cu_seqlens) does the same."
+)
+_BLOCKING = Fix(
+    "Confirm which kernel it is: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch train.py",)
+)
+_SHORTER = Fix(
+    "Use fewer tokens per rank and step: shorter packs or sequences, a smaller batch, or sequence "
+    "parallelism. If the crash disappears, it is the size."
+)
+
+# fmt: off
+_DEEPEP_TESTS = Fix("Test the exchange alone.", ("python tests/test_internode.py  # of DeepEP",
+                                                 "mgpu doctor --only infiniband"))
+_NEW_NVSHMEM = (
+    "DeepEP builds InfiniBand requests itself and depends on the internals of NVSHMEM, which 3.5.19 changed: the "
+    "receivers' counters stay at -1 until the timeout. Only DeepEP with pull request 564 fits it.",
+    (Fix("Install a DeepEP with that change, or an older NVSHMEM and rebuild DeepEP with it.",
+         ("pip install 'nvidia-nvshmem-cu12<3.5.19'", "pip list | grep -iE 'nvshmem|deep.?ep'",
+          "git -C DeepEP log --oneline --grep '#564'")), _DEEPEP_TESTS),
+)
+_DEEPEP_LINES = (
+    "DeepEP timeout check failed: rank = 62, thread = 0, value = 0)\n[rank62]: Traceback (most recent call last):\n"
+    '[rank62]:   File "/x/site-packages/deep_ep/buffer.py", line 584, in internode_dispatch\n'
+    "[rank62]:     event = self.runtime.internode_dispatch(\n"
+    "[rank62]: RuntimeError: DeepEP error: timeout (dispatch CPU)\n"
+)
+_DEEPEP_WATCHDOG = (
+    "[rank62]:[E901 07:15:55.011 ProcessGroupNCCL.cpp:2103] [PG ID 0 PG GUID 0(default_pg) Rank 62] Process group "
+    "watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
+)
+_DEEPEP = "https://github.com/deepseek-ai/DeepEP/issues/707"
+NEW_NVSHMEM = Case(
+    shown("new_nvshmem"),
+    "DeepEP waited for tokens until its timeout, probably because it does not support the installed NVSHMEM",
+    *_NEW_NVSHMEM, "deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5\n" + _DEEPEP_LINES, _DEEPEP)
+_AFTER_DEEPEP = every(beside("log_deepep_timed_out"), never(within(r"\.py in ")))  # seen by the watchdog only
+CRASHES = (
+    Case(every(_AFTER_DEEPEP, shown("new_nvshmem")),
+         "DeepEP's exchange timed out and its kernel aborted, probably because it does not support the installed "
+         "NVSHMEM",
+         *_NEW_NVSHMEM, f"nvidia-nvshmem-cu13 3.6.5\n{_DEEPEP_LINES}{_DEEPEP_WATCHDOG}", _DEEPEP),
+    Case(_AFTER_DEEPEP,
+         "DeepEP's exchange between the ranks timed out, and its kernel aborted",
+         "The CUDA error is how its kernel ends after the timeout. If it never worked between nodes, DeepEP does not "
+         "fit the installed NVSHMEM, or RDMA from the GPU (IBGDA) does not work. If it worked before, another rank "
+         "failed or did not run the same expert layer.",
+         (Fix("Compare DeepEP's and NVSHMEM's versions: DeepEP without pull request 564 does not support 3.5.19 and "
+              "later.", ("pip list | grep -iE 'nvshmem|deep.?ep'",)), _DEEPEP_TESTS,
+          Fix("Find a rank that failed before it.", ("mgpu doctor --log LOGS...",))),
+         f"{_DEEPEP_LINES}{_DEEPEP_WATCHDOG}", _DEEPEP),
+    Case(every(within(_FLASH), shown("long_sequences")),
+         "a FlashAttention kernel read outside of its tensors, probably a 32-bit overflow with this many tokens",
+         _OVERFLOW,
+         (_SHORTER, Fix("Pass contiguous tensors, also as the gradient, and upgrade flash-attn.",
+                        ("out = out.contiguous()", "pip install --upgrade flash-attn --no-build-isolation")),
+          Fix("Or use PyTorch's own attention.", ("from_pretrained(..., attn_implementation='sdpa')",)), _BLOCKING),
+         "[rank1]: INFO packing: max_tokens_per_rank=425984 hidden=1536\n"
+         "[rank1]: Traceback (most recent call last):\n"
+         '[rank1]:   File "/ws/train.py", line 188, in step\n[rank1]:     loss.backward()\n'
+         '[rank1]:   File "/x/site-packages/flash_attn/cute/interface.py", line 905, in _flash_attn_bwd\n'
+         "[rank1]:     _flash_attn_bwd.compile_cache[compile_key](\n"
+         "[rank1]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+         "https://github.com/Dao-AILab/flash-attention/issues?q=int32+overflow"),
+    Case(every(within(_TRITON_KERNELS), shown("long_sequences")),
+         "a Triton kernel read outside of its tensors, probably a 32-bit overflow with this many tokens",
+         _OVERFLOW,
+         (_SHORTER, Fix("Upgrade the package of the kernel: several have moved to 64-bit offsets.",
+                        ("pip install --upgrade flash-linear-attention mamba-ssm liger-kernel",)), _BLOCKING),
+         "INFO seq_len=262144 batch=1\nTraceback (most recent call last):\n"
+         '  File "/x/train.py", line 40, in main\n    loss = model(x)\n'
+         '  File "/x/site-packages/fla/ops/common/chunk_delta_h.py", line 300, in chunk_fwd\n    kernel[grid](\n'
+         "RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered",
+         "https://github.com/fla-org/flash-linear-attention/issues/1080"),
+    Case(within(_FLASH),
+         "a FlashAttention kernel crashed, probably because of its inputs",
+         "It does not check them on the GPU: cumulative sequence lengths (cu_seqlens) that do not start at 0, do not "
+         "end at the number of tokens or are on another GPU, position ids that do not fit packed samples, or more than "
+         "2**31 elements.",
+         (Fix("Try PyTorch's own attention. If that works, look at cu_seqlens and position_ids.",
+              ("from_pretrained(..., attn_implementation='sdpa')", "assert cu_seqlens[-1] == q.shape[0]")),
+          Fix("In one process with several GPUs, make the tensor's GPU the current one.",
+              ("torch.cuda.set_device(q.device)",)),
+          Fix("Rebuild or upgrade flash-attn for this torch and GPU.",
+              ("pip install --upgrade flash-attn --no-build-isolation",)), _BLOCKING),
+         "Traceback (most recent call last):\n"
+         '  File "/x/train.py", line 40, in main\n    loss = model(x)\n'
+         '  File "/x/site-packages/flash_attn/flash_attn_interface.py", line 90, in _flash_attn_varlen_forward\n'
+         "    out, softmax_lse = flash_attn_gpu.varlen_fwd(\n"
+         "RuntimeError: CUDA error: an illegal memory access was encountered",
+         "https://github.com/Dao-AILab/flash-attention/blob/main/flash_attn/flash_attn_interface.py"),
+    Case(within(_TRITON_KERNELS),
+         "a custom (Triton or CUDA) kernel crashed, probably because of sizes that it does not support",
+         "The traceback stops in the package of the kernel. Its offsets overflow 32 bits with many tokens, one expert "
+         "got no or too many tokens, a tensor is not contiguous, or the package was written for another Triton.",
+         (Fix("Upgrade the package of the kernel, or turn that kernel off.",
+              ("pip show triton torch", "export TRITON_CACHE_DIR=/tmp/triton-$USER")), _SHORTER, _BLOCKING),
+         "Traceback (most recent call last):\n"
+         '  File "/x/train.py", line 40, in main\n    loss = model(x)\n'
+         '  File "/x/site-packages/megablocks/ops/padded_gather.py", line 30, in forward\n    kernels.padded_gather(\n'
+         "RuntimeError: CUDA error: an illegal memory access was encountered",
+         "https://github.com/databricks/megablocks/pull/185"),
+)
+
+_IDS = Fix("Compare the largest id with the rows of the embedding, on the CPU.",
+           ("print(input_ids.max(), model.get_input_embeddings().weight.shape[0], len(tokenizer))",
+            "model.resize_token_embeddings(len(tokenizer))"))
+_LOSS = (
+    r"^torch/nn/(?:functional\.py in (?:cross_entropy|nll_loss)|modules/loss\.py)|"
+    r"^transformers/loss/|in \w*(?:cross_entropy|nll_loss)\w*$"
+)
+_OF_EMBEDDING = either(within(r"^torch/nn/functional\.py in embedding$|^torch/nn/modules/sparse\.py"),
+                       reported(r"srcIndex < srcSelectDimSize|ind >= 0 && ind < ind_dim_size"))
+_ASSERTED = "/pytorch/aten/src/ATen/native/cuda/{}: block: [0,0,0], thread: [1,0,0] Assertion `{}` failed."
+INDEXES = (
+    Case(reported(r"probability tensor contains"),
+         "sampling failed: the model's probabilities contain NaN or infinity",
+         "The model computes NaN or infinity while it generates: fp16 overflows, a step with NaN or an incomplete copy "
+         "to the inference engine damaged the weights, or a prompt is empty or padded on the right.",
+         (Fix("Generate in bf16, and check the weights.",
+              ("from_pretrained(..., torch_dtype=torch.bfloat16)",
+               "assert all(p.isfinite().all() for p in model.parameters())")),
+          Fix("Pad prompts on the left.", ("tokenizer.padding_side = 'left'",))),
+         _ASSERTED.format("TensorCompare.cu:112: _assert_async_cuda_kernel",
+                          "probability tensor contains either `inf`, `nan` or element < 0"),
+         "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/TensorCompare.cu"),
+    Case(reported(r"input_val >= zero && input_val <= one"),
+         "binary cross entropy got a value that is not between 0 and 1, or NaN",
+         "BCELoss expects probabilities, the output of a sigmoid. Logits, NaN, and targets other than 0 to 1 break "
+         "that.",
+         Fix("Pass the logits to the loss that applies the sigmoid itself.", ("torch.nn.BCEWithLogitsLoss()",)),
+         _ASSERTED.format("Loss.cu:90: operator()", "input_val >= zero && input_val <= one"),
+         "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/Loss.cu"),
+    Case(every(_OF_EMBEDDING, within(r"(?i)pos(?:ition)?_?(?:emb|enc)|wpe")),
+         "a position is beyond the model's last one: the sequence is longer than its position embedding",
+         "The embedding of positions has as many rows as the longest sequence that the model was made for "
+         "(max_position_embeddings).",
+         Fix("Cut the samples to that length.",
+             ("tokenizer(text, truncation=True, max_length=model.config.max_position_embeddings)",)),
+         "Traceback (most recent call last):\n"
+         '  File "/x/model.py", line 40, in position_embedding\n    return self.wpe(pos)\n'
+         '  File "/x/site-packages/torch/nn/functional.py", line 2546, in embedding\n'
+         "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
+         "IndexError: index out of range in self", "https://github.com/karpathy/nanoGPT/issues/470"),
+    Case(_OF_EMBEDDING,
+         "a token id (or position) is larger than the embedding has rows",
+         "The tokenizer has more tokens than the model (tokens added without resize_token_embeddings, another model's "
+         "tokenizer), a placeholder such as -100 or an image token is among the ids, or the sequence is longer than "
+         "the position embedding. If ids are right, their tensor was reused or moved to the wrong GPU before it "
+         "arrived.",
+         (_IDS, Fix("Check that no id is negative, and that the sequence is not too long.",
+                    ("assert input_ids.min() >= 0",))),
+         "Traceback (most recent call last):\n"
+         '  File "/x/train.py", line 40, in main\n    loss = model(x)\n'
+         '  File "/x/site-packages/torch/nn/modules/sparse.py", line 192, in forward\n    return F.embedding(\n'
+         '  File "/x/site-packages/torch/nn/functional.py", line 2546, in embedding\n'
+         "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
+         "torch.AcceleratorError: CUDA error: device-side assert triggered",
+         "https://github.com/huggingface/transformers/issues/28104"),
+    Case(either(within(_LOSS), reported(r"t(?:arget)? >= 0 && \w+ < n_classes|Target -?\d+ is out of bounds")),
+         "a label is out of range: larger than the number of classes or the vocabulary, or negative",
+         "The loss accepts labels from 0 to classes - 1, and the value of ignore_index (-100). Labels that start at 1, "
+         "num_labels that is too small, or another value for ignored tokens (-1, the pad token) break that.",
+         (Fix("Look at the labels, on the CPU.",
+              ("print(labels.min(), labels.max(), logits.shape[-1])",
+               "from_pretrained(..., num_labels=len(set(labels)))")),
+          Fix("Ignored tokens must be -100, or the ignore_index of the loss.",
+              ("torch.nn.CrossEntropyLoss(ignore_index=-1)",))),
+         "Traceback (most recent call last):\n"
+         '  File "/x/train.py", line 40, in main\n    loss = criterion(out, y)\n'
+         '  File "/x/site-packages/torch/nn/functional.py", line 3029, in cross_entropy\n'
+         "    return torch._C._nn.cross_entropy_loss(\n"
+         "RuntimeError: CUDA error: device-side assert triggered",
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"),
+)
+# fmt: on

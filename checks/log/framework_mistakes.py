@@ -1,0 +1,163 @@
+"""Did packages fail among themselves, in code that no script of the user's is part of?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.snapshot import Log, UncaughtException
+from mgpu.text import listed
+
+from .. import _package_mistakes as mistakes
+from .. import _version_skew as skew
+from .exceptions import unknown_exceptions
+from .versions_shown import version_in
+
+_FIRST_OF_NOTHING = re.compile(r"(?P<what>[A-Za-z_][\w.]*)\[(?:0|-1)\]")
+_WRONG_VALUES = frozenset({"AttributeError", "KeyError", "IndexError", "TypeError"})
+_OF_NONE = re.compile(r"'NoneType'|^None$")
+# Frames that work on the user's data: what fails there is a column, a sample or a file, not a release.
+_OF_DATA = re.compile(r"collat|/data(?:sets?|_utils|loader)?/|dataset|tokeniz|processing_|sampler|template|reward")
+_FIELD = re.compile(r"'[A-Za-z_]\w*'$")
+_OWN_KEYS = frozenset({"deepspeed", "accelerate", "megatron", "peft", "transformer_engine", "vllm", "sglang"})
+_EXCEPTIONS = ("Error", "Exception")
+
+
+def with_versions(log: Log, packages: Iterable[str]) -> list[str]:
+    """Return the packages as pip names them, with the version if the log shows it: "ms-swift 3.2.1"."""
+    return [" ".join(filter(None, (skew.distribution(one), version_in(log, one)))) for one in packages]
+
+
+def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str | None:
+    """Return what probably is wrong; None if it may as well be the user's settings or data."""
+    inner = with_versions(log, packages[:1])[0]
+    if mistakes.asserts_its_own_state(one):
+        failed = (
+            f"a check of {skew.distribution(packages[0])} on its own state failed{mistakes.doing(one)}: {one.message}"
+        )
+        if packages[1:]:
+            return f"{listed(with_versions(log, reversed(packages)))} probably do not fit each other: {failed}"
+        return f"probably a mistake in {inner}: {failed}"
+    short = one.type.rpartition(".")[2]
+    if short not in _WRONG_VALUES:
+        return None
+    if lacks := mistakes.LACKS.match(one.message):
+        return _of_attribute(one, log, packages, lacks["owner"], lacks["name"])
+    empty = _FIRST_OF_NOTHING.search(one.code or "")
+    if short == "IndexError" and empty and "out of range" in one.message:
+        return f"{inner} got nothing to work on: {empty['what']} is empty ({one.library or one.raised_in})"
+    named = short == "KeyError" and _FIELD.match(one.message) and packages[0] not in _OWN_KEYS
+    if (
+        _depends_on_data(one, log)
+        or named
+        or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message))
+    ):
+        return None
+    return _in_own_code(one, inner)
+
+
+def _depends_on_data(one: UncaughtException, log: Log) -> bool:
+    """Whether it was raised while data was handled, or by one rank only, which is not the main one."""
+    ranks = {
+        rank for other in log.raised if (other.type, other.message) == (one.type, one.message) for rank in other.ranks
+    }
+    alone = len(ranks) == 1 and len(log.ranks) > 1 and 0 not in ranks
+    return alone or one.loader or any(_OF_DATA.search(frame) for frame in one.frames[-4:])
+
+
+def _in_own_code(one: UncaughtException, inner: str) -> str:
+    failed = f"{one.type.rpartition('.')[2]}: {one.message}"
+    if _OF_NONE.search(one.message) and not one.type.endswith("KeyError"):
+        return f"{inner} failed in its own code{mistakes.doing(one)}, on a value that is None: {failed}"
+    return (
+        f"{inner} failed in its own code{mistakes.doing(one)}, probably a mistake of this release or of its "
+        f"combination with the other packages: {failed}"
+    )
+
+
+def _of_attribute(one: UncaughtException, log: Log, packages: tuple[str, ...], owner: str, name: str) -> str | None:
+    """Return what is wrong if packages among themselves read an attribute that an object does not have."""
+    inner = with_versions(log, mistakes.innermost(one)[:1])[0]
+    if owner.endswith(_EXCEPTIONS):
+        return f"{inner} took an exception for a result: the real failure is the {owner} before this"
+    if owner == "NoneType":
+        return None if _depends_on_data(one, log) else _in_own_code(one, inner)
+    if mistakes.reads_its_own_attribute(one, name):
+        return f"probably a mistake in {inner}: its class {owner} reads its own attribute {name}, which was never set"
+    if packages[1:]:
+        both = listed(with_versions(log, reversed(packages)))
+        return f"{both} probably do not fit each other: {owner} has no {name}"
+    if "" in one.packages and not mistakes.package_of_class(owner):
+        return None  # possibly a class of the script's own
+    return _in_own_code(one, inner)
+
+
+def _cause(one: UncaughtException) -> str:
+    where = f"It was raised in {one.library or one.raised_in}, and no code of a script is between these calls."
+    if one.type.endswith("IndexError"):
+        return f"{where} The list that it was given, or what it computed from it, has no elements."
+    if _OF_NONE.search(one.message):
+        return (
+            f"{where} An option is not set, another package (also torch) returns nothing here in its installed "
+            "version, or this release has a mistake for this combination of options."
+        )
+    return (
+        f"{where} The release has a mistake for this combination of options, or the packages (also torch) were not "
+        "tested together in these versions."
+    )
+
+
+def _resume(one: UncaughtException) -> tuple[Fix, ...]:
+    if not mistakes.doing(one).endswith("checkpoint"):
+        return ()
+    return (Fix("If the run need not continue exactly: load the weights without the optimizer's state."),)
+
+
+def _hidden(one: UncaughtException) -> tuple[Fix, ...]:
+    """Return what to look for first, if the exception only is a consequence of empty input or of another exception."""
+    if one.type.endswith("IndexError"):
+        return (
+            Fix(
+                "Check what the caller passes: a dataset split, an evaluator, a batch or a folder without samples, or "
+                "a filter that removed all. Newer releases may accept empty input."
+            ),
+        )
+    lacks = mistakes.LACKS.match(one.message)
+    if lacks and lacks["owner"].endswith(_EXCEPTIONS):
+        return (Fix(f"Find that {lacks['owner']} further up, in the log of the process that it belongs to."),)
+    return ()
+
+
+@check(
+    Severity.ERROR,
+    source="https://github.com/modelscope/ms-swift/issues/3500",
+    role="root",
+    kind="script",
+    tags=("precise",),
+    same_as=("log_exception", "log_packages_do_not_fit", "log_settings_rejected"),
+)
+def log_framework_failed(log: Log) -> Answer:
+    """A package failed in its own code, called by another package, with none of the script's code between them.
+
+    Why: It reads something that it, or the package that called it, should have set. It is a mistake in this release, or
+    the two packages were not tested together.
+
+    Fix: Install another release of the outer package, with the versions that its requirements name.
+    """
+    for one in unknown_exceptions(log):
+        packages = mistakes.to_move(one)
+        if one.signatures or not packages or not mistakes.within_packages(one):
+            continue
+        title = _title(one, log, packages)
+        if title is None:
+            continue
+        return Problem(
+            title,
+            _cause(one),
+            (*_hidden(one), *mistakes.fixes(*packages, beside="torch" in one.packages), *_resume(one)),
+            {"exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
+            tuple(f"rank {rank}" for rank in one.ranks),
+            Place(one.file, one.line),
+        )
+    return Ok(f"no such exception in {log.lines:,} lines")
