@@ -24,6 +24,7 @@
 * mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
 * meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
+* stalled, diverged: in which collective did each rank wait, and why did one not join?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
 * deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
 * recomputation: did a checkpointed layer compute something else the second time?
@@ -50,7 +51,7 @@ ORDER: tuple[str, ...] = (
     "models", "pretrained", "adapters", "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping",
     "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
     "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "lone_work", "commands", "dataset_columns", "package_faults", "refused",
-    "between_packages", "exceptions",
+    "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "commands", "dataset_columns",
+    "package_faults", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -20,6 +20,7 @@ _LONGER = Fix(
 class _Work(NamedTuple):
     did: str
     shorter: Fix
+    why: str = "It took longer than the timeout, or that rank died there without a message."
 
 
 _WORK = {
@@ -49,9 +50,12 @@ _WORK = {
     "evaluate": _Work(
         "evaluated or generated",
         Fix(
-            "Evaluate on all ranks, each with its share of the data.",
-            ("eval_loader = accelerator.prepare(eval_loader)",),
+            "Move barrier, wait_for_everyone and gather out of `if is_main_process`. Evaluate on all ranks, each with "
+            "its share of the data, or evaluate fewer samples.",
+            ("eval_loader = accelerator.prepare(eval_loader)", "mgpu doctor --script train.py"),
         ),
+        "It took longer than the timeout, or that rank itself waits there, in a collective or barrier that only it "
+        "called (inside `if rank == 0`, or by a model that is sharded).",
     ),
 }
 
@@ -76,6 +80,8 @@ def _progress(work: LoneWork) -> str:
         "log_desynchronised",
         "log_ranks_missing_at_barrier",
         "log_store_wait_timed_out",
+        "log_ranks_diverged",
+        "log_exchange_stalled",
     ),
 )
 def log_rank_worked_alone(log: Log) -> Answer:
@@ -101,7 +107,7 @@ def log_rank_worked_alone(log: Log) -> Answer:
     )
     return Problem(
         f"ranks waited{where} until the timeout{limit}, while {who} {known.did}{doing}",
-        "It took longer than the timeout, or that rank died there without a message. The network is not the cause.",
+        f"{known.why} The network is not the cause.",
         (known.shorter, _LONGER),
         {"line": work.text, "work": work.kind, "function": work.function},
         () if work.rank is None else (f"rank {work.rank}",),

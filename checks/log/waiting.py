@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
-
-from ._circumstances import shown
 
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
@@ -47,15 +45,6 @@ def _at_rendezvous(groups: Mapping[str, str], raised: UncaughtException | None) 
 
 
 # fmt: off
-_TEXT_ONLY = Case(
-    shown("multimodal_model"),
-    "a rank waited for the others in {op} until NCCL's timeout, in a model that also reads images",
-    "Another rank did not join. In such models the usual reason is a batch without images: its rank skips the vision "
-    "encoder, and with it the collectives in which ZeRO-3 or FSDP gather the encoder's parameters.",
-    (Fix("Mix no text-only samples into batches with images, or add a small blank image to them."), _FIRST, _RECORD),
-    "Loading Qwen2.5-VL-7B-Instruct\n[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, "
-    "OpType=_ALLGATHER_BASE, NumelIn=8, NumelOut=16, Timeout(ms)=600000) ran for 600014 milliseconds",
-    "https://github.com/modelscope/ms-swift/issues/9655")
 ROWS = (
     Row("log_collective_timed_out", "secondary", "timeout",
         r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
@@ -74,8 +63,7 @@ ROWS = (
              ("InitProcessGroupKwargs(timeout=timedelta(hours=2))",), kind="stopgap",
              caveat="A real hang then takes that long to be detected.")),
         "https://github.com/pytorch/pytorch/issues/118369",
-        summary="A rank waited for the others in a collective until NCCL's timeout.",
-        cases=(_TEXT_ONLY,)),
+        summary="A rank waited for the others in a collective until NCCL's timeout."),
     Row("log_watchdog_stuck", "secondary", "timeout",
         r"Heartbeat monitor timed out|watchdog got stuck for \d+ seconds",
         ("[E] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",
