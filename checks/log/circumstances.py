@@ -70,6 +70,10 @@ ROWS = (
           "Parameter Offload: Total persistent parameters: 6522880 in 3457 params", "deepspeed: configs/zero3.json",
           "{'zero_optimization': {'stage': 3}}"),
          "https://www.deepspeed.ai/docs/config-json/#zero-optimizations-for-fp16-training"),
+    _row("module_order_changed", r"Invalidate trace cache @ step \d+",
+         ("Invalidate trace cache @ step 1: expected module 25, but got module 323",
+          "Invalidate trace cache @ step 412 and module 398: cache has only 412 modules"),
+         "https://github.com/deepspeedai/DeepSpeed/pull/5008"),
     _row("thousands_of_parameters", r"num_params = (?:[5-9]\d{3}|\d{5,}), num_elems",  # dense models have up to 1,500
          ("finished initializing model - num_params = 18867, num_elems = 30.53B",),
          "https://github.com/deepspeedai/DeepSpeed/issues/7461"),

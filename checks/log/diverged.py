@@ -118,9 +118,10 @@ CASES = (
     Case(every(shown("multimodal_model"), never(counted(inner=True))),
          "ranks waited{where} until the timeout, in a model that also reads images: probably one rank's batch had none",
          "A rank with a text-only batch skips the vision encoder, and with it the collectives for its parameters "
-         "(gathered by ZeRO-3 or FSDP) and gradients. The other ranks wait there.",
+         "(gathered by ZeRO-3 or FSDP) and gradients. The other ranks wait there. With ZeRO-3, a batch with images and "
+         "video runs the encoder twice, with the same effect.",
          (Fix("Do not mix text-only samples into batches with images, or add a small blank image to them."),
-          Fix("With DDP, allow unused parameters.", ("DistributedDataParallel(model, find_unused_parameters=True)",)),
+          Fix("Use ZeRO-2, or with DDP allow unused parameters.", ("DistributedDataParallel(model, find_unused_parameters=True)",)),
           _WHICH),
          "Loading Qwen2.5-VL-7B-Instruct\n" + _STALL.format("_ALLGATHER_BASE"),
          "https://github.com/modelscope/ms-swift/issues/9655"),
@@ -149,10 +150,10 @@ CASES = (
          _UNEVEN + " Otherwise, one rank alone saves, evaluates or logs there.", (*_SAME_NUMBER, _ON_ALL),
          "Epoch 3:  99%|###| 811/812 [03:11<00:00,  4.24it/s]\n" + _STALL.format("ALLREDUCE"),
          "https://github.com/pytorch/pytorch/issues/141069"),
-    Case(every(_ZERO_THREE, _differ),
+    Case(every(_ZERO_THREE, either(_differ, before_wait("module_order_changed"))),
          "ranks waited{where} until the timeout under ZeRO-3: probably they ran different parts of the model",
          "ZeRO-3 gathers the parameters of each module when it runs. A module that some ranks skip (an expert, an "
-         "encoder, an adapter, a branch that depends on the batch) leaves the ranks in different collectives.",
+         "encoder, an adapter, a branch that depends on the batch), or runs more often, leaves the ranks in different collectives.",
          (Fix("Run the same modules on all ranks, or declare the block with the branch a leaf module.",
               ("deepspeed.utils.set_z3_leaf_modules(model, [Block])",)), _WHICH),
          "deepspeed: zero3.json\n" + _STALL.format("_ALLGATHER_BASE") + "\n"

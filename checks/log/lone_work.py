@@ -23,13 +23,19 @@ class _Work(NamedTuple):
     why: str = "It took longer than the timeout, or that rank died there without a message."
 
 
+_ITSELF = (
+    "It took longer than the timeout, or that rank itself waits there, in a collective or barrier that only it called "
+    "(inside `if rank == 0`, or for a model that is sharded)."
+)
 _WORK = {
     "save": _Work(
         "saved a checkpoint",
         Fix(
-            "Let all ranks save their own part, or save in the background, on a fast disk.",
-            ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",),
+            "Call save_state, get_state_dict and wait_for_everyone on all ranks, not inside `if is_main_process`. Let "
+            "all ranks save their own part, or save in the background, on a fast disk.",
+            ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...", "mgpu doctor --script train.py"),
         ),
+        _ITSELF,
     ),
     "data": _Work(
         "prepared the data",
@@ -54,8 +60,7 @@ _WORK = {
             "its share of the data, or evaluate fewer samples.",
             ("eval_loader = accelerator.prepare(eval_loader)", "mgpu doctor --script train.py"),
         ),
-        "It took longer than the timeout, or that rank itself waits there, in a collective or barrier that only it "
-        "called (inside `if rank == 0`, or by a model that is sharded).",
+        _ITSELF,
     ),
 }
 

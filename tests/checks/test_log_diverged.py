@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from checks.log.diverged import CASES as REASONS
+from mgpu import signature
 from mgpu.engine import root_cause
 from mgpu.readers.log import read
 from mgpu.snapshot import Circumstance, LastStep, Log, SignatureMatch, StalledCollective
@@ -52,14 +53,12 @@ def test_answer(case: Case) -> None:
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.title[:70])
-def test_a_reason_is_the_first_cause_of_its_own_sample(reason: object, tmp_path: Path) -> None:
-    assert reason in REASONS
-    one = REASONS[REASONS.index(reason)]  # type: ignore[arg-type]
+def test_a_reason_is_the_first_cause_of_its_own_sample(reason: signature.Case, tmp_path: Path) -> None:
     path = tmp_path / "run.log"
-    path.write_text(one.sample + "\n", "utf-8")
+    path.write_text(reason.sample + "\n", "utf-8")
     first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is not None and first.id == "log_ranks_diverged", first
-    assert first.outcome.problem is not None and first.outcome.problem.cause == one.why
+    assert first.outcome.problem is not None and first.outcome.problem.cause == reason.why
 
 
 @pytest.mark.parametrize(
