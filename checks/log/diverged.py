@@ -121,7 +121,8 @@ CASES = (
          "(gathered by ZeRO-3 or FSDP) and gradients. The other ranks wait there. With ZeRO-3, a batch with images and "
          "video runs the encoder twice, with the same effect.",
          (Fix("Do not mix text-only samples into batches with images, or add a small blank image to them."),
-          Fix("Use ZeRO-2, or with DDP allow unused parameters.", ("DistributedDataParallel(model, find_unused_parameters=True)",)),
+          Fix("Use ZeRO-2, or with DDP allow unused parameters.",
+              ("DistributedDataParallel(model, find_unused_parameters=True)",)),
           _WHICH),
          "Loading Qwen2.5-VL-7B-Instruct\n" + _STALL.format("_ALLGATHER_BASE"),
          "https://github.com/modelscope/ms-swift/issues/9655"),
@@ -153,7 +154,8 @@ CASES = (
     Case(every(_ZERO_THREE, either(_differ, before_wait("module_order_changed"))),
          "ranks waited{where} until the timeout under ZeRO-3: probably they ran different parts of the model",
          "ZeRO-3 gathers the parameters of each module when it runs. A module that some ranks skip (an expert, an "
-         "encoder, an adapter, a branch that depends on the batch), or runs more often, leaves the ranks in different collectives.",
+         "encoder, an adapter, a branch that depends on the batch), or run more often, leaves the ranks in different "
+         "collectives.",
          (Fix("Run the same modules on all ranks, or declare the block with the branch a leaf module.",
               ("deepspeed.utils.set_z3_leaf_modules(model, [Block])",)), _WHICH),
          "deepspeed: zero3.json\n" + _STALL.format("_ALLGATHER_BASE") + "\n"

@@ -69,7 +69,8 @@ def _progress(work: LoneWork) -> str:
     """Return what the last line calls the work, as ' ("Running tokenizer on dataset")'; empty without words."""
     if work.function:
         return " (tokenizing, mapping)" if work.kind == "data" else ""
-    words = re.split(r"\s*(?:[(:|\[]|\d+ ?%|\.\.\.)", work.text.strip(), maxsplit=1)[0]
+    text = re.sub(r"^(?:DEBUG|INFO|WARNING)\W+", "", work.text.strip())
+    words = re.split(r"\s*(?:[(:|\[]|\d+ ?%|\.\.\.)", text, maxsplit=1)[0]
     return f' ("{words}")' if words else ""
 
 

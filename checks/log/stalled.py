@@ -70,7 +70,8 @@ def _position_text(one: StalledCollective, *, elements: bool) -> str:
 def _silent(log: Log) -> list[int]:
     """Return the ranks without a watchdog report, also those below the highest rank that the log does not show."""
     reporting = {one.rank for one in log.stalled if one.rank is not None}
-    known = {*log.ranks, *range(max(reporting, default=-1) + 1)}
+    first = any((one.sequence or 0) <= _FIRST_COLLECTIVES for one in log.stalled)  # not all of them may have started
+    known = {*log.ranks, *(() if first else range(max(reporting, default=-1) + 1))}
     return sorted(known - reporting)
 
 
@@ -167,7 +168,7 @@ def log_rank_never_came(log: Log) -> Answer:
 @check(
     Severity.ERROR,
     source=_TROUBLESHOOTING,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_rank_never_came"),
+    because_of=("log_rank_worked_alone", "log_ranks_diverged"),
     role="secondary",
     kind="timeout",
     tags=("precise",),

@@ -78,6 +78,14 @@ def test_normal_lines_show_nothing(line: str, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_the_message_can_follow_the_bar_in_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    stall = REASONS[0].sample.splitlines()[-1]
+    path.write_text(f"Evaluating: 99%|##| 497/499 [18:29:58<05:20, 160.1s/it][rank1]:[E x.cpp:4] {stall}\n", "utf-8")
+    last = read.read_logs([path]).last_step
+    assert last is not None and (last.inner, last.at, last.line) == (True, 497, 1)
+
+
 @pytest.mark.parametrize(
     ("text", "inner", "at"),
     [

@@ -54,6 +54,7 @@ CASES = (
     well("log_ranks_out_of_step", "same collective", log=at((0, 80, "ALLTOALL", 9), (1, 80, "ALLTOALL", 4))),
     fails("log_rank_never_came", "rank 0 never joined collective 80",  # the log shows nothing of rank 0
         "the end of that rank's log", log=at((1, 80, "ALLREDUCE", 9), (2, 80, "ALLREDUCE", 9))),
+    well("log_rank_never_came", "no rank is missing", log=at((1, 1, "ALLREDUCE", 9), (2, 1, "ALLREDUCE", 9))),
     well("log_exchange_stalled", "not all ranks", log=at((1, 80, "ALLREDUCE", 9), (2, 80, "ALLREDUCE", 9))),
     fails("log_exchange_stalled", "all 4 ranks waited", "if rank == 0",
         log=at(*((rank, 80, "ALLREDUCE", 1) for rank in range(4)))),

@@ -18,6 +18,7 @@ TIMED_OUT = re.compile(
     rb"Watchdog caught collective|Timed out waiting \d+ms for|store->get|failed to pass monitoredBarrier|"
     rb"wait timeout after \d+ms|Socket Timeout|Caught collective operation timeout|in store based barrier on rank"
 )
+_MESSAGE = re.compile(rb"\[rank\d{1,5}\]:|\[E |\[Rank \d")
 _LIMIT = re.compile(rb"(?:Timeout\(ms\)=|Timed out waiting |wait timeout after |in )(\d{1,12})(?: ?ms\b|[,) ])")
 _SAVED = re.compile(
     r"\b(?:checkpoint|model|state)s? (?:(?:was|is|successfully) )?(?:saved|written)\b"
@@ -118,6 +119,11 @@ def _within(bars: set[float], before: Sequence[tuple[int, bytes]]) -> bool:
     counted = (counter(parse_line(raw[:_READ].decode("utf-8", "replace")).text[:_SEARCHED]) for _, raw in before)
     totals = {found[2] for found in counted if found and found[2] is not None}
     return bool(totals) and not bars & totals
+
+
+def before_message(raw: bytes) -> bytes:
+    """Return what a line has before the message of the rank that waited."""
+    return _MESSAGE.split(raw, maxsplit=1)[0] if b"%|" in raw else b""
 
 
 def limit_of(timeout: bytes) -> float | None:

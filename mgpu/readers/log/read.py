@@ -230,7 +230,9 @@ class _File:
         self._timed_out = True
         self.found.waited_s = self.found.waited_s or lone_work.limit_of(lines[place])
         before = range(max(0, place - lone_work.LINES), place)
-        self._look_for_work([(self.lines + numbers.line_number(one), lines[one]) for one in before])
+        same = lone_work.before_message(lines[place])  # a bar that the message follows without a line break
+        numbered = [(self.lines + numbers.line_number(one), lines[one]) for one in before]
+        self._look_for_work([*numbered, *([(self.lines + numbers.line_number(place), same)] if same else [])])
 
     def _look_for_work(self, lines: Sequence[tuple[int, bytes]]) -> None:
         """Look for a rank's work and for the last step, in these numbered lines and in those of the piece before."""
