@@ -47,10 +47,11 @@ def _at_rendezvous(groups: Mapping[str, str], raised: UncaughtException | None) 
 
 
 # fmt: off
-_MISMATCH = ("[rank1]: Traceback (most recent call last):\n{}[rank1]: RuntimeError: Detected mismatch between "
-             "collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=3104, "
-             "OpType=ALLREDUCE, TensorShape=[195812480]), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=3104, "
-             "OpType=ALLREDUCE, TensorShape=[51123456])")
+_MISMATCH = (
+    "[rank1]: Traceback (most recent call last):\n{}[rank1]: RuntimeError: Detected mismatch between collectives on "
+    "ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=3104, OpType=ALLREDUCE, "
+    "TensorShape=[195812480]), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=3104, "
+    "OpType=ALLREDUCE, TensorShape=[51123456])")
 _WITHOUT_IMAGES = Case(
     shown("multimodal_model"),
     "the ranks called different collectives, in a model that also reads images: probably one rank's batch had none",
