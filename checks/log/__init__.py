@@ -26,6 +26,7 @@
 * mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
 * meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
+* stalled, diverged: in which collective did each rank wait, and why did one not join?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
 * deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
 * gradients: are the gradients NaN in every step, while the loss looks fine?
@@ -53,7 +54,7 @@ ORDER: tuple[str, ...] = (
     "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors",
     "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision",
     "gradients", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
-    "waiting", "lone_work", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
-    "between_packages", "exceptions",
+    "waiting", "stalled", "diverged", "lone_work", "commands", "dataset_columns", "package_faults",
+    "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

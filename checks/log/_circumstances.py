@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 
 from mgpu.signature import Applies
-from mgpu.snapshot import Log, UncaughtException
+from mgpu.snapshot import Log, SignatureMatch, UncaughtException
+
+# Rows of a rank that waited for another one until a timeout, after the ranks had found each other.
+WAITED = ("log_collective_timed_out", "log_gloo_timed_out", "log_rank_missed_barrier")
+_CLOSE = 60  # lines
 
 
 def within(frames: str) -> Applies:
@@ -61,6 +65,37 @@ def last_did(*kinds: str) -> Applies:
 def alone(kind: str) -> Applies:
     """One rank still did this (`LoneWork.kind`) while the others waited."""
     return lambda log, raised: log.lone_work is not None and log.lone_work.kind == kind
+
+
+def before_wait(name: str) -> Applies:
+    """The log shows this circumstance among the last lines before the first rank had waited without success."""
+    return lambda log, raised: any(
+        one.name == name and wait.file == one.file and wait.line - _CLOSE < one.last
+        for wait in waits(log)[:1]
+        for one in log.shows
+    )
+
+
+def since_last_step(name: str) -> Applies:
+    """The log shows this circumstance after the last step of the training."""
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        step = log.last_step
+        later = (one for one in log.shows if one.name == name)
+        done = step is None or (step.of is not None and step.at >= step.of)
+        return any(done or (step is not None and one.file == step.file and one.last > step.line) for one in later)
+
+    return applies
+
+
+def counted(inner: bool) -> Applies:
+    """The last counter before the timeout was a bar within the training (an evaluation), or was not."""
+    return lambda log, raised: log.last_step is not None and log.last_step.inner == inner
+
+
+def waits(log: Log) -> list[SignatureMatch]:
+    """Return the lines in which ranks report that they waited without success, if the run did not survive it."""
+    return [one for one in log.seen if one.signature in WAITED and not one.survived]
 
 
 def every(*conditions: Applies) -> Applies:

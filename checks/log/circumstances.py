@@ -34,11 +34,6 @@ ROWS = (
          r"\bFSDP\b|FullyShardedDataParallel|\bfsdp(?:_config|_version|2)?\b(?! is not)|\bfully_shard\b|\bfull_shard\b",
          ("Setting args.fsdp: {'fsdp': 'full_shard auto_wrap'}", "distributed_type: FSDP"),
          "https://docs.pytorch.org/docs/stable/fsdp.html"),
-    _row("zero_three",
-         r"zero_optimization.{0,40}stage\W{1,4}3\b|\bzero_?stage\W{1,3}3\b|zero_?3\b|\bZeRO-?3\b|zero/stage3\.py|"
-         r"stage3\.py:\d+:__init__|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
-         ("zero_optimization: {'stage': 3}", "--deepspeed ds_config_zero3.json"),
-         "https://deepspeed.readthedocs.io/en/latest/zero3.html"),
     _row("optimizer_offloaded",
          r"DeepSpeedCPUAdam|\bcpu_adam\b|CPU Offload: True|\bz(?:ero)?_?[23]_?(?:cpu_?)?offload|_offload\w*\.json|"
          r"Adam Optimizer #\d+ is created with|offload_optimizer.{0,30}\bcpu\b|"
@@ -76,6 +71,92 @@ ROWS = (
           "(WorkerDict pid=5011, ip=10.0.0.2) Actor use_remove_padding=True",
           "ray.exceptions.RayTaskError(ValueError): ray::run() (pid=51424, ip=10.141.17.198)"),
          "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"),
+    # What the run was doing when ranks waited for each other.
+    _row("training_finished",
+         r"`Trainer\.fit` stopped: `max_|'train_runtime': |\[after training is done\]|"
+         r"^\W*(?:the )?(?:training|fine-?tuning) (?:is |has |was )?(?:completed?|finished|done|ended)\b"
+         r"(?! (?:(?:for|of|in) )?(?:the )?(?:epoch|step|batch|round|fold|stage|phase))|"
+         r"\b(?:completed|finished|done) training\b(?! (?:epoch|step|batch|iteration|loop|round|fold|stage|phase|on ))",
+         ("`Trainer.fit` stopped: `max_epochs=100` reached.", "{'train_runtime': 812.4, 'train_loss': 0.3}",
+          "Training completed.", "INFO: Finished training, best epoch 12"),
+         "https://github.com/alan-turing-institute/autocast/issues/381"),
+    _row("rank_finished",
+         r"\brank[ _#:=]{0,2}\d+\]?:? (?:is |has |was )?(?:done|finished|exhausted|ran out of|out of)\b"
+         r"(?:[ ,:(-]{0,3}(?:with |its |all |the |in |after )*(?:\d+ )?(?:batch|step|sample|iter|epoch|data|train)|"
+         r"[ .!]*$)",
+         ("rank 1 done, 2 batches", "Rank 3 finished epoch 4 after 212 steps", "[rank 0] exhausted its data"),
+         "https://github.com/huggingface/datasets/issues/6719"),
+    _row("stopped_early",
+         r"\b[Ee]arly[ -]?[Ss]topp(?:ing|ed)\b"
+         r"(?=[^=]*(?:trigger|reached|at (?:epoch|step|iteration)|after \d|\.{3}|!|[Bb]reak))|"
+         r"[Ss]ignaling Trainer to stop|^\W*[Ee]arly stopp(?:ing|ed)\W*$",
+         ("Early stopping triggered after 12 epochs", "Monitored metric val_loss did not improve in the last 5 "
+          "records. Best score: 0.3. Signaling Trainer to stop.", "EarlyStopping: early stopping at epoch 7",
+          "Early stopping!"),
+         "https://github.com/Lightning-AI/pytorch-lightning/issues/379"),
+    _row("batch_skipped",
+         r"^(?!.*(?:OVERFLOW|overflow|first \d|[Rr]esum|fast-forward|already|skipped ?[=:]|skip_|on all ranks)).*"
+         r"(?:\b[Ss]kip(?:ping|ped)\b.{0,30}\b(?:batch|step|iteration|update|backward)\b|"
+         r"(?i:\b(?:nan|oom|out of memory|non-?finite|inf|empty)\b.{0,60}\bskip(?:ping|ped)\b))",
+         ("WARNING: ran out of memory on rank 2, skipping batch", "non-finite loss nan, skipping this step",
+          "[rank1] NaN loss detected: skipped"),
+         "https://github.com/NVIDIA-NeMo/Automodel/pull/2468"),
+    _row("kernels_compiling",
+         r"\bAUTOTUNE \w+\(|SingleProcess AUTOTUNE|SubProcess AUTOTUNE|Triton autotuning for function|"
+         r"torch\._dynamo\S* .*[Rr]ecompil|\bJIT[- ]compil|Compiling (?:kernels?|the model|model|graph|triton|cuda)\b|"
+         r"^\[\d+/\d+\] (?:c\+\+|\S*nvcc) |Building extension module \w+",
+         ("AUTOTUNE mm(32768x1280, 1280x5120)", "SingleProcess AUTOTUNE benchmarking takes 9.4 seconds and 61.8 "
+          "seconds precompiling for 20 choices", "Building extension module fused_adam...",
+          "Triton autotuning for function _fwd_kernel"),
+         "https://github.com/karpathy/nanochat/pull/722"),
+    _row("zero_three",
+         r"partition_parameters\.py|partitioned_param_coordinator|Parameter Offload: Total persistent parameters|"
+         r"\bstage3\.py|[Zz]e[Rr][Oo][- _]?(?:[Ss]tage[- _]?)?3\b|[\"']stage[\"']: 3\b|"
+         r"\bzero_?stage\W{1,3}3\b|\bds_z3|Invalidate trace cache @ step|zero_optimization.{0,40}stage\W{1,4}3\b|"
+         r"zero_?3\b|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
+         ("[2025-07-31 06:11:41,663] [INFO] [partition_parameters.py:348:__exit__] finished initializing model",
+          "Parameter Offload: Total persistent parameters: 6522880 in 3457 params", "deepspeed: configs/zero3.json",
+          "{'zero_optimization': {'stage': 3}}", "--deepspeed ds_config_zero3.json"),
+         "https://www.deepspeed.ai/docs/config-json/#zero-optimizations-for-fp16-training"),
+    _row("module_order_changed", r"Invalidate trace cache @ step \d+",
+         ("Invalidate trace cache @ step 1: expected module 25, but got module 323",
+          "Invalidate trace cache @ step 412 and module 398: cache has only 412 modules"),
+         "https://github.com/deepspeedai/DeepSpeed/pull/5008"),
+    _row("thousands_of_parameters", r"num_params = (?:[5-9]\d{3}|\d{5,}), num_elems",  # dense models have up to 1,500
+         ("finished initializing model - num_params = 18867, num_elems = 30.53B",),
+         "https://github.com/deepspeedai/DeepSpeed/issues/7461"),
+    _row("samples_packed", r"sample_packing|\bmultipack\b|packing_efficiency|PackedDataset|\bpacking[=:] ?[Tt]rue",
+         ("axolotl.utils.samplers.multipack.calc_min_len:203", "packing_efficiency_estimate: 0.93", "packing: true"),
+         "https://github.com/axolotl-ai-cloud/axolotl/pull/1974"),
+    # How the ranks were started, and how NCCL connects them.
+    _row("several_nodes",
+         r"--?nnodes[= ](?:[2-9]|\d\d)|\b(?:min_nodes|num_machines|NNODES|SLURM_NNODES|SLURM_JOB_NUM_NODES|nnodes)"
+         r"\s{0,20}[:=]\s{0,3}'?(?:[2-9]|\d\d)",
+         ("torchrun --nnodes=4 --node-rank=2 train.py", "  min_nodes                   : 4", "num_machines: 2"),
+         "https://docs.pytorch.org/docs/stable/elastic/run.html"),
+    _row("endpoint_is_loopback",
+         r"(?i:rdzv[-_]endpoint|rdzv_host|master_addr|main_process_ip|head_node_ip|init_method)['\"]?\s{0,20}[:= ]"
+         r"\s{0,3}['\"]?(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|::1)\b",
+         ("torchrun --nnodes=4 --rdzv-endpoint=localhost:29500 -m train", "0: + RDZV_HOST=localhost",
+          "  rdzv_endpoint               : 127.0.0.1:29500", "export MASTER_ADDR=127.0.1.1"),
+         "https://github.com/mlc-ai/pith-train/pull/91"),
+    _row("torchrun_without_nodes",
+         r"(?:^|[\s+])torchrun (?!.*(?:--?nnodes|--?rdzv|--?master|--?node[-_]rank|--standalone|--help|\\\s*$))"
+         r"(?:-{1,2}[a-z]|\S+\.(?:py|sh)\b)",
+         ("2025-11-04T10:01:02.11822Z + torchrun /tmp/train_func.py", "$ torchrun --nproc_per_node=8 train.py"),
+         "https://github.com/kubeflow/sdk/issues/142"),
+    _row("peer_channels", r"NCCL INFO Channel \d+(?:/\d+)? : .* via P2P/",
+         ("node1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",),
+         "https://github.com/NVIDIA/nccl/issues/2079"),
+    _row("network_channels", r"NCCL INFO Channel \d+(?:/\d+)? : .* via NET/",
+         ("node1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0",),
+         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"),
+    _row("bridge_interface",
+         r"NCCL INFO (?:Bootstrap ?:|NET/Socket :) [Uu]sing (?:\[\d\])?(?:docker\d|br-[0-9a-f]{12}|virbr\d|veth\w+|"
+         r"lxdbr\d|cni\d|flannel\S*?):",
+         ("node1:1:2 [0] NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>",
+          "node1:1:2 [0] NCCL INFO NET/Socket : Using [0]virbr0:192.168.122.1<0>"),
+         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"),
 )
 # fmt: on
 

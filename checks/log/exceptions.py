@@ -1,4 +1,4 @@
-"""Which Python exception stopped the ranks, and which rank did not join a collective?
+"""Which Python exception stopped the ranks?
 
 These checks cover failures that have no signature.
 """
@@ -6,16 +6,12 @@ These checks cover failures that have no signature.
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
-from mgpu.snapshot import Log, StalledCollective, UncaughtException
+from mgpu.snapshot import Log, UncaughtException
 
 from .. import _refusals as refusals
 from ._messages import advice, alike, chain_text, followers, headline, line_of_code, short_name, whole_message
-
-_FLIGHT_RECORDER_TUTORIAL = "https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
-_TROUBLESHOOTING = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 
 # fmt: off
 # They report that a process was asked to stop, or that another one failed: never what went wrong.
@@ -47,8 +43,6 @@ _OF_SETUP = re.compile(
     r"|(?<!'NoneType' object )has no attribute|\bversion|quantiz|bitsandbytes|\bsharded|\bconfig",
     re.IGNORECASE,
 )
-# A process group's first collectives. If they time out, the run has never exchanged any data.
-_FIRST_COLLECTIVES = 2
 
 
 def _was_caught(one: UncaughtException, log: Log) -> bool:
@@ -242,143 +236,4 @@ def log_communication_broke(log: Log) -> Answer:
         f"A rank with a connection error is not the cause: another rank had exited, or hung.{who}",
         Fix("Check the rank without a connection error, and the end of each rank's own log."),
         Fix("Check whether the ranks can communicate.", ("mgpu smoke-test",)),
-    )
-
-
-def _positions(log: Log) -> list[StalledCollective]:
-    """Return the watchdog reports that name a rank and its collective."""
-    return [one for one in log.stalled if one.rank is not None and one.sequence is not None]
-
-
-def _position_text(one: StalledCollective) -> str:
-    return f"rank {one.rank} in collective {one.sequence} ({one.operation})"
-
-
-@check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
-def log_ranks_out_of_step(log: Log) -> Answer:
-    """Ranks waited in different collectives: they did not run the same collectives in the same order.
-
-    Why: Every rank must start the same collectives in the same order. One rank started more, fewer or other ones.
-    More: A rank that runs one more or one less (an `if rank == 0` around a collective, a longer share of the data, a
-    caught exception) waits in a different collective than the rest, until the watchdog stops them all.
-
-    Fix: Find where the ranks diverge: conditions on the rank around reduce, gather, barrier or save, or unequal numbers
-    of batches.
-    """
-    far = _positions(log)
-    steps = Counter((one.sequence, one.operation) for one in far)
-    if len(steps) < 2:
-        return Ok("all watchdog reports are about the same collective" if far else "no watchdog reports")
-    usual, _ = steps.most_common(1)[0]
-    other = next(one for one in far if (one.sequence, one.operation) != usual)
-    one = next(one for one in far if (one.sequence, one.operation) == usual)
-    return Problem(
-        f"ranks are out of step: {_position_text(other)}, {_position_text(one)}",
-        fix=(
-            Fix(
-                "Look for collectives (also saving, gathering metrics) inside `if rank == 0`, and for unequal numbers "
-                "of batches."
-            ),
-            Fix("Let torch report the mismatched collective.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch ...",)),
-        ),
-        evidence={
-            "sequence": usual[0],
-            "other": other.sequence,
-            "operation": usual[1],
-            "other_operation": other.operation,
-        },
-        subjects=(f"rank {other.rank}",),
-    )
-
-
-@check(
-    Severity.ERROR,
-    source=_FLIGHT_RECORDER_TUTORIAL,
-    because_of=("log_rank_worked_alone",),
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
-def log_rank_never_came(log: Log) -> Answer:
-    """Most ranks waited in the same collective, and some ranks never joined it.
-
-    Why: The ranks that report the timeout are not the cause. The silent rank had exited, did long work alone (a
-    download, tokenizing, saving, evaluation), or hung.
-
-    Fix: Read the end of the silent rank's log. Do long work on one rank before init_process_group, or with a longer
-    timeout.
-    """
-    far = _positions(log)
-    silent = sorted(set(log.ranks) - {one.rank for one in log.stalled if one.rank is not None})
-    if not far or not silent or len(silent) >= len(far) or len({one.sequence for one in far}) > 1:
-        return Ok("no rank is missing from the watchdog reports" if far else "no watchdog reports")
-    names = ", ".join(map(str, silent))
-    return Problem(
-        f"rank{'s' * (len(silent) > 1)} {names} never joined collective {far[0].sequence} ({far[0].operation}) that "
-        "the others waited in",
-        fix=(
-            Fix(
-                "Read the end of that rank's log. Long work on one rank belongs before the first collective, or needs "
-                "a longer timeout: InitProcessGroupKwargs(timeout=...)."
-            ),
-        ),
-        evidence={"sequence": far[0].sequence, "operation": far[0].operation},
-        subjects=tuple(f"rank {rank}" for rank in silent),
-    )
-
-
-@check(
-    Severity.ERROR,
-    source=_TROUBLESHOOTING,
-    because_of=("log_rank_worked_alone",),
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
-def log_exchange_never_worked(log: Log) -> Answer:
-    """The first collective timed out on all ranks: the GPUs have never exchanged any data.
-
-    Why: A rank came later than the timeout (it prepared data or loaded the model by itself), or NCCL's own connections
-    transfer no data (peer access, network interface, closed ports).
-    More: An IOMMU breaks peer access, or the interface does not reach the other node.
-
-    Fix: Run the smoke test. It tries each transport and reports which one works.
-    """
-    far = _positions(log)
-    if not far or len({one.sequence for one in far}) > 1 or (far[0].sequence or 0) > _FIRST_COLLECTIVES or len(far) < 2:
-        return Ok("the first collectives completed" if far else "no watchdog reports")
-    return Problem(
-        f"the first exchange never worked: all {len(far)} ranks waited in collective {far[0].sequence}",
-        fix=Fix("Find a transport that works.", ("mgpu smoke-test", "NCCL_DEBUG=INFO mgpu launch ...")),
-        evidence={"sequence": far[0].sequence, "operation": far[0].operation},
-        subjects=tuple(f"rank {one.rank}" for one in far),
-    )
-
-
-@check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
-def log_exchange_stalled(log: Log) -> Answer:
-    """All ranks waited in the same collective, after earlier ones had completed: the transport or a GPU stopped.
-
-    Why: The ranks were in step. A link, a network card or a GPU stopped, or a kernel never finishes.
-    More: Look for an Xid.
-
-    Fix: Look for Xids and network error counters, then run the smoke test on the same GPUs.
-    """
-    far = _positions(log)
-    same = len({(one.sequence, one.operation) for one in far}) == 1
-    if (
-        len(far) < 2
-        or not same
-        or (far[0].sequence or 0) <= _FIRST_COLLECTIVES
-        or set(log.ranks) - {o.rank for o in far}
-    ):
-        return Ok("not all ranks waited in one collective" if far else "no watchdog reports")
-    return Problem(
-        f"all {len(far)} ranks waited in collective {far[0].sequence} ({far[0].operation}), which never completed",
-        fix=(
-            Fix("Look for a GPU fault.", ("sudo dmesg -T | grep -iE 'xid|nvlink'",), who="admin"),
-            Fix("Test the same GPUs.", ("mgpu smoke-test",)),
-        ),
-        evidence={"sequence": far[0].sequence, "operation": far[0].operation},
-        subjects=tuple(f"rank {one.rank}" for one in far),
     )

@@ -20,15 +20,22 @@ _LONGER = Fix(
 class _Work(NamedTuple):
     did: str
     shorter: Fix
+    why: str = "It took longer than the timeout, or that rank died there without a message."
 
 
+_ITSELF = (
+    "It took longer than the timeout, or that rank itself waits there, in a collective or barrier that only it called "
+    "(inside `if rank == 0`, or for a model that is sharded)."
+)
 _WORK = {
     "save": _Work(
         "saved a checkpoint",
         Fix(
-            "Let all ranks save their own part, or save in the background, on a fast disk.",
-            ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",),
+            "Call save_state, get_state_dict and wait_for_everyone on all ranks, not inside `if is_main_process`. Let "
+            "all ranks save their own part, or save in the background, on a fast disk.",
+            ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...", "mgpu doctor --script train.py"),
         ),
+        _ITSELF,
     ),
     "data": _Work(
         "prepared the data",
@@ -49,9 +56,11 @@ _WORK = {
     "evaluate": _Work(
         "evaluated or generated",
         Fix(
-            "Evaluate on all ranks, each with its share of the data.",
-            ("eval_loader = accelerator.prepare(eval_loader)",),
+            "Move barrier, wait_for_everyone and gather out of `if is_main_process`. Evaluate on all ranks, each with "
+            "its share of the data, or evaluate fewer samples.",
+            ("eval_loader = accelerator.prepare(eval_loader)", "mgpu doctor --script train.py"),
         ),
+        _ITSELF,
     ),
 }
 
@@ -60,7 +69,8 @@ def _progress(work: LoneWork) -> str:
     """Return what the last line calls the work, as ' ("Running tokenizer on dataset")'; empty without words."""
     if work.function:
         return " (tokenizing, mapping)" if work.kind == "data" else ""
-    words = re.split(r"\s*(?:[(:|\[]|\d+ ?%|\.\.\.)", work.text.strip(), maxsplit=1)[0]
+    text = re.sub(r"^(?:DEBUG|INFO|WARNING)\W+", "", work.text.strip())
+    words = re.split(r"\s*(?:[(:|\[]|\d+ ?%|\.\.\.)", text, maxsplit=1)[0]
     return f' ("{words}")' if words else ""
 
 
@@ -76,6 +86,8 @@ def _progress(work: LoneWork) -> str:
         "log_desynchronised",
         "log_ranks_missing_at_barrier",
         "log_store_wait_timed_out",
+        "log_ranks_diverged",
+        "log_exchange_stalled",
     ),
 )
 def log_rank_worked_alone(log: Log) -> Answer:
@@ -101,7 +113,7 @@ def log_rank_worked_alone(log: Log) -> Answer:
     )
     return Problem(
         f"ranks waited{where} until the timeout{limit}, while {who} {known.did}{doing}",
-        "It took longer than the timeout, or that rank died there without a message. The network is not the cause.",
+        f"{known.why} The network is not the cause.",
         (known.shorter, _LONGER),
         {"line": work.text, "work": work.kind, "function": work.function},
         () if work.rank is None else (f"rank {work.rank}",),

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .._launcher_variables import explain_variable
+from ._circumstances import shown
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -47,6 +48,32 @@ def _at_loopback(groups: Mapping[str, str], raised: UncaughtException | None) ->
 
 
 # fmt: off
+_ENDPOINT = Fix("Pass the first node's name or address on the network that connects the nodes.",
+                ("export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)",
+                 "torchrun --nnodes=N --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB ...", "ip -br addr"))
+_LOOPBACK_ENDPOINT = Case(
+    shown("endpoint_is_loopback"),
+    "the nodes did not find each other: each one waits at its own loopback address",
+    "The rendezvous endpoint (MASTER_ADDR) is localhost or 127.x, which means this node itself on every node. Scripts "
+    "fall back to it if what determines the first node fails, for example if scontrol is missing in a container.",
+    (_ENDPOINT, Fix("Find out why the script did not get the first node's name.",
+                    ("env | grep -E 'MASTER_ADDR|SLURM_JOB_NODELIST'", "getent hosts $MASTER_ADDR",
+                     "mgpu doctor --only hostname_is_loopback"))),
+    "0: + torchrun --nnodes=4 --rdzv-endpoint=localhost:29500 -m train\n"
+    "2: torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+    "https://github.com/mlc-ai/pith-train/pull/91")
+_WITHOUT_NODES = Case(
+    shown("torchrun_without_nodes"),
+    "this node waited for a main node elsewhere, and torchrun was probably started without --nnodes and an endpoint",
+    "The log shows torchrun without --nnodes, --node-rank, --master-addr or --rdzv-endpoint. Then each node starts a "
+    "run of its own, and no rank 0 listens at MASTER_ADDR. Only operators that set PET_NNODES, PET_NODE_RANK and "
+    "PET_MASTER_ADDR make these arguments unnecessary.",
+    (Fix("Pass them on each node.",
+         ("torchrun --nnodes=N --node-rank=RANK --nproc-per-node=8 --master-addr=ADDRESS --master-port=29500 ...",
+          "torchrun --nnodes=N --rdzv-backend=c10d --rdzv-endpoint=ADDRESS:29500 --rdzv-id=JOB ...")),
+     Fix("In Kubernetes, check what the operator sets.", ("env | grep -E '^PET_|MASTER_|WORLD_SIZE|RANK'",))),
+    "+ torchrun /tmp/train_func.py\n[c10d] The client socket has timed out after 900000ms while trying to connect to "
+    "(job-node-0-0.job, 29500).", "https://github.com/kubeflow/sdk/issues/142")
 ROWS = (
     Row("log_port_taken", "root", "launcher",
         r"EADDRINUSE|errno: 98\b|^(?!.*(?:\bRAS\b|\bUDS: |[Tt]ensor[Bb]oard|[Jj]upyter)).*[Aa]ddress already in use",
@@ -103,7 +130,7 @@ ROWS = (
              ("nc -vz HOST 29500", "mgpu doctor --only network", "getent hosts HOST")),
          Fix("Use the address of the interface that connects the nodes. In Docker, use the host's network.",
              ("ip -br addr", "docker run --network=host ..."))),
-        "https://github.com/pytorch/pytorch/issues/107021", explain=_at_loopback),
+        "https://github.com/pytorch/pytorch/issues/107021", explain=_at_loopback, cases=(_WITHOUT_NODES,)),
     Row("log_master_not_there_yet", "secondary", "launcher",
         r"TCP client failed to connect/validate to host (?!255\.)\S+ - retrying|"
         r"^(?!.*any network address).*client socket has failed to connect to (?!\[255\.)\S+ \(errno",
@@ -133,7 +160,7 @@ ROWS = (
              ("torchrun --rdzv-backend=c10d --rdzv-endpoint=$HOST:29500 --rdzv-id=$SLURM_JOB_ID --nnodes=N ...",)),
          Fix("Under Slurm, start the launcher with srun, once per node.",
              ("srun --ntasks-per-node=1 torchrun ...", "mgpu doctor --only slurm"))),
-        "https://github.com/pytorch/pytorch/issues/124380"),
+        "https://github.com/pytorch/pytorch/issues/124380", cases=(_LOOPBACK_ENDPOINT,)),
     Row("log_rendezvous_closed", "secondary", "launcher",
         r"RendezvousClosedError|attempted to join .*rendezvous .*closed|[Rr]endezvous '\S*' (?:is|was|has been) closed|"
         r"The node '\S+' has (?:closed|shut down) the rendezvous",

@@ -21,6 +21,11 @@ _UPGRADE = Fix("Use a newer NCCL: a newer torch brings one.",
                ("python -c 'import torch; print(torch.cuda.nccl.version())'", "pip install --upgrade torch"))
 _SMOKE = Fix("Find a setting that works.", ("mgpu smoke-test", "NCCL_CUMEM_ENABLE=0 mgpu smoke-test",
                                            "NCCL_P2P_DISABLE=1 mgpu smoke-test"))
+_SECURITY_GROUP = Fix(
+    "Allow all traffic from and to the security group itself, in both directions.",
+    ("aws ec2 authorize-security-group-ingress --group-id GROUP --protocol all --source-group GROUP",
+     "aws ec2 authorize-security-group-egress --group-id GROUP --ip-permissions "
+     "IpProtocol=-1,UserIdGroupPairs=[{{GroupId=GROUP}}]"), who="admin")
 _CUDA_FAILURES = {
     "OS call failed": (
         "The container or the kernel denies what NCCL needs to share memory between processes: cuMem handles, Unix "
@@ -195,16 +200,36 @@ ROWS = (
             ("export FI_PROVIDER=efa", "docker run --device=/dev/infiniband/uverbs0 ...", "fi_info -p efa",
              "mgpu doctor --only efa_plugin_missing")), "https://github.com/aws/aws-ofi-nccl/issues/803"),
     Row("log_ofi_plugin_failed", "root", "nccl",
-        r"(?:NCCL WARN |^)NET/OFI (?!.*Selected)(?P<words>.+)",
+        r"(?:NCCL WARN |^)NET/OFI (?!.*(?:Selected|Unresponsive receiver|insert remote address))(?P<words>.+)",
         ("node1:1:2 [0] nccl_net_ofi_create_plugin:199 NCCL WARN NET/OFI Unable to find a protocol that worked.",
-         "node1:1:2 [0] NCCL WARN NET/OFI Couldn't open CQ. RC: -12, ERROR: Cannot allocate memory",
-         "NET/OFI Unable to insert remote address into address vector for device 1. RC: 0"),
+         "node1:1:2 [0] NCCL WARN NET/OFI Couldn't open CQ. RC: -12, ERROR: Cannot allocate memory"),
         "the AWS network plugin of NCCL failed: {words}",
         "libfabric, the plugin and NCCL are incompatible, the locked memory limit is low, the adapters are missing, or "
         "the nodes' security group does not allow all traffic to itself (inbound and outbound), which EFA needs.",
-        Fix("Check the adapters and the limit.",
-            ("fi_info -p efa", "ulimit -l", "mgpu doctor --only efa_plugin_missing,locked_memory_limited")),
+        (Fix("Check the adapters and the limit.",
+             ("fi_info -p efa", "ulimit -l", "mgpu doctor --only efa_plugin_missing,locked_memory_limited")),
+         _SECURITY_GROUP),
         "https://github.com/aws/aws-ofi-nccl/issues/803", summary="The AWS network plugin of NCCL failed."),
+    Row("log_efa_peer_unreachable", "root", "network",
+        r"NET/OFI .*(?:Unresponsive receiver|Unable to insert remote address into address vector)",
+        ("ofi_process_cq:246 NCCL WARN NET/OFI Request 0x7f1c completed with error. RC: 107. Error: 4126 (Unresponsive "
+         "receiver (reachable by EFA device but handshake failed)) My EFA addr: fi_addr_efa://[fe80::13]:0:1001",
+         "NET/OFI Unable to insert remote address into address vector for device 1. RC: 0"),
+        "the EFA adapter of another node does not respond, probably because of the security group",
+        "EFA traffic is not IP traffic: a rule for 0.0.0.0/0 does not cover it. The security group of the nodes must "
+        "name itself as source (inbound) and as destination (outbound) for all traffic. Otherwise the other rank "
+        "exited, or the nodes are in different subnets.",
+        (_SECURITY_GROUP, Fix("Test EFA alone.", ("fi_info -p efa", "mgpu smoke-test"))),
+        "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",
+        because_of=("log_nccl_versions_differ",)),
+    Row("log_nccl_adapter_id_unknown", "root", "nccl", r"Could not find NET with id (?P<adapter>\d+)",
+        ("hpc-n041:88213:88911 [0] graph/topo.h:230 NCCL WARN Could not find NET with id 0",),
+        "NCCL's search for paths failed: a fault of NCCL 2.25 and 2.26 with several network adapters per GPU",
+        "NCCL joins adapters into one, finds no path for its pattern, and falls back to an adapter number that no "
+        "longer exists. NCCL 2.27 and later keep that number.",
+        Fix("Use NCCL 2.27 or later: torch 2.8 or later, or a container of 2025-06 or later.",
+            ("python -c 'import torch; print(torch.cuda.nccl.version())'", "pip install --upgrade torch")),
+        "https://github.com/NVIDIA/nccl/issues/1748"),
     Row("log_google_plugin_failed", "root", "nccl",
         r"NCCL WARN NET/(?:GPUDirectTCPX|FasTrak|GIB)\b(?P<words>.+)",
         ("node1:1:2 [0] NCCL WARN NET/GPUDirectTCPX failed to connect client socket",),

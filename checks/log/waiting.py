@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import shown
+from ._circumstances import shown, within
 
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
@@ -47,15 +47,28 @@ def _at_rendezvous(groups: Mapping[str, str], raised: UncaughtException | None) 
 
 
 # fmt: off
-_TEXT_ONLY = Case(
+_MISMATCH = (
+    "[rank1]: Traceback (most recent call last):\n{}[rank1]: RuntimeError: Detected mismatch between collectives on "
+    "ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=3104, OpType=ALLREDUCE, "
+    "TensorShape=[195812480]), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=3104, "
+    "OpType=ALLREDUCE, TensorShape=[51123456])")
+_WITHOUT_IMAGES = Case(
     shown("multimodal_model"),
-    "a rank waited for the others in {op} until NCCL's timeout, in a model that also reads images",
-    "Another rank did not join. In such models the usual reason is a batch without images: its rank skips the vision "
-    "encoder, and with it the collectives in which ZeRO-3 or FSDP gather the encoder's parameters.",
-    (Fix("Mix no text-only samples into batches with images, or add a small blank image to them."), _FIRST, _RECORD),
-    "Loading Qwen2.5-VL-7B-Instruct\n[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, "
-    "OpType=_ALLGATHER_BASE, NumelIn=8, NumelOut=16, Timeout(ms)=600000) ran for 600014 milliseconds",
-    "https://github.com/modelscope/ms-swift/issues/9655")
+    "the ranks called different collectives, in a model that also reads images: probably one rank's batch had none",
+    "A rank with a text-only batch skips the vision encoder, and has no gradients and no gathers for its parameters.",
+    (Fix("Do not mix text-only samples into batches with images, or add a small blank image to them."),
+     Fix("Find where the ranks diverge.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
+    "Loading Qwen2.5-VL-7B-Instruct\n" + _MISMATCH.format('[rank1]:   File "/home/ada/train.py", line 7, in main\n'),
+    "https://github.com/modelscope/ms-swift/pull/9443")
+_METRICS_DIFFER = Case(
+    within(r"(?:lightning|pytorch_lightning)/(?:.*/)?(?:logger_connector|result)\b"),
+    "the ranks called different collectives while Lightning reduced logged values: probably they log different keys",
+    "log and log_dict with sync_dist=True run one collective per key. A rank that logs another set of keys, or the "
+    "same keys in another order, is out of step.",
+    Fix("Log the same keys in the same order on all ranks, with a default where a batch has no value.",
+        ("self.log_dict({{key: values.get(key, 0.0) for key in sorted(keys)}}, sync_dist=True)",)),
+    _MISMATCH.format('[rank1]:   File "/x/site-packages/lightning/pytorch/trainer/connectors/logger_connector/'
+                     'result.py", line 7, in compute\n'), "https://github.com/Lightning-AI/pytorch-lightning/issues/19106")
 ROWS = (
     Row("log_collective_timed_out", "secondary", "timeout",
         r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=\d+, )?OpType=(?P<op>\w+)",
@@ -74,8 +87,7 @@ ROWS = (
              ("InitProcessGroupKwargs(timeout=timedelta(hours=2))",), kind="stopgap",
              caveat="A real hang then takes that long to be detected.")),
         "https://github.com/pytorch/pytorch/issues/118369",
-        summary="A rank waited for the others in a collective until NCCL's timeout.",
-        cases=(_TEXT_ONLY,)),
+        summary="A rank waited for the others in a collective until NCCL's timeout."),
     Row("log_watchdog_stuck", "secondary", "timeout",
         r"Heartbeat monitor timed out|watchdog got stuck for \d+ seconds",
         ("[E] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",
@@ -116,7 +128,8 @@ ROWS = (
         (Fix("Make all ranks run the same calls. Pad before you gather.",
              ("accelerator.pad_across_processes(tensor, dim=0)", "mgpu doctor --script train.py")),
          Fix("Find where the ranks diverge.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
-        "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md"),
+        "https://github.com/huggingface/accelerate/blob/main/docs/source/basic_tutorials/troubleshooting.md",
+        cases=(_METRICS_DIFFER, _WITHOUT_IMAGES)),
     Row("log_rank_missed_barrier", "secondary", "timeout",
         r"Ranks? (?P<who>[\d, ]+) failed to pass monitoredBarrier",
         ("RuntimeError: Rank 1 failed to pass monitoredBarrier in 30000 ms",

@@ -76,6 +76,7 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
     if run is not None and (run.signalled or run.timed_out):
         return _without_duplicates(_choose_of_stopped(found, log))
     found = _demote_launcher_effects(_demote_later_stops(found), run)
+    found = _demote_stopped_tasks(found)
     found = _demote_early_leavers(_demote_effects_on_peers(found, log, run), log)
     ids = {cause.id for cause in found if cause.role != "wrapper"}
     earliest = _first_ranks(log, run)
@@ -154,6 +155,18 @@ def _demote_launcher_effects(found: Sequence[Cause], run: Run | None) -> list[Ca
     if all(code > 1 for code in codes):
         ended.add("store_exit")
     return [replace(cause, role="noise") if cause.outcome.check.effect_of in ended else cause for cause in found]
+
+
+def _demote_stopped_tasks(found: Sequence[Cause]) -> list[Cause]:
+    """If the log has another failure, that Slurm stopped the other tasks is a consequence of it, even without a run."""
+
+    def explains(cause: Cause) -> bool:
+        check = cause.outcome.check
+        return cause.of_log and cause.role != "noise" and not check.effect_of and "exit_only" not in check.tags
+
+    if not any(explains(cause) and cause.kind != "scheduler" for cause in found):
+        return list(found)
+    return [replace(c, role="noise") if c.outcome.check.effect_of == "task_exit" else c for c in found]
 
 
 def _demote_effects_on_peers(found: Sequence[Cause], log: Log | None, run: Run | None) -> list[Cause]:

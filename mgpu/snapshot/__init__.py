@@ -72,6 +72,7 @@ from mgpu.snapshot.run_facts import (
     Exchange,
     FailedRank,
     GpuWork,
+    LastStep,
     Log,
     LoneWork,
     Pace,

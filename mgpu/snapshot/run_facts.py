@@ -77,6 +77,7 @@ class StalledCollective:
     timeout_s: float | None = None
     completed: int | None = None  # sequence number of the last completed one
     at: Label | None = None
+    elements: int | None = None  # NumelIn: elements of its input on this rank; 1 for a barrier
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,19 @@ class LoneWork:
     rank: int | None = None  # None: its line does not name it
     function: Label | None = None  # in which the ranks wait, if only their traceback shows it
     timeout_s: float | None = None  # of the ranks that waited
+
+
+@dataclass(frozen=True)
+class LastStep:
+    """The last counter before the first rank reported that it had waited without success."""
+
+    text: Text
+    file: Text
+    line: int
+    at: float
+    of: float | None = None
+    inner: bool = False  # a bar with another total than that of the training: its evaluation, or a generation
+    epoch: float | None = None  # the last that Trainer logged
 
 
 @dataclass(frozen=True)
@@ -143,6 +157,7 @@ class Log:
     finished: Text | None = None  # the line that shows a good end; None: there is none, or an error came after it
     failed: Text | None = None  # the first line that reports a failed rank, task or job
     lone_work: LoneWork | None = None
+    last_step: LastStep | None = None
     shows: tuple[Circumstance, ...] = ()
     # What the output showed last before a process was killed or got no memory: save, data, download, load,
     # evaluate, offload (DeepSpeed sets up), train; None: nothing of this kind, or none was killed

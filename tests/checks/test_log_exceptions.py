@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
+from mgpu.snapshot import FailedRank, Log, SignatureMatch, UncaughtException
 from tests.checks.facts import Case, fails, log, table, well
 
 
@@ -18,16 +18,6 @@ def raised(*ranks: int, **changes: Any) -> UncaughtException:
 
 def with_(*found: UncaughtException, **changes: Any) -> Log:
     return log(raised=found, **changes)
-
-
-def stalled(*at: int | None, operation: str = "ALLREDUCE") -> Any:
-    """Watchdogs of these ranks' places; None: that rank's is silent."""
-    return log(
-        ranks=tuple(range(len(at))),
-        stalled=tuple(
-            StalledCollective(rank, one, operation, 600.0, one - 1) for rank, one in enumerate(at) if one is not None
-        ),
-    )
 
 
 BROKEN: dict[str, Any] = {"type": "torch.distributed.DistBackendError", "message": "NCCL error in: NCCLUtils.hpp:268"}
@@ -126,20 +116,6 @@ CASES = (
             packages=("peft",)))),
     well("log_packages_do_not_fit", "no such exception",
         log=with_(raised(0, **SKEW, packages=("apex",), signatures=("log_argument_not_accepted",)))),
-    fails("log_ranks_out_of_step", "rank 2 in collective 81 (ALLREDUCE), rank 0 in collective 80", "if rank == 0",
-        log=stalled(80, 80, 81, 80)),
-    well("log_ranks_out_of_step", "about the same collective", log=stalled(80, 80)),
-    well("log_ranks_out_of_step", "no watchdog reports"),
-    fails("log_rank_never_came", "rank 2 never joined collective 80 (ALLREDUCE)", "the end of that rank's log",
-        log=stalled(80, 80, None, 80)),
-    well("log_rank_never_came", "no rank is missing", log=stalled(80, 80)),
-    fails("log_exchange_never_worked", "the first exchange never worked: all 2 ranks", "mgpu smoke-test",
-        log=stalled(1, 1)),
-    well("log_exchange_never_worked", "the first collectives completed", log=stalled(80, 80)),
-    fails("log_exchange_stalled", "all 4 ranks waited in collective 80 (ALLREDUCE)", "xid",
-        log=stalled(80, 80, 80, 80)),
-    well("log_exchange_stalled", "not all ranks", log=stalled(80, 80, None, 80)),
-    well("log_exchange_stalled", "not all ranks", log=stalled(1, 1)),
 )  # fmt: skip
 
 

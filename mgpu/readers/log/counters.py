@@ -129,10 +129,23 @@ def prepares(name: str) -> bool:
     return bool(_PREPARES.search(name))
 
 
+def evaluates(name: str) -> bool:
+    """Whether a counter's name shows that it counts an evaluation."""
+    return bool(_EVALUATES.search(name))
+
+
 def training_step(text: str) -> bool:
     """Whether a line counts the steps of the training, and not how far the run is prepared."""
     found = counter(text[:SEARCHED])
     return found is not None and not prepares(found[0])
+
+
+def unnamed_total(text: str) -> float | None:
+    """Return the total of a bar without a name and without a loss: of the training, or of work within it."""
+    found = _BAR.search(text[:SEARCHED])
+    if found is None or found["name"].strip() or "=" in text[found.end() : SEARCHED] or found["of"] == "?":
+        return None
+    return float(found["of"])
 
 
 def last_step(tail: str, announced: Announced) -> str | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mgpu.readers.log.counters import training_step
+from mgpu.readers.log.counters import counter, training_step, unnamed_total
 from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.snapshot import LoneWork
 
@@ -18,6 +18,7 @@ TIMED_OUT = re.compile(
     rb"Watchdog caught collective|Timed out waiting \d+ms for|store->get|failed to pass monitoredBarrier|"
     rb"wait timeout after \d+ms|Socket Timeout|Caught collective operation timeout|in store based barrier on rank"
 )
+_MESSAGE = re.compile(rb"\[rank\d{1,5}\]:|\[E |\[Rank \d")
 _LIMIT = re.compile(rb"(?:Timeout\(ms\)=|Timed out waiting |wait timeout after |in )(\d{1,12})(?: ?ms\b|[,) ])")
 _SAVED = re.compile(
     r"\b(?:checkpoint|model|state)s? (?:(?:was|is|successfully) )?(?:saved|written)\b"
@@ -63,6 +64,7 @@ _FUNCTIONS = {
     ),
 }
 _FULL_BAR = re.compile(r"100%\|")
+_LASTING = ("evaluate", "save")  # other bars can begin and end within it
 _SKIPPED = re.compile(r"\bnot\b|\bskip|\bwill\b|\bevery\b|\bargs?\b|_steps|strategy|=\s*(?:True|False|None)\b", re.I)
 
 
@@ -79,27 +81,49 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, bef
 
     `rank`: of the file, if it is one rank's.
     """
-    for number, raw in reversed(lines[-LINES:]):
+    lines = lines[-LINES:]
+    bars: set[float] = set()  # totals of the bars without a name after the line in question
+    complete: set[str] = set()
+    for place in range(len(lines) - 1, -1, -1):
+        number, raw = lines[place]
         line = parse_line(raw[:_READ].decode("utf-8", "replace"))
         line = replace(line, text=line.text[:_SEARCHED], whole=line.text)
         frame = _FRAME.match(line.text)
         if frame:
             kind = _kind_of(_FUNCTIONS, frame["function"])
             if kind:
-                place = LoneWork(kind, shown_text(line.whole), name, number, None, frame["function"])
-                return Candidate(place, before_timeout)
+                work = LoneWork(kind, shown_text(line.whole), name, number, None, frame["function"])
+                return Candidate(work, before_timeout)
             continue
         if _SAVED.search(line.text):
             return None
         kind = kind_of_work(line.text)
-        if kind and _FULL_BAR.search(line.text):
-            return None
+        title = (counter(line.text) or ("",))[0]
+        if kind and (_FULL_BAR.search(line.text) or title in complete):
+            complete.add(title)
+            continue
         if kind:
+            if (complete and kind not in _LASTING) or (bars and not _within(bars, lines[:place])):
+                return None
             of = line.rank if line.rank is not None else rank
             return Candidate(LoneWork(kind, shown_text(line.whole), name, number, of), before_timeout)
-        if training_step(line.text):
+        total = unnamed_total(line.text)
+        if total is None and training_step(line.text):
             return None
+        bars |= {total} if total is not None else set()
     return None
+
+
+def _within(bars: set[float], before: Sequence[tuple[int, bytes]]) -> bool:
+    """Whether bars without a name belong to the work before them: the training's bar has another total."""
+    counted = (counter(parse_line(raw[:_READ].decode("utf-8", "replace")).text[:_SEARCHED]) for _, raw in before)
+    totals = {found[2] for found in counted if found and found[2] is not None}
+    return bool(totals) and not bars & totals
+
+
+def before_message(raw: bytes) -> bytes:
+    """Return what a line has before the message of the rank that waited."""
+    return _MESSAGE.split(raw, maxsplit=1)[0] if b"%|" in raw else b""
 
 
 def limit_of(timeout: bytes) -> float | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, stalls, survival
+from mgpu.readers.log import course, handled_exceptions, last_step, lone_work, prefilter, stalls, survival
 from mgpu.readers.log.course import Course
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
@@ -26,7 +26,7 @@ from mgpu.readers.log.torchrun_table import Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
-from mgpu.snapshot import Circumstance, FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
+from mgpu.snapshot import Circumstance, FailedRank, LastStep, Log, SignatureMatch, StalledCollective, UncaughtException
 
 _QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as web pages and mail programs change them
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
@@ -53,6 +53,7 @@ class _Found:
     ranks: set[int] = field(default_factory=set)
     nccl: dict[bool, str] = field(default_factory=dict)  # NCCL's first error: True: after "Last error:", False: WARN
     work: list[lone_work.Candidate] = field(default_factory=list)
+    last_step: LastStep | None = None  # before the first of these timeouts
     waited_s: float | None = None  # timeout of the first rank that waited without success
     shows: dict[str, Circumstance] = field(default_factory=dict)
     latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
@@ -93,6 +94,7 @@ def read_logs(
         last_words(paths[-1], fallen.values()) if fallen and (one_stream or len(paths) == 1) else None,
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
+        last_step=found.last_step,
         shows=tuple(found.shows.values()),
         last_work=last_work(paths[-1]) if one_stream or len(paths) == 1 else None,
     )
@@ -229,12 +231,16 @@ class _File:
         self._timed_out = True
         self.found.waited_s = self.found.waited_s or lone_work.limit_of(lines[place])
         before = range(max(0, place - lone_work.LINES), place)
-        self._look_for_work([(self.lines + numbers.line_number(one), lines[one]) for one in before])
+        same = lone_work.before_message(lines[place])  # a bar that the message follows without a line break
+        numbered = [(self.lines + numbers.line_number(one), lines[one]) for one in before]
+        self._look_for_work([*numbered, *([(self.lines + numbers.line_number(place), same)] if same else [])])
 
     def _look_for_work(self, lines: Sequence[tuple[int, bytes]]) -> None:
-        """Look for what a rank still did, in these numbered lines, and in those of the piece before."""
+        """Look for a rank's work and for the last step, in these numbered lines and in those of the piece before."""
         if len(lines) < lone_work.LINES:
             lines = [*self._tail_lines(), *lines]
+        if self._timed_out and self.found.last_step is None:
+            self.found.last_step = last_step.find(lines[-lone_work.LINES :], self.name)
         work = lone_work.find(lines, self.name, self.rank, before_timeout=self._timed_out)
         self.found.work += [work] if work else []
 

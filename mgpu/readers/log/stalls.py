@@ -9,7 +9,7 @@ from mgpu.snapshot import StalledCollective
 
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,15}), )?OpType=(?P<op>\w+)"
-    r"(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
+    r"(?:, NumelIn=(?P<elements>\d{1,15})|, TensorShape=\[(?P<one>1)\])?(?:.*?Timeout\(ms\)=(?P<ms>\d{1,15})\b)?"
 )
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (-?\d{1,15})\b")
 
@@ -27,4 +27,5 @@ def read_stall(line: Line) -> StalledCollective | None:
         int(found["ms"]) / 1000 if found["ms"] else None,
         int(done[1]) if done else None,
         line.at,
+        int(found["elements"] or found["one"]) if found["elements"] or found["one"] else None,
     )
