@@ -9,6 +9,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from . import _device_cases
+
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
@@ -60,7 +62,8 @@ ROWS = (
         "second wrapper then broadcasts DTensors as plain tensors.",
         Fix("Use one kind of parallelism: remove tp_plan and device_map from from_pretrained, or the wrapper.",
             ("mgpu doctor --script train.py", "AutoModelForCausalLM.from_pretrained(MODEL)")),
-        "https://github.com/huggingface/accelerate/issues/3820", explain=_collective),
+        "https://github.com/huggingface/accelerate/issues/3820", explain=_collective,
+        cases=_device_cases.SHARDED_AGAIN),
     Row("log_tensor_parallel_unwanted", "root", "launcher",
         r"does not have a tensor parallel plan|tried to initialize torch\.distributed for you, but it failed|"
         r"`?tp_plan`? (?:supports|is|and `device_map`)",
