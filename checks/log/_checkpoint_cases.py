@@ -95,6 +95,16 @@ _SIZES = ('Traceback (most recent call last):\n  File "/x/train.py", line 3, in 
           "shape "
           "torch.Size([{a}]) from checkpoint, the shape in current model is torch.Size([{b}]).")
 SIZES = (
+    Case(said(r"with shape torch\.Size\(\[1\]\) from checkpoint, the shape in current model is torch\.Size\(\[\d+, "),
+         "the checkpoint holds placeholders of size 1 instead of weights: it was saved under ZeRO-3 without gathering "
+         "them",
+         "Older releases of DeepSpeed leave one element of every parameter outside of its layer's forward pass. "
+         "state_dict() of the model then saves these.",
+         (Fix("Recover the weights from the ZeRO shards next to it (global_step*), if they exist.",
+              ("python zero_to_fp32.py CHECKPOINT OUTPUT",)),
+          Fix("Save through the engine.", ("engine.save_checkpoint(FOLDER)", "accelerator.get_state_dict(model)"))),
+         _SIZES.format(name="transformer.layers.12.fn.weight", a="1", b="8192, 1024"),
+         "https://github.com/deepspeedai/DeepSpeed/issues/1394"),
     Case(said(r"size mismatch for \S*lora_(?:A|B|embedding)"),
          "the adapter in the checkpoint has another LoRA rank than the run, or is for another base model",
          "lora_A is rank x input, lora_B is output x rank: the size that differs shows which of the two it is.",

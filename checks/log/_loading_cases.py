@@ -70,7 +70,7 @@ EMPTY_WEIGHTS = (
          (Fix("Recover the weights from the ZeRO shards next to it (global_step*), if they exist.",
               ("python zero_to_fp32.py CHECKPOINT OUTPUT",)),
           Fix("Save with gathering from now on.",
-              ("model.save_pretrained(OUT, state_dict=accelerator.get_state_dict(model))",
+              ("trainer.save_model(OUT)", "model.save_pretrained(OUT, state_dict=accelerator.get_state_dict(model))",
                '"stage3_gather_16bit_weights_on_model_save": true'))),
          'Traceback (most recent call last):\n  File "/x/eval.py", line 3, in main\n    model.load_state_dict(state)\n'
          '  File "/x/site-packages/torch/nn/modules/module.py", line 2152, in load_state_dict\n    raise '

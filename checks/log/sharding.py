@@ -22,6 +22,8 @@ _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
 _LARGEST_SPLIT = 64  # ranks that share one sequence
+_SMALLEST_SHARD = 10_000  # elements of a sharded parameter
+_OPTIMIZER = re.compile(r"(?:^|/)torch/optim/|optim\w*\.py in step$|in (?:_?fused_)?adam\w*$")
 _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
 
@@ -62,6 +64,8 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
+    if resumed := _of_other_ranks(groups, raised):
+        return resumed
     if raised is None or not re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
         return _too_long(groups)
     return Meaning(
@@ -70,6 +74,34 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
         "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
         "another tensor- or pipeline-parallel size.",
         (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
+    )
+
+
+def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an optimizer's state that was sharded for another number of ranks: one size is a multiple of the other.
+
+    Shards are padded, so that the larger one can be some elements short of it.
+    """
+    small, large = sorted((int(groups["a"]), int(groups["b"])))
+    of_step = raised is not None and any(_OPTIMIZER.search(frame) for frame in raised.frames)
+    times = round(large / max(1, small))
+    if not of_step or small < _SMALLEST_SHARD or times < 2 or abs(large - small * times) > _LARGEST_SPLIT * times:
+        return None
+    return Meaning(
+        f"the optimizer's state was probably sharded for another number of ranks: {small} elements and {large}, "
+        f"{times} times as many",
+        "FSDP 1 and ZeRO keep a part of the state per rank. A checkpoint that was saved as such parts fits the number "
+        "of ranks that wrote it.",
+        (
+            Fix("Resume with the number of ranks that wrote the checkpoint."),
+            Fix(
+                "Or save and load a full state, which fits any number of ranks.",
+                (
+                    "FSDP.full_optim_state_dict(model, optimizer)",
+                    "FSDP.optim_state_dict_to_load(model, optimizer, state)",
+                ),
+            ),
+        ),
     )
 
 
@@ -176,9 +208,9 @@ ROWS = (
         Fix("Read the exception below that line.", ("mgpu doctor --log LOGS...",)), _DCP),
     Row("log_checkpoint_metadata_missing", "root", "script",
         r"Failed to find the metadata file|No such file or directory: '?\S*?/?\.metadata'?\s*$|"
-        r"\.metadata'?: No such file|No \.metadata",
+        r"\.metadata'?: No such file|No \.metadata|^\s*assert metadata is not None$",
         ("FileNotFoundError: [Errno 2] No such file or directory: 'out/checkpoint-100/pytorch_model_fsdp_0/.metadata'",
-         "ValueError: Failed to find the metadata file in out/step-100"),
+         "ValueError: Failed to find the metadata file in out/step-100", "    assert metadata is not None"),
         "the folder is not a complete sharded checkpoint: its .metadata is missing",
         "Rank 0 writes .metadata last. The save was interrupted, the path is one level too high or low, or only the "
         "main node's disk has it.",
