@@ -52,6 +52,16 @@ KEYS = (
          _SAMPLE.format(file="/opt/Automodel/nemo_automodel/components/checkpoint/checkpointing.py",
                         function="load_model", key="mtp.layers.0.mlp.experts.224.down_proj.weight"),
          "https://github.com/NVIDIA-NeMo/Automodel/pull/2595"),
+    Case(every(said(_EXPERT), passed(r"megatron/core/")),
+         "Megatron's checkpoint has experts in another form than the run loads: {key}",
+         "Experts are stored one by one (local_experts) or together (grouped GEMM), depending on the implementation of "
+         "the layer. It or the number of experts has changed since the save, or the converter wrote the other form.",
+         (Fix("Use the expert implementation that wrote it, or convert it again.",
+              ("--moe-grouped-gemm", "--use-checkpoint-args")), _COUNT,
+          Fix("Or upgrade Megatron.", ("pip show megatron-core",))),
+         _SAMPLE.format(file="/x/megatron/core/dist_checkpointing/strategies/torch.py", function="load",
+                        key="decoder.layers.0.mlp.experts.local_experts.3.linear_fc1.weight"),
+         "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/transformer/moe/experts.py"),
     Case(said(_EXPERT),
          "the checkpoint lacks experts that the run loads: {key}; probably it was saved incompletely under expert "
          "parallelism",

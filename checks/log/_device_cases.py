@@ -124,14 +124,14 @@ BACKENDS = (
           Fix("Or upgrade it: newer releases accept torchrun.", ("pip install --upgrade unsloth unsloth_zoo",))),
          _NO_BACKEND.format(file="unsloth/models/rl.py", function="PatchFastRL"),
          "https://github.com/hiyouga/LlamaFactory/issues/8113"),
-    Case(within(r"fsdp|full_tensor|clip_grad|torch/distributed/tensor/"),
+    Case(within(r"torch/distributed/(?:fsdp|_composable|tensor|checkpoint)/|full_tensor|clip_grad"),
          "sharded parameters are on the CPU (FSDP's offload), and the process group has no backend for the CPU",
          "With CPU offload, gathering parameters, saving and clipping gradients exchange CPU tensors. The group was "
          "created for nccl alone.",
          (_CPU_TOO, Fix("Or do not offload.", ("accelerate launch --fsdp_offload_params false ...",))),
          _NO_BACKEND.format(file="torch/distributed/tensor/_api.py", function="full_tensor"),
          "https://github.com/areal-project/AReaL/issues/644"),
-    Case(within(r"torchmetrics|lightning|validation|evaluat|metric"),
+    Case(within(r"torchmetrics/|/metrics?/|_sync_dist|in (?:on_)?validation_epoch_end$|in compute_metrics$"),
          "a metric on the CPU is combined over the ranks, and NCCL transfers GPU tensors only",
          "The metric was not moved to the GPU with the model (created in a list, a dict or outside of the module), or "
          "a "
@@ -140,7 +140,8 @@ BACKENDS = (
                                              "self.log('loss', loss.to(self.device), sync_dist=True)")), _CPU_TOO),
          _NO_BACKEND.format(file="torchmetrics/metric.py", function="_sync_dist"),
          "https://github.com/Lightning-AI/pytorch-lightning/issues/18803"),
-    Case(within(r"deepspeed|_sync_params|DistributedDataParallel|_broadcast|distributed/utils\.py"),
+    Case(within(r"in "
+                r"_broadcast_model$|_sync_(?:params|module)|torch/nn/parallel/distributed\.py|deepspeed_training\.py"),
          "parameters of the model are still on the CPU when a wrapper broadcasts them with NCCL",
          "The model was not moved to the rank's GPU before it was wrapped, or a part (a frozen tower, a buffer) was "
          "left out.",
@@ -176,7 +177,7 @@ META = (
          "https://github.com/huggingface/accelerate/issues/2031"),
     Case(either(shown("spread_by_device_map"),
                 within(r"nn/parallel/|_move_model_to_device|accelerate/big_modeling|in (?:cuda|half)$")),
-         "a model with parts that hold no values on the GPU is moved: device_map has offloaded them",
+         "a model is moved that has parts without values on the GPU: probably device_map has offloaded them",
          "If the model does not fit on the visible GPUs, device_map='auto' leaves layers on the CPU or on disk, and "
          "empty parameters (meta) in their place. Such a model cannot be moved, copied or wrapped.",
          (_PER_GPU, Fix("Remove device_map, and shard a model that is too large for one GPU.", ("mgpu configure",))),
@@ -198,9 +199,11 @@ DTYPES = (
          _DTYPES.format(file="flash_attn/flash_attn_interface.py", function="forward",
                         message="FlashAttention only support fp16 and bf16 data type"),
          "https://github.com/Dao-AILab/flash-attention"),
-    Case(within(r"in generate$|generation/utils\.py|prediction_step|evaluation_loop|in (?:evaluate|validate)\b"),
-         "two tensors have different dtypes in generation or evaluation, which runs outside of mixed precision",
-         "The trainer computes the forward pass of a step inside autocast. generate() and own evaluation code do not.",
+    Case(within(r"in generate$|generation/utils\.py|in log_validation$"),
+         "two tensors have different dtypes in generation, which runs outside of mixed precision",
+         "The trainer computes the forward pass of a step inside autocast. generate() and samples for validation do "
+         "not "
+         "run there by themselves.",
          (Fix("Run it inside autocast, or load everything in one dtype.",
               ("with torch.autocast('cuda', dtype=torch.bfloat16):", "TrainingArguments(bf16_full_eval=True)")),),
          _DTYPES.format(file="transformers/generation/utils.py", function="generate", message=_MAT),

@@ -78,6 +78,18 @@ EMPTY_WEIGHTS = (
          "RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:\n\tsize mismatch for lm_head.weight: "
          "copying a param with shape torch.Size([0]) from checkpoint, the shape in current model is "
          "torch.Size([32000, 4096]).", "https://github.com/huggingface/transformers/issues/20082"),
+    Case(within(r"(?i)liger"),
+         "Liger's fused loss reads the head's weight directly, and ZeRO-3 or FSDP has left it empty",
+         "The fused loss multiplies with lm_head.weight itself, outside of the head's forward pass. Sharded weights "
+         "exist only in there.",
+         (Fix("Use the usual loss.", ("TrainingArguments(use_liger_kernel=False)", "GRPOConfig(use_liger_loss=False)")),
+          Fix("Or use ZeRO-2, or upgrade: newer releases of trl gather the weight.",
+              ("accelerate launch --zero_stage 2 ...", "pip install --upgrade trl liger-kernel"))),
+         'Traceback (most recent call last):\n  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 9, in '
+         'compute_liger_loss\n    loss = f(x)\n  File "/x/site-packages/liger_kernel/chunked_loss/grpo_loss.py", line '
+         '9, '
+         "in forward\n    y = x @ w\nRuntimeError: size mismatch, got input (20), mat (20x896), vec (3584)",
+         "https://github.com/huggingface/trl/issues/3368"),
     Case(within(r"torch/distributed/(?:fsdp|_composable)/"),
          "FSDP's weights are empty where they are used: a layer runs outside of the forward pass that gathers it",
          "FSDP gathers a layer's weights only for the wrapped module's own forward(). Tied embeddings in different "
@@ -117,7 +129,7 @@ _LAST_KEYS = ('Traceback (most recent call last):\n  File "/x/train.py", line 3,
               "    raise RuntimeError(\nRuntimeError: Error(s) in loading state_dict for {model}:\n\t{keys}")
 KEYS = (
     Case(every(within(r"deepspeed/runtime/engine\.py|deepspeed_load_checkpoint"),
-               either(shown("keys_of_adapter"), said("Peft|[Ll]ora"))),
+               said(r"Missing key"), either(shown("keys_of_adapter"), said("Peft|[Ll]ora"))),
          "the DeepSpeed checkpoint of an adapter run (LoRA) is loaded strictly, but holds the trained weights only",
          "The frozen weights of the base model are left out when it is saved. Loading it with load_module_strict=True "
          "then reports them as missing. The checkpoint is complete; transformers 4.37 and older load it like that, "
@@ -130,6 +142,15 @@ KEYS = (
          "load_module_state_dict\n    self.module.load_state_dict(\nRuntimeError: Error(s) in loading state_dict for "
          'PeftModelForCausalLM:\n\tMissing key(s) in state_dict: "base_model.model.model.embed_tokens.weight".',
          "https://github.com/huggingface/peft/issues/1395"),
+    Case(said(r"Missing key\(s\) in state_dict: \"[\w.]*mlp\.experts\."),
+         "the checkpoint has experts in another form than the model {model}, or none",
+         "Experts are stored one by one (local_experts) or together (grouped GEMM: weight1, linear_fc1), depending on "
+         "the implementation of the layer. It has changed since the save, or the converter wrote the other form.",
+         (Fix("Use the expert implementation that wrote the checkpoint, or convert it again.",
+              ("--moe-grouped-gemm", "--use-checkpoint-args")),
+          Fix("If a framework loads a Hugging Face checkpoint, upgrade both.", ("pip install --upgrade transformers",))),
+         _LAST_KEYS.format(model="GPTModel", keys='Missing key(s) in state_dict: "decoder.layers.0.mlp.experts.weight1".'),
+         "https://github.com/NVIDIA/Megatron-LM/issues/924"),
     Case(shown("keys_of_compiler"),
          "the checkpoint and the model {model} differ by '_orig_mod.': one of them was compiled",
          "torch.compile(model) puts '_orig_mod.' in front of every name of the state dict.",

@@ -42,8 +42,8 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
             f"a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
             "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
             "is "
-            "used outside of its own layer (tied weights, a loss on weights, weight normalization), or a layer ran "
-            "twice.",
+            "used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that is "
+            "merged), or a layer ran twice.",
             (
                 Fix(
                     "Use ZeRO-2, or gather the weight where it is used.",
