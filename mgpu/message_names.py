@@ -8,15 +8,17 @@ from mgpu.command_line import Command, python, shell
 
 _NAME = r"[\w.-]{0,95}\w"
 _HUB = r"//(?:huggingface\.co|hf\.co)"
+# Old repositories have no organization: in "api/datasets/glue/paths-info/main", the name is "glue".
+_REPOSITORY = rf"{_NAME}(?:/(?!(?:paths-info|resolve|revision|tree|raw|blob|parquet|refs|commits)\b){_NAME})?"
 _MODELS = (
-    re.compile(rf"{_HUB}/api/models/(?P<name>{_NAME}/{_NAME})"),
+    re.compile(rf"{_HUB}/api/models/(?P<name>{_REPOSITORY})"),
     # A file of a repository; old repositories have no organization: "gpt2".
     re.compile(rf"{_HUB}/(?!datasets/|spaces/)(?P<name>{_NAME}(?:/{_NAME})?)/(?:resolve|raw|blob|tree)/"),
     re.compile(r"(?P<name>\S+) is not a local folder and is not a valid model identifier"),
     re.compile(r"Access to model (?P<name>\S+) is restricted"),
 )
 _DATASETS = (
-    re.compile(rf"{_HUB}/(?:api/)?datasets/(?P<name>{_NAME}/{_NAME})"),
+    re.compile(rf"{_HUB}/(?:api/)?datasets/(?P<name>{_REPOSITORY})"),
     re.compile(r"Access to dataset (?P<name>\S+) is restricted"),
     re.compile(r"Dataset '(?P<name>[^']+)' doesn't exist on the Hub"),
     re.compile(r"Couldn't reach '(?P<name>[^']+)' on the Hub"),

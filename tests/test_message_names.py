@@ -25,6 +25,8 @@ PARQUET = "load_dataset(NAME, revision='refs/convert/parquet')"
         (DOWNLOAD, "429 Client Error for url: https://huggingface.co/api/models/a/b.", "hf download a/b"),
         (AGAIN, "429 for url: https://huggingface.co/api/datasets/a/b/tree/main",
          "hf download --force-download --repo-type dataset a/b"),
+        (DOWNLOAD, "429 Client Error for url: https://huggingface.co/api/datasets/glue/paths-info/bcdcba79d07bc864c1c2",
+         "hf download --repo-type dataset glue"),
         ("HF_HOME=/scratch/hf hf download ORG/MODEL", "ConnectionError: Couldn't reach 'imdb' on the Hub (x)",
          "HF_HOME=/scratch/hf hf download --repo-type dataset imdb"),
         (DOWNLOAD, "see https://huggingface.co/docs/hub/models-gated", DOWNLOAD),

@@ -29,10 +29,28 @@ def ends_within(frames: str, last: int) -> Applies:
     return applies
 
 
+def passed(frames: str) -> Applies:
+    """Some exception of the log passed through a frame that matches: this one, or one that reports it."""
+    searched = re.compile(frames)
+    return lambda log, raised: any(searched.search(frame) for one in log.raised for frame in one.frames)
+
+
 def source_line(pattern: str) -> Applies:
     """The line of code that raised the exception matches."""
     searched = re.compile(pattern)
     return lambda log, raised: raised is not None and bool(searched.search(raised.code or ""))
+
+
+def said(pattern: str) -> Applies:
+    """The exception's message matches, or a line that says why it failed. Without an exception: any such line."""
+    searched = re.compile(pattern)
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        lines = [one.text for one in log.seen if raised is None or one.signature in raised.signatures]
+        of_message = [] if raised is None else [raised.message, raised.more or ""]
+        return any(map(searched.search, (*of_message, *lines)))
+
+    return applies
 
 
 def shown(*names: str) -> Applies:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import either, said, within
 
 _DATA = "https://pytorch.org/docs/stable/data.html"
 _SHARING = "https://pytorch.org/docs/stable/multiprocessing.html"
@@ -17,6 +19,32 @@ _FEWER = Fix("Use fewer workers.", ("DataLoader(..., num_workers=2)", "mgpu doct
 _FULL = Fix("Check what is full: space, inodes or your quota.",
             ("df -h .; df -i .", "quota -s", "du -sh runs/* | sort -h | tail",
              "mgpu doctor --only output_folder_full,storage"))
+_INDEX_FILES = (
+    Case(either(within(r"datasets/(?:gpt|bert|t5|blended|masked|indexed|multimodal|sft)\w*dataset\w*\.py"),
+                said(r"[-_](?:document|sample|shuffle|doc|dataset)_(?:index|idx|sample_index)\.npy")),
+         "an index file of Megatron's dataset is missing on this node: {path}",
+         "Rank 0 builds the index files and writes them next to the data or to --data-cache-path; the other ranks only "
+         "read them. On another node's own disk (not shared) they do not exist.",
+         (Fix("Use a folder that all nodes share.", ("--data-cache-path /shared/index_cache",)),
+          Fix("Or copy the files of rank 0 to every node.", ("ls -l {path:path}", "df -h --output=fstype,target .")),),
+         "[rank6]: Traceback (most recent call last):\n"
+         '[rank6]:   File "/opt/megatron-lm/megatron/core/datasets/gpt_dataset.py", line 484, in '
+         "_build_document_sample_shuffle_indices\n[rank6]:     document_index = numpy.load(path)\n"
+         "[rank6]: FileNotFoundError: [Errno 2] No such file or directory: "
+         "'/local/cache/0b7c-GPTDataset-train-document_index.npy'",
+         "https://github.com/NVIDIA/Megatron-LM/issues/907"),
+    Case(said(r"cache-\w+\.arrow|/(?:preprocessed|tokenized|cached?)\w*/\S+\.(?:arrow|pt|npy|bin|json|parquet)"),
+         "a cached or prepared data file is missing on this node: {path}",
+         "Usually one rank prepares it and the others read it. They do not find it if the cache is on each node's own "
+         "disk, or if they do not wait until it is written.",
+         (Fix("Use a cache folder that all nodes share, or prepare the data on one rank of every node.",
+              ("export HF_HOME=/shared/hf", "with training_args.main_process_first(local=True):")),
+          Fix("Check whether it exists on every node.", ("srun --ntasks-per-node=1 ls -ld {path:path}",))),
+         "[rank8]: Traceback (most recent call last):\n"
+         '[rank8]:   File "/x/train.py", line 3, in main\n[rank8]:     dataset = load()\n'
+         "[rank8]: FileNotFoundError: [Errno 2] No such file or directory: '/tmp/hf/cache-3f9a.arrow'",
+         "https://huggingface.co/docs/datasets/about_cache"),
+)
 
 ROWS = (
     Row("log_loader_out_of_shm", "root", "script",
@@ -82,13 +110,9 @@ ROWS = (
                     ("export HF_HOME=/scratch/$USER/hf TRITON_CACHE_DIR=/tmp/triton-$USER",))), _ERRNO),
     Row("log_disk_full", "root", "script",
         r"^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device|"
-        r"PytorchStreamWriter failed writing file|Not enough free disk space to download|"
-        r"I/O error: No space left|basic_ios::clear: iostream error|inline_container\.cc:\d+\] ?\.? unexpected pos",
+        r"Not enough free disk space to download|I/O error: No space left",
         ("OSError: [Errno 28] No space left on device",
-         "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 704 vs 598",
-         "RuntimeError: [enforce fail at inline_container.cc:603] . PytorchStreamWriter failed writing file data/1: "
-         "file "
-         "write failed", "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
+         "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
                          "MB.",
          "safetensors_rust.SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)"),
         "the disk is full",
@@ -96,7 +120,23 @@ ROWS = (
         "same error.",
         (_FULL, Fix("Keep fewer checkpoints.", ("TrainingArguments(save_total_limit=2)",
                                                 "ProjectConfiguration(total_limit=2)"))),
-        "https://github.com/NVIDIA/Megatron-LM/issues/878"),
+        _ERRNO),
+    Row("log_checkpoint_write_failed", "root", "script",
+        r"PytorchStreamWriter failed writing file|basic_ios::clear: iostream error|"
+        r"inline_container\.cc:\d+\] ?\.? unexpected pos",
+        ("RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 704 vs 598",
+         "RuntimeError: [enforce fail at inline_container.cc:603] . PytorchStreamWriter failed writing file data/1: "
+         "file write failed"),
+        "the storage refused a part of a checkpoint while it was written: full, over quota, or a failure of the disk",
+        "torch.save reports no more than a failed write. Usually the disk or your quota is full; on a shared file "
+        "system (NFS, Lustre) it can be a failure that has passed. This file is incomplete, earlier ones are intact.",
+        (_FULL,
+         Fix("Delete the incomplete file, and resume from the checkpoint before it.", ("ls -lat CHECKPOINTS | head",)),
+         Fix("If there is space, look for errors of the file system.",
+             ("sudo dmesg -T | tail -50", "mgpu doctor --only disk_error_logged,lustre_unhealthy"), who="admin"),
+         Fix("Keep fewer checkpoints.", ("TrainingArguments(save_total_limit=2)",))),
+        "https://github.com/NVIDIA/Megatron-LM/issues/878",
+        because_of=("log_disk_full", "log_quota_exceeded", "log_disk_failed", "log_file_handle_stale")),
     Row("log_disk_read_only", "root", "script", r"\[Errno 30\]|Read-only file system",
         ("OSError: [Errno 30] Read-only file system: '/data/out'",),
         "the disk is mounted read-only",
@@ -132,7 +172,7 @@ ROWS = (
         _PYTHON, summary="This user cannot open a file or folder."),
     Row("log_file_missing", "root", "script",
         r"FileNotFoundError: (?:\[Errno 2\] No such file or directory: "
-        r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock|latest_checkpointed_|rank_?\d|\.distcp|rng_state_\d|/\.triton/|inductor))(?=\S+$)|"
+        r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock|latest_checkpointed_|/\.metadata|rank_?\d|\.distcp|rng_state_\d|/\.triton/|inductor))(?=\S+$)|"
         r"(?:Unable to find|Couldn't find any data file at|Couldn't find file at) )'?(?P<path>[^'\s]+?)[.']*(?:\s|$)",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
          "FileNotFoundError: Couldn't find any data file at /data/x.",
@@ -141,7 +181,7 @@ ROWS = (
         "The path is relative to another folder, is not mounted on this node, or another rank has not written it yet.",
         Fix("Check whether it exists on every node.", ("pwd; ls -ld {path:path}",
                                                        "srun --ntasks-per-node=1 ls -ld {path:path}")),
-        _PYTHON),
+        _PYTHON, cases=_INDEX_FILES),
     Row("log_cache_raced", "root", "script",
         r"FileNotFoundError: .*(?:\.incomplete|\.lock)'?|FileExistsError: \[Errno 17\] File exists: ",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.cache/huggingface/x.incomplete'",

@@ -15,6 +15,8 @@ _DTENSOR = "https://docs.pytorch.org/docs/stable/distributed.tensor.html"
 _DCP = "https://docs.pytorch.org/docs/stable/distributed.checkpoint.html"
 _CP = "https://docs.pytorch.org/tutorials/unstable/context_parallel.html"
 
+_RECOMPUTES = re.compile(r"torch/utils/checkpoint\.py in (?:recompute_fn|unpack_hook|backward)$")
+
 # What mixes plain tensors with DTensors, from the operator. The first that matches.
 # fmt: off
 _MIXED = (
@@ -54,12 +56,29 @@ _USE_FORWARD = Fix(
     "Call the model's forward(), or register the other method.",
     ("torch.distributed.fsdp.register_fsdp_forward_method(model, 'generate')", "weight.full_tensor()"),
 )
+_RECOMPUTED = Meaning(
+    "activation checkpointing ran a layer again whose weights FSDP 2 had already sharded again",
+    "The recomputation then gets DTensors and plain activations. It happens with nested fully_shard and several "
+    "forward "
+    "passes before one backward pass (DPO: chosen and rejected, a reward model): the inner layer is sharded again "
+    "after "
+    "its first backward pass. It is a limit of FSDP 2, not an error of your script.",
+    (
+        Fix("Run one forward pass for both parts of the batch.", ("torch.cat([chosen, rejected])",)),
+        Fix(
+            "Or keep the weights until the step ends, or shard whole layers only.",
+            ("fully_shard(layer, reshard_after_forward=False)", "pip install --upgrade torch"),
+        ),
+    ),
+)
 # fmt: on
 
 
 def _mixed(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     operator = groups["operator"]
     where = f"{raised.raised_in} {raised.place}" if raised else ""
+    if raised and any(_RECOMPUTES.search(frame) for frame in raised.frames):
+        return _RECOMPUTED
     if re.search(r"(?i)\bema\b|_ema|ema_|averag", where):
         operator = "aten.lerp"
     elif "clip_grad" in where:

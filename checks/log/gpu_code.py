@@ -9,6 +9,7 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
+from . import _device_cases
 from ._kernel_cases import INDEXES
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
@@ -107,7 +108,7 @@ ROWS = (
          Fix("Put the whole model on the rank's own GPU: remove device_map.",
              ("from_pretrained(MODEL).to(accelerator.device)",)),
          Fix("If the script was started with plain python, start one process per GPU.", ("mgpu launch train.py",))),
-        _NOTES, explain=_unsloths),
+        _NOTES, explain=_unsloths, cases=_device_cases.TWO_DEVICES),
     Row("log_loss_divided_elsewhere", "root", "script", r"^\s*loss = loss / num_items_in_batch",
         ("    loss = loss / num_items_in_batch",),
         "the model is spread across GPUs by device_map, and this transformers divides its loss on the wrong one",

@@ -10,6 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .._launcher_variables import explain_variable
+from . import _device_cases
 from ._circumstances import shown
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
@@ -344,7 +345,7 @@ ROWS = (
         "NCCL supports GPU tensors only, gloo mostly CPU tensors. A tensor was not moved to the GPU, or the group has "
         "one backend but needs both. Libraries for one GPU (Unsloth) exchange CPU tensors too.",
         Fix("Move the tensor, or set both backends.",
-            ("torch.distributed.init_process_group('cpu:gloo,cuda:nccl')",)), _DIST),
+            ("torch.distributed.init_process_group('cpu:gloo,cuda:nccl')",)), _DIST, cases=_device_cases.BACKENDS),
     Row("log_notebook_touched_gpu", "root", "script",
         r"should only be initialized inside your training function|"
         r"To launch a multi-(?:GPU|device) training from your notebook|"

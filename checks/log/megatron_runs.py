@@ -180,6 +180,20 @@ ROWS = (
         "Engine is missing: the checkpoint was written by another version of it, without it, or without fp8.",
         (Fix("If only _extra_state keys are missing, ignore them.", ("--dist-ckpt-strictness log_all",)),
          Fix("Otherwise use the arguments that wrote the checkpoint.", ("--use-checkpoint-args",))), _CHECKPOINTS),
+    Row("log_megatron_optimizer_lists_differ", "root", "library",
+        r"Cannot merge two lists with different lengths \((?P<saved>\d+) and (?P<now>\d+)",
+        ("ValueError: Cannot merge two lists with different lengths (1 and 9, encountered at level ('optimizer', 0, "
+         "'param_state', 0, (torch.bfloat16, torch.float32), 0))",),
+        "the optimizer state in Megatron's checkpoint has {saved} entries where this rank has {now}",
+        "The number of parameters in a rank's part of the optimizer differs between the ranks (experts next to small "
+        "norms) or between the parallel sizes then and now, and only rank 0's number was saved. The weights are "
+        "complete.",
+        (Fix("Load the weights without the optimizer's state.", ("--no-load-optim --no-load-rng",)),
+         Fix("Resume with the parallel sizes that wrote it, or upgrade Megatron.", ("pip show megatron-core",)),
+         Fix("Save in a form that can be divided otherwise.",
+             ("--dist-ckpt-optim-fully-reshardable", "--ckpt-format torch_dist"))),
+        "https://github.com/NVIDIA/Megatron-LM/issues/1517",
+        summary="The optimizer state in Megatron's checkpoint is for other parallel sizes."),
     Row("log_megatron_checkpoint_absent", "root", "launcher",
         r"(?:No such file or directory|FileNotFoundError|not found).*latest_checkpointed_iteration\.txt|"
         r"No checkpoint found in load directory or pretrained directory",

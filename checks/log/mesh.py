@@ -9,6 +9,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from . import _device_cases
 from ._circumstances import shown
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
@@ -79,7 +80,7 @@ ROWS = (
         Fix("Use one kind of parallelism: remove tp_plan and device_map from from_pretrained, or the wrapper.",
             ("mgpu doctor --script train.py", "AutoModelForCausalLM.from_pretrained(MODEL)")),
         "https://github.com/huggingface/accelerate/issues/3820", explain=_collective,
-        cases=(_SPREAD_OVER_GPUS,)),
+        cases=(_SPREAD_OVER_GPUS, *_device_cases.SHARDED_AGAIN)),
     Row("log_tensor_parallel_unwanted", "root", "launcher",
         r"does not have a tensor parallel plan|tried to initialize torch\.distributed for you, but it failed|"
         r"`?tp_plan`? (?:supports|is|and `device_map`)",

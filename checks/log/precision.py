@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from . import _device_cases
+
 _AMP = "https://pytorch.org/docs/stable/amp.html"
 _PEFT = "https://github.com/huggingface/peft/blob/main/docs/source/developer_guides/troubleshooting.md"
 _SCALER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/fp16/loss_scaler.py"
@@ -68,7 +70,7 @@ ROWS = (
         r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
         r"Expected query, key, and value to have the same dtype|self and mat2 must have the same dtype|"
         r"Index put requires the source and destination dtypes match|query and key must have the same dtype|"
-        r"Flash ?Attention only supports? fp16|Input type \(.*\) and bias type|\"\w+\" "
+        r"Flash ?Attention(?:-\d)? only supports? (?:fp16|bf16)|Input type \(.*\) and bias type|\"\w+\" "
         r"not implemented for '(?:Half|BFloat16|Float8)",
         ("RuntimeError: expected scalar type Half but found Float",
          "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
@@ -82,7 +84,7 @@ ROWS = (
         "Part of the model was loaded in a different dtype, or runs outside of autocast. On the CPU, many operations "
         "do not support fp16.",
         Fix("Load everything in one dtype, and compute inside autocast.",
-            ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP),
+            ("with accelerator.autocast():", "model.to(torch.bfloat16)")), _AMP, cases=_device_cases.DTYPES),
     Row("log_value_overflows", "root", "script", r"cannot be converted to type (?P<type>\S+) without overflow",
         ("RuntimeError: value cannot be converted to type at::Half without overflow",),
         "a constant in the model is too large for {type}",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from . import _file_cases
+
 _MODEL = "https://github.com/huggingface/transformers/blob/main/src/transformers/modeling_utils.py"
 _ATTENTION = "https://huggingface.co/docs/transformers/main/en/attention_interface"
 _TOKENIZERS = "https://github.com/huggingface/tokenizers/releases"
@@ -13,20 +15,31 @@ _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/u
 ROWS = (
     Row("log_weights_file_missing", "root", "script",
         r"Error no file named (?:.{1,200}? )?found in (?:directory )?\S+|"
-        r"No such file or directory: \"?\S+\.safetensors\"?$|"
-        r"(?:OSError|EnvironmentError): \S+ does not appear to have (?:a file|files) named",
+        r"No such file or directory: \"?\S+\.safetensors\"?$",
         ("OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory out/checkpoint-100.",
          "FileNotFoundError: No such file or directory: \"/data/m/model-00001-of-00004.safetensors\"",
-         "OSError: Error no file named diffusion_pytorch_model.bin found in directory out/checkpoint-100/unet.",
-         "OSError: out/checkpoint-100 does not appear to have a file named config.json. Checkout "
-         "'https://huggingface.co/out/checkpoint-100/tree/main' for available files."),
+         "OSError: Error no file named diffusion_pytorch_model.bin found in directory out/checkpoint-100/unet."),
         "the model folder lacks a file that from_pretrained() needs",
         "The checkpoint is sharded (FSDP, ZeRO) or holds an adapter only, its save was interrupted, only one node "
         "wrote it, or it is the folder above the model.",
         (Fix("Check which files exist, on every node.", ("ls -la MODEL_FOLDER",)),
          Fix("Merge a sharded checkpoint first.",
              ("accelerate merge-weights CHECKPOINT/pytorch_model_fsdp_0 OUTPUT",
-              "python zero_to_fp32.py CHECKPOINT OUTPUT"))), _MODEL),
+              "python zero_to_fp32.py CHECKPOINT OUTPUT"))), _MODEL, cases=_file_cases.WEIGHTS),
+    Row("log_model_file_missing", "root", "script",
+        r"(?:OSError|EnvironmentError): (?P<folder>\S+) does not appear to have (?:a file|files) named "
+        r"\(?'?(?P<file>[\w./-]*\w)",
+        ("OSError: out/checkpoint-100 does not appear to have a file named config.json. Checkout "
+         "'https://huggingface.co/out/checkpoint-100/tree/main' for available files.",
+         "OSError: /data/m does not appear to have files named ('a-00001-of-00004.safetensors', "
+         "'a-00002-of-00004.safetensors'). Checkout"),
+        "the model folder or repository {folder} has no file {file}",
+        "The folder is incomplete (a save or download was interrupted, only one node has it), it is not the model's "
+        "own folder, or the file has another name in this release.",
+        (Fix("Check which files exist, on every node.", ("ls -la {folder:path}",)),
+         Fix("Copy {file} from the model that it was trained from, or download the model again.",
+             ("hf download ORG/MODEL",))), _HUB,
+        summary="A model folder or repository lacks a file.", cases=_file_cases.FILES),
     Row("log_weights_of_other_shape", "root", "script",
         r"Trying to set a tensor of shape (?:torch\.Size\(\[[^\]]*\]\)) in \"\w+\" \(which has shape "
         r"(?:torch\.Size\(\[[^\]]*\]\))\)|You set `ignore_mismatched_sizes` to `False`",

@@ -10,6 +10,8 @@ from mgpu.command_line import python
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from . import _checkpoint_cases, _device_cases, _loading_cases
+
 _FSDP = "https://pytorch.org/docs/stable/fsdp.html"
 _FSDP2 = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 _DCP = "https://pytorch.org/docs/stable/distributed.checkpoint.html"
@@ -20,6 +22,8 @@ _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 
 _SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
 _LARGEST_SPLIT = 64  # ranks that share one sequence
+_SMALLEST_SHARD = 10_000  # elements of a sharded parameter
+_OPTIMIZER = re.compile(r"(?:^|/)torch/optim/|optim\w*\.py in step$|in (?:_?fused_)?adam\w*$")
 _LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
 
 
@@ -38,8 +42,8 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
             f"a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
             "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
             "is "
-            "used outside of its own layer (tied weights, a loss on weights, weight normalization), or a layer ran "
-            "twice.",
+            "used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that is "
+            "merged), or a layer ran twice.",
             (
                 Fix(
                     "Use ZeRO-2, or gather the weight where it is used.",
@@ -60,6 +64,8 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
                 Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
             ),
         )
+    if resumed := _of_other_ranks(groups, raised):
+        return resumed
     if raised is None or not re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
         return _too_long(groups)
     return Meaning(
@@ -68,6 +74,34 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
         "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
         "another tensor- or pipeline-parallel size.",
         (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
+    )
+
+
+def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an optimizer's state that was sharded for another number of ranks: one size is a multiple of the other.
+
+    Shards are padded, so that the larger one can be some elements short of it.
+    """
+    small, large = sorted((int(groups["a"]), int(groups["b"])))
+    of_step = raised is not None and any(_OPTIMIZER.search(frame) for frame in raised.frames)
+    times = round(large / max(1, small))
+    if not of_step or small < _SMALLEST_SHARD or times < 2 or abs(large - small * times) > _LARGEST_SPLIT * times:
+        return None
+    return Meaning(
+        f"the optimizer's state was probably sharded for another number of ranks: {small} elements and {large}, "
+        f"{times} times as many",
+        "FSDP 1 and ZeRO keep a part of the state per rank. A checkpoint that was saved as such parts fits the number "
+        "of ranks that wrote it.",
+        (
+            Fix("Resume with the number of ranks that wrote the checkpoint."),
+            Fix(
+                "Or save and load a full state, which fits any number of ranks.",
+                (
+                    "FSDP.full_optim_state_dict(model, optimizer)",
+                    "FSDP.optim_state_dict_to_load(model, optimizer, state)",
+                ),
+            ),
+        ),
     )
 
 
@@ -102,7 +136,7 @@ ROWS = (
              ("accelerate launch --fsdp_version 2 ...", "accelerate launch --fsdp_use_orig_params true ...")),
          Fix("Quantized models: store 4-bit weights in the dtype of the others.",
              ("bnb_4bit_quant_storage=torch.bfloat16",))),
-        "https://github.com/huggingface/peft/issues/1702"),
+        "https://github.com/huggingface/peft/issues/1702", cases=_checkpoint_cases.FLATTENING),
     Row("log_fsdp_layer_not_found", "root", "script", r"Could not find the transformer layer class",
         ("ValueError: Could not find the transformer layer class LlamaDecoderLayer in the model.",
          "Exception: Could not find the transformer layer class to wrap in the model."),
@@ -132,7 +166,7 @@ ROWS = (
         "them.",
         Fix("Let FSDP distribute the weights, and move nothing before prepare().",
             ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",)),
-        "https://pytorch.org/docs/stable/meta.html"),
+        "https://pytorch.org/docs/stable/meta.html", cases=_device_cases.META),
     Row("log_dtensor_operator_missing", "root", "library",
         r"Operator (?P<operator>\S+) does not have a sharding (?:strategy|rule)",
         ("NotImplementedError: Operator aten.foo.default does not have a sharding strategy registered.",
@@ -152,21 +186,36 @@ ROWS = (
         Fix("Save whole checkpoints, or load weights yourself.", ("ModelCheckpoint(save_weights_only=False)",)),
         "https://lightning.ai/docs/pytorch/stable/advanced/model_parallel/fsdp.html"),
     Row("log_checkpoint_key_missing", "root", "script",
-        r"Missing key in checkpoint state_dict(?!: \S*(?:dp_rank_|rank_?)\d)|CheckpointException ranks|"
-        r"Failed to find the metadata file|\.metadata'?: No such file|No \.metadata",
-        ("RuntimeError: Missing key in checkpoint state_dict: optimizer.state.module.weight.step.",
-         "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])"),
-        "the names that the run loads from a sharded checkpoint differ from the names saved in it",
-        "It is the checkpoint of another model or optimizer, the wrapping differs (PEFT and torch.compile's _orig_mod "
-        "change the names), it has no .metadata, or the installed accelerate loads it wrongly (1.12 did with FSDP2 "
-        "optimizers).",
+        r"Missing key in checkpoint state_dict: (?!\S*(?:dp_rank_|rank_?)\d)(?P<key>[\w./\[\]-]*[\w\]])",
+        ("RuntimeError: Missing key in checkpoint state_dict: model.layers.0.attention.wq.weight.",),
+        "the sharded checkpoint has no entry {key}, which the run loads",
+        "It is the checkpoint of another model, the wrapping differs (PEFT, torch.compile's _orig_mod and DDP's module "
+        "change the names), or the framework names its parts otherwise than the release that saved it.",
         (Fix("Compare the names saved with the names in the error.",
              ("python -c \"import torch.distributed.checkpoint as d; "
               "print(*d.FileSystemReader('CHECKPOINT').read_metadata().state_dict_metadata, sep='\\n')\"",)),
          Fix("If they differ, resume with the same model, PEFT and wrapping that saved it."),
-         Fix("If they are equal, upgrade accelerate.", ("pip install --upgrade accelerate", "pip show torch"))),
-        "https://github.com/huggingface/accelerate/issues/3971",
-        because_of=("log_checkpoint_sizes_differ", "log_loader_state_of_other_size", "log_rank_file_missing")),
+         Fix("If the missing part need not be loaded, allow that.",
+             ("torch.distributed.checkpoint.DefaultLoadPlanner(allow_partial_load=True)",))),
+        "https://github.com/pytorch/torchtitan/issues/961",
+        summary="The names that the run loads from a sharded checkpoint differ from the names saved in it.",
+        because_of=("log_checkpoint_sizes_differ", "log_loader_state_of_other_size", "log_rank_file_missing"),
+        cases=_checkpoint_cases.KEYS),
+    Row("log_checkpoint_exception", "wrapper", "script", r"CheckpointException ranks:",
+        ("torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])",),
+        "ranks failed while they saved or loaded a sharded checkpoint; their own exceptions follow",
+        "Every rank reports the failures of all ranks, each below a line 'Traceback ... (RANK n)'.",
+        Fix("Read the exception below that line.", ("mgpu doctor --log LOGS...",)), _DCP),
+    Row("log_checkpoint_metadata_missing", "root", "script",
+        r"Failed to find the metadata file|No such file or directory: '?\S*?/?\.metadata'?\s*$|"
+        r"\.metadata'?: No such file|No \.metadata|^\s*assert metadata is not None$",
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'out/checkpoint-100/pytorch_model_fsdp_0/.metadata'",
+         "ValueError: Failed to find the metadata file in out/step-100", "    assert metadata is not None"),
+        "the folder is not a complete sharded checkpoint: its .metadata is missing",
+        "Rank 0 writes .metadata last. The save was interrupted, the path is one level too high or low, or only the "
+        "main node's disk has it.",
+        (Fix("Check the folder, on every node.", ("find CHECKPOINT -maxdepth 2 | head -50",)),
+         Fix("Resume from the checkpoint before it. Without .metadata, its parts cannot be put together.")), _DCP),
     Row("log_optimizer_not_sharded", "root", "script",
         r"parameter in the optimizer couldn't be switched to its sharded version|"
         r"optimizer parameter could not be mapped after FSDP2",
@@ -193,7 +242,7 @@ ROWS = (
              ("accelerator.unwrap_model(model).state_dict()", "accelerator.get_state_dict(model)"))),
         "https://pytorch.org/docs/stable/generated/torch.nn.Module.html",
         summary="A checkpoint does not match the model.",
-        because_of=("log_checkpoint_sizes_differ", "log_weights_lost_to_zero3")),
+        because_of=("log_checkpoint_sizes_differ", "log_weights_lost_to_zero3"), cases=_loading_cases.KEYS),
     Row("log_checkpoint_sizes_differ", "root", "script",
         r"size mismatch for [^\s:]+: copying a param(?!.*torch\.Size\(\[0\]\))|"
         r"Global shape mismatch for loaded|Size mismatch between saved|"
@@ -208,7 +257,7 @@ ROWS = (
         "or with another tensor- or pipeline-parallel size.",
         (Fix("Compare the checkpoint's configuration with the run's.", ("ls -lt CHECKPOINT_FOLDER",)),
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
-        "https://pytorch.org/docs/stable/generated/torch.nn.Module.html"),
+        "https://pytorch.org/docs/stable/generated/torch.nn.Module.html", cases=_checkpoint_cases.SIZES),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|weight should have at least three dimensions|"
         r"mat2 must be a matrix, got 1-D tensor|"
@@ -218,10 +267,14 @@ ROWS = (
          "RuntimeError: mat2 must be a matrix, got 1-D tensor",
          "RuntimeError: size mismatch, got input (20), mat (20x896), vec (3584)"),
         "weights are empty: ZeRO-3 or FSDP had sharded them when they were saved or used",
-        "Outside the wrapped model, a rank has only its own shard, or nothing.",
-        Fix("Gather weights before saving, and use them only through the wrapped model.",
-            ("accelerator.get_state_dict(model)", "python zero_to_fp32.py CHECKPOINT OUTPUT")),
-        "https://deepspeed.readthedocs.io/en/latest/zero3.html"),
+        "Outside the wrapped model's forward pass, a rank has only its own shard, or nothing. With ZeRO-3, "
+        "from_pretrained() partitions every model, also one that no DeepSpeed engine runs: a submodule that is called "
+        "directly, a part that was not passed to prepare().",
+        (Fix("Use weights through the model that prepare() returned, or gather them.",
+             ("with deepspeed.zero.GatheredParameters(list(module.parameters())):",)),
+         Fix("Gather weights before saving.",
+             ("accelerator.get_state_dict(model)", "python zero_to_fp32.py CHECKPOINT OUTPUT"))),
+        "https://deepspeed.readthedocs.io/en/latest/zero3.html", cases=_loading_cases.EMPTY_WEIGHTS),
     Row("log_optimizer_state_does_not_fit", "root", "script",
         r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter)",
         ("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",

@@ -216,7 +216,8 @@ ROWS = (
         "image features of another resolution.",
         (Fix("Pad to one length before joining.", ("accelerator.pad_across_processes(tensor, dim=1)",
                                                    "torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)")),
-         _SHAPES), "https://pytorch.org/docs/stable/generated/torch.cat.html"),
+         _SHAPES), "https://pytorch.org/docs/stable/generated/torch.cat.html",
+        because_of=("log_batches_of_different_size",)),
     Row("log_tensor_to_numpy", "root", "script",
         r"can't convert (?:cuda:\d+|cuda) device type tensor to numpy|"
         r"Can't call numpy\(\) on Tensor that requires grad|Got unsupported ScalarType \w",

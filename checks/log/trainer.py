@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from . import _loading_cases
+
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
 _STATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
@@ -72,7 +74,7 @@ ROWS = (
         "(DeepSpeed, FSDP, adapter only) than this run.",
         (Fix("Check which files exist, on every node.", ("ls -la {path:path}",)),
          Fix("Resume from an earlier checkpoint, or start again.", ("trainer.train(resume_from_checkpoint=False)",))),
-        _TRAINER, summary="There is no complete checkpoint to resume from."),
+        _TRAINER, summary="There is no complete checkpoint to resume from.", cases=_loading_cases.NOT_RESUMABLE),
     Row("log_checkpoint_folder_taken", "root", "script",
         r"Checkpoint directory (?P<path>\S+) \((?P<number>\d+)\) already exists",
         ("ValueError: Checkpoint directory out/checkpoints/checkpoint_0 (0) already exists. Please manually override "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from . import _device_cases
+
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
 _LOADER = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/data_loader.py"
@@ -194,7 +196,7 @@ ROWS = (
         "Each rank needs a whole model on its own GPU.",
         Fix("Remove device_map. If the model is too large for one GPU, use FSDP or ZeRO-3.",
             (_SCRIPT, "mgpu configure")),
-        _ACCELERATOR),
+        _ACCELERATOR, cases=_device_cases.DEVICE_MAP),
     Row("log_quantized_on_wrong_gpu", "root", "script", r"8-bit or 4-bit precision on a different device",
         ("ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device "
          "than the one you're training on.",),

@@ -35,6 +35,7 @@ _ENOUGH = 2000  # searched lines per shape; later ones are not counted
 _TAIL_BYTES = 1 << 14
 _AROUND = 4096  # characters around a match that are searched for secrets
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
+_CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
 # rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
 _RANK_IN_NAME = re.compile(
@@ -324,7 +325,8 @@ class _File:
         if old is None:
             self.found.seen[name] = new
             return
-        first = new if new.at and old.at and new.at < old.at else old
+        quotes_code = bool(_CODE.match(old.text)) and not _CODE.match(new.text)
+        first = new if quotes_code or (new.at and old.at and new.at < old.at) else old
         together = tuple(sorted({*old.ranks, *ranks}))
         self.found.seen[name] = replace(first, times=old.times + 1, ranks=together)
 

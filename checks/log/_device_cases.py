@@ -1,0 +1,229 @@
+"""What do tensors of the wrong device or dtype mean, by where they were used and how the run started?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import beside, either, every, said, shown, within
+
+_NOTES = "https://pytorch.org/docs/stable/notes/multiprocessing.html"
+_DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
+_BIG_MODELS = "https://huggingface.co/docs/accelerate/concept_guides/big_model_inference"
+
+# fmt: off
+_PER_GPU = Fix("Start one process per GPU, each with the whole model on its own GPU.",
+               ("mgpu launch train.py", "NPROC_PER_NODE=4 swift sft ...", "torchrun --nproc-per-node=4 train.py"))
+_ONE_GPU = Fix("Or use one GPU, if the model fits.", ("CUDA_VISIBLE_DEVICES=0 python train.py",))
+_BOTH_GPUS = r"cuda:\d+\b.*\bcuda:\d+"
+_ON_TWO = ('Traceback (most recent call last):\n  File "/x/train.py", line 58, in <module>\n    trainer.train()\n'
+           '  File "/x/site-packages/{file}", line 9, in {function}\n    x = f(y)\n'
+           "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+           "{devices}!{end}")
+TWO_DEVICES = (
+    Case(either(within(r"nn/parallel/(?:data_parallel|parallel_apply|replicate)\.py"),
+                beside("log_data_parallel_used")),
+         "nn.DataParallel copied the model to several GPUs, and a tensor stayed on the GPU of another copy",
+         "Started with plain python on a node with several GPUs, Trainer and older scripts use nn.DataParallel. A "
+         "device that is stored in the model, a tensor made on cuda:0, or a quantized or dispatched model does not "
+         "move "
+         "with the copies.",
+         (_PER_GPU, _ONE_GPU),
+         _ON_TWO.format(file="torch/nn/parallel/parallel_apply.py", function="parallel_apply",
+                        devices="cuda:0 and cuda:1", end=""),
+         "https://huggingface.co/docs/transformers/perf_train_gpu_many"),
+    Case(every(either(shown("spread_by_device_map"), within(r"accelerate/hooks\.py in")), said(_BOTH_GPUS),
+               either(within(r"in (?:cross_entropy|compute_loss|loss_fn|\w*_loss)$"), said("nll_loss"))),
+         "one process has the model split over its GPUs (device_map), and the loss gets predictions and labels from "
+         "different ones",
+         "device_map='auto' puts the head on the last GPU and the input on the first. Code that computes its loss "
+         "itself (the model's own file, a custom compute_loss) must move the labels.",
+         (_PER_GPU, _ONE_GPU,
+          Fix("Or move the labels to the predictions.", ("labels = labels.to(logits.device)",))),
+         "[INFO:swift] model_kwargs: {'device_map': 'auto'}\n"
+         + _ON_TWO.format(file="torch/nn/functional.py", function="cross_entropy", devices="cuda:3 and cuda:0",
+                          end=" (when checking argument for argument target in method wrapper_CUDA_nll_loss_forward)"),
+         "https://github.com/modelscope/ms-swift/issues/1984"),
+    Case(every(either(shown("spread_by_device_map"), within(r"accelerate/hooks\.py in")), said(_BOTH_GPUS)),
+         "one process has the model split over its GPUs (device_map), and two of its tensors are on different ones",
+         "device_map='auto' gives each GPU some layers. Code that uses a weight outside its own layer (tied weights, "
+         "adapters, a second model, a custom loss or trainer) finds it on another GPU.",
+         (_PER_GPU, _ONE_GPU,
+          Fix("If the model is too large for one GPU, shard it instead.", ("mgpu configure",))),
+         _ON_TWO.format(file="accelerate/hooks.py", function="new_forward", devices="cuda:0 and cuda:1", end=""),
+         _BIG_MODELS),
+    Case(every(said(r"\bcpu\b"), within(r"torch/optim/|in (?:step|adamw?|_multi_tensor_\w+|_single_tensor_\w+)$")),
+         "the optimizer's state and the parameters are on different devices (CPU and GPU)",
+         "The state was loaded from a checkpoint to the CPU, or the model was moved or offloaded after the optimizer "
+         "was built.",
+         (Fix("Move the model first, then build the optimizer, then load its state.",
+              ("model.to(device); optimizer = torch.optim.AdamW(model.parameters())",
+               "torch.load(PATH, map_location=device)")),),
+         _ON_TWO.format(file="torch/optim/adamw.py", function="step", devices="cuda:0 and cpu", end=""),
+         "https://pytorch.org/docs/stable/optim.html"),
+    Case(every(said(r"\bcpu\b"), either(shown("spread_by_device_map"), within(r"accelerate/hooks\.py in"))),
+         "a part of the model was offloaded to the CPU by device_map, and is used with a tensor on the GPU",
+         "The model did not fit on the visible GPUs, so device_map left layers on the CPU. They are moved for their "
+         "own "
+         "forward pass only, not for training or a use outside of it.",
+         (_PER_GPU, Fix("If the model is too large for one GPU, shard it instead.", ("mgpu configure", "nvidia-smi"))),
+         _ON_TWO.format(file="accelerate/hooks.py", function="new_forward", devices="cpu and cuda:0", end=""),
+         _BIG_MODELS),
+)
+
+DEVICE_MAP = (
+    Case(shown("one_process"),
+         "device_map='auto' in a single process that no launcher started, while WORLD_SIZE announces several",
+         "A program that is started as one process spreads the model over the GPUs by itself. It was probably meant to "
+         "run one process per GPU, and the variable that says so (NPROC_PER_NODE) did not reach it: set on a line of "
+         "its own, without export or a backslash at the line's end.",
+         (Fix("Pass the variables on the command's own line, or export them.",
+              ("NPROC_PER_NODE=8 swift sft ...", "FORCE_TORCHRUN=1 llamafactory-cli train CONFIG.yaml",
+               "torchrun --nproc-per-node=8 train.py")),
+          Fix("For a run on one node without a launcher, unset the cluster's variables.",
+              ("unset WORLD_SIZE RANK LOCAL_RANK MASTER_ADDR MASTER_PORT",))),
+         "[INFO:swift] rank: 0, local_rank: -1, world_size: 2, local_world_size: 1\nTraceback (most recent call "
+         "last):\n"
+         '  File "/x/site-packages/accelerate/accelerator.py", line 1264, in prepare\n    raise ValueError(\n'
+         "ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode.",
+         "https://github.com/modelscope/ms-swift/issues/1538"),
+)
+
+_SHARDED = ('[rank0]: Traceback (most recent call last):\n[rank0]:   File '
+            '"/x/site-packages/accelerate/accelerator.py", '
+            "line 1498, in prepare_model\n[rank0]:     model = torch.nn.parallel.DistributedDataParallel(\n[rank0]: "
+            "RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!")
+SHARDED_AGAIN = (
+    Case(shown("spread_by_device_map"),
+         "transformers made the model tensor parallel (DTensor) because of device_map='auto' under a launcher, and DDP "
+         "was put around it",
+         "Releases of transformers around 4.51 read device_map='auto' with WORLD_SIZE set as tensor parallelism. "
+         "Frameworks that use fewer processes than GPUs, so that each has several GPUs (device_map with DDP), then "
+         "break: probably a regression of the framework with this transformers.",
+         (Fix("Start as many processes as GPUs, so that each rank has one.",
+              ("NPROC_PER_NODE=8 swift sft ...", "torchrun --nproc-per-node=8 train.py")),
+          Fix("Or upgrade the framework, or use the transformers that it was tested with.",
+              ("pip install --upgrade ms-swift", "pip show transformers ms-swift")),
+          Fix("Or shard the model with ZeRO-3 or FSDP.", ("mgpu configure",))),
+         "[INFO:swift] Using MP(device_map) + DDP\n" + _SHARDED,
+         "https://github.com/modelscope/ms-swift/issues/4019"),
+)
+
+_NO_BACKEND = ('[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/site-packages/{file}", line 9, in '
+               "{function}\n[rank0]:     work = group.broadcast([tensor], opts)\n"
+               "[rank0]: RuntimeError: No backend type associated with device type cpu")
+_CPU_TOO = Fix("Give the process group a backend for each device.",
+               ("torch.distributed.init_process_group('cpu:gloo,cuda:nccl')",))
+BACKENDS = (
+    Case(within(r"^unsloth|/unsloth\w*/"),
+         "Unsloth exchanges a CPU tensor between the ranks: this release does not support several processes",
+         "It patches the trainers when it is imported or when it compiles them, and takes for granted that it runs as "
+         "one process. The group of a launcher with GPUs (nccl) cannot transfer CPU tensors.",
+         (Fix("Train without Unsloth on several GPUs, or with Unsloth on one.",
+              ("use_unsloth: false", "CUDA_VISIBLE_DEVICES=0 python train.py")),
+          Fix("Or upgrade it: newer releases accept torchrun.", ("pip install --upgrade unsloth unsloth_zoo",))),
+         _NO_BACKEND.format(file="unsloth/models/rl.py", function="PatchFastRL"),
+         "https://github.com/hiyouga/LlamaFactory/issues/8113"),
+    Case(within(r"torch/distributed/(?:fsdp|_composable|tensor|checkpoint)/|full_tensor|clip_grad"),
+         "sharded parameters are on the CPU (FSDP's offload), and the process group has no backend for the CPU",
+         "With CPU offload, gathering parameters, saving and clipping gradients exchange CPU tensors. The group was "
+         "created for nccl alone.",
+         (_CPU_TOO, Fix("Or do not offload.", ("accelerate launch --fsdp_offload_params false ...",))),
+         _NO_BACKEND.format(file="torch/distributed/tensor/_api.py", function="full_tensor"),
+         "https://github.com/areal-project/AReaL/issues/644"),
+    Case(within(r"torchmetrics/|/metrics?/|_sync_dist|in (?:on_)?validation_epoch_end$|in compute_metrics$"),
+         "a metric on the CPU is combined over the ranks, and NCCL transfers GPU tensors only",
+         "The metric was not moved to the GPU with the model (created in a list, a dict or outside of the module), or "
+         "a "
+         "value was moved to the CPU before it was logged with sync_dist.",
+         (Fix("Keep it on the rank's GPU.", ("self.metric = Metric().to(self.device)",
+                                             "self.log('loss', loss.to(self.device), sync_dist=True)")), _CPU_TOO),
+         _NO_BACKEND.format(file="torchmetrics/metric.py", function="_sync_dist"),
+         "https://github.com/Lightning-AI/pytorch-lightning/issues/18803"),
+    Case(within(r"in "
+                r"_broadcast_model$|_sync_(?:params|module)|torch/nn/parallel/distributed\.py|deepspeed_training\.py"),
+         "parameters of the model are still on the CPU when a wrapper broadcasts them with NCCL",
+         "The model was not moved to the rank's GPU before it was wrapped, or a part (a frozen tower, a buffer) was "
+         "left out.",
+         (Fix("Move the model first.", ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", "model.cuda()",
+              "print([n for n, p in model.named_parameters() if not p.is_cuda])")), _CPU_TOO),
+         _NO_BACKEND.format(file="deepspeed/runtime/engine.py", function="_broadcast_model"),
+         "https://github.com/zai-org/CogVLM/issues/328"),
+)
+
+_META = ('Traceback (most recent call last):\n  File "/x/site-packages/{file}", line 9, in {function}\n    '
+         "x.to(device)\nNotImplementedError: Cannot copy out of meta tensor; no data!")
+META = (
+    Case(every(shown("zero_three"), within(r"quantiz|bnb|bitsandbytes|from_pretrained|_load_pretrained_model|"
+                                      r"_load_state_dict_into_meta_model")),
+         "a model is loaded empty (meta device) while ZeRO-3 partitions it: quantization or low_cpu_mem_usage with "
+         "zero3",
+         "Quantized loading and low_cpu_mem_usage create empty parameters first. ZeRO-3's zero.Init takes them over "
+         "before they have values.",
+         (Fix("Use ZeRO-2 with a quantized model, or FSDP with 4-bit storage in bf16.",
+              ("accelerate launch --zero_stage 2 ...",
+               "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_storage=torch.bfloat16)")),
+          Fix("Or let prepare() partition the model.", ("accelerate launch --zero3_init_flag false ...",))),
+         "Detected DeepSpeed ZeRO-3: activating zero.init() for this model\n"
+         + _META.format(file="transformers/modeling_utils.py", function="_load_state_dict_into_meta_model"),
+         "https://github.com/huggingface/accelerate/issues/2809"),
+    Case(within(r"_load_state_dict_into_meta_model|set_module_tensor_to_device"),
+         "from_pretrained() on this rank has no values to load: other ranks' weights are expected to come from rank 0",
+         "With FSDP, only one rank reads the weights (fsdp_cpu_ram_efficient_loading), and some releases of "
+         "transformers (4.34) and accelerate (0.23) mistake which one, above all on several nodes.",
+         (Fix("Upgrade both.", ("pip install --upgrade transformers accelerate",)),
+          Fix("Or let every rank read them.", ("export FSDP_CPU_RAM_EFFICIENT_LOADING=false",))),
+         _META.format(file="transformers/modeling_utils.py", function="_load_state_dict_into_meta_model"),
+         "https://github.com/huggingface/accelerate/issues/2031"),
+    Case(either(shown("spread_by_device_map"),
+                within(r"nn/parallel/|_move_model_to_device|accelerate/big_modeling|in (?:cuda|half)$")),
+         "a model is moved that has parts without values on the GPU: probably device_map has offloaded them",
+         "If the model does not fit on the visible GPUs, device_map='auto' leaves layers on the CPU or on disk, and "
+         "empty parameters (meta) in their place. Such a model cannot be moved, copied or wrapped.",
+         (_PER_GPU, Fix("Remove device_map, and shard a model that is too large for one GPU.", ("mgpu configure",))),
+         _META.format(file="transformers/trainer.py", function="_move_model_to_device"), _BIG_MODELS),
+)
+
+_DTYPES = ('Traceback (most recent call last):\n  File "/x/site-packages/{file}", line 9, in {function}\n    y = f(x)\n'
+           "RuntimeError: {message}")
+_MAT = "mat1 and mat2 must have the same dtype, but got Float and BFloat16"
+DTYPES = (
+    Case(said(r"FlashAttention(?:-\d)? only supports?"),
+         "FlashAttention got fp32 tensors: it computes in fp16 and bf16 only",
+         "The model was loaded in fp32 and runs outside of autocast, or a layer (norms in fp32, LoRA, "
+         "prepare_model_for_kbit_training) makes its query and key fp32.",
+         (Fix("Load the model in bf16, and compute inside autocast.",
+              ("from_pretrained(..., torch_dtype=torch.bfloat16)", "TrainingArguments(bf16=True)",
+               "with torch.autocast('cuda', dtype=torch.bfloat16):")),
+          Fix("Or use PyTorch's attention.", ("from_pretrained(..., attn_implementation='sdpa')",))),
+         _DTYPES.format(file="flash_attn/flash_attn_interface.py", function="forward",
+                        message="FlashAttention only support fp16 and bf16 data type"),
+         "https://github.com/Dao-AILab/flash-attention"),
+    Case(within(r"in generate$|generation/utils\.py|in log_validation$"),
+         "two tensors have different dtypes in generation, which runs outside of mixed precision",
+         "The trainer computes the forward pass of a step inside autocast. generate() and samples for validation do "
+         "not "
+         "run there by themselves.",
+         (Fix("Run it inside autocast, or load everything in one dtype.",
+              ("with torch.autocast('cuda', dtype=torch.bfloat16):", "TrainingArguments(bf16_full_eval=True)")),),
+         _DTYPES.format(file="transformers/generation/utils.py", function="generate", message=_MAT),
+         "https://pytorch.org/docs/stable/amp.html"),
+    Case(within(r"(?:^|/)peft/"),
+         "an adapter (LoRA) and its base model have different dtypes",
+         "PEFT keeps trained adapters in fp32, the base model is in bf16 or fp16, and the layer ran outside of "
+         "autocast.",
+         (Fix("Train with mixed precision, or cast the adapter too.",
+              ("TrainingArguments(bf16=True)", "model.to(torch.bfloat16)",
+               "get_peft_model(model, config, autocast_adapter_dtype=False)")),),
+         _DTYPES.format(file="peft/tuners/lora/layer.py", function="forward", message=_MAT),
+         "https://huggingface.co/docs/peft/developer_guides/troubleshooting"),
+    Case(within(r"deepspeed/runtime/"),
+         "an input has another dtype than the weights: DeepSpeed runs the model in bf16 or fp16 without autocast",
+         "DeepSpeed converts the weights, and casts only the direct float inputs of the engine's forward(). Images, "
+         "masks, embeddings or buffers made inside the model stay in fp32.",
+         (Fix("Cast them to the model's dtype where they are made.", ("x = x.to(self.dtype)",)),
+          Fix("Or let torch cast (newer releases of DeepSpeed).", ('"torch_autocast": {{"enabled": true}}',))),
+         _DTYPES.format(file="deepspeed/runtime/engine.py", function="forward", message=_MAT),
+         "https://www.deepspeed.ai/docs/config-json/"),
+)
+# fmt: on

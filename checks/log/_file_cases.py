@@ -1,0 +1,101 @@
+"""What does a file mean that a model folder lacks, by its name and its folder?"""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import either, every, said, within
+
+_HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/hub.py"
+_VERL = "https://verl.readthedocs.io/en/latest/advance/checkpoint.html"
+
+# fmt: off
+_LIST = Fix("Check which files exist, on every node.", ("ls -la {folder:path}",))
+_MISSING = ('Traceback (most recent call last):\n  File "/x/{frame}", line 3, in main\n    x = load(folder)\n'
+            "OSError: {folder} does not appear to have a file named {file}. Checkout "
+            "'https://huggingface.co/{folder}/tree/main' for available files.")
+_MERGE_VERL = Fix("Merge the shards into a model first.",
+                  ("python -m verl.model_merger merge --backend fsdp --local_dir global_step_20/actor --target_dir "
+                   "OUT",))
+FILES = (
+    Case(every(said(r"named \S*generation_config\.json"), within(r"in (?:_?save\w*|fit)$")),
+         "a checkpoint could not be saved, because the base model {folder} has no generation_config.json",
+         "The file is optional: many base models have none. The program that saves reads it without allowing for that. "
+         "The weights saved before it are complete.",
+         (Fix("Write a default one into the model's folder.",
+              ("python -c \"from transformers import GenerationConfig as G; G().save_pretrained('MODEL')\"",)),
+          Fix("Or upgrade the framework: newer releases (verl after July 2025) do without it.",
+              ("pip install --upgrade verl",))),
+         _MISSING.format(frame="verl/utils/checkpoint/fsdp_checkpoint_manager.py", folder="/m",
+                         file="generation_config.json").replace("in main", "in save_checkpoint"),
+         "https://github.com/verl-project/verl/issues/2658"),
+    Case(said(r"named \S*generation_config\.json"),
+         "the model {folder} has no generation_config.json, and this program does not do without",
+         "The file is optional: many base models have none. The model itself is not damaged.",
+         (Fix("Write a default one into the model's folder.",
+              ("python -c \"from transformers import GenerationConfig as G; G().save_pretrained('MODEL')\"",)),
+          Fix("Or upgrade the framework.", ("pip check",))),
+         _MISSING.format(frame="infer.py", folder="/m", file="generation_config.json"),
+         "https://github.com/verl-project/verl/issues/2658"),
+    Case(said(r"global_step_\d+/(?:actor|critic)"),
+         "{folder} is a checkpoint of verl in shards, not a model that transformers can load: it has no {file}",
+         "verl saves one part per rank (model_world_size_8_rank_0.pt). Its folder huggingface/ has the config and the "
+         "tokenizer, but no weights.",
+         (_MERGE_VERL, Fix("To resume, name the step's folder in verl itself.",
+                           ("trainer.resume_mode=resume_path trainer.resume_from_path=CHECKPOINT",))),
+         _MISSING.format(frame="infer.py", folder="ckpt/global_step_20/actor", file="config.json"), _VERL),
+    Case(said(r"named \S*(?:preprocessor_config|processor_config|image_processor|video_preprocessor_config)\S*\.json"),
+         "{folder} has no {file}: the processor (images, audio) was not saved with the model",
+         "The model's save_pretrained() writes weights and config only. A checkpoint of a training run has the "
+         "processor's files only if the trainer knew the processor.",
+         (Fix("Copy them from the base model, or save the processor too.",
+              ("cp BASE_MODEL/*processor*.json MODEL_FOLDER/", "processor.save_pretrained(OUTPUT)",
+               "Trainer(..., processing_class=processor)")),),
+         _MISSING.format(frame="infer.py", folder="out/checkpoint-100", file="preprocessor_config.json"), _HUB),
+    Case(said(r"named \S*(?:modeling|configuration|tokenization|processing|image_processing)_\w+\.py"),
+         "{folder} has no {file}: the model's own code was not saved with it",
+         "The model needs code from its repository (trust_remote_code). Checkpoints of a run have config.json, which "
+         "names that code, but often not the code itself.",
+         (Fix("Copy the code from the base model.", ("cp BASE_MODEL/*.py MODEL_FOLDER/",)),),
+         _MISSING.format(frame="infer.py", folder="out/checkpoint-100", file="modeling_internlm2.py"), _HUB),
+    Case(said(r"named \S*config\.json"),
+         "{folder} is not a complete model: it has no config.json",
+         "It is the folder above the model, holds an adapter only (adapter_config.json), holds shards of FSDP, ZeRO or "
+         "Megatron (global_step*, *.distcp, mp_rank_*), or its save or download was interrupted.",
+         (_LIST,
+          Fix("Load an adapter through its base model, and merge shards first.",
+              ("PeftModel.from_pretrained(base_model, ADAPTER)",
+               "accelerate merge-weights CHECKPOINT/pytorch_model_fsdp_0 OUTPUT",
+               "python zero_to_fp32.py CHECKPOINT OUTPUT"))),
+         _MISSING.format(frame="infer.py", folder="out/checkpoint-100", file="config.json"), _HUB),
+    Case(said(r"named \(?'?\S*(?:pytorch_model|model|weights)\S*\.(?:bin|safetensors|pt)"),
+         "{folder} has a config but no weights that transformers can load ({file})",
+         "The weights are in shards (FSDP, ZeRO), belong to an adapter, or their save or download was interrupted.",
+         (_LIST,
+          Fix("Merge a sharded checkpoint first.",
+              ("accelerate merge-weights CHECKPOINT/pytorch_model_fsdp_0 OUTPUT",
+               "python zero_to_fp32.py CHECKPOINT OUTPUT")),
+          Fix("Or download the missing files.", ("hf download ORG/MODEL",))),
+         _MISSING.format(frame="infer.py", folder="out/checkpoint-100", file="pytorch_model.bin"), _HUB),
+)
+WEIGHTS = (
+    Case(said(r"global_step_\d+/(?:actor|critic)"),
+         "a checkpoint of verl in shards is loaded as if it were a model: its folder huggingface/ has no weights",
+         "verl saves one part per rank (model_world_size_8_rank_0.pt) next to the folder huggingface/, which has the "
+         "config and the tokenizer.",
+         (_MERGE_VERL,),
+         'Traceback (most recent call last):\n  File "/x/infer.py", line 3, in main\n    x = load(folder)\n'
+         "OSError: Error no file named pytorch_model.bin, model.safetensors, tf_model.h5, model.ckpt.index or "
+         "flax_model.msgpack found in directory ckpt/global_step_20/actor/huggingface.", _VERL),
+    Case(either(said(r"-\d{5}-of-\d{5}\.safetensors"), said(r"-\d{5}-of-\d{5}\.bin")),
+         "one of the model's weight files is missing, which its index lists: the download or save was interrupted",
+         "model.safetensors.index.json names all parts. One of them is not here: a download that stopped, a full disk, "
+         "or a copy that left files out. Other nodes may have it.",
+         (Fix("Compare the parts with the index, on every node.", ("ls -la MODEL_FOLDER",)),
+          Fix("Download the rest.", ("hf download ORG/MODEL --local-dir MODEL_FOLDER", "df -h MODEL_FOLDER"))),
+         'Traceback (most recent call last):\n  File "/x/infer.py", line 3, in main\n    x = load(folder)\n'
+         "FileNotFoundError: No such file or directory: \"/data/m/model-00001-of-00004.safetensors\"",
+         "https://huggingface.co/docs/huggingface_hub/guides/download"),
+)
+# fmt: on
