@@ -69,7 +69,7 @@ def beside(signature: str) -> Applies:
     return lambda log, raised: any(one.signature == signature for one in log.seen)
 
 
-def said(signature: str, pattern: str) -> Applies:
+def line_of(signature: str, pattern: str) -> Applies:
     """The first line of this row of a failure matches."""
     searched = re.compile(pattern)
     return lambda log, raised: any(one.signature == signature and bool(searched.search(one.text)) for one in log.seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, every, never, said, shown, source_line, through, within
+from ._circumstances import either, every, line_of, never, shown, source_line, through, within
 from ._gpu_memory import trace
 
 _FSDP = "https://docs.pytorch.org/docs/stable/fsdp.html"
@@ -23,7 +23,7 @@ _SAVING = either(
     within(r" in (?:_?(?:\w+_)?save(?:_(?!for_backward|on_cpu|tensor)\w+)?|dump_checkpoint|export_\w*model\w*|"
            r"get_(?:\w+_)?state_dict|\w*consolidated\w*state_dict|\w*gather\w*_(?:state_dict|weights|params)|state_dict|"
            r"_(?:full|sharded|local)_(?:pre|post)_state_dict_hook|clone_tensors_for_torch_save)$"),
-    said("log_gpu_memory_full", r"Failed to clone\(\) tensor with name"))
+    line_of("log_gpu_memory_full", r"Failed to clone\(\) tensor with name"))
 _RESUMING = within(
     r" in (?:_?load_checkpoint\w*|load_state(?:_dict)?|load_fsdp_(?:model|optimizer)|_load_optimizer_and_scheduler|"
     r"_load_from_checkpoint|_?load_optim\w*|_?restore\w*|resume\w*|set_(?:model_|optimizer_)?state_dict|"

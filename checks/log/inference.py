@@ -9,7 +9,7 @@ from mgpu.command_line import python, shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import said
+from ._circumstances import line_of
 
 _MEMORY = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
 _TROUBLE = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
@@ -50,7 +50,7 @@ SHARE = Fix("Give vLLM another share of the GPU. If the trainer uses the same GP
              ("LLM(..., gpu_memory_utilization=0.6)", "vllm_gpu_memory_utilization=0.3  # TRL, OpenRLHF",
               "actor_rollout_ref.rollout.gpu_memory_utilization=0.4  # verl"))
 _WAKING = Case(
-    said("log_vllm_memory_full", r"cumem_allocator"),
+    line_of("log_vllm_memory_full", r"cumem_allocator"),
     "vLLM gets no GPU memory for its weights and KV cache, probably when it wakes up beside the trainer (sleep mode)",
     "Only sleep mode uses this allocator. On waking, vLLM takes its whole share of the GPU (gpu_memory_utilization) "
     "again, while the trainer's weights, optimizer or cached memory are still on it.",
