@@ -30,14 +30,16 @@ ROWS = (
          ("Config: loss_fn=MaskedCrossEntropy local_batch_size=8 seq_length=4096 vocab_size=201088",
           "Running tokenizer on dataset"),
          "https://huggingface.co/docs/transformers/tasks/language_modeling"),
+    # Trainer prints fsdp=[] and fsdp_config={...} in every run.
     _row("fsdp",
-         r"\bFSDP\b|FullyShardedDataParallel|\bfsdp(?:_config|_version|2)?\b(?! is not)|\bfully_shard\b|\bfull_shard\b",
-         ("Setting args.fsdp: {'fsdp': 'full_shard auto_wrap'}", "distributed_type: FSDP"),
+         r"distributed_type\W{1,4}FSDP|DistributedType\.FSDP|FullyShardedDataParallel|--use_fsdp\b|--fsdp[ =](?!\W)|"
+         r"\bfsdp2\b|\bfully_shard\b|\bfull_shard\b|\bhybrid_shard\b|torch/distributed/fsdp/|ACCELERATE_USE_FSDP=[tT1]",
+         ("Setting args.fsdp: {'fsdp': 'full_shard auto_wrap'}", "distributed_type: FSDP", "sft.py --fsdp fsdp2"),
          "https://docs.pytorch.org/docs/stable/fsdp.html"),
     _row("zero_three",
-         r"zero_optimization.{0,40}stage\W{1,4}3\b|\bzero_?stage\W{1,3}3\b|zero_?3\b|\bZeRO-?3\b|zero/stage3\.py|"
-         r"stage3\.py:\d+:__init__|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
-         ("zero_optimization: {'stage': 3}", "--deepspeed ds_config_zero3.json"),
+         r"zero_optimization.{0,40}stage\W{1,4}3\b|\bzero_?stage\W{1,3}3\b|--deepspeed[ =]\S*z(?:ero)?_?3|"
+         r"zero_?3\w*\.(?:json|ya?ml)|\bstage3\.py:\d+|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
+         ("zero_optimization: {'stage': 3}", "--deepspeed ds_config_zero3.json", "zero_stage: 3"),
          "https://deepspeed.readthedocs.io/en/latest/zero3.html"),
     _row("optimizer_offloaded",
          r"DeepSpeedCPUAdam|\bcpu_adam\b|CPU Offload: True|\bz(?:ero)?_?[23]_?(?:cpu_?)?offload|_offload\w*\.json|"
