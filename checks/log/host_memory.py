@@ -12,12 +12,12 @@ from ._circumstances import either, every, last_did, never, shown, within
 
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+# fmt: off
 _LOADS = within(r" in (?:from_pretrained|_load_pretrained_model|load_state_dict|_?load_checkpoint\w*)$|"
-                r"torch/serialization\.py in ")  # fmt: skip
+                r"torch/serialization\.py in ")
 _OFFLOADS = within(r"deepspeed/runtime/\S+ in (?:_create_fp\w+|_setup_for_real_optimizer|initialize_optimizer_states)$")
 _SAVES = within(r" in (?:_?(?:\w+_)?save(?:_\w+)?|get_(?:\w+_)?state_dict)$")
 _PREPARES = within(r"^datasets/|^pandas/|^pyarrow/| in (?:load_dataset|tokenize\w*|preprocess\w*)$")
-# fmt: off
 _MORE = Fix("Request more memory for the job, or use a node with more.",
             ("sbatch --mem=0 ...", "docker run --memory=256g ..."))
 _CHECK = Fix("Check whether memory ran out.",
