@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mgpu.checks.log._gpu_memory import read_numbers, trace
 
 from mgpu.engine import root_cause
 from mgpu.readers.log import read
 from mgpu.snapshot import Log
+
+gpu: Any = importlib.import_module("mgpu.checks.log._gpu_memory")
 
 pytestmark = pytest.mark.quick
 
@@ -38,20 +41,20 @@ def title_of(folder: Path, text: str) -> str:
 
 
 def test_numbers_are_read_from_both_forms_of_the_message() -> None:
-    new = read_numbers(message(processes="Process 7 has 414.00 MiB memory in use. "))
+    new = gpu.read_numbers(message(processes="Process 7 has 414.00 MiB memory in use. "))
     assert (new.tried, new.total, new.free, new.own, new.allocated, new.unallocated) == (1.16, 79.15, 0.5, 60, 58, 0.9)
     assert [(one.pid, one.held) for one in new.processes] == [("7", 414 / 1024)]
-    old = read_numbers(
+    old = gpu.read_numbers(
         "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 24.00 GiB total capacity; 20.00 GiB already "
         "allocated; 11.00 MiB free; 22.50 GiB reserved in total by PyTorch)"
     )
     assert (old.total, old.free, old.allocated, old.unallocated) == (24, 11 / 1024, 20, 2.5)
-    nothing = read_numbers("RuntimeError: CUDA error: out of memory")
+    nothing = gpu.read_numbers("RuntimeError: CUDA error: out of memory")
     assert set(nothing) == {None, ()}
-    graphs = read_numbers("20.00 GiB allowed; Of the allocated memory 9 GiB is allocated by PyTorch, with 3.50 GiB "
+    graphs = gpu.read_numbers("20.00 GiB allowed; Of the allocated memory 9 GiB is allocated by PyTorch, with 3.50 GiB "
                           "allocated in private pools (e.g., CUDA Graphs)")  # fmt: skip
     assert (graphs.allowed, graphs.pools, graphs.allocated) == (20, 3.5, 9)
-    assert read_numbers("Tried to allocate 1.2.3 GiB").tried is None
+    assert gpu.read_numbers("Tried to allocate 1.2.3 GiB").tried is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +103,7 @@ def test_the_process_that_fills_the_gpu_is_named(tmp_path: Path, processes: str,
     ],
 )  # fmt: skip
 def test_the_place_names_what_filled_the_gpu(tmp_path: Path, frames: tuple[str, ...], tried: str, found: str) -> None:
-    assert found in title_of(tmp_path, trace(*frames, message=message(tried)))
+    assert found in title_of(tmp_path, gpu.trace(*frames, message=message(tried)))
 
 
 _KILLED = "E0101 10:00:00.000 1 api.py:869] failed (exitcode: -9) local_rank: 0 (pid: 12) of binary: /usr/bin/python"

@@ -30,9 +30,11 @@ ROWS = (
          ("Config: loss_fn=MaskedCrossEntropy local_batch_size=8 seq_length=4096 vocab_size=201088",
           "Running tokenizer on dataset"),
          "https://huggingface.co/docs/transformers/tasks/language_modeling"),
+    # Trainer prints fsdp=[] and fsdp_config={...} in every run.
     _row("fsdp",
-         r"\bFSDP\b|FullyShardedDataParallel|\bfsdp(?:_config|_version|2)?\b(?! is not)|\bfully_shard\b|\bfull_shard\b",
-         ("Setting args.fsdp: {'fsdp': 'full_shard auto_wrap'}", "distributed_type: FSDP"),
+         r"distributed_type\W{1,4}FSDP|DistributedType\.FSDP|FullyShardedDataParallel|--use_fsdp\b|--fsdp[ =](?!\W)|"
+         r"\bfsdp2\b|\bfully_shard\b|\bfull_shard\b|\bhybrid_shard\b|torch/distributed/fsdp/|ACCELERATE_USE_FSDP=[tT1]",
+         ("Setting args.fsdp: {'fsdp': 'full_shard auto_wrap'}", "distributed_type: FSDP", "sft.py --fsdp fsdp2"),
          "https://docs.pytorch.org/docs/stable/fsdp.html"),
     _row("optimizer_offloaded",
          r"DeepSpeedCPUAdam|\bcpu_adam\b|CPU Offload: True|\bz(?:ero)?_?[23]_?(?:cpu_?)?offload|_offload\w*\.json|"
@@ -113,7 +115,7 @@ ROWS = (
          r"partition_parameters\.py|partitioned_param_coordinator|Parameter Offload: Total persistent parameters|"
          r"\bstage3\.py|[Zz]e[Rr][Oo][- _]?(?:[Ss]tage[- _]?)?3\b|[\"']stage[\"']: 3\b|"
          r"\bzero_?stage\W{1,3}3\b|\bds_z3|Invalidate trace cache @ step|zero_optimization.{0,40}stage\W{1,4}3\b|"
-         r"zero_?3\b|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
+         r"--deepspeed[ =]\S*z(?:ero)?_?3|zero_?3\w*\.(?:json|ya?ml)|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
          ("[2025-07-31 06:11:41,663] [INFO] [partition_parameters.py:348:__exit__] finished initializing model",
           "Parameter Offload: Total persistent parameters: 6522880 in 3457 params", "deepspeed: configs/zero3.json",
           "{'zero_optimization': {'stage': 3}}", "--deepspeed ds_config_zero3.json"),

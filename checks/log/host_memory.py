@@ -12,12 +12,12 @@ from ._circumstances import either, every, last_did, never, shown, within
 
 _OOM = "https://docs.kernel.org/admin-guide/mm/concepts.html#oom-killer"
 _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+# fmt: off
 _LOADS = within(r" in (?:from_pretrained|_load_pretrained_model|load_state_dict|_?load_checkpoint\w*)$|"
-                r"torch/serialization\.py in ")  # fmt: skip
+                r"torch/serialization\.py in ")
 _OFFLOADS = within(r"deepspeed/runtime/\S+ in (?:_create_fp\w+|_setup_for_real_optimizer|initialize_optimizer_states)$")
 _SAVES = within(r" in (?:_?(?:\w+_)?save(?:_\w+)?|get_(?:\w+_)?state_dict)$")
 _PREPARES = within(r"^datasets/|^pandas/|^pyarrow/| in (?:load_dataset|tokenize\w*|preprocess\w*)$")
-# fmt: off
 _MORE = Fix("Request more memory for the job, or use a node with more.",
             ("sbatch --mem=0 ...", "docker run --memory=256g ..."))
 _CHECK = Fix("Check whether memory ran out.",
@@ -28,99 +28,105 @@ _MEMORY = Fix("Compare the memory of the node and the job with what the ranks ne
                "sudo dmesg -T | grep -iE 'out of memory|oom-kill' | tail"))
 
 
+# Titles follow what happened, samples precede the line that reports it: see `host_cases`.
+_CASES = (
+    Case(shown("engine_weights_in_host_memory"),
+         ": probably vLLM's sleep mode (level 1), which copies its weights into host memory",
+         "At level 1 each sleeping engine keeps a copy of the model's weights in host memory (CuMemAllocator "
+         "reports how much is backed up in CPU), beside an offloaded trainer.",
+         (Fix("Let vLLM discard its weights (level 2), if the trainer sends them again before each rollout.",
+              ("llm.sleep(level=2)",)),
+          Fix("Or run fewer engines per node, or offload less of the trainer."), _MORE, _CHECK),
+         "CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is backed up in CPU and the "
+         "rest 73.09 GiB is discarded directly.",
+         "https://github.com/vllm-project/vime/pull/190"),
+    Case(either(last_did("load"), _LOADS),
+         " while the model was loaded: probably every rank loads the whole model into host memory",
+         "Without sharded loading, each rank of a node holds a full copy (in fp32 4 bytes per parameter), and for "
+         "a moment a second one.",
+         (Fix("Load on one rank, or sharded: FSDP with cpu_ram_efficient_loading, ZeRO-3 with TrainingArguments "
+              "(or HfDeepSpeedConfig) created before the model.",
+              ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",
+               "export ACCELERATE_USE_FSDP=true FSDP_CPU_RAM_EFFICIENT_LOADING=true  # with torchrun")),
+          Fix("Load in bf16, from safetensors.",
+              ("from_pretrained(..., dtype=torch.bfloat16, low_cpu_mem_usage=True)",)), _MORE, _CHECK),
+         "Loading checkpoint shards:  26%|##6       | 5/19 [04:51<13:30, 57.90s/it]",
+         "https://github.com/pytorch/pytorch/issues/104755"),
+    Case(either(every(last_did("offload"), shown("optimizer_offloaded")), _OFFLOADS,
+                every(shown("host_memory_nearly_full"), never(last_did("save")))),
+         " while DeepSpeed set up or offloaded: probably ZeRO's offloading needs more than the host has",
+         "Offloading the optimizer takes 12 to 16 bytes per parameter of host memory, offloading the parameters 2 "
+         "more, in pinned pages that cannot be swapped.",
+         (Fix("Offload less (optimizer only, or nothing), without pinned memory, or to NVMe.",
+              ('"offload_param": {{"device": "none"}}',
+               '"offload_optimizer": {{"device": "cpu", "pin_memory": false}}')),
+          Fix("Check what the model needs.",
+              ("python -c 'from transformers import AutoModel; from deepspeed.runtime.zero.stage3 import "
+               "estimate_zero3_model_states_mem_needs_all_live as show; "
+               "show(AutoModel.from_pretrained(\"ORG/MODEL\"), num_gpus_per_node=8, num_nodes=1)'",)), _MORE, _CHECK),
+         "[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 440.1 GB, percent = 93.4%",
+         "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
+    Case(either(last_did("save"), _SAVES),
+         " while a checkpoint was saved: probably the full state dict was gathered in host memory",
+         "A full state dict holds the whole model (and the optimizer: three times that) in the memory of rank 0, "
+         "or of every rank. Training itself fits.",
+         (Fix("Save sharded, so that each rank writes its own part.",
+              ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",
+               '"stage3_gather_16bit_weights_on_model_save": false')),
+          Fix("Or gather on rank 0 only.", ("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)",)),
+          _MORE, _CHECK),
+         "Saving model checkpoint to /data/out/checkpoint-500",
+         "https://github.com/hao-ai-lab/FastVideo/issues/108"),
+    Case(either(last_did("data"), _PREPARES),
+         " while the data was prepared: probably too many processes tokenize, or every rank does",
+         "Each process of dataset.map holds its own copy of the tokenizer and of a batch (several hundred MB), "
+         "times the ranks of the node.",
+         (Fix("Prepare the data once, before the run, with fewer processes and smaller batches.",
+              ("dataset.map(tokenize, batched=True, batch_size=200, num_proc=4)",)), _MORE, _CHECK),
+         "Running tokenizer on dataset (num_proc=64):  52%|#####2    | 81273/152730 [01:36<00:01, 843.85 "
+         "examples/s]",
+         "https://github.com/hiyouga/LlamaFactory/issues/6762"),
+    Case(last_did("evaluate"),
+         " during evaluation: probably the predictions of all ranks were collected in host memory",
+         "With compute_metrics, the logits of the whole evaluation set (samples x length x vocabulary) are kept.",
+         (Fix("Keep only what the metric needs.",
+              ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(dim=-1))",)),
+          _MORE, _CHECK),
+         "***** Running Evaluation *****",
+         "https://github.com/huggingface/transformers/issues/8476"),
+    Case(every(last_did("train"), shown("optimizer_offloaded")),
+         " in the training steps: host memory probably holds the offloaded optimizer and gradients",
+         "Offloading takes 16 bytes per parameter of host memory, and the first steps still allocate. Loader "
+         "workers come on top.",
+         (Fix("Offload less, or use more GPUs instead.", ('"offload_param": {{"device": "none"}}',)),
+          _MORE, _CHECK),
+         "Adam Optimizer #0 is created with AVX512 arithmetic capability.\n"
+         "{'loss': 1.21, 'learning_rate': 1e-05, 'epoch': 0.1}\n{'loss': 1.19, 'learning_rate': 1e-05, 'epoch': "
+         "0.2}",
+         "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
+    Case(last_did("train"),
+         " in the middle of training: host memory probably ran out, because it grew with every step",
+         "Loader workers copy what they touch of a dataset held in Python lists, times the workers of all ranks of "
+         "the node; metrics, caches and logged tensors also accumulate.",
+         (Fix("Use fewer workers and prefetch less, and keep the data in arrays or files (Arrow, memmap).",
+              ("DataLoader(..., num_workers=2, prefetch_factor=2, pin_memory=False)",)), _MORE, _CHECK,
+          Fix("If memory was not the cause, check whether Slurm or a user killed it.",
+              ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
+         "{'loss': 1.21, 'learning_rate': 1e-05, 'epoch': 0.1}\n{'loss': 1.19, 'learning_rate': 1e-05, 'epoch': "
+         "0.2}",
+         "https://github.com/pytorch/pytorch/issues/13246"),
+)
+
+
 def host_cases(subject: str, ending: str, note: str = "") -> tuple[Case, ...]:
     """Return what filled the host's memory, by what the run did.
 
-    `subject`: what happened; `ending`: of the samples; `note`: first sentence of each explanation.
+    `subject`: what happened; `ending`: the line that reports it; `note`: first sentence of each explanation.
     """
-    found = (
-        Case(shown("engine_weights_in_host_memory"),
-             f"{subject}: probably vLLM's sleep mode (level 1), which copies its weights into host memory",
-             "At level 1 each sleeping engine keeps a copy of the model's weights in host memory (CuMemAllocator "
-             "reports how much is backed up in CPU), beside an offloaded trainer.",
-             (Fix("Let vLLM discard its weights (level 2), if the trainer sends them again before each rollout.",
-                  ("llm.sleep(level=2)",)),
-              Fix("Or run fewer engines per node, or offload less of the trainer."), _MORE, _CHECK),
-             "CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is backed up in CPU and the "
-             f"rest 73.09 GiB is discarded directly.\n{ending}",
-             "https://github.com/vllm-project/vime/pull/190"),
-        Case(either(last_did("load"), _LOADS),
-             f"{subject} while the model was loaded: probably every rank loads the whole model into host memory",
-             "Without sharded loading, each rank of a node holds a full copy (in fp32 4 bytes per parameter), and for "
-             "a moment a second one.",
-             (Fix("Load on one rank, or sharded: FSDP with cpu_ram_efficient_loading, ZeRO-3 with TrainingArguments "
-                  "(or HfDeepSpeedConfig) created before the model.",
-                  ("accelerate launch --fsdp_cpu_ram_efficient_loading true --fsdp_sync_module_states true ...",
-                   "export ACCELERATE_USE_FSDP=true FSDP_CPU_RAM_EFFICIENT_LOADING=true  # with torchrun")),
-              Fix("Load in bf16, from safetensors.",
-                  ("from_pretrained(..., dtype=torch.bfloat16, low_cpu_mem_usage=True)",)), _MORE, _CHECK),
-             f"Loading checkpoint shards:  26%|##6       | 5/19 [04:51<13:30, 57.90s/it]\n{ending}",
-             "https://github.com/pytorch/pytorch/issues/104755"),
-        Case(either(every(last_did("offload"), shown("optimizer_offloaded")), _OFFLOADS,
-                    every(shown("host_memory_nearly_full"), never(last_did("save")))),
-             f"{subject} while DeepSpeed set up or offloaded: probably ZeRO's offloading needs more than the host has",
-             "Offloading the optimizer takes 12 to 16 bytes per parameter of host memory, offloading the parameters 2 "
-             "more, in pinned pages that cannot be swapped.",
-             (Fix("Offload less (optimizer only, or nothing), without pinned memory, or to NVMe.",
-                  ('"offload_param": {{"device": "none"}}',
-                   '"offload_optimizer": {{"device": "cpu", "pin_memory": false}}')),
-              Fix("Check what the model needs.",
-                  ("python -c 'from deepspeed.runtime.zero.stage3 import *; help("
-                   "estimate_zero3_model_states_mem_needs_all_live)'",)), _MORE, _CHECK),
-             "[INFO] [utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 440.1 GB, percent = 93.4%\n"
-             f"{ending}",
-             "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
-        Case(either(last_did("save"), _SAVES),
-             f"{subject} while a checkpoint was saved: probably the full state dict was gathered in host memory",
-             "A full state dict holds the whole model (and the optimizer: three times that) in the memory of rank 0, "
-             "or of every rank. Training itself fits.",
-             (Fix("Save sharded, so that each rank writes its own part.",
-                  ("accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT ...",
-                   '"stage3_gather_16bit_weights_on_model_save": false')),
-              Fix("Or gather on rank 0 only.", ("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)",)),
-              _MORE, _CHECK),
-             f"Saving model checkpoint to /data/out/checkpoint-500\n{ending}",
-             "https://github.com/hao-ai-lab/FastVideo/issues/108"),
-        Case(either(last_did("data"), _PREPARES),
-             f"{subject} while the data was prepared: probably too many processes tokenize, or every rank does",
-             "Each process of dataset.map holds its own copy of the tokenizer and of a batch (several hundred MB), "
-             "times the ranks of the node.",
-             (Fix("Prepare the data once, before the run, with fewer processes and smaller batches.",
-                  ("dataset.map(tokenize, batched=True, batch_size=200, num_proc=4)",)), _MORE, _CHECK),
-             f"Running tokenizer on dataset (num_proc=64):  52%|#####2    | 81273/152730 [01:36<00:01, 843.85 "
-             f"examples/s]\n{ending}",
-             "https://github.com/hiyouga/LlamaFactory/issues/6762"),
-        Case(last_did("evaluate"),
-             f"{subject} during evaluation: probably the predictions of all ranks were collected in host memory",
-             "With compute_metrics, the logits of the whole evaluation set (samples x length x vocabulary) are kept.",
-             (Fix("Keep only what the metric needs.",
-                  ("Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(dim=-1))",)),
-              _MORE, _CHECK),
-             f"***** Running Evaluation *****\n{ending}",
-             "https://github.com/huggingface/transformers/issues/8476"),
-        Case(every(last_did("train"), shown("optimizer_offloaded")),
-             f"{subject} in the training steps: host memory probably holds the offloaded optimizer and gradients",
-             "Offloading takes 16 bytes per parameter of host memory, and the first steps still allocate. Loader "
-             "workers come on top.",
-             (Fix("Offload less, or use more GPUs instead.", ('"offload_param": {{"device": "none"}}',)),
-              _MORE, _CHECK),
-             "Adam Optimizer #0 is created with AVX512 arithmetic capability.\n"
-             "{'loss': 1.21, 'learning_rate': 1e-05, 'epoch': 0.1}\n{'loss': 1.19, 'learning_rate': 1e-05, 'epoch': "
-             f"0.2}}\n{ending}",
-             "https://github.com/deepspeedai/DeepSpeed/issues/4239"),
-        Case(last_did("train"),
-             f"{subject} in the middle of training: host memory probably ran out, because it grew with every step",
-             "Loader workers copy what they touch of a dataset held in Python lists, times the workers of all ranks of "
-             "the node; metrics, caches and logged tensors also accumulate.",
-             (Fix("Use fewer workers and prefetch less, and keep the data in arrays or files (Arrow, memmap).",
-                  ("DataLoader(..., num_workers=2, prefetch_factor=2, pin_memory=False)",)), _MORE, _CHECK,
-              Fix("If memory was not the cause, check whether Slurm or a user killed it.",
-                  ("sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem",))),
-             "{'loss': 1.21, 'learning_rate': 1e-05, 'epoch': 0.1}\n{'loss': 1.19, 'learning_rate': 1e-05, 'epoch': "
-             f"0.2}}\n{ending}",
-             "https://github.com/pytorch/pytorch/issues/13246"),
+    return tuple(
+        replace(case, title=f"{subject}{case.title}", why=f"{note}{case.why}", sample=f"{case.sample}\n{ending}")
+        for case in _CASES
     )
-    return tuple(replace(case, why=f"{note}{case.why}") for case in found)
 
 
 _BY_KERNEL = "Out of memory: Killed process 4711 (python) total-vm:181234560kB, anon-rss:64123456kB"

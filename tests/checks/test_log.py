@@ -153,7 +153,8 @@ def test_every_named_group_is_told_and_every_told_one_is_there() -> None:
         fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
         told = " ".join((row.title, row.why, *(text for fix in fixes for text in (fix.text, *fix.commands))))
         groups = set(re.compile(row.pattern).groupindex)
-        assert groups == set(re.findall(r"(?<!\{)\{(\w+)(?::\w+)?\}", told)), row.id
+        named = set(re.findall(r"(?<!\{)\{(\w+)(?::\w+)?\}", told))
+        assert named <= groups if row.explain else named == groups, row.id  # a function can use more of them
         for sample in row.samples:
             matched = re.search(row.pattern, sample)
             assert matched and None not in matched.groupdict().values(), (row.id, sample)
