@@ -89,9 +89,9 @@ ROWS = (
          ("rank 1 done, 2 batches", "Rank 3 finished epoch 4 after 212 steps", "[rank 0] exhausted its data"),
          "https://github.com/huggingface/datasets/issues/6719"),
     _row("stopped_early",
-         r"\b[Ee]arly[ -]?[Ss]topp(?:ing|ed)\b"
+         r"\b[Ee]arly[ -]?(?:S|s)(?:topping|topped)\b"
          r"(?=[^=]*(?:trigger|reached|at (?:epoch|step|iteration)|after \d|\.{3}|!|[Bb]reak))|"
-         r"[Ss]ignaling Trainer to stop|^\W*[Ee]arly stopp(?:ing|ed)\W*$",
+         r"[Ss]ignaling Trainer to stop|^\W*[Ee]arly (?:stopping|stopped)\W*$",
          ("Early stopping triggered after 12 epochs", "Monitored metric val_loss did not improve in the last 5 "
           "records. Best score: 0.3. Signaling Trainer to stop.", "EarlyStopping: early stopping at epoch 7",
           "Early stopping!"),
@@ -113,7 +113,7 @@ ROWS = (
          "https://github.com/karpathy/nanochat/pull/722"),
     _row("zero_three",
          r"partition_parameters\.py|partitioned_param_coordinator|Parameter Offload: Total persistent parameters|"
-         r"\bstage3\.py|[Zz]e[Rr][Oo][- _]?(?:[Ss]tage[- _]?)?3\b|[\"']stage[\"']: 3\b|"
+         r"\bstage3\.py|[Zz]e[Rr][Oo][- _]?(?i:stage[- _]?)?3\b|[\"']stage[\"']: 3\b|"
          r"\bzero_?stage\W{1,3}3\b|\bds_z3|Invalidate trace cache @ step|zero_optimization.{0,40}stage\W{1,4}3\b|"
          r"--deepspeed[ =]\S*z(?:ero)?_?3|zero_?3\w*\.(?:json|ya?ml)|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
          ("[2025-07-31 06:11:41,663] [INFO] [partition_parameters.py:348:__exit__] finished initializing model",

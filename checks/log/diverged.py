@@ -16,9 +16,9 @@ _STALL = (
     "Timeout(ms)=600000) ran for 600014 milliseconds"
 )
 _TOGETHER = (
-    "stop = torch.tensor(float(stop), device=device); torch.distributed.all_reduce(stop)",
+    "torch.distributed.all_reduce(stop)",
     "accelerator.set_trigger()  # on the rank that stops",
-    "if accelerator.check_trigger(): break",
+    "stopped = accelerator.check_trigger()  # on all ranks",
 )
 
 

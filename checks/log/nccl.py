@@ -24,8 +24,7 @@ _SMOKE = Fix("Find a setting that works.", ("mgpu smoke-test", "NCCL_CUMEM_ENABL
 _SECURITY_GROUP = Fix(
     "Allow all traffic from and to the security group itself, in both directions.",
     ("aws ec2 authorize-security-group-ingress --group-id GROUP --protocol all --source-group GROUP",
-     "aws ec2 authorize-security-group-egress --group-id GROUP --ip-permissions "
-     "IpProtocol=-1,UserIdGroupPairs=[{{GroupId=GROUP}}]"), who="admin")
+     "aws ec2 describe-security-groups --group-ids GROUP"), who="admin")
 _CUDA_FAILURES = {
     "OS call failed": (
         "The container or the kernel denies what NCCL needs to share memory between processes: cuMem handles, Unix "
