@@ -43,7 +43,9 @@ ROWS = (
          ("adapter: qlora", "--train_type lora", "lora_rank: 16",
           "trainable params: 13,631,488 || all params: 7,255,363,584 || trainable%: 0.1879",),
          "https://huggingface.co/docs/peft/package_reference/peft_model"),
-    _row("zero3", r"Detected DeepSpeed ZeRO-3|zero_?stage['\"]?[:= ]+3\b|[-_]?zero3\b|ds_z3_|['\"]stage['\"]: 3\b",
+    _row("zero3",
+         r"Detected DeepSpeed ZeRO-3|zero_?stage['\"]?[:= ]+3\b|(?<![a-z])zero3(?![a-z0-9])|ds_z3_|"
+         r"['\"]stage['\"]: 3\b",
          ("Detected DeepSpeed ZeRO-3: activating zero.init() for this model", "'zero_optimization': {'stage': 3}",
           "--deepspeed default-zero3"),
          "https://www.deepspeed.ai/docs/config-json/"),
