@@ -35,6 +35,12 @@ def passed(frames: str) -> Applies:
     return lambda log, raised: any(searched.search(frame) for one in log.raised for frame in one.frames)
 
 
+def raised_in(frame: str) -> Applies:
+    """The deepest frame outside of Python itself matches."""
+    searched = re.compile(frame)
+    return lambda log, raised: raised is not None and bool(searched.search(raised.raised_in or ""))
+
+
 def source_line(pattern: str) -> Applies:
     """The line of code that raised the exception matches."""
     searched = re.compile(pattern)

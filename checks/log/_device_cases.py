@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import beside, either, every, said, shown, within
+from ._circumstances import beside, either, every, raised_in, said, shown, within
 
 _NOTES = "https://pytorch.org/docs/stable/notes/multiprocessing.html"
 _DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
@@ -52,7 +52,25 @@ TWO_DEVICES = (
           Fix("If the model is too large for one GPU, shard it instead.", ("mgpu configure",))),
          _ON_TWO.format(file="accelerate/hooks.py", function="new_forward", devices="cuda:0 and cuda:1", end=""),
          _BIG_MODELS),
-    Case(every(said(r"\bcpu\b"), within(r"torch/optim/|in (?:step|adamw?|_multi_tensor_\w+|_single_tensor_\w+)$")),
+    Case(every(said(r"\bcpu\b"), raised_in(r"^deepspeed/runtime/(?!engine\.py in forward)")),
+         "DeepSpeed's own code mixes CPU and GPU tensors: probably a fault of this release with offload",
+         "The script does not choose these devices. Releases 0.14.1 and 0.14.2 did so in the step with offloaded "
+         "states; a checkpoint that was written with another offload setting does it too.",
+         (Fix("Install another release.", ("pip install --upgrade deepspeed", "pip show deepspeed")),
+          Fix("Or do not offload.", ('"offload_optimizer": {{"device": "none"}}',))),
+         _ON_TWO.format(file="deepspeed/runtime/zero/stage_1_and_2.py", function="step", devices="cuda:0 and cpu",
+                        end=""), "https://github.com/deepspeedai/DeepSpeed/issues/5538"),
+    Case(every(said(r"\bcpu\b"), shown("zero_three"), within(r"deepspeed/runtime/engine\.py in forward")),
+         "a parameter is on the CPU where the model uses it: probably ZeRO-3's offload, and a use outside of its layer",
+         "With offload_param, a weight is on the GPU during its own layer's forward pass only. Models that read a "
+         "weight or a stored tensor directly (resamplers, rotary tables, custom attention) find it on the CPU.",
+         (Fix("Do not offload parameters, or use ZeRO-2.",
+              ('"offload_param": {{"device": "none"}}', "accelerate launch --zero_stage 2 ...")),),
+         "--deepspeed zero3_offload.json\n"
+         + _ON_TWO.format(file="deepspeed/runtime/engine.py", function="forward", devices="cpu and cuda:1", end=""),
+         "https://github.com/OpenBMB/MiniCPM-V/issues/246"),
+    Case(every(said(r"(?i)\bcpu\b"),
+               within(r"torch/optim/|_foreach_utils|in (?:step|adamw?|_multi_tensor_\w+|_single_tensor_\w+)$")),
          "the optimizer's state and the parameters are on different devices (CPU and GPU)",
          "The state was loaded from a checkpoint to the CPU, or the model was moved or offloaded after the optimizer "
          "was built.",
