@@ -270,7 +270,7 @@ class _File:
         for name, match in self.signatures.match_line(line, rows):
             if name in self.signatures.context:
                 self._record_circumstance(name, match, line, number)
-            else:
+            elif not self.tracebacks.quotes_code:
                 self._record_match(name, match, line, number)
         if stall := stalls.read_stall(line):
             self.found.stalled.setdefault(line.rank, stall)

@@ -148,6 +148,7 @@ class Tracebacks:
         self._swept = 0
         self.found: list[UncaughtException] = []  # in the order of their last lines
         self.ended = 0  # exceptions read so far; their messages can continue
+        self.quotes_code = False  # the latest line shows source code: its strings are not messages
         self.bare: list[UncaughtException] = []  # lines that look like the end of a traceback that is missing
 
     @property
@@ -157,6 +158,7 @@ class Tracebacks:
 
     def take(self, line: Line, number: int) -> None:
         """Process the next line that can belong to a traceback; all lines while one is open."""
+        self.quotes_code = False
         if number - self._swept >= _SWEPT_LINES:
             self._sweep(number)
         key = self._key_of(line)
@@ -251,7 +253,9 @@ class Tracebacks:
                 return
             if frame := RICH_FRAME.search(text.strip()):
                 self._frame(one, frame)
+            self.quotes_code = not frame
             return
+        self.quotes_code = bool(one.frames) and text[:1].isspace() and not FRAME.match(text)
         if frame := FRAME.match(text) or (IPYTHON_FRAME.match(text) if one.ipython else None):
             self._frame(one, frame)
         elif one.frames and not one.code and text[:1].isspace():
