@@ -249,13 +249,11 @@ ROWS = (
             ("py-spy dump --pid PID", "export VLLM_RPC_TIMEOUT=600000 RAY_CGRAPH_get_timeout=1200")), _TROUBLE),
     Row("log_sglang_memory_full", "root", "cuda",
         r"Not enough memory\. Please try to increase --mem-fraction-static|"
-        r"(?:Prefill|Decode) out of memory\. Try to lower your batch size|The memory capacity is unbalanced|"
+        r"(?:Prefill|Decode) out of memory\. Try to lower your batch size|"
         r"Memory pool size is too small",
         ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: "
          "self.server_args.mem_fraction_static=0.4",
-         "RuntimeError: Decode out of memory. Try to lower your batch size.",
-         "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
-         "pre_model_load_memory=20.0"),
+         "RuntimeError: Decode out of memory. Try to lower your batch size."),
         "SGLang does not get the GPU memory that it needs",
         "mem-fraction-static is its share of the GPU for weights and KV cache. The trainer or another process uses "
         "the rest, or the share is too small for the model; what is above the share is for CUDA graphs.",
@@ -263,6 +261,19 @@ ROWS = (
              ("--mem-fraction-static 0.7", "--cuda-graph-max-bs 16",
               "actor_rollout_ref.rollout.gpu_memory_utilization=0.5  # verl")),
          Fix("Check what else is on the GPU.", ("nvidia-smi",))), _SGLANG_TUNING),
+    Row("log_sglang_memory_unbalanced", "root", "cuda", r"The memory capacity is unbalanced",
+        ("ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
+         "pre_model_load_memory=20.0",),
+        "SGLang's start-up check found different free memory on its GPUs (more than 10 % between two of them)",
+        "SGLang compares the free memory of its tensor-parallel GPUs before it loads the model. Either another "
+        "process uses one of them, or a trainer on the same GPUs loads its own model at that moment, earlier on one "
+        "rank than on another. Then the difference is temporary, and no memory is missing.",
+        (Fix("See who uses the GPUs. A process that is not of this run must stop, or SGLang needs other GPUs.",
+             ("nvidia-smi",)),
+         Fix("If there are only the trainer's own processes, turn the check off.",
+             ("export SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=True",
+              "export SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=False  # SGLang 0.5 and newer"))),
+        "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/model_executor/model_runner.py"),
     Row("log_sglang_graph_not_captured", "secondary", "cuda", r"Capture cuda graph failed: (?!.*out of "
                                                               r"memory)(?P<why>.+)",
         ("Exception: Capture cuda graph failed: page_size must be 64",),

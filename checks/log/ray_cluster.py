@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import shell
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import shown
 
 _OOM = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _CLUSTER = "https://docs.ray.io/en/latest/cluster/faq.html"
@@ -60,6 +62,21 @@ def _versions(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
         ),
     )
 
+
+_SLEEP_BACKUP = Case(
+    shown("weights_backed_up_in_host_memory"),
+    "Ray killed a worker because the node's host memory was nearly full, probably through the weights that vLLM's "
+    "sleep mode keeps there",
+    "At sleep level 1 each engine copies its weights to host memory when it gives the GPU to the trainer: the log has "
+    '"backed up in CPU" with their size, once for each engine of the node. Level 2 discards them; the trainer then '
+    "sends the weights again.",
+    (Fix("Use sleep level 2.", ("llm.sleep(level=2)", "vllm_sleep_level: 2")),
+     Fix("Or use less host memory otherwise (fewer engines on a node, no CPU offload), or request more.",
+         ("free -g", "sbatch --mem=0 ..."))),
+    "INFO 06-08 09:31:07 [cumem.py:216] CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is "
+    "backed up in CPU and the rest 73.09 GiB is discarded directly.\n"
+    "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n",
+    "https://docs.vllm.ai/en/latest/features/sleep_mode.html")
 
 ROWS = (
     Row("log_ray_gpus_taken", "root", "launcher",
@@ -118,7 +135,7 @@ ROWS = (
              ("free -g", "sbatch --mem=0 ...", "ray memory --stats-only")),
          Fix("Raise or turn off Ray's limit.", ("export RAY_memory_usage_threshold=0.99",
                                               "export RAY_memory_monitor_refresh_ms=0"), kind="stopgap",
-             caveat="The kernel may kill a process instead.")), _OOM),
+             caveat="The kernel may kill a process instead.")), _OOM, cases=(_SLEEP_BACKUP,)),
     Row("log_ray_worker_died", "secondary", "kernel",
         r"[Ww]orker (?:process )?(?:has )?died(?: or was killed)? (?:while|unexpectedly)|[Aa]ctor died unexpectedly|"
         r"(?<!\()(?:ActorDiedError|RayActorError)(?!.*(?:creation task|ray::))|WorkerCrashedError|"

@@ -59,9 +59,9 @@ _REPEATED_BY_RAY = re.compile(
     r"(?:ray\.exceptions\.)?(?:RayTaskError\(\w+\)|\w+): (?:ray::|The actor died because of an error raised in its "
     r"creation task)"
 )
-# Messages that name what is wrong in their next lines: pydantic's ("1 validation error for X"), and all with a colon.
-_CONTINUES = re.compile(r":$|^\d+ validation errors? for ")
-_CONTINUED = re.compile(r"\s|.*:$|[\w.\[\]-]+$")
+# First lines that only introduce the next ones, which name what is wrong: pydantic's ("1 validation error for X"),
+# load_state_dict's, an empty one, and all with a colon or an opening bracket at the end.
+_INTRODUCES = re.compile(r"[:({\[]$|^\d+ validation errors? for |^Error\(s\) in |^$")
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _DIRECT = "The above exception was the direct cause"
 _CHAINED = ("During handling of the above exception", _DIRECT)
@@ -125,7 +125,6 @@ class _Ended:
 
     found: UncaughtException
     left: int = _MESSAGE_LINES
-    joining: bool = False  # its message ended with a colon, and all lines since then belong to it
     signatures: list[str] = field(default_factory=list)
     more: list[str] = field(default_factory=list)  # the lines of the message after its first
     complete: bool = False  # no further line belongs to the message
@@ -226,6 +225,12 @@ class Tracebacks:
         self._open.clear()
         for key in list(self._ended):
             self._close(key)
+        self.found = [self._with_ranks(one) for one in self.found]
+
+    def _with_ranks(self, one: UncaughtException) -> UncaughtException:
+        """Add the ranks of which the log has only the same last line, as in a shortened log."""
+        alike = [bare for bare in self.bare if (bare.type, bare.message) == (one.type, one.message)]
+        return replace(one, ranks=tuple(sorted({*one.ranks, *(rank for bare in alike for rank in bare.ranks)})))
 
     def _sweep(self, number: int) -> None:
         """Drop stale tracebacks, because every line is read while one is open."""
@@ -335,7 +340,7 @@ class Tracebacks:
         )
         self.ended += 1
         signatures = (*signatures, *(self._rows_of(line.text) or (self._rows_of(text) if text == one.code else ())))
-        self._ended[key] = _Ended(found, signatures=list(signatures), joining=bool(_CONTINUES.search(text)))
+        self._ended[key] = _Ended(found, signatures=list(signatures))
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
@@ -346,12 +351,7 @@ class Tracebacks:
             self._chained[key] = (began, tuple(one.signatures), direct and (first.direct or not first.cause))
             del self._ended[key]
             return
-        one.joining = one.joining and bool(_CONTINUED.match(line.text)) and not _NOT_OF_MESSAGE.search(line.text)
-        if one.joining and len(one.found.message) < LONGEST_TEXT:
-            message = f"{one.found.message} {masked(line.text.strip()[:_MASKED_CHARS])}"
-            one.found = replace(one.found, message=message[:LONGEST_TEXT])
-        else:
-            self._read_message(one, line)
+        self._read_message(one, line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
@@ -366,6 +366,7 @@ class Tracebacks:
         if not text.strip():
             one.complete |= not last.endswith(":") or bool(one.more)
             return
+        one.complete |= text == f"{one.found.type}: {one.found.message}"  # of another rank, without its traceback
         one.complete |= bool(line.at or _NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
         if one.complete or len(one.more) >= _MORE_LINES:
             return
@@ -375,10 +376,22 @@ class Tracebacks:
         one = self._ended.pop(key, None)
         if one is None:
             return
-        more = masked("\n".join(one.more))[:_MORE_CHARS] or None
-        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures)), more=more))
+        message, lines = _whole_message(one.found.message, masked("\n".join(one.more))[:_MORE_CHARS].split("\n"))
+        more = "\n".join(lines) or None
+        signatures = tuple(dict.fromkeys(one.signatures))
+        self.found.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
+
+
+def _whole_message(first: str, lines: list[str]) -> tuple[str, list[str]]:
+    """Return the message, with the lines that its first line only introduces, and the lines that are left."""
+    if not _INTRODUCES.search(first):
+        return first, lines
+    message = " ".join(first.split())
+    while lines and len(message) < LONGEST_TEXT:
+        message = f"{message} {' '.join(lines.pop(0).split())}".strip()
+    return message[:LONGEST_TEXT], lines
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:
