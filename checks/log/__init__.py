@@ -30,6 +30,8 @@
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults: did a package fail in its own code?
 * commands: did the shell, a command line's parser or a container tool end the run at its start?
+* printed_stacks, after_end, not_finite, own_message: what does a log show that has no error, or whose training had
+  finished, or that ends with the program's own message?
 * refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
@@ -50,7 +52,7 @@ ORDER: tuple[str, ...] = (
     "models", "pretrained", "adapters", "installed", "pip", "compiling", "generated_code", "hub", "data", "dataset_library", "wrapping",
     "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
     "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "lone_work", "commands", "dataset_columns", "package_faults", "refused",
+    "addresses", "settings", "waiting", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "commands", "dataset_columns", "package_faults", "refused",
     "between_packages", "exceptions",
 )
 # fmt: on

@@ -20,6 +20,12 @@ def source_line(pattern: str) -> Applies:
     return lambda log, raised: raised is not None and bool(searched.search(raised.code or ""))
 
 
+def message(pattern: str) -> Applies:
+    """The message of the exception matches."""
+    searched = re.compile(pattern)
+    return lambda log, raised: raised is not None and bool(searched.search(raised.message))
+
+
 def shown(*names: str) -> Applies:
     """The log shows all of these circumstances (rows of circumstances.py), anywhere."""
     return lambda log, raised: {one.name for one in log.shows}.issuperset(names)

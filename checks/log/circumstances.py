@@ -34,6 +34,13 @@ ROWS = (
          ("INFO 06-08 09:31:07 [cumem.py:216] CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 "
           "GiB is backed up in CPU and the rest 73.09 GiB is discarded directly.",),
          "https://docs.vllm.ai/en/latest/features/sleep_mode.html"),
+    _row("stopped_with_checkpoint",
+         r"[Pp]reempt\w* (?:signal )?.{0,80}\bsav(?:ing|ed) (?:a )?checkpoint|"
+         r"\bstopped early due to (?:preemption|SIGTERM|a signal)|exiting program after receiving SIGTERM",
+         ("Preemption signal seen on at least one rank, saving checkpoint and stopping",
+          "Training stopped early due to preemption (step 412 of 2000); exiting with code 0",
+          "exiting program after receiving SIGTERM."),
+         "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/training.py"),
     _row("training_finished",
          r"`Trainer\.fit` stopped: `max_\w+=\S+` reached|['\"]train_runtime['\"]: ?['\"]?\d|"
          r"Training completed\. Do not forget to share your model|\[after training is done\]",

@@ -294,7 +294,7 @@ def log_ranks_out_of_step(log: Log) -> Answer:
 @check(
     Severity.ERROR,
     source=_FLIGHT_RECORDER_TUTORIAL,
-    because_of=("log_rank_worked_alone",),
+    because_of=("log_rank_worked_alone", "log_timed_out_after_end"),
     role="secondary",
     kind="timeout",
     tags=("precise",),
@@ -330,7 +330,7 @@ def log_rank_never_came(log: Log) -> Answer:
 @check(
     Severity.ERROR,
     source=_TROUBLESHOOTING,
-    because_of=("log_rank_worked_alone",),
+    because_of=("log_rank_worked_alone", "log_timed_out_after_end"),
     role="secondary",
     kind="timeout",
     tags=("precise",),
@@ -355,7 +355,14 @@ def log_exchange_never_worked(log: Log) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_FLIGHT_RECORDER_TUTORIAL, role="secondary", kind="timeout", tags=("precise",))
+@check(
+    Severity.ERROR,
+    source=_FLIGHT_RECORDER_TUTORIAL,
+    because_of=("log_timed_out_after_end",),
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 def log_exchange_stalled(log: Log) -> Answer:
     """All ranks waited in the same collective, after earlier ones had completed: the transport or a GPU stopped.
 

@@ -20,13 +20,23 @@ from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces
+from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
+from mgpu.readers.log.stack_dumps import StackDumps
 from mgpu.readers.log.survival import Latest, key_of, settle
 from mgpu.readers.log.torchrun_table import Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
-from mgpu.snapshot import Circumstance, FailedRank, Log, SignatureMatch, StalledCollective, UncaughtException
+from mgpu.snapshot import (
+    Circumstance,
+    FailedRank,
+    Log,
+    PrintedStack,
+    SignatureMatch,
+    StalledCollective,
+    UncaughtException,
+)
 
 _QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as web pages and mail programs change them
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
@@ -55,6 +65,7 @@ class _Found:
     work: list[lone_work.Candidate] = field(default_factory=list)
     waited_s: float | None = None  # timeout of the first rank that waited without success
     shows: dict[str, Circumstance] = field(default_factory=dict)
+    stacks: list[PrintedStack] = field(default_factory=list)
     latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
 
@@ -94,9 +105,14 @@ def read_logs(
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
         shows=tuple(found.shows.values()),
+        stacks=tuple(found.stacks),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
-    return settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
+    log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
+    if one_stream or len(paths) == 1:
+        ended = log.failed is not None or bool(log.fallen)
+        log = replace(log, own_error=own_error(paths[-1], failed=ended, lines=one.lines))
+    return log
 
 
 def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
@@ -130,6 +146,7 @@ class _File:
             found.ranks.add(rank)
         self.tables = Tables()
         self.tracebacks = Tracebacks(name, signatures.match_text, signatures.of_others)
+        self.stacks = StackDumps(name)
         self.prefixes = LearnedPrefixes()
         self.labelled: bool | None = None
         self._boring: set[bytes] = set()
@@ -158,7 +175,7 @@ class _File:
         place = 0
         hot = [place for place, one in enumerate(shapes) if one in worth]
         while True:
-            if not (self.tracebacks.waiting or self.tables.waiting or self.nccl.waiting):
+            if not (self.tracebacks.waiting or self.tables.waiting or self.nccl.waiting or self.stacks.waiting):
                 spot = bisect.bisect_left(hot, place)
                 until = hot[spot] if spot < len(hot) else len(shapes)
                 if self.course.watching and until > place:
@@ -253,6 +270,7 @@ class _File:
         if line.rank is not None:
             self.found.ranks.add(line.rank)
         self.tables.take(line)
+        self.stacks.take(line, number)
         known = self.tracebacks.ended
         self.tracebacks.take(line, number)
         self.course.take(line, self.before + number)
@@ -296,7 +314,7 @@ class _File:
             text = _clip_around_match(line.text, match)
             self.found.shows[name] = Circumstance(name, text, self.name, number, number)
         elif old.file == self.name:
-            self.found.shows[name] = replace(old, last=number)
+            self.found.shows[name] = replace(old, last=number, times=old.times + 1)
 
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
@@ -324,6 +342,8 @@ class _File:
     def end(self) -> None:
         """Finish the file, after its last line."""
         self.tracebacks.end()
+        self.stacks.end()
+        self.found.stacks += self.stacks.found
         if self.rank is not None and not self._timed_out:
             self._look_for_work(())
         self.course.finish(self.before + self.lines, self._tail.decode("utf-8", "replace"))
