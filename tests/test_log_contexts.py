@@ -185,7 +185,10 @@ def test_ranks_of_which_only_the_last_line_is_left(tmp_path: Path) -> None:
 
 
 MESSAGES = {
-    "pydantic": ("1 validation error for X\nlr\n  Input should be a number", "1 validation error for X lr Input should"),
+    "pydantic": (
+        "1 validation error for X\nlr\n  Input should be a number",
+        "1 validation error for X lr Input should",
+    ),
     "a colon": ("sizes differ:\n  [2, 3]\n  [2, 4]", "sizes differ: [2, 3] [2, 4]"),
     "state dict": ("Error(s) in loading state_dict for M:\n\tMissing key(s): w", "for M: Missing key(s): w"),
     "a complete first line": ("sizes differ.\nCompile with DSA", "sizes differ."),
@@ -212,15 +215,15 @@ GOOD = {
     "the exit of a process that saved its result": (
         "epoch: 19/20, step: 1900/1913, loss: 0.3\n"
         "average checkpoint saved to ./out/model.pt\n"
-        "[rank0]:[W107 03:13:33.201 ProcessGroupNCCL.cpp:1524] Warning: WARNING: destroy_process_group() was not called "
-        "before program exit, which can leak resources.\n",
+        "[rank0]:[W107 03:13:33.201 ProcessGroupNCCL.cpp:1524] Warning: WARNING: destroy_process_group() was not "
+        "called before program exit, which can leak resources.\n",
         True,
     ),
     "the same after an error": (
         "epoch: 19/20, step: 1900/1913, loss: 0.3\n"
         "checkpoint saved to ./out/model.pt\nERROR: validation set is empty\n"
-        "[rank0]:[W107 03:13:33.201 ProcessGroupNCCL.cpp:1524] Warning: WARNING: destroy_process_group() was not called "
-        "before program exit, which can leak resources.\n",
+        "[rank0]:[W107 03:13:33.201 ProcessGroupNCCL.cpp:1524] Warning: WARNING: destroy_process_group() was not "
+        "called before program exit, which can leak resources.\n",
         False,
     ),
     "Ray Train retried": (

@@ -49,10 +49,12 @@ ORDER: tuple[str, ...] = (
     "noise", "circumstances",
     "scheduler", "job_start", "kubernetes", "containers", "ends", "xids", "cuda", "cuda_calls", "amd",
     "windows", "gpu_code", "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions",
-    "models", "pretrained", "adapters", "installed", "pip", "compiling", "generated_code", "hub", "data", "dataset_library", "wrapping",
+    "models", "pretrained", "adapters", "installed", "pip", "compiling", "generated_code", "hub", "data",
+    "dataset_library", "wrapping",
     "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
     "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "commands", "dataset_columns", "package_faults", "refused",
+    "addresses", "settings", "waiting", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message",
+    "commands", "dataset_columns", "package_faults", "refused",
     "between_packages", "exceptions",
 )
 # fmt: on

@@ -38,7 +38,8 @@ def log_gradients_not_finite(log: Log) -> Answer:
         "Such steps are skipped, or write NaN into the weights: the model learns nothing"
         + ("" if always else f" from line {lost.line:,} on")
         + ". With fp16, gradients above 65504 overflow in the backward pass, long before the loss does. Models trained "
-        "in bf16 (Qwen, Gemma, Llama 3, most MoE models) need bf16.",
+        "in bf16 (Qwen, Gemma, Llama 3, most MoE models) need bf16. (The loss scaler of fp16 skips up to about 10 "
+        "steps at the start of a normal run.)",
         (
             Fix("Load and train the model in bf16.", ("accelerate launch --mixed_precision bf16 ...",)),
             Fix(

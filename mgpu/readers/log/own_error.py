@@ -30,12 +30,17 @@ _ERROR = re.compile(
 )
 # A last line that refuses something. Only if a launcher, Slurm or a shell reports that the program failed.
 _REFUSES = re.compile(
-    r"\b(?:must (?:be|have|set|specify|provide|not)|(?:is|are) (?:required|missing|not (?:found|set|supported|available))|"
-    r"not found|does not exist|cannot|can't|could not|unable to|invalid|unsupported|no such|expected .{1,60} (?:but|got)|"
+    r"\b(?:must (?:be|have|set|specify|provide|not)|"
+    r"(?:is|are) (?:required|missing|not (?:found|set|supported|available))|"
+    r"not found|does not exist|cannot|can't|could not|unable to|invalid|unsupported|no such|"
+    r"expected .{1,60} (?:but|got)|"
     r"please (?:set|provide|specify|install|use|run|check|pass)|failed to|aborting|exiting)\b",
     re.I,
 )
-_NO_MESSAGE = re.compile(r"^\s|\d+%\||Traceback|^\{|\b(?:INFO|DEBUG|WARNING|Warning)\b|^File |ncclUnique|frame #")
+_NO_MESSAGE = re.compile(
+    r"^\s|\d+%\||Traceback|Error executing job with overrides|^\{|"
+    r"\b(?:INFO|DEBUG|WARNING|Warning)\b|^File |ncclUnique|frame #"
+)
 
 
 def own_error(path: Path, *, failed: bool, lines: int) -> OwnError | None:

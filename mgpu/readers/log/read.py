@@ -17,7 +17,7 @@ from mgpu.readers.log import course, handled_exceptions, lone_work, prefilter, s
 from mgpu.readers.log.course import Course
 from mgpu.readers.log.last_words import last_words
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
-from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
+from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces
 from mgpu.readers.log.own_error import own_error
@@ -43,7 +43,6 @@ _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and check
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
 _TAIL_BYTES = 1 << 14
-_AROUND = 4096  # characters around a match that are searched for secrets
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
 # rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
@@ -311,7 +310,7 @@ class _File:
     def _record_circumstance(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         old = self.found.shows.get(name)
         if old is None:
-            text = _clip_around_match(line.text, match)
+            text = clip_around_match(line.text, match)
             self.found.shows[name] = Circumstance(name, text, self.name, number, number)
         elif old.file == self.name:
             self.found.shows[name] = replace(old, last=number, times=old.times + 1)
@@ -320,7 +319,7 @@ class _File:
         ranks = () if line.rank is None else (line.rank,)
         groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
         new = SignatureMatch(
-            name, _clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
+            name, clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
         )
         handled, quoted = course.is_handled(line.text), survival.is_quoted(line.text)
         if quoted and name not in self.signatures.noise:
@@ -392,14 +391,3 @@ def _rank_in_name(path: Path) -> int | None:
     if found := _RANK_IN_NAME.search(path.name):
         return int(found[1] or found[2])
     return None
-
-
-def _clip_around_match(text: str, match: re.Match[str]) -> str:
-    """Return a line as evidence: with secrets masked, then clipped around the match."""
-    first = max(0, match.start() - _AROUND)
-    text = masked(text[first : match.end() + _AROUND].strip())
-    if len(text) > LONGEST_TEXT:
-        at = max(0, text.find(match[0][:20]))
-        start = max(0, min(at - 80, len(text) - LONGEST_TEXT))
-        text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."
-    return text

@@ -15,6 +15,7 @@ from mgpu.known_launchers import OTHERS
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
+from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, whole_message
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.readers.log.traceback_frames import (
     CHECKED_OUT,
@@ -59,20 +60,9 @@ _REPEATED_BY_RAY = re.compile(
     r"(?:ray\.exceptions\.)?(?:RayTaskError\(\w+\)|\w+): (?:ray::|The actor died because of an error raised in its "
     r"creation task)"
 )
-# First lines that only introduce the next ones, which name what is wrong: pydantic's ("1 validation error for X"),
-# load_state_dict's, an empty one, and all with a colon or an opening bracket at the end.
-_INTRODUCES = re.compile(r"[:({\[]$|^\d+ validation errors? for |^Error\(s\) in |^$")
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _DIRECT = "The above exception was the direct cause"
 _CHAINED = ("During handling of the above exception", _DIRECT)
-# What other programs, and C++ libraries, print below an exception: not a part of its message.
-_NOT_OF_MESSAGE = re.compile(
-    r"^(?:srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|Terminated|"
-    r"Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |C\+\+|"
-    r"Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
-    r"Set the environment variable)|"
-    r"(?:^|/)\S+\.py:\d+: \w*Warning"
-)
 _PACKAGES = 8  # of the innermost frames
 _FRAMES = 60  # the innermost ones
 _LONGEST = 4000  # maximum lines of a traceback
@@ -367,7 +357,7 @@ class Tracebacks:
             one.complete |= not last.endswith(":") or bool(one.more)
             return
         one.complete |= text == f"{one.found.type}: {one.found.message}"  # of another rank, without its traceback
-        one.complete |= bool(line.at or _NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
+        one.complete |= bool(line.at or NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
         if one.complete or len(one.more) >= _MORE_LINES:
             return
         one.more.append(text[:_MASKED_CHARS].rstrip())
@@ -376,22 +366,12 @@ class Tracebacks:
         one = self._ended.pop(key, None)
         if one is None:
             return
-        message, lines = _whole_message(one.found.message, masked("\n".join(one.more))[:_MORE_CHARS].split("\n"))
+        message, lines = whole_message(one.found.message, masked("\n".join(one.more))[:_MORE_CHARS].split("\n"))
         more = "\n".join(lines) or None
         signatures = tuple(dict.fromkeys(one.signatures))
         self.found.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
-
-
-def _whole_message(first: str, lines: list[str]) -> tuple[str, list[str]]:
-    """Return the message, with the lines that its first line only introduces, and the lines that are left."""
-    if not _INTRODUCES.search(first):
-        return first, lines
-    message = " ".join(first.split())
-    while lines and len(message) < LONGEST_TEXT:
-        message = f"{message} {' '.join(lines.pop(0).split())}".strip()
-    return message[:LONGEST_TEXT], lines
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:
