@@ -104,14 +104,16 @@ def read_logs(
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
         shows=tuple(found.shows.values()),
-        stacks=tuple(found.stacks),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
-    log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
-    if one_stream or len(paths) == 1:
-        ended = log.failed is not None or bool(log.fallen)
-        log = replace(log, own_error=own_error(paths[-1], failed=ended, lines=one.lines))
-    return log
+    log = settle(replace(log, raised=raised, stacks=tuple(found.stacks)), found.latest, courses, wanted, failed=failed)
+    return _with_own_error(log, paths[-1], one.lines) if one_stream or len(paths) == 1 else log
+
+
+def _with_own_error(log: Log, last: Path, lines: int) -> Log:
+    """Add the program's own last message. `lines`: the number of lines in the last file."""
+    failed = log.failed is not None or bool(log.fallen)
+    return replace(log, own_error=own_error(last, failed=failed, lines=lines))
 
 
 def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
