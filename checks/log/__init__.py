@@ -15,7 +15,7 @@
 * reinforcement, lightning, config_files: did a trainer with vLLM, Lightning, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
 * installed, pip: does a library, an extension or a build not fit?
-* compiling: did compiling fail?
+* compiling, generated_code: did compiling fail, or was a generated module incomplete?
 * hub: could models or data not be fetched?
 * data, dataset_library: did reading the data, or the library that prepares it, fail?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
@@ -34,6 +34,8 @@
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
 * commands: did the shell, a command line's parser or a container tool end the run at its start?
+* printed_stacks, after_end, not_finite, own_message: what does a log show that has no error, or whose training had
+  finished, or that ends with the program's own message?
 * refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
 """
 
@@ -51,10 +53,11 @@ ORDER: tuple[str, ...] = (
     "noise", "circumstances", "versions_shown", "scheduler", "job_start", "kubernetes", "containers", "ends",
     "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
-    "installed", "pip", "compiling", "hub", "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors",
-    "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision",
-    "gradients", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings",
-    "waiting", "stalled", "diverged", "lone_work", "commands", "dataset_columns", "package_faults",
-    "framework_mistakes", "refused", "between_packages", "exceptions",
+    "installed", "pip", "compiling", "generated_code", "hub", "data", "dataset_library", "wrapping", "sharding",
+    "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
+    "recomputation", "precision", "gradients", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel",
+    "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks",
+    "not_finite", "own_message", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
+    "between_packages", "exceptions",
 )
 # fmt: on

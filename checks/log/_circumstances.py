@@ -59,6 +59,12 @@ def said(pattern: str) -> Applies:
     return applies
 
 
+def message(pattern: str) -> Applies:
+    """The message of the exception matches."""
+    searched = re.compile(pattern)
+    return lambda log, raised: raised is not None and bool(searched.search(raised.message))
+
+
 def shown(*names: str) -> Applies:
     """The log shows all of these circumstances (rows of circumstances.py), anywhere."""
     return lambda log, raised: {one.name for one in log.shows}.issuperset(names)

@@ -41,7 +41,6 @@ def advice(message: str) -> tuple[str, ...]:
     return tuple(found[:_MOST])
 
 
-_INTRODUCES = re.compile(r"[:({\[]$|^\d+ validation errors? for|^Error\(s\) in")
 _TITLE = 320  # characters of a message in a title
 
 
@@ -51,12 +50,8 @@ def short_name(name: str) -> str:
 
 
 def headline(one: UncaughtException) -> str:
-    """Return the message in one line: with its next lines if the first only introduces them."""
-    if not one.more or (one.message and not _INTRODUCES.search(one.message)):
-        return one.message
-    lines = [" ".join(line.split()) for line in (one.message, *one.more.split("\n"))]
-    text = " ".join(filter(None, lines))
-    return text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}..."
+    """Return the message, short enough for a title."""
+    return one.message if len(one.message) <= _TITLE else f"{one.message[: _TITLE - 3]}..."
 
 
 def whole_message(one: UncaughtException) -> str:
@@ -72,8 +67,45 @@ def line_of_code(one: UncaughtException) -> str:
     """Return the line that raised it, unless it only repeats the message."""
     if not one.code or one.code.startswith(("raise", "assert")):
         return ""
-    none = " A value in it is None: an option that was not set, or a result that was not found."
-    return f' The line is "{one.code}".{none if _OF_NONE.search(one.message) else ""}'
+    return f' The line is "{one.code}".{_missing(one)}'
+
+
+_OBJECT = r"[A-Za-z_][\w.]*(?:\(\))?"
+_FIRST_ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?:0|-1)\]")
+_ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?P<key>[^\[\]]+)\]")
+_LENGTH = re.compile(rf"/ {{0,2}}(?:float\()?len\((?P<of>{_OBJECT})\)")
+_DIVISOR = re.compile(rf"/{{1,2}} {{0,2}}(?P<of>{_OBJECT})")
+_NEXT = re.compile(r"\bnext\((?:iter\()?(?P<of>[^()]+)\)")
+_SMALLEST = re.compile(rf"\b(?:max|min)\((?P<of>{_OBJECT})\)")
+
+
+def _missing(one: UncaughtException) -> str:
+    """Return what was empty, missing or None in the line that raised it, if the line shows that."""
+    code, short = one.code or "", short_name(one.type)
+    if _OF_NONE.search(one.message):
+        return " A value in it is None: an option that was not set, or a result that was not found."
+    if short == "IndexError" and (found := _only(_FIRST_ITEM, code)):
+        return f" {found['of']} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
+    if short == "KeyError" and (found := _only(_ITEM, code)):
+        return f" {found['of']} has no key {one.message or found['key']}."
+    if short == "ZeroDivisionError" and (found := _LENGTH.search(code)):
+        return f" {found['of']} is empty: its length is 0. {_WHERE_EMPTY}"
+    if short == "ZeroDivisionError" and (found := _only(_DIVISOR, code)):
+        return f" {found['of']} is 0."
+    if short == "StopIteration" and (found := _NEXT.search(code)):
+        return f" {found['of']} has no items, or none left. {_WHERE_EMPTY}"
+    if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):
+        return f" {found['of']} is empty. {_WHERE_EMPTY}"
+    return ""
+
+
+_WHERE_EMPTY = "Check what was passed in: a data split, an evaluation set or a rank's share without samples."
+
+
+def _only(pattern: re.Pattern[str], code: str) -> re.Match[str] | None:
+    """Return the match in a line of code that has only one."""
+    found = list(pattern.finditer(code))
+    return found[0] if len(found) == 1 else None
 
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")

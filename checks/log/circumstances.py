@@ -80,7 +80,8 @@ ROWS = (
          r"(?! (?:(?:for|of|in) )?(?:the )?(?:epoch|step|batch|round|fold|stage|phase))|"
          r"\b(?:completed|finished|done) training\b(?! (?:epoch|step|batch|iteration|loop|round|fold|stage|phase|on ))",
          ("`Trainer.fit` stopped: `max_epochs=100` reached.", "{'train_runtime': 812.4, 'train_loss': 0.3}",
-          "Training completed.", "INFO: Finished training, best epoch 12"),
+          "Training completed.", "INFO: Finished training, best epoch 12",
+          "[after training is done] datetime: 2026-11-21 10:12:09"),
          "https://github.com/alan-turing-institute/autocast/issues/381"),
     _row("rank_finished",
          r"\brank[ _#:=]{0,2}\d+\]?:? (?:is |has |was )?(?:done|finished|exhausted|ran out of|out of)\b"
@@ -199,6 +200,25 @@ ROWS = (
          r"(?:Missing|Unexpected) key\(s\) in state_dict: \"[\w.]*(?:position_ids|inv_freq|masked_bias|attn\.bias)\"",
          ('\tUnexpected key(s) in state_dict: "bert.embeddings.position_ids".',),
          "https://github.com/huggingface/transformers/pull/24505"),
+    _row("visible_devices_renumbered",
+         r"CUDA_VISIBLE_DEVICES['\"]?\)?\s?[:=]\s?\\?['\"\[]?[1-9]\d*(?:, ?\d+)+",
+         ("+ export CUDA_VISIBLE_DEVICES=4,5,6,7", "os.environ.get('CUDA_VISIBLE_DEVICES')='4,5,6,7'",
+          "LOCAL_RANK: 1 - CUDA_VISIBLE_DEVICES: [2,3]"),
+         "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars"),
+    _row("stopped_with_checkpoint",
+         r"[Pp]reempt\w* (?:signal )?.{0,80}\bsav(?:ing|ed) (?:a )?checkpoint|"
+         r"\bstopped early due to (?:preemption|SIGTERM|a signal)|exiting program after receiving SIGTERM",
+         ("Preemption signal seen on at least one rank, saving checkpoint and stopping",
+          "Training stopped early due to preemption (step 412 of 2000); exiting with code 0",
+          "exiting program after receiving SIGTERM."),
+         "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/training.py"),
+    _row("gradients_not_finite", r"['\"]grad_norm['\"]: ['\"]?(?:nan|inf)\b|\bgrad[_ ]?norm:? ?=?\|? ?(?:nan|inf)\b",
+         ("{'loss': 1.4121, 'grad_norm': nan, 'learning_rate': 0.0, 'epoch': 0.0}", "grad norm: nan", "grad_norm=inf"),
+         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
+    _row("gradients_finite", r"['\"]grad_norm['\"]: ['\"]?\d|\bgrad[_ ]?norm:? ?=?\|? ?\d",
+         ("{'loss': 1.4121, 'grad_norm': 1.2, 'learning_rate': 0.0, 'epoch': 0.0}", "grad norm: 1.372",
+          "grad_norm: 4.8125"),
+         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
 )
 # fmt: on
 

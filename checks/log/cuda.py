@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
+from ._circumstances import shown
 from ._kernel_cases import CRASHES
 from ._ray_cases import GPU_NOT_REQUESTED
 
@@ -44,6 +45,24 @@ def _in_optimizer(groups: Mapping[str, str], raised: UncaughtException | None) -
          Fix("Or upgrade bitsandbytes, and shard with DeepSpeed.", ("pip install --upgrade bitsandbytes",))),
     )
 
+
+_PHYSICAL_NUMBER = Case(
+    shown("visible_devices_renumbered"),
+    "a process requested a GPU that it does not see, probably by the GPU's physical number",
+    "CUDA_VISIBLE_DEVICES is set and does not begin with 0. CUDA numbers the visible GPUs again from 0: with 4,5,6,7 "
+    "the valid devices are 0 to 3. Code that passes an id of nvidia-smi or of Ray (ray.get_gpu_ids()) to "
+    "torch.cuda.set_device then fails, even with as many ranks as GPUs.",
+    (Fix("Use the position in the list as the device, not its entry.",
+         ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",)),
+     Fix("If the code is a framework's, upgrade it, or start without the variable (in a container with only these "
+         "GPUs).", ("env -u CUDA_VISIBLE_DEVICES ray start --head", "docker run --gpus '\"device=4,5,6,7\"' ...")),
+     Fix("Check that there are not more ranks than visible GPUs.", ("mgpu doctor --only visibility",))),
+    "+ export CUDA_VISIBLE_DEVICES=4,5,6,7\n"
+    "Traceback (most recent call last):\n"
+    '  File "/root/slime/slime/ray/ppo_actor.py", line 71, in init\n'
+    '    torch.cuda.set_device(f"cuda:{local_rank}")\n'
+    "RuntimeError: CUDA error: invalid device ordinal\n",
+    "https://github.com/THUDM/slime/pull/116")
 
 ROWS = (
     Row("log_fabric_not_ready", "root", "cuda", r"system not yet initialized",
@@ -129,7 +148,7 @@ ROWS = (
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
-        "https://github.com/tatsu-lab/stanford_alpaca/issues/67"),
+        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(_PHYSICAL_NUMBER,)),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
         r"an illegal instruction was encountered|hardware stack error|invalid program counter|"
@@ -141,7 +160,7 @@ ROWS = (
         "A custom kernel (flash-attn, bitsandbytes, Triton, your own) reads out of bounds, or the GPU is faulty. The "
         "reported line is often later than the cause.",
         (_FIND_KERNEL, _KERNEL_LOG), "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
-        explain=_in_optimizer, cases=CRASHES),
+        explain=_in_optimizer, because_of=("log_deepep_timed_out",), cases=CRASHES),
     Row("log_gpu_memory_uncorrectable", "root", "cuda", r"uncorrectable ECC error encountered|"
         r"CUDA error: .*uncorrectable ECC error|cudaErrorECCUncorrectable",
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered",

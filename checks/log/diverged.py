@@ -168,7 +168,7 @@ CASES = (
 @check(
     Severity.ERROR,
     source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
-    because_of=("log_rank_worked_alone",),
+    because_of=("log_rank_worked_alone", "log_timed_out_after_end"),
     role="secondary",
     kind="timeout",
     tags=("precise",),

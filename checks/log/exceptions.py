@@ -157,7 +157,7 @@ def log_exception(log: Log) -> Answer:
         Fix("Go to that line. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",))
         if everywhere
         else Fix("Go to that line, and inspect this rank's batch: print its index before the step.")
-        if len(log.ranks) > 1 and not _not_about_data(one)
+        if len(log.ranks) > 1 and not _not_about_data(one) and not refusals.explain(one)
         else Fix("Go to that line. The traceback shows the call path."),
     )
 
@@ -172,10 +172,10 @@ def _by_whom(one: UncaughtException, log: Log) -> tuple[bool, str]:
     without_rank = any(not other.ranks for other in log.raised if alike(other) == alike(one))
     if len(ranks) != 1 or len(log.ranks) < 2 or without_rank:
         return False, "The traceback in the log shows where."
-    if _not_about_data(one):
+    if _not_about_data(one) or refusals.explain(one):
         return False, (
-            "The log has it from this rank only. The message is about the code, the model or the packages, not about "
-            "data: the others may have failed in the same place without printing it."
+            "The log has it from this rank only. The message is about the code, the model, the settings or the "
+            "packages, not about one rank's data: the others may have failed in the same place without printing it."
         )
     return False, (
         "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank "

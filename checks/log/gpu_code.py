@@ -63,7 +63,7 @@ ROWS = (
          Fix("If the script starts processes itself, start them with spawn, before anything uses the GPU.",
              ("torch.multiprocessing.set_start_method('spawn')",
               "DataLoader(..., multiprocessing_context='spawn')",
-               "export VLLM_WORKER_MULTIPROCESSING_METHOD=spawn  # vLLM"))), _NOTES, explain=notebooks.explain_fork),
+               "export VLLM_WORKER_MULTIPROC_METHOD=spawn  # vLLM"))), _NOTES, explain=notebooks.explain_fork),
     Row("log_kernel_too_large", "root", "cuda", r"too many resources requested for launch|"
         r"invalid configuration argument",
         ("RuntimeError: CUDA error: too many resources requested for launch",

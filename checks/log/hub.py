@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import every, message, never, within
 
 _ERRORS = "https://huggingface.co/docs/huggingface_hub/package_reference/utilities"
 _GATED = "https://huggingface.co/docs/hub/models-gated"
@@ -16,6 +18,42 @@ _DATASETS = "https://huggingface.co/docs/datasets/loading"
 _FIRST = Fix("Download it once, on one rank or in advance, and then read it from the cache.",
              ("hf download ORG/MODEL", "HF_HUB_OFFLINE=1 mgpu launch train.py",
               "with accelerator.main_process_first():"))
+_SERVER_OF_RUN = Case(
+    within(r"(?:^|/)(?:trl|swift|verl|openrlhf|slime|open_instruct|nemo_rl|axolotl|prime_rl)/\S*"
+           r"(?:vllm|sglang|http|server|remote_rm)\w*\.py"),
+    "the server that generates for this run (vLLM or SGLang) dropped the connection, or does not answer",
+    "The trainer sends it prompts and weights over HTTP. It exited, restarted, ran out of memory, or closed an idle "
+    "connection; the client of this version does not retry. The internet and the Hub are not involved.",
+    (Fix("Check whether the server still runs, and read the end of its own log.",
+         ("curl -s http://HOST:8000/health/", "mgpu doctor --log server.log")),
+     Fix("If it runs, the drop was temporary: upgrade the trainer, whose newer clients retry, and resume from the last "
+         "checkpoint.", ("pip install --upgrade trl",))),
+    "Traceback (most recent call last):\n"
+    '  File "/w/grpo.py", line 131, in <module>\n'
+    "    trainer.train()\n"
+    '  File "/env/lib/python3.11/site-packages/trl/extras/vllm_client.py", line 262, in update_named_param\n'
+    "    response = self.session.post(url, json=data)\n"
+    '  File "/env/lib/python3.11/site-packages/requests/adapters.py", line 682, in send\n'
+    "    raise ConnectionError(err, request=request)\n"
+    "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed connection "
+    "without response'))\n",
+    "https://github.com/huggingface/trl/issues/3622")
+_UNNAMED_SERVER = Case(
+    every(never(within(r"^(?:huggingface_hub|datasets|transformers|diffusers|wandb|gdown|modelscope|timm)/")),
+          message("Remote|Read timed out|IncompleteRead|Protocol"),
+          never(message(r"https://|HTTPSConnectionPool"))),
+    "a server did not answer, or closed the connection",
+    "The message does not name it: the traceback shows which client called it. It can be a service of this run (a "
+    "reward model, an inference server, a proxy), which exited or was overloaded.",
+    Fix("Check that the server still runs, and read the end of its own log.", ("env | grep -i proxy",)),
+    "Traceback (most recent call last):\n"
+    '  File "/w/reward.py", line 31, in score\n'
+    "    response = session.post(URL, json=data)\n"
+    '  File "/env/lib/python3.11/site-packages/requests/adapters.py", line 682, in send\n'
+    "    raise ConnectionError(err, request=request)\n"
+    "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed connection "
+    "without response'))\n",
+    "https://requests.readthedocs.io/en/latest/api/#requests.ConnectionError")
 
 ROWS = (
     Row("log_hub_too_many_requests", "root", "library", r"429 Client Error|Error\b.*Too Many Requests",
@@ -114,9 +152,9 @@ ROWS = (
             ("export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt REQUESTS_CA_BUNDLE=$SSL_CERT_FILE",
              "env | grep -i proxy")), "https://docs.python.org/3/library/ssl.html"),
     Row("log_network_failed", "secondary", "network",
-        r"^(?!.*HTTPConnectionPool\(host='(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)).*"
-        r"(?:Max retries exceeded with url)|NameResolutionError|"
-        r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\(",
+        r"^(?!.*(?:host='|://)(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)).*"
+        r"(?:Max retries exceeded with url|NameResolutionError|"
+        r"ReadTimeoutError|Read timed out|ConnectTimeout|RemoteDisconnected|IncompleteRead|ProtocolError\()",
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
          "exceeded with url: /x (Caused by NameResolutionError(': Failed to resolve'))",
          "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=10)",
@@ -125,7 +163,7 @@ ROWS = (
         "This node has no internet access, needs a proxy, or had a temporary failure. Tracking services retry, "
         "downloads fail.",
         (Fix("Check for internet access.", ("curl -sI https://huggingface.co | head -1", "env | grep -i proxy")),
-         _FIRST), _OFFLINE),
+         _FIRST), _OFFLINE, cases=(_SERVER_OF_RUN, _UNNAMED_SERVER)),
     Row("log_wandb_without_key", "root", "library",
         r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError(?!: Error communicating)|"
         r"AuthenticationError)|"

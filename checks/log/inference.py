@@ -245,15 +245,15 @@ ROWS = (
     Row("log_sglang_memory_unbalanced", "root", "cuda", r"The memory capacity is unbalanced",
         ("ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
          "pre_model_load_memory=20.0",),
-        "SGLang refuses to start: free memory differs by more than 10 % between its GPUs",
-        "It is a check at the start, not a lack of memory: SGLang sizes its cache for the fullest GPU, and takes the "
-        "difference for another process. If a trainer (verl, slime, TRL) shares the GPUs, its ranks load their models "
-        "at different times and sizes, which is enough.",
-        (Fix("If only this run uses the GPUs, turn the check off.",
-             ("export SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1", "export SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK=1",
-              "nvidia-smi")),
-         Fix("If another program is on one of them, stop it or leave that GPU out.",
-             ("mgpu doctor --only gpu_busy,gpu_memory_without_process",))),
+        "SGLang's start-up check found different free memory on its GPUs (more than 10 % between two of them)",
+        "SGLang compares the free memory of its tensor-parallel GPUs before it loads the model. Either another "
+        "process uses one of them, or a trainer on the same GPUs loads its own model at that moment, earlier on one "
+        "rank than on another. Then the difference is temporary, and no memory is missing.",
+        (Fix("See who uses the GPUs. A process that is not of this run must stop, or SGLang needs other GPUs.",
+             ("nvidia-smi",)),
+         Fix("If there are only the trainer's own processes, turn the check off.",
+             ("export SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=True",
+              "export SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=False  # SGLang 0.5 and newer"))),
         "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/model_executor/model_runner.py"),
     Row("log_sglang_graph_not_captured", "secondary", "cuda", r"Capture cuda graph failed: (?!.*out of "
                                                               r"memory)(?P<why>.+)",

@@ -113,6 +113,14 @@ ROWS = (
                                                        "2.0 but detected 2.6"),
          "DeepSpeed's messages on import", "They name operators that are not used.",
          "https://github.com/deepspeedai/DeepSpeed/tree/master/op_builder"),
+    _row("log_attention_dtype_warning", "script",
+         r"only supports? torch\.float16 and torch\.bfloat16 dtypes, but the current dy?t?y?pe in ",
+         ("Flash Attention 2.0 only supports torch.float16 and torch.bfloat16 dtypes, but the current dype in "
+          "Qwen2ForCausalLM is torch.float32. You should run training or inference using Automatic Mixed-Precision",
+          "Flash Attention 2 only supports torch.float16 and torch.bfloat16 dtypes, but the current dtype in "
+          "LlamaModel is torch.float32."),
+         "transformers warns that a model is in fp32", "Under autocast the attention gets bf16 or fp16.",
+         "https://github.com/huggingface/transformers/blob/main/src/transformers/modeling_utils.py"),
     _row("log_recompile_limit", "script", r"torch\._dynamo hit config\.(?:cache_size_limit|recompile_limit|"
                                           r"accumulated)",
          ("W torch/_dynamo/convert_frame.py:1016] [0/8] torch._dynamo hit config.recompile_limit (8)",),

@@ -8,6 +8,8 @@ from mgpu.snapshot import Log
 
 from .. import _version_skew as skew
 
+# Folders of code that is generated at run time: a mistake in it is not one of an installed package.
+_GENERATED = frozenset({"unsloth_compiled_cache", "transformers_modules"})
 # Python raises them for a mistake in the code itself.
 _MISTAKES = frozenset({"UnboundLocalError", "NameError", "IndentationError", "SyntaxError", "TabError"})
 
@@ -32,7 +34,7 @@ def log_package_has_a_fault(log: Log) -> Answer:
     for one in log.raised:
         short = one.type.rpartition(".")[2]
         package = one.packages[-1] if one.packages else ""
-        if short not in _MISTAKES or not package or one.signatures or one.caught:
+        if short not in _MISTAKES or not package or package in _GENERATED or one.signatures or one.caught:
             continue
         name = skew.distribution(package)
         return Problem(

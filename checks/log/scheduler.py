@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
 
+from ._circumstances import shown
 from .host_memory import host_cases
 
 _STEPD = "https://github.com/SchedMD/slurm/blob/master/src/slurmd/slurmstepd/req.c"
@@ -16,6 +17,15 @@ _LIGHTNING = (
 )
 
 # fmt: off
+_SAVED = Case(
+    shown("stopped_with_checkpoint"),
+    "the run is not finished: Slurm preempted it at {at}; it saved a checkpoint and stopped by itself",
+    "No rank failed. The run handled Slurm's signal as it should.",
+    Fix("Submit it again. It goes on from the checkpoint.", ("sbatch --requeue --open-mode=append ...",)),
+    "slurmstepd: error: *** STEP 220110.0 ON b200-01 CANCELLED AT 2026-07-13T08:41:58 DUE TO PREEMPTION ***\n"
+    "Preemption signal seen on at least one rank, saving checkpoint and stopping\n"
+    "Checkpoint saved in 32.1 s\n",
+    "https://slurm.schedmd.com/preempt.html")
 ROWS = (
     Row("log_slurm_time_up", "root", "scheduler", r"CANCELLED AT (?P<at>\S+) DUE TO TIME LIMIT",
         ("slurmstepd: error: *** JOB 123 ON node7 CANCELLED AT 2025-10-01T10:00:00 DUE TO TIME LIMIT ***",
@@ -36,7 +46,8 @@ ROWS = (
              ("sbatch --requeue --open-mode=append ...",)),
          Fix("Or request a QOS that is not preempted.",
              ("sacctmgr show qos format=name,priority,preempt",), who="admin")),
-        _STEPD, summary="Slurm removed the job from its nodes for another job, or to requeue it."),
+        _STEPD, summary="Slurm removed the job from its nodes for another job, or to requeue it.",
+        cases=(_SAVED,)),
     Row("log_slurm_node_failed", "root", "scheduler",
         r"CANCELLED AT \S+ DUE TO NODE FAILURE|(?:srun|salloc): error: Node failure on ",
         ("slurmstepd: error: *** JOB 123 ON node7 CANCELLED AT 2025-10-01T10:00:00 DUE TO NODE FAILURE ***",

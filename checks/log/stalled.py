@@ -133,7 +133,7 @@ def _of_difference(one: StalledCollective, other: StalledCollective) -> str:
 @check(
     Severity.ERROR,
     source=_FLIGHT_RECORDER_TUTORIAL,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged"),
+    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
     role="secondary",
     kind="timeout",
     tags=("precise",),
@@ -168,7 +168,7 @@ def log_rank_never_came(log: Log) -> Answer:
 @check(
     Severity.ERROR,
     source=_TROUBLESHOOTING,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged"),
+    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
     role="secondary",
     kind="timeout",
     tags=("precise",),
@@ -200,7 +200,7 @@ def log_exchange_never_worked(log: Log) -> Answer:
 @check(
     Severity.ERROR,
     source=_FLIGHT_RECORDER_TUTORIAL,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged"),
+    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
     role="secondary",
     kind="timeout",
     tags=("precise",),

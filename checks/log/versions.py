@@ -86,7 +86,9 @@ ROWS = (
          Fix("Or install another transformers.", ("pip install 'transformers<4.51'",))),
         "https://github.com/hiyouga/LlamaFactory/issues/8397"),
     Row("log_module_lacks_name", "root", "library",
-        r"(?<!initialized )\bmodule '?(?P<module>(?!numpy\b|deepspeed\.runtime\.sequence_parallel)[A-Za-z_][\w.]*)'? "
+        r"(?<!initialized )\bmodule '?(?P<module>(?!numpy\b|Unsloth\w+(?:Trainer|Config)\b|unsloth_compiled_|"
+        r"transformers_modules\b|"
+        r"deepspeed\.runtime\.sequence_parallel)[A-Za-z_][\w.]*)'? "
         r"has no "
         r"attribute '?(?P<name>\w+)",
         ("AttributeError: module 'helpers' has no attribute 'make_optimizer'",

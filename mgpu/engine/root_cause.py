@@ -78,9 +78,10 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
     found = _demote_launcher_effects(_demote_later_stops(found), run)
     found = _demote_stopped_tasks(found)
     found = _demote_early_leavers(_demote_effects_on_peers(found, log, run), log)
-    ids = {cause.id for cause in found if cause.role != "wrapper"}
+    found = _demote_explained(_demote_task_exits(found))
+    explained = _explained(found)
     earliest = _first_ranks(log, run)
-    ordered = sorted(found, key=lambda cause: _place(cause, ids, earliest, log))
+    ordered = sorted(found, key=lambda cause: _place(cause, explained, earliest, log))
     return _without_duplicates(Verdict(ordered[0], tuple(ordered[1:]))) if ordered else Verdict(None)
 
 
@@ -140,6 +141,37 @@ def _demote_later_stops(found: Sequence[Cause]) -> list[Cause]:
         replace(cause, role="secondary") if is_stop(cause) and any(line < _line(cause) for line in wrong) else cause
         for cause in found
     ]
+
+
+def _demote_task_exits(found: Sequence[Cause]) -> list[Cause]:
+    """If something else was found in the log before it, how Slurm or a signal ended a task explains nothing."""
+    others = [cause for cause in found if cause.of_log and not _is_exit(cause)]
+    first = min((_line(cause) for cause in others), default=None)
+    first_cause = min((_line(cause) for cause in others if cause.role in ("root", "secondary")), default=None)
+    result = []
+    for cause in found:
+        of_slurm = cause.outcome.check.effect_of == "task_exit"
+        before = first if of_slurm else first_cause
+        demoted = _is_exit(cause) and before is not None and before < _line(cause)
+        result.append(replace(cause, role="noise" if of_slurm else "wrapper") if demoted else cause)
+    return result
+
+
+def _is_exit(cause: Cause) -> bool:
+    """Whether it reports only how a task or a rank ended."""
+    check = cause.outcome.check
+    return check.effect_of == "task_exit" or (cause.role == "secondary" and "last_line" in check.tags)
+
+
+def _demote_explained(found: Sequence[Cause]) -> list[Cause]:
+    """A finding that another one explains is not a better cause than that one."""
+    roles = {cause.id: cause.role for cause in found if cause.role not in ("wrapper", "noise")}
+
+    def last_role(cause: Cause) -> Role:
+        others = [roles[name] for name in cause.outcome.check.because_of if name in roles]
+        return max((cause.role, *others), key=_ROLES.index)
+
+    return [replace(cause, role=last_role(cause)) for cause in found]
 
 
 def _demote_launcher_effects(found: Sequence[Cause], run: Run | None) -> list[Cause]:
@@ -228,16 +260,22 @@ def _first_ranks(log: Log | None, run: Run | None) -> frozenset[int]:
     return frozenset(of_run or {rank.rank for rank in (log.fallen if log else ()) if rank.first})
 
 
+def _explained(found: Sequence[Cause]) -> frozenset[str]:
+    """Return the findings that another one explains, and what less specific ones say about the same failure."""
+    ids = {cause.id for cause in found if cause.role != "wrapper"}
+    checks = [cause.outcome.check for cause in found if not ids.isdisjoint(cause.outcome.check.because_of)]
+    return frozenset(name for check in checks for name in (check.id, *check.same_as))
+
+
 def _line(cause: Cause) -> int:
     place = cause.outcome.problem.place if cause.outcome.problem else None
     return place.line or 0 if place else 0
 
 
 def _place(
-    cause: Cause, ids: set[str], first: frozenset[int], log: Log | None
+    cause: Cause, explained: frozenset[str], first: frozenset[int], log: Log | None
 ) -> tuple[int, bool, int, bool, bool, str, int, int]:
     """Sort key for causes: role, explained by another, kind, rank, precision, time, file, line."""
-    explained = any(other in ids for other in cause.outcome.check.because_of)
     ranks = (
         {int(text[5:]) for text in cause.outcome.problem.subjects if text.startswith("rank ") and text[5:].isdigit()}
         if cause.outcome.problem
@@ -251,7 +289,7 @@ def _place(
     general = cause.of_log and "precise" not in cause.outcome.check.tags
     return (
         _ROLES.index(cause.role),
-        explained,
+        cause.id in explained,
         KINDS.index(cause.kind),
         elsewhere,
         general,

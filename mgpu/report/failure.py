@@ -233,7 +233,9 @@ def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
     failed = [rank for rank in ranks if rank["exit"] not in (143, None, 0)]
     if failed:
         texts.append(", ".join(f"rank {rank['rank']} {_exit_text(rank)}" for rank in failed[:8]) + " after it")
-    secondary = [one for one in document.get("secondary") or () if one["role"] != "wrapper" and one not in done]
+    secondary = [
+        one for one in document.get("secondary") or () if one["role"] not in ("wrapper", "noise") and one not in done
+    ]
     texts += [f"{one['title']}  [{one['id']}]" for one in secondary[:_OTHERS_SHOWN]]
     if len(secondary) > _OTHERS_SHOWN:
         texts.append(f"and {len(secondary) - _OTHERS_SHOWN} more")

@@ -65,6 +65,28 @@ class Circumstance:
     file: Text
     line: int
     last: int  # number of the last such line, in its own file
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class OwnError:
+    """The last message of a program, if it reports an error without an exception."""
+
+    text: Text
+    file: Text
+    line: int
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class PrintedStack:
+    """The stack of one thread, as py-spy or faulthandler printed it into a log."""
+
+    file: Text
+    line: int  # of its head
+    functions: tuple[Text, ...]  # the innermost first: "full_tensor (_api.py:677)"
+    process: Label | None = None  # "rank 3", "process 4711", a launcher's prefix; None: the log does not name it
+    thread: Label | None = None  # its name, if the log has it
 
 
 @dataclass(frozen=True)
@@ -162,6 +184,8 @@ class Log:
     # What the output showed last before a process was killed or got no memory: save, data, download, load,
     # evaluate, offload (DeepSpeed sets up), train; None: nothing of this kind, or none was killed
     last_work: Label | None = None
+    own_error: OwnError | None = None
+    stacks: tuple[PrintedStack, ...] = ()
 
 
 # fmt: off

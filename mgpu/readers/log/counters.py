@@ -65,6 +65,9 @@ _RESULT = re.compile(
     r"process group has NOT been destroyed|destroy_process_group\(\) was not called before program exit",
     re.I,
 )
+# torch writes it when a process exits by itself.
+_EXITED = re.compile(r"destroy_process_group\(\) was not called before program exit")
+_WRONG = re.compile(r"\b(?:error|fatal|fail(?:ed|ure)?|exception|abort(?:ed|ing)?)\b", re.I)
 _VALUE = re.compile(r"(?<![\w./])\d+\.\d+|\d\.?\d*e[-+]\d+", re.I)
 _SUMMARY = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test|average|avg|mean|mAP|acc@1)\b|mAP", re.I)
 # How many steps and epochs the run was configured for.
@@ -159,6 +162,11 @@ def last_step(tail: str, announced: Announced) -> str | None:
         done = _state(text, announced, later, texts[:place])
         if done is not None:
             return whole[place] if done else None
+        if _EXITED.search(whole[place]):
+            later.exited = True
+        elif later.exited and _RESULT.search(text):
+            return whole[place]
+        later.exited &= not _WRONG.search(text)
         later.results |= bool(_RESULT.search(text))
     return None
 
@@ -170,6 +178,7 @@ class _Later:
     results: bool = False
     steps: bool = False  # a step without a total
     inner: bool = False  # the bar within an epoch is complete
+    exited: bool = False  # the process exits by itself, and nothing between reports an error
 
 
 def _state(text: str, announced: Announced, later: _Later, before: Iterable[str]) -> bool | None:

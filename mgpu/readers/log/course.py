@@ -192,6 +192,11 @@ class Course:
             self._steps_since += 1
 
 
+def is_exit(text: str) -> bool:
+    """Whether a launcher, Slurm, a container or a shell reports how a process ended."""
+    return bool(_EXIT.search(text))
+
+
 def is_handled(text: str) -> bool:
     """Whether a line reports an error and what the program does about it."""
     return bool(_HANDLED.search(text))

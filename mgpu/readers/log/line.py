@@ -13,6 +13,7 @@ from mgpu.secrets_masking import masked
 
 LONGEST_TEXT = 400  # characters kept of a line
 _MASKED_CHARS = 4096  # of a text, searched for secrets; far fewer are kept
+_AROUND = 4096  # characters around a match that are searched for secrets
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PREFIXES = tuple(
@@ -96,6 +97,17 @@ class LineNumbers:
 def shown_text(text: str) -> str:
     """Return a text as evidence. Secrets are masked before it is clipped: a part of one is not recognized."""
     return masked(text.strip()[:_MASKED_CHARS])[:LONGEST_TEXT]
+
+
+def clip_around_match(text: str, match: re.Match[str]) -> str:
+    """Return a line as evidence: with secrets masked, then clipped around the match."""
+    first = max(0, match.start() - _AROUND)
+    text = masked(text[first : match.end() + _AROUND].strip())
+    if len(text) > LONGEST_TEXT:
+        at = max(0, text.find(match[0][:20]))
+        start = max(0, min(at - 80, len(text) - LONGEST_TEXT))
+        text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."
+    return text
 
 
 def strip_colors(text: str) -> str:

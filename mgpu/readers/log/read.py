@@ -17,23 +17,33 @@ from mgpu.readers.log import course, handled_exceptions, last_step, lone_work, p
 from mgpu.readers.log.course import Course
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
-from mgpu.readers.log.line import LONGEST_TEXT, Line, LineNumbers, looks_labelled, parse_line
+from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces
+from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
+from mgpu.readers.log.stack_dumps import StackDumps
 from mgpu.readers.log.survival import Latest, key_of, settle
 from mgpu.readers.log.torchrun_table import Tables
 from mgpu.readers.log.tracebacks import Tracebacks
 from mgpu.secrets_masking import masked
 from mgpu.signature import Row
-from mgpu.snapshot import Circumstance, FailedRank, LastStep, Log, SignatureMatch, StalledCollective, UncaughtException
+from mgpu.snapshot import (
+    Circumstance,
+    FailedRank,
+    LastStep,
+    Log,
+    PrintedStack,
+    SignatureMatch,
+    StalledCollective,
+    UncaughtException,
+)
 
 _QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as web pages and mail programs change them
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
 _TAIL_BYTES = 1 << 14
-_AROUND = 4096  # characters around a match that are searched for secrets
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
@@ -57,6 +67,7 @@ class _Found:
     last_step: LastStep | None = None  # before the first of these timeouts
     waited_s: float | None = None  # timeout of the first rank that waited without success
     shows: dict[str, Circumstance] = field(default_factory=dict)
+    stacks: list[PrintedStack] = field(default_factory=list)
     latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
 
@@ -100,7 +111,14 @@ def read_logs(
         last_work=last_work(paths[-1]) if one_stream or len(paths) == 1 else None,
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
-    return settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
+    log = settle(replace(log, raised=raised, stacks=tuple(found.stacks)), found.latest, courses, wanted, failed=failed)
+    return _with_own_error(log, paths[-1], one.lines) if one_stream or len(paths) == 1 else log
+
+
+def _with_own_error(log: Log, last: Path, lines: int) -> Log:
+    """Add the program's own last message. `lines`: the number of lines in the last file."""
+    failed = log.failed is not None or bool(log.fallen)
+    return replace(log, own_error=own_error(last, failed=failed, lines=lines))
 
 
 def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
@@ -134,6 +152,7 @@ class _File:
             found.ranks.add(rank)
         self.tables = Tables()
         self.tracebacks = Tracebacks(name, signatures.match_text, signatures.of_others)
+        self.stacks = StackDumps(name)
         self.prefixes = LearnedPrefixes()
         self.labelled: bool | None = None
         self._boring: set[bytes] = set()
@@ -162,7 +181,7 @@ class _File:
         place = 0
         hot = [place for place, one in enumerate(shapes) if one in worth]
         while True:
-            if not (self.tracebacks.waiting or self.tables.waiting or self.nccl.waiting):
+            if not (self.tracebacks.waiting or self.tables.waiting or self.nccl.waiting or self.stacks.waiting):
                 spot = bisect.bisect_left(hot, place)
                 until = hot[spot] if spot < len(hot) else len(shapes)
                 if self.course.watching and until > place:
@@ -261,6 +280,7 @@ class _File:
         if line.rank is not None:
             self.found.ranks.add(line.rank)
         self.tables.take(line)
+        self.stacks.take(line, number)
         known = self.tracebacks.ended
         self.tracebacks.take(line, number)
         self.course.take(line, self.before + number)
@@ -278,7 +298,7 @@ class _File:
         for name, match in self.signatures.match_line(line, rows):
             if name in self.signatures.context:
                 self._record_circumstance(name, match, line, number)
-            else:
+            elif not self.tracebacks.quotes_code:
                 self._record_match(name, match, line, number)
         if stall := stalls.read_stall(line):
             self.found.stalled.setdefault(line.rank, stall)
@@ -301,16 +321,16 @@ class _File:
     def _record_circumstance(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         old = self.found.shows.get(name)
         if old is None:
-            text = _clip_around_match(line.text, match)
+            text = clip_around_match(line.text, match)
             self.found.shows[name] = Circumstance(name, text, self.name, number, number)
         elif old.file == self.name:
-            self.found.shows[name] = replace(old, last=number)
+            self.found.shows[name] = replace(old, last=number, times=old.times + 1)
 
     def _record_match(self, name: str, match: re.Match[str], line: Line, number: int) -> None:
         ranks = () if line.rank is None else (line.rank,)
         groups = {key: masked(value) for key, value in match.groupdict().items() if value is not None}
         new = SignatureMatch(
-            name, _clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
+            name, clip_around_match(line.text, match), self.name, number, line.rank, line.at, 1, ranks, groups
         )
         handled, quoted = course.is_handled(line.text), survival.is_quoted(line.text)
         if quoted and name not in self.signatures.noise:
@@ -333,6 +353,8 @@ class _File:
     def end(self) -> None:
         """Finish the file, after its last line."""
         self.tracebacks.end()
+        self.stacks.end()
+        self.found.stacks += self.stacks.found
         if self.rank is not None and not self._timed_out:
             self._look_for_work(())
         self.course.finish(self.before + self.lines, self._tail.decode("utf-8", "replace"))
@@ -381,14 +403,3 @@ def _rank_in_name(path: Path) -> int | None:
     if found := _RANK_IN_NAME.search(path.name):
         return int(found[1] or found[2])
     return None
-
-
-def _clip_around_match(text: str, match: re.Match[str]) -> str:
-    """Return a line as evidence: with secrets masked, then clipped around the match."""
-    first = max(0, match.start() - _AROUND)
-    text = masked(text[first : match.end() + _AROUND].strip())
-    if len(text) > LONGEST_TEXT:
-        at = max(0, text.find(match[0][:20]))
-        start = max(0, min(at - 80, len(text) - LONGEST_TEXT))
-        text = f"{'...' if start else ''}{text[start : start + LONGEST_TEXT - 6]}..."
-    return text

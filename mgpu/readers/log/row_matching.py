@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mgpu.readers.log import course, prefilter
+from mgpu.readers.log import course, prefilter, stack_dumps
 from mgpu.readers.log.line import Line
 from mgpu.signature import Row
 
@@ -53,11 +53,12 @@ class Signatures:
                 self._always += (row.id,)
             for text in texts:
                 self._of_text[text.encode()] = (*self._of_text.get(text.encode(), ()), row.id)
-        for text in (*_STRUCTURE, *course.TEXTS):
+        for text in (*_STRUCTURE, *course.TEXTS, *stack_dumps.TEXTS):
             self._of_text.setdefault(prefilter.shape(text.encode()), ())
         words = {word for row in rows for word in prefilter.required_words(row.pattern)} | {
             *_STRUCTURE_WORDS,
             *course.WORDS,
+            *stack_dumps.WORDS,
         }
         self._words = [word.encode() for word in words]
         self._dull: set[bytes] = set()

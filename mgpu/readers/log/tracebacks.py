@@ -15,6 +15,7 @@ from mgpu.known_launchers import OTHERS
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
+from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, whole_message
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.readers.log.traceback_frames import (
     CHECKED_OUT,
@@ -59,20 +60,9 @@ _REPEATED_BY_RAY = re.compile(
     r"(?:ray\.exceptions\.)?(?:RayTaskError\(\w+\)|\w+): (?:ray::|The actor died because of an error raised in its "
     r"creation task)"
 )
-# Messages that name what is wrong in their next lines: pydantic's ("1 validation error for X"), and all with a colon.
-_CONTINUES = re.compile(r":$|^\d+ validation errors? for ")
-_CONTINUED = re.compile(r"\s|.*:$|[\w.\[\]-]+$")
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _DIRECT = "The above exception was the direct cause"
 _CHAINED = ("During handling of the above exception", _DIRECT)
-# What other programs, and C++ libraries, print below an exception: not a part of its message.
-_NOT_OF_MESSAGE = re.compile(
-    r"^(?:srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|Terminated|"
-    r"Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |C\+\+|"
-    r"Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
-    r"Set the environment variable)|"
-    r"(?:^|/)\S+\.py:\d+: \w*Warning"
-)
 _PACKAGES = 8  # of the innermost frames
 _FRAMES = 60  # the innermost ones
 _LONGEST = 4000  # maximum lines of a traceback
@@ -125,7 +115,6 @@ class _Ended:
 
     found: UncaughtException
     left: int = _MESSAGE_LINES
-    joining: bool = False  # its message ended with a colon, and all lines since then belong to it
     signatures: list[str] = field(default_factory=list)
     more: list[str] = field(default_factory=list)  # the lines of the message after its first
     complete: bool = False  # no further line belongs to the message
@@ -148,6 +137,7 @@ class Tracebacks:
         self._swept = 0
         self.found: list[UncaughtException] = []  # in the order of their last lines
         self.ended = 0  # exceptions read so far; their messages can continue
+        self.quotes_code = False  # the latest line shows source code: its strings are not messages
         self.bare: list[UncaughtException] = []  # lines that look like the end of a traceback that is missing
 
     @property
@@ -157,6 +147,7 @@ class Tracebacks:
 
     def take(self, line: Line, number: int) -> None:
         """Process the next line that can belong to a traceback; all lines while one is open."""
+        self.quotes_code = False
         if number - self._swept >= _SWEPT_LINES:
             self._sweep(number)
         key = self._key_of(line)
@@ -224,6 +215,12 @@ class Tracebacks:
         self._open.clear()
         for key in list(self._ended):
             self._close(key)
+        self.found = [self._with_ranks(one) for one in self.found]
+
+    def _with_ranks(self, one: UncaughtException) -> UncaughtException:
+        """Add the ranks of which the log has only the same last line, as in a shortened log."""
+        alike = [bare for bare in self.bare if (bare.type, bare.message) == (one.type, one.message)]
+        return replace(one, ranks=tuple(sorted({*one.ranks, *(rank for bare in alike for rank in bare.ranks)})))
 
     def _sweep(self, number: int) -> None:
         """Drop stale tracebacks, because every line is read while one is open."""
@@ -251,7 +248,9 @@ class Tracebacks:
                 return
             if frame := RICH_FRAME.search(text.strip()):
                 self._frame(one, frame)
+            self.quotes_code = not frame
             return
+        self.quotes_code = bool(one.frames) and text[:1].isspace() and not FRAME.match(text)
         if frame := FRAME.match(text) or (IPYTHON_FRAME.match(text) if one.ipython else None):
             self._frame(one, frame)
         elif one.frames and not one.code and text[:1].isspace():
@@ -331,7 +330,7 @@ class Tracebacks:
         )
         self.ended += 1
         signatures = (*signatures, *(self._rows_of(line.text) or (self._rows_of(text) if text == one.code else ())))
-        self._ended[key] = _Ended(found, signatures=list(signatures), joining=bool(_CONTINUES.search(text)))
+        self._ended[key] = _Ended(found, signatures=list(signatures))
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
@@ -342,12 +341,7 @@ class Tracebacks:
             self._chained[key] = (began, tuple(one.signatures), direct and (first.direct or not first.cause))
             del self._ended[key]
             return
-        one.joining = one.joining and bool(_CONTINUED.match(line.text)) and not _NOT_OF_MESSAGE.search(line.text)
-        if one.joining and len(one.found.message) < LONGEST_TEXT:
-            message = f"{one.found.message} {masked(line.text.strip()[:_MASKED_CHARS])}"
-            one.found = replace(one.found, message=message[:LONGEST_TEXT])
-        else:
-            self._read_message(one, line)
+        self._read_message(one, line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
@@ -362,7 +356,8 @@ class Tracebacks:
         if not text.strip():
             one.complete |= not last.endswith(":") or bool(one.more)
             return
-        one.complete |= bool(line.at or _NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
+        one.complete |= text == f"{one.found.type}: {one.found.message}"  # of another rank, without its traceback
+        one.complete |= bool(line.at or NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
         if one.complete or len(one.more) >= _MORE_LINES:
             return
         one.more.append(text[:_MASKED_CHARS].rstrip())
@@ -371,8 +366,10 @@ class Tracebacks:
         one = self._ended.pop(key, None)
         if one is None:
             return
-        more = masked("\n".join(one.more))[:_MORE_CHARS] or None
-        self.found.append(replace(one.found, signatures=tuple(dict.fromkeys(one.signatures)), more=more))
+        message, lines = whole_message(one.found.message, masked("\n".join(one.more))[:_MORE_CHARS].split("\n"))
+        more = "\n".join(lines) or None
+        signatures = tuple(dict.fromkeys(one.signatures))
+        self.found.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
 

@@ -1,0 +1,32 @@
+"""Which lines after the first one of an exception belong to its message?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.readers.log.line import LONGEST_TEXT
+
+# First lines that only introduce the next ones, which name what is wrong: pydantic's ("1 validation error for X"),
+# load_state_dict's, an empty one, and all with a colon or an opening bracket at the end.
+_INTRODUCES = re.compile(r"[:({\[]$|^\d+ validation errors? for |^Error\(s\) in |^$")
+_CONTINUED = re.compile(r"\s|.*:$|[\w.\[\]-]+$")  # indented, introducing again, or a name alone
+# What other programs, and C++ libraries, print below an exception: not a part of its message.
+NOT_OF_MESSAGE = re.compile(
+    r"^(?:srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|Terminated|"
+    r"Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |C\+\+|"
+    r"Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
+    r"Set the environment variable)|"
+    r"(?:^|/)\S+\.py:\d+: \w*Warning"
+)
+
+
+def whole_message(first: str, lines: list[str]) -> tuple[str, list[str]]:
+    """Return the message, with the lines that its first line only introduces, and the lines that are left."""
+    if not _INTRODUCES.search(first):
+        return first, lines
+    message, joined = " ".join(first.split()), 0
+    for line in lines:
+        if len(message) >= LONGEST_TEXT or (joined and not _CONTINUED.match(line)):
+            break
+        message, joined = f"{message} {' '.join(line.split())}".strip(), joined + 1
+    return message[:LONGEST_TEXT], lines[joined:]

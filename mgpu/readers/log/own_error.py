@@ -1,0 +1,75 @@
+"""Is the program's last message an error message of its own, as sys.exit("text") leaves it?
+
+Lines with which launchers, Slurm, shells and torch follow it do not count. Only the end of the log is read.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mgpu import file_reading
+from mgpu.readers.log.course import is_exit, is_handled
+from mgpu.readers.log.line import Line, looks_labelled, parse_line, shown_text
+from mgpu.readers.log.opening import UTF_16
+from mgpu.readers.log.torchrun_table import FAILURE_REPORT
+from mgpu.snapshot import OwnError
+
+_TAIL_BYTES = 1 << 15
+_SKIPPED_LINES = 40  # most lines of others after the message
+# What launchers, Slurm, shells, trackers and torch print after a program's last message.
+_OF_OTHERS = re.compile(
+    r"^\s*$|^(?:srun|slurmstepd|salloc|sbatch|mpirun|make|wandb|mgpu)\b|^\$ |^\++ |^[=*#-]{3,}|closing signal SIG|"
+    r"destroy_process_group|resource_tracker|^warnings\.warn|semaphore|(?:WARNING|INFO)\b.*torch|^Command exited|"
+    r"^\S+@\S+[:~].*[$#]"
+)
+# A line that is an error message by its first word.
+_ERROR = re.compile(
+    r"(?:[\w./()-]{1,60}: )?(?:error|ERROR|Error|fatal|FATAL|Fatal|CRITICAL|fatal error|FATAL ERROR)\s?[:!]\s*"
+    r"(?P<text>\S.{5,})|[\W_]{1,3}(?:ERROR|FATAL|CRITICAL)\W{1,4}(?P<other>\w.{5,})"
+)
+# A last line that refuses something. Only if a launcher, Slurm or a shell reports that the program failed.
+_REFUSES = re.compile(
+    r"\b(?:must (?:be|have|set|specify|provide|not)|"
+    r"(?:is|are) (?:required|missing|not (?:found|set|supported|available))|"
+    r"not found|does not exist|cannot|can't|could not|unable to|invalid|unsupported|no such|"
+    r"expected .{1,60} (?:but|got)|"
+    r"please (?:set|provide|specify|install|use|run|check|pass)|failed to|aborting|exiting)\b",
+    re.I,
+)
+_NO_MESSAGE = re.compile(
+    r"^\s|\d+%\||Traceback|Error executing job with overrides|^\{|"
+    r"\b(?:INFO|DEBUG|WARNING|Warning)\b|^File |ncclUnique|frame #"
+)
+
+
+def own_error(path: Path, *, failed: bool, lines: int) -> OwnError | None:
+    """Return the program's last message, if it reports an error. `failed`: the log shows that the program failed."""
+    try:
+        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
+            return None
+        with open(file_reading.open_checked(path), "rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read(_TAIL_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
+    except OSError:  # stdin or a pipe, which cannot be read twice
+        return None
+    number = lines - text.count("\n") + (not text.endswith("\n")) - 1
+    report = FAILURE_REPORT.search(text)
+    before = text[: report.start()] if report else text
+    raw = before.split("\n")
+    labelled = looks_labelled(raw[-20:])
+    for place in range(len(raw) - 1, max(-1, len(raw) - 1 - _SKIPPED_LINES), -1):
+        line = parse_line(raw[place].rpartition("\r")[2], labelled=labelled)
+        if _OF_OTHERS.search(line.text) or is_exit(line.text):
+            continue
+        return _error(line, str(path), number + place + 1, failed=failed)
+    return None
+
+
+def _error(line: Line, file: str, number: int, *, failed: bool) -> OwnError | None:
+    if is_handled(line.text) or _NO_MESSAGE.search(line.text):
+        return None
+    found = _ERROR.match(line.text) or (_ERROR.search(line.whole) if line.whole != line.text else None)
+    if found or (failed and _REFUSES.search(line.text)):
+        return OwnError(shown_text(line.text), file, number, line.rank)
+    return None
