@@ -116,7 +116,8 @@ ROWS = (
          r"partition_parameters\.py|partitioned_param_coordinator|Parameter Offload: Total persistent parameters|"
          r"\bstage3\.py|[Zz]e[Rr][Oo][- _]?(?i:stage[- _]?)?3\b|[\"']stage[\"']: 3\b|"
          r"\bzero_?stage\W{1,3}3\b|\bds_z3|Invalidate trace cache @ step|zero_optimization.{0,40}stage\W{1,4}3\b|"
-         r"--deepspeed[ =]\S*z(?:ero)?_?3|zero_?3\w*\.(?:json|ya?ml)|DeepSpeedZeroOptimizer_Stage3|DeepSpeedZeRoOffload",
+         r"--deepspeed[ =]\S*z(?:ero)?_?3|zero_?3\w*\.(?:json|ya?ml)|DeepSpeedZeroOptimizer_Stage3|"
+         r"DeepSpeedZeRoOffload",
          ("[2025-07-31 06:11:41,663] [INFO] [partition_parameters.py:348:__exit__] finished initializing model",
           "Parameter Offload: Total persistent parameters: 6522880 in 3457 params", "deepspeed: configs/zero3.json",
           "{'zero_optimization': {'stage': 3}}", "--deepspeed ds_config_zero3.json"),
