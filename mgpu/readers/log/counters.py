@@ -67,7 +67,7 @@ _RESULT = re.compile(
 )
 # torch writes it when a process exits by itself.
 _EXITED = re.compile(r"destroy_process_group\(\) was not called before program exit")
-_WRONG = re.compile(r"\b(?:error|fatal|fail(?:ed|ure)?|exception|abort(?:ed|ing)?)\b", re.I)
+_WRONG = re.compile(r"\b(?:error|fatal|failed|failure|exception|abort(?:ed|ing)?)\b", re.I)
 _VALUE = re.compile(r"(?<![\w./])\d+\.\d+|\d\.?\d*e[-+]\d+", re.I)
 _SUMMARY = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test|average|avg|mean|mAP|acc@1)\b|mAP", re.I)
 # How many steps and epochs the run was configured for.

@@ -23,7 +23,7 @@ _OF_OTHERS = re.compile(
     r"destroy_process_group|resource_tracker|^warnings\.warn|semaphore|(?:WARNING|INFO)\b.*torch|^Command exited|"
     r"^\S+@\S+[:~].*[$#]"
 )
-# A line that is an error message by its first word.
+# A line that begins as an error message.
 _ERROR = re.compile(
     r"(?:[\w./()-]{1,60}: )?(?:error|ERROR|Error|fatal|FATAL|Fatal|CRITICAL|fatal error|FATAL ERROR)\s?[:!]\s*"
     r"(?P<text>\S.{5,})|[\W_]{1,3}(?:ERROR|FATAL|CRITICAL)\W{1,4}(?P<other>\w.{5,})"
