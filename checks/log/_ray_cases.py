@@ -17,7 +17,7 @@ GPU_NOT_REQUESTED = Case(
     (Fix("Request GPUs where the task or actor is defined, and keep CUDA calls out of the driver.",
          ("@ray.remote(num_gpus=1)", "Actor.options(num_gpus=1).remote()")),
      Fix("Compare with what Ray has.", ("ray status", "nvidia-smi -L", "ray start --head --num-gpus=8")),
-     Fix("If the framework sets the visible GPUs itself, tell Ray not to.",
+     Fix("If the framework sets the visible GPUs itself, configure Ray to leave them.",
          ("export RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES=1",))),
     "(RolloutWorker pid=5901, ip=10.0.0.4) Loading checkpoint shards: 100%\n"
     "ray.exceptions.RayTaskError(RuntimeError): ray::RolloutWorker.__init__() (pid=5901, ip=10.0.0.4)\n"
