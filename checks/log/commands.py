@@ -73,7 +73,7 @@ ROWS = (
         "the script uses the variable {name}, which is not set",
         "With `set -u`, bash stops at a variable that has no value: it was not exported, or Slurm sets it only in "
         "some jobs.",
-        Fix("Set it before it is used, or give it a default.", ("export {name}=VALUE", "echo ${{{name}:-default}}")),
+        Fix("Set it before it is used, or use ${{{name}:-DEFAULT}} in its place.", ("export {name}=VALUE",)),
         "https://www.gnu.org/software/bash/manual/html_node/The-Set-Builtin.html",
         summary="The script uses a variable that is not set."),
     Row("log_argument_value_rejected", "root", "launcher",

@@ -13,7 +13,7 @@ from mgpu.readers.log.course import is_exit, is_handled
 from mgpu.readers.log.line import Line, looks_labelled, parse_line, shown_text
 from mgpu.readers.log.opening import UTF_16
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT
-from mgpu.snapshot import OwnError
+from mgpu.snapshot import Log, OwnError
 
 _TAIL_BYTES = 1 << 15
 _SKIPPED_LINES = 40  # most lines of others after the message
@@ -43,8 +43,9 @@ _NO_MESSAGE = re.compile(
 )
 
 
-def own_error(path: Path, *, failed: bool, lines: int) -> OwnError | None:
-    """Return the program's last message, if it reports an error. `failed`: the log shows that the program failed."""
+def own_error(path: Path, log: Log, lines: int) -> OwnError | None:
+    """Return the program's last message, if it reports an error. `lines`: the number of lines in the last file."""
+    failed = log.failed is not None or bool(log.fallen)
     try:
         if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
             return None

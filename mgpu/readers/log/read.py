@@ -112,13 +112,7 @@ def read_logs(
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     log = settle(replace(log, raised=raised, stacks=tuple(found.stacks)), found.latest, courses, wanted, failed=failed)
-    return _with_own_error(log, paths[-1], one.lines) if one_stream or len(paths) == 1 else log
-
-
-def _with_own_error(log: Log, last: Path, lines: int) -> Log:
-    """Add the program's own last message. `lines`: the number of lines in the last file."""
-    failed = log.failed is not None or bool(log.fallen)
-    return replace(log, own_error=own_error(last, failed=failed, lines=lines))
+    return replace(log, own_error=own_error(paths[-1], log, one.lines)) if one_stream or len(paths) == 1 else log
 
 
 def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
