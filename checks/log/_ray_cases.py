@@ -10,7 +10,7 @@ from ._circumstances import either, shown, within
 # fmt: off
 GPU_NOT_REQUESTED = Case(
     either(within(r"^ray/"), shown("ray_run")),
-    "a Ray task or actor sees no GPU: it probably did not request one (num_gpus)",
+    "the ranks see no GPU: their Ray task or actor probably did not request one (num_gpus)",
     "Ray hides all GPUs (an empty CUDA_VISIBLE_DEVICES) from tasks and actors that do not request any, and from the "
     "driver of vLLM if its placement group has no GPU on that node. If none of the nodes shows a GPU in `ray status`, "
     "Ray was started without them.",

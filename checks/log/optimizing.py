@@ -37,7 +37,8 @@ def _traced(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
 # fmt: off
 _SPLIT_DIFFERENTLY = Case(
     shown("tensor_parallel"),
-    "under tensor parallelism, a gradient has another length than its activation: {got} instead of {wanted}",
+    "the backward pass got a gradient of another shape than the forward pass computed: {got} instead of {wanted}, "
+    "under tensor parallelism",
     "The sequence is split or cut ({name}) differently in forward and backward, or not equally by the ranks. If a "
     "framework splits it (its recipe, not your model), it is probably a mistake of that release.",
     (Fix("Confirm it with tensor parallel size 1.", ("tensor_parallel_dim=1  # torchtune",)),
