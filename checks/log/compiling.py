@@ -38,15 +38,15 @@ def _shared_memory(groups: Mapping[str, str], raised: UncaughtException | None) 
                  "Lower the sizes that the kernel works on at once: the head dimension, the chunk or state size.")
     if int(needed) > _MOST_SHARED:
         return Meaning(
-            f"a Triton kernel needs {int(needed):,} bytes of shared memory, more than any GPU has: a size of "
-            "the model, probably the head dimension, is too large for it",
+            f"a Triton kernel needs more shared memory than any GPU has ({int(needed):,} bytes): a size of the model, "
+            "probably the head dimension, is too large for it",
             f"This is fast memory inside the GPU, not its main memory and not /dev/shm. This GPU has {int(limit):,} "
             f"bytes per block, the largest have {_MOST_SHARED:,}. The need grows with "
             f"{sizes or 'the head dimension and the block sizes of the kernel'}.",
             (change, _BLOCKS),
         )
     return Meaning(
-        f"a Triton kernel needs {int(needed):,} bytes of shared memory, this GPU has {int(limit):,} per block",
+        f"a Triton kernel needs more shared memory than this GPU has: {int(needed):,} bytes, not {int(limit):,}",
         "It was tuned for data center GPUs (A100: 166,912, H100 and B200: 232,448; GeForce, A10 and L40: 101,376). The "
         f"need grows with {sizes or 'the head dimension and the block sizes of the kernel'}.",
         (change, _BLOCKS, Fix("Use a data center GPU, or another implementation (sdpa, eager) of the layer.")),

@@ -66,6 +66,8 @@ _SPREAD_OVER_GPUS = Case(
      Fix("Or upgrade both, or return to the versions that worked.",
          ("pip install --upgrade ms-swift transformers", "pip show ms-swift transformers"))),
     "[INFO:swift] Using MP(device_map) + DDP\n[rank0]: Traceback (most recent call last):\n"
+    '[rank0]:   File "/x/site-packages/accelerate/accelerator.py", line 1498, in prepare_model\n'
+    "[rank0]:     model = torch.nn.parallel.DistributedDataParallel(\n"
     '[rank0]:   File "/x/site-packages/torch/distributed/tensor/_dispatch.py", line 372, in unwrap_to_op_info\n'
     "[rank0]:     assert mesh is not None\n"
     "[rank0]: AssertionError: found no DeviceMesh from dtensor args for c10d.broadcast_.default!",

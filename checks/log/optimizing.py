@@ -35,12 +35,15 @@ def _traced(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
 
 
 # fmt: off
+_NARROW = Fix("Try it without what splits the sequence, then without activation checkpointing: what makes the error "
+              "disappear is the cause.")
 _SPLIT_DIFFERENTLY = Case(
     shown("tensor_parallel"),
-    "under tensor parallelism, a gradient has another length than its activation: {got} instead of {wanted}",
+    "the backward pass got a gradient of another shape than the forward pass computed: {got} instead of {wanted}, "
+    "under tensor parallelism",
     "The sequence is split or cut ({name}) differently in forward and backward, or not equally by the ranks. If a "
     "framework splits it (its recipe, not your model), it is probably a mistake of that release.",
-    (Fix("Confirm it with tensor parallel size 1.", ("tensor_parallel_dim=1  # torchtune",)),
+    (Fix("Confirm it with tensor parallel size 1.", ("tensor_parallel_dim=1  # torchtune",)), _NARROW,
      Fix("Install another release or commit of the framework: the newest, or the one that worked before.",
          ("pip show torchtune torchtitan torch", "git bisect start BAD GOOD")),
      Fix("Make the sequence length divisible by the tensor parallel size.",
@@ -60,8 +63,7 @@ ROWS = (
         "Between forward and backward ({name}) a tensor was changed or exchanged in another size: ranks that split a "
         "sequence differently (tensor, sequence or context parallelism), a custom autograd.Function, a layer that was "
         "recomputed with other inputs, or parameters resized by a wrapper (ZeRO-3, FSDP).",
-        (Fix("Try it without what splits the sequence, then without activation checkpointing: what makes the error "
-             "disappear is the cause."),
+        (_NARROW,
          Fix("Make the sequence length divisible by the parallel size: pad the batch.",
              ("tokenizer(text, padding=True, pad_to_multiple_of=64)",))),
         "https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/engine.cpp",

@@ -70,7 +70,7 @@ ROWS = (
         "none on this node. The GPUs are there, and newer vLLM releases insist on one in the process that starts the "
         "engine. If a framework started the task, that is its mistake, or it is too old for this vLLM.",
         (Fix("Request GPUs where the task or actor is defined, or start vLLM in the main process.",
-             ("@ray.remote(num_gpus=1)", "ray.remote(...).options(num_gpus=1)")),
+             ("worker = ray.remote(num_gpus=1)(function)", "Actor.options(num_gpus=1).remote()")),
          Fix("If a framework defines it: upgrade the framework, or use one engine without its data parallel workers.",
              ("pip show vllm ray", "data_parallel_size=1")), _STATUS),
         "https://github.com/vllm-project/vllm/issues/14610"),

@@ -21,7 +21,7 @@ ROWS = (
         "different versions, a newer version renamed or removed the option, or the script reads it before it adds it.",
         (Fix("Use the script and the package from one commit: examples of a repository fit only its own version.",
              ("git -C Megatron-LM log -1 --oneline", "pip show megatron-core")),
-         Fix("Or define the option.", ("parser.add_argument('--OPTION')", "getattr(args, 'OPTION', None)"))),
+         Fix("Or define the option.", ("parser.add_argument('--OPTION')", "getattr(args, 'OPTION', False)"))),
         "https://github.com/NVIDIA/Megatron-LM/issues/3432",
         summary="The code reads an option that the parser of the command line does not define."),
     Row("log_eval_dataset_missing", "root", "script",
