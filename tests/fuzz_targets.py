@@ -12,6 +12,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,12 +30,22 @@ from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts, worker
 from mgpu.fleet import load as fleet_reading
-from mgpu.launch import gpu_readings_file, hang_evidence, list_runs, registry, run_outcome
+from mgpu.launch import (
+    gpu_readings_file,
+    hang_evidence,
+    hang_files,
+    hang_report,
+    list_runs,
+    pace_watch,
+    registry,
+    run_outcome,
+)
 from mgpu.launch import report as launch_report
 from mgpu.launchers import choice, run_folder, stamp
 from mgpu.probes import libraries, packages, pci
 from mgpu.process import log_follower as launch_written
 from mgpu.process import processes, tail
+from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read
@@ -453,6 +464,120 @@ PROC = (
 )  # fmt: skip
 
 
+def hang_file_of(path: Path) -> None:
+    """What another node or an earlier command of mgpu has written beside a log."""
+    found = [hang for hang in (hang_files.read(path.parent), hang_files.of_run(path.parent)) if hang is not None]
+    if found:
+        whole = hang_files.merged([*found, snapshot_types.Hang(30.0, 1.0, (snapshot_types.HangRank(9),))])
+        no_crash(engine.judge(Snapshot(hang=whole), selections.HANG))
+        json.dumps(hang_report.entry(whole)).encode("utf-8", "surrogatepass")
+        hang_report.table(whole, SCREEN)
+
+
+HANG = {
+    "quiet_s": 45.0, "longest_s": 2.0, "expected": 2, "world": 2, "timeout_s": 1800.0, "backend": "gloo", "ras": [],
+    "ranks": [
+        {"rank": 0, "pid": 12, "state": "sleeping", "busy": False, "moved": False, "steps": 3, "step_s": 44.0,
+         "frames": [{"file": "/v/site-packages/torch/distributed/distributed_c10d.py", "line": 1, "function": "barrier",
+                     "library": True}, {"file": "train.py", "line": 35, "function": "main", "text": "dist.barrier()"}],
+         "collectives": [{"name": "all_reduce", "group": "0", "sequence": 14, "shape": "420 float", "open": True}]},
+        {"rank": 1, "state": None, "raised": "ValueError: x", "silent": "it has ended",
+         "collectives": [{"name": "all_reduce", "group": "0", "sequence": 13, "shape": "420 float"}]},
+    ],
+}  # fmt: skip
+
+
+def steps_file_of(path: Path) -> None:
+    """The counters of one rank beside those of one that is well."""
+    ends = {0: pace_watch.steps_of(path), 1: {n: pace_watch.Ended(100.0 + n, 0.1 * n) for n in range(1, 40)}}
+    pace_judged(ends, {rank: {("0", n): 99.5 + n for n in range(1, 40)} for rank in ends})
+
+
+def starts_file_of(path: Path) -> None:
+    """The collectives of one rank beside those of one that is well."""
+    starts = {0: pace_watch.starts_of(path), 1: {("0", n): 99.5 + n for n in range(1, 40)}}
+    pace_judged({rank: {n: pace_watch.Ended(100.0 + n, 0.1 * n) for n in range(1, 40)} for rank in starts}, starts)
+
+
+def pace_judged(ends: Any, starts: Any) -> None:
+    """The ranks are compared and judged as at the end of a run."""
+    pace = pace_watch.pace_of(list(pace_watch.compare(ends, starts).values()))
+    facts = Snapshot(run=snapshot_types.Run(0, 0, 60.0, expected=2, pace=pace))
+    no_crash(engine.judge(facts, selections.RANKS_UNEVEN))
+    json.dumps(to_json(facts), allow_nan=False)
+
+
+@cache
+def step_files() -> list[bytes]:
+    size = struct.calcsize(_mgpu_recorder.STEP)
+    ring = bytearray(_mgpu_recorder.STEPS * size)
+    for number in range(1, 40):
+        struct.pack_into(_mgpu_recorder.STEP, ring, number * size, number, 100.0 + number, 0.2 * number)
+    return [BEAT + ring, BEAT + ring[: 20 * size + 3], BEAT]
+
+
+STARTS = {
+    "entries": [
+        {"process_group": ["0", "default_pg"], "collective_seq_id": n, "time_created_ns": 99_600_000_000 + n * 10**9}
+        for n in range(1, 40)
+    ],
+}  # fmt: skip
+# The file that torch's watchdog writes, as dict and as pickle.
+DUMPED = {
+    "version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}},
+    "entries": [
+        {"frames": [{"name": "all_reduce", "filename": "/v/site-packages/torch/distributed/a.py", "line": 3245},
+                    {"name": "step", "filename": "/home/me/train.py", "line": 31}],
+         "record_id": n, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": n, "p2p_seq_id": 0,
+         "op_id": n, "profiling_name": "nccl:all_reduce", "input_sizes": [[420]], "input_dtypes": ["Float"],
+         "state": "started" if n == 3 else "completed", "retired": n != 3, "timeout_ms": 600_000, "is_p2p": False}
+        for n in (1, 2, 3)
+    ],
+}  # fmt: skip
+
+
+def dump_of(path: Path) -> None:
+    """Flight recorder files beside a log: one spoilt, one well."""
+    (path.parent / "nccl_trace_rank_1").write_bytes(pickle.dumps(DUMPED, 2))
+    log = path.parent / "train.log"
+    log.write_text("step 13\nstep 14\n")
+    found = torch_dumps.beside(log)
+    assert found is not None
+    no_crash(engine.judge(Snapshot(hang=found), selections.HANG))
+    json.dumps(hang_report.entry(found)).encode("utf-8", "surrogatepass")
+
+
+def pickle_of(path: Path) -> None:
+    """Plain values, and nothing else."""
+    shown = [plain_pickle.load(path.read_bytes())]
+    for value in shown[:10_000]:
+        assert isinstance(value, dict | list | tuple | str | int | float | None), type(value)
+        shown += (
+            [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        )
+        del shown[20_000:]
+
+
+def ras_of(path: Path) -> None:
+    """The answer of NCCL's RAS, which comes through a socket."""
+    found = nccl_ras.communicators(path.read_bytes().decode("utf-8", "replace"))
+    ranks = tuple(snapshot_types.HangRank(rank, 1, "sleeping", False) for rank in (0, 1))
+    hang = snapshot_types.Hang(45.0, 2.0, ranks, 2, 32, backend="nccl", ras=found)
+    no_crash(engine.judge(Snapshot(hang=hang), selections.HANG))
+    json.dumps(to_json(Snapshot(hang=hang)))
+
+
+RAS = (
+    b"#0-0 (27a079b828ff1a75) MISMATCH\n  Communicator ranks have different AllReduce operation counts\n"
+    b"  3 ranks have launched up to operation 14\n"
+    b"  Rank 1 has launched up to operation 13 -- GPU 1 managed by process 483073 on node 172.16.64.210\n",
+    b"Errors\n======\n\n#0-0 (cf264af53edbe986) INCOMPLETE\n  Missing communicator data from 3 ranks\n"
+    b"  The missing ranks: 3,5,8-10\n",
+    b"#0-0 (cf264af53edbe986) ERROR\n  Asynchronous error on 1 rank\n"
+    b"  Rank 3 reported ncclRemoteError -- GPU 3 managed by process 77 on node 172.16.64.213\n",
+)
+
+
 def nccl_of(path: Path) -> None:
     nccl_log.read(path.parent)
 
@@ -669,6 +794,24 @@ TARGETS: dict[str, Target] = {
         ("launch.hang_evidence._io_bytes", "launch.hang_evidence._switches", "launch.hang_evidence._listens",
          "launch.hang_evidence._waits_for"),
     ),
+    "hang of a node": Target(hang_files.NAME, lambda: document(HANG), hang_file_of, ("launch.hang_files.read",)),
+    "steps of a rank": Target(
+        "0.7.beat", step_files, steps_file_of, ("launch.pace_watch.steps_of",)
+    ),
+    "starts of a rank": Target(
+        "0.7.flight", lambda: document(STARTS), starts_file_of, ("launch.pace_watch.starts_of",)
+    ),
+    "torch dump": Target(
+        "nccl_trace_rank_0", lambda: [pickle.dumps(DUMPED, 2), pickle.dumps(DUMPED, 4)], dump_of,
+        ("readers.torch_dumps._content",),
+    ),
+    "torch dump json": Target(
+        "nccl_trace_rank_0", lambda: document(DUMPED), dump_of, ("readers.torch_dumps._content",)
+    ),
+    "pickle": Target(
+        "a.pkl", lambda: [pickle.dumps(DUMPED, number) for number in (2, 4)], pickle_of, (), (plain_pickle.NotPlain,)
+    ),
+    "nccl ras": Target("ras.txt", lambda: list(RAS), ras_of, ()),
     "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
     "log": Target(
         "a.log", lambda: [*texts("logs/healthy/*.log"), *texts("logs/*.txt")], log_of,
