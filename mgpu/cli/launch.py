@@ -66,6 +66,7 @@ OPTIONS = (
         ),
         Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
+        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why, of its answer."),
         Option("--detach", bool, "Keep running without this terminal."),
         Option("--watch", bool, "Show the GPUs live. With SCRIPT, start it detached and watch it; else watch [RUN]."),
     ),
@@ -107,6 +108,10 @@ def run(values: Values) -> int:
 
     Options of mgpu come before SCRIPT; everything after it is passed to the script unchanged.
     """
+    if values.pop("json_schema"):
+        from mgpu.cli import json_schema
+
+        return json_schema.show(json_schema.why() if values["why"] else json_schema.run())
     return launch(Request(**values))
 
 
@@ -128,7 +133,7 @@ def launch(request: Request) -> int:
 
 
 def _early(values: Values) -> Sequence[Probe]:
-    request = Request(**values)
+    request = Request(**{name: value for name, value in values.items() if name != "json_schema"})
     if not request.target or request.of_a_run:
         return ()
     from mgpu.launch import output_folders

@@ -44,7 +44,7 @@ class Supervised(Protocol):
     def ranks(self) -> Mapping[int, processes.Rank]:
         """The processes, by rank."""
 
-    def say(self, text: str, *, at_once: bool = False) -> None:
+    def say(self, text: str, *, at_once: bool = False, important: bool = False) -> None:
         """Write to the user's terminal and mgpu's log."""
 
     def is_insisted(self) -> bool:
@@ -118,7 +118,7 @@ class HangWatch:
         inquiry = Inquiry(self.folder, dict(supervisor.ranks))
         for look in range(2):
             inquiry.ask()
-            while self._clock() < inquiry.ready_at and not inquiry.answered():
+            while inquiry.is_waiting():
                 if supervisor.is_insisted():
                     return
                 time.sleep(_POLL_S)
@@ -166,7 +166,7 @@ class HangWatch:
     def _forget(self, now: float, supervisor: Supervised) -> None:
         """The run goes on: what was found is no longer true."""
         if self._told:
-            supervisor.say("the run makes progress again")
+            supervisor.say("the run makes progress again", important=True)
         if self.hang is not None:
             hang_files.remove(self.folder)
         self._inquiry, self.hang, self._told, self._next = None, None, (), 0.0
@@ -180,7 +180,7 @@ class HangWatch:
             if now >= self._next:
                 self._conclude(now, supervisor)
             return
-        if now < inquiry.ready_at and not inquiry.answered():
+        if inquiry.is_waiting():
             return
         if self._looks == 1:
             inquiry.settle()
@@ -212,8 +212,8 @@ class HangWatch:
         found = findings(hang)
         fresh = [one for one in found if one.check.id not in self._told]
         for outcome in fresh:
-            for text in texts(outcome, hang):
-                supervisor.say(text)
+            for number, text in enumerate(texts(outcome, hang)):
+                supervisor.say(text, important=not number)
         self._told = (*self._told, *(one.check.id for one in fresh))
         if self.on_hang == "stop" and any(one.status == "fail" for one in found):
             supervisor.timed_out = True
@@ -230,6 +230,6 @@ def texts(outcome: Outcome, hang: Hang) -> list[str]:
     problem = outcome.problem
     assert problem is not None
     quiet = durations.duration_text(hang.quiet_s)
-    first = f"no progress for {quiet}: {problem.title}. {problem.cause}"
+    first = f"no progress for {quiet}: {problem.title}. {problem.cause} [{outcome.check.id}]"
     fix = problem.fixes[0]
-    return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''} [{outcome.check.id}]"]
+    return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''}"]

@@ -40,7 +40,7 @@ class Supervised(Protocol):
     def ranks(self) -> Mapping[int, processes.Rank]:
         """The processes, by rank."""
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, important: bool = False) -> None:
         """Write to the user's terminal and mgpu's log."""
 
 
@@ -79,7 +79,7 @@ class PaceWatch:
         try:
             if self._inquiry is None:
                 self._begin(supervisor, seconds)
-            elif self._inquiry.answered() or self._clock() > self._inquiry.ready_at:
+            elif not self._inquiry.is_waiting():
                 self._read(supervisor.ranks)
                 self._inquiry, self._due = None, seconds + _EVERY_S
                 self._report(supervisor, seconds)
@@ -117,7 +117,7 @@ class PaceWatch:
         for outcome in engine.judge(Snapshot(run=run), selections.RANKS_UNEVEN):
             if outcome.problem:
                 self._reported = True
-                supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}")
+                supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}", important=True)
 
 
 def steps_of(path: Path) -> dict[int, Ended]:

@@ -169,7 +169,7 @@ def ask(subject: Subject) -> Answer:
     for look in range(2 if inquiries else 0):
         for inquiry in inquiries:
             inquiry.ask()
-        while not all(one.answered() or time.monotonic() >= one.ready_at for one in inquiries):
+        while sum(one.is_waiting() for one in inquiries):  # each of them may signal ranks
             time.sleep(0.02)
         if not look:
             for inquiry in inquiries:
