@@ -16,6 +16,7 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -302,7 +303,7 @@ def says(folder: Path, state: str, reason: str = "None", restarts: int = 0, code
     )
 
 
-def followed(said: list[str], **options: bool) -> Followed:
+def followed(said: list[str], **options: Any) -> Followed:
     with ReceivedSignals() as signals:
         return follow(12, signals, say=lambda text, style: said.append(text), **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ OPTIONS = (
         "Earlier runs",
         Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
         Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
-        Option("--why", bool, "Why does [RUN] make no progress? Also a PID; as JSON with --json-result -."),
+        Option("--why", bool, "Why does [RUN] make no progress? Also a PID or job ID; as JSON with --json-result -."),
         Option("--stop", bool, "Stop [RUN] (default: the only one)."),
     ),
     *panel(
@@ -82,7 +83,7 @@ OPTIONS = (
         Option(
             "--slurm", bool,
             "Submit SCRIPT (a job script, or a Python script that mgpu writes one for) and follow the job. "
-            "--attach, --status and --stop accept its job ID.",
+            "--attach, --status, --stop and --why accept its job ID.",
         ),
         Option("--nodes", int, "Number of nodes to train on.", "N", least=1),
         Option("--gpus-per-node", int, "GPUs per node; 0 = CPU ranks.", "N", least=0),
@@ -117,7 +118,7 @@ def run(values: Values) -> int:
 
 def launch(request: Request) -> int:
     """Start a run, or act on an earlier one. Raises MgpuError."""
-    if request.slurm:
+    if request.slurm or _names_job(request):
         from mgpu.slurm import run as job
 
         return job.run(request)
@@ -130,6 +131,16 @@ def launch(request: Request) -> int:
         from mgpu.launch import run
 
         return run.run(request)
+
+
+def _names_job(request: Request) -> bool:
+    """Whether --why is about a Slurm job: a number that is no process here."""
+    name = request.target[0] if request.why and len(request.target) == 1 else ""
+    if not name.isdecimal() or os.path.isdir(f"/proc/{name}"):
+        return False
+    from mgpu.scheduler import client
+
+    return client.is_there("scontrol")
 
 
 def _early(values: Values) -> Sequence[Probe]:

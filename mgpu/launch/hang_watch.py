@@ -71,6 +71,8 @@ class HangWatch:
         self.folder, self.expected, self.world = folder, expected, world
         self.after_s, self.on_hang, self._clock = after_s, on_hang, clock
         self.hang: Hang | None = None  # the last one found, while there is no progress
+        self.reports = folder  # where hang.json goes; of a Slurm job, not where the ranks record
+        self.verdict: Hang | None = None  # what was said last, with the other nodes; None: the run makes progress
         self.gap: str | None = None
         self._steps = self._joined = 0  # steps of the fastest rank; ranks with a process group
         self._progress: float | None = None
@@ -131,7 +133,7 @@ class HangWatch:
                     return
                 time.sleep(_POLL_S)
         self.hang = self._fact(inquiry, now)
-        hang_files.write(self.folder, self.hang)
+        hang_files.write(self.reports, self.hang)
 
     # Progress
 
@@ -168,8 +170,8 @@ class HangWatch:
         if self._told:
             supervisor.say("the run makes progress again", important=True)
         if self.hang is not None:
-            hang_files.remove(self.folder)
-        self._inquiry, self.hang, self._told, self._next = None, None, (), 0.0
+            hang_files.remove(self.reports)
+        self._inquiry, self.hang, self.verdict, self._told, self._next = None, None, None, (), 0.0
 
     # The inquiry
 
@@ -192,14 +194,14 @@ class HangWatch:
                 self._looks = 3
             return
         self.hang = self._fact(inquiry, now)
-        hang_files.write(self.folder, self.hang)
+        hang_files.write(self.reports, self.hang)
         self._looks, self._next = 4, now + (_NODES_S if self.world > self.expected else 0.0)
 
     def _conclude(self, now: float, supervisor: Supervised) -> None:
         """Join what the nodes have found, and say it. They notice a hang at the same time."""
         assert self.hang is not None
         self._inquiry, self._next = None, now + max(_AGAIN_S, self.after_s)
-        self.hang = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.folder)])
+        self.hang = self.verdict = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.reports)])
         self._tell(supervisor, self.hang)
 
     def _fact(self, inquiry: Inquiry, now: float) -> Hang:

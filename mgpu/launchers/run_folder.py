@@ -58,6 +58,8 @@ _PATTERNS = {
     "run.log.*": r"run\.log\.\d+",
     ".gpus.json.*": r"\.gpus\.json\.\d+",
     "preflight-*/": r"preflight-\d+",
+    "watch-*/": r"watch-\d+",
+    "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json)",
     "recorder/*": r"recorder/\d+\.\d+\.(?:stacks|beat|raised|flight|ask)(?:\.tmp)?",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")
@@ -68,7 +70,7 @@ LAUNCH = Kind(
     "launch",
     "",
     ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "recorder/",
-     "recorder/*"),
+     "recorder/*", "watch-*/", "watch-*/*"),
 )
 PRE_FLIGHT = Kind(
     "pre-flight",

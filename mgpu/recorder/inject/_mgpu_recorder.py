@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType, TracebackType
 
-FOLDER = "MGPU_RECORDER"  # the variable that names the folder
+FOLDER = "MGPU_RECORDER"  # the variable that names the folder; in a Slurm job with NODE for the name of the node
+NODE = "%N"
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to training scripts (Slurm sends them before a time limit).
 SIGNAL = 50
 # Requests through the FIFO.
@@ -120,16 +121,36 @@ RECORDER = Recorder()
 
 def begin() -> None:
     """Start recording if this process is a rank; else wait until it becomes one."""
-    RECORDER.folder = os.environ[FOLDER]
+    RECORDER.folder = folder_in(os.environ)
     rank = os.environ.get("RANK", "")
     if rank.isdigit():
         _start(int(rank))
     sys.meta_path.insert(0, Hooks())
 
 
+def folder_in(environ: Any) -> str:
+    """Return the folder that the environment of a rank names."""
+    named: str = environ[FOLDER]
+    return named.replace(NODE, environ.get("SLURMD_NODENAME", "node"))
+
+
+def make_own(folder: str) -> None:
+    """Create a folder below /tmp, where other users may have created one of this name. Raises OSError."""
+    import stat
+
+    for path in (os.path.dirname(folder), folder):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PermissionError(f"{path} is not a folder of this user alone")
+
+
 def _start(rank: int) -> None:
     if RECORDER.rank is not None:
         return
+    if NODE in os.environ.get(FOLDER, ""):
+        make_own(RECORDER.folder)
     RECORDER.attend(rank)
     os.register_at_fork(after_in_child=RECORDER.in_child)
     before = sys.excepthook
