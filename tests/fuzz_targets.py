@@ -512,7 +512,9 @@ def step_files() -> list[bytes]:
     size = struct.calcsize(_mgpu_recorder.STEP)
     ring = bytearray(_mgpu_recorder.STEPS * size)
     for number in range(1, 40):
-        struct.pack_into(_mgpu_recorder.STEP, ring, number * size, number, 100.0 + number, 0.2 * number)
+        struct.pack_into(
+            _mgpu_recorder.STEP, ring, number * size, number, 100.0 + number, 0.2 * number, 0.1 * number, 0.0
+        )
     return [BEAT + ring, BEAT + ring[: 20 * size + 3], BEAT]
 
 

@@ -65,6 +65,10 @@ OPTIONS = (
             "--recorder/--no-recorder", bool, "Add a recorder to the ranks: stacks and collectives, for hangs.",
             default=True, show_default=False,
         ),
+        Option(
+            "--nan-check", int, "Also read losses and gradient norms on GPUs, every N steps; waits for the GPU.", "N",
+            default=0, least=0, show_default=False,
+        ),
         Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
         Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why, of its answer."),

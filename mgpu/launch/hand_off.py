@@ -15,6 +15,7 @@ from mgpu import errors, messages
 from mgpu.errors import MgpuError
 from mgpu.launch import hang_evidence, registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
+from mgpu.launch.finite_watch import FiniteWatch
 from mgpu.launch.gpu_watch import Watch
 from mgpu.launch.hang_watch import HangWatch, OnHang
 from mgpu.launch.pace_watch import PaceWatch
@@ -50,6 +51,7 @@ class _Watches:
     exchange: ExchangeWatch
     hang: Hangs
     pace: PaceWatch
+    finite: FiniteWatch
 
     def ticks(self) -> list[process_supervisor.Tick]:
         """Return what the supervisor calls."""
@@ -59,6 +61,7 @@ class _Watches:
             self.exchange.tick,
             self.hang.tick,
             self.pace.tick,
+            self.finite.tick,
         ]
 
     def before_signal(self, running: process_supervisor.Supervisor) -> None:
@@ -77,6 +80,7 @@ def _watches(request: Request, command: Command, folder: Path, snapshot: Snapsho
         ExchangeWatch(ranks, config.num_machines if config else 1),
         hangs or HangWatch(folder, ranks, world, after_s=request.hang_after_s, on_hang=stop),
         PaceWatch(folder, ranks),
+        FiniteWatch(folder, ranks),
     )
 
 
@@ -98,18 +102,18 @@ def hand_off(
     with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule("your program's output starts here"), "")]])
     if request.recorder and not command.is_job:
-        command = hang_evidence.with_recorder(command, folder)
+        command = hang_evidence.with_recorder(command, folder, nan_check=request.nan_check)
     watches = _watches(request, command, folder, snapshot, hangs)
     with run_entry.running(command, folder, request, started) as kept, watches.gpus:
         ticks: list[process_supervisor.Tick] = [kept.tick, *watches.ticks()]
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
         ended = _supervise(command, folder, ticks, watches.before_signal)
-        hang_evidence.tidy(folder)
         code = _exit_code(command, ended)
         try:
             _report_end(request, command, folder, snapshot, ended, watches, code)
         finally:
+            hang_evidence.tidy(folder)
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
 
@@ -155,7 +159,8 @@ def _fact(command: Command, ended: process_supervisor.Ended, watches: _Watches, 
     guard.sweep(ended.error_files, watches.after.files_before)
     # The ranks of a job's steps are Slurm's children, not ours: mgpu does not see whether there were any.
     run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
-    return replace(run, exchange=watches.exchange.result(), pace=watches.pace.result())
+    pace, not_finite = watches.pace.result(), watches.finite.result()
+    return replace(run, exchange=watches.exchange.result(), pace=pace, not_finite=not_finite)
 
 
 def _supervise(

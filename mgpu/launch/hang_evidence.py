@@ -23,6 +23,7 @@ from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
 from mgpu.readers.stack_dump import frame_at, main_thread, own_frame
+from mgpu.recorder.inject._mgpu_finite import EVERY as NAN_CHECK
 from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
@@ -45,13 +46,19 @@ _OF_SOCKETS = re.compile(r"/(?:socket|ssl)\.py$")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def with_recorder(command: Command, folder: Path, base: Mapping[str, str] = os.environ) -> Command:
-    """Return the command with the variables that make Python load the recorder; creates its folder."""
+def with_recorder(
+    command: Command, folder: Path, base: Mapping[str, str] = os.environ, *, nan_check: int = 0
+) -> Command:
+    """Return the command with the variables that make Python load the recorder; creates its folder.
+
+    `nan_check`: steps between two values on a GPU that are read; 0: none is.
+    """
     recorded = (folder / RECORDED).absolute()  # the script may change its folder
     recorded.mkdir(mode=0o700, exist_ok=True)
     before = command.env_added.get("PYTHONPATH", base.get("PYTHONPATH", ""))
     paths = f"{INJECTED}{os.pathsep}{before}" if before else str(INJECTED)
-    return replace(command, env_added={**command.env_added, "PYTHONPATH": paths, FOLDER: str(recorded)})
+    added = {"PYTHONPATH": paths, FOLDER: str(recorded), **({NAN_CHECK: str(nan_check)} if nan_check else {})}
+    return replace(command, env_added={**command.env_added, **added})
 
 
 def tidy(folder: Path) -> None:

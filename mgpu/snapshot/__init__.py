@@ -74,6 +74,7 @@ from mgpu.snapshot.run_facts import (
     GpuWork,
     Log,
     LoneWork,
+    NotFinite,
     Pace,
     RankPace,
     Run,
