@@ -239,8 +239,8 @@ def entry(rank: int, host: int | None, allocated: int | None = None, reserved: i
         ([entry(0, 3 * GIB)], "peak: host 3.0 GiB"),
         ([entry(0, 3 * GIB), entry(1, 3 * GIB - 5)], "peak: host 3.0 GiB on each rank"),
         ([entry(0, 3 * GIB, 30 * GIB, 40 * GIB), entry(1, 9 * GIB, 30 * GIB, 38 * GIB)],
-         "peak: host 9.0 GiB (rank 1), 3.0 GiB (rank 0); GPU allocated 30.0 GiB on each rank; "
-         "GPU reserved 40.0 GiB on each rank"),
+         "peak: host 9.0 GiB (rank 1), 3.0 GiB (rank 0); GPU allocated 30 GiB on each rank; "
+         "GPU reserved 40 GiB on each rank"),
         ([entry(rank, (rank + 1) * GIB) for rank in range(8)],
          "peak: host 8.0 GiB (rank 7), 7.0 GiB (rank 6), 6.0 GiB (rank 5), 5.0 GiB (rank 4) and 4 more"),
     ],

@@ -68,8 +68,10 @@ class Recorder:
     def attend(self, rank: int) -> None:
         """Begin to answer requests for stacks. Called again in each forked child, which has files of its own."""
         self.rank = rank
-        self._stacks = open(self.path("stacks"), "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
+        path = self.path("stacks")
+        self._stacks = open(path + ".tmp", "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
         faulthandler.register(SIGNAL, file=self._stacks, all_threads=True, chain=False)
+        os.replace(path + ".tmp", path)  # whoever sees the file can ask
 
     def dump_stacks(self) -> None:
         """Write the stacks from this thread: the kernel may not run the main one."""
