@@ -119,6 +119,7 @@ def test_the_first_value_that_is_not_finite(tmp_path: Path, what: str, found: An
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "True clip_grad_norm_ backward\n"), done.stderr
     seen = rank_facts.not_finite(tmp_path)
+    assert seen is not None
     assert [(one.rank, one.what, one.value, one.step) for one in seen] == ([(3, *found)] if found else [])
     assert all(one.line is not None and one.line.file.endswith("train.py") for one in seen)
 
@@ -301,6 +302,7 @@ def test_a_file_that_is_damaged_says_nothing(tmp_path: Path, content: str) -> No
     (tmp_path / RECORDED).mkdir()
     (tmp_path / RECORDED / "1.7.nan").write_text(content)
     assert rank_facts.not_finite(tmp_path) == ()
+    assert rank_facts.not_finite(tmp_path / "none") is None
 
 
 def test_the_ranks_of_the_same_step() -> None:

@@ -22,8 +22,10 @@ def run_not_finite(run: Run) -> Answer:
     softmax over masked rows). torch.autograd.set_detect_anomaly(True) names the operation.
     """
     found = run.not_finite
+    if found is None:
+        return Skip("the ranks have no recorder")
     if not found:
-        return Skip("no rank reported a value that is not finite")
+        return Ok("no rank reported a loss or gradient norm that is not finite")
     first = found[0]
     return Problem(
         f"the {first.what} of rank {first.rank} is {first.value} in step {first.step}{_line(first)}",

@@ -38,6 +38,6 @@ class FiniteWatch:
                     supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}", important=True)
         self._seen = bool(found)
 
-    def result(self) -> tuple[NotFinite, ...]:
-        """Return what the ranks have reported."""
+    def result(self) -> tuple[NotFinite, ...] | None:
+        """Return what the ranks have reported; None without a recorder."""
         return rank_facts.not_finite(self.folder)

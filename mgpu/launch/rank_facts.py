@@ -50,12 +50,12 @@ def host_peak(pid: int) -> int | None:
         return None
 
 
-def not_finite(folder: Path) -> tuple[NotFinite, ...]:
-    """Return the first value of each rank that is not finite, the earliest step first."""
+def not_finite(folder: Path) -> tuple[NotFinite, ...] | None:
+    """Return the first value of each rank that is not finite, the earliest step first; None without a recorder."""
     try:
         names = [path.name for path in (folder / RECORDED).iterdir()]
     except OSError:
-        return ()
+        return None
     found = [(int(match[1]), name) for name in names if (match := _NAN.fullmatch(name))][:_MOST_FILES]
     values = [one for rank, name in found if (one := _not_finite(folder / RECORDED / name, rank))]
     return tuple(sorted(values, key=lambda one: (one.step, one.at)))

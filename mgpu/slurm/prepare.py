@@ -184,7 +184,7 @@ def _write_new(request: Request, target: list[str], folder: Path) -> Prepared:
     from mgpu.readers.job_script import read
 
     words, config = _target(request, target), _config(request)
-    job = _job(request, words, config, folder)
+    job = replace(_job(request, words, config, folder), watch=_watch(request) if request.recorder else None)
     folder_name = "job.sbatch"
     head, blank, rest = sbatch.render(replace(job, setup=environment.setup_lines())).partition("\n\n")
     text = head.replace(THIS_FILE, folder_name) + blank + rest
@@ -243,7 +243,6 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
         mgpu=_mgpu(),
         logs=str(folder),
         env=pinning_variables(config.launch_flags) if gpus else {},
-        watch=_watch(request) if request.recorder else None,
     )
 
 

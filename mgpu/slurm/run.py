@@ -26,10 +26,9 @@ from mgpu.process import scratch
 from mgpu.report import document
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client, sbatch_errors, submit
-from mgpu.slurm import prepare
+from mgpu.slurm import ask_nodes, prepare
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
-from mgpu.slurm import why as job_why
 from mgpu.slurm.follow import ReceivedSignals, follow, speaker
 from mgpu.slurm.hang_follower import JobHangs
 from mgpu.slurm.prepare import Prepared, remove_script, show_text, title, write_script
@@ -300,13 +299,13 @@ def _manage_job(request: Request) -> int:
     if request.status:
         return _status(found, request)
     if request.why:
-        return job_why.explain(request, found)
+        return ask_nodes.explain(request, found)
     with ReceivedSignals() as signals:
         if request.stop and not found.ended:
             if trouble := submit.cancel(job):
                 raise MgpuError(f"could not cancel job {job}: {trouble}", errors.NOT_READY)
             say(f"cancelling job {job}", "")
-        hangs = JobHangs(None if request.stop else job_why.folder_of(found))
+        hangs = JobHangs(None if request.stop else ask_nodes.folder_of(found))
         followed = follow(job, signals, attached=True, quiet=request.stop, say=say, hangs=hangs)
     if request.stop:
         word = f"has ended ({followed.state})" if not followed.left else "may still be running"
@@ -336,7 +335,7 @@ def _status(found: records.Record, request: Request) -> int:
 
 def _hang(found: records.Record) -> str:
     """Return what the nodes of a running job have found, if it makes no progress."""
-    folder = job_why.folder_of(found) if found.started else None
+    folder = ask_nodes.folder_of(found) if found.started else None
     hang = hang_files.read(folder) if folder is not None else None
     first = hang_report.first_finding(hang) if hang is not None else None
     if hang is None or first is None or first.problem is None:

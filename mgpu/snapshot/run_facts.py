@@ -257,4 +257,4 @@ class Run:
     watched: bool = True  # False: a job elsewhere, known only from its output and Slurm's records
     exchange: Exchange | None = None  # None: fewer than two ranks here
     pace: Pace | None = None  # None: too few steps, or no recorder
-    not_finite: tuple[NotFinite, ...] = ()  # the first on each rank, earliest step first
+    not_finite: tuple[NotFinite, ...] | None = None  # the first on each rank, earliest step first; None: no recorder

@@ -71,7 +71,7 @@ class Recorder:
         path = self.path("stacks")
         self._stacks = open(path + ".tmp", "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
         faulthandler.register(SIGNAL, file=self._stacks, all_threads=True, chain=False)
-        os.replace(path + ".tmp", path)  # whoever sees the file can ask
+        os.replace(path + ".tmp", path)  # a file that exists answers
 
     def dump_stacks(self) -> None:
         """Write the stacks from this thread: the kernel may not run the main one."""
