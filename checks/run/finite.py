@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import NotFinite, Run
 
 _SOURCE = "mgpu: the recorder in the ranks reads the loss at backward() and the result of clip_grad_norm_"
