@@ -59,6 +59,7 @@ Tag = Literal[
     "starts_ranks",  # in a script: no problem if no launcher starts it
     "remark",  # of a run that succeeded: reported at its end
     "uneven_ranks",  # of a running or finished run: a rank keeps the others waiting, step by step
+    "not_finite",  # of a running or finished run: a loss or gradient is NaN or infinite
     "passed_run",  # not worth a line after a failed run
     "echo",  # reported by a node that only saw another node fail
     "node_fault",  # a fault of a single node, found on that node

@@ -36,7 +36,9 @@ from mgpu.launch import (
     hang_files,
     hang_report,
     list_runs,
+    pace_report,
     pace_watch,
+    rank_facts,
     registry,
     run_outcome,
 )
@@ -52,7 +54,7 @@ from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.report import load, screen
 from mgpu.report.document import check_json
-from mgpu.slurm import job_outcome
+from mgpu.slurm import job_outcome, node_watch
 from mgpu.smoke import baseline, nccl_log, runner, show_last, stacks, watch
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, to_json
@@ -512,10 +514,50 @@ def step_files() -> list[bytes]:
     size = struct.calcsize(_mgpu_recorder.STEP)
     ring = bytearray(_mgpu_recorder.STEPS * size)
     for number in range(1, 40):
-        struct.pack_into(_mgpu_recorder.STEP, ring, number * size, number, 100.0 + number, 0.2 * number)
+        struct.pack_into(
+            _mgpu_recorder.STEP, ring, number * size, number, 100.0 + number, 0.2 * number, 0.1 * number, 0.0
+        )
     return [BEAT + ring, BEAT + ring[: 20 * size + 3], BEAT]
 
 
+def pace_of_run(path: Path) -> None:
+    """What the supervisor of a run stores for --status."""
+    found = pace_report.read(path.parent)
+    if found is not None:
+        pace_report.is_uneven(found)
+        pace_report.table(pace_report.entry(found), SCREEN)
+
+
+def rank_file_of(path: Path) -> None:
+    """What a rank stores of its memory and of a value that is not finite."""
+    recorded = path.parent / hang_evidence.RECORDED
+    recorded.mkdir(exist_ok=True)
+    (recorded / "1.7.nan").write_bytes(path.read_bytes())
+    (recorded / "1.7.beat").write_bytes(path.read_bytes())
+    rank_facts.peaks(path.parent, 1, 7)
+    run = snapshot_types.Run(0, 0, 60.0, expected=2, not_finite=rank_facts.not_finite(path.parent))
+    outcomes = engine.judge(Snapshot(run=run), selections.FINITE)
+    no_crash(outcomes)
+    shown = json.dumps([to_json(Snapshot(run=run)), *(check_json(one) for one in outcomes)])
+    assert not [secret for secret in SECRETS if secret in shown], shown
+
+
+def request_of(path: Path) -> None:
+    """The number of the last request to the nodes of a job, which any of the user's programs may have written."""
+    (path.parent / "node-n1").mkdir(exist_ok=True)
+    run = node_watch.NodeRun(path.parent / "recorder", path, "7")
+    node_watch.NodeWatch(path.parent / "node-n1", path.parent, run, 30.0, "report", first=True).tick()
+
+
+NAN = {
+    "what": "loss", "value": "nan", "step": 15, "at": 1795440250.3,
+    "frames": [["/v/site-packages/torch/_tensor.py", 623, "backward"], [f"/home/{SECRETS[1]}/a.py", 3, "train"]],
+}  # fmt: skip
+PACE = {
+    "steps": 40, "step_s": 0.21, "waited_share": 0.1,
+    "ranks": [{"rank": rank, "loader_s": 0.001, "wait_s": 0.05 * (1 - rank), "last_share": float(rank),
+               "optimizer_s": 0.004, "saving_s": 0.0} for rank in (0, 1)],
+}  # fmt: skip
 STARTS = {
     "entries": [
         {"process_group": ["0", "default_pg"], "collective_seq_id": n, "time_created_ns": 99_600_000_000 + n * 10**9}
@@ -800,6 +842,16 @@ TARGETS: dict[str, Target] = {
     ),
     "starts of a rank": Target(
         "0.7.flight", lambda: document(STARTS), starts_file_of, ("launch.pace_watch.starts_of",)
+    ),
+    "request to a node": Target(
+        node_watch.REQUEST, lambda: [b"1795440250"], request_of, ("slurm.node_watch._request",)
+    ),
+    "pace of a run": Target(
+        pace_report.NAME, lambda: document(PACE), pace_of_run, ("launch.pace_report.read",)
+    ),
+    "nan of a rank": Target(
+        "n.json", lambda: document(NAN), rank_file_of,
+        ("launch.rank_facts.peaks", "launch.rank_facts._not_finite"),
     ),
     "torch dump": Target(
         "nccl_trace_rank_0", lambda: [pickle.dumps(DUMPED, 2), pickle.dumps(DUMPED, 4)], dump_of,

@@ -177,8 +177,12 @@ def test_a_run_that_makes_progress_again(here: Path, mgpu: Run) -> None:
     done = mgpu(*options("healthy.resumes"), timeout=150, env={"WORK_S": "14"})
     said = messages(here).splitlines()
     assert done.returncode == 0
-    assert "rank 1 sleeps at healthy.py:" in said[0] and "[hang_rank_sleeps]" in said[1]
+    assert "rank 1 sleeps at healthy.py:" in said[0] and said[0].endswith("[hang_rank_sleeps]")
     assert said[2:] == ["the run makes progress again"]
+    # stderr is a pipe here: one line for each finding, none on the program's stdout
+    shown = [" ".join(line.split()) for line in done.stderr.splitlines() if "progress" in line]
+    assert shown == [" ".join(f"mgpu: {said[0]}".split()), f"mgpu: {said[2]}"]
+    assert "mgpu" not in done.stdout
     assert result(here)["probable_cause"] is None
 
 

@@ -21,7 +21,7 @@ from mgpu.launch import hang_files, registry
 from tests.conftest import Run, environment
 from tests.hosts import Network
 from tests.scripts import kill_all, wait_for, write_config
-from tests.test_schema import RUN
+from tests.test_schema import RUN, WHY
 
 LAUNCH = ("launch", "--yes", "--unverified", "allow", "--launcher", "torchrun", "--hang-after", "4")
 # Trains; at step 8, rank 1 sleeps, or only rank 0 calls a collective.
@@ -71,7 +71,11 @@ def here(tmp_path: Path) -> Iterator[Path]:
 def why(mgpu: Run, *arguments: str, **more: Any) -> tuple[int, dict[str, Any]]:
     """The exit code and the document of --why."""
     done = mgpu("launch", "--why", "--json-result", "-", *arguments, **more)
-    return done.returncode, json.loads(done.stdout or json.dumps({"error": done.stderr}))
+    if not done.stdout:
+        return done.returncode, {"error": done.stderr}
+    document = json.loads(done.stdout)
+    WHY.validate(document)
+    return done.returncode, document
 
 
 def test_a_run_that_hangs(mgpu: Run, here: Path) -> None:

@@ -14,11 +14,11 @@ def test_the_last_steps_of_a_rank_are_read(tmp_path: Path) -> None:
     size = struct.calcsize(STEP)
     ring = bytearray(STEPS * size)
     for number in range(300, 300 + STEPS):
-        struct.pack_into(STEP, ring, number % STEPS * size, number, 1000.0 + number, 2.0 * number)
+        struct.pack_into(STEP, ring, number % STEPS * size, number, 1000.0 + number, 2.0 * number, 0.1 * number, 3.0)
     file = tmp_path / "0.7.beat"
     file.write_bytes(struct.pack(BEAT, 555, 1.0, 0, 0.0, 0.0, 0.0, 0.0) + ring)
     found = steps_of(file)
-    assert sorted(found) == list(range(300, 300 + STEPS)) and found[310] == Ended(1310.0, 620.0)
+    assert sorted(found) == list(range(300, 300 + STEPS)) and found[310] == Ended(1310.0, 620.0, 31.0, 3.0)
 
 
 def test_what_is_no_counter_file_has_no_steps(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def looked_at(folder: Path, pid: int, rank: int = 3) -> Any:
     """What is found out about a rank."""
     inquiry = Inquiry(folder, {rank: processes.Rank(pid)})
     inquiry.ask()
-    deadline = time.monotonic() + 10
-    while not inquiry.answered() and time.monotonic() < deadline:
+    inquiry._ready_at += 10
+    while inquiry.is_waiting():
         time.sleep(0.02)
     return inquiry.result()[0][0]
 
@@ -309,6 +309,35 @@ def test_ranks_that_mp_spawn_starts(tmp_path: Path, started: list[subprocess.Pop
         assert worker.frames[0].line == 10 and worker.frames[0].text.startswith("if index == 5")
     for one in processes.with_descendants(process.pid)[::-1]:
         os.kill(one, signal.SIGKILL)
+
+
+SLEEPS_IN_C = """
+import ctypes, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[1], rank=0, world_size=1)
+libc = (ctypes.PyDLL if sys.argv[2] == "keeps" else ctypes.CDLL)(None)
+print("sleeps", flush=True)
+print(libc.sleep(5), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("lock", "left"), [("gives", "0"), ("keeps", "4")])
+def test_a_wait_in_c_code_is_interrupted_only_if_it_keeps_pythons_lock(
+    tmp_path: Path, started: list[subprocess.Popen[str]], lock: str, left: str
+) -> None:
+    """sleep(3) returns the seconds that were left when a signal ended it."""
+    script = tmp_path / "train.py"
+    script.write_text(SLEEPS_IN_C)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(free_port()), lock], env=variables(tmp_path, rank="0"), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    started.append(process)
+    assert process.stdout is not None and process.stdout.readline() == "sleeps\n"
+    time.sleep(0.3)
+    found = looked_at(tmp_path, process.pid, 0)
+    assert [frame.line for frame in found.frames] == [7]
+    assert process.stdout.readline().strip() == left
 
 
 def test_the_files_of_a_beat_have_one_size() -> None:

@@ -41,6 +41,7 @@ def strict(part: Any) -> Any:
 
 
 RUN = Draft202012Validator(strict(copy.deepcopy(json_schema.run())))
+WHY = Draft202012Validator(strict(copy.deepcopy(json_schema.why())))
 SMOKE = Draft202012Validator(strict(copy.deepcopy(json_schema.smoke())))
 STRICT = Draft202012Validator(strict(copy.deepcopy(SCHEMA)))
 
@@ -72,8 +73,11 @@ def test_it_is_a_schema_and_printed_as_it_is(capsys: pytest.CaptureFixture[str])
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator.check_schema(json_schema.smoke())
     Draft202012Validator.check_schema(json_schema.run())
-    assert cli.run(["doctor", "--json-schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(SCHEMA))
+    for words, schema in (
+        (["doctor"], SCHEMA), (["launch"], json_schema.run()), (["launch", "--why"], json_schema.why()),
+    ):  # fmt: skip
+        assert cli.run([*words, "--json-schema"]) == 0
+        assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(schema))
 
 
 @pytest.mark.parametrize("number", range(len(machines())))

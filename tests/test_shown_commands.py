@@ -471,7 +471,7 @@ _COMMAND = re.compile(
 )
 WRITERS = {
     "artifacts.py", "engines.py", "environment.py", "kubeflow.py", "parts.py", "render_yaml.py", "sbatch.py",
-    "skypilot.py", "torchrun.py", "validating.py",
+    "skypilot.py", "torchrun.py", "validating.py", "watch_block.py",
 }  # fmt: skip
 # What such a hole may hold: ids and words of ours, numbers, and what is quoted already.
 OURS = re.compile(

@@ -94,6 +94,13 @@ def run() -> dict[str, Any]:
     return _document("run", "mgpu launch --json-result", RunDocument, units=_BYTES_AND_SECONDS)
 
 
+def why() -> dict[str, Any]:
+    """The schema of `mgpu.why/1.x`."""
+    from mgpu.launch.run_json import WhyDocument
+
+    return _document("why", "mgpu launch --why --json-result", WhyDocument, units=_BYTES_AND_SECONDS)
+
+
 def show(schema: dict[str, Any] | None = None) -> int:
     """Print a schema (`--json-schema`); the doctor's by default."""
     print(json.dumps(doctor() if schema is None else schema, indent=2))

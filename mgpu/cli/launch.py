@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -64,8 +65,13 @@ OPTIONS = (
             "--recorder/--no-recorder", bool, "Add a recorder to the ranks: stacks and collectives, for hangs.",
             default=True, show_default=False,
         ),
+        Option(
+            "--nan-check", int, "Also read losses and gradient norms on GPUs, every N steps; waits for the GPU.", "N",
+            default=0, least=0, show_default=False,
+        ),
         Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
+        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why, of its answer."),
         Option("--detach", bool, "Keep running without this terminal."),
         Option("--watch", bool, "Show the GPUs live. With SCRIPT, start it detached and watch it; else watch [RUN]."),
     ),
@@ -73,7 +79,7 @@ OPTIONS = (
         "Earlier runs",
         Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
         Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
-        Option("--why", bool, "Why does [RUN] make no progress? Also a PID; as JSON with --json-result -."),
+        Option("--why", bool, "Why does [RUN] make no progress? Also a PID or job ID; as JSON with --json-result -."),
         Option("--stop", bool, "Stop [RUN] (default: the only one)."),
     ),
     *panel(
@@ -81,7 +87,7 @@ OPTIONS = (
         Option(
             "--slurm", bool,
             "Submit SCRIPT (a job script, or a Python script that mgpu writes one for) and follow the job. "
-            "--attach, --status and --stop accept its job ID.",
+            "--attach, --status, --stop and --why accept its job ID.",
         ),
         Option("--nodes", int, "Number of nodes to train on.", "N", least=1),
         Option("--gpus-per-node", int, "GPUs per node; 0 = CPU ranks.", "N", least=0),
@@ -107,12 +113,16 @@ def run(values: Values) -> int:
 
     Options of mgpu come before SCRIPT; everything after it is passed to the script unchanged.
     """
+    if values.pop("json_schema"):
+        from mgpu.cli import json_schema
+
+        return json_schema.show(json_schema.why() if values["why"] else json_schema.run())
     return launch(Request(**values))
 
 
 def launch(request: Request) -> int:
     """Start a run, or act on an earlier one. Raises MgpuError."""
-    if request.slurm:
+    if request.slurm or _names_job(request):
         from mgpu.slurm import run as job
 
         return job.run(request)
@@ -127,8 +137,18 @@ def launch(request: Request) -> int:
         return run.run(request)
 
 
+def _names_job(request: Request) -> bool:
+    """Whether --why is about a Slurm job: a number that is no process here."""
+    name = request.target[0] if request.why and len(request.target) == 1 else ""
+    if not name.isdecimal() or os.path.isdir(f"/proc/{name}"):
+        return False
+    from mgpu.scheduler import client
+
+    return client.is_there("scontrol")
+
+
 def _early(values: Values) -> Sequence[Probe]:
-    request = Request(**values)
+    request = Request(**{name: value for name, value in values.items() if name != "json_schema"})
     if not request.target or request.of_a_run:
         return ()
     from mgpu.launch import output_folders

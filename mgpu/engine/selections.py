@@ -101,7 +101,10 @@ ENDED = Selection(only=("run", "hang", "log"))
 HANG = Selection(only=("hang",))
 # At the end of a run, whether it succeeded or not; and, while it runs, whether its ranks work together.
 REMARKS = Selection(only=("work", "run"), where=lambda c: c.area == "work" or "remark" in c.tags)
-RANKS_ALONE = Selection(only=("run",), where=lambda c: "remark" in c.tags and "uneven_ranks" not in c.tags)
+RANKS_ALONE = Selection(
+    only=("run",), where=lambda c: "remark" in c.tags and not {"uneven_ranks", "not_finite"} & set(c.tags)
+)
+FINITE = Selection(only=("run",), where=lambda c: "not_finite" in c.tags)
 RANKS_UNEVEN = Selection(only=("run",), where=lambda c: "uneven_ranks" in c.tags)
 WATCH_START = Selection(only=("work",), where=lambda c: c.watch == "start")
 WATCH_LATER = Selection(only=("work",), where=lambda c: c.watch == "later")

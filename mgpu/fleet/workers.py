@@ -173,11 +173,10 @@ class Workers:
         self._starts += 1
         self._tasks = {place: _Task(node) for place, node in enumerate(nodes)}
         self._own, self._given_up = [], False
-        variables = {name: value for name, value in self._environ.items() if name not in _NOT_OURS}
         try:
             self._process = child_process.start(
                 srun(self.allocation, nodes),
-                env=interpreter.on_nodes(variables),
+                env=interpreter.on_nodes(environment(self._environ)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -315,7 +314,18 @@ class Workers:
 
 
 def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
-    """Return the srun command for the step with one worker per node.
+    """Return the srun command for the step with one worker per node."""
+    return [
+        *step(allocation, nodes, "mgpu-preflight", "--input=all", "--label"),
+        sys.executable,
+        "-c",
+        interpreter.text_on_nodes(_BOOT),
+        str(Path(__file__).resolve().parents[2]),
+    ]
+
+
+def step(allocation: Allocation, nodes: Sequence[str], name: str, *options: str) -> list[str]:
+    """Return srun and its options for a step with one process per node.
 
     A step has all of its job's GPUs on a node and shares them with running steps (--overlap). It must request them only
     if the job has them per task (measured with Slurm 22.05).
@@ -338,16 +348,16 @@ def srun(allocation: Allocation, nodes: Sequence[str]) -> list[str]:
         "--kill-on-bad-exit=0",
         "--no-kill",
         "--wait=0",
-        "--input=all",
-        "--label",
         "--export=ALL",
         "--mpi=none",
-        "--job-name=mgpu-preflight",
-        sys.executable,
-        "-c",
-        interpreter.text_on_nodes(_BOOT),
-        str(Path(__file__).resolve().parents[2]),
+        f"--job-name={name}",
+        *options,
     ]
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for srun without the job's options, which do not fit such a step."""
+    return {name: value for name, value in environ.items() if name not in _NOT_OURS}
 
 
 def deadline(times: Sequence[float], asked: int, limit_s: float, patience_s: float | None) -> float:

@@ -25,6 +25,15 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """The recorder in the ranks, and what the nodes do about a hang."""
+
+    python: str  # the interpreter with mgpu
+    hang_after_s: float
+    stops: bool = False  # the first node cancels a job that hangs; else the command that follows the job does
+
+
+@dataclass(frozen=True)
 class Job:
     """A job of `nodes` nodes with `ranks_per_node` ranks each. None or "": Slurm's own default."""
 
@@ -54,6 +63,7 @@ class Job:
     container: Container | None = None
     preflight: bool = False  # check and test the nodes first; needs mgpu in the job
     mgpu: str = "mgpu"  # the command for mgpu in the job
+    watch: Watch | None = None  # needs mgpu in the job
     logs: str = "logs"  # the folder for the job's output, relative to the job's folder
 
     @property

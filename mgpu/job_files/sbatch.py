@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from mgpu.job_files import preflight_block, validate
+from mgpu.job_files import preflight_block, validate, watch_block
 from mgpu.job_files.job import THIS_FILE, Job
 from mgpu.job_formats import Shape
 from mgpu.text import counted
@@ -48,6 +48,7 @@ def render(job: Job) -> str:
         _variables(job),
         _time_limit(job),
         preflight_block.of_job(job) if job.preflight else [],
+        watch_block.lines(job.watch, job.logs) if job.watch else [],
         _rendezvous(job),
         _step(job),
     ]

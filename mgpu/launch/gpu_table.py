@@ -17,7 +17,7 @@ from typing import Any
 
 from mgpu import durations, errors
 from mgpu.command_line import shell
-from mgpu.launch import gpu_readings_file, list_runs, registry
+from mgpu.launch import gpu_readings_file, list_runs, pace_report, registry
 from mgpu.launch.gpu_readings_file import Now, Stored
 from mgpu.launch.registry import Entry, State
 from mgpu.process.terminal import is_foreground
@@ -110,6 +110,9 @@ def table(entry: Entry, state: State, screen: report_screen.Screen) -> list[repo
         lines += _gpus(found, ranks, screen, state == "running")
     else:
         lines += _ranks(ranks, screen)
+    pace = pace_report.read(folder) if state == "running" else None
+    if pace is not None and pace_report.is_uneven(pace):
+        lines += pace_report.table(pace_report.entry(pace), screen)
     for text in _caveats(entry, found, state):
         lines += [[(line, "warn")] for line in report_screen.wrapped(text, screen.width)]
     if found is not None and found.said:

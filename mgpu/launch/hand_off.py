@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from mgpu import errors, messages
 from mgpu.errors import MgpuError
 from mgpu.launch import hang_evidence, registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
+from mgpu.launch.finite_watch import FiniteWatch
 from mgpu.launch.gpu_watch import Watch
 from mgpu.launch.hang_watch import HangWatch, OnHang
 from mgpu.launch.pace_watch import PaceWatch
@@ -23,9 +25,21 @@ from mgpu.process import exit_code, guard, open_files, run_log, time_limit
 from mgpu.process import supervisor as process_supervisor
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import Run, Snapshot
+from mgpu.snapshot import Hang, Run, Snapshot
 
 _READER_GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # the other end of a pipe, terminal or socket was closed
+
+
+class Hangs(Protocol):
+    """What finds out why a run makes no progress."""
+
+    hang: Hang | None
+
+    def tick(self, supervisor: process_supervisor.Supervisor) -> None:
+        """Look at the progress."""
+
+    def before_signal(self, supervisor: process_supervisor.Supervisor) -> None:
+        """Look at the ranks before they are stopped."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +49,9 @@ class _Watches:
     after: Aftermath
     gpus: Watch
     exchange: ExchangeWatch
-    hang: HangWatch
+    hang: Hangs
     pace: PaceWatch
+    finite: FiniteWatch
 
     def ticks(self) -> list[process_supervisor.Tick]:
         """Return what the supervisor calls."""
@@ -46,6 +61,7 @@ class _Watches:
             self.exchange.tick,
             self.hang.tick,
             self.pace.tick,
+            self.finite.tick,
         ]
 
     def before_signal(self, running: process_supervisor.Supervisor) -> None:
@@ -54,7 +70,7 @@ class _Watches:
         self.after.before_signal(running.ranks)
 
 
-def _watches(request: Request, command: Command, folder: Path, snapshot: Snapshot) -> _Watches:
+def _watches(request: Request, command: Command, folder: Path, snapshot: Snapshot, hangs: Hangs | None) -> _Watches:
     config, ranks = snapshot.config, command.ranks
     world = (config.num_processes if config else None) or ranks
     stop: OnHang = "stop" if request.on_hang == "stop" else "report"
@@ -62,8 +78,9 @@ def _watches(request: Request, command: Command, folder: Path, snapshot: Snapsho
         Aftermath(expected=ranks, folder=folder, run_id=command.run_id),
         Watch(snapshot, command, folder),
         ExchangeWatch(ranks, config.num_machines if config else 1),
-        HangWatch(folder, ranks, world, after_s=request.hang_after_s, on_hang=stop),
+        hangs or HangWatch(folder, ranks, world, after_s=request.hang_after_s, on_hang=stop),
         PaceWatch(folder, ranks),
+        FiniteWatch(folder, ranks),
     )
 
 
@@ -73,28 +90,30 @@ def hand_off(
     folder: Path,
     snapshot: Snapshot,
     started: Callable[[registry.Entry], None] | None = None,
+    hangs: Hangs | None = None,
 ) -> int:
     """Run the launcher under supervision; return the training's own exit code.
 
-    `started` is called with the run's entry as soon as the launcher is running.
+    `started` is called with the run's entry as soon as the launcher is running. `hangs`: of a job, whose script gives
+    its ranks the recorder and whose nodes watch them.
     """
     open_files.open_missing_streams()
     screen = report_screen.Screen.of(sys.stderr)
     with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule("your program's output starts here"), "")]])
-    if request.recorder:
-        command = hang_evidence.with_recorder(command, folder)
-    watches = _watches(request, command, folder, snapshot)
+    if request.recorder and not command.is_job:
+        command = hang_evidence.with_recorder(command, folder, nan_check=request.nan_check)
+    watches = _watches(request, command, folder, snapshot, hangs)
     with run_entry.running(command, folder, request, started) as kept, watches.gpus:
         ticks: list[process_supervisor.Tick] = [kept.tick, *watches.ticks()]
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
         ended = _supervise(command, folder, ticks, watches.before_signal)
-        hang_evidence.tidy(folder)
         code = _exit_code(command, ended)
         try:
             _report_end(request, command, folder, snapshot, ended, watches, code)
         finally:
+            hang_evidence.tidy(folder)
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
 
@@ -140,7 +159,8 @@ def _fact(command: Command, ended: process_supervisor.Ended, watches: _Watches, 
     guard.sweep(ended.error_files, watches.after.files_before)
     # The ranks of a job's steps are Slurm's children, not ours: mgpu does not see whether there were any.
     run = replace(run, gpus_gap=seen.gap, quiet_s=seen.quiet_s, watched=not command.is_job)
-    return replace(run, exchange=watches.exchange.result(), pace=watches.pace.result())
+    pace, not_finite = watches.pace.result(), watches.finite.result()
+    return replace(run, exchange=watches.exchange.result(), pace=pace, not_finite=not_finite)
 
 
 def _supervise(

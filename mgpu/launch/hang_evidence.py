@@ -23,6 +23,7 @@ from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
 from mgpu.readers.stack_dump import frame_at, main_thread, own_frame
+from mgpu.recorder.inject._mgpu_finite import EVERY as NAN_CHECK
 from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
@@ -32,6 +33,7 @@ from mgpu.text import clean
 INJECTED = Path(__file__).resolve().parent.parent / "recorder" / "inject"
 RECORDED = "recorder"  # the folder in the run's folder
 ANSWER_S = 0.6  # stacks take milliseconds, the flight recorder some 20
+_THREAD_S = 0.25  # until a rank whose thread does not answer gets the signal: its main thread may keep Python's lock
 _BUSY = 0.1  # of a CPU
 _LITTLE_BYTES = 64 << 10  # heartbeats of torch's store are less
 _FEW_WAITS = 5  # the request for stacks interrupts a wait once
@@ -39,19 +41,24 @@ _MOST_BYTES = 1 << 20
 _MOST_FLIGHT_BYTES = 8 << 20
 _MOST_WORKERS = 16  # of a rank that are asked
 _LOADER = "torch/utils/data/_utils/worker.py"
-_UNINTERRUPTIBLE = "in uninterruptible sleep"
 _SOCKET = " of socket:"
 _OF_SOCKETS = re.compile(r"/(?:socket|ssl)\.py$")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def with_recorder(command: Command, folder: Path, base: Mapping[str, str] = os.environ) -> Command:
-    """Return the command with the variables that make Python load the recorder; creates its folder."""
+def with_recorder(
+    command: Command, folder: Path, base: Mapping[str, str] = os.environ, *, nan_check: int = 0
+) -> Command:
+    """Return the command with the variables that make Python load the recorder; creates its folder.
+
+    `nan_check`: steps between two values on a GPU that are read; 0: none is.
+    """
     recorded = (folder / RECORDED).absolute()  # the script may change its folder
     recorded.mkdir(mode=0o700, exist_ok=True)
     before = command.env_added.get("PYTHONPATH", base.get("PYTHONPATH", ""))
     paths = f"{INJECTED}{os.pathsep}{before}" if before else str(INJECTED)
-    return replace(command, env_added={**command.env_added, "PYTHONPATH": paths, FOLDER: str(recorded)})
+    added = {"PYTHONPATH": paths, FOLDER: str(recorded), **({NAN_CHECK: str(nan_check)} if nan_check else {})}
+    return replace(command, env_added={**command.env_added, **added})
 
 
 def tidy(folder: Path) -> None:
@@ -99,11 +106,18 @@ class _Sample:
 
 @dataclass
 class Inquiry:
-    """Asks the ranks twice, and compares. Nothing here waits; `ready_at` is when the answers can be read."""
+    """Asks the ranks twice, and compares. Nothing here waits.
+
+    The thread in a rank writes the stacks of all threads, so that the main one is not interrupted: a signal ends a
+    `sleep(3)`, `poll` or `select` of C code early (signal(7): they are never restarted). Only a process without that
+    thread, or whose thread does not answer, gets the signal.
+    """
 
     folder: Path
     ranks: Mapping[int, processes.Rank]
-    ready_at: float = 0.0
+    _ready_at: float = 0.0  # when the answers are read, complete or not
+    _signal_at: float = 0.0
+    _unsignaled: set[int] = field(default_factory=set)  # processes whose thread was asked
     _sizes: dict[int, tuple[Path, int]] = field(default_factory=dict)  # pid -> its stack file, and its size before
     _samples: dict[int, list[_Sample]] = field(default_factory=dict)
     _flights: dict[int, Path] = field(default_factory=dict)  # rank -> what it writes
@@ -111,48 +125,66 @@ class Inquiry:
 
     def ask(self) -> None:
         """Make all processes of the ranks write their stacks, and the ranks their collectives."""
-        recorded = self.folder / RECORDED
+        now = time.monotonic()
+        self._ready_at, self._signal_at, self._unsignaled = now + ANSWER_S, now + _THREAD_S, set()
         for rank, process in self.ranks.items():
-            for pid in processes.with_descendants(process.pid)[: _MOST_WORKERS + 1]:
+            pids = processes.with_descendants(process.pid)[: _MOST_WORKERS + 1]
+            for pid in pids:
                 sample = _Sample(time.monotonic(), _cpu_ticks(pid), _io_bytes(pid), _switches(pid))
                 self._samples.setdefault(pid, []).append(sample)
-                stacks = recorded / f"{rank}.{pid}.stacks"
+                stacks = self.folder / RECORDED / f"{rank}.{pid}.stacks"
                 with contextlib.suppress(OSError):
                     self._sizes[pid] = (stacks, stacks.stat().st_size)
-                    if _listens(pid):
-                        processes.signal_main_thread(pid, SIGNAL)
-            self._ask_recorder(recorded / f"{rank}.{process.pid}", rank, process.pid)
+            if self._ask_recorder(rank, process.pid, ASK_STACKS + ASK_FLIGHT):
+                self._unsignaled = {*self._unsignaled, process.pid} & self._sizes.keys()
+            for pid in self._sizes.keys() & set(pids) - self._unsignaled:
+                if _listens(pid):
+                    processes.signal_main_thread(pid, SIGNAL)
         self._ras = self._ras or ras_query.Query(self._ras_address())
-        self.ready_at = time.monotonic() + ANSWER_S
 
     def _ras_address(self) -> tuple[str, int]:
         first = next(iter(self.ranks.values()), None)
         given = processes.environment(first.pid).get(b"NCCL_RAS_ADDR", b"") if first else b""
         return ras_query.address({"NCCL_RAS_ADDR": given.decode("utf-8", "replace")})
 
-    def _ask_recorder(self, base: Path, rank: int, pid: int) -> None:
-        """Ask the thread in the rank for collectives; and for stacks, if the kernel does not run the main thread."""
+    def _ask_recorder(self, rank: int, pid: int, request: bytes) -> bool:
+        """Ask the thread in the rank; return False if there is none."""
+        base = self.folder / RECORDED / f"{rank}.{pid}"
         self._flights[rank] = flight = Path(f"{base}.flight")
         try:
             flight.unlink(missing_ok=True)
             pipe = os.open(f"{base}.ask", os.O_WRONLY | os.O_NONBLOCK)
         except OSError:  # no process group yet, or the rank has ended
-            return
+            return False
         try:
-            os.write(pipe, ASK_STACKS + ASK_FLIGHT if processes.state_of(pid) == _UNINTERRUPTIBLE else ASK_FLIGHT)
+            os.write(pipe, request)
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.EAGAIN):
                 raise
+            return False
         finally:
             os.close(pipe)
+        return True
 
     def ask_for_collectives(self) -> None:
         """Make the ranks write their collectives, and no stacks."""
         for rank, process in self.ranks.items():
-            self._ask_recorder(self.folder / RECORDED / f"{rank}.{process.pid}", rank, process.pid)
-        self.ready_at = time.monotonic() + ANSWER_S
+            self._ask_recorder(rank, process.pid, ASK_FLIGHT)
+        self._ready_at = time.monotonic() + ANSWER_S
 
-    def answered(self) -> bool:
+    def is_waiting(self) -> bool:
+        """Whether answers may still come. Signals the ranks whose thread has not answered in time."""
+        now = time.monotonic()
+        if self._unsignaled and now >= self._signal_at:
+            for pid in self._unsignaled:
+                path, before = self._sizes[pid]
+                if _size(path) <= before and _listens(pid):
+                    processes.signal_main_thread(pid, SIGNAL)
+                    self._ready_at = now + ANSWER_S
+            self._unsignaled = set()
+        return now < self._ready_at and not self._is_answered()
+
+    def _is_answered(self) -> bool:
         """Whether every process that can answer has written its stack and its collectives."""
         stacks = all(_size(path) > size for pid, (path, size) in self._sizes.items() if _listens(pid))
         asked = (path for path in self._flights.values() if path.with_suffix(".ask").exists())

@@ -17,14 +17,15 @@ from mgpu.structured_text import json_of
 
 NAME = "hang.json"
 _LARGEST = 16 << 20  # bytes; 64 collectives with their stacks of a rank take 20 KiB
-_NODE = re.compile(r"node\d+")
+_NODE = re.compile(r"node(?:\d+|-[\w.-]+)")  # of --node-rank K; of a Slurm job, with the node's name
+_NUMBER = re.compile(r"(\d+)")
 _FRESH_S = 180.0  # the nodes look at a run without progress about once a minute
 
 
-def write(folder: Path, hang: Hang) -> None:
+def write(folder: Path, hang: Hang, name: str = NAME) -> None:
     """Keep the facts beside the log. The disk may be full, which may also be why the run hangs."""
     with contextlib.suppress(MgpuError):
-        files.write(folder / NAME, json.dumps(to_json(Snapshot(hang=hang))["hang"]) + "\n", mode=0o600)
+        files.write(folder / name, json.dumps(to_json(Snapshot(hang=hang))["hang"]) + "\n", mode=0o600)
 
 
 def remove(folder: Path) -> None:
@@ -33,10 +34,10 @@ def remove(folder: Path) -> None:
         (folder / NAME).unlink(missing_ok=True)
 
 
-def read(folder: Path) -> Hang | None:
+def read(folder: Path, name: str = NAME) -> Hang | None:
     """Return the facts beside a log; None if there are none, or if they cannot be read."""
     try:
-        return decode(Hang, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
+        return decode(Hang, json_of(file_reading.read_whole(folder / name, most=_LARGEST)), "")
     except (OSError, ValueError, BadSnapshot):
         return None
 
@@ -49,12 +50,12 @@ def of_run(folder: Path) -> Hang | None:
 
 
 def node_folders(folder: Path) -> list[Path]:
-    """Return the folders `node0`, `node1` ... in a --log-dir that several nodes share."""
+    """Return the folders `node0`, `node1` ... that several nodes of a run have in one folder."""
     try:
         found = [path for path in folder.iterdir() if _NODE.fullmatch(path.name) and path.is_dir()]
     except OSError:
         return []
-    return sorted(found, key=lambda path: int(path.name[4:]))
+    return sorted(found, key=lambda path: [part.zfill(12) for part in _NUMBER.split(path.name)])
 
 
 def of_other_nodes(folder: Path) -> list[Hang]:

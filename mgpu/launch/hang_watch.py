@@ -44,7 +44,7 @@ class Supervised(Protocol):
     def ranks(self) -> Mapping[int, processes.Rank]:
         """The processes, by rank."""
 
-    def say(self, text: str, *, at_once: bool = False) -> None:
+    def say(self, text: str, *, at_once: bool = False, important: bool = False) -> None:
         """Write to the user's terminal and mgpu's log."""
 
     def is_insisted(self) -> bool:
@@ -71,6 +71,8 @@ class HangWatch:
         self.folder, self.expected, self.world = folder, expected, world
         self.after_s, self.on_hang, self._clock = after_s, on_hang, clock
         self.hang: Hang | None = None  # the last one found, while there is no progress
+        self.reports = folder  # where hang.json goes; of a Slurm job, not where the ranks record
+        self.verdict: Hang | None = None  # what was said last, with the other nodes; None: the run makes progress
         self.gap: str | None = None
         self._steps = self._joined = 0  # steps of the fastest rank; ranks with a process group
         self._progress: float | None = None
@@ -118,7 +120,7 @@ class HangWatch:
         inquiry = Inquiry(self.folder, dict(supervisor.ranks))
         for look in range(2):
             inquiry.ask()
-            while self._clock() < inquiry.ready_at and not inquiry.answered():
+            while inquiry.is_waiting():
                 if supervisor.is_insisted():
                     return
                 time.sleep(_POLL_S)
@@ -131,7 +133,7 @@ class HangWatch:
                     return
                 time.sleep(_POLL_S)
         self.hang = self._fact(inquiry, now)
-        hang_files.write(self.folder, self.hang)
+        hang_files.write(self.reports, self.hang)
 
     # Progress
 
@@ -166,10 +168,10 @@ class HangWatch:
     def _forget(self, now: float, supervisor: Supervised) -> None:
         """The run goes on: what was found is no longer true."""
         if self._told:
-            supervisor.say("the run makes progress again")
+            supervisor.say("the run makes progress again", important=True)
         if self.hang is not None:
-            hang_files.remove(self.folder)
-        self._inquiry, self.hang, self._told, self._next = None, None, (), 0.0
+            hang_files.remove(self.reports)
+        self._inquiry, self.hang, self.verdict, self._told, self._next = None, None, None, (), 0.0
 
     # The inquiry
 
@@ -180,7 +182,7 @@ class HangWatch:
             if now >= self._next:
                 self._conclude(now, supervisor)
             return
-        if now < inquiry.ready_at and not inquiry.answered():
+        if inquiry.is_waiting():
             return
         if self._looks == 1:
             inquiry.settle()
@@ -192,14 +194,14 @@ class HangWatch:
                 self._looks = 3
             return
         self.hang = self._fact(inquiry, now)
-        hang_files.write(self.folder, self.hang)
+        hang_files.write(self.reports, self.hang)
         self._looks, self._next = 4, now + (_NODES_S if self.world > self.expected else 0.0)
 
     def _conclude(self, now: float, supervisor: Supervised) -> None:
         """Join what the nodes have found, and say it. They notice a hang at the same time."""
         assert self.hang is not None
         self._inquiry, self._next = None, now + max(_AGAIN_S, self.after_s)
-        self.hang = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.folder)])
+        self.hang = self.verdict = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.reports)])
         self._tell(supervisor, self.hang)
 
     def _fact(self, inquiry: Inquiry, now: float) -> Hang:
@@ -212,8 +214,8 @@ class HangWatch:
         found = findings(hang)
         fresh = [one for one in found if one.check.id not in self._told]
         for outcome in fresh:
-            for text in texts(outcome, hang):
-                supervisor.say(text)
+            for number, text in enumerate(texts(outcome, hang)):
+                supervisor.say(text, important=not number)
         self._told = (*self._told, *(one.check.id for one in fresh))
         if self.on_hang == "stop" and any(one.status == "fail" for one in found):
             supervisor.timed_out = True
@@ -230,6 +232,6 @@ def texts(outcome: Outcome, hang: Hang) -> list[str]:
     problem = outcome.problem
     assert problem is not None
     quiet = durations.duration_text(hang.quiet_s)
-    first = f"no progress for {quiet}: {problem.title}. {problem.cause}"
+    first = f"no progress for {quiet}: {problem.title}. {problem.cause} [{outcome.check.id}]"
     fix = problem.fixes[0]
-    return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''} [{outcome.check.id}]"]
+    return [first, f"{fix.text}{f'  {fix.commands[0]}' if fix.commands else ''}"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from mgpu import durations, errors, file_reading, files, messages
 from mgpu.command_line import shell
-from mgpu.launch import gpu_readings_file, hang_files, hang_report, registry
+from mgpu.launch import gpu_readings_file, hang_files, hang_report, pace_report, registry
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
 from mgpu.launchers.argv import by_accelerate
@@ -139,11 +139,14 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
         rows.append(("Hang", f"no progress for {quiet}: {one.problem.title}  [{one.check.id}]"))
     if state == "running" and (gpus := gpu_readings_file.line(gpu_readings_file.load_readings(folder))):
         rows.append(("GPUs", gpus))
+    pace = pace_report.read(folder) if state == "running" else None
     if later is None and (last := last_line(folder)):
         rows.append(("Last line", last))
     for label, text in rows:
         first, *rest = report_screen.wrapped(text, screen.width - 11) or [""]
         lines += [[(f"{label:<11}", "bold"), (first, "")], *report_screen.unstyled(" " * 11 + more for more in rest)]
+    if pace is not None and pace_report.is_uneven(pace):
+        lines += pace_report.table(pace_report.entry(pace), screen)
     return lines
 
 
@@ -215,7 +218,10 @@ def _write_json(path: str, found: Sequence[tuple[Entry, State]], troubles: Seque
         last = "" if registry.successor(entry) else last_line(Path(entry.folder))
         quiet = hang_files.read(Path(entry.folder)) if state == "running" else None
         hang = hang_report.entry(quiet) if quiet else None
-        runs.append({**registry.as_json(entry, state), "alive": live, "last_line": last, "hang": hang})
+        found_pace = pace_report.read(Path(entry.folder)) if state == "running" else None
+        pace = pace_report.entry(found_pace) if found_pace else None
+        more = {"alive": live, "last_line": last, "hang": hang, "pace": pace}
+        runs.append({**registry.as_json(entry, state), **more})
     document = {"schema": SCHEMA, "mgpu": __version__, "runs": runs, "unreadable": list(troubles)}
     text = documents.text(document)
     if path == "-":

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from mgpu import engine, file_reading
 from mgpu.engine import selections
 from mgpu.errors import reason
+from mgpu.launch import pace_report
 from mgpu.launch.hang_evidence import RECORDED, Inquiry, beat_of
 from mgpu.process import processes
 from mgpu.recorder.inject._mgpu_recorder import BEAT, STEP, STEPS
@@ -40,7 +41,7 @@ class Supervised(Protocol):
     def ranks(self) -> Mapping[int, processes.Rank]:
         """The processes, by rank."""
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, important: bool = False) -> None:
         """Write to the user's terminal and mgpu's log."""
 
 
@@ -49,6 +50,8 @@ class Ended(NamedTuple):
 
     at: float  # wall clock
     waited_s: float  # for batches, since the start
+    optimizer_s: float = 0.0  # likewise: in optimizers
+    saving_s: float = 0.0  # likewise
 
 
 class Compared(NamedTuple):
@@ -58,6 +61,8 @@ class Compared(NamedTuple):
     last: int | None  # the rank that came last; None: the step had no collective
     waits_s: Mapping[int, float]
     loader_s: Mapping[int, float]
+    optimizer_s: Mapping[int, float] = {}
+    saving_s: Mapping[int, float] = {}
 
 
 class PaceWatch:
@@ -79,9 +84,10 @@ class PaceWatch:
         try:
             if self._inquiry is None:
                 self._begin(supervisor, seconds)
-            elif self._inquiry.answered() or self._clock() > self._inquiry.ready_at:
+            elif not self._inquiry.is_waiting():
                 self._read(supervisor.ranks)
                 self._inquiry, self._due = None, seconds + _EVERY_S
+                self._store()
                 self._report(supervisor, seconds)
         except OSError as error:
             self.gap = reason(error)
@@ -109,6 +115,11 @@ class PaceWatch:
             for number in sorted(self._compared)[:-_MOST_STEPS]:
                 del self._compared[number]
 
+    def _store(self) -> None:
+        """Store the pace for --status and --watch."""
+        if (pace := self.result()) is not None:
+            pace_report.write(self.folder, pace)
+
     def _report(self, supervisor: Supervised, seconds: float) -> None:
         pace = self.result()
         if self._reported or pace is None or pace.steps < _REPORT_AFTER:
@@ -117,7 +128,7 @@ class PaceWatch:
         for outcome in engine.judge(Snapshot(run=run), selections.RANKS_UNEVEN):
             if outcome.problem:
                 self._reported = True
-                supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}")
+                supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}", important=True)
 
 
 def steps_of(path: Path) -> dict[int, Ended]:
@@ -128,7 +139,7 @@ def steps_of(path: Path) -> dict[int, Ended]:
     except OSError:
         return {}
     whole = content[head : head + (len(content) - head) // size * size] if len(content) > head else b""
-    return {number: Ended(at, waited) for number, at, waited in struct.iter_unpack(STEP, whole) if number}
+    return {number: Ended(*rest) for number, *rest in struct.iter_unpack(STEP, whole) if number}
 
 
 def starts_of(path: Path) -> dict[tuple[str, int], float]:
@@ -165,14 +176,20 @@ def compare(
         inside = [key for key in shared if begin < starts[first][key] <= end]
         spreads = {key: [starts[rank][key] for rank in ends] for key in inside}
         worst = max(spreads, key=lambda key: max(spreads[key]) - min(spreads[key]), default=None)
-        loader = {rank: known[number].waited_s - known[number - 1].waited_s for rank, known in ends.items()}
+        phases = _phases(ends, number)
         if worst is None:
-            found[number] = Compared(end - begin, None, {}, loader)
+            found[number] = Compared(end - begin, None, {}, *phases)
             continue
         at = {rank: starts[rank][worst] for rank in ends}
         last = max(at, key=lambda rank: at[rank])
-        found[number] = Compared(end - begin, last, {rank: at[last] - when for rank, when in at.items()}, loader)
+        found[number] = Compared(end - begin, last, {rank: at[last] - when for rank, when in at.items()}, *phases)
     return found
+
+
+def _phases(ends: Mapping[int, Mapping[int, Ended]], number: int) -> list[dict[int, float]]:
+    """Return what each rank spent one step on: waiting for batches, in the optimizer, saving."""
+    pairs = {rank: (known[number - 1], known[number]) for rank, known in ends.items()}
+    return [{rank: after[field] - before[field] for rank, (before, after) in pairs.items()} for field in (1, 2, 3)]
 
 
 def pace_of(steps: list[Compared]) -> Pace | None:
@@ -193,6 +210,8 @@ def pace_of(steps: list[Compared]) -> Pace | None:
                 round(median(step.loader_s[rank] for step in known), 6),
                 round(median(step.waits_s[rank] for step in known), 6),
                 round(sum(step.last == rank for step in known) / len(known), 3),
+                round(median(step.optimizer_s.get(rank, 0.0) for step in known), 6),
+                round(sum(step.saving_s.get(rank, 0.0) for step in known), 3),
             )
             for rank in ranks
         ),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mgpu import durations, engine, errors, file_reading
 from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
-from mgpu.launch import complete_commands, gpu_usage, hang_report, remarks, result_document
+from mgpu.launch import complete_commands, gpu_usage, hang_report, memory_text, pace_report, remarks, result_document
 from mgpu.process import run_log
 from mgpu.report import failure
 from mgpu.report.document import check_json
@@ -106,7 +106,13 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
         report += failure.row(screen, "Log", f"{document['logs']}/run.log")
         if document["exit_code"] and not document["signalled"]:
             report += _rerun_line(document["again"], screen)
-    report += remarks.lines(document.get("remarks", []), screen, well=not document["exit_code"])
+    found = document.get("remarks", [])
+    report += remarks.lines(found, screen, well=not document["exit_code"])
+    pace = document.get("pace")
+    if pace and any("uneven_ranks" in engine.tags(one["id"], selections.REMARKS) for one in found):
+        report += pace_report.table(pace, screen)
+    if memory := memory_text.memory_text(document.get("ranks") or ()):
+        report += failure.row(screen, "Memory", memory)
     return [*report, *_leftover_line(document, screen)]
 
 
@@ -165,6 +171,7 @@ def _document(
             "gpus_gap": run.gpus_gap,
             "foreseen": _foreseen(snapshot, triage, run),
             "remarks": remarks.find_remarks(run),
+            "pace": pace_report.entry(run.pace) if run.pace is not None else None,
             "hang": hang_report.entry(hang) if hang is not None else None,
             "oom_kills": run.oom_kills,
             "memory_lowest": run.memory_lowest_bytes,

@@ -44,6 +44,7 @@ class Request:
     recorder: bool = True  # in the ranks
     hang_after_s: float = 30.0  # without progress until the ranks are asked what they do
     on_hang: str = "report"  # of ON_HANG
+    nan_check: int = 0  # steps between two losses on a GPU that the recorder reads; 0: none
     detach: bool = False
     attach: bool = False  # for this and the next three, `target` names a run; empty: the latest
     status: bool = False
@@ -132,6 +133,7 @@ class Request:
             (self.exec_ and self.timeout_s, "--exec replaces mgpu, which could then not enforce --timeout: omit it"),
             (self.exec_ and self.json_result, "--exec replaces mgpu, which could then not write --json-result"),
             *((self.exec_ and given, f"--exec replaces mgpu, which could then not {task}") for given, task in ends),
+            (self.nan_check and not self.recorder, "--nan-check needs the recorder: omit --no-recorder"),
             (shows and self.json_result, f"{shows} starts nothing, so there is no result: omit --json-result"),
             (
                 self.smoke == "always" and self.gpus,

@@ -117,7 +117,7 @@ def _details(
     found = [finding for finding in found if not (choice.own_ranks and "starts_ranks" in finding.check.tags)]
     warnings = preflight.warnings(few.snapshot, stopping)
     recorder = request.recorder and not request.exec_
-    return summary.Details(few, choice, verified, lone, warnings, found, recorder=recorder)
+    return summary.Details(few, choice, verified, lone, warnings, found, recorder=recorder, nan_check=request.nan_check)
 
 
 def _config(request: Request) -> Config:

@@ -47,6 +47,27 @@ class HangOfRun(TypedDict):
     ranks: list[RankOfHang]
 
 
+class PaceOfRank(TypedDict):
+    """What one rank spent its steps on: medians in seconds."""
+
+    rank: int
+    loader_s: Annotated[float, "waiting for batches"]
+    wait_s: Annotated[float, "waiting for the last rank in a collective"]
+    optimizer_s: Annotated[float, "in the optimizer; on a GPU until its work is queued"]
+    rest_s: Annotated[float, "the rest of a step: forward, backward, and what is not measured"]
+    saving_s: Annotated[float, "in torch.save and safetensors, in all steps together"]
+    last_share: Annotated[float, "of the steps in which this rank came last"]
+
+
+class PaceOfRun(TypedDict):
+    """The steps of the ranks of one machine, compared."""
+
+    steps: Annotated[int, "compared"]
+    step_s: Annotated[float, "median"]
+    waited_share: Annotated[float, "of the time of these steps that the other ranks waited for the last one"]
+    ranks: list[PaceOfRank]
+
+
 class WhyDocument(TypedDict):
     """mgpu.why/1.x: the answer of `mgpu launch --why`."""
 
@@ -85,6 +106,7 @@ class _Ended(_Run, total=False):
     gpus_gap: Annotated[str | None, "why the GPUs were not monitored, or not to the end"]
     foreseen: Annotated[list[CheckEntry], "findings in the script, reported before the start, that may be the reason"]
     remarks: Annotated[list[CheckEntry], "findings on the work of the GPUs and ranks"]
+    pace: Annotated[PaceOfRun | None, "null: one rank, too few steps, or no recorder"]
     hang: Annotated[HangOfRun | None, "the last hang that was found while the run made no progress"]
     oom_kills: int | None
     memory_lowest: Annotated[Bytes, "lowest free memory of the machine or cgroup during the run"]

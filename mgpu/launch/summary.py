@@ -39,6 +39,7 @@ class Details:
     script: Sequence[engine.Outcome] = ()
     folder: Path | None = None
     recorder: bool = False
+    nan_check: int = 0
 
 
 def doctor_command(config: Config) -> str:
@@ -62,7 +63,7 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
         ("Script", _script(details)),
         ("Warnings", f"{', '.join(details.warnings)}   (details: {doctor})" if details.warnings else ""),
         ("Env", added or "nothing added"),
-        ("Recorder", _RECORDER if details.recorder else ""),
+        ("Recorder", _recorder(details) if details.recorder else ""),
         ("Logs", f"{details.folder}/" if details.folder else ""),
     ]
     lines: list[report_screen.Line] = []
@@ -71,6 +72,13 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
             lines.append([(f"{label if not place else '':<{_LABEL}}", "bold"), (line, "")])
     lines.append([(f"{'Command':<{_LABEL}}", "bold"), (command.masked(), "")])
     screen.show(lines)
+
+
+def _recorder(details: Details) -> str:
+    """Return what the recorder adds, and what --nan-check costs."""
+    every = details.nan_check
+    steps = "each step" if every == 1 else f"every {every} steps"
+    return _RECORDER + (f"\n--nan-check: {steps}, the loss and the gradient norm wait for the GPU" if every else "")
 
 
 def _wrap_lines(text: str, screen: report_screen.Screen) -> list[str]:

@@ -20,7 +20,7 @@ from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.launch.run_json import WhyDocument
 from mgpu.process import processes, run_log
-from mgpu.recorder.inject._mgpu_recorder import FOLDER
+from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in
 from mgpu.report import document as documents
 from mgpu.report.screen import Line, Screen
 from mgpu.snapshot import Hang, HangRank, StackFrame
@@ -73,7 +73,11 @@ class Answer:
 
 def run(request: Request, name: str | None, runs: Sequence[Entry]) -> int:
     """Ask the ranks and show the answer. Raises MgpuError (3) if there is no such run."""
-    answer = ask(find_subject(name, runs))
+    return show(request, ask(find_subject(name, runs)))
+
+
+def show(request: Request, answer: Answer) -> int:
+    """Show an answer on the screen or as JSON; return the exit code."""
     if request.json_result:
         text = documents.text(_document(answer))
         if request.json_result == "-":
@@ -144,7 +148,8 @@ def _of_pid(pid: int) -> Subject:
         ranks = processes.ranks_under(parent)
     ranks = ranks or {0: processes.Rank(pid)}
     first = processes.environment(min(ranks.items())[1].pid)
-    recorded = Path(os.fsdecode(first.get(FOLDER.encode(), b"")))
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in first.items()}
+    recorded = Path(folder_in(variables)) if FOLDER in variables else _NOWHERE
     ours = all(_is_ours(rank.pid) for rank in ranks.values())
     gaps = () if ours else ("its processes belong to another user: what they do can only be seen by that user or root",)
     folder = recorded.parent if ours and recorded.name == hang_evidence.RECORDED else _NOWHERE
@@ -169,7 +174,7 @@ def ask(subject: Subject) -> Answer:
     for look in range(2 if inquiries else 0):
         for inquiry in inquiries:
             inquiry.ask()
-        while not all(one.answered() or time.monotonic() >= one.ready_at for one in inquiries):
+        while sum(one.is_waiting() for one in inquiries):  # each of them may signal ranks
             time.sleep(0.02)
         if not look:
             for inquiry in inquiries:

@@ -58,7 +58,9 @@ _PATTERNS = {
     "run.log.*": r"run\.log\.\d+",
     ".gpus.json.*": r"\.gpus\.json\.\d+",
     "preflight-*/": r"preflight-\d+",
-    "recorder/*": r"recorder/\d+\.\d+\.(?:stacks|beat|raised|flight|ask)(?:\.tmp)?",
+    "watch-*/": r"watch-\d+",
+    "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json)",
+    "recorder/*": r"recorder/\d+\.\d+\.(?:stacks|beat|raised|flight|ask|nan)(?:\.tmp)?",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")
 SMOKE_TEST = Kind("smoke-test", "smoke-", ("smoke.json", "facts.json", "try-*/", *_OF_RANKS))
@@ -67,8 +69,8 @@ TRIAL = Kind("trial", "try-", _OF_RANKS)
 LAUNCH = Kind(
     "launch",
     "",
-    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "recorder/",
-     "recorder/*"),
+    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "pace.json",
+     "recorder/", "recorder/*", "watch-*/", "watch-*/*"),
 )
 PRE_FLIGHT = Kind(
     "pre-flight",

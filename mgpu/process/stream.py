@@ -82,9 +82,9 @@ class Stream:
             self._used.append(self.buffer)
         else:
             self._free.append(self.buffer)
-        if size and self.to_terminal:
+        if size:
             self.at_line_start = self.buffer[size - 1] == ord("\n")
-            if (place := self.buffer.rfind(_OTHER_SCREEN, 0, size)) >= 0:
+            if self.to_terminal and (place := self.buffer.rfind(_OTHER_SCREEN, 0, size)) >= 0:
                 after = place + len(_OTHER_SCREEN)
                 self.full_screen = self.buffer[after : min(size, after + 1)] == b"h"
         return size

@@ -21,11 +21,10 @@ from types import FrameType
 from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
 from mgpu.process import exit_code, guard, open_files, processes, signals
 from mgpu.process.command import Command
+from mgpu.process.notices import Notices
 from mgpu.process.run_log import RunLog
 from mgpu.process.stream import Stream
 from mgpu.process.terminal import Terminal, is_foreground, is_terminal
-from mgpu.secrets_masking import masked
-from mgpu.text import clean
 
 _TO_LAUNCHER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _TO_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -42,7 +41,6 @@ _SOON_FOR_S = 30.0
 _LAST_S = 0.05  # output that arrives later than this after the end is from a leftover process
 _READ_ON_S = 1.0  # … and constant output is read for at most this long before that process is killed
 _READ_OUT_S = 5.0  # … and after that, if the process cannot be found and killed
-_SAY_S = 3.0  # after this time a message of mgpu interrupts a line, because a progress bar never ends its line
 
 
 @dataclass
@@ -108,7 +106,7 @@ class Supervisor:
         self._forced = False
         self._suspended = False
         self._next_tick = 0.0
-        self._to_say: list[tuple[float, str]] = []
+        self._notices = Notices()
 
     @property
     def seconds(self) -> float:
@@ -145,21 +143,19 @@ class Supervisor:
             self.ranks,
             frozenset(self._error_files),
             self.seconds,
-            all(stream.at_line_start for stream in self._streams),
+            all(stream.at_line_start for stream in self._streams if stream.to_terminal),
             tuple(f"{stream.name}: {stream.lost}" for stream in self._streams if stream.lost),
             self.log is not None and self.log.is_disk_full,
         )
 
     # Called from outside
 
-    def say(self, text: str, *, at_once: bool = False) -> None:
-        """Note a message, and print it between the program's output if stderr is a terminal."""
+    def say(self, text: str, *, at_once: bool = False, important: bool = False) -> None:
+        """Note a message, and print it between the program's output on a terminal; an important one on any stderr."""
         self.note(f"message: {text}")
-        if is_terminal(2):
-            line = "".join(letter if letter.isprintable() else " " for letter in text)
-            self._to_say.append((time.monotonic(), line))
-            if at_once:
-                self._speak(at_once=True)
+        self._notices.add(text, important=important)
+        if at_once and self._notices:
+            self._speak(at_once=True)
 
     def is_insisted(self) -> bool:
         """Whether the user has asked again to stop the run. Reads the keyboard."""
@@ -229,7 +225,7 @@ class Supervisor:
                 self._keep(stream, size)
         if self._terminal is not None:
             self._pass_keys(0 in ready)
-        if self._to_say:
+        if self._notices:
             self._speak()
         return moved
 
@@ -310,18 +306,8 @@ class Supervisor:
 
     def _speak(self, *, at_once: bool = False) -> None:
         """Print the pending messages when no line of the program is interrupted."""
-        shown = [stream for stream in self._streams if stream.to_terminal]
-        between = all(stream.at_line_start for stream in shown)
-        if not at_once:
-            waited = time.monotonic() - self._to_say[0][0]
-            if any(stream.waits or stream.full_screen for stream in shown) or (not between and waited < _SAY_S):
-                return
-        lines = [line for _, line in self._to_say]
-        self._to_say.clear()
-        end = "\r\n" if self._terminal is not None and self._terminal.is_raw else "\n"
-        text = ("" if between else end) + "".join(f"mgpu: {clean(masked(line))}{end}" for line in lines)
-        with contextlib.suppress(OSError):
-            os.write(2, text.encode("utf-8", "replace"))
+        raw = self._terminal is not None and self._terminal.is_raw
+        self._notices.show(self._streams, raw=raw, at_once=at_once)
 
     # The end
 
@@ -333,7 +319,7 @@ class Supervisor:
         self._read_out(asked)
         if left:
             self.note(f"stopped leftover processes: {' '.join(map(str, left))}")
-        if self._to_say:
+        if self._notices:
             self._speak(at_once=True)
         if self._pidfd is not None:
             os.close(self._pidfd)

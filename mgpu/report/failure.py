@@ -330,6 +330,9 @@ def rank_entries(run: Run) -> list[EndedRankEntry]:
             "pid": rank.pid,
             "error": masked(rank.error) if rank.error else None,
             "state": rank.state,
+            "peak_host": rank.peak_bytes,
+            "peak_allocated": rank.peak_allocated_bytes,
+            "peak_reserved": rank.peak_reserved_bytes,
         }
         for rank in run.ranks
     ]

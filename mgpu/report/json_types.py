@@ -230,6 +230,9 @@ class EndedRankEntry(TypedDict):
     pid: int | None
     error: str | None
     state: str | None
+    peak_host: Annotated[Bytes, "resident memory of its process, according to the kernel"]
+    peak_allocated: Annotated[Bytes, "by torch on its GPU"]
+    peak_reserved: Annotated[Bytes, "by torch on its GPU"]
 
 
 class LogEntry(TypedDict):

@@ -25,7 +25,9 @@ from mgpu.report import screen as report_screen
 from mgpu.scheduler import sbatch_errors
 from mgpu.scheduler.client import LOOK_S, Answer, Question, is_unreachable
 from mgpu.slurm import record as records
+from mgpu.slurm.hang_follower import JobHangs
 from mgpu.slurm.record import Record
+from mgpu.snapshot import Hang
 
 _TICK_S = 0.1
 # The pause between two queries is a share of the time since the job's state changed: hours in the queue cost the
@@ -58,6 +60,7 @@ class Followed:
     printed: Tables | None = None
     output: str = ""  # the file that was followed
     target: tuple[str, ...] = ()  # of the command line that followed it
+    hang: Hang | None = None  # the last verdict on a run without progress
 
     @property
     def state(self) -> str:
@@ -94,13 +97,15 @@ def follow(
     attached: bool = False,
     quiet: bool = False,
     say: Say,
+    hangs: JobHangs | None = None,
 ) -> Followed:
     """Follow a job to its end.
 
     `received`: collected since before the job was submitted. `say(text, style)` shows a line. `attached`: the job was
-    submitted earlier, and a signal does not cancel it. `quiet`: do not copy its output.
+    submitted earlier, and a signal does not cancel it. `quiet`: do not copy its output. `hangs`: what its nodes find.
     """
     follower = _Follower(job, received, timeout_s, attached, say)
+    follower.hangs = hangs or follower.hangs
     follower.readers = not quiet
     try:
         return follower.run()
@@ -127,6 +132,7 @@ class _Follower:
         self.restarts = 0
         self.never = ""
         self.readers = True
+        self.hangs = JobHangs(None)
 
     def run(self) -> Followed:
         """Follow the job until it has ended or there is nothing to wait for."""
@@ -137,10 +143,12 @@ class _Follower:
                 break
             if held := self._held():
                 return self._end(held=held)
+            self._look_for_hang()
             if self._stop():
                 return self._end(left=True)
             time.sleep(0 if more else _TICK_S)
         self._read_last_output()
+        self._look_for_hang(at_once=True)
         return self._end()
 
     def close(self) -> None:
@@ -166,6 +174,7 @@ class _Follower:
             held,
             self.printed,
             self.tails[0].path or (self.record.output if self.record else ""),
+            hang=self.hangs.hang,
         )
 
     def _ran(self) -> float:
@@ -291,6 +300,16 @@ class _Follower:
         if self.cancelled_at is not None and self.cancelling is None and now - self.cancelled_at > _RETRY_S:
             self._cancel()
         return self.signalled is not None and len(self.received.came) > 1 and self.cancelling is None
+
+    def _look_for_hang(self, *, at_once: bool = False) -> None:
+        """Say what the nodes have found, and cancel the job if a hang ends it."""
+        if self.record is None or not (self.record.started or at_once):
+            return
+        self.hangs.look(lambda text: self.say(text, "warn"), at_once=at_once)
+        if self.hangs.is_to_stop and self.cancelled_at is None and not at_once:
+            self.timed_out = True
+            self.say(f"--on-hang stop: cancelling job {self.job}", "warn")
+            self._cancel()
 
     def _cancel(self) -> None:
         self.cancelled_at = time.monotonic()

@@ -148,9 +148,11 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
 
 
 def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Path) -> int:
+    from mgpu.job_files.watch_block import FOLDER
     from mgpu.launch import hand_off
     from mgpu.slurm import prepare
     from mgpu.slurm import report as slurm_report
+    from mgpu.slurm.hang_follower import JobHangs
     from mgpu.snapshot import Snapshot
 
     run = _command(prepared, here, made)
@@ -172,7 +174,9 @@ def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Pa
 
             run_entry.can_keep()
             return detached.start(request, run, made, Snapshot())
-        code = hand_off.hand_off(request, run, made, Snapshot())
+        watched = prepared.watched / f"{FOLDER}{here.job}" if prepared.watched else None
+        hangs = JobHangs(watched, stops=request.on_hang == "stop")
+        code = hand_off.hand_off(request, run, made, Snapshot(), hangs=hangs)
         if code:
             _show_preflight(made / f"preflight-{here.job}")
         return code
@@ -196,6 +200,7 @@ def _rows(prepared: Prepared, here: Allocation, run: Command) -> list[tuple[str,
         ("Allocation", f"{nodes}{', in a step' if here.step else ''}: runs here, nothing is submitted"),
         ("Config", prepared.config.path if prepared.config else ""),
         ("Pre-flight", prepared.preflight),
+        ("Recorder", prepared.recorder),
         ("Env", "  ".join(f"{name}={shlex.quote(value)}" for name, value in run.env_added.items())),
         ("", "without this task's own srun variables (SLURM_CPU_BIND, SLURM_STEP_...)" if here.step else ""),
         ("Command", shlex.join(run.argv[len(_env_prefix(here)) :])),

@@ -153,8 +153,13 @@ def task_nodes(record: Record, output: Path) -> tuple[str, ...]:
 
 
 def preflight_folders(record: Record, output: Path) -> Iterator[Path]:
-    """Yield the folders of the job's pre-flight: next to the script that mgpu wrote, or next to the job's output."""
-    name = f"preflight-{record.job}"
+    """Yield the folders of the job's pre-flight."""
+    return folders(record, output, "preflight-")
+
+
+def folders(record: Record, output: Path, prefix: str) -> Iterator[Path]:
+    """Yield mgpu's folders of a job: next to the script that mgpu wrote, or next to the job's output."""
+    name = f"{prefix}{record.job}"
     script = Path(record.script if Path(record.script).is_file() else record.script.partition(" ")[0])
     for folder in dict.fromkeys((script.parent, output.parent, output.parent / "logs", Path("logs"))):
         if (folder / name).is_dir():

@@ -15,8 +15,8 @@ from mgpu import engine, errors, file_reading
 from mgpu.command_line import below, shell
 from mgpu.engine import before_start
 from mgpu.errors import MgpuError, reason
-from mgpu.job_files import insert, preflight_block
-from mgpu.job_files.job import THIS_FILE, Job
+from mgpu.job_files import insert, preflight_block, watch_block
+from mgpu.job_files.job import THIS_FILE, Job, Watch
 from mgpu.job_formats import SHAPES, Shape
 from mgpu.launch.request import Request
 from mgpu.process import scratch
@@ -33,6 +33,7 @@ _NOT_FOLLOWED = {
 _SEVERAL = re.compile(r"^#SBATCH[ \t]+(?:het|pack)job\b", re.MULTILINE)
 # Programs that start a command in a container image.
 _IMAGES = frozenset({"apptainer", "singularity", "docker", "podman", "enroot", "shifter"})
+_BY_WATCH = "in each rank, for hangs: PYTHONPATH, MGPU_RECORDER, and a step that watches them (--no-recorder: without)"
 _BY_PREFLIGHT = "checks the nodes and runs test ranks on them before the training starts"
 
 
@@ -50,6 +51,8 @@ class Prepared:
     changed: bool  # differs from the given file
     config: Config | None
     source: Path | None  # the given file
+    recorder: str = ""  # as `preflight`
+    watched: Path | None = None  # where its nodes report what its ranks do; None: the ranks have no recorder
 
 
 def prepare_script(request: Request, target: list[str], folder: Path) -> Prepared:
@@ -87,8 +90,22 @@ def _of_script(request: Request, path: Path, job: JobScript, arguments: tuple[st
     nodes = request.nodes or _nodes(job)
     options = _options(request, path, job, nodes)
     config = _config_of(request, job)
-    changed, preflight = _with_preflight(request, text, job, nodes, config, folder)
-    return Prepared(path.name, changed, job, arguments, options, nodes, preflight, changed != text, config, path)
+    watched, recorder = _with_watch(request, text, job, folder)
+    changed, preflight = _with_preflight(request, watched, job, nodes, config, folder)
+    return Prepared(
+        path.name,
+        changed,
+        job,
+        arguments,
+        options,
+        nodes,
+        preflight,
+        changed != text,
+        config,
+        path,
+        recorder=recorder,
+        watched=folder.absolute() if watched != text else None,
+    )
 
 
 def _options(request: Request, path: Path, job: JobScript, nodes: int | None) -> tuple[str, ...]:
@@ -129,6 +146,29 @@ def _with_preflight(
     return insert.with_block(text, "\n".join(lines), line), how
 
 
+def _with_watch(request: Request, text: str, job: JobScript, folder: Path) -> tuple[str, str]:
+    """Return the script with the recorder, if it is wanted and possible, and a text that describes it."""
+    if not request.recorder:
+        return text, ""
+    if _SEVERAL.search(text):
+        return text, "none: this is a heterogeneous job (hetjob)"
+    line = job.first_launch_line
+    if line is None or insert.place(job) is None:
+        return text, "none: no launch command found in the script"
+    if _in_image(job):
+        return text, "none: the ranks run in a container image"
+    lines = watch_block.lines(_watch(request), str(folder.absolute()))
+    return insert.with_block(text, "\n".join(lines), line), f"inserted before line {line}: {_BY_WATCH}"
+
+
+def _watch(request: Request) -> Watch:
+    """Return what the nodes do about a hang. If no command follows the job, they end it, but never an allocation."""
+    from mgpu.slurm import salloc
+
+    alone = request.detach and salloc.allocation() is None
+    return Watch(sys.executable, request.hang_after_s, stops=alone and request.on_hang == "stop")
+
+
 def _in_image(job: JobScript) -> bool:
     """Whether the training runs in a container image, which the pre-flight does not check."""
     if job.directive("container-image") or job.directive("container"):
@@ -144,7 +184,7 @@ def _write_new(request: Request, target: list[str], folder: Path) -> Prepared:
     from mgpu.readers.job_script import read
 
     words, config = _target(request, target), _config(request)
-    job = _job(request, words, config, folder)
+    job = replace(_job(request, words, config, folder), watch=_watch(request) if request.recorder else None)
     folder_name = "job.sbatch"
     head, blank, rest = sbatch.render(replace(job, setup=environment.setup_lines())).partition("\n\n")
     text = head.replace(THIS_FILE, folder_name) + blank + rest
@@ -154,7 +194,8 @@ def _write_new(request: Request, target: list[str], folder: Path) -> Prepared:
         facts = read.read(path)
     facts = replace(facts, path=str(folder / folder_name))
     how = f"{_BY_PREFLIGHT} (omit with --no-preflight)" if job.preflight else "omitted (--no-preflight)"
-    return Prepared(folder_name, text, facts, (), (), job.nodes, how, True, config, None)
+    found = Prepared(folder_name, text, facts, (), (), job.nodes, how, True, config, None)
+    return replace(found, recorder=_BY_WATCH, watched=folder.absolute()) if job.watch else found
 
 
 def _target(request: Request, target: list[str]) -> list[str]:

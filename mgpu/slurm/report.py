@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mgpu import durations, engine, hostlist
 from mgpu.command_line import from_words, shell
 from mgpu.engine import root_cause, selections
+from mgpu.launch import hang_report, result_document
 from mgpu.launch import report as launch_report
-from mgpu.launch import result_document
 from mgpu.process import scratch
 from mgpu.report import failure
 from mgpu.report.screen import Line, Screen, Style, unstyled, wrapped
@@ -171,13 +171,18 @@ def _document(
     if run.exit_code and (triage or found.ranks) and not followed.left:
         with _logs(followed, found, folder) as paths:
             log, trouble = launch_report.read_logs(paths) if triage else (None, None)
-            chosen = root_cause.find_cause(log, run, config)
+            chosen = root_cause.find_cause(log, run, config, hang=followed.hang)
             triage_found = launch_report.make_triage(chosen, log, run, wanted=triage)
         if followed.signalled is not None or followed.timed_out:
             triage_found = _without_own_cancel(triage_found, chosen)
     document: JobDocument = result_document.new_document(run, triage=triage)
     result_document.add_failure(document, run, triage_found)
-    fields: Any = {"log_trouble": trouble, "logs": str(folder) if folder else None, "slurm": _job(followed, found)}
+    fields: Any = {
+        "log_trouble": trouble,
+        "logs": str(folder) if folder else None,
+        "hang": hang_report.entry(followed.hang) if followed.hang is not None else None,
+        "slurm": _job(followed, found),
+    }
     document.update(fields)
     return document
 

@@ -14,21 +14,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import engine, errors, messages
+from mgpu import durations, engine, errors, messages
 from mgpu.command_line import shell
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
-from mgpu.launch import result_document, start_errors
+from mgpu.job_files.watch_block import FOLDER
+from mgpu.launch import hang_files, hang_report, result_document, start_errors
 from mgpu.launch.request import Request
 from mgpu.launchers.run_folder import LAUNCH, claim_folder, plan_folder
 from mgpu.process import scratch
 from mgpu.report import document
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client, sbatch_errors, submit
-from mgpu.slurm import prepare
+from mgpu.slurm import ask_nodes, prepare
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import ReceivedSignals, follow, speaker
+from mgpu.slurm.hang_follower import JobHangs
 from mgpu.slurm.prepare import Prepared, remove_script, show_text, title, write_script
 from mgpu.snapshot import Snapshot
 from mgpu.text import counted
@@ -40,7 +42,7 @@ _FIRST_LOOK_S, _LOOK_S, _STANDS_S = 5.0, 0.3, 2.0
 
 def run(request: Request) -> int:
     """Run `mgpu launch --slurm`; return 125 if mgpu or Slurm refuses, else the job's exit code."""
-    if request.attach or request.status or request.stop:
+    if request.attach or request.status or request.stop or request.why:
         return _manage_job(request)
     check(request)
     result_document.check(request)
@@ -152,7 +154,9 @@ def _submit_from(
             else "a signal cancels it"
         )
         say(f"submitted job {job}; {how}", "")
-        followed = follow(job, signals, timeout_s=request.timeout_s, say=say)
+        watched = prepared.watched / f"{FOLDER}{job}" if prepared.watched else None
+        hangs = JobHangs(watched, stops=request.on_hang == "stop")
+        followed = follow(job, signals, timeout_s=request.timeout_s, say=say, hangs=hangs)
         followed = replace(followed, target=request.target)
         return slurm_report.report_end(
             followed, folder, triage=request.triage, json_result=request.json_result, config=prepared.config
@@ -248,6 +252,7 @@ def _rows(prepared: Prepared, options: Sequence[str], script: Path) -> list[tupl
         ("Job", f"{prepared.source or script}" + (f"   {nodes}" if nodes else "")),
         ("Config", prepared.config.path if prepared.config else ""),
         ("Pre-flight", prepared.preflight),
+        ("Recorder", prepared.recorder),
         ("Command", slurm_report.command_of(script, options, prepared.arguments)),
     ]
 
@@ -279,7 +284,7 @@ def _manage_job(request: Request) -> int:
     from mgpu.launch import follow as runs
 
     runs.check(replace(request, slurm=False))
-    option = "--attach" if request.attach else "--status" if request.status else "--stop"
+    option = next(f"--{name}" for name in ("attach", "status", "stop", "why") if getattr(request, name))
     name = request.target[0] if request.target else ""
     if not name.isdecimal():
         text = f"{option} with --slurm needs a job number:  mgpu launch --slurm {option} JOB   (squeue --me)"
@@ -293,12 +298,15 @@ def _manage_job(request: Request) -> int:
     say = speaker(screen)
     if request.status:
         return _status(found, request)
+    if request.why:
+        return ask_nodes.explain(request, found)
     with ReceivedSignals() as signals:
         if request.stop and not found.ended:
             if trouble := submit.cancel(job):
                 raise MgpuError(f"could not cancel job {job}: {trouble}", errors.NOT_READY)
             say(f"cancelling job {job}", "")
-        followed = follow(job, signals, attached=True, quiet=request.stop, say=say)
+        hangs = JobHangs(None if request.stop else ask_nodes.folder_of(found))
+        followed = follow(job, signals, attached=True, quiet=request.stop, say=say, hangs=hangs)
     if request.stop:
         word = f"has ended ({followed.state})" if not followed.left else "may still be running"
         say(f"job {job} {word}", "ok" if not followed.left else "warn")
@@ -320,9 +328,19 @@ def _status(found: records.Record, request: Request) -> int:
         rows.append(("Est. start", found.start.replace("T", " ")))
     elif found.ended:
         rows.append(("Exit", f"{found.exit_code}" + (f", signal {found.signal}" if found.signal else "")))
-    rows += [("Nodes", found.nodes), ("Log", found.output)]
+    rows += [("Nodes", found.nodes), ("Hang", _hang(found)), ("Log", found.output)]
     slurm_report.show_plan(rows, screen)
     return errors.READY
+
+
+def _hang(found: records.Record) -> str:
+    """Return what the nodes of a running job have found, if it makes no progress."""
+    folder = ask_nodes.folder_of(found) if found.started else None
+    hang = hang_files.read(folder) if folder is not None else None
+    first = hang_report.first_finding(hang) if hang is not None else None
+    if hang is None or first is None or first.problem is None:
+        return ""
+    return f"no progress for {durations.duration_text(hang.quiet_s)}: {first.problem.title}  [{first.check.id}]"
 
 
 def _status_json(found: records.Record, name: str) -> int:

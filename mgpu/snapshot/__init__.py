@@ -76,6 +76,7 @@ from mgpu.snapshot.run_facts import (
     Log,
     LoneWork,
     OwnError,
+    NotFinite,
     Pace,
     PrintedStack,
     RankPace,

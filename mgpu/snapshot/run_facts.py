@@ -7,6 +7,7 @@ from dataclasses import field
 
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Name, Pid, Text
+from mgpu.snapshot.hang_facts import StackFrame
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,18 @@ class FailedRank:
 
 
 @dataclass(frozen=True)
+class NotFinite:
+    """The first loss or gradient norm of a rank that is NaN or infinite."""
+
+    rank: int
+    what: Label  # "loss", "gradient norm"
+    value: Label  # nan, inf, -inf
+    step: int  # optimizer step, from 1
+    at: float  # seconds since the epoch
+    line: StackFrame | None = None  # the user's
+
+
+@dataclass(frozen=True)
 class RankPace:
     """What one rank spent its steps on: medians of the steps that were compared."""
 
@@ -150,6 +163,8 @@ class RankPace:
     loader_s: float  # waiting for batches
     wait_s: float  # waiting for the last rank, in the collective of the step in which that took longest
     last_share: float  # of the steps: it came last
+    optimizer_s: float = 0.0  # in optimizers; on a GPU, until the work is queued
+    saving_s: float = 0.0  # in torch.save and safetensors, in all of these steps together
 
 
 @dataclass(frozen=True)
@@ -214,6 +229,9 @@ class EndedRank:
     state: Label | None = None  # of its process when the run was interrupted: running, sleeping, stopped ...
     idle: bool | None = None  # it used no CPU time just before that
     gone_s: float | None = None  # seconds from the start until its process had disappeared while others continued
+    peak_bytes: int | None = None  # of its process in the machine's memory, according to the kernel
+    peak_allocated_bytes: int | None = None  # by torch on its GPU; None: no GPU used, or no recorder
+    peak_reserved_bytes: int | None = None  # likewise
 
 
 @dataclass(frozen=True)
@@ -281,3 +299,4 @@ class Run:
     watched: bool = True  # False: a job elsewhere, known only from its output and Slurm's records
     exchange: Exchange | None = None  # None: fewer than two ranks here
     pace: Pace | None = None  # None: too few steps, or no recorder
+    not_finite: tuple[NotFinite, ...] | None = None  # the first on each rank, earliest step first; None: no recorder

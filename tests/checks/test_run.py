@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import EndedRank, Exchange, Pace, RankPace, SignatureMatch, UncaughtException
+from mgpu.snapshot import EndedRank, Exchange, NotFinite, Pace, RankPace, SignatureMatch, UncaughtException
 from tests.checks.facts import GIB, Case, fails, folder, informs, log, run, skips, storage, table, warns, well
 
 
@@ -193,6 +193,12 @@ CASES = (
     well("run_rank_slows_others", "the ranks wait 38% of the time for each other (200 steps)", run=paced(0.6, 0.038)),
     well("run_rank_slows_others", "the ranks wait 4% of the time", run=paced(0.96, 0.004)),
     skips("run_rank_slows_others", "were not compared"),
+    warns("run_not_finite", "the loss of rank 1 is nan in step 15", "Look at the batch of rank 1 in step 15",
+        run=run(not_finite=(NotFinite(1, "loss", "nan", 15, 1.0), NotFinite(0, "loss", "nan", 16, 2.0)), expected=2)),
+    warns("run_not_finite", "the gradient norm of rank 0 is inf in step 3", "set_detect_anomaly",
+        run=run(not_finite=(NotFinite(0, "gradient norm", "inf", 3, 1.0),), expected=2)),
+    well("run_not_finite", "no rank reported a loss or gradient norm", run=run(not_finite=())),
+    skips("run_not_finite", "the ranks have no recorder"),
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 For each process: `RANK.PID.stacks`, the Python stacks of all threads on a signal (faulthandler writes them without the
 interpreter); `RANK.PID.beat`, counters in shared memory; `RANK.PID.raised`, an exception that ends the script;
-`RANK.PID.flight`, torch's flight recorder, written on a request through the FIFO `RANK.PID.ask`.
+`RANK.PID.flight`, torch's flight recorder, written on a request through the FIFO `RANK.PID.ask`; `RANK.PID.nan`, the
+first loss or gradient norm that is not finite (_mgpu_finite.py).
 
 Runs with any Python from 3.8 on. It never imports torch.
 """
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType, TracebackType
 
-FOLDER = "MGPU_RECORDER"  # the variable that names the folder
+FOLDER = "MGPU_RECORDER"  # the variable that names the folder; in a Slurm job with NODE for the name of the node
+NODE = "%N"
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to training scripts (Slurm sends them before a time limit).
 SIGNAL = 50
 # Requests through the FIFO.
@@ -29,11 +31,16 @@ ASK_FLIGHT, ASK_STACKS = b"f", b"s"
 # struct of the beat file: optimizer steps, time of the last one, batches, time of the last one, seconds spent waiting
 # for batches, time since when a batch is awaited (0: none is), longest time between two steps. Times: CLOCK_MONOTONIC.
 BEAT = "=QdQdddd"
-# After it, the last steps, each at its number modulo STEPS: number, wall-clock time of its end, seconds spent waiting
-# for batches so far. The flight recorder has wall-clock times too.
-STEP, STEPS = "=Qdd", 256
+# After it, the last steps, each at its number modulo STEPS: number, wall-clock time of its end, and the seconds spent
+# so far waiting for batches, in optimizers, and saving. The flight recorder has wall-clock times too.
+STEP, STEPS = "=Qdddd", 256
+# After them: peak bytes of this process in the machine's memory, and allocated and reserved by torch on its GPU.
+MEMORY = "=QQQ"
 _HEAD_BYTES, _STEP_BYTES = calcsize(BEAT), calcsize(STEP)
+MEMORY_AT = _HEAD_BYTES + STEPS * _STEP_BYTES
+_MEMORY_S = 1.0  # between two looks at the memory, which take some 50 us
 _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")  # torch 2.9 and later, 2.5 and later
+_FINITE = ("torch.autograd", "torch.nn.utils.clip_grad", "torch.amp.grad_scaler", "transformers.trainer")
 _MOST_ENTRIES = 200  # of the flight recorder
 _MOST_FRAMES = 12  # of each
 _LONGEST = 4000  # characters of an exception's message
@@ -47,6 +54,10 @@ class Recorder:
         self.rank: int | None = None
         self.steps = self.batches = 0
         self.step_at = self.batch_at = self.waited = self.longest = 0.0
+        self.optimized = self.saved = 0.0  # seconds in optimizers, and saving
+        self.finite: Any = None
+        self._optimizing_since = self._memory_at = 0.0
+        self._allocated = self._reserved = 0
         self._stacks: BinaryIO | None = None
         self._beat: Any = None
 
@@ -57,8 +68,10 @@ class Recorder:
     def attend(self, rank: int) -> None:
         """Begin to answer requests for stacks. Called again in each forked child, which has files of its own."""
         self.rank = rank
-        self._stacks = open(self.path("stacks"), "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
+        path = self.path("stacks")
+        self._stacks = open(path + ".tmp", "wb", buffering=0)  # noqa: SIM115 - faulthandler keeps it
         faulthandler.register(SIGNAL, file=self._stacks, all_threads=True, chain=False)
+        os.replace(path + ".tmp", path)  # a file that exists answers
 
     def dump_stacks(self) -> None:
         """Write the stacks from this thread: the kernel may not run the main one."""
@@ -72,7 +85,7 @@ class Recorder:
         import mmap
 
         with open(self.path("beat"), "w+b") as file:
-            size = calcsize(BEAT) + STEPS * calcsize(STEP)
+            size = MEMORY_AT + calcsize(MEMORY)
             file.truncate(size)
             self._beat = mmap.mmap(file.fileno(), size)
         self.write()
@@ -84,9 +97,15 @@ class Recorder:
             values = (self.steps, self.step_at, self.batches, self.batch_at, self.waited, waits_since, self.longest)
             pack_into(BEAT, self._beat, 0, *values)
 
+    def steps_now(self, *_: Any) -> None:
+        """Before each step of any optimizer."""
+        self._optimizing_since = time.monotonic()
+
     def stepped(self, *_: Any) -> None:
         """After each step of any optimizer."""
         now = time.monotonic()
+        if self._optimizing_since:
+            self.optimized += now - self._optimizing_since
         if self.steps:
             self.longest = max(self.longest, now - self.step_at)
         self.steps += 1
@@ -94,7 +113,19 @@ class Recorder:
         self.write()
         if self._beat is not None:
             place = _HEAD_BYTES + self.steps % STEPS * _STEP_BYTES
-            pack_into(STEP, self._beat, place, self.steps, time.time(), self.waited)
+            pack_into(STEP, self._beat, place, self.steps, time.time(), self.waited, self.optimized, self.saved)
+        if now - self._memory_at > _MEMORY_S:
+            self._memory_at = now
+            _guarded(self.write_memory)
+
+    def write_memory(self) -> None:
+        """Store the peaks of this rank's memory: the kernel's, and torch's if it has used a GPU. Waits for no GPU."""
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if cuda is not None and cuda.is_initialized():  # the script may reset torch's own peaks
+            self._allocated = max(self._allocated, cuda.max_memory_allocated())
+            self._reserved = max(self._reserved, cuda.max_memory_reserved())
+        if self._beat is not None:
+            pack_into(MEMORY, self._beat, MEMORY_AT, _peak_bytes(), self._allocated, self._reserved)
 
     def in_child(self) -> None:
         """In a forked child (a loader's worker): its stacks go to a file of its own; it counts nothing."""
@@ -106,6 +137,7 @@ class Recorder:
 
     def record_raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Write the exception that ends the script: type and message, then its frames, one a line."""
+        _guarded(self.write_memory)  # the error may be that there is not enough
         frames = []
         while trace is not None:
             code = trace.tb_frame.f_code
@@ -120,16 +152,36 @@ RECORDER = Recorder()
 
 def begin() -> None:
     """Start recording if this process is a rank; else wait until it becomes one."""
-    RECORDER.folder = os.environ[FOLDER]
+    RECORDER.folder = folder_in(os.environ)
     rank = os.environ.get("RANK", "")
     if rank.isdigit():
         _start(int(rank))
     sys.meta_path.insert(0, Hooks())
 
 
+def folder_in(environ: Any) -> str:
+    """Return the folder that the environment of a rank names."""
+    named: str = environ[FOLDER]
+    return named.replace(NODE, environ.get("SLURMD_NODENAME", "node"))
+
+
+def make_own(folder: str) -> None:
+    """Create a folder below /tmp, where other users may have created one of this name. Raises OSError."""
+    import stat
+
+    for path in (os.path.dirname(folder), folder):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PermissionError(f"{path} is not a folder of this user alone")
+
+
 def _start(rank: int) -> None:
     if RECORDER.rank is not None:
         return
+    if NODE in os.environ.get(FOLDER, ""):
+        make_own(RECORDER.folder)
     RECORDER.attend(rank)
     os.register_at_fork(after_in_child=RECORDER.in_child)
     before = sys.excepthook
@@ -153,6 +205,9 @@ class Hooks:
             "torch.optim.optimizer": _hook_optimizer,
             "torch.utils.data.dataloader": _hook_loader,
             "torch.distributed.distributed_c10d": _hook_groups,
+            "torch.serialization": _hook_saving("save"),
+            "safetensors.torch": _hook_saving("save_file"),
+            **dict.fromkeys(_FINITE, _hook_finite),
         }
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
@@ -186,8 +241,43 @@ def _guarded(function: Callable[[], object]) -> None:
             traceback.print_exc()
 
 
+def _peak_bytes() -> int:
+    """Return the peak of this process's resident memory. Not ru_maxrss, which includes the process that started it."""
+    with open("/proc/self/status", "rb") as file:
+        return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"VmHWM:")), 0)
+
+
 def _hook_optimizer(module: Any) -> None:
+    if hasattr(module, "register_optimizer_step_pre_hook"):
+        module.register_optimizer_step_pre_hook(RECORDER.steps_now)
     module.register_optimizer_step_post_hook(RECORDER.stepped)
+
+
+def _hook_finite(module: Any) -> None:
+    import _mgpu_finite  # type: ignore[import-not-found]
+
+    _mgpu_finite.hook(RECORDER, module)
+
+
+def _hook_saving(name: str) -> Callable[[Any], None]:
+    """Measure how long a function that writes files takes."""
+
+    def hook(module: Any) -> None:
+        import functools
+
+        original = getattr(module, name)
+
+        @functools.wraps(original)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.monotonic()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                RECORDER.saved += time.monotonic() - began
+
+        setattr(module, name, timed)
+
+    return hook
 
 
 def _hook_loader(module: Any) -> None:
@@ -229,8 +319,10 @@ def _joined(rank: int) -> None:
     _start(rank)
     if not RECORDER.open_beat():
         return
+    import atexit
     import threading
 
+    atexit.register(_guarded, RECORDER.write_memory)
     ask = RECORDER.path("ask")
     os.mkfifo(ask, 0o600)
     threading.Thread(target=_answer, args=(ask,), name="mgpu-recorder", daemon=True).start()

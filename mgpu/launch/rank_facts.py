@@ -1,0 +1,84 @@
+"""What each rank of a run has recorded of its memory, and of its first loss or gradient norm that is not finite."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mgpu import file_reading
+from mgpu.launch.hang_evidence import RECORDED
+from mgpu.readers.stack_dump import frame_at, own_frame
+from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import NotFinite
+from mgpu.structured_text import json_of
+from mgpu.text import clean
+
+_MOST_BYTES = 1 << 16
+_MOST_FILES = 4096
+_NAN = re.compile(r"(\d{1,7})\.\d+\.nan")
+_MOST_STEP = 1 << 53
+
+
+class Peaks(NamedTuple):
+    """Peak memory of a rank in bytes; None: it has used no GPU through torch."""
+
+    host: int
+    allocated: int | None
+    reserved: int | None
+
+
+def peaks(folder: Path, rank: int, pid: int) -> Peaks | None:
+    """Return the peaks that a rank has stored; None if it has not."""
+    size = MEMORY_AT + struct.calcsize(MEMORY)
+    try:
+        content = file_reading.read_part(folder / RECORDED / f"{rank}.{pid}.beat", most=size, start=0)
+        host, allocated, reserved = struct.unpack(MEMORY, content[MEMORY_AT:])
+    except (OSError, struct.error):
+        return None
+    return Peaks(host, allocated or None, reserved or None) if host else None
+
+
+def host_peak(pid: int) -> int | None:
+    """Return the peak of a running process's resident memory in bytes, according to the kernel."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"VmHWM:")), None)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def not_finite(folder: Path) -> tuple[NotFinite, ...] | None:
+    """Return the first value of each rank that is not finite, the earliest step first; None without a recorder."""
+    try:
+        names = [path.name for path in (folder / RECORDED).iterdir()]
+    except OSError:
+        return None
+    found = [(int(match[1]), name) for name in names if (match := _NAN.fullmatch(name))][:_MOST_FILES]
+    values = [one for rank, name in found if (one := _not_finite(folder / RECORDED / name, rank))]
+    return tuple(sorted(values, key=lambda one: (one.step, one.at)))
+
+
+def _not_finite(path: Path, rank: int) -> NotFinite | None:
+    try:
+        content = json_of(file_reading.read_whole(path, most=_MOST_BYTES))
+        what, value, step, at = (content[name] for name in ("what", "value", "step", "at"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not (isinstance(step, int) and 0 < step < _MOST_STEP and isinstance(at, int | float) and 0 <= at < _MOST_STEP):
+        return None
+    frames = content.get("frames")
+    listed = [frame for one in (frames if isinstance(frames, list) else []) if (frame := _frame(one))]
+    return NotFinite(rank, _text(what), _text(value), step, at, own_frame(listed))
+
+
+def _text(value: Any) -> str:
+    return masked(clean(str(value)))[:40]
+
+
+def _frame(one: Any) -> Any:
+    if not (isinstance(one, list) and len(one) == 3 and isinstance(one[1], int)):
+        return None
+    return frame_at(str(one[0]), one[1], str(one[2]))

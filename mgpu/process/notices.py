@@ -1,0 +1,64 @@
+"""Messages of mgpu between the lines of a program's output: on stderr, never inside a line, never waiting for a reader.
+
+If stderr is a terminal, all messages appear there. If it is a file or a pipe, only those that matter to the user who
+reads it later. The program's own streams keep their bytes; a message goes to mgpu's stderr alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Sequence
+
+from mgpu.process.stream import Stream
+from mgpu.process.terminal import is_terminal
+from mgpu.secrets_masking import masked
+from mgpu.text import clean
+
+_SAY_S = 3.0  # after this time a message interrupts a line, because a progress bar never ends its line
+_LONGEST = 2000  # characters on a stderr that is no terminal: a pipe accepts 4096 bytes at once
+
+
+class Notices:
+    """The messages that have not been printed yet."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[float, str]] = []
+
+    def __bool__(self) -> bool:
+        """Whether there is a message to print."""
+        return bool(self._pending)
+
+    def add(self, text: str, *, important: bool) -> None:
+        """Keep a message for stderr; if stderr is no terminal, only an important one."""
+        if is_terminal(2) or important:
+            line = "".join(letter if letter.isprintable() else " " for letter in text)
+            self._pending.append((time.monotonic(), line))
+
+    def show(self, streams: Sequence[Stream], *, raw: bool, at_once: bool = False) -> None:
+        """Print them when no line of the program is interrupted. `raw`: the terminal needs CR LF."""
+        to_terminal = is_terminal(2)
+        shown = [stream for stream in streams if stream.to_terminal or not to_terminal]
+        between = all(stream.at_line_start for stream in shown)
+        if not at_once:
+            waited = time.monotonic() - self._pending[0][0]
+            if any(stream.waits or stream.full_screen for stream in shown) or (not between and waited < _SAY_S):
+                return
+        if not to_terminal and not _accepts():
+            return
+        lines = [line if to_terminal else line[:_LONGEST] for _, line in self._pending]
+        self._pending.clear()
+        end = "\r\n" if raw else "\n"
+        text = ("" if between else end) + "".join(f"mgpu: {clean(masked(line))}{end}" for line in lines)
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode("utf-8", "replace"))
+
+
+def _accepts() -> bool:
+    """Whether stderr accepts a message now. A file always does, a full pipe does not."""
+    try:
+        return bool(select.select([], [2], [], 0)[1])
+    except (OSError, ValueError):  # it is closed
+        return False

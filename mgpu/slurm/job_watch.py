@@ -1,0 +1,41 @@
+"""Start the watch of a job's ranks: one step with one process per node (node_watch.py). Runs in the job script.
+
+It becomes srun, whose messages go to FOLDER/watch.log. The step shares the resources of the others (--overlap), and
+Slurm ends it with the job.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from mgpu.errors import MgpuError
+from mgpu.fleet import allocation, workers
+from mgpu.process import interpreter
+
+LOG = "watch.log"
+_BOOT = "sys.path.append(sys.argv.pop(1)); from mgpu.slurm.node_watch import main; main()"
+
+
+def main() -> None:
+    """Become srun. Arguments: the folder, seconds until the ranks are asked, report or stop, the job's output."""
+    folder, *arguments = sys.argv[1:]
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = os.open(Path(folder) / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for number in (1, 2):
+        os.dup2(log, number)
+    if os.environ.get("PYTHONSAFEPATH") == "1":  # the job script's, for this process
+        del os.environ["PYTHONSAFEPATH"]
+    try:
+        job = allocation.allocation(os.environ)
+    except MgpuError as error:
+        sys.exit(error.message)
+    program = [sys.executable, "-c", interpreter.text_on_nodes(_BOOT), str(Path(__file__).resolve().parents[2])]
+    step = workers.step(job, job.nodes, "mgpu-watch", "--input=none", "--quiet")
+    environ = workers.environment(os.environ)
+    os.execvpe("srun", [*step, *program, str(Path(folder).absolute()), *arguments], interpreter.on_nodes(environ))
+
+
+if __name__ == "__main__":
+    main()
