@@ -92,7 +92,7 @@ class Rank(NamedTuple):
 class Verdict(NamedTuple):
     """The suspects, what they do, and the ranks that wait for them."""
 
-    kind: Kind | Literal["differ", "behind", "everybody", "progress", "nothing"]
+    kind: Kind | Literal["unreachable", "differ", "behind", "everybody", "progress", "nothing"]
     suspects: tuple[Rank, ...] = ()
     waiting: tuple[Rank, ...] = ()
     differing: tuple[tuple[int, Collective], ...] = ()  # rank and collective, where they first differ
@@ -199,6 +199,8 @@ def verdict(hang: Hang) -> Verdict:
 
 def _among_waiting(ranks: tuple[Rank, ...], hang: Hang) -> Verdict:
     """Return why ranks that all wait in a collective do not go on."""
+    if cut_off := tuple(rank for rank in ranks if rank.facts.unanswered):
+        return Verdict("unreachable", cut_off, tuple(rank for rank in ranks if rank not in cut_off))
     if len(ranks) < 2 or len(ranks) < (hang.world or hang.expected):
         return Verdict("everybody", (), ranks)
     recorded = {rank.number: _sequence(rank.facts) for rank in ranks}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading
-from mgpu.launch import ras_query
+from mgpu.launch import ras_query, unanswered
 from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
@@ -176,12 +176,14 @@ class Inquiry:
         self.read()
         about: dict[str, Any] = {}
         found = []
+        silent = unanswered.peers(process.pid for process in self.ranks.values())
         for rank, process in sorted(self.ranks.items()):
             content = self._flight(rank)
             known = flight_recorder.collectives(content)
             about.setdefault("timeout_s", flight_recorder.timeout_s(content))
             about.setdefault("backend", flight_recorder.backend(content))
-            found.append(self._rank(rank, process.pid, known, content.get("error")))
+            facts = self._rank(rank, process.pid, known, content.get("error"))
+            found.append(replace(facts, unanswered=silent.get(process.pid, ())))
         if about.get("backend") in (None, "nccl") and self._ras is not None:
             about["ras"] = self._ras.result() or ()
         return tuple(found), about

@@ -67,6 +67,7 @@ class HangRank:
     collectives: tuple[Collective, ...] = ()  # the last ones, oldest first
     unrecorded: Label | None = None  # why there are no collectives
     workers: tuple[Worker, ...] = ()
+    unanswered: tuple[Text, ...] = ()  # addresses that do not acknowledge its data: "10.0.0.2:29500 (the store)"
 
 
 @dataclass(frozen=True)
