@@ -434,16 +434,18 @@ def hang_of(kind: str) -> Callable[[Path], None]:
 
 def proc_of(path: Path) -> None:
     """Any text instead of a file in /proc."""
-    module: Any = hang_evidence
-    original = module.file_reading
-    module.file_reading = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
+    modules: tuple[Any, ...] = (hang_evidence, system_calls)
+    original = hang_evidence.file_reading
+    for module in modules:
+        module.file_reading = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
     try:
         for look in (
-            hang_evidence._io_bytes, hang_evidence._switches, hang_evidence._listens, hang_evidence._waits_for,
+            hang_evidence._io_bytes, hang_evidence._switches, hang_evidence._listens, system_calls.waits_for,
         ):  # fmt: skip
             look(os.getpid())
     finally:
-        module.file_reading = original
+        for module in modules:
+            module.file_reading = original
 
 
 PROC = (
@@ -667,7 +669,7 @@ TARGETS: dict[str, Target] = {
     "process of a rank": Target(
         "p", lambda: list(PROC), proc_of,
         ("launch.hang_evidence._io_bytes", "launch.hang_evidence._switches", "launch.hang_evidence._listens",
-         "launch.hang_evidence._waits_for"),
+         "process.system_calls.waits_for"),
     ),
     "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
     "log": Target(

@@ -39,6 +39,7 @@ _DISTRIBUTED = re.compile(r"/torch/distributed/|/accelerate/(?:state|utils/opera
 # In backward, DDP and FSDP wait for gradients in C++, below this frame.
 _BACKWARD = re.compile(r"/torch/autograd/graph\.py|/torch/autograd/__init__\.py")
 _TEARDOWN = frozenset({"_shutdown", "destroy_process_group", "_exitfunc", "_run_exitfuncs", "_python_exit"})
+_DESTROYS = re.compile(r"\bdestroy_process_group\s*\(")
 _LOADER = re.compile(r"/torch/utils/data/dataloader\.py$")
 _SLEEPS = re.compile(r"\bsleep\s*\(")
 _LOCKS = re.compile(r"\.acquire\s*\(|\bwith\b.*lock|\.wait\s*\(|\.join\s*\(|\.get\s*\(|flock|FileLock", re.I)
@@ -119,6 +120,8 @@ def _kind(facts: HangRank, own: StackFrame | None, pending: Collective | None) -
         return "left"
     if not facts.frames:
         return "unknown" if facts.silent else "left"
+    if facts.at_exit and not _waits_in_torch(facts.frames):
+        return "left"
     if any(_OF_DEBUGGERS.search(frame.file) for frame in facts.frames[:4]):
         return "debugger"
     if _imports(facts.frames):
@@ -146,7 +149,14 @@ def _may_wait_for_gpu(frames: Sequence[StackFrame]) -> bool:
 
 def _in_teardown(facts: HangRank) -> bool:
     """Whether the script has returned: Python runs its exit functions, or destroy_process_group waits."""
-    return any(frame.function in _TEARDOWN for frame in facts.frames[:8])
+    return any(frame.function in _TEARDOWN for frame in facts.frames[:8]) or destroys(facts)
+
+
+def destroys(facts: HangRank) -> bool:
+    """Whether destroy_process_group waits; at its end in C++, where the innermost frame is its caller's."""
+    inner = takewhile(lambda frame: frame.library, facts.frames)
+    called = bool(facts.frames) and _DESTROYS.search(facts.frames[0].text) is not None
+    return called or any(frame.function == "destroy_process_group" for frame in inner)
 
 
 def _imports(frames: Sequence[StackFrame]) -> bool:

@@ -19,11 +19,11 @@ from typing import Any
 
 from mgpu import file_reading
 from mgpu.launch import ras_query, unanswered
-from mgpu.process import processes
+from mgpu.process import processes, system_calls
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
-from mgpu.readers.stack_dump import frame_at, main_thread, own_frame
-from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL
+from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread, own_frame
+from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL, THREAD
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
 from mgpu.structured_text import json_of
@@ -120,7 +120,7 @@ class Inquiry:
                 with contextlib.suppress(OSError):
                     self._sizes[pid] = (stacks, stacks.stat().st_size)
                     if _listens(pid):
-                        processes.signal_main_thread(pid, SIGNAL)
+                        processes.signal_thread(pid, _answering_thread(pid), SIGNAL)
             self._ask_recorder(recorded / f"{rank}.{process.pid}", rank, process.pid)
         self._ras = self._ras or ras_query.Query(self._ras_address())
         self.ready_at = time.monotonic() + ANSWER_S
@@ -212,8 +212,9 @@ class Inquiry:
             self._busy(pid),
             self._moves_data(pid),
             processes.kernel_wait_of(pid),
-            _waits_for(pid),
+            system_calls.waits_for(pid),
             frames or (),
+            at_exit=bool(frames) and _is_at_exit(frames),
             moved=len(samples) > 1 and samples[0].frames != frames if frames else None,
             silent=None if frames is not None else self._why_silent(rank, pid, state),
             steps=beat.steps if beat else None,
@@ -255,7 +256,9 @@ class Inquiry:
         if before is None or after is None or after - before <= _FEW_WAITS:
             return False
         frames = samples[1].frames or ()
-        return _SOCKET in (_waits_for(pid) or "") or any(_OF_SOCKETS.search(frame.file) for frame in frames[:2])
+        return _SOCKET in (system_calls.waits_for(pid) or "") or any(
+            _OF_SOCKETS.search(frame.file) for frame in frames[:2]
+        )
 
     def _why_silent(self, rank: int, pid: int, state: str | None) -> str:
         if state in (None, "ended"):
@@ -313,28 +316,20 @@ def _listens(pid: int) -> bool:
         return False
 
 
+def _is_at_exit(frames: tuple[StackFrame, ...]) -> bool:
+    """Whether the outermost function is none of a script's: Python runs exit functions or finalizers at its end."""
+    return len(frames) < MOST_FRAMES and all(frame.function != "<module>" for frame in frames)
+
+
+def _answering_thread(pid: int) -> int:
+    """Return the main thread; if the kernel does not run it, the recorder's own. The handler writes all stacks."""
+    if processes.state_of(pid) != _UNINTERRUPTIBLE:
+        return pid
+    return next((tid for tid in processes.threads_of(pid) if processes.thread_name(pid, tid) == THREAD), pid)
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-# System calls in which a program waits for one descriptor, by machine (linux/unistd.h).
-_READS = {
-    "x86_64": {0: "read", 17: "pread64", 19: "readv", 45: "recvfrom", 47: "recvmsg", 73: "flock", 1: "write"},
-    "aarch64": {63: "read", 67: "pread64", 65: "readv", 207: "recvfrom", 212: "recvmsg", 32: "flock", 64: "write"},
-}
-
-
-def _waits_for(pid: int) -> str | None:
-    """Return the file, pipe or socket in whose system call the main thread is, if the kernel reports it."""
-    try:
-        words = file_reading.read_part(f"/proc/{pid}/syscall", most=4096, start=0).decode("ascii", "replace").split()
-        calls = _READS.get(os.uname().machine, {})
-        name = calls.get(int(words[0])) if words and words[0].lstrip("-").isdigit() else None
-        if name is None:
-            return None
-        return masked(clean(f"{name} of {os.readlink(f'/proc/{pid}/fd/{int(words[1], 16)}')}"))[:200]
-    except (OSError, ValueError, IndexError):
-        return None

@@ -57,6 +57,7 @@ class HangRank:
     kernel_wait: Label | None = None  # the kernel's function in which its main thread waits
     waits_for: Text | None = None  # the file, pipe or socket that it reads or locks
     frames: tuple[StackFrame, ...] = ()
+    at_exit: bool = False  # its script has returned, and an exit function runs
     moved: bool | None = None  # between the samples
     silent: Label | None = None  # why it wrote no stack; without frames otherwise: it runs no Python code any more
     steps: int | None = None  # optimizer steps so far
