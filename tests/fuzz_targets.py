@@ -34,7 +34,7 @@ from mgpu.launch import report as launch_report
 from mgpu.launchers import choice, run_folder, stamp
 from mgpu.probes import libraries, packages, pci
 from mgpu.process import log_follower as launch_written
-from mgpu.process import processes, tail
+from mgpu.process import processes, system_calls, tail
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read

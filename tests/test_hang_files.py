@@ -239,8 +239,8 @@ TUTORIAL = """\
     {"name": "test_short_pickle", "filename": "pytorch/test/distributed/test_c10d_nccl.py", "line": 3647},
     {"name": "spawn_main", "filename": ".conda/envs/pytorch-3.10/lib/python3.10/multiprocessing/spawn.py", "line": 116},
     {"name": "<module>", "filename": "<string>", "line": 1}],
-   "record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1,
-   "profiling_name": "nccl:all_reduce", "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]],
+   "record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 1, "p2p_seq_id": 0,
+   "op_id": 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]],
    "input_dtypes": ["Float"], "output_sizes": [[3, 4]], "output_dtypes": ["Float"], "state": "completed",
    "time_discovered_started_ns": null, "time_discovered_completed_ns": 1724779239975811724, "retired": true,
    "timeout_ms": 600000, "is_p2p": false}]}

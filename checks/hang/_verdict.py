@@ -201,10 +201,18 @@ def verdict(hang: Hang) -> Verdict:
     if not waiting and any(rank.kind != "gone" for rank in others):
         others = [rank for rank in others if rank.kind != "gone"]  # no rank waits for one that has ended
     first = next(kind for kind in _ORDER if any(rank.kind == kind for rank in others))
-    if first in ("busy", "sleep") and not waiting:
+    if not waiting and (first in ("busy", "sleep") or _may_serve(others, first)):
         return Verdict("progress")  # a sleep ends
     suspects = tuple(rank for rank in others if rank.kind == first)
     return Verdict(first, suspects, waiting)
+
+
+def _may_serve(ranks: Sequence[Rank], kind: Kind) -> bool:
+    """Whether ranks that have not trained may wait for requests, as a server does: in a queue, in accept()."""
+    idle = kind in ("lock", "read", "idle") and not any(
+        (rank.facts.waits_for or "").startswith("flock") for rank in ranks
+    )
+    return idle and not any(rank.facts.steps for rank in ranks)
 
 
 def _among_waiting(ranks: tuple[Rank, ...], hang: Hang) -> Verdict:
@@ -325,15 +333,25 @@ def evidence(hang: Hang, found: Verdict) -> Evidence:
     """Return what JSON documents need: who, where, in what."""
     first = found.suspects[0] if found.suspects else None
     other = found.waiting[0] if found.waiting else None
+    own = _guilty_line(found)
     return {
         "rank": first.number if first else None,
         "kind": found.kind,
-        "at": place(first.own) if first and first.own else None,
-        "line": first.own.text if first and first.own else None,
+        "at": place(own) if own else None,
+        "line": own.text if own else None,
         "waiting_at": place(other.own) if other and other.own else None,
         "collective": shown(other.pending) if other and other.pending else None,
         "quiet_s": round(hang.quiet_s, 1),
     }
+
+
+def _guilty_line(found: Verdict) -> StackFrame | None:
+    """Return the line of the first suspect: of its exception, of the collective that differs, or where it is now."""
+    if not found.suspects:
+        return None
+    first = found.suspects[0]
+    differing = next((one.caller for rank, one in found.differing if rank == first.number), None)
+    return first.facts.raised_at or differing or first.own
 
 
 def loader_workers(rank: Rank) -> list[Worker]:

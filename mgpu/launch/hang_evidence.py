@@ -33,6 +33,7 @@ INJECTED = Path(__file__).resolve().parent.parent / "recorder" / "inject"
 RECORDED = "recorder"  # the folder in the run's folder
 ANSWER_S = 0.6  # stacks take milliseconds, the flight recorder some 20
 _BUSY = 0.1  # of a CPU
+_RUNNABLE = 0.75  # of the time in which one thread runs or could run: on a crowded machine it gets less of a CPU
 _LITTLE_BYTES = 64 << 10  # heartbeats of torch's store are less
 _FEW_WAITS = 5  # the request for stacks interrupts a wait once
 _MOST_BYTES = 1 << 20
@@ -94,6 +95,7 @@ class _Sample:
     ticks: int | None
     io: int | None
     switches: int | None  # how often its main thread has waited for something, and gone on
+    runnable: Mapping[int, float]  # seconds in which each thread ran or waited for a CPU
     frames: tuple[StackFrame, ...] | None = None
 
 
@@ -114,7 +116,9 @@ class Inquiry:
         recorded = self.folder / RECORDED
         for rank, process in self.ranks.items():
             for pid in processes.with_descendants(process.pid)[: _MOST_WORKERS + 1]:
-                sample = _Sample(time.monotonic(), _cpu_ticks(pid), _io_bytes(pid), _switches(pid))
+                sample = _Sample(
+                    time.monotonic(), _cpu_ticks(pid), _io_bytes(pid), _switches(pid), processes.runnable_s(pid)
+                )
                 self._samples.setdefault(pid, []).append(sample)
                 stacks = recorded / f"{rank}.{pid}.stacks"
                 with contextlib.suppress(OSError):
@@ -236,12 +240,16 @@ class Inquiry:
             yield Worker(pid, state, self._busy(pid), self._moves_data(pid), wait, frames, loads)
 
     def _busy(self, pid: int) -> bool | None:
-        """Whether a process used the CPU between the first look and now."""
+        """Whether a process used the CPU between the first look and now, or would have if there had been one free."""
         samples, ticks = self._samples.get(pid, []), _cpu_ticks(pid)
         if not samples or samples[0].ticks is None or ticks is None:
             return None
         passed = time.monotonic() - samples[0].at
-        return (ticks - samples[0].ticks) / _TICKS_PER_S > _BUSY * passed if passed > ANSWER_S else None
+        if passed <= ANSWER_S:
+            return None
+        before = samples[0].runnable
+        wanted = (found - before[tid] for tid, found in processes.runnable_s(pid).items() if tid in before)
+        return (ticks - samples[0].ticks) / _TICKS_PER_S > _BUSY * passed or max(wanted, default=0) > _RUNNABLE * passed
 
     def _moves_data(self, pid: int) -> bool | None:
         """Whether a process read or wrote more than a few lines between the first look and the second."""

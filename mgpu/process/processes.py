@@ -168,6 +168,17 @@ def threads_of(pid: int) -> list[int]:
         return []
 
 
+def runnable_s(pid: int) -> dict[int, float]:
+    """Return for each thread how long it ran or waited for a CPU; empty if the kernel does not count it (schedstat)."""
+    found = {}
+    for thread in threads_of(pid):
+        with contextlib.suppress(OSError, ValueError):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii", errors="replace") as file:
+                ran, waited, *_ = map(int, file.read().split())
+            found[thread] = (ran + waited) / 1e9
+    return found
+
+
 def thread_name(pid: int, thread: int) -> str:
     """Return the name of a thread, as the kernel has it; "" if there is no such thread."""
     try:

@@ -57,7 +57,6 @@ class HangRank:
     kernel_wait: Label | None = None  # the kernel's function in which its main thread waits
     waits_for: Text | None = None  # the file, pipe or socket that it reads or locks
     frames: tuple[StackFrame, ...] = ()
-    at_exit: bool = False  # its script has returned, and an exit function runs
     moved: bool | None = None  # between the samples
     silent: Label | None = None  # why it wrote no stack; without frames otherwise: it runs no Python code any more
     steps: int | None = None  # optimizer steps so far
@@ -68,6 +67,7 @@ class HangRank:
     collectives: tuple[Collective, ...] = ()  # the last ones, oldest first
     unrecorded: Label | None = None  # why there are no collectives
     workers: tuple[Worker, ...] = ()
+    at_exit: bool = False  # its script has returned, and an exit function runs
     unanswered: tuple[Text, ...] = ()  # addresses that do not acknowledge its data: "10.0.0.2:29500 (the store)"
 
 

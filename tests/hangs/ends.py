@@ -13,7 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from tests.hangs.training import WORK_S, main, program, steps
+from tests.hangs.training import main, program, steps
 
 
 def _leave(rank: int) -> None:
@@ -82,19 +82,6 @@ def finalizer(rank: int) -> None:
             one.itself = one  # type: ignore[attr-defined]
             del one
             gc.collect()
-
-
-@program
-def collects_garbage(rank: int) -> None:
-    """A pause of the garbage collector: many objects, one collection after the other."""
-    kept = [[number] for number in range(400_000)] if rank == 1 else []
-    until = 0.0
-    for step in steps(12):
-        if step == 8 and rank == 1:
-            until = time.monotonic() + WORK_S
-        while time.monotonic() < until:
-            gc.collect()  # HERE
-    del kept
 
 
 @program

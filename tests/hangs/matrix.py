@@ -83,7 +83,7 @@ MATRIX = (
     Planted("programs.loader_in_rank", LOADER, "at {here}"),
     Planted("programs.lock", LOCK, "rank 1 waits for a lock at {here}"),
     Planted("programs.joins_thread", LOCK, "rank 1 waits for a lock at {here}"),
-    Planted("programs.file_lock", LOCK, "rank 1 waits for a lock on a file"),
+    Planted("programs.file_lock", LOCK, "rank 1 waits for a lock on a file ("),
     Planted("others.empty_queue", LOCK, "rank 1 waits for a lock at {here}"),
     Planted("others.waits_for_event", LOCK, "rank 1 waits for a lock at {here}"),
     Planted("others.pool_of_dead", LOCK, "rank 1 waits for a lock at {here}"),
@@ -98,9 +98,9 @@ MATRIX = (
     Planted("ends.spawns_into_fifo", "hang_rank_in_kernel", "rank 1 is in uninterruptible sleep"),
     # absent
     Planted("programs.stopped", "hang_rank_stopped", "rank 1 is stopped (SIGSTOP)", at=False, always=True),
-    Planted("programs.raises_and_destroys", LEFT, "rank 1 has left the training at {here}: ValueError", at=False,
+    Planted("programs.raises_and_destroys", LEFT, "rank 1 has left the training at {here}: ValueError",
             cause="log_exception", always=True),
-    Planted("others.raises_with_thread", LEFT, "rank 1 has left the training at {here}: KeyError", at=False,
+    Planted("others.raises_with_thread", LEFT, "rank 1 has left the training at {here}: KeyError",
             cause="log_exception"),
     Planted("programs.returns_early", LEFT, "rank 1 has left the training", at=False),
     Planted("ends.start_barrier_at_exit", LEFT, "Rank 0 waits in barrier #8 ({here})", at=False),
@@ -119,19 +119,26 @@ MATRIX = (
     Planted("others.lone_object_list", DIFFER, "rank 1 called broadcast #12 of 1 long at {here}", rank=None, at=False),
     Planted("others.loss_branch", DIFFER, "rank 1 called barrier", rank=None, at=False),
     Planted("others.no_sync_on_one", DIFFER, "rank 1 called barrier", rank=None, at=False),
-    Planted("ends.other_shape", DIFFER, "rank 1 called all_gather", rank=None, at=False),
-    Planted("ends.other_dtype", DIFFER, "rank 1 called all_reduce", rank=None, at=False),
     Planted("libraries.start_accelerate_gather", DIFFER, "rank 0 called all_gather #11 of 1 float at {here}",
             rank=None, at=False),
     Planted("libraries.start_accelerate_wait", DIFFER, "rank 0 called barrier #11 at {here}", rank=None, at=False),
     Planted("libraries.start_accelerate_save", DIFFER, "rank 0 called barrier #11 at {here}", rank=None, at=False),
     Planted("libraries.start_trainer", DIFFER, "rank 0 called barrier #14 at {here}", rank=None, at=False),
-    Planted("programs.lone_new_group", BEHIND, "waits in new_group at {here}"),
+    Planted("programs.lone_new_group", BEHIND, "waits in new_group at {here}", rank=0),
     Planted("others.subset", BEHIND, "rank 0 did not start all_reduce #12 of 420 float, and waits in "
             "all_reduce #1 of 7 float at {here}", rank=0, ranks=4),
     Planted("others.receives", BEHIND, "rank 1 did not start all_reduce #12 of 420 float, and waits in "
             "recv at {here}"),
     Planted("others.start_wrong_number", "hang_collective_stuck", "all 2 ranks wait in init_process_group at {here}",
             rank=None, at=False),
+)
+# Those that torch or the launcher ends at once: what is the cause, and which rank failed.
+ENDED = (
+    Planted("ends.killed", "run_rank_killed", "rank 1", at=False),
+    Planted("ends.exits", "", "rank 1", at=False),
+    Planted("ends.exits_quietly", "", "rank 1", at=False),
+    Planted("ends.raises", "log_exception", "{here}", at=False),
+    Planted("ends.other_shape", "log_collectives_differ", "", rank=None, at=False),
+    Planted("ends.other_dtype", "log_collectives_differ", "", rank=None, at=False),
 )
 # fmt: on

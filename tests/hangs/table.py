@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT, environment
-from tests.hangs.matrix import HANGS, MATRIX, Planted
+from tests.hangs.matrix import ENDED, HANGS, MATRIX, Planted
 from tests.hangs.training import PROGRESS
 from tests.scripts import TWO_RANKS, kill_all, marked, write_config
 
@@ -67,7 +66,12 @@ def with_torch(planted: Planted, folder: Path) -> dict[str, Any]:
     """Run a program under torchrun: the first error that is printed, when, and which rank it names."""
     file, _, name = planted.program.partition(".")
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(planted.ranks)]
-    added = {"MGPU_HANGS_TIMEOUT_S": str(LIMIT_S), "PYTHONPATH": str(ROOT), "MGPU_RUN_ID": "table"}
+    added = {
+        "MGPU_HANGS_TIMEOUT_S": str(LIMIT_S),
+        "MGPU_HANGS_SHOW": "1",
+        "PYTHONPATH": str(ROOT),
+        "MGPU_RUN_ID": "table",
+    }
     began = time.monotonic()
     run = _Lines([sys.executable, *start, str(HANGS / f"{file}.py"), name], folder, added)
     error: tuple[float, str] | None = None
@@ -96,7 +100,7 @@ def with_mgpu(planted: Planted, folder: Path) -> dict[str, Any]:
     write_config(folder, TWO_RANKS.replace("2", str(planted.ranks)))
     options = ["launch", "--yes", "--unverified", "allow", "--log-dir", "log", "--timeout", "110", "--on-hang", "stop"]
     command = [sys.executable, "-m", "mgpu", *options, "--hang-after", str(AFTER_S), str(HANGS / f"{file}.py"), name]
-    run = _Lines(command, folder, {"MGPU_HANGS_TIMEOUT_S": "1800"})
+    run = _Lines(command, folder, {"MGPU_HANGS_SHOW": "1"})
     notes = folder / "log" / "mgpu.log"
     said_at = None
     while run.process.poll() is None:
@@ -106,9 +110,10 @@ def with_mgpu(planted: Planted, folder: Path) -> dict[str, Any]:
     said = [x.partition(" message: ")[2] for x in notes.read_text("utf-8", "replace").splitlines() if " message: " in x]
     result = json.loads((folder / "log" / "result.json").read_bytes())
     since = run.progress_at()
+    quiet = (result.get("hang") or {}).get("quiet_s")
     cause = result.get("probable_cause") or {}
     return {
-        "after_s": round(said_at - since, 1) if said_at and since else None,
+        "after_s": round(said_at - since, 1) if said_at and since else quiet,
         "says": next((line for line in said if line.startswith("no progress")), None),
         "hang": {name: value for name, value in (result.get("hang") or {}).items() if name not in ("ranks", "finding")},
         "title": ((result.get("hang") or {}).get("finding") or {}).get("title"),
@@ -135,7 +140,7 @@ def measure(folder: Path, names: list[str]) -> None:
         kept.write_text(json.dumps({"date": date.today().isoformat(), "load": os.getloadavg()[0], **found}, indent=1))
         print(f"{planted.id} {who}: {found['after_s']} s: {found['says']}", flush=True)
 
-    chosen = [row for row in MATRIX if not names or any(name in row.id for name in names)]
+    chosen = [row for row in (*MATRIX, *ENDED) if not names or any(name in row.id for name in names)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(one, [(row, who) for row in chosen for who in ("mgpu", "torch")]))
 

@@ -16,8 +16,9 @@ import torch.distributed as dist
 PROGRAMS: dict[str, Callable[[int], None]] = {}
 WORK_S = float(os.environ.get("WORK_S", "14"))  # of a program that is slow, but healthy
 
-# Set by tests/hangs/table.py: torch's timeout in place of its default, and lines that show the progress.
+# Set by tests/hangs/table.py: torch's timeout in place of its default; whether lines show the progress.
 LIMIT_S = os.environ.get("MGPU_HANGS_TIMEOUT_S")
+SHOWS = "MGPU_HANGS_SHOW" in os.environ
 PROGRESS = "progress of the table"
 
 
@@ -32,8 +33,7 @@ def steps(number: int) -> Iterator[int]:
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 20))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(number):
-        if LIMIT_S:
-            print(PROGRESS, flush=True)
+        _show()
         yield step
         optimizer.zero_grad()
         model(torch.randn(4, 20)).sum().backward()
@@ -47,6 +47,11 @@ def work(seconds: float = WORK_S) -> None:
         sum(range(1000))
 
 
+def _show() -> None:
+    if SHOWS:
+        print(PROGRESS, flush=True)
+
+
 def _limit() -> None:
     """Replace torch's timeout, and show when a process group exists."""
     init, inside = dist.init_process_group, dist.distributed_c10d
@@ -54,7 +59,7 @@ def _limit() -> None:
     @functools.wraps(init)
     def limited(*given: Any, **named: Any) -> Any:
         found = init(*given, **{**named, "timeout": timedelta(seconds=float(LIMIT_S or 0))})
-        print(PROGRESS, flush=True)
+        _show()
         return found
 
     dist.init_process_group = inside.init_process_group = limited
@@ -70,5 +75,6 @@ def main() -> None:
         PROGRAMS[name](int(os.environ["RANK"]))
         return
     dist.init_process_group("gloo")
+    _show()
     PROGRAMS[name](dist.get_rank())
     dist.destroy_process_group()
