@@ -206,7 +206,8 @@ class HangWatch:
         self._inquiry = None
         self.hang = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.folder)])
         self._tell(supervisor, self.hang)
-        self._in_vain = 0 if self._told else self._in_vain + 1
+        certain = any(one.status == "fail" for one in findings(self.hang))
+        self._in_vain = 0 if certain else self._in_vain + 1
         soon = _SOON_AGAIN_S * 2 ** (self._in_vain - 1) if self._in_vain else _AGAIN_S
         self._next = now + min(soon, max(_AGAIN_S, self.after_s))
 

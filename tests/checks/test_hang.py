@@ -83,7 +83,7 @@ CASES = (
         hang=hang(WAITS, replace(ASLEEP, raised="ValueError: no data", raised_at=frame(line=12)))),
     fails("hang_rank_left", "rank 1 has left the training: its script has returned", "the same number of steps",
         hang=hang(WAITS, replace(ASLEEP, frames=()))),
-    fails("hang_rank_left", "rank 1 has left the training and waits in destroy_process_group", "the same number of steps",
+    fails("hang_rank_left", "rank 1 has left the training and waits in destroy_process_group", "same number of steps",
         hang=hang(WAITS, hang_rank(1, of(LIBRARY + "torch/distributed/distributed_c10d.py", "destroy_process_group")))),
     fails("hang_rank_left", "rank 1 has left the training and waits in destroy_process_group at train.py:31", "steps",
         hang=hang(WAITS, hang_rank(1, here("dist.destroy_process_group()")))),
@@ -144,7 +144,8 @@ CASES = (
     well("hang_rank_behind", "not seen in 2 ranks"),
     fails("hang_host_unreachable", "rank 1 gets no answer from 10.0.0.2:29500 (the store) and 10.0.0.3: it waits in "
         "all_reduce #14 of 420 float at train.py:35", "ping -c 3 10.0.0.2",
-        hang=hang(WAITS, waits(1, REDUCE, unanswered=("10.0.0.2:29500 (the store)", "10.0.0.2:41001", "10.0.0.3:41002")))),
+        hang=hang(WAITS, waits(1, REDUCE, unanswered=(
+            "10.0.0.2:29500 (the store)", "10.0.0.2:41001", "10.0.0.3:41002")))),
     fails("hang_host_unreachable", "rank 0 gets no answer from fd00::2; rank 1 gets no answer from fd00::1: they wait "
         "in", "ping", hang=hang(waits(0, REDUCE, unanswered=("[fd00::2]:41001",)),
                                 waits(1, REDUCE, unanswered=("[fd00::1]:41001",)))),

@@ -15,7 +15,7 @@ KINDS = {
     "hang_rank_in_kernel": "kernel", "hang_rank_stopped": "stopped", "hang_rank_left": "left",
     "hang_collectives_differ": "differ", "hang_rank_behind": "behind", "hang_collective_stuck": "everybody",
     "hang_host_unreachable": "unreachable", "hang_rank_works": "busy", "hang_rank_in_debugger": "debugger",
-    "hang_rank_elsewhere": "idle",
+    "hang_rank_elsewhere": "idle", "hang_rank_gone": "gone",
 }  # fmt: skip
 
 
@@ -103,9 +103,10 @@ MATRIX = (
     Planted("others.raises_with_thread", LEFT, "rank 1 has left the training at {here}: KeyError",
             cause="log_exception"),
     Planted("programs.returns_early", LEFT, "rank 1 has left the training", at=False),
-    Planted("ends.start_barrier_at_exit", LEFT, "Rank 0 waits in barrier #8 ({here})", at=False),
+    Planted("ends.start_barrier_at_exit", LEFT, "Rank 0 waits in barrier #12 ({here})", at=False),
     Planted("ends.destroys_early", SLEEPS, "rank 1 sleeps at {here}"),
     Planted("ends.destroys_alone", LEFT, "rank 0 has left the training", rank=0),
+    Planted("ends.exits_quietly", "hang_rank_gone", "rank 1 has ended: there is no such process", at=False),
     # all wait
     Planted("programs.skipped_collective", DIFFER, "rank 0 called all_reduce #14 of 420 float at {here}, but rank 1 "
             "called all_reduce #14", rank=None, at=False),
@@ -135,8 +136,7 @@ MATRIX = (
 # Those that torch or the launcher ends at once: what is the cause, and which rank failed.
 ENDED = (
     Planted("ends.killed", "run_rank_killed", "rank 1", at=False),
-    Planted("ends.exits", "", "rank 1", at=False),
-    Planted("ends.exits_quietly", "", "rank 1", at=False),
+    Planted("ends.exits", "run_rank_left_early", "rank 1", at=False),
     Planted("ends.raises", "log_exception", "{here}", at=False),
     Planted("ends.other_shape", "log_collectives_differ", "", rank=None, at=False),
     Planted("ends.other_dtype", "log_collectives_differ", "", rank=None, at=False),

@@ -1,9 +1,10 @@
 """What torch prints about each planted hang, and when; and what mgpu prints: measured, and written as docs/hangs.md.
 
-    python -m tests.hangs.table measure FOLDER [PROGRAM ...]     # runs each program under torchrun and under mgpu
-    python -m tests.hangs.table write FOLDER                     # docs/hangs.md
+    python -m tests.hangs.table measure FOLDER [PROGRAM ...]                    # each program under torchrun
+    MGPU_HANGS=all MGPU_HANGS_KEEP=FOLDER python -m pytest tests/test_hang.py   # and under mgpu
+    python -m tests.hangs.table write FOLDER                                    # docs/hangs.md
 
-`measure` keeps one JSON file a program, and runs what is not there yet. torch's timeout is shortened to LIMIT_S: its
+Each keeps one JSON file a program; `measure` runs what is not there yet. torch's timeout is shortened to LIMIT_S: its
 defaults are 30 minutes for gloo and 10 for NCCL.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,17 +23,19 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT, environment
 from tests.hangs.matrix import ENDED, HANGS, MATRIX, Planted
 from tests.hangs.training import PROGRESS
-from tests.scripts import TWO_RANKS, kill_all, marked, write_config
+from tests.scripts import kill_all
 
 LIMIT_S = 20  # torch's timeout here
 PATIENCE_S = 60  # how long torch may print nothing
-AFTER_S = 4  # --hang-after
+AFTER_S = 4  # --hang-after of the tests
+KEEP = "MGPU_HANGS_KEEP"
 AT_ONCE = 3  # run at a time: they wait most of the time
 _SAYS = re.compile(r"^(?:\[rank\d+\]: *)?([\w.]*(?:Error|Exception|Interrupt)\b.*|.*terminate called.*)$")
 _BLAMED = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
@@ -94,57 +99,132 @@ def with_torch(planted: Planted, folder: Path) -> dict[str, Any]:
     }
 
 
-def with_mgpu(planted: Planted, folder: Path) -> dict[str, Any]:
-    """Run a program under mgpu: what is said, and when."""
-    file, _, name = planted.program.partition(".")
-    write_config(folder, TWO_RANKS.replace("2", str(planted.ranks)))
-    options = ["launch", "--yes", "--unverified", "allow", "--log-dir", "log", "--timeout", "110", "--on-hang", "stop"]
-    command = [sys.executable, "-m", "mgpu", *options, "--hang-after", str(AFTER_S), str(HANGS / f"{file}.py"), name]
-    run = _Lines(command, folder, {"MGPU_HANGS_SHOW": "1"})
-    notes = folder / "log" / "mgpu.log"
-    said_at = None
-    while run.process.poll() is None:
-        if said_at is None and notes.exists() and "message: no progress" in notes.read_text("utf-8", "replace"):
-            said_at = time.monotonic()
-        time.sleep(0.1)
-    said = [x.partition(" message: ")[2] for x in notes.read_text("utf-8", "replace").splitlines() if " message: " in x]
-    result = json.loads((folder / "log" / "result.json").read_bytes())
-    since = run.progress_at()
-    quiet = (result.get("hang") or {}).get("quiet_s")
-    cause = result.get("probable_cause") or {}
-    return {
-        "after_s": round(said_at - since, 1) if said_at and since else quiet,
-        "says": next((line for line in said if line.startswith("no progress")), None),
-        "hang": {name: value for name, value in (result.get("hang") or {}).items() if name not in ("ranks", "finding")},
-        "title": ((result.get("hang") or {}).get("finding") or {}).get("title"),
-        "cause": cause.get("id"),
-        "code": run.process.returncode,
-        "left": len(marked(folder)),
-        "said": said,
-        "text": run.text()[-4000:],
+def keep(planted: Planted, result: Any, said: str) -> None:
+    """Called by the tests: keep what mgpu said about a program, and when."""
+    if not (place := os.environ.get(KEEP)):
+        return
+    hang, cause = result["hang"] or {}, result["probable_cause"] or {}
+    found = {
+        "after_s": hang.get("quiet_s"),
+        "title": said.partition("\n")[0].partition(": ")[2] or cause.get("title"),
+        "id": hang.get("id") or cause.get("id"),
     }
+    _write(Path(place), planted, "mgpu", found)
+
+
+def _write(folder: Path, planted: Planted, who: str, found: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"date": date.today().isoformat(), "load": round(os.getloadavg()[0], 1)}
+    (folder / f"{planted.id}.{who}.json").write_text(json.dumps({**about, **found}, indent=1) + "\n")
 
 
 def measure(folder: Path, names: list[str]) -> None:
-    """Run what has not been run."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Run under torchrun what has not been run."""
 
-    def one(job: tuple[Planted, str]) -> None:
-        planted, who = job
-        kept = folder / f"{planted.id}.{who}.json"
-        if kept.exists() or planted.missing:
+    def one(planted: Planted) -> None:
+        if (folder / f"{planted.id}.torch.json").exists() or planted.missing:
             return
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-            found = (with_torch if who == "torch" else with_mgpu)(planted, Path(place))
+            found = with_torch(planted, Path(place))
             kill_all(Path(place))
-        kept.write_text(json.dumps({"date": date.today().isoformat(), "load": os.getloadavg()[0], **found}, indent=1))
-        print(f"{planted.id} {who}: {found['after_s']} s: {found['says']}", flush=True)
+        _write(folder, planted, "torch", found)
+        print(f"{planted.id}: {found['after_s']} s: {found['says']}", flush=True)
 
     chosen = [row for row in (*MATRIX, *ENDED) if not names or any(name in row.id for name in names)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(one, [(row, who) for row in chosen for who in ("mgpu", "torch")]))
+        list(pool.map(one, chosen))
+
+
+# --- the page ---
+
+
+_HEAD = """\
+# What torch says about a hang, and what mgpu says
+
+Programs that hang, one fault each (`tests/hangs/`), on the CPU with gloo. Written by `python -m tests.hangs.table`
+from real runs of {date} with torch {torch} and Python {python}, on a machine with {cpus} CPUs and a load of up
+to {load:.0f}.
+
+* **torch**: `torchrun`, with a timeout of {limit} s in place of the default, which is 30 minutes for gloo and 10 minutes
+  for NCCL. "At the timeout" means: nothing is printed before, so with the defaults it comes after 30 or 10 minutes.
+  *Blames* is the rank that `torchrun` reports as the first observed failure; *line* is whether the output shows the
+  line of the fault.
+* **mgpu**: `mgpu launch --hang-after {after}` (default: 30 s). The time is that since the last progress, so what it is
+  above {after} s comes on top of the threshold.
+
+Of {hangs} hangs, torch reports {late} at its timeout, and blames the rank that keeps the others waiting in {blamed} of
+the {known} in which one does. mgpu names rank, line and kind of all of them, but for the line of a rank that is stopped or
+whose script has returned; the tests assert it (`tests/test_hang.py`). The median time is {median:.1f} s, the longest
+{longest:.1f} s. Where two ranks call different collectives, neither is the guilty one: mgpu names both, with their
+lines.
+
+| planted | rank | torch: when | torch: the first error | blames | line | mgpu: after | mgpu says | check |
+|---|---|---|---|---|---|---|---|---|
+"""
+_ENDED = """
+## Faults that end the run at once
+
+| planted | torch: the first error | blames | line | mgpu says | check |
+|---|---|---|---|---|---|
+"""
+
+
+def write(folder: Path, page: Path) -> None:
+    """Write the page from the runs in a folder."""
+    rows = [(planted, _kept(folder, planted, "torch"), _kept(folder, planted, "mgpu")) for planted in MATRIX]
+    rows = [row for row in rows if row[1] and row[2]]
+    times = [mgpu["after_s"] for _, _, mgpu in rows]
+    known = [(planted, torch) for planted, torch, _ in rows if planted.rank is not None]
+    text = _HEAD.format(
+        date=max(mgpu["date"] for _, _, mgpu in rows),
+        torch=version("torch"), python=platform.python_version(),
+        cpus=os.cpu_count(), load=max(found["load"] for row in rows for found in row[1:]), limit=LIMIT_S, after=AFTER_S,
+        hangs=len(rows), late=sum(_when(torch) == "at the timeout" for _, torch, _ in rows),
+        blamed=sum(torch["blames"] == planted.rank for planted, torch in known), known=len(known),
+        median=statistics.median(times), longest=max(times),
+    )  # fmt: skip
+    for planted, torch, mgpu in rows:
+        rank = "" if planted.rank is None else str(planted.rank)
+        cells = (_what(planted), rank, _when(torch), *_of_torch(torch), f"{mgpu['after_s']:.1f} s", *_of_mgpu(mgpu))
+        text += f"| {' | '.join(cells)} |\n"
+    text += _ENDED
+    for planted in ENDED:
+        torch, mgpu = _kept(folder, planted, "torch"), _kept(folder, planted, "mgpu")
+        text += f"| {' | '.join((_what(planted), *_of_torch(torch), *_of_mgpu(mgpu)))} |\n"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(text, "utf-8")
+
+
+def _kept(folder: Path, planted: Planted, who: str) -> dict[str, Any]:
+    path = folder / f"{planted.id}.{who}.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def _what(planted: Planted) -> str:
+    ranks = f", {planted.ranks} ranks" if planted.ranks != 2 else ""
+    return f"`{planted.program.removeprefix('start_')}`{ranks}"
+
+
+def _when(torch: dict[str, Any]) -> str:
+    if torch["after_s"] is None:
+        return f"nothing in {PATIENCE_S} s"
+    return "at once" if torch["after_s"] < LIMIT_S / 2 else "at the timeout"
+
+
+def _of_torch(torch: dict[str, Any]) -> tuple[str, str, str]:
+    says = re.sub(r"\[/\S*/(\w+\.cc:\d+)\]", r"\1:", torch["says"] or "")
+    blames = "" if torch["blames"] is None else str(torch["blames"])
+    return f"`{says[:110]}`", blames, "yes" if torch["names_line"] else "no"
+
+
+def _of_mgpu(mgpu: dict[str, Any]) -> tuple[str, str]:
+    title = mgpu["title"].partition(" Collectives are matched")[0].partition(" The line is: ")[0]
+    return title.replace("|", "\\|"), f"`{mgpu['id']}`"
 
 
 if __name__ == "__main__":
     what, place, *rest = sys.argv[1:]
-    measure(Path(place), rest)
+    if what == "measure":
+        measure(Path(place), rest)
+    else:
+        write(Path(place), ROOT / "docs" / "hangs.md")
