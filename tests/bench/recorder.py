@@ -21,13 +21,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from mgpu.launch.hang_evidence import RECORDED, with_recorder
 from mgpu.process.command import Command
+from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT
 
-ROUNDS, BARE_ROUNDS = 7, 40
+ROUNDS, BARE_ROUNDS, _CALLS = 7, 40, 20_000
 MOST_OF_A_STEP, MOST_AT_START_S, STEP_S = 0.01, 0.3, 0.005
 _RANK = """\
 import json, os, statistics, sys, time
@@ -42,28 +44,26 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
 saved, loads = dict(hooks), dataloader._BaseDataLoaderIter.__next__
 plain = loads.__closure__[0].cell_contents if loads.__name__ == "timed" else loads
-blocks, times, costs = [], [], []
+blocks, times = [], []
 for number, batch in enumerate(DataLoader(torch.randn(BLOCKS * 20, 64), batch_size=1)):
     if number % 20 == 0:
         hooked = bool(number // 20 % 2) == bool(number // 80 % 2)
         hooks.clear()
         hooks.update(saved if hooked else {})
         dataloader._BaseDataLoaderIter.__next__ = loads if hooked else plain
-        times, costs = [], []
-        blocks.append((hooked, times, costs))
-    first, used = time.perf_counter(), time.thread_time()
+        times = []
+        blocks.append((hooked, times))
+    first = time.perf_counter()
     if number % 20:
         times.append(first - before)
-        costs.append(used - used_before)
     before, until = first, first + 0.004
     while time.perf_counter() < until:
         pass
-    used_before = time.thread_time()  # the set time does not count
     model(batch).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
 if dist.get_rank() == 0:
-    found = [(hooked, statistics.median(times), statistics.median(costs)) for hooked, times, costs in blocks[2:]]
+    found = [(hooked, statistics.median(times)) for hooked, times in blocks[2:]]
     json.dump({"blocks": found, "start_s": started - began}, open(os.environ["RESULT"], "w"))
 dist.destroy_process_group()
 """
@@ -114,11 +114,26 @@ def bare_start_s(folder: Path) -> list[float]:
     return found
 
 
+def hooks_s() -> float:
+    """Return the CPU time that the hooks use in each step, called alone: that of the optimizer, and of the loader."""
+    recorder, loader = _mgpu_recorder.RECORDER, SimpleNamespace(_BaseDataLoaderIter=type("Loads", (), {}))
+    loader._BaseDataLoaderIter.__next__ = lambda self: None
+    with tempfile.TemporaryDirectory() as recorder.folder:
+        recorder.rank = 0
+        recorder.open_beat()
+        _mgpu_recorder._hook_loader(loader)
+        batches = loader._BaseDataLoaderIter()
+        began = time.thread_time()
+        for _ in range(_CALLS):
+            recorder.stepped()
+            next(batches)
+        return (time.thread_time() - began) / _CALLS
+
+
 def main() -> None:
     """Measure, and print the ratios."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     steps: list[float] = []
-    costs: list[float] = []
     starts: list[float] = []
     with tempfile.TemporaryDirectory() as place:
         bare = bare_start_s(Path(place) / "bare")
@@ -130,16 +145,15 @@ def main() -> None:
             }
             pairs = pairs_of(found[True]["blocks"])
             steps += (hooked[1] / plain[1] for hooked, plain in pairs)
-            costs += (hooked[2] - plain[2] for hooked, plain in pairs)
             starts.append(found[True]["start_s"] - found[False]["start_s"])
             print(
                 f"round {number}: {len(pairs)} pairs, start {starts[-1]:+.3f} s, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
     low, middle, high = statistics.quantiles(steps, n=4)
-    cost = statistics.median(costs)
+    cost = hooks_s()
     print(f"step: x {middle:.4f} (quartiles {low:.4f}, {high:.4f}; {len(steps)} pairs; at most {1 + MOST_OF_A_STEP})")
-    print(f"CPU of the hooks: {cost * 1e6:+.0f} us a step, {cost / STEP_S:.2%} of {STEP_S * 1000:.0f} ms")
+    print(f"CPU of the hooks: {cost * 1e6:.1f} us a step, {cost / STEP_S:.2%} of {STEP_S * 1000:.0f} ms")
     print(f"start of a rank: {statistics.median(starts):+.3f} s (at most {MOST_AT_START_S})")
     print(f"CPU of an interpreter's start: {statistics.median(bare):+.4f} s")
 

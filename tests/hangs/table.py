@@ -141,22 +141,22 @@ def measure(folder: Path, names: list[str]) -> None:
 _HEAD = """\
 # What torch says about a hang, and what mgpu says
 
-Programs that hang, one fault each (`tests/hangs/`), on the CPU with gloo. Written by `python -m tests.hangs.table`
-from real runs of {date} with torch {torch} and Python {python}, on a machine with {cpus} CPUs and a load of up
-to {load:.0f}.
+Programs that hang, one fault each (`tests/hangs/`), on the CPU with gloo. Written by
+`python -m tests.hangs.table` from real runs of {date} with torch {torch} and Python {python}, on a
+machine with {cpus} CPUs and a load of up to {load:.0f}.
 
-* **torch**: `torchrun`, with a timeout of {limit} s in place of the default, which is 30 minutes for gloo and 10 minutes
-  for NCCL. "At the timeout" means: nothing is printed before, so with the defaults it comes after 30 or 10 minutes.
-  *Blames* is the rank that `torchrun` reports as the first observed failure; *line* is whether the output shows the
-  line of the fault.
-* **mgpu**: `mgpu launch --hang-after {after}` (default: 30 s). The time is that since the last progress, so what it is
+* **torch**: `torchrun`, with a timeout of {limit} s in place of the default, which is 30 minutes for gloo and
+  10 minutes for NCCL. "At the timeout" means: nothing is printed before, so with the defaults it comes after
+  30 or 10 minutes. *Blames* is the rank that `torchrun` reports as the first observed failure; *line* is whether
+  the output shows the line of the fault.
+* **mgpu**: `mgpu launch --hang-after {after}` (default: 30 s). The time is that since the last progress: what it is
   above {after} s comes on top of the threshold.
 
-Of {hangs} hangs, torch reports {late} at its timeout, and blames the rank that keeps the others waiting in {blamed} of
-the {known} in which one does. mgpu names rank, line and kind of all of them, but for the line of a rank that is stopped or
-whose script has returned; the tests assert it (`tests/test_hang.py`). The median time is {median:.1f} s, the longest
-{longest:.1f} s. Where two ranks call different collectives, neither is the guilty one: mgpu names both, with their
-lines.
+Of {hangs} hangs, torch reports {late} at its timeout, and blames the rank that keeps the others waiting in {blamed}
+of the {known} in which one does. mgpu names rank, line and kind of all of them, except the line of a rank
+that is stopped, has ended or whose script has returned; the tests assert it (`tests/test_hang.py`). The median
+time is {median:.1f} s, the longest {longest:.1f} s. Where two ranks call different collectives, neither is the
+guilty one: mgpu names both, with their lines.
 
 | planted | rank | torch: when | torch: the first error | blames | line | mgpu: after | mgpu says | check |
 |---|---|---|---|---|---|---|---|---|
