@@ -74,7 +74,7 @@ def hang_rank_behind(hang: Hang) -> Answer:
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
 def hang_host_unreachable(hang: Hang) -> Answer:
-    """Another host does not answer a rank: the network or the host is gone.
+    """Another host does not answer a rank: the network or the host is down.
 
     Why: The kernel sends the data of a rank again and again, and gets no answer. A process that is only slow or stopped
     would be answered for by its kernel.

@@ -218,7 +218,7 @@ class Inquiry:
             processes.kernel_wait_of(pid),
             system_calls.waits_for(pid),
             frames or (),
-            at_exit=bool(frames) and _is_at_exit(frames),
+            at_exit=_is_at_exit(frames or ()),
             moved=len(samples) > 1 and samples[0].frames != frames if frames else None,
             silent=None if frames is not None else self._why_silent(rank, pid, state),
             steps=beat.steps if beat else None,
@@ -325,8 +325,8 @@ def _listens(pid: int) -> bool:
 
 
 def _is_at_exit(frames: tuple[StackFrame, ...]) -> bool:
-    """Whether the outermost function is none of a script's: Python runs exit functions or finalizers at its end."""
-    return len(frames) < MOST_FRAMES and all(frame.function != "<module>" for frame in frames)
+    """Whether no frame is that of a script: at its end, Python runs exit functions and finalizers."""
+    return 0 < len(frames) < MOST_FRAMES and all(frame.function != "<module>" for frame in frames)
 
 
 def _answering_thread(pid: int) -> int:

@@ -1,6 +1,6 @@
 """Which hosts no longer answer a rank? From the retransmissions that the kernel counts for its TCP connections.
 
-A process that is stopped or busy still answers: its kernel acknowledges the data. Only a host or a network that is gone
+A process that is stopped or busy still answers: its kernel acknowledges the data. Only a host or a network that is down
 does not.
 """
 
