@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mgpu import engine, files
+from mgpu import engine, file_reading, files
 from mgpu import snapshot as snapshot_types
 from mgpu.cli import guide
 from mgpu.config import reading
@@ -417,7 +417,7 @@ def hang_of(kind: str) -> Callable[[Path], None]:
         for suffix, content in (("stacks", STACKS), ("raised", RAISED), ("beat", BEAT), ("flight", b"{}")):
             (recorded / f"1.{pid}.{suffix}").write_bytes(path.read_bytes() if suffix == kind else content)
         inquiry = hang_evidence.Inquiry(folder, {1: processes.Rank(pid)})
-        inquiry._samples[pid] = [hang_evidence._Sample(0.0, 1, 1, 1) for _ in range(2)]
+        inquiry._samples[pid] = [hang_evidence._Sample(0.0, 1, 1, 1, {}) for _ in range(2)]
         inquiry._sizes[pid] = (recorded / f"1.{pid}.stacks", 0)
         inquiry._flights[1] = recorded / f"1.{pid}.flight"
         ranks, about = inquiry.result()
@@ -435,7 +435,7 @@ def hang_of(kind: str) -> Callable[[Path], None]:
 def proc_of(path: Path) -> None:
     """Any text instead of a file in /proc."""
     modules: tuple[Any, ...] = (hang_evidence, system_calls)
-    original = hang_evidence.file_reading
+    original = file_reading
     for module in modules:
         module.file_reading = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
     try:

@@ -40,7 +40,7 @@ HEALTHY = {
     "slow.debugs": "hang_rank_in_debugger", "slow.collects_garbage": "hang_rank_works", "slow.start_no_training": "",
     "slow.start_serves": "", "slow.waits_for_jobs": "",
 }  # fmt: skip
-PLACES = ("healthy.busy_rank", "slow.autotunes", "slow.debugs", "slow.collects_garbage")  # with a line to name
+PLACES = ("slow.debugs", "slow.collects_garbage")  # with a line of their own to name
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def test_a_slow_run_is_not_stopped(program: str, here: Path, mgpu: Run) -> None:
     said = messages(here)
     assert done.returncode == 0, said + done.stderr[-3000:]
     assert set(re.findall(r"\[(hang_\w+)\]", said)) <= {HEALTHY[program]}
-    if program in PLACES and (said or program == "healthy.busy_rank"):  # a crowded machine is given more time
-        assert f"[{HEALTHY[program]}]" in said
+    assert program != "healthy.busy_rank" or ("rank 0 works for " in said and "[hang_rank_works]" in said)
+    if said and program in PLACES:  # on a crowded machine the run is given more time, and nothing is said
         assert line_of(program) in said.partition("\n")[0]
 
 
