@@ -144,7 +144,7 @@ def test_control_c_asks_the_ranks_first(here: Path) -> None:
     given = options("programs.sleeps", "--hang-after", "60")
     terminal = Terminal([sys.executable, "-m", "mgpu", *given], env=environment(here / "home"), cwd=here)
     beats = here / "log" / hang_evidence.RECORDED
-    wait_for(lambda: terminal._read() and len(list(beats.glob("*.beat"))) == 2, 60)
+    wait_for(lambda: terminal._read() and [beat.read_bytes()[:1] for beat in beats.glob("*.beat")] == [b"\x08"] * 2, 60)
     began = time.monotonic()
     while time.monotonic() < began + hang_watch._WORTH_S + 4:
         assert terminal._read(), terminal.text
