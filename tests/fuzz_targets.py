@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mgpu import engine, files
+from mgpu import engine, file_reading, files
 from mgpu import snapshot as snapshot_types
 from mgpu.cli import guide
 from mgpu.config import reading
@@ -46,7 +46,7 @@ from mgpu.launch import report as launch_report
 from mgpu.launchers import choice, run_folder, stamp
 from mgpu.probes import libraries, packages, pci
 from mgpu.process import log_follower as launch_written
-from mgpu.process import processes, tail
+from mgpu.process import processes, system_calls, tail
 from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
 from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
@@ -430,7 +430,7 @@ def hang_of(kind: str) -> Callable[[Path], None]:
         for suffix, content in (("stacks", STACKS), ("raised", RAISED), ("beat", BEAT), ("flight", b"{}")):
             (recorded / f"1.{pid}.{suffix}").write_bytes(path.read_bytes() if suffix == kind else content)
         inquiry = hang_evidence.Inquiry(folder, {1: processes.Rank(pid)})
-        inquiry._samples[pid] = [hang_evidence._Sample(0.0, 1, 1, 1) for _ in range(2)]
+        inquiry._samples[pid] = [hang_evidence._Sample(0.0, 1, 1, 1, {}) for _ in range(2)]
         inquiry._sizes[pid] = (recorded / f"1.{pid}.stacks", 0)
         inquiry._flights[1] = recorded / f"1.{pid}.flight"
         ranks, about = inquiry.result()
@@ -447,16 +447,18 @@ def hang_of(kind: str) -> Callable[[Path], None]:
 
 def proc_of(path: Path) -> None:
     """Any text instead of a file in /proc."""
-    module: Any = hang_evidence
-    original = module.file_reading
-    module.file_reading = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
+    modules: tuple[Any, ...] = (hang_evidence, system_calls)
+    original = file_reading
+    for module in modules:
+        module.file_reading = SimpleNamespace(read_part=lambda _, **limits: original.read_part(path, **limits))
     try:
         for look in (
-            hang_evidence._io_bytes, hang_evidence._switches, hang_evidence._listens, hang_evidence._waits_for,
+            hang_evidence._io_bytes, hang_evidence._switches, hang_evidence._listens, system_calls.waits_for,
         ):  # fmt: skip
             look(os.getpid())
     finally:
-        module.file_reading = original
+        for module in modules:
+            module.file_reading = original
 
 
 PROC = (
@@ -834,7 +836,7 @@ TARGETS: dict[str, Target] = {
     "process of a rank": Target(
         "p", lambda: list(PROC), proc_of,
         ("launch.hang_evidence._io_bytes", "launch.hang_evidence._switches", "launch.hang_evidence._listens",
-         "launch.hang_evidence._waits_for"),
+         "process.system_calls.waits_for"),
     ),
     "hang of a node": Target(hang_files.NAME, lambda: document(HANG), hang_file_of, ("launch.hang_files.read",)),
     "steps of a rank": Target(

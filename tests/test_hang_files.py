@@ -29,7 +29,7 @@ from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
 from mgpu.report.screen import Screen
 from mgpu.snapshot import Collective, Hang, HangRank, RasCommunicator, RasCount, Snapshot
 from tests.checks.facts import frame, hang, hang_rank, waits
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 
 pytestmark = pytest.mark.quick
 
@@ -229,6 +229,40 @@ def _ids(found: Hang) -> list[str]:
     return [one.check.id for one in engine.judge(Snapshot(hang=found), selections.HANG) if one.problem]
 
 
+# The file that torch's tutorial shows, of two ranks over NCCL (frames shortened; JSON has no tuples):
+# https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
+TUTORIAL = """\
+{"version": "2.3",
+ "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+ "pg_status": {"0": {"last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 2}},
+ "entries": [{"frames": [
+    {"name": "test_short_pickle", "filename": "pytorch/test/distributed/test_c10d_nccl.py", "line": 3647},
+    {"name": "spawn_main", "filename": ".conda/envs/pytorch-3.10/lib/python3.10/multiprocessing/spawn.py", "line": 116},
+    {"name": "<module>", "filename": "<string>", "line": 1}],
+   "record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 1, "p2p_seq_id": 0,
+   "op_id": 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]],
+   "input_dtypes": ["Float"], "output_sizes": [[3, 4]], "output_dtypes": ["Float"], "state": "completed",
+   "time_discovered_started_ns": null, "time_discovered_completed_ns": 1724779239975811724, "retired": true,
+   "timeout_ms": 600000, "is_p2p": false}]}
+"""
+
+
+def test_a_flight_recorder_as_torch_documents_it(tmp_path: Path) -> None:
+    """Two ranks are known to the file; the second one has written none."""
+    log = tmp_path / "run.log"
+    log.write_text(LOG)
+    (tmp_path / "nccl_trace_rank_0").write_text(TUTORIAL)
+    found = torch_dumps.beside(log)
+    assert found is not None
+    assert (found.world, found.timeout_s, found.backend) == (2, 600.0, "nccl")
+    (done,) = found.ranks[0].collectives
+    assert (done.name, done.sequence, done.shape, done.open) == ("all_reduce", 1, "3 x 4 float", False)
+    assert done.caller is not None and (done.caller.file, done.caller.line) == (
+        "pytorch/test/distributed/test_c10d_nccl.py", 3647,
+    )  # fmt: skip
+    assert [(rank.rank, bool(rank.unrecorded)) for rank in found.ranks] == [(0, False), (1, True)]
+
+
 # --- NCCL's RAS ---
 
 MISMATCH = """\
@@ -317,6 +351,42 @@ ERROR = """\
 )  # fmt: skip
 def test_what_ras_says(text: str, expected: list[RasCommunicator]) -> None:
     assert list(nccl_ras.communicators(text)) == expected
+
+
+# Of real jobs, as people have posted them: tests/ras/, each file with its source.
+RECORDED = {
+    "healthy_2_26": [],
+    "replaced_2_24": [],
+    "ahead_2_26": [RasCommunicator("fa93daea854b060b", (), (RasCount("AllGather", 640, 30),
+                   RasCount("AllGather", 641, 2, (12, 13))))],
+    "garbage_2_27": [RasCommunicator("b3398875b8b2a063", (1,))],
+    "exited_2_30": [RasCommunicator("1bdb83b038775869", (7,))],
+    "dead_2_30": [RasCommunicator("job", errors=("Process 3748990 on node node1 is dead",))],
+    "dead_2_24": [RasCommunicator("job", errors=("Process 3487984 on node 172.16.64.213 is dead",)),
+                  RasCommunicator("cf264af53edbe986", (21,))],
+    "straggler_2_30": [RasCommunicator("78db921d1c117b4a", (), (RasCount("AllReduce", 64, 7),
+                       RasCount("AllReduce", 60, 1, (7,))))],
+    "all_differ_2_30": [RasCommunicator("a3f5545bf4e7cf8c", (), tuple(RasCount("AllReduce", launched, 1, (rank,))
+                        for rank, launched in ((1, 27911), (2, 27890), (3, 27872), (0, 27860))))],
+}  # fmt: skip
+SENTENCES = {
+    "ahead_2_26": "AllGather: 30 ranks launched 640, ranks 12 and 13 launched 641.",
+    "dead_2_30": "NCCL's RAS: Process 3748990 on node node1 is dead.",
+    "straggler_2_30": "AllReduce: rank 7 launched 60, 7 ranks launched 64.",
+    "all_differ_2_30": "AllReduce: rank 0 launched 27,860, rank 3 launched 27,872, rank 2 launched 27,890, rank 1 ",
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "tests" / "ras").glob("*.txt")))
+def test_what_ras_said_of_real_jobs(name: str) -> None:
+    text = (ROOT / "tests" / "ras" / f"{name}.txt").read_text("utf-8")
+    assert text.startswith("Source: https://")
+    found = nccl_ras.communicators(text)
+    assert list(found) == RECORDED[name]
+    outcome = hang_report.first_finding(hang(waits(0, REDUCE), waits(1, REDUCE), backend="nccl", ras=found))
+    assert outcome is not None and outcome.problem is not None
+    assert SENTENCES.get(name, "") in outcome.problem.cause
+    assert bool(found) == ("NCCL's RAS" in outcome.problem.cause)
 
 
 class Server:

@@ -39,6 +39,7 @@ _DISTRIBUTED = re.compile(r"/torch/distributed/|/accelerate/(?:state|utils/opera
 # In backward, DDP and FSDP wait for gradients in C++, below this frame.
 _BACKWARD = re.compile(r"/torch/autograd/graph\.py|/torch/autograd/__init__\.py")
 _TEARDOWN = frozenset({"_shutdown", "destroy_process_group", "_exitfunc", "_run_exitfuncs", "_python_exit"})
+_DESTROYS = re.compile(r"\bdestroy_process_group\s*\(")
 _LOADER = re.compile(r"/torch/utils/data/dataloader\.py$")
 _SLEEPS = re.compile(r"\bsleep\s*\(")
 _LOCKS = re.compile(r"\.acquire\s*\(|\bwith\b.*lock|\.wait\s*\(|\.join\s*\(|\.get\s*\(|flock|FileLock", re.I)
@@ -92,7 +93,7 @@ class Rank(NamedTuple):
 class Verdict(NamedTuple):
     """The suspects, what they do, and the ranks that wait for them."""
 
-    kind: Kind | Literal["differ", "behind", "everybody", "progress", "nothing"]
+    kind: Kind | Literal["unreachable", "differ", "behind", "everybody", "progress", "nothing"]
     suspects: tuple[Rank, ...] = ()
     waiting: tuple[Rank, ...] = ()
     differing: tuple[tuple[int, Collective], ...] = ()  # rank and collective, where they first differ
@@ -119,6 +120,8 @@ def _kind(facts: HangRank, own: StackFrame | None, pending: Collective | None) -
         return "left"
     if not facts.frames:
         return "unknown" if facts.silent else "left"
+    if facts.at_exit and not _waits_in_torch(facts.frames):
+        return "left"
     if any(_OF_DEBUGGERS.search(frame.file) for frame in facts.frames[:4]):
         return "debugger"
     if _imports(facts.frames):
@@ -146,7 +149,14 @@ def _may_wait_for_gpu(frames: Sequence[StackFrame]) -> bool:
 
 def _in_teardown(facts: HangRank) -> bool:
     """Whether the script has returned: Python runs its exit functions, or destroy_process_group waits."""
-    return any(frame.function in _TEARDOWN for frame in facts.frames[:8])
+    return any(frame.function in _TEARDOWN for frame in facts.frames[:8]) or destroys(facts)
+
+
+def destroys(facts: HangRank) -> bool:
+    """Whether destroy_process_group waits; at its end in C++, where the innermost frame is its caller's."""
+    inner = takewhile(lambda frame: frame.library, facts.frames)
+    called = bool(facts.frames) and _DESTROYS.search(facts.frames[0].text) is not None
+    return called or any(frame.function == "destroy_process_group" for frame in inner)
 
 
 def _imports(frames: Sequence[StackFrame]) -> bool:
@@ -191,14 +201,24 @@ def verdict(hang: Hang) -> Verdict:
     if not waiting and any(rank.kind != "gone" for rank in others):
         others = [rank for rank in others if rank.kind != "gone"]  # no rank waits for one that has ended
     first = next(kind for kind in _ORDER if any(rank.kind == kind for rank in others))
-    if first in ("busy", "sleep") and not waiting:
+    if not waiting and (first in ("busy", "sleep") or _may_serve(others, first)):
         return Verdict("progress")  # a sleep ends
     suspects = tuple(rank for rank in others if rank.kind == first)
     return Verdict(first, suspects, waiting)
 
 
+def _may_serve(ranks: Sequence[Rank], kind: Kind) -> bool:
+    """Whether ranks that have not trained may wait for requests, as a server does: in a queue, in accept()."""
+    idle = kind in ("lock", "read", "idle") and not any(
+        (rank.facts.waits_for or "").startswith("flock") for rank in ranks
+    )
+    return idle and not any(rank.facts.steps for rank in ranks)
+
+
 def _among_waiting(ranks: tuple[Rank, ...], hang: Hang) -> Verdict:
     """Return why ranks that all wait in a collective do not go on."""
+    if cut_off := tuple(rank for rank in ranks if rank.facts.unanswered):
+        return Verdict("unreachable", cut_off, tuple(rank for rank in ranks if rank not in cut_off))
     if len(ranks) < 2 or len(ranks) < (hang.world or hang.expected):
         return Verdict("everybody", (), ranks)
     recorded = {rank.number: _sequence(rank.facts) for rank in ranks}
@@ -313,15 +333,25 @@ def evidence(hang: Hang, found: Verdict) -> Evidence:
     """Return what JSON documents need: who, where, in what."""
     first = found.suspects[0] if found.suspects else None
     other = found.waiting[0] if found.waiting else None
+    own = _guilty_line(found)
     return {
         "rank": first.number if first else None,
         "kind": found.kind,
-        "at": place(first.own) if first and first.own else None,
-        "line": first.own.text if first and first.own else None,
+        "at": place(own) if own else None,
+        "line": own.text if own else None,
         "waiting_at": place(other.own) if other and other.own else None,
         "collective": shown(other.pending) if other and other.pending else None,
         "quiet_s": round(hang.quiet_s, 1),
     }
+
+
+def _guilty_line(found: Verdict) -> StackFrame | None:
+    """Return the line of the first suspect: of its exception, of the collective that differs, or where it is now."""
+    if not found.suspects:
+        return None
+    first = found.suspects[0]
+    differing = next((one.caller for rank, one in found.differing if rank == first.number), None)
+    return first.facts.raised_at or differing or first.own
 
 
 def loader_workers(rank: Rank) -> list[Worker]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Severity, check
+from mgpu.check import WHY, Answer, Fix, Severity, check
 from mgpu.command_line import shell
-from mgpu.snapshot import Hang
+from mgpu.snapshot import Hang, HangRank
 
 from ._findings import SAME_AS, SOURCE, other_reason, problem, suspects
-from ._verdict import place
+from ._verdict import destroys, place, shown
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
@@ -96,4 +96,13 @@ def hang_rank_left(hang: Hang) -> Answer:
         where = f" at {place(facts.raised_at)}" if facts.raised_at else ""
         fix = Fix("Correct this error. It ended the script of this rank only.")
         return problem(hang, f"has left the training{where}: {facts.raised}", fix, where=False)
-    return problem(hang, "has left the training: its script has returned", Fix())
+    if destroys(facts):
+        return problem(hang, "has left the training and waits in destroy_process_group", Fix(), why=_last(facts))
+    exits = ", and runs an exit function" if found[0].own else ""
+    return problem(hang, f"has left the training: its script has returned{exits}", Fix(), why=_last(facts))
+
+
+def _last(facts: HangRank) -> str:
+    """Return the last collective of a rank as a sentence: up to there it has taken part."""
+    last = next((one for one in reversed(facts.collectives) if one.caller), None)
+    return f"Its last collective was {shown(last)} at {place(last.caller)}." if last else WHY

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 
 from mgpu.check import WHY, Answer, Fix, Problem, Severity, check, commands
+from mgpu.command_line import shell
 from mgpu.snapshot import AS_RECORDED, Collective, Hang
 from mgpu.text import listed
 
 from ._findings import SAME_AS, SOURCE, other_reason
 from ._ras import sentence
-from ._verdict import Verdict, at, evidence, inside, names, place, shown, subjects, verdict, what_waiting_do
+from ._verdict import Rank, Verdict, at, evidence, inside, names, place, shown, subjects, verdict, what_waiting_do
+
+_MOST_TITLES = 4  # ranks with their addresses
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
@@ -67,6 +70,41 @@ def hang_rank_behind(hang: Hang) -> Answer:
     title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}{waits}"
     why = f"{what_waiting_do(found)} {sentence(hang)}".strip()
     return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
+
+
+@check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
+def hang_host_unreachable(hang: Hang) -> Answer:
+    """Another host does not answer a rank: the network or the host is down.
+
+    Why: The kernel sends the data of a rank again and again, and gets no answer. A process that is only slow or stopped
+    would be answered for by its kernel.
+    More: The kernel gives up after about 15 minutes (net.ipv4.tcp_retries2).
+
+    Fix: Check whether this host still runs, and the network between the two.
+    """
+    found = verdict(hang)
+    if found.kind != "unreachable":
+        return other_reason(hang)
+    first = found.suspects[0]
+    said = [f"{names([one])} gets no answer from {listed(_hosts(one))}" for one in found.suspects]
+    verb = "it waits" if len(said) == 1 else "they wait"
+    title = f"{'; '.join(said[:_MOST_TITLES])}: {verb}{inside(first)}{at(first)}"
+    look = Fix(commands=(shell("ping -c 3 {:host}", _host_of(first.facts.unanswered[0])),))
+    why = f"{what_waiting_do(found)} {WHY}".strip()
+    facts = {**evidence(hang, found), "collective": shown(first.pending) if first.pending else None}
+    return Problem(title, why, look, facts, subjects(found.suspects))
+
+
+def _hosts(rank: Rank) -> list[str]:
+    """Return the hosts, each once: "10.0.0.2"; with the port where it is the store's."""
+    stores = [one for one in rank.facts.unanswered if " " in one]
+    known = {_host_of(one) for one in stores}
+    return [*stores, *dict.fromkeys(host for one in rank.facts.unanswered if (host := _host_of(one)) not in known)]
+
+
+def _host_of(address: str) -> str:
+    """Return the host of "10.0.0.2:29500 (the store)"."""
+    return address.partition(" ")[0].rpartition(":")[0].strip("[]")
 
 
 @check(Severity.ERROR, source=SOURCE, role="secondary", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))

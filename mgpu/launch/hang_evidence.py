@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading
-from mgpu.launch import ras_query
-from mgpu.process import processes
+from mgpu.launch import ras_query, unanswered
+from mgpu.process import processes, system_calls
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
-from mgpu.readers.stack_dump import frame_at, main_thread, own_frame
+from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread, own_frame
 from mgpu.recorder.inject._mgpu_finite import EVERY as NAN_CHECK
-from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL
+from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL, THREAD
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
 from mgpu.structured_text import json_of
@@ -35,6 +35,7 @@ RECORDED = "recorder"  # the folder in the run's folder
 ANSWER_S = 0.6  # stacks take milliseconds, the flight recorder some 20
 _THREAD_S = 0.25  # until a rank whose thread does not answer gets the signal: its main thread may keep Python's lock
 _BUSY = 0.1  # of a CPU
+_RUNNABLE = 0.75  # of the time in which one thread runs or could run: on a crowded machine it gets less of a CPU
 _LITTLE_BYTES = 64 << 10  # heartbeats of torch's store are less
 _FEW_WAITS = 5  # the request for stacks interrupts a wait once
 _MOST_BYTES = 1 << 20
@@ -101,6 +102,7 @@ class _Sample:
     ticks: int | None
     io: int | None
     switches: int | None  # how often its main thread has waited for something, and gone on
+    runnable: Mapping[int, float]  # seconds in which each thread ran or waited for a CPU
     frames: tuple[StackFrame, ...] | None = None
 
 
@@ -130,7 +132,9 @@ class Inquiry:
         for rank, process in self.ranks.items():
             pids = processes.with_descendants(process.pid)[: _MOST_WORKERS + 1]
             for pid in pids:
-                sample = _Sample(time.monotonic(), _cpu_ticks(pid), _io_bytes(pid), _switches(pid))
+                sample = _Sample(
+                    time.monotonic(), _cpu_ticks(pid), _io_bytes(pid), _switches(pid), processes.runnable_s(pid)
+                )
                 self._samples.setdefault(pid, []).append(sample)
                 stacks = self.folder / RECORDED / f"{rank}.{pid}.stacks"
                 with contextlib.suppress(OSError):
@@ -139,7 +143,7 @@ class Inquiry:
                 self._unsignaled = {*self._unsignaled, process.pid} & self._sizes.keys()
             for pid in self._sizes.keys() & set(pids) - self._unsignaled:
                 if _listens(pid):
-                    processes.signal_main_thread(pid, SIGNAL)
+                    processes.signal_thread(pid, _answering_thread(pid), SIGNAL)
         self._ras = self._ras or ras_query.Query(self._ras_address())
 
     def _ras_address(self) -> tuple[str, int]:
@@ -179,7 +183,7 @@ class Inquiry:
             for pid in self._unsignaled:
                 path, before = self._sizes[pid]
                 if _size(path) <= before and _listens(pid):
-                    processes.signal_main_thread(pid, SIGNAL)
+                    processes.signal_thread(pid, _answering_thread(pid), SIGNAL)
                     self._ready_at = now + ANSWER_S
             self._unsignaled = set()
         return now < self._ready_at and not self._is_answered()
@@ -208,12 +212,14 @@ class Inquiry:
         self.read()
         about: dict[str, Any] = {}
         found = []
+        silent = unanswered.peers(process.pid for process in self.ranks.values())
         for rank, process in sorted(self.ranks.items()):
             content = self._flight(rank)
             known = flight_recorder.collectives(content)
             about.setdefault("timeout_s", flight_recorder.timeout_s(content))
             about.setdefault("backend", flight_recorder.backend(content))
-            found.append(self._rank(rank, process.pid, known, content.get("error")))
+            facts = self._rank(rank, process.pid, known, content.get("error"))
+            found.append(replace(facts, unanswered=silent.get(process.pid, ())))
         if about.get("backend") in (None, "nccl") and self._ras is not None:
             about["ras"] = self._ras.result() or ()
         return tuple(found), about
@@ -242,8 +248,9 @@ class Inquiry:
             self._busy(pid),
             self._moves_data(pid),
             processes.kernel_wait_of(pid),
-            _waits_for(pid),
+            system_calls.waits_for(pid),
             frames or (),
+            at_exit=_is_at_exit(frames or ()),
             moved=len(samples) > 1 and samples[0].frames != frames if frames else None,
             silent=None if frames is not None else self._why_silent(rank, pid, state),
             steps=beat.steps if beat else None,
@@ -265,12 +272,16 @@ class Inquiry:
             yield Worker(pid, state, self._busy(pid), self._moves_data(pid), wait, frames, loads)
 
     def _busy(self, pid: int) -> bool | None:
-        """Whether a process used the CPU between the first look and now."""
+        """Whether a process used the CPU between the first look and now, or would have if there had been one free."""
         samples, ticks = self._samples.get(pid, []), _cpu_ticks(pid)
         if not samples or samples[0].ticks is None or ticks is None:
             return None
         passed = time.monotonic() - samples[0].at
-        return (ticks - samples[0].ticks) / _TICKS_PER_S > _BUSY * passed if passed > ANSWER_S else None
+        if passed <= ANSWER_S:
+            return None
+        before = samples[0].runnable
+        wanted = (found - before[tid] for tid, found in processes.runnable_s(pid).items() if tid in before)
+        return (ticks - samples[0].ticks) / _TICKS_PER_S > _BUSY * passed or max(wanted, default=0) > _RUNNABLE * passed
 
     def _moves_data(self, pid: int) -> bool | None:
         """Whether a process read or wrote more than a few lines between the first look and the second."""
@@ -285,7 +296,9 @@ class Inquiry:
         if before is None or after is None or after - before <= _FEW_WAITS:
             return False
         frames = samples[1].frames or ()
-        return _SOCKET in (_waits_for(pid) or "") or any(_OF_SOCKETS.search(frame.file) for frame in frames[:2])
+        return _SOCKET in (system_calls.waits_for(pid) or "") or any(
+            _OF_SOCKETS.search(frame.file) for frame in frames[:2]
+        )
 
     def _why_silent(self, rank: int, pid: int, state: str | None) -> str:
         if state in (None, "ended"):
@@ -343,28 +356,20 @@ def _listens(pid: int) -> bool:
         return False
 
 
+def _is_at_exit(frames: tuple[StackFrame, ...]) -> bool:
+    """Whether no frame is that of a script: at its end, Python runs exit functions and finalizers."""
+    return 0 < len(frames) < MOST_FRAMES and all(frame.function != "<module>" for frame in frames)
+
+
+def _answering_thread(pid: int) -> int:
+    """Return the main thread; if the kernel does not run it, the recorder's own. The handler writes all stacks."""
+    if processes.state_of(pid) != _UNINTERRUPTIBLE:
+        return pid
+    return next((tid for tid in processes.threads_of(pid) if processes.thread_name(pid, tid) == THREAD), pid)
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-# System calls in which a program waits for one descriptor, by machine (linux/unistd.h).
-_READS = {
-    "x86_64": {0: "read", 17: "pread64", 19: "readv", 45: "recvfrom", 47: "recvmsg", 73: "flock", 1: "write"},
-    "aarch64": {63: "read", 67: "pread64", 65: "readv", 207: "recvfrom", 212: "recvmsg", 32: "flock", 64: "write"},
-}
-
-
-def _waits_for(pid: int) -> str | None:
-    """Return the file, pipe or socket in whose system call the main thread is, if the kernel reports it."""
-    try:
-        words = file_reading.read_part(f"/proc/{pid}/syscall", most=4096, start=0).decode("ascii", "replace").split()
-        calls = _READS.get(os.uname().machine, {})
-        name = calls.get(int(words[0])) if words and words[0].lstrip("-").isdigit() else None
-        if name is None:
-            return None
-        return masked(clean(f"{name} of {os.readlink(f'/proc/{pid}/fd/{int(words[1], 16)}')}"))[:200]
-    except (OSError, ValueError, IndexError):
-        return None

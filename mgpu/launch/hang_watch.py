@@ -27,6 +27,7 @@ _LONGEST_S = 600.0  # torch's default for NCCL: after this time, any run without
 _WARM_STEPS = 3  # optimizer steps that may include compilation, which says nothing about the rhythm
 _SECOND_LOOK_S = 5.0  # between the two samples
 _AGAIN_S = 60.0  # until the next look at a run that still makes no progress
+_SOON_AGAIN_S = 5.0  # until the next look if no rank keeps the others waiting yet; doubled each time
 _QUICK_S = 1.0  # between the samples if the user stops the run; at most 3 s in all
 _NODES_S = 3.0  # until the other nodes have written what their ranks do
 _ENDING = "ending the run: the launcher waits up to 30 s for ranks that hang"
@@ -80,6 +81,7 @@ class HangWatch:
         self._warm = self._over = False
         self._inquiry: Inquiry | None = None
         self._looks = 0
+        self._in_vain = 0  # looks that found nothing, since the last progress
         self._next = 0.0
         self._told: tuple[str, ...] = ()
 
@@ -154,16 +156,19 @@ class HangWatch:
         if has_joined:
             self._joined, latest = joined, max(latest, now)
         before = self._progress
-        if before is not None and latest <= before:
+        if before is None:  # the ranks have just been started; how long the launcher took says nothing
+            self._progress = max(latest, now)
+            return False
+        if latest <= before:
             return False
         if self._steps > _WARM_STEPS and not self._warm:
             self._warm, self._longest = True, 0.0  # imports and compilation say nothing about the rhythm
         elif has_joined:
             self._longest = 0.0
-        elif before is not None:
+        else:
             self._longest = max(self._longest, latest - before)
         self._progress = latest
-        return before is not None
+        return True
 
     def _forget(self, now: float, supervisor: Supervised) -> None:
         """The run goes on: what was found is no longer true."""
@@ -171,7 +176,7 @@ class HangWatch:
             supervisor.say("the run makes progress again", important=True)
         if self.hang is not None:
             hang_files.remove(self.reports)
-        self._inquiry, self.hang, self.verdict, self._told, self._next = None, None, None, (), 0.0
+        self._inquiry, self.hang, self.verdict, self._told, self._next, self._in_vain = None, None, None, (), 0.0, 0
 
     # The inquiry
 
@@ -200,9 +205,13 @@ class HangWatch:
     def _conclude(self, now: float, supervisor: Supervised) -> None:
         """Join what the nodes have found, and say it. They notice a hang at the same time."""
         assert self.hang is not None
-        self._inquiry, self._next = None, now + max(_AGAIN_S, self.after_s)
+        self._inquiry = None
         self.hang = self.verdict = hang_files.merged([self.hang, *hang_files.of_other_nodes(self.reports)])
         self._tell(supervisor, self.hang)
+        certain = any(one.status == "fail" for one in findings(self.hang))
+        self._in_vain = 0 if certain else self._in_vain + 1
+        soon = _SOON_AGAIN_S * 2 ** (self._in_vain - 1) if self._in_vain else _AGAIN_S
+        self._next = now + min(soon, max(_AGAIN_S, self.after_s))
 
     def _fact(self, inquiry: Inquiry, now: float) -> Hang:
         ranks, about = inquiry.result()

@@ -1,7 +1,8 @@
 """Which TCP connections exist on this machine, and how many bytes has each carried?
 
 Asked of the kernel through sock_diag(7), which needs no privilege. /proc/net/tcp has the connections without the bytes.
-The layout is that of linux/inet_diag.h and of struct tcp_info in linux/tcp.h (bytes_acked since Linux 4.1).
+The layout is that of linux/inet_diag.h and of struct tcp_info in linux/tcp.h (bytes_acked since Linux 4.1). In struct
+inet_diag_msg, idiag_timer 1 is the timer of retransmissions, and idiag_retrans their number (net/ipv4/inet_diag.c).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _TCP_INFO = 2  # INET_DIAG_INFO
 _STATES = 1 << ESTABLISHED | 1 << TIME_WAIT | 1 << LISTEN
 _MESSAGE = 72  # size of struct inet_diag_msg
 _ACKED_AT = 120  # offset of tcpi_bytes_acked in struct tcp_info; tcpi_bytes_received follows
+_RETRANSMITS = 1  # idiag_timer
 _TIMEOUT_S = 1.0
 
 Address = tuple[bytes, int]  # in the kernel's form (IPv4 in the first 4 of 16 bytes), and the port
@@ -34,6 +36,7 @@ class Connection(NamedTuple):
     inode: int  # 0: no process has it open
     sent: int | None = None  # bytes that the other end acknowledged; None: not counted
     received: int | None = None
+    retransmits: int = 0  # how often the oldest data was sent again without an answer; 0 after any answer
 
 
 def tcp_connections() -> list[Connection]:
@@ -68,7 +71,15 @@ def _connection(message: bytes) -> Connection:
     inode: int = struct.unpack_from("=I", message, 68)[0]
     local, remote = _plain(family, message[8:24]), _plain(family, message[24:40])
     sent, received = _counts(message)
-    return Connection(state, (local, local_port), (remote, remote_port), inode, sent, received)
+    repeated = message[3] if message[2] == _RETRANSMITS else 0
+    return Connection(state, (local, local_port), (remote, remote_port), inode, sent, received, repeated)
+
+
+def address_text(address: Address) -> str:
+    """Return "10.0.0.2:29500" or "[fd00::2]:29500"."""
+    raw, port = address
+    host = socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _plain(family: int, address: bytes) -> bytes:

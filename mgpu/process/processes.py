@@ -153,11 +153,39 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def signal_main_thread(pid: int, number: int) -> None:
-    """Send a signal to the main thread of a process, if it still exists, and to no other thread."""
+def signal_thread(pid: int, thread: int, number: int) -> None:
+    """Send a signal to one thread of a process, if it still exists, and to no other thread."""
     tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # glibc 2.30 and later
-    if tgkill is None or tgkill(pid, pid, int(number)) != 0:
+    if tgkill is None or tgkill(pid, thread, int(number)) != 0:
         signal_all([pid], number)
+
+
+def threads_of(pid: int) -> list[int]:
+    """Return the threads of a process, the main one first."""
+    try:
+        return sorted((int(name) for name in os.listdir(f"/proc/{pid}/task")), key=lambda tid: (tid != pid, tid))
+    except OSError:
+        return []
+
+
+def runnable_s(pid: int) -> dict[int, float]:
+    """Return for each thread how long it ran or waited for a CPU; empty if the kernel does not count it (schedstat)."""
+    found = {}
+    for thread in threads_of(pid):
+        with contextlib.suppress(OSError, ValueError):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii", errors="replace") as file:
+                ran, waited, *_ = map(int, file.read().split())
+            found[thread] = (ran + waited) / 1e9
+    return found
+
+
+def thread_name(pid: int, thread: int) -> str:
+    """Return the name of a thread, as the kernel has it; "" if there is no such thread."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except OSError:
+        return ""
 
 
 def end_run(run_id: str, grace_s: float, sessions: Collection[int] | None = None) -> tuple[list[int], list[int]]:

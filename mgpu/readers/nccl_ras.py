@@ -19,6 +19,8 @@ _MISSING = re.compile(r"\s+The missing ranks?: (.+)")
 _COUNTS = re.compile(r"\s+Communicator ranks have different (\w+) operation counts")
 _GROUP = re.compile(r"\s+(\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)")
 _LONE = re.compile(r"\s+Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations) -- ")
+_DEAD = re.compile(r"\s+(Process \d+ on node \S+)")
+JOB = "job"  # in place of a communicator: what RAS reports about processes
 _RANK = re.compile(r"\s+Rank (\d+) -- ")
 _REPORTED = re.compile(r"\s+(Rank \d+|\d+ ranks) reported (.+?)(?: -- .*)?$")
 
@@ -42,7 +44,9 @@ def communicators(text: str) -> tuple[RasCommunicator, ...]:
             section, operation = head[2], ""
             here = found.setdefault(head[1], _Found()) if len(found) < _MOST_COMMUNICATORS else found.get(head[1])
         elif not line.startswith(" "):
-            section = "" if line.strip() else section
+            section = line.strip() if line.strip() == "DEAD" else "" if line.strip() else section
+        elif section == "DEAD" and (process := _DEAD.match(line)):
+            found.setdefault(JOB, _Found()).errors.append(clean(f"{process[1]} is dead")[:120])
         elif here is not None and section == "INCOMPLETE":
             _missing(line, here)
         elif here is not None and section in ("MISMATCH", "ERROR"):

@@ -15,7 +15,7 @@ from mgpu.text import clean
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.+)')
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+")
 _LONGEST = 120  # characters of a line of code
-_MOST_FRAMES = 60
+MOST_FRAMES = 60
 _MOST_BYTES = 2 << 20  # of a file of code
 _WAIT_S = 1.0  # the mount that the run hangs on may be the one that the code is on
 # As in a traceback: code that is not the user's own.
@@ -38,7 +38,7 @@ def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
             threads.append([])
         elif threads and (found := _FRAME.match(line)):
             threads[-1].append(frame_at(found[1], int(found[2]), found[3]))
-    return tuple(threads[-1][:_MOST_FRAMES]) if threads else None
+    return tuple(threads[-1][:MOST_FRAMES]) if threads else None
 
 
 def frame_at(file: str, line: int, function: str, *, with_code: bool = True) -> StackFrame:

@@ -47,7 +47,7 @@ def ask(folder: Path, listeners: Mapping[int, int], ranks: Sequence[Rank]) -> An
     waits = {number: processes.kernel_wait_of(pid) for number, pid in asked.items()}
     (folder / ASK).touch()
     for pid in asked.values():  # the main thread of a stopped process handles it before anything else
-        processes.signal_main_thread(pid, signal.SIGUSR1)
+        processes.signal_thread(pid, pid, signal.SIGUSR1)
     _wait(folder, set(asked) - asleep)
     awake = {number for number in asked if _stack(folder, number)}
     if asleep:

@@ -67,6 +67,8 @@ class HangRank:
     collectives: tuple[Collective, ...] = ()  # the last ones, oldest first
     unrecorded: Label | None = None  # why there are no collectives
     workers: tuple[Worker, ...] = ()
+    at_exit: bool = False  # its script has returned, and an exit function runs
+    unanswered: tuple[Text, ...] = ()  # addresses that do not acknowledge its data: "10.0.0.2:29500 (the store)"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
+from mgpu import engine
+from mgpu.engine import selections
+from mgpu.snapshot import Collective, Hang, HangRank, Snapshot, StackFrame, Worker
 from tests.checks.facts import IN_TORCH, Case, fails, frame, hang, hang_rank, informs, table, waits, well
 
 REDUCE = Collective("all_reduce", "0", 14, "420 float", True, caller=frame(line=35))
@@ -81,8 +83,13 @@ CASES = (
         hang=hang(WAITS, replace(ASLEEP, raised="ValueError: no data", raised_at=frame(line=12)))),
     fails("hang_rank_left", "rank 1 has left the training: its script has returned", "the same number of steps",
         hang=hang(WAITS, replace(ASLEEP, frames=()))),
-    fails("hang_rank_left", "rank 1 has left the training: its script has returned", "the same number of steps",
+    fails("hang_rank_left", "rank 1 has left the training and waits in destroy_process_group", "same number of steps",
         hang=hang(WAITS, hang_rank(1, of(LIBRARY + "torch/distributed/distributed_c10d.py", "destroy_process_group")))),
+    fails("hang_rank_left", "rank 1 has left the training and waits in destroy_process_group at train.py:31", "steps",
+        hang=hang(WAITS, hang_rank(1, here("dist.destroy_process_group()")))),
+    fails("hang_rank_left", "rank 1 has left the training: its script has returned, and runs an exit function at "
+        "train.py:31", "steps", hang=hang(WAITS, replace(ASLEEP, at_exit=True))),
+    well("hang_rank_left", "not seen", hang=hang(WAITS, waits(1, REDUCE, at_exit=True))),  # a barrier in atexit
     well("hang_rank_left", "not seen", hang=hang(WAITS, replace(ASLEEP, frames=(), silent="it did not answer"))),
     # elsewhere
     fails("hang_rank_sleeps", "rank 1 sleeps at train.py:31", "in a barrier", hang=hang(WAITS, ASLEEP)),
@@ -135,6 +142,16 @@ CASES = (
         "rank 1 did not start all_reduce #14 of 420 float, and waits in all_reduce at train.py:35",
         "the same collectives", hang=hang(waits(0, *done(REDUCE)), waits(1, *done()))),
     well("hang_rank_behind", "not seen in 2 ranks"),
+    fails("hang_host_unreachable", "rank 1 gets no answer from 10.0.0.2:29500 (the store) and 10.0.0.3: it waits in "
+        "all_reduce #14 of 420 float at train.py:35", "ping -c 3 10.0.0.2",
+        hang=hang(WAITS, waits(1, REDUCE, unanswered=(
+            "10.0.0.2:29500 (the store)", "10.0.0.2:41001", "10.0.0.3:41002")))),
+    fails("hang_host_unreachable", "rank 0 gets no answer from fd00::2; rank 1 gets no answer from fd00::1: they wait "
+        "in", "ping", hang=hang(waits(0, REDUCE, unanswered=("[fd00::2]:41001",)),
+                                waits(1, REDUCE, unanswered=("[fd00::1]:41001",)))),
+    well("hang_host_unreachable", "not seen", hang=hang(WAITS, waits(1, REDUCE))),
+    well("hang_host_unreachable", "not seen",  # the sleep comes first: a store that no one needs may be gone
+        hang=hang(waits(0, REDUCE, unanswered=("10.0.0.2:41001",)), ASLEEP)),
     fails("hang_collective_stuck", "all 2 ranks wait in all_reduce #14 of 420 float at train.py:35, which does not",
         "mgpu smoke-test", hang=hang(waits(0, *done(REDUCE)), waits(1, *done(REDUCE)))),
     fails("hang_collective_stuck", "all 2 ranks of this machine wait", "mgpu smoke-test",
@@ -166,3 +183,18 @@ def test_ranks_that_import_do_not_wait() -> None:
 
 def test_a_sleep_of_all_ranks_is_no_hang() -> None:
     well("hang_rank_sleeps", "not seen", hang=hang(replace(ASLEEP, rank=0), ASLEEP)).verify()
+
+
+@pytest.mark.parametrize("idle", [here("jobs.get()"), here("server.accept()")])
+def test_ranks_that_have_not_trained_may_wait_for_requests(idle: StackFrame) -> None:
+    kind = of("/usr/lib/python3.11/queue.py" if "get" in idle.text else "/usr/lib/python3.11/socket.py", "get")
+    ranks = [hang_rank(rank, kind, idle, steps=None, waits_for="read of socket:[7]") for rank in (0, 1)]
+    assert _failing(hang(*ranks)) == []
+    assert _failing(hang(*(replace(rank, steps=20) for rank in ranks))) != []
+    assert _failing(hang(WAITS, ranks[1])) != []  # a rank that does not wait for requests waits for it
+    locked = [replace(rank, waits_for="flock of /home/me/.cache/data.lock") for rank in ranks]
+    assert _failing(hang(*locked)) == ["hang_rank_in_lock"]
+
+
+def _failing(found: Hang) -> list[str]:
+    return [one.check.id for one in engine.judge(Snapshot(hang=found), selections.HANG) if one.problem]

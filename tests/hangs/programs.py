@@ -192,17 +192,6 @@ def file_lock(rank: int) -> None:
 
 
 @program
-def start_barrier_at_exit(rank: int) -> None:
-    dist.init_process_group("gloo")
-    for _ in steps(6):
-        pass
-    if rank == 0:
-        atexit.register(dist.barrier)
-    else:
-        atexit.register(time.sleep, 1000)
-
-
-@program
 def lone_new_group(rank: int) -> None:
     for step in steps(12):
         if step == 8 and rank == 0:

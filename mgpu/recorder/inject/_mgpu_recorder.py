@@ -26,6 +26,7 @@ FOLDER = "MGPU_RECORDER"  # the variable that names the folder; in a Slurm job w
 NODE = "%N"
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to training scripts (Slurm sends them before a time limit).
 SIGNAL = 50
+THREAD = "mgpu-recorder"  # name of the thread that answers requests
 # Requests through the FIFO.
 ASK_FLIGHT, ASK_STACKS = b"f", b"s"
 # struct of the beat file: optimizer steps, time of the last one, batches, time of the last one, seconds spent waiting
@@ -325,11 +326,15 @@ def _joined(rank: int) -> None:
     atexit.register(_guarded, RECORDER.write_memory)
     ask = RECORDER.path("ask")
     os.mkfifo(ask, 0o600)
-    threading.Thread(target=_answer, args=(ask,), name="mgpu-recorder", daemon=True).start()
+    threading.Thread(target=_answer, args=(ask,), name=THREAD, daemon=True).start()
 
 
 def _answer(ask: str) -> None:
     """Write the flight recorder, or the stacks, on each request through the FIFO."""
+    import threading
+
+    with contextlib.suppress(OSError), open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as name:
+        name.write(THREAD)  # so that mgpu finds it
     with contextlib.suppress(OSError):
         pipe = os.open(ask, os.O_RDWR)  # for reading and writing, so that it never ends
         while request := os.read(pipe, 1):
