@@ -34,6 +34,7 @@ INJECTED = Path(__file__).resolve().parent.parent / "recorder" / "inject"
 RECORDED = "recorder"  # the folder in the run's folder
 ANSWER_S = 0.6  # stacks take milliseconds, the flight recorder some 20
 _THREAD_S = 0.25  # until a rank whose thread does not answer gets the signal: its main thread may keep Python's lock
+_UNINTERRUPTIBLE = "in uninterruptible sleep"  # a state of `processes.state_of`
 _BUSY = 0.1  # of a CPU
 _RUNNABLE = 0.75  # of the time in which one thread runs or could run: on a crowded machine it gets less of a CPU
 _LITTLE_BYTES = 64 << 10  # heartbeats of torch's store are less
