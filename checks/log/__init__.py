@@ -29,7 +29,6 @@
 * stalled, diverged: in which collective did each rank wait, and why did one not join?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
 * deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
-* gradients: are the gradients NaN in every step, while the loss looks fine?
 * recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
@@ -55,7 +54,7 @@ ORDER: tuple[str, ...] = (
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
     "installed", "pip", "compiling", "generated_code", "hub", "data", "dataset_library", "wrapping", "sharding",
     "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "gradients", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel",
+    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel",
     "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks",
     "not_finite", "own_message", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
     "between_packages", "exceptions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import beside, either, every, never, reported, shown, within
+from ._circumstances import either, every, reported, shown, within
 
 _FLASH = r"^flash_attn(?:_interface|_2_cuda|_3)?\b"
 _TRITON_KERNELS = (
@@ -41,30 +41,12 @@ _DEEPEP_LINES = (
     "[rank62]:     event = self.runtime.internode_dispatch(\n"
     "[rank62]: RuntimeError: DeepEP error: timeout (dispatch CPU)\n"
 )
-_DEEPEP_WATCHDOG = (
-    "[rank62]:[E901 07:15:55.011 ProcessGroupNCCL.cpp:2103] [PG ID 0 PG GUID 0(default_pg) Rank 62] Process group "
-    "watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
-)
 _DEEPEP = "https://github.com/deepseek-ai/DeepEP/issues/707"
 NEW_NVSHMEM = Case(
     shown("new_nvshmem"),
     "DeepEP waited for tokens until its timeout, probably because it does not support the installed NVSHMEM",
     *_NEW_NVSHMEM, "deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5\n" + _DEEPEP_LINES, _DEEPEP)
-_AFTER_DEEPEP = every(beside("log_deepep_timed_out"), never(within(r"\.py in ")))  # seen by the watchdog only
 CRASHES = (
-    Case(every(_AFTER_DEEPEP, shown("new_nvshmem")),
-         "DeepEP's exchange timed out and its kernel aborted, probably because it does not support the installed "
-         "NVSHMEM",
-         *_NEW_NVSHMEM, f"nvidia-nvshmem-cu13 3.6.5\n{_DEEPEP_LINES}{_DEEPEP_WATCHDOG}", _DEEPEP),
-    Case(_AFTER_DEEPEP,
-         "DeepEP's exchange between the ranks timed out, and its kernel aborted",
-         "The CUDA error is how its kernel ends after the timeout. If it never worked between nodes, DeepEP does not "
-         "fit the installed NVSHMEM, or RDMA from the GPU (IBGDA) does not work. If it worked before, another rank "
-         "failed or did not run the same expert layer.",
-         (Fix("Compare DeepEP's and NVSHMEM's versions: DeepEP without pull request 564 does not support 3.5.19 and "
-              "later.", ("pip list | grep -iE 'nvshmem|deep.?ep'",)), _DEEPEP_TESTS,
-          Fix("Find a rank that failed before it.", ("mgpu doctor --log LOGS...",))),
-         f"{_DEEPEP_LINES}{_DEEPEP_WATCHDOG}", _DEEPEP),
     Case(every(within(_FLASH), shown("long_sequences")),
          "a FlashAttention kernel read outside of its tensors, probably a 32-bit overflow with this many tokens",
          _OVERFLOW,

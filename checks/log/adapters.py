@@ -105,10 +105,8 @@ ROWS = (
         (Fix("Do not offload what bitsandbytes updates.", ("accelerate launch --fsdp_offload_params false ...",)),
          _TORCH_ADAM), _BNB),
     Row("log_8bit_kernels_missing", "root", "library",
-        r"NameError: name 'str2optimizer\w+' is not defined|"
         r"'NoneType' object has no attribute 'c(?:adam|lion|adagrad|quantize|dequantize|gemm|igemm)\w*'",
-        ("NameError: name 'str2optimizer8bit_blockwise' is not defined",
-         "AttributeError: 'NoneType' object has no attribute 'cadam32bit_grad_fp32'"),
+        ("AttributeError: 'NoneType' object has no attribute 'cadam32bit_grad_fp32'",),
         "bitsandbytes has no CUDA kernels here: its library for this CUDA was not loaded",
         "Without it only the CPU part is imported, and 8-bit optimizers and layers fail in their first step. The wheel "
         "was built without CUDA, for another platform, or lacks the version that torch uses.",

@@ -60,9 +60,6 @@ ROWS = (
          r"\bnvshmem\S{0,12}(?:==|[ =:v]{1,3})3\.(?:5\.(?:19|[2-9]\d)|[6-9]\.|\d\d\.)",
          ("deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5 torch 2.11.0+cu130", "nvidia-nvshmem-cu12==3.5.19"),
          "https://github.com/deepseek-ai/DeepEP/issues/707"),
-    _row("spread_and_ddp",  # ms-swift: fewer ranks than GPUs
-         r"Using MP\(device_map\) \+ DDP", ("[INFO:swift] Using MP(device_map) + DDP",),
-         "https://github.com/modelscope/ms-swift/issues/4019"),
     _row("tensor_parallel",
          r"tensor[_-](?:model[_-])?parallel[_-]?(?:size|dim|degree|world_size)?[\"']?(?: ?[=:] ?| )(?:[2-9]|\d\d)\b",
          ("tune run full_finetune_distributed tensor_parallel_dim=2", "--tensor-model-parallel-size 4"),
@@ -107,7 +104,7 @@ ROWS = (
     _row("kernels_compiling",
          r"\bAUTOTUNE \w+\(|SingleProcess AUTOTUNE|SubProcess AUTOTUNE|Triton autotuning for function|"
          r"torch\._dynamo\S* .*[Rr]ecompil|\bJIT[- ]compil|Compiling (?:kernels?|the model|model|graph|triton|cuda)\b|"
-         r"^\[\d+/\d+\] (?:c\+\+|\S*nvcc) |Building extension module \w+",
+         r"c\+\+ -MMD|nvcc --generate-dependencies|Building extension module \w+",
          ("AUTOTUNE mm(32768x1280, 1280x5120)", "SingleProcess AUTOTUNE benchmarking takes 9.4 seconds and 61.8 "
           "seconds precompiling for 20 choices", "Building extension module fused_adam...",
           "Triton autotuning for function _fwd_kernel"),

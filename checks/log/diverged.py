@@ -61,16 +61,6 @@ _ON_ALL = Fix("Move collectives out of `if rank == 0`: barrier, wait_for_everyon
 _WHICH = Fix("Let torch record which collective each rank was in.",
              ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 mgpu launch train.py",))
 CASES = (
-    Case(since_last_step("training_finished"),
-         "the training had finished; afterwards ranks waited{where} until the timeout",
-         "Checkpoints that were saved before are not affected. After the last step the script probably runs a "
-         "collective on some ranks only (trainer.save_checkpoint, a barrier or a test inside `if rank == 0`), or rank "
-         "0 works alone for longer than the timeout (export, upload, evaluation).",
-         (Fix("Call save_checkpoint, barrier and test on every rank: they run collectives.",
-              ("trainer.save_checkpoint(path)  # not inside is_global_zero", "mgpu doctor --script train.py")),
-          Fix("End the process group before rank 0 works alone.", ("torch.distributed.destroy_process_group()",))),
-         "Epoch 99: 100%|###| 812/812 [03:11<00:00,  4.24it/s]\n`Trainer.fit` stopped: `max_epochs=100` reached.\n"
-         + _STALL.format("ALLREDUCE"), "https://github.com/alan-turing-institute/autocast/pull/386"),
     Case(before_wait("rank_finished"),
          "a rank had finished its batches, and others waited for it{where} until the timeout: probably an unequal "
          "number of batches per rank", _UNEVEN, _SAME_NUMBER,

@@ -94,11 +94,10 @@ ROWS = (
         r"Query/Key/Value should be on the same device|indices "
         r"should be either on cpu or on the same device|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
-        r"Tensor for argument .+ is on (?:cpu|CPU)|Tensors of the same index must be on the same device and the same",
+        r"Tensor for argument .+ is on (?:cpu|CPU)",
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "
-         "the same", "RuntimeError: Tensors of the same index must be on the same device and the same dtype except "
-         "`step` tensors that can be CPU and float32/64 notwithstanding",
+         "the same",
          "RuntimeError: indices should be either on cpu or on the same device as the indexed tensor (cuda:0)"),
         "the model and its input are on different devices",
         "A batch was not moved, a device is hard-coded as cuda:0, or device_map spread the model across GPUs in "

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _device_cases
-from ._circumstances import shown
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
@@ -54,24 +53,6 @@ def _collective(groups: Mapping[str, str], raised: UncaughtException | None) -> 
 
 
 # fmt: off
-_SPREAD_OVER_GPUS = Case(
-    shown("spread_and_ddp"),
-    "fewer ranks than GPUs: the framework spread the model over several GPUs per rank, and this version shards it "
-    "(DTensor), which DDP cannot wrap",
-    "With NPROC_PER_NODE below the number of GPUs, device_map='auto' is combined with DDP. Under a launcher, newer "
-    "transformers releases turn 'auto' into tensor parallelism. Releases of ms-swift and transformers that worked "
-    "together before do not with this.",
-    (Fix("Start one rank per GPU, and shard the model with DeepSpeed or FSDP if it is too large for one.",
-         ("export NPROC_PER_NODE=8", "swift sft --deepspeed zero3 ...", "echo $CUDA_VISIBLE_DEVICES")),
-     Fix("Or upgrade both, or return to the versions that worked.",
-         ("pip install --upgrade ms-swift transformers", "pip show ms-swift transformers"))),
-    "[INFO:swift] Using MP(device_map) + DDP\n[rank0]: Traceback (most recent call last):\n"
-    '[rank0]:   File "/x/site-packages/accelerate/accelerator.py", line 1498, in prepare_model\n'
-    "[rank0]:     model = torch.nn.parallel.DistributedDataParallel(\n"
-    '[rank0]:   File "/x/site-packages/torch/distributed/tensor/_dispatch.py", line 372, in unwrap_to_op_info\n'
-    "[rank0]:     assert mesh is not None\n"
-    "[rank0]: AssertionError: found no DeviceMesh from dtensor args for c10d.broadcast_.default!",
-    "https://github.com/modelscope/ms-swift/issues/4019")
 ROWS = (
     Row("log_sharded_model_wrapped_again", "root", "script", r"found no DeviceMesh from dtensor args",
         ("RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!",
@@ -82,7 +63,7 @@ ROWS = (
         Fix("Use one kind of parallelism: remove tp_plan and device_map from from_pretrained, or the wrapper.",
             ("mgpu doctor --script train.py", "AutoModelForCausalLM.from_pretrained(MODEL)")),
         "https://github.com/huggingface/accelerate/issues/3820", explain=_collective,
-        cases=(_SPREAD_OVER_GPUS, *_device_cases.SHARDED_AGAIN)),
+        cases=_device_cases.SHARDED_AGAIN),
     Row("log_tensor_parallel_unwanted", "root", "launcher",
         r"does not have a tensor parallel plan|tried to initialize torch\.distributed for you, but it failed|"
         r"`?tp_plan`? (?:supports|is|and `device_map`)",

@@ -221,7 +221,7 @@ ROWS = (
         (_SECURITY_GROUP, Fix("Test EFA alone.", ("fi_info -p efa", "mgpu smoke-test"))),
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",
         because_of=("log_nccl_versions_differ",)),
-    Row("log_nccl_adapter_id_unknown", "root", "nccl", r"Could not find NET with id (?P<adapter>\d+)",
+    Row("log_nccl_adapter_id_unknown", "root", "nccl", r"Could not find NET with id \d+",
         ("hpc-n041:88213:88911 [0] graph/topo.h:230 NCCL WARN Could not find NET with id 0",),
         "NCCL's search for paths failed: a fault of NCCL 2.25 and 2.26 with several network adapters per GPU",
         "NCCL joins adapters into one, finds no path for its pattern, and falls back to an adapter number that no "

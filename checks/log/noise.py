@@ -16,12 +16,6 @@ def _row(name: str, kind: Kind, pattern: str, samples: tuple[str, ...], title: s
 
 # fmt: off
 ROWS = (
-    _row("log_flash_attention_in_fp32", "library",
-         r"Flash Attention 2(?:\.0)? only supports torch\.float16 and torch\.bfloat16 dtypes",
-         ("Flash Attention 2.0 only supports torch.float16 and torch.bfloat16 dtypes, but the current dype in "
-          "Qwen2ForCausalLM is torch.float32.",),
-         "a model loaded in fp32", "transformers warns of it. Autocast and FSDP compute in bf16 later.",
-         "https://github.com/Alibaba-NLP/ZeroSearch/issues/11"),
     _row("log_p2p_disabled_note", "nccl", r"P2P is disabled between connected GPUs",
          ("NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress this message with "
           "NCCL_IGNORE_DISABLED_P2P=1.",),

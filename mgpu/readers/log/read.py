@@ -68,6 +68,7 @@ class _Found:
     waited_s: float | None = None  # timeout of the first rank that waited without success
     shows: dict[str, Circumstance] = field(default_factory=dict)
     stacks: list[PrintedStack] = field(default_factory=list)
+    fallen: dict[int, FailedRank] = field(default_factory=dict)
     latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
 
@@ -81,7 +82,6 @@ def read_logs(
     """
     wanted = known_signatures() if signatures is None else Signatures(signatures)
     found, size, lines = _Found(), 0, 0
-    fallen: dict[int, FailedRank] = {}
     courses: list[Course] = []
     for path in paths:
         if not (one_stream and courses):
@@ -93,25 +93,26 @@ def read_logs(
                 one.take(piece)
             one.end()
         size, lines = size + one.size, lines + one.lines
-        _add_fallen(fallen, one.tables.ranks() or one.tables.failed_tasks())
+        _add_fallen(found.fallen, one.tables.ranks() or one.tables.failed_tasks())
     log = Log(
         tuple(map(str, paths)),
         size,
         lines,
         tuple(found.seen.values()),
         tuple(found.raised.values()),
-        tuple(fallen.values()),
+        tuple(found.fallen.values()),
         tuple(found.stalled.values()),
         tuple(sorted(found.ranks)),
-        last_words(paths[-1], fallen.values()) if fallen and (one_stream or len(paths) == 1) else None,
+        last_words(paths[-1], found.fallen.values()) if found.fallen and (one_stream or len(paths) == 1) else None,
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
         last_step=found.last_step,
         shows=tuple(found.shows.values()),
         last_work=last_work(paths[-1]) if one_stream or len(paths) == 1 else None,
+        stacks=tuple(found.stacks),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
-    log = settle(replace(log, raised=raised, stacks=tuple(found.stacks)), found.latest, courses, wanted, failed=failed)
+    log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
     return replace(log, own_error=own_error(paths[-1], log, one.lines)) if one_stream or len(paths) == 1 else log
 
 
