@@ -27,8 +27,6 @@ def step(at: float, of: float | None, *, inner: bool = False, epoch: float | Non
 
 
 CASES = (
-    fails("log_ranks_diverged", "the training had finished; afterwards ranks waited in _ALLGATHER_BASE", "every rank",
-        log=waited("training_finished", step=step(99, 100))),
     fails("log_ranks_diverged", "at the end of an epoch", "drop_last", log=waited(step=step(411, 412))),
     fails("log_ranks_diverged", "at the end of an epoch", "drop_last", log=waited(step=step(412, 900, epoch=1.99))),
     fails("log_ranks_diverged", "during an evaluation", "synced_gpus", log=waited(step=step(3, 9, inner=True))),

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import os
+import re
 import shlex
 import sys
 import time
@@ -19,6 +20,11 @@ from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
 from mgpu.readers.log.row_matching import LONGEST_LINE
 
+# rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
+_RANK_IN_NAME = re.compile(
+    r"(?:rank|log|worker|task|proc|stderr|stdout)[_.-]?(\d{1,5})(?=\D|$)|^slurm-\d+[_.](\d{1,5})(?=\D)"
+)
+_RANK_IN_PATH = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _PIECE = 1 << 20
 # Logs compress by a factor of 10 to 20; a line repeated endlessly, by 1000.
@@ -108,3 +114,12 @@ def _is_binary(data: bytes) -> bool:
     """Whether this is the beginning of a binary file. Control bytes of terminals count as text."""
     strange = len(data) - len(data.translate(None, _BINARY_BYTES))
     return data.count(0) > len(data) // 10 or strange > len(data) // 20
+
+
+def rank_in_name(path: Path) -> int | None:
+    """Return the rank in a file's name, if there is one file per rank."""
+    if found := _RANK_IN_PATH.search(str(path)):
+        return int(found[1])
+    if found := _RANK_IN_NAME.search(path.name):
+        return int(found[1] or found[2])
+    return None

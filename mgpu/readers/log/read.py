@@ -19,7 +19,7 @@ from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
-from mgpu.readers.log.opening import open_log, pieces
+from mgpu.readers.log.opening import open_log, pieces, rank_in_name
 from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
 from mgpu.readers.log.stack_dumps import StackDumps
@@ -47,11 +47,6 @@ _TAIL_BYTES = 1 << 14
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
-# rank3.log, log_3.txt, worker-3.err, slurm-123_3.out; torchrun's folder …/attempt_0/3/stderr.log
-_RANK_IN_NAME = re.compile(
-    r"(?:rank|log|worker|task|proc|stderr|stdout)[_.-]?(\d{1,5})(?=\D|$)|^slurm-\d+[_.](\d{1,5})(?=\D)"
-)
-_RANK_IN_PATH = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
 
 
 @dataclass
@@ -77,21 +72,19 @@ def read_logs(
 ) -> Log:
     """Return the fact `log` of one run, from one file or one per rank; "-" is stdin.
 
-    `one_stream`: the files are parts of one output, not one per rank. `failed`: the run is known to have failed.
-    Raises MgpuError for a file that cannot be read, or is not text.
+    `one_stream`: the files are parts of one output, not one per rank. `failed`: the run is known to have failed. Raises
+    MgpuError for a file that cannot be read, or is not text.
     """
     wanted = known_signatures() if signatures is None else Signatures(signatures)
-    found, size, lines = _Found(), 0, 0
-    courses: list[Course] = []
+    found, size, lines, courses = _Found(), 0, 0, list[Course]()
+    alone = one_stream or len(paths) == 1  # else one file per rank
     for path in paths:
         if not (one_stream and courses):
             courses.append(Course())
         with open_log(path) as (stream, year):
-            rank_in_name = _rank_in_name(path) if len(paths) > 1 and not one_stream else None
-            one = _File(str(path), wanted, found, year, rank_in_name, courses, lines if one_stream else 0)
-            for piece in pieces(stream, str(path), one.skip):
-                one.take(piece)
-            one.end()
+            rank = None if alone else rank_in_name(path)
+            one = _File(str(path), wanted, found, year, rank, courses, lines if one_stream else 0)
+            one.take_all(pieces(stream, str(path), one.skip))
         size, lines = size + one.size, lines + one.lines
         _add_fallen(found.fallen, one.tables.ranks() or one.tables.failed_tasks())
     log = Log(
@@ -103,17 +96,17 @@ def read_logs(
         tuple(found.fallen.values()),
         tuple(found.stalled.values()),
         tuple(sorted(found.ranks)),
-        last_words(paths[-1], found.fallen.values()) if found.fallen and (one_stream or len(paths) == 1) else None,
+        last_words(paths[-1], found.fallen.values()) if found.fallen and alone else None,
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
         last_step=found.last_step,
         shows=tuple(found.shows.values()),
-        last_work=last_work(paths[-1]) if one_stream or len(paths) == 1 else None,
+        last_work=last_work(paths[-1]) if alone else None,
         stacks=tuple(found.stacks),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
-    return replace(log, own_error=own_error(paths[-1], log, one.lines)) if one_stream or len(paths) == 1 else log
+    return replace(log, own_error=own_error(paths[-1], log, one.lines)) if alone else log
 
 
 def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
@@ -158,6 +151,12 @@ class _File:
     def skip(self, number: int) -> None:
         """Count bytes of a very long line that are not read."""
         self.size += number
+
+    def take_all(self, pieces: Iterable[bytes]) -> None:
+        """Process the whole file."""
+        for piece in pieces:
+            self.take(piece)
+        self.end()
 
     def take(self, piece: bytes) -> None:
         """Process the next complete lines."""
@@ -389,12 +388,3 @@ def _plain(piece: bytes) -> bytes:
 def _lines(piece: bytes) -> list[bytes]:
     """Return the lines of a piece, also split at carriage returns, which progress bars use."""
     return piece.replace(b"\r", b"\n").split(b"\n")
-
-
-def _rank_in_name(path: Path) -> int | None:
-    """Return the rank in a file's name, if there is one file per rank."""
-    if found := _RANK_IN_PATH.search(str(path)):
-        return int(found[1])
-    if found := _RANK_IN_NAME.search(path.name):
-        return int(found[1] or found[2])
-    return None
