@@ -207,7 +207,7 @@ def test_a_file_a_rank(write: Write) -> None:
      ("train-2026.log", None)],
 )  # fmt: skip
 def test_the_rank_in_a_files_name(name: str, rank: int | None) -> None:
-    assert read._rank_in_name(Path("runs", name)) == rank
+    assert opening.rank_in_name(Path("runs", name)) == rank
 
 
 def test_what_srun_labels(write: Write) -> None:
