@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import beside, either, every, raised_in, said, shown, within
+from ._circumstances import either, every, raised_in, said, shown, within
 
 _NOTES = "https://pytorch.org/docs/stable/notes/multiprocessing.html"
 _DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
@@ -22,7 +22,7 @@ _ON_TWO = ('Traceback (most recent call last):\n  File "/x/train.py", line 58, i
            "{devices}!{end}")
 TWO_DEVICES = (
     Case(either(within(r"nn/parallel/(?:data_parallel|parallel_apply|replicate)\.py"),
-                beside("log_data_parallel_used")),
+                shown("data_parallel")),
          "nn.DataParallel copied the model to several GPUs, and a tensor stayed on the GPU of another copy",
          "Started with plain python on a node with several GPUs, Trainer and older scripts use nn.DataParallel. A "
          "device that is stored in the model, a tensor made on cuda:0, or a quantized or dispatched model does not "

@@ -20,6 +20,11 @@ ROWS = (
          r"\b(?:pixel_values|vision_tower|image_grid_thw)\b",
          ("Loading Qwen2.5-VL-7B-Instruct", "    features = self.vision_tower(pixel_values)"),
          "https://huggingface.co/docs/transformers/model_doc/qwen2_5_vl"),
+    _row("data_parallel",
+         r"Was asked to gather along dimension 0, but all input tensors were scalars|\bin replica \d+ on device",
+         ("UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will instead "
+          "unsqueeze and return a vector.", "RuntimeError: Caught RuntimeError in replica 1 on device 1."),
+         "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
     _row("expert_model",
          r"\bMixtral\b|num_experts|expert_parallel|\bDeepSeek-?V[23]\b|\bQwen[\d.]+-\d+B-A\d+B\b",
          ("model: Qwen3-30B-A3B", "Initializing MoE layer with num_experts 64"),

@@ -88,7 +88,7 @@ ROWS = (
         "https://github.com/NVIDIA/nccl/issues/290"),
     Row("log_shm_segment_gone", "root", "nccl",
         r"Error while attaching to shared memory segment (?!\S*nccl-\S* \(size 0\))|unlink shared memory \S+ failed|"
-        r"Call to shm_open failed|shm_unlink \S+ failed",
+        r"Call to shm_open failed(?! ?: Permission denied)|shm_unlink \S+ failed",
         ("NCCL WARN unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory",
          "NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 9637888), error: No such "
          "file or directory (2)"),

@@ -15,6 +15,18 @@ _WORKERS = Fix("Ray, mpirun and ssh do not pass the shell's variables to the ran
                "runtime_env, or before `ray start`, and with mpirun -x.", ("mpirun -x NCCL_CUMEM_HOST_ENABLE=0 ...",))
 
 ROWS = (
+    Row("log_shm_not_permitted", "root", "nccl",
+        r"Call to shm_open failed ?: Permission denied|shared memory segment \S+.* error: Permission denied",
+        ("node8:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied",
+         "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-abc (size 9637888), error: Permission "
+         "denied (13)"),
+        "NCCL may not create shared memory: /dev/shm is not writable for this user",
+        "The folder needs the rights 1777. A mount with other rights, a container's security profile, or a file of "
+        "another user with the same name prevents it. Its size is not the cause.",
+        (Fix("Check the rights, and correct them.", ("ls -ld /dev/shm", "sudo chmod 1777 /dev/shm"), who="admin"),
+         Fix("Or run without shared memory, which is slower.", ("export NCCL_SHM_DISABLE=1",), kind="stopgap",
+             caveat="GPUs without peer access then exchange through the network.")),
+        "https://github.com/pytorch/pytorch/issues/37004"),
     Row("log_nccl_host_memory_path", "root", "nccl",
         r"transport/shm\.cc:\d+ NCCL WARN (?:Cuda|CUDA) failure .+|"
         r"misc/cudawrap\.cc:\d+ NCCL WARN (?:Cuda|CUDA) failure .+",

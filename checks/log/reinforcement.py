@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import said
 
 _TRL_VLLM = "https://huggingface.co/docs/trl/main/en/vllm_integration"
 _TRL_GRPO = "https://github.com/huggingface/trl/blob/main/trl/trainer/grpo_config.py"
@@ -42,6 +44,17 @@ def explain_shared_gpu(groups: Mapping[str, str], raised: UncaughtException | No
     )
 
 
+_EXPANDED_TWICE = Case(
+    said(r"image tokens is [1-9]\d\d+ while the number of image given to the model is [1-9]\b"),
+    "the image placeholder was expanded twice, probably because the installed transformers is older than the "
+    "framework expects",
+    "The message counts hundreds of image tokens for a few images: the framework's template already wrote one token "
+    "for each patch, and this release of transformers would do it again inside the model. No sample is wrong.",
+    (Fix("Upgrade transformers, or use the framework's release for it.",
+         ("pip install --upgrade transformers", "pip show transformers llamafactory ms-swift")),),
+    "ValueError: The input provided to the model are wrong. The number of image tokens is 576 while the number of "
+    "image given to the model is 1. This prevents correct indexing and breaks batch generation.",
+    "https://github.com/hiyouga/LlamaFactory/issues/5344")
 ROWS = (
     Row("log_vllm_server_unreachable", "root", "launcher",
         r"(?:vLLM|[Rr]ollout|[Gg]eneration) [Ss]erver (?:can't|cannot|could not) be reached(?: at)? (?P<address>\S+)",
@@ -93,7 +106,8 @@ ROWS = (
         Fix("Do not truncate samples with images; shrink the images, and check the placeholders.",
             ("SFTConfig(max_length=8192)", "cutoff_len: 8192  # LLaMA-Factory", "AutoProcessor.from_pretrained(MODEL, "
              "max_pixels=512*28*28)")),
-        "https://huggingface.co/docs/trl/main/en/sft_trainer#training-vision-language-models"),
+        "https://huggingface.co/docs/trl/main/en/sft_trainer#training-vision-language-models",
+        cases=(_EXPANDED_TWICE,)),
     Row("log_vllm_weight_group_timeout", "root", "launcher",
         r"(?:connect to|to host) [(\[]?(?P<host>[^\s,:)\]]+)(?:, |:)51216\b",
         ("torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect "

@@ -13,6 +13,12 @@ _LOADER = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/da
 _CHECKPOINT = "https://pytorch.org/docs/stable/checkpoint.html"
 _SCRIPT = "mgpu doctor --script train.py"
 
+# Attributes of torch's DDP itself, in some of its releases (torch/nn/parallel/distributed.py, 1.8 to 2.13).
+_DDP_INTERNALS = (
+    r"(?:_use_replicated_tensor_module|_set_static_graph|_sync_params|_module_copies|_lazy_init_ran|_rebuild_buckets|"
+    r"_check_sync_bufs_post_fwd|_run_ddp_forward|_find_tensors|_passing_sync_batchnorm_handle|_active_ddp_module|"
+    r"_register_fused_optim|_get_ddp_logging_data|require_forward_param_sync)"
+)
 # fmt: off
 ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior "
@@ -36,7 +42,7 @@ ROWS = (
         "https://github.com/huggingface/accelerate/issues/389"),
     Row("log_wrapped_model_attribute", "root", "script",
         r"'?(?P<wrapper>DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine)'? object has no "
-        r"attribute '?(?P<name>\w+)",
+        rf"attribute '?(?P<name>(?!{_DDP_INTERNALS})\w+)",
         ("AttributeError: 'DistributedDataParallel' object has no attribute 'config'",
          "AttributeError: DistributedDataParallel object has no attribute config",
          "AttributeError: 'DataParallel' object has no attribute 'generate'"),
@@ -45,6 +51,17 @@ ROWS = (
         Fix("Access the model inside.", ("accelerator.unwrap_model(model).{name:name}", "model.module.{name:name}")),
         "https://github.com/huggingface/diffusers/issues/3651",
         summary="The script reads an attribute of the model from DDP's wrapper."),
+    Row("log_ddp_internals_differ", "root", "library",
+        rf"DistributedDataParallel'? object has no attribute '?(?P<name>{_DDP_INTERNALS})\b",
+        ("AttributeError: 'MMDistributedDataParallel' object has no attribute '_use_replicated_tensor_module'",
+         "AttributeError: 'DistributedDataParallel' object has no attribute '_set_static_graph'"),
+        "a package uses {name}, which is internal to DDP and does not exist in the installed torch",
+        "torch changes the internals of DDP between releases. The package that calls it (an old mmcv or fairscale, "
+        "deepspeed, the framework's own DDP class) was written for an older or a newer torch.",
+        Fix("Upgrade the package of the last frame in the traceback, or install the torch that it was made for.",
+            ("pip list | grep -iE 'torch|mmcv|mmengine|fairscale|lightning'",)),
+        "https://github.com/JingyunLiang/VRT/issues/22",
+        summary="A package uses internals of DDP that the installed torch does not have."),
     Row("log_model_not_wrapped", "root", "script", r"'(?P<owner>\w+)' object has no attribute 'module'",
         ("AttributeError: 'ActorCritic' object has no attribute 'module'. Did you mean: 'modules'?",),
         "the script reads .module of the model {owner}, which is not wrapped",
@@ -180,11 +197,7 @@ ROWS = (
             ("accelerator.backward(loss_1 + loss_2)", "state = state.detach()")),
         "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html"),
     Row("log_data_parallel_used", "secondary", "script",
-        r"Was asked to gather along dimension 0, but all input tensors were scalars|Caught \w+ in replica \d+ on "
-        r"device",
-        ("UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will instead "
-         "unsqueeze "
-         "and return a vector.", "RuntimeError: Caught RuntimeError in replica 1 on device 1."),
+        r"Caught \w+ in replica \d+ on device", ("RuntimeError: Caught RuntimeError in replica 1 on device 1.",),
         "the run uses nn.DataParallel: one process for all GPUs",
         "Trainer uses it when it is started with plain python on a node with several GPUs. It is slow, and GPU 0 fills "
         "up first.",

@@ -15,7 +15,7 @@ NOT_OF_MESSAGE = re.compile(
     r"^(?:srun|slurmstepd|wandb|mpirun|make|Exception (?:raised from|ignored)|frame #|Process |Aborted|Terminated|"
     r"Killed|Segmentation|terminate called|[=*#!-]{5,}|Error in |Fatal |During handling|The above|Stack |C\+\+|"
     r"Last error|\[rank|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\S+: (?:line \d+|error|warning): |"
-    r"Set the environment variable)|"
+    r"Set the environment variable|[\u2600-\u27bf\U0001f300-\U0001faff])|"
     r"(?:^|/)\S+\.py:\d+: \w*Warning"
 )
 
