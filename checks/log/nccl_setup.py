@@ -16,10 +16,8 @@ _WORKERS = Fix("Ray, mpirun and ssh do not pass the shell's variables to the ran
 
 ROWS = (
     Row("log_shm_not_permitted", "root", "nccl",
-        r"Call to shm_open failed ?: Permission denied|shared memory segment \S+.* error: Permission denied",
-        ("node8:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied",
-         "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-abc (size 9637888), error: Permission "
-         "denied (13)"),
+        r"Call to shm_open failed ?: Permission denied",
+        ("node8:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied",),
         "NCCL may not create shared memory: /dev/shm is not writable for this user",
         "The folder needs the rights 1777. A mount with other rights, a container's security profile, or a file of "
         "another user with the same name prevents it. Its size is not the cause.",

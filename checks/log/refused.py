@@ -45,11 +45,6 @@ _VALIDATORS = (
                "Change the fields that the message names in the job's config."),
     _Validator(r"^torch/distributed/(?:device_mesh|fsdp/\S*init\w*|fsdp/_fully_shard/\w+|tensor/parallel/\S+)\.py",
                "torch", "how the model or the mesh is set up", "Change the call that the traceback shows."),
-    _Validator(r"^transformer_engine/pytorch/optimizers/\S+ in (?:load_state_dict|set_scaled_state)",
-               "Transformer Engine's FusedAdam", "the optimizer state that is loaded into it from the checkpoint",
-               "Upgrade the framework (NeMo-RL, Megatron) and Transformer Engine together: their forms of the "
-               "precision-aware optimizer's state differ, and the checkpoint is not damaged. To continue now, load "
-               "the weights without it (--no-load-optim), or turn use_precision_aware_optimizer off."),
     _Validator(r"^transformer_engine/", "Transformer Engine", "the inputs or the settings of a layer",
                "Change the setting that the message names, or use another implementation of the layer."),
 )
