@@ -13,7 +13,7 @@ _REASON = "Each rank has its own GPU. A fixed device is GPU 0 on every rank."
 _LIMITED = "CUDA_VISIBLE_DEVICES and set_device would give every rank the same GPU. The launcher selects the GPUs."
 _CUDA = re.compile(r"['\"](?:cuda|gpu|npu|xpu|mps)(?::\d+)?['\"]|torch\.(?:cuda|accelerator|backends\.mps)\b")
 _OPTIONS = re.compile(r"(?:args?|opts?|cfg|conf|config|hparams|hps|flags|params|options|parsed)", re.IGNORECASE)
-_OLD_TYPES = re.compile(r"torch\.cuda\.(?:\w*Tensor|device|Stream)|torch\.set_default_tensor_type")
+_WITH_DEVICE = re.compile(r"torch\.cuda\.device")
 
 
 def plan(porting: Porting) -> None:
@@ -91,7 +91,7 @@ class _Devices:
         if name in ("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx"):
             self.changes.remove(call, _LIMITED)
             self.done.add(id(self.tree.statement(call)))
-        elif _OLD_TYPES.fullmatch(name):
+        elif _WITH_DEVICE.fullmatch(name):
             self.changes.decide(call, f"{name} uses the current GPU: create it on {self.porting.device} instead.")
         elif method(call) == "cuda" and receiver(call) is not None and name != "torch.cuda":
             self._cuda(call)

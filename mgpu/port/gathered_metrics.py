@@ -9,8 +9,8 @@ import libcst as cst
 
 from mgpu.port.data_loading import can_split_evaluation
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import calls, dotted, flat, method, nodes, receiver, targets
-from mgpu.port.training_loops import Loop
+from mgpu.port.source_tree import calls, dotted, flat, method, nodes, parameters, receiver, targets
+from mgpu.port.training_loops import Loop, back_loop
 
 _GATHER = "From here on, every rank has the whole batch, so the metrics are those of all data, and equal on all ranks."
 _LOSS = "Each rank has the loss of its own part: what is printed and compared is the mean over all ranks."
@@ -54,6 +54,8 @@ def plan(porting: Porting) -> None:
     for loop in porting.loops.all:
         if loop.trains:
             _training(porting, loop)
+    for function in porting.loops.training_functions:
+        _step(porting, function)
 
 
 # ---- evaluation
@@ -124,7 +126,9 @@ def _around(
     return before, after
 
 
-def _tracked(batch: set[str], before: Iterable[cst.CSTNode]) -> tuple[set[str], set[str]]:
+def _tracked(
+    batch: set[str], before: Iterable[cst.CSTNode], outputs: Iterable[str] = ()
+) -> tuple[set[str], set[str]]:  # fmt: skip
     """The names that hold a tensor of the batch, and those computed from them in another way."""
     tracked, derived = set(batch), set[str]()
     for statement in before:
@@ -132,7 +136,7 @@ def _tracked(batch: set[str], before: Iterable[cst.CSTNode]) -> tuple[set[str], 
             if not isinstance(node, cst.Assign):
                 continue
             names = {dotted(name) for one in targets(node) for name in flat(one)} - {""}
-            if not _names(node.value) & (tracked | derived):
+            if not _names(node.value) & (tracked | derived) or names <= set(outputs):
                 continue
             if isinstance(node.value, cst.Tuple) or _keeps_batch(node.value, tracked):
                 tracked |= names
@@ -230,20 +234,19 @@ def _training(porting: Porting, loop: Loop) -> None:
     tree = porting.tree
     own = [b for b in porting.loops.backwards if tree.inside(b, cst.For) is loop.node]
     if not own:
-        if not any(loop.node in tree.parents(b) for b in porting.loops.backwards):
-            return
         return
-    last = own[-1]
-    at = tree.statement(last)
-    while (parent := tree.parent(at)) is not None and parent is not loop.node.body:
-        at = parent
+    at = _in_body(porting, own[-1], loop.node.body)
     losses = [dotted(_loss(porting, backward)) for backward in own]
-    after = [one for one in _later(loop, at)]
-    earlier = [s for s in _simple(loop) if tree.line(s) < tree.line(at) and not any(b in set(nodes(s)) for b in own)]
-    _report_losses(porting, loop, own, losses, at, earlier, after)
+    after = _later(loop.node.body, at)
+    earlier = [s for s in _simple(loop) if tree.line(s) < tree.line(own[-1])]
+    earlier = [s for s in earlier if not any(one is b for one in nodes(s) for b in own)]
+    _report_losses(porting, own, losses, at, earlier, after)
     outputs = _outputs(porting, loop)
-    tracked, _ = _tracked(_batch_names(loop) | outputs, [s for s in _simple(loop) if tree.line(s) < tree.line(at)])
+    tracked, derived = _tracked(_batch_names(loop) | outputs, earlier, outputs)
     tracked -= set(losses)
+    for statement in after:
+        if lost := _accumulated([statement], derived - set(losses)):
+            porting.changes.decide(statement, f"{', '.join(sorted(lost))}: {_PARTLY.format(porting.ranks)}")
     read = {name for name in _accumulated(after, tracked)}
     sized = {name for name in read if _only_size(after, name)}
     whole = sorted(read - sized)
@@ -259,6 +262,28 @@ def _training(porting: Porting, loop: Loop) -> None:
             _sum_here(porting, statement, tracked, losses)
 
 
+def _step(porting: Porting, function: cst.FunctionDef) -> None:
+    """A function that makes one step of the training and returns its loss."""
+    own = [b for b in porting.loops.backwards
+           if porting.tree.inside(b, cst.FunctionDef) is function and back_loop(porting.tree, b) is None]  # fmt: skip
+    if not own or not any(isinstance(loop.node, cst.For) for loop in porting.loops.all):
+        return
+    at = _in_body(porting, own[-1], function.body)
+    after = _later(function.body, at)
+    losses = [dotted(_loss(porting, backward)) for backward in own]
+    lines = [node for node in nodes(function.body) if isinstance(node, cst.SimpleStatementLine)]
+    earlier = [s for s in lines if porting.tree.line(s) < porting.tree.line(at)]
+    _report_losses(porting, own, losses, at, earlier, after)
+    given = {name.value for name in parameters(function)} - {"self"}
+    local = {dotted(t) for s in earlier for n in nodes(s) for one in targets(n) for t in flat(one)} - {""}
+    for statement in after:
+        lost = _accumulated([statement], (given | local) - set(losses))
+        values = {n for n in nodes(statement) if isinstance(n, cst.Return) and n.value is not None}
+        lost |= {name for one in values for name in _names(one)} & local - set(losses)
+        if lost:
+            porting.changes.decide(statement, f"{', '.join(sorted(lost))}: {_PARTLY.format(porting.ranks)}")
+
+
 def _loss(porting: Porting, backward: cst.Call) -> cst.BaseExpression:
     """The loss of a backward pass, without a scaler around it."""
     on = receiver(backward)
@@ -268,9 +293,18 @@ def _loss(porting: Porting, backward: cst.Call) -> cst.BaseExpression:
     return on
 
 
-def _later(loop: Loop, at: cst.CSTNode) -> Sequence[cst.CSTNode]:
-    body = loop.node.body
-    assert isinstance(body, cst.IndentedBlock)
+def _in_body(porting: Porting, node: cst.CSTNode, body: cst.CSTNode) -> cst.CSTNode:
+    """The statement of a block that contains a node."""
+    at = porting.tree.statement(node)
+    while (parent := porting.tree.parent(at)) is not None and parent is not body:
+        at = parent
+    return at
+
+
+def _later(body: cst.CSTNode, at: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    """The statements of a block after one of them."""
+    if not isinstance(body, cst.IndentedBlock):
+        return ()
     place = next((n for n, one in enumerate(body.body) if one is at), len(body.body))
     return body.body[place + 1 :]
 
@@ -290,7 +324,7 @@ def _outputs(porting: Porting, loop: Loop) -> set[str]:
 
 
 def _report_losses(
-    porting: Porting, loop: Loop, own: list[cst.Call], losses: list[str], at: cst.CSTNode,
+    porting: Porting, own: list[cst.Call], losses: list[str], at: cst.CSTNode,
     earlier: Sequence[cst.CSTNode], after: Sequence[cst.CSTNode],
 ) -> None:  # fmt: skip
     """Average the losses that are reported, without a second use of their graphs."""

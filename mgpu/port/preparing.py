@@ -136,7 +136,7 @@ def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode 
             continue
         found = [dotted(name) for node in nodes(statement) for one in targets(node) for name in flat(one)]
         binds = bool(names & set(found)) or any(
-            porting.roles.of(name, "scheduler")
+            porting.roles.of(name, "scheduler") or _makes_loader(porting, node)
             for node in nodes(statement) for one in targets(node) for name in flat(one) if dotted(name)
         )  # fmt: off
         if last is not None and porting.loops.trains(statement):
@@ -144,6 +144,13 @@ def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode 
         if binds and not porting.loops.trains(statement):
             last = statement
     return last
+
+
+def _makes_loader(porting: Porting, node: cst.CSTNode) -> bool:
+    """Whether a statement assigns a new loader."""
+    return isinstance(node, cst.Assign) and any(
+        origin.node is node.value for origin in porting.roles.of(node.value, "loader")
+    )
 
 
 def _unwrap(porting: Porting, sites: list[Site]) -> None:

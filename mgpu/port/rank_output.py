@@ -81,7 +81,8 @@ def _save(porting: Porting, call: cst.Call) -> None:
     for node in nodes(first) if first is not None else ():
         if isinstance(node, cst.Name) or isinstance(node, cst.Attribute):
             above = porting.tree.parent(node)
-            bare = not (isinstance(above, cst.Attribute)) and not (isinstance(above, cst.Call) and above.func is node)
+            bare = not isinstance(above, cst.Attribute) and not (isinstance(above, cst.Call) and above.func is node)
+            bare = bare and not (isinstance(above, cst.Arg) and above.keyword is node)
             if bare and porting.roles.is_model(node) and not porting.changes.touches(node):
                 code = f"{porting.ranks}.unwrap_model({porting.tree.code(node)})"
                 porting.changes.replace(node, code, "The model is saved without its wrapper.")
