@@ -24,6 +24,8 @@ sys.modules["deepspeed"] = None  # type: ignore[assignment]  # its import takes 
 def _hold_equal() -> None:
     import accelerate.data_loader
     import torch
+    import torch._dynamo  # the first optimizer step imports it, in each fork again
+    import torch.distributed
     from torch.utils.data.sampler import RandomSampler
 
     torch.set_num_threads(1)

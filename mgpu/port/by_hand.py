@@ -10,10 +10,16 @@ from mgpu.port.porting import Porting
 from mgpu.port.source_tree import argument, calls, dotted, keywords, method, nodes, receiver, targets, text_of
 from mgpu.port.training_loops import back_loop
 
-_SUM = "line {} sums the loss over the batch, but gradients are averaged over the ranks: multiply it by {}.num_processes."
+_SUM = (
+    "line {} sums the loss over the batch, but gradients are averaged over the ranks: multiply it by {}.num_processes."
+)
 _BATCHES = "every rank trains on the same batches (right, but not faster): give each rank its part of the batch."
-_NORM = "BatchNorm uses the part of the batch on each rank. On GPUs, SyncBatchNorm.convert_sync_batchnorm(model) keeps it."
-_BATCH_NORM = re.compile(r"torch\.nn\.(?:Lazy)?BatchNorm[123]d|torchvision\.models\.(?:\w+\.)*(?:resnet|vgg\w*_bn|mobile)\w*")
+_NORM = (
+    "BatchNorm uses the part of the batch on each rank. On GPUs, SyncBatchNorm.convert_sync_batchnorm(model) keeps it."
+)
+_BATCH_NORM = re.compile(
+    r"torch\.nn\.(?:Lazy)?BatchNorm[123]d|torchvision\.models\.(?:\w+\.)*(?:resnet|vgg\w*_bn|mobile)\w*"
+)
 _PART = "Each rank trains on its part of the batch, which all ranks draw equally."
 
 
@@ -92,7 +98,7 @@ def _split_draw(porting: Porting, loop: cst.CSTNode) -> bool:
         if names and all(names) and functions and all(_stacks_random(porting, f) for f in functions):
             if porting.tree.inside(node, type(loop)) is not loop:
                 return False
-            part = f"[{porting.ranks}.process_index::{porting.ranks}.num_processes]"
+            part = f".tensor_split({porting.ranks}.num_processes)[{porting.ranks}.process_index]"
             values = ", ".join(name + part for name in names)
             porting.changes.after(node, [f"{', '.join(names)} = {values}"], _PART)
             return True
@@ -133,6 +139,6 @@ def _special(porting: Porting) -> None:
         elif name == "torch.optim.LBFGS":
             porting.changes.decide(call, "LBFGS calls a closure: check that every rank has the same loss in it.")
     for node in nodes(tree.module):
-        if isinstance(node, cst.Call) and method(node) == "step" and porting.roles.of(receiver(node), "optimizer"):
-            if node.args:
-                porting.changes.decide(node, "the closure computes the loss of this rank only.")
+        steps = isinstance(node, cst.Call) and method(node) == "step" and bool(node.args)
+        if steps and isinstance(node, cst.Call) and porting.roles.of(receiver(node), "optimizer"):
+            porting.changes.decide(node, "the closure computes the loss of this rank only.")

@@ -74,11 +74,9 @@ class _Devices:
                 value = node.value
                 of_device = isinstance(value, cst.Call) and self.tree.name(value.func) == "torch.device"
                 gpu = bool(_CUDA.search(self.tree.code(value))) or (of_device and "cpu" not in self.tree.code(value))
-                text = not of_device and text_of(value) is not None or isinstance(value, cst.IfExp) and (
-                    text_of(value.body) is not None
-                )
                 found.setdefault(key, []).append((value, gpu))
-                if text:
+                branch = value.body if isinstance(value, cst.IfExp) else value
+                if text_of(branch) is not None:
                     self.text_keys.add(key)
         for key, values in found.items():
             if any(gpu for _, gpu in values):

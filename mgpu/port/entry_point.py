@@ -33,12 +33,9 @@ def plan(porting: Porting, seed: str, seed_reason: str) -> None:
     if seed:
         porting.notes.append(seed_reason)
     end = guard.body.body[-1] if guard is not None and isinstance(guard.body, cst.IndentedBlock) else module.body[-1]
-    if guard is None or guard is module.body[-1]:
-        porting.changes.after(end, [f"{porting.ranks}.end_training()"], _END)
-    else:
-        porting.changes.after(module.body[-1], [f"{porting.ranks}.end_training()"], _END) if at_top is not None else (
-            porting.changes.after(end, [f"{porting.ranks}.end_training()"], _END)
-        )
+    if guard is not None and at_top is not None:
+        end = module.body[-1] if guard is not module.body[-1] else end
+    porting.changes.after(end, [f"{porting.ranks}.end_training()"], _END)
 
 
 def _test(porting: Porting, node: cst.If) -> str:
@@ -112,9 +109,10 @@ def _last_import(porting: Porting, first_use: cst.CSTNode | None) -> cst.CSTNode
         imports = [node for node in nodes(one, nested=False) if isinstance(node, (cst.Import, cst.ImportFrom))]
         if imports and isinstance(one, (cst.SimpleStatementLine, cst.Try)):
             last = one
+        elif isinstance(one, (cst.FunctionDef, cst.ClassDef)):
+            continue
         elif one is first_use or any(porting.roles.local_function(call) for call in calls(one)):
-            if not isinstance(one, (cst.FunctionDef, cst.ClassDef)):
-                break
+            break
     return last or _docstring(porting)
 
 

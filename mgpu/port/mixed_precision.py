@@ -72,7 +72,9 @@ def _is_understood(porting: Porting, casts: list[cst.Call]) -> bool:
         return False
     for origin in porting.roles.origins("scaler"):
         assert isinstance(origin.node, cst.Call)
-        if any(dotted(one.value) != "True" for one in origin.node.args if one.keyword and one.keyword.value == "enabled"):
+        if any(
+            dotted(one.value) != "True" for one in origin.node.args if one.keyword and one.keyword.value == "enabled"
+        ):
             return False
         if not isinstance(tree.parent(origin.node), cst.Assign):
             return False

@@ -16,7 +16,6 @@ from mgpu.readers.training_script import read as training_script_read
 from mgpu.text import counted
 
 
-
 def offer(
     path: Path, library: str, say: Callable[[str], None], *, yes: bool, dry_run: bool, can_ask: bool
 ) -> bool:  # fmt: skip

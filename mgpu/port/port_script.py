@@ -18,6 +18,7 @@ from mgpu.port import (
     preparing,
     random_seeds,
     rank_output,
+    training_metrics,
 )
 from mgpu.port.change import Changes
 from mgpu.port.ported import Ported, hunks
@@ -58,6 +59,7 @@ def _collect(porting: Porting) -> None:
     mixed_precision.plan(porting)
     preparing.find_sites(porting)
     gathered_metrics.plan(porting)
+    training_metrics.plan(porting)
     data_loading.plan(porting)
     device_placement.plan(porting)
     preparing.plan(porting)

@@ -96,7 +96,8 @@ def _is_returned(porting: Porting, function: cst.FunctionDef | None, name: str) 
     if function is None or porting.loops.trains(function.body):
         return False
     returns = [node for node in nodes(function.body, nested=False) if isinstance(node, cst.Return) and node.value]
-    return any(name == dotted(one) for node in returns for one in flat(node.value) if node.value)  # type: ignore[arg-type]
+    values = [node.value for node in returns if node.value is not None]
+    return any(name == dotted(one) for value in values for one in flat(value))
 
 
 def _add_model(
@@ -223,6 +224,6 @@ def trains_by_method(porting: Porting, call: cst.Call, name: str) -> bool:
     if not own:
         return True
     return any(
-        dotted(receiver(one) or one) == "self" and method(one) not in ("parameters", "named_parameters")
+        (dotted(receiver(one) or one) == "self" and method(one) not in ("parameters", "named_parameters"))
         or dotted(one.func) == "self" for function in own for one in calls(function.body)
     )  # fmt: off

@@ -79,7 +79,7 @@ def _save(porting: Porting, call: cst.Call) -> None:
     porting.changes.edit(call.func, lambda _: new, _SAVE)
     first = argument(call, 0, "obj")
     for node in nodes(first) if first is not None else ():
-        if isinstance(node, cst.Name) or isinstance(node, cst.Attribute):
+        if isinstance(node, (cst.Name, cst.Attribute)):
             above = porting.tree.parent(node)
             bare = not isinstance(above, cst.Attribute) and not (isinstance(above, cst.Call) and above.func is node)
             bare = bare and not (isinstance(above, cst.Arg) and above.keyword is node)
@@ -88,12 +88,15 @@ def _save(porting: Porting, call: cst.Call) -> None:
                 porting.changes.replace(node, code, "The model is saved without its wrapper.")
 
 
+def option(code: str) -> cst.Arg:
+    """Return a keyword argument."""
+    call = cst.parse_expression(f"f({code})")
+    assert isinstance(call, cst.Call)
+    return call.args[0]
+
+
 def _bar(porting: Porting, call: cst.Call) -> None:
-    disable = cst.Arg(
-        keyword=cst.Name("disable"),
-        value=cst.parse_expression(f"not {porting.ranks}.is_local_main_process"),
-        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
-    )
+    disable = option(f"disable=not {porting.ranks}.is_local_main_process")
 
     def edit(updated: cst.Call) -> cst.Call:
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -113,7 +116,7 @@ def _folder(porting: Porting, call: cst.Call) -> None:
     )
     if not tested or keywords(call) or len(call.args) != 1 or not isinstance(call.func, cst.Attribute):
         return
-    exist = cst.parse_expression("f(exist_ok=True)").args[0]  # type: ignore[attr-defined]
+    exist = option("exist_ok=True")
 
     def edit(updated: cst.Call) -> cst.Call:
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -126,7 +129,7 @@ def _folder(porting: Porting, call: cst.Call) -> None:
 def _load(porting: Porting, call: cst.Call) -> None:
     """A checkpoint is read to the CPU, after the main process has written it."""
     if "map_location" not in keywords(call) and len([a for a in call.args if a.keyword is None]) == 1:
-        location = cst.parse_expression('f(map_location="cpu")').args[0]  # type: ignore[attr-defined]
+        location = option('map_location="cpu"')
 
         def edit(updated: cst.Call) -> cst.Call:
             comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -150,9 +153,7 @@ def _wandb(porting: Porting, call: cst.Call) -> None:
     if "mode" in keywords(call):
         porting.changes.decide(call, "every rank starts a wandb run: disable it on all but the main process.")
         return
-    mode = cst.parse_expression(
-        f'f(mode=None if {porting.ranks}.is_main_process else "disabled")'
-    ).args[0]  # type: ignore[attr-defined]  # fmt: off
+    mode = option(f'mode=None if {porting.ranks}.is_main_process else "disabled"')
 
     def edit(updated: cst.Call) -> cst.Call:
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -212,10 +213,9 @@ def _files(porting: Porting) -> None:
         if not isinstance(node, cst.With) or not _opens(tree, node) or _is_in_component(porting, node):
             continue
         assigns = any(isinstance(one, (cst.Assign, cst.AugAssign, cst.Return)) for one in nodes(node.body))
-        inner = [call for call in calls(node.body)]
         free = all(
             method(call) in ("write", "writelines", "writerow", "writerows", "dump", "writer", "writeheader", "print")
-            or is_independent_call(porting, call) for call in inner
+            or is_independent_call(porting, call) for call in calls(node.body)
         )  # fmt: off
         loops = any(porting.roles.of(one.iter, "loader") for one in nodes(node.body) if isinstance(one, cst.For))
         if assigns or not free or loops:
