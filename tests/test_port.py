@@ -83,7 +83,7 @@ def test_a_ported_script_trains_as_the_original(tmp_path: Path, ddp: bool) -> No
 def test_by_the_launcher_of_accelerate(tmp_path: Path) -> None:
     script = tmp_path / "classifier.py"
     text = (ROOT / "tests/port_scripts/classifier.py").read_text()
-    outputs = []
+    outputs: list[list[tuple[float, ...]]] = []
     for code, launch in ((text, []), (ported(text), ["-m", "accelerate.commands.launch", "--config_file", "two.yaml"])):
         script.write_text(code)
         (tmp_path / "two.yaml").write_text(

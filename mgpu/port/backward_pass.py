@@ -25,8 +25,7 @@ def plan(porting: Porting) -> None:
     for call in calls(porting.tree.module):
         name, accepted = _CLIPS.get(porting.tree.name(call.func), ("", set()))
         if name and keywords(call) <= accepted:
-            new = cst.parse_expression(f"{porting.ranks}.{name}")
-            porting.changes.edit(call.func, lambda _, new=new: new, _CLIP)
+            porting.changes.rename_call(call, f"{porting.ranks}.{name}", _CLIP)
 
 
 def _backward(porting: Porting, call: cst.Call) -> None:
@@ -45,9 +44,15 @@ def _backward(porting: Porting, call: cst.Call) -> None:
         for one in updated.args:
             named = one.keyword is not None or one.star
             args.append(
-                one if named else one.with_changes(keyword=cst.Name("gradient"), equal=cst.AssignEqual(
-                    whitespace_before=cst.SimpleWhitespace(""), whitespace_after=cst.SimpleWhitespace("")))
-            )  # fmt: off
+                one
+                if named
+                else one.with_changes(
+                    keyword=cst.Name("gradient"),
+                    equal=cst.AssignEqual(
+                        whitespace_before=cst.SimpleWhitespace(""), whitespace_after=cst.SimpleWhitespace("")
+                    ),
+                )
+            )
         return cst.Call(func=cst.parse_expression(f"{ranks}.backward"), args=args)
 
     porting.changes.edit(call, edit, _BACKWARD)

@@ -33,7 +33,7 @@ def batch_names(loop: Loop) -> set[str]:
 
 def follow_batch(
     batch: set[str], before: Iterable[cst.CSTNode], outputs: Iterable[str] = ()
-) -> tuple[set[str], set[str]]:  # fmt: skip
+) -> tuple[set[str], set[str]]:
     """The names that hold a tensor of the batch, and those computed from them in another way."""
     tracked, derived = set(batch), set[str]()
     for statement in before:
@@ -56,10 +56,8 @@ def _keeps_batch(value: cst.BaseExpression, tracked: set[str]) -> bool:
         if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
             if not _KEEPS_BATCH.fullmatch(value.func.attr.value):
                 return False
-            if dotted(value.func.value) == "torch" and value.args:
-                value = value.args[0].value
-                continue
-            value = value.func.value
+            of_torch = dotted(value.func.value) == "torch" and bool(value.args)
+            value = value.args[0].value if of_torch else value.func.value
         elif isinstance(value, cst.Subscript):
             index = value.slice[0].slice
             if not (isinstance(index, cst.Index) and isinstance(index.value, (cst.SimpleString, cst.Integer))):

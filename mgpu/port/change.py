@@ -37,6 +37,11 @@ class Changes:
         """Replace an expression by other code."""
         self.edit(node, lambda _: _in_parentheses(cst.parse_expression(code)), reason)
 
+    def rename_call(self, call: cst.Call, code: str, reason: str) -> None:
+        """Call another function with the same arguments."""
+        new = cst.parse_expression(code)
+        self.edit(call.func, lambda _: new, reason)
+
     def edit(self, node: cst.CSTNode, edit: Edit, reason: str) -> None:
         """Edit a node. The function gets the node with the edits of its children applied."""
         self.all.append(Change(node, edit, self.tree.line(node), self.tree.last_line(node), reason))

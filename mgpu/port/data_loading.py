@@ -8,11 +8,16 @@ import libcst as cst
 
 from mgpu.port.porting import Porting
 from mgpu.port.roles import Origin
-from mgpu.port.source_tree import argument, calls, dotted, keywords, nodes, text_of
+from mgpu.port.source_tree import argument, calls, dotted, keywords, method, nodes, text_of
 
 _REASON = (
     "Each rank gets its part of every batch. The batch of the whole run, the steps per epoch, the learning rate and "
     "the schedule stay as they are."
+)
+_SIZE = "The rank's part of the batch: what is combined with it must have its size."
+_MAKES = re.compile(
+    r"(?:torch|numpy(?:\.random)?)\.(?:ones|zeros|full|empty|rand\w*|normal|uniform|arange|standard_normal|choice)"
+    r"|(?:.*\.)?(?:view|reshape|expand|repeat|fill_|normal_|init_hidden|init_state|new_\w+|\w*Tensor)"
 )
 _WHOLE = "every rank evaluates all of this data: right, but not faster"
 
@@ -45,8 +50,28 @@ def _wrap(porting: Porting, origin: Origin) -> None:
         porting.notes.append(f"Line {porting.tree.line(call)}: the number of ranks must divide {size.value}.")
     if "batch_sampler" in keywords(call):
         porting.changes.decide(call, "a batch_sampler must have a batch_size and draw the same batches on every rank.")
+    if isinstance(size, (cst.Name, cst.Attribute)) and any(
+        loop.trains for loop in porting.loops.all if origin in loop.loaders
+    ):
+        _sizes(porting, size)
     for one in _reads_of(porting, origin, "batch_size"):
         porting.changes.edit(one, lambda updated: updated.with_changes(attr=cst.Name("total_batch_size")), _REASON)
+
+
+def _sizes(porting: Porting, size: cst.BaseExpression) -> None:
+    """`torch.ones(batch_size, 1)` in the training: as long as the part of the batch that the rank has."""
+    text = dotted(size)
+    for node in nodes(porting.tree.module):
+        if not isinstance(node, (cst.Name, cst.Attribute)) or dotted(node) != text:
+            continue
+        above = porting.tree.parent(node)
+        call = porting.tree.inside(node, cst.Call)
+        if isinstance(above, cst.Attribute) or (isinstance(above, cst.Arg) and above.keyword is node) or call is None:
+            continue
+        if not porting.loops.in_training(node) or porting.changes.touches(node):
+            continue
+        if _MAKES.fullmatch(porting.tree.name(call.func) or method(call)):
+            porting.changes.replace(node, f"{text} // {porting.ranks}.num_processes", _SIZE)
 
 
 def _joins(porting: Porting, call: cst.Call) -> bool:
@@ -80,7 +105,7 @@ def _feeds_training(porting: Porting, origin: Origin) -> bool:
         if dotted(call.func) == "next" and call.args and origin in porting.roles.of(call.args[0].value, "loader"):
             around = porting.tree.inside(call, cst.FunctionDef) or porting.tree.module
             body = around.body if isinstance(around, cst.FunctionDef) else around
-            if porting.loops.trains(body) and porting.loops.in_training(call):  # type: ignore[arg-type]
+            if porting.loops.trains(body) and porting.loops.in_training(call):
                 return True
     return False
 

@@ -13,12 +13,21 @@ _REASON = "Each rank has its own GPU. A fixed device is GPU 0 on every rank."
 _LIMITED = "CUDA_VISIBLE_DEVICES and set_device would give every rank the same GPU. The launcher selects the GPUs."
 _CUDA = re.compile(r"['\"](?:cuda|gpu|npu|xpu|mps)(?::\d+)?['\"]|torch\.(?:cuda|accelerator|backends\.mps)\b")
 _OPTIONS = re.compile(r"(?:args?|opts?|cfg|conf|config|hparams|hps|flags|params|options|parsed)", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?:cuda|npu|xpu):\d+")
 _WITH_DEVICE = re.compile(r"torch\.cuda\.device")
 
 
 def plan(porting: Porting) -> None:
     """Collect the changes of device placement."""
     _Devices(porting).collect()
+
+
+def _is_docstring(node: cst.CSTNode) -> bool:
+    return (
+        isinstance(node, cst.SimpleStatementLine)
+        and isinstance(node.body[0], cst.Expr)
+        and (isinstance(node.body[0].value, (cst.SimpleString, cst.ConcatenatedString)))
+    )
 
 
 class _Devices:
@@ -37,7 +46,12 @@ class _Devices:
                 self._environment(node)
             elif isinstance(node, cst.Comparison):
                 self._comparison(node)
+            elif isinstance(node, cst.FunctionDef):
+                self._default(node)
         self._options(every)
+        for node in every:
+            if isinstance(node, cst.SimpleString) and _NUMBERED.fullmatch(text_of(node) or ""):
+                self._numbered(node)
 
     def _is_done(self, node: cst.CSTNode) -> bool:
         return id(node) in self.done or any(id(above) in self.done for above in self.tree.parents(node))
@@ -107,6 +121,26 @@ class _Devices:
                 if wanted and self._names_gpu(one.value):
                     self._replace(one.value, self.porting.device)
 
+    def _default(self, function: cst.FunctionDef) -> None:
+        """`def train(device="cuda:0")`: callers may pass it too, so it is set where the function starts."""
+        for one in function.params.params:
+            name = one.name.value
+            names_gpu = one.default is not None and bool(_CUDA.search(self.tree.code(one.default)))
+            if names_gpu and name.endswith("device") and isinstance(function.body, cst.IndentedBlock):
+                body = [b for b in function.body.body if not _is_docstring(b)]
+                self.changes.before(body[0], [f"{name} = str({self.porting.device})"], _REASON)
+                self.done.add(id(one))
+
+    def _numbered(self, node: cst.SimpleString) -> None:
+        """A GPU's number that no other rule has replaced."""
+        call = self.tree.inside(node, cst.Call)
+        if self._is_done(node) or (call is not None and method(call) == "add_argument"):
+            return
+        if call is not None and isinstance(self.tree.parent(node), cst.Arg) and self.porting.roles.local_function(call):
+            self._replace(node, f"str({self.porting.device})")
+        elif not isinstance(self.tree.parent(node), cst.ComparisonTarget):
+            self.changes.decide(node, f"{text_of(node)} is the same GPU on every rank: use {self.porting.device}.")
+
     def _cuda(self, call: cst.Call) -> None:
         kept = [one for one in call.args if one.keyword is not None and one.keyword.value == "non_blocking"]
         device = cst.Arg(cst.parse_expression(self.porting.device))
@@ -116,8 +150,9 @@ class _Devices:
             return updated.with_changes(
                 func=updated.func.with_changes(attr=cst.Name("to")),
                 args=[device.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))), *kept]
-                if kept else [device],
-            )  # fmt: off
+                if kept
+                else [device],
+            )
 
         if not self._is_done(call):
             self.changes.edit(call, edit, _REASON)

@@ -61,10 +61,10 @@ def _import(porting: Porting) -> list[str]:
 
 def _imports_torch(porting: Porting) -> bool:
     return any(
-        isinstance(node, cst.Import) and any(
-            a.evaluated_name.partition(".")[0] == "torch" and a.asname is None for a in node.names)
+        isinstance(node, cst.Import)
+        and any(a.evaluated_name.partition(".")[0] == "torch" and a.asname is None for a in node.names)
         for node in nodes(porting.tree.module)
-    )  # fmt: off
+    )
 
 
 def _insert(porting: Porting, after: cst.CSTNode | None, lines: list[str], reason: str) -> None:

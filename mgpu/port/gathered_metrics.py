@@ -29,9 +29,11 @@ def plan(porting: Porting) -> None:
         for loop in evaluations:
             if id(loop.node) in refused:
                 continue
-            origins_ok = all(can_split_evaluation(porting, origin) and not any(
-                id(other.node) in refused and origin in other.loaders for other in evaluations)
-                for origin in loop.loaders)  # fmt: skip
+            origins_ok = all(
+                can_split_evaluation(porting, origin)
+                and not any(id(other.node) in refused and origin in other.loaders for other in evaluations)
+                for origin in loop.loaders
+            )
             if understood[id(loop.node)] is None or not origins_ok:
                 refused.add(id(loop.node))
                 changed = True
@@ -83,16 +85,16 @@ def _is_straight(porting: Porting, statement: cst.CSTNode, loop: cst.For) -> boo
     return False
 
 
-def _around(
-    porting: Porting, loop: Loop, statement: cst.CSTNode
-) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:  # fmt: skip
+def _around(porting: Porting, loop: Loop, statement: cst.CSTNode) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
     """The simple statements of a loop before and after one of them."""
     line = porting.tree.line(statement)
-    every = [
-        node for node in nodes(loop.node.body)
+    every: list[cst.CSTNode] = [
+        node
+        for node in nodes(loop.node.body)
         if isinstance(node, (cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With))
-    ]  # fmt: off
-    before = [one for one in every if porting.tree.line(one) < line and isinstance(one, cst.SimpleStatementLine)]
+    ]
+    simple = [one for one in every if isinstance(one, cst.SimpleStatementLine)]
+    before: list[cst.CSTNode] = [one for one in simple if porting.tree.line(one) < line]
     after = [one for one in every if porting.tree.line(one) > porting.tree.last_line(statement)]
     return before, after
 

@@ -16,9 +16,7 @@ from mgpu.readers.training_script import read as training_script_read
 from mgpu.text import counted
 
 
-def offer(
-    path: Path, library: str, say: Callable[[str], None], *, yes: bool, dry_run: bool, can_ask: bool
-) -> bool:  # fmt: skip
+def offer(path: Path, library: str, say: Callable[[str], None], *, yes: bool, dry_run: bool, can_ask: bool) -> bool:
     """Offer to port a script; return whether it was written. Raises MgpuError."""
     if is_job_script(path):
         raise MgpuError(f"{path} is a job script: --script with --fix ports a training script", USAGE)

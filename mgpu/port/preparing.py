@@ -13,9 +13,20 @@ _PARALLEL = "nn.DataParallel is replaced: each rank trains on its own GPU."
 _DP = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
 # What a wrapped model offers itself, with the same meaning.
 _OF_WRAPPER = {
-    "train", "eval", "parameters", "zero_grad", "to", "cuda", "cpu", "requires_grad_", "training", "float", "double",
-    "half", "share_memory",
-}  # fmt: skip
+    "train",
+    "eval",
+    "parameters",
+    "zero_grad",
+    "to",
+    "cuda",
+    "cpu",
+    "requires_grad_",
+    "training",
+    "float",
+    "double",
+    "half",
+    "share_memory",
+}
 _COPIES = {"copy.deepcopy", "torch.onnx.export", "torch.jit.script", "torch.jit.trace"}
 _MODULE = r"torch\.nn\.(?:modules\.(?:\w+\.)?)?Module"
 
@@ -138,8 +149,11 @@ def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode 
         found = [dotted(name) for node in nodes(statement) for one in targets(node) for name in flat(one)]
         binds = bool(names & set(found)) or any(
             porting.roles.of(name, "scheduler") or _makes_loader(porting, node)
-            for node in nodes(statement) for one in targets(node) for name in flat(one) if dotted(name)
-        )  # fmt: off
+            for node in nodes(statement)
+            for one in targets(node)
+            for name in flat(one)
+            if dotted(name)
+        )
         if last is not None and porting.loops.trains(statement):
             break
         if binds and not porting.loops.trains(statement):
@@ -225,5 +239,7 @@ def trains_by_method(porting: Porting, call: cst.Call, name: str) -> bool:
         return True
     return any(
         (dotted(receiver(one) or one) == "self" and method(one) not in ("parameters", "named_parameters"))
-        or dotted(one.func) == "self" for function in own for one in calls(function.body)
-    )  # fmt: off
+        or dotted(one.func) == "self"
+        for function in own
+        for one in calls(function.body)
+    )

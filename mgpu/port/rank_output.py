@@ -24,8 +24,22 @@ _WRITES = re.compile(
     r"|(?:pickle|json|yaml|joblib|scipy\.io)\.(?:dump|savemat)|shutil\.(?:copy\w*|move|rmtree)|os\.(?:remove|rename)"
     r"|wandb\.(?:log|watch|save|finish)|mlflow\.log_\w+|imageio\.(?:mim|im)\w+"
 )
-_WRITES_METHOD = ("to_csv", "savefig", "to_json", "save_pretrained", "add_scalar", "add_scalars", "add_image",
-                  "add_images", "add_histogram", "add_text", "add_graph", "add_figure", "add_hparams")  # fmt: skip
+_WRITES_METHOD = (
+    "to_csv",
+    "savefig",
+    "to_json",
+    "save_pretrained",
+    "add_scalar",
+    "add_scalars",
+    "add_image",
+    "add_images",
+    "add_histogram",
+    "add_text",
+    "add_graph",
+    "add_figure",
+    "add_hparams",
+)
+_DEEPEST = 3  # calls inside calls
 # Calls in arguments that no rank needs another one for.
 _HARMLESS = re.compile(
     r"(?:.*\.)?(?:item|mean|sum|format|join|len|float|int|str|round|min|max|cpu|detach|numpy|size|get_last_lr|view|dict"
@@ -42,8 +56,7 @@ def plan(porting: Porting) -> None:
             continue
         name = porting.tree.name(call.func)
         if name == "print" and dotted(call.func) == "print":
-            new = cst.parse_expression(f"{porting.ranks}.print")
-            porting.changes.edit(call.func, lambda _, new=new: new, _PRINT)
+            porting.changes.rename_call(call, f"{porting.ranks}.print", _PRINT)
         elif name == "torch.save":
             _save(porting, call)
         elif _TQDM.fullmatch(name) and "disable" not in keywords(call) and "**" not in keywords(call):
@@ -75,8 +88,7 @@ def _save(porting: Porting, call: cst.Call) -> None:
     if keywords(call) - {"obj", "f"}:
         _write(porting, call)
         return
-    new = cst.parse_expression(f"{porting.ranks}.save")
-    porting.changes.edit(call.func, lambda _: new, _SAVE)
+    porting.changes.rename_call(call, f"{porting.ranks}.save", _SAVE)
     first = argument(call, 0, "obj")
     for node in nodes(first) if first is not None else ():
         if isinstance(node, (cst.Name, cst.Attribute)):
@@ -185,9 +197,7 @@ def is_independent(porting: Porting, node: cst.CSTNode) -> bool:
     for call in calls(node):
         if call is outer:
             continue
-        if porting.roles.value(call.func) or porting.roles.local_function(call):
-            return False
-        if not _HARMLESS.fullmatch(porting.tree.name(call.func) or method(call)):
+        if not is_independent_call(porting, call):
             return False
     return True
 
@@ -215,8 +225,9 @@ def _files(porting: Porting) -> None:
         assigns = any(isinstance(one, (cst.Assign, cst.AugAssign, cst.Return)) for one in nodes(node.body))
         free = all(
             method(call) in ("write", "writelines", "writerow", "writerows", "dump", "writer", "writeheader", "print")
-            or is_independent_call(porting, call) for call in calls(node.body)
-        )  # fmt: off
+            or is_independent_call(porting, call)
+            for call in calls(node.body)
+        )
         loops = any(porting.roles.of(one.iter, "loader") for one in nodes(node.body) if isinstance(one, cst.For))
         if assigns or not free or loops:
             porting.changes.decide(node, "every rank writes this file: let only the main process do it.")
@@ -224,8 +235,11 @@ def _files(porting: Porting) -> None:
             porting.changes.guard(node, f"{porting.ranks}.is_main_process", _SAVE)
 
 
-def is_independent_call(porting: Porting, call: cst.Call) -> bool:
-    """Whether one rank alone can run a call."""
-    if porting.roles.value(call.func) or porting.roles.local_function(call):
+def is_independent_call(porting: Porting, call: cst.Call, depth: int = 0) -> bool:
+    """Whether one rank alone can run a call: not a model, a loader, or a function of the script that uses one."""
+    if porting.roles.value(call.func):
         return False
+    functions = porting.roles.local_function(call)
+    if functions and depth < _DEEPEST:
+        return all(is_independent_call(porting, one, depth + 1) for f in functions for one in calls(f.body))
     return bool(_HARMLESS.fullmatch(porting.tree.name(call.func) or method(call)))

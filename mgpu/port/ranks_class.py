@@ -128,6 +128,7 @@ class Ranks:
             return {key: self.gather_for_metrics(value) for key, value in data.items()}
         if self.num_processes == 1:
             return data
+        data = data.detach()
         parts = [torch.empty_like(data, memory_format=torch.contiguous_format) for _ in range(self.num_processes)]
         torch.distributed.all_gather(parts, data.contiguous())
         return torch.cat(parts)[: self._ends]

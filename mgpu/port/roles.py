@@ -298,8 +298,10 @@ class Roles:
         for node in self._all:
             if isinstance(node, cst.Assign):
                 for target in node.targets:
-                    if any(isinstance(o, (cst.Name, cst.Attribute)) and self.tree.key(o) == key
-                           for o in flat(target.target)):  # fmt: skip
+                    if any(
+                        isinstance(o, (cst.Name, cst.Attribute)) and self.tree.key(o) == key
+                        for o in flat(target.target)
+                    ):
                         return node
         return None
 

@@ -60,8 +60,11 @@ def _training(porting: Porting, loop: Loop) -> None:
 
 def _step(porting: Porting, function: cst.FunctionDef) -> None:
     """A function that makes one step of the training and returns its loss."""
-    own = [b for b in porting.loops.backwards
-           if porting.tree.inside(b, cst.FunctionDef) is function and back_loop(porting.tree, b) is None]  # fmt: skip
+    own = [
+        b
+        for b in porting.loops.backwards
+        if porting.tree.inside(b, cst.FunctionDef) is function and back_loop(porting.tree, b) is None
+    ]
     if not own or not any(isinstance(loop.node, cst.For) for loop in porting.loops.all):
         return
     at = _in_body(porting, own[-1], function.body)
@@ -122,9 +125,13 @@ def _outputs(porting: Porting, loop: Loop) -> set[str]:
 
 
 def _report_losses(
-    porting: Porting, own: list[cst.Call], losses: list[str], at: cst.CSTNode,
-    earlier: Sequence[cst.CSTNode], after: Sequence[cst.CSTNode],
-) -> None:  # fmt: skip
+    porting: Porting,
+    own: list[cst.Call],
+    losses: list[str],
+    at: cst.CSTNode,
+    earlier: Sequence[cst.CSTNode],
+    after: Sequence[cst.CSTNode],
+) -> None:
     """Average the losses that are reported, without a second use of their graphs."""
     ranks = porting.ranks
     again = any(any(a.keyword and a.keyword.value == "retain_graph" for a in b.args) for b in own)
@@ -188,11 +195,8 @@ def _sum_here(porting: Porting, statement: cst.CSTNode, tracked: set[str], losse
         if isinstance(node, cst.Call) and method(node) == "item" and not done:
             on = receiver(node)
             if isinstance(on, cst.Call) and method(on) == "sum" and names_in(on) & tracked:
-                code = porting.tree.code(on)
-                porting.changes.edit(
-                    on, lambda _, code=code: cst.parse_expression(
-                        f'{porting.ranks}.reduce({code}, reduction="sum")'), GATHER
-                )  # fmt: off
+                code = f'{porting.ranks}.reduce({porting.tree.code(on)}, reduction="sum")'
+                porting.changes.replace(on, code, GATHER)
                 done = True
     for name in tracked:
         for node in nodes(statement):
