@@ -48,6 +48,8 @@ def _wrap(porting: Porting, origin: Origin) -> None:
         porting.changes.decide(call, "batches of 1 cannot be split: choose a multiple of the number of ranks.")
     elif isinstance(size, cst.Integer):
         porting.notes.append(f"Line {porting.tree.line(call)}: the number of ranks must divide {size.value}.")
+    if "drop_last" not in keywords(call):
+        porting.notes.append("On several ranks, an incomplete last batch is filled up with samples of the first one.")
     if "batch_sampler" in keywords(call):
         porting.changes.decide(call, "a batch_sampler must have a batch_size and draw the same batches on every rank.")
     if isinstance(size, (cst.Name, cst.Attribute)) and any(

@@ -10,7 +10,9 @@ from mgpu.port.porting import Porting
 from mgpu.port.source_tree import calls, keywords
 
 SEED = 42
-_REASON = "The script sets no seed: each rank would draw its own split of the data. Any fixed number is right."
+_REASON = (
+    "The script sets no seed, so each rank would draw its own split or take its own branch. Any fixed number is right."
+)
 _SEEDS = re.compile(
     r"(?:torch\.(?:random\.)?manual_seed|(?:accelerate\.utils\.|transformers\.)?set_seed|.*seed_everything|.*seed_all)"
 )
@@ -22,7 +24,7 @@ _OF = {
 _SPLITS = (
     ("torch", re.compile(r"torch\.utils\.data\.(?:dataset\.)?random_split|torch\.randperm")),
     ("numpy", re.compile(r"sklearn\.model_selection\.\w+|numpy\.random\.(?:permutation|shuffle|choice)")),
-    ("random", re.compile(r"random\.(?:shuffle|sample|choices?)")),
+    ("random", re.compile(r"random\.(?:shuffle|sample|choices?|random|randint)")),
 )
 
 

@@ -153,7 +153,18 @@ def _load(porting: Porting, call: cst.Call) -> None:
     saves = [one for one in calls(porting.tree.module) if porting.tree.name(one.func) == "torch.save"]
     if saves and not isinstance(porting.tree.parent(porting.tree.statement(call)), cst.SimpleStatementSuite):
         line = f"{porting.ranks}.wait_for_everyone()"
-        porting.changes.before(call, [line], "The main process may still be writing the file.")
+        porting.changes.before(_test_of_file(porting, call), [line], "The main process may still be writing the file.")
+
+
+def _test_of_file(porting: Porting, call: cst.Call) -> cst.CSTNode:
+    """The outermost test whether the file exists, which must have the same result on every rank, else the call."""
+    found: cst.CSTNode = call
+    for above in porting.tree.parents(call):
+        if isinstance(above, cst.FunctionDef):
+            break
+        if isinstance(above, cst.If) and re.search(r"exists|isfile|is_file", porting.tree.code(above.test)):
+            found = above
+    return found
 
 
 def _is_state(porting: Porting, call: cst.Call) -> bool:
