@@ -57,7 +57,7 @@ def _manual_batches(porting: Porting) -> None:
     for backward in porting.loops.backwards:
         function = tree.inside(backward, cst.FunctionDef)
         loops = [a for a in tree.parents(backward) if isinstance(a, cst.For) and porting.roles.of(a.iter, "loader")]
-        if loops or _gets_batches(porting, function) or _takes_next(porting, function):
+        if porting.split and (loops or _gets_batches(porting, function) or _takes_next(porting)):
             continue
         at = back_loop(tree, backward) or backward
         if not _split_draw(porting, at):
@@ -78,11 +78,14 @@ def _gets_batches(porting: Porting, function: cst.FunctionDef | None, depth: int
     return False
 
 
-def _takes_next(porting: Porting, function: cst.FunctionDef | None) -> bool:
-    body = function.body if function is not None else porting.tree.module
+def _takes_next(porting: Porting) -> bool:
+    """Whether the training takes its batches with `next`."""
     return any(
-        dotted(call.func) == "next" and call.args and porting.roles.of(call.args[0].value, "loader")
-        for call in calls(body)
+        dotted(call.func) == "next"
+        and call.args
+        and porting.roles.of(call.args[0].value, "loader") & porting.split
+        and porting.loops.in_training(call)
+        for call in calls(porting.tree.module)
     )
 
 

@@ -103,13 +103,13 @@ def _reads_of(porting: Porting, origin: Origin, name: str) -> list[cst.Attribute
 
 def _feeds_training(porting: Porting, origin: Origin) -> bool:
     """Whether batches are taken with `next` in a function, or a block, that trains."""
-    for call in calls(porting.tree.module):
-        if dotted(call.func) == "next" and call.args and origin in porting.roles.of(call.args[0].value, "loader"):
-            around = porting.tree.inside(call, cst.FunctionDef) or porting.tree.module
-            body = around.body if isinstance(around, cst.FunctionDef) else around
-            if porting.loops.trains(body) and porting.loops.in_training(call):
-                return True
-    return False
+    return any(
+        dotted(call.func) == "next"
+        and call.args
+        and origin in porting.roles.of(call.args[0].value, "loader")
+        and porting.loops.in_training(call)
+        for call in calls(porting.tree.module)
+    )
 
 
 def can_split_evaluation(porting: Porting, origin: Origin) -> bool:

@@ -31,6 +31,7 @@ class Loops:
         self.training_functions = self._training_functions()
         self.all = [self._loop(node) for node in nodes(tree.module) if isinstance(node, cst.For)]
         self.all = [loop for loop in self.all if loop.loaders]
+        self.feeds = bool(roles.origins("loader"))  # a DataLoader makes the batches
 
     def _loop(self, node: cst.For) -> Loop:
         inner = node.iter
@@ -77,9 +78,12 @@ class Loops:
         if self.without_gradients(node):
             return False
         function = self.tree.inside(node, cst.FunctionDef)
-        loop = self.tree.inside(node, cst.For)
-        if loop is not None and any(one is loop for one in (back_loop(self.tree, b) for b in self.backwards)):
-            return True
+        loops = [loop for backward in self.backwards if (loop := back_loop(self.tree, backward)) is not None]
+        for above in self.tree.parents(node):
+            if isinstance(above, cst.FunctionDef):
+                break
+            if any(above is loop for loop in loops):
+                return True
         return function is not None and function in self._called_in_training()
 
     def _called_in_training(self) -> set[Function]:

@@ -9,7 +9,7 @@ import libcst as cst
 from mgpu.port.batch_names import accumulates, batch_names, follow_batch, names_collected, names_in, names_read
 from mgpu.port.gathered_metrics import GATHER
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import calls, dotted, flat, method, nodes, parameters, receiver, targets
+from mgpu.port.source_tree import calls, dotted, flat, method, nodes, receiver, targets
 from mgpu.port.training_loops import Loop, back_loop
 
 _LOSS = "Each rank has the loss of its own part: what is printed and compared is the mean over all ranks."
@@ -21,8 +21,7 @@ def plan(porting: Porting) -> None:
     for loop in porting.loops.all:
         if loop.trains:
             _training(porting, loop)
-    for function in porting.loops.training_functions:
-        _step(porting, function)
+    _steps_elsewhere(porting)
 
 
 def _training(porting: Porting, loop: Loop) -> None:
@@ -58,29 +57,47 @@ def _training(porting: Porting, loop: Loop) -> None:
             _sum_here(porting, statement, tracked, losses)
 
 
-def _step(porting: Porting, function: cst.FunctionDef) -> None:
-    """A function that makes one step of the training and returns its loss."""
-    own = [
-        b
-        for b in porting.loops.backwards
-        if porting.tree.inside(b, cst.FunctionDef) is function and back_loop(porting.tree, b) is None
-    ]
-    if not own or not any(isinstance(loop.node, cst.For) for loop in porting.loops.all):
-        return
-    at = _in_body(porting, own[-1], function.body)
-    after = _later(function.body, at)
+def _steps_elsewhere(porting: Porting) -> None:
+    """Steps of the training that are not in a loop over a loader: a function for one step, `while`, `next`."""
+    loops = {id(loop.node) for loop in porting.loops.all}
+    blocks: dict[int, tuple[cst.CSTNode, list[cst.Call]]] = {}
+    for backward in porting.loops.backwards:
+        around = back_loop(porting.tree, backward) or porting.tree.inside(backward, cst.FunctionDef)
+        if around is not None and id(around) not in loops and porting.loops.feeds:
+            blocks.setdefault(id(around), (around.body, []))[1].append(backward)
+    for body, own in blocks.values():
+        _step(porting, body, own)
+
+
+def _step(porting: Porting, body: cst.CSTNode, own: list[cst.Call]) -> None:
+    """Report the loss of a step, and mark what else is reported of this rank's part."""
+    at = _in_body(porting, own[-1], body)
+    after = _later(body, at)
     losses = [dotted(_loss(porting, backward)) for backward in own]
-    lines = [node for node in nodes(function.body) if isinstance(node, cst.SimpleStatementLine)]
-    earlier = [s for s in lines if porting.tree.line(s) < porting.tree.line(at)]
+    lines = [node for node in nodes(body) if isinstance(node, cst.SimpleStatementLine)]
+    earlier = [s for s in lines if porting.tree.line(s) < porting.tree.line(own[-1])]
+    earlier = [s for s in earlier if not any(one is b for one in nodes(s) for b in own)]
     _report_losses(porting, own, losses, at, earlier, after)
-    given = {name.value for name in parameters(function)} - {"self"}
-    local = {dotted(t) for s in earlier for n in nodes(s) for one in targets(n) for t in flat(one)} - {""}
+    computed = _computed(porting, earlier) - set(losses)
     for statement in after:
-        lost = names_collected([statement], (given | local) - set(losses))
-        values = {n for n in nodes(statement) if isinstance(n, cst.Return) and n.value is not None}
-        lost |= {name for one in values for name in names_in(one)} & local - set(losses)
+        lost = names_collected([statement], computed)
+        values = [n.value for n in nodes(statement) if isinstance(n, cst.Return) and n.value is not None]
+        lost |= {name for value in values for name in names_in(value)} & computed
         if lost:
             porting.changes.decide(statement, f"{', '.join(sorted(lost))}: {_PARTLY.format(porting.ranks)}")
+
+
+def _computed(porting: Porting, statements: Sequence[cst.CSTNode]) -> set[str]:
+    """The names that hold what a model computed, or something computed from it."""
+    found: set[str] = set()
+    for statement in statements:
+        for node in nodes(statement):
+            if not isinstance(node, cst.Assign):
+                continue
+            by_model = any(porting.roles.is_model(call.func) for call in calls(node.value))
+            if by_model or names_in(node.value) & found:
+                found |= {dotted(name) for one in targets(node) for name in flat(one)} - {""}
+    return found
 
 
 def _loss(porting: Porting, backward: cst.Call) -> cst.BaseExpression:
