@@ -73,6 +73,55 @@ def test_plain_torch_distributed_needs_no_accelerate() -> None:
     assert "accelerate" not in new and "class Ranks:" in new and "loss.backward()" in new
 
 
+def test_a_try_around_the_training_holds_the_prepare() -> None:
+    lines = (HEAD + LOOP).splitlines(keepends=True)
+    text = "".join(lines[:4]) + "try:\n" + "".join(f"    {line}" for line in lines[4:]) + "finally:\n    pass\n"
+    assert "    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\n" in ported(text)
+
+
+def test_a_file_that_is_only_saved_is_opened_by_one_rank() -> None:
+    text = HEAD + LOOP + "with open('m.pt', 'wb') as f:\n    torch.save(model.state_dict(), f)\n"
+    assert "accelerator.save(accelerator.get_state_dict(model), 'm.pt')" in ported(text) and "open(" not in ported(text)
+
+
+def test_every_rank_waits_before_a_test_whether_a_saved_file_exists() -> None:
+    load = "import os\nif os.path.exists('m.pt'):\n    model.load_state_dict(torch.load('m.pt'))\n"
+    new = ported(HEAD + LOOP + "torch.save(model.state_dict(), 'm.pt')\n" + load)
+    assert "accelerator.wait_for_everyone()\nif os.path.exists" in new
+
+
+def test_sizes_of_the_whole_batch_become_those_of_the_part() -> None:
+    head = HEAD.replace("batch_size=4", "batch_size=size").replace("model =", "size = 4\nmodel =", 1)
+    new = ported(head + LOOP.replace("    loss =", "    z = torch.ones(size, 1)\n    n = 3 * size\n    loss =", 1))
+    assert "torch.ones((size // accelerator.num_processes), 1)" in new and "n = 3 * size" in new
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "list(model.parameters()) + list(other.parameters())",
+        "itertools.chain(model.parameters(), other.parameters())",
+        "[{'params': model.parameters()}, {'params': other.weight_part.parameters(), 'lr': 1}]",
+        "[p for m in (model, other) for p in m.parameters()]",
+        "filter(lambda p: p.requires_grad, [*model.parameters(), *other.parameters()])",
+        "parameters",
+    ],
+)
+def test_every_model_that_is_trained_is_prepared(given: str) -> None:
+    text = HEAD.replace("optimizer =", "other = nn.Linear(1, 1)\noptimizer =").replace("model.parameters()", given)
+    if given == "parameters":
+        named = "parameters = list(model.parameters())\nparameters += list(other.parameters())\noptimizer ="
+        text = text.replace("optimizer =", named, 1)
+    result = port(text + LOOP, "train.py", "nothing")
+    prepared = next((line for line in result.text.splitlines() if ".prepare(" in line), "")
+    assert result.refused or result.decisions or ("model" in prepared and "other" in prepared), result.text
+
+
+def test_a_trained_tensor_without_a_model_is_marked() -> None:
+    text = HEAD.replace("model.parameters()", "[{'params': model.parameters()}, {'params': [log_alpha]}]")
+    assert any("log_alpha" in why for _, why in port(text + LOOP, "train.py", "nothing").decisions)
+
+
 def test_every_hunk_has_a_reason() -> None:
     for script in sorted((ROOT / "tests/port_scripts").glob("*.py")):
         for hunk in port(script.read_text(), script.name, "nothing").hunks:
@@ -82,7 +131,7 @@ def test_every_hunk_has_a_reason() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (LOOP.replace("loss.backward", "model.loss(x).backward"), "trains the model without calling it"),
+        (LOOP.replace("loss.backward", "model.loss(x).backward"), "computes are not averaged"),
         ("for i in range(3):\n    model(torch.ones(4, 2)).sum().backward()\n", "every rank trains on the same batches"),
         (LOOP.replace("y)", "y, reduction='sum')"), "sums the loss"),
         ("get_ipython().system('pip list')\n" + LOOP, "for a notebook"),

@@ -17,6 +17,7 @@ _BATCHES = "every rank trains on the same batches (right, but not faster): give 
 _NORM = (
     "BatchNorm uses the part of the batch on each rank. On GPUs, SyncBatchNorm.convert_sync_batchnorm(model) keeps it."
 )
+_IGNORED = "each rank averages over its own targets that count, so those of a rank with fewer of them weigh more."
 _BATCH_NORM = re.compile(
     r"torch\.nn\.(?:Lazy)?BatchNorm[123]d|torchvision\.models\.(?:\w+\.)*(?:resnet|vgg\w*_bn|mobile)\w*"
 )
@@ -27,7 +28,9 @@ def plan(porting: Porting) -> None:
     """Mark what the user has to decide."""
     _sums(porting)
     _manual_batches(porting)
+    _loose_parameters(porting)
     _norm(porting)
+    _tokens(porting)
     _special(porting)
 
 
@@ -123,6 +126,27 @@ def _norm(porting: Porting) -> None:
     for call in calls(porting.tree.module):
         if _BATCH_NORM.fullmatch(porting.tree.name(call.func)):
             porting.notes.append(f"Line {porting.tree.line(call)}: {_NORM}")
+            return
+
+
+def _loose_parameters(porting: Porting) -> None:
+    """Tensors that an optimizer trains without a model around them: `Adam([{"params": [log_alpha]}])`."""
+    for origin in porting.roles.origins("optimizer"):
+        given = argument(origin.node, 0, "params") if isinstance(origin.node, cst.Call) else None
+        for node in nodes(given) if given is not None else ():
+            if not isinstance(node, (cst.List, cst.Tuple)):
+                continue
+            loose = [dotted(one.value) for one in node.elements if isinstance(one.value, (cst.Name, cst.Attribute))]
+            if loose:
+                text = f"gradients of {', '.join(loose)} are not averaged unless a prepared model holds them."
+                porting.changes.decide(origin.node, text)
+
+
+def _tokens(porting: Porting) -> None:
+    """Losses that are averaged over the tokens that count."""
+    for call in calls(porting.tree.module):
+        if "ignore_index" in keywords(call):
+            porting.notes.append(f"Line {porting.tree.line(call)}: {_IGNORED}")
             return
 
 

@@ -21,6 +21,7 @@ class Site:
     models: list[str] = field(default_factory=list)
     optimizers: list[str] = field(default_factory=list)
     loaders: list[str] = field(default_factory=list)
+    bound: list[cst.CSTNode] = field(default_factory=list)  # the assignments of its optimizers
     at: cst.CSTNode | None = None  # the statement after which they are
 
 

@@ -35,7 +35,9 @@ def find_sites(porting: Porting) -> None:
     """Find where models and optimizers are prepared together."""
     porting.sites = _sites(porting)
     for site in porting.sites:
-        site.at = _last_binding(porting, site, set(site.models + site.optimizers))
+        at = _last_binding(porting, site, set(site.models + site.optimizers))
+        if at is not None and all(porting.tree.last_line(one) <= porting.tree.last_line(at) for one in site.bound):
+            site.at = at
 
 
 def plan(porting: Porting) -> None:
@@ -72,8 +74,26 @@ def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
             around = porting.tree.parent(parent)
             if isinstance(around, (cst.FunctionDef, cst.For, cst.While, cst.ClassDef)) or _is_guard(porting, around):
                 return parent
+            if around is not None and porting.loops.trains(around):  # `try:` around the whole training
+                return parent
         above = parent
     return above
+
+
+def _may_be_missing(porting: Porting, binding: cst.Assign, name: str) -> bool:
+    """Whether a name exists only if a condition holds: `if args.adam: optimizer = ...` and nothing else."""
+    for above in porting.tree.parents(binding):
+        if isinstance(above, (cst.FunctionDef, cst.For, cst.While)):
+            return False
+        if isinstance(above, cst.If) and not _is_guard(porting, above):
+            others = sum(
+                name == dotted(target)
+                for node in nodes(porting.tree.module)
+                for one in targets(node)
+                for target in flat(one)
+            )
+            return above.orelse is None and others == 1
+    return False
 
 
 def _is_guard(porting: Porting, node: cst.CSTNode | None) -> bool:
@@ -95,7 +115,12 @@ def _sites(porting: Porting) -> list[Site]:
                 continue
             block = _block(porting, node)
             site = sites.setdefault(id(block), Site(block, function))
-            site.optimizers.append(dotted(target))
+            if _may_be_missing(porting, node, dotted(target)):
+                line = f"{dotted(target)} = {porting.ranks}.prepare({dotted(target)})"
+                porting.changes.after(node, [line], _PREPARE)
+            else:
+                site.optimizers.append(dotted(target))
+                site.bound.append(node)
             trained = [root for origin in found for root in porting.roles.trained_by(origin.node)]
             for root in trained:
                 _add_model(porting, sites, site, root, node)
@@ -211,11 +236,8 @@ def _attribute(porting: Porting, node: cst.Attribute) -> None:
         porting.changes.edit(called, lambda _: cst.parse_expression(f"{porting.ranks}.get_state_dict({inner})"), reason)
     else:
         if called is not None and trains_by_method(porting, called, name):
-            porting.changes.decide(
-                called,
-                f"{inner}.{name}(...) trains the model without calling it, so the gradients are not averaged: "
-                f"compute this in forward, and call {inner}(...).",
-            )
+            text = f"gradients of what {inner}.{name}(...) computes are not averaged: call {inner}(...) to train."
+            porting.changes.decide(called, text)
         porting.changes.edit(
             node.value, lambda updated: cst.parse_expression(f"{porting.ranks}.unwrap_model({inner})"), _UNWRAP
         )

@@ -233,6 +233,9 @@ def _files(porting: Porting) -> None:
     for node in nodes(tree.module):
         if not isinstance(node, cst.With) or not _opens(tree, node) or _is_in_component(porting, node):
             continue
+        if _only_saves(porting, node):
+            porting.changes.edit(node, _without_file, _SAVE)
+            continue
         assigns = any(isinstance(one, (cst.Assign, cst.AugAssign, cst.Return)) for one in nodes(node.body))
         free = all(
             method(call) in ("write", "writelines", "writerow", "writerows", "dump", "writer", "writeheader", "print")
@@ -254,3 +257,26 @@ def is_independent_call(porting: Porting, call: cst.Call, depth: int = 0) -> boo
     if functions and depth < _DEEPEST:
         return all(is_independent_call(porting, one, depth + 1) for f in functions for one in calls(f.body))
     return bool(_HARMLESS.fullmatch(porting.tree.name(call.func) or method(call)))
+
+
+def _only_saves(porting: Porting, node: cst.With) -> bool:
+    """`with open(path, "wb") as f: torch.save(state, f)` and nothing else."""
+    body = node.body.body
+    if len(body) != 1 or len(node.items) != 1 or not isinstance(body[0], cst.SimpleStatementLine):
+        return False
+    found = list(calls(body[0]))
+    saves = bool(found) and porting.tree.name(found[0].func) == "torch.save" and not keywords(found[0])
+    return saves and isinstance(porting.tree.parent(found[0]), cst.Expr) and len(found[0].args) == 2
+
+
+def _without_file(updated: cst.With) -> cst.SimpleStatementLine:
+    """Save to the path: the file is then opened by the main process only."""
+    line = updated.body.body[0]
+    opened = updated.items[0].item
+    assert isinstance(line, cst.SimpleStatementLine) and isinstance(opened, cst.Call)
+    expression = line.body[0]
+    assert isinstance(expression, cst.Expr) and isinstance(expression.value, cst.Call)
+    save = expression.value
+    path = save.args[1].with_changes(value=opened.args[0].value)
+    saved = expression.with_changes(value=save.with_changes(args=[save.args[0], path]))
+    return line.with_changes(body=[saved], leading_lines=updated.leading_lines)
