@@ -44,6 +44,7 @@ OWNERS = {
     "typer": {"mgpu/cli"},
     "rich": {"mgpu/report"},
     "pynvml": {"mgpu/probes"},
+    "libcst": {"mgpu/port"},
     # The other two run in processes of their own, with the interpreter of the training.
     "torch": {"mgpu/smoke", "mgpu/probes", "mgpu/config", "mgpu/wizard"},
 }

@@ -47,7 +47,12 @@ OPTIONS = (
     Option("--from", str, "Check a saved machine instead of this one.", "FILE", field="from_"),
     Option("--compare", str, "Report what changed since that --save; does not affect the exit code.", "FILE"),
     Option("--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown).", default=None),
-    Option("--fix", bool, "Offer user-level fixes one at a time; the exit code reflects the state afterwards."),
+    Option(
+        "--fix", bool,
+        "Offer user-level fixes one at a time, or a port of --script to any number of ranks; "
+        "the exit code reflects the state afterwards.",
+    ),
+    Option("--with", str, "With --script --fix: port to accelerate (default) or ddp.", "LIBRARY", field="with_"),
     Option("--dry-run", bool, "With --fix: show the fixes without applying them."),
     Option("--yes -y", bool, "With --fix: apply all fixes without prompting."),
     Option("--config -c", str, "Also check this accelerate config.", "FILE"),

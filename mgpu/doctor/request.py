@@ -21,6 +21,7 @@ _LONGEST_S = 1_000_000  # a timer accepts no infinity, and twelve days are enoug
 _MOST_GIB = 1_000_000
 FORMATS = ("human", "json", "junit", "github", "markdown")
 _OLDEST = (3, 10)  # the oldest Python version that the probes support
+PORTS = ("accelerate", "ddp")
 STYLES = ("default", "nagios", "prolog")
 
 
@@ -50,6 +51,7 @@ class Request:
     fix: bool = False
     dry_run: bool = False
     yes: bool = False
+    with_: str = ""  # the library that --script --fix ports to
     exit_style: str = "default"
     timeout_s: float = 0
     verbose: bool = False
@@ -85,15 +87,21 @@ def check(request: Request) -> None:
     """Raise MgpuError (usage) for invalid values and for options that conflict."""
     one_of("--format", request.format, FORMATS)
     one_of("--exit-style", request.exit_style, STYLES)
+    one_of("--with", request.with_ or PORTS[0], PORTS)
     together = (
         (request.quick and request.deep, "--quick and --deep conflict"),
         (request.deep and request.from_, "--deep uses the GPUs of this machine: remove --from"),
         (request.fix and request.from_, "--fix repairs this machine: remove --from"),
         (request.fix and request.hides, "--fix prints the names of your files: remove --redact and markdown"),
         (
-            request.of_files and (request.deep or request.fix or request.from_ or request.save or request.compare),
+            request.of_files and (request.deep or request.from_ or request.save or request.compare),
             "--script, --log and --compare-nodes read files: remove --deep, --fix, --from, --save and --compare",
         ),
+        (
+            request.fix and (request.log or request.compare_nodes),
+            "--log and --compare-nodes read files: remove --fix",
+        ),
+        (request.with_ and not (request.fix and request.script), "--with needs --script and --fix"),
         (
             request.compare_nodes and (request.script or request.log or request.python),
             "--compare-nodes judges saved machines: remove --script, --log and --python",

@@ -49,6 +49,7 @@ def run(request: Request) -> int:
         with deadline(request.timeout_s):
             before = read_snapshot(Path(request.compare)) if request.compare else None
             chosen = engine.choose(engine.load(), request.only, request.skip)
+            request = _ported(request)
             machine = _snapshot(request)
 
             def judge(machine: Snapshot) -> Examined:
@@ -76,6 +77,26 @@ def run(request: Request) -> int:
         message = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
         return doctor_report.failed(request, message, errors.UNKNOWN, began)
     return _report(request, machine, found, judge)
+
+
+def _ported(request: Request) -> Request:
+    """Offer the port of `--script` with `--fix`. What follows examines the script as it is then."""
+    if not (request.script and request.fix):
+        return request
+    from mgpu.port import offer
+
+    human = request.format == "human"
+    offer.offer(
+        Path(request.script),
+        request.with_ or doctor_request.PORTS[0],
+        output.to_stdout if human else output.to_stderr,
+        yes=request.yes,
+        dry_run=request.dry_run,
+        can_ask=human and can_ask(),
+    )
+    if human:
+        output.to_stdout("")
+    return replace(request, fix=False)
 
 
 def _report(request: Request, machine: Snapshot, found: Examined, judge: Callable[[Snapshot], Examined]) -> int:

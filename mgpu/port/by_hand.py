@@ -1,0 +1,171 @@
+"""What cannot be changed safely is marked: batches that no DataLoader makes, losses that are sums, BatchNorm."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from mgpu.port.porting import Porting
+from mgpu.port.source_tree import argument, calls, dotted, keywords, method, nodes, receiver, targets, text_of
+from mgpu.port.training_loops import back_loop
+
+_SUM = (
+    "line {} sums the loss over the batch, but gradients are averaged over the ranks: multiply it by {}.num_processes."
+)
+_BATCHES = "every rank trains on the same batches (right, but not faster): give each rank its part of the batch."
+_NORM = (
+    "BatchNorm uses the part of the batch on each rank. On GPUs, SyncBatchNorm.convert_sync_batchnorm(model) keeps it."
+)
+_IGNORED = "each rank averages over its own targets that count, so those of a rank with fewer of them weigh more."
+_BATCH_NORM = re.compile(
+    r"torch\.nn\.(?:Lazy)?BatchNorm[123]d|torchvision\.models\.(?:\w+\.)*(?:resnet|vgg\w*_bn|mobile)\w*"
+)
+_PART = "Each rank trains on its part of the batch, which all ranks draw equally."
+
+
+def plan(porting: Porting) -> None:
+    """Mark what the user has to decide."""
+    _sums(porting)
+    _manual_batches(porting)
+    _loose_parameters(porting)
+    _norm(porting)
+    _tokens(porting)
+    _special(porting)
+
+
+def _sums(porting: Porting) -> None:
+    """Losses with reduction="sum" in the training."""
+    tree = porting.tree
+    for call in calls(tree.module):
+        total = text_of(argument(call, 99, "reduction")) == "sum"
+        total = total or dotted(argument(call, 99, "size_average") or call) == "False"
+        if not total:
+            continue
+        holder = next((o for o in porting.roles.origins("criterion") if o.node is call), None)
+        if holder is not None:
+            used = [c for c in calls(tree.module) if holder in porting.roles.of(c.func, "criterion")]
+            trains = any(porting.loops.in_training(c) for c in used)
+        else:
+            trains = porting.loops.in_training(call)
+        if trains:
+            for backward in porting.loops.backwards:
+                porting.changes.decide(backward, _SUM.format(tree.line(call), porting.ranks))
+            return
+
+
+def _manual_batches(porting: Porting) -> None:
+    """A training loop whose batches no loader makes."""
+    tree = porting.tree
+    for backward in porting.loops.backwards:
+        function = tree.inside(backward, cst.FunctionDef)
+        loops = [a for a in tree.parents(backward) if isinstance(a, cst.For) and porting.roles.of(a.iter, "loader")]
+        if porting.split and (loops or _gets_batches(porting, function) or _takes_next(porting)):
+            continue
+        at = back_loop(tree, backward) or backward
+        if not _split_draw(porting, at):
+            porting.changes.decide(at, _BATCHES)
+
+
+def _gets_batches(porting: Porting, function: cst.FunctionDef | None, depth: int = 0) -> bool:
+    """Whether a function is called for each batch of a loader."""
+    if function is None or depth > 3:
+        return False
+    for call in calls(porting.tree.module):
+        if function in porting.roles.local_function(call):
+            around = [a for a in porting.tree.parents(call) if isinstance(a, cst.For)]
+            if any(porting.roles.of(one.iter, "loader") for one in around):
+                return True
+            if _gets_batches(porting, porting.tree.inside(call, cst.FunctionDef), depth + 1):
+                return True
+    return False
+
+
+def _takes_next(porting: Porting) -> bool:
+    """Whether the training takes its batches with `next`."""
+    return any(
+        dotted(call.func) == "next"
+        and call.args
+        and porting.roles.of(call.args[0].value, "loader") & porting.split
+        and porting.loops.in_training(call)
+        for call in calls(porting.tree.module)
+    )
+
+
+def _split_draw(porting: Porting, loop: cst.CSTNode) -> bool:
+    """Split a batch that is drawn by random indices: `x[index]`, or a function that stacks such samples."""
+    if not isinstance(loop, (cst.For, cst.While)):
+        return False
+    for node in nodes(loop.body, nested=False):
+        if not isinstance(node, cst.Assign) or len(node.targets) != 1 or not isinstance(node.value, cst.Call):
+            continue
+        names = [dotted(name) for one in targets(node) for name in flat_names(one)]
+        functions = porting.roles.local_function(node.value)
+        if names and all(names) and functions and all(_stacks_random(porting, f) for f in functions):
+            if porting.tree.inside(node, type(loop)) is not loop:
+                return False
+            part = f".tensor_split({porting.ranks}.num_processes)[{porting.ranks}.process_index]"
+            values = ", ".join(name + part for name in names)
+            porting.changes.after(node, [f"{', '.join(names)} = {values}"], _PART)
+            return True
+    return False
+
+
+def flat_names(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The elements of a tuple of targets, or the target."""
+    return [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else [target]
+
+
+def _stacks_random(porting: Porting, function: cst.FunctionDef) -> bool:
+    """Whether a function draws torch.randint indices and stacks a sample for each: the batch is dimension 0."""
+    names = [porting.tree.name(call.func) for call in calls(function.body)]
+    return "torch.randint" in names and names.count("torch.stack") >= 1
+
+
+def _norm(porting: Porting) -> None:
+    for call in calls(porting.tree.module):
+        if _BATCH_NORM.fullmatch(porting.tree.name(call.func)):
+            porting.notes.append(f"Line {porting.tree.line(call)}: {_NORM}")
+            return
+
+
+def _loose_parameters(porting: Porting) -> None:
+    """Tensors that an optimizer trains without a model around them: `Adam([{"params": [log_alpha]}])`."""
+    for origin in porting.roles.origins("optimizer"):
+        given = argument(origin.node, 0, "params") if isinstance(origin.node, cst.Call) else None
+        for node in nodes(given) if given is not None else ():
+            if not isinstance(node, (cst.List, cst.Tuple)):
+                continue
+            loose = [dotted(one.value) for one in node.elements if isinstance(one.value, (cst.Name, cst.Attribute))]
+            if loose:
+                text = f"gradients of {', '.join(loose)} are not averaged unless a prepared model holds them."
+                porting.changes.decide(origin.node, text)
+
+
+def _tokens(porting: Porting) -> None:
+    """Losses that are averaged over the tokens that count."""
+    for call in calls(porting.tree.module):
+        if "ignore_index" in keywords(call):
+            porting.notes.append(f"Line {porting.tree.line(call)}: {_IGNORED}")
+            return
+
+
+def _special(porting: Porting) -> None:
+    """Constructs that DistributedDataParallel does not follow."""
+    tree = porting.tree
+    for call in calls(tree.module):
+        name = tree.name(call.func)
+        if name == "torch.autograd.backward":
+            porting.changes.decide(call, f"use {porting.ranks}.backward(loss), which averages the gradients.")
+        elif name.startswith(("torch.func.", "torch.autograd.functional.")) and porting.loops.in_training(call):
+            porting.changes.decide(call, "gradients computed here are not averaged over the ranks.")
+        elif name == "torch.autograd.grad" and porting.loops.in_training(call) and "create_graph" not in keywords(call):
+            porting.changes.decide(call, "gradients computed by autograd.grad are not averaged over the ranks.")
+        elif name == "get_ipython":
+            porting.changes.decide(call, "this line is for a notebook: remove it, a script stops here.")
+        elif name == "torch.optim.LBFGS":
+            porting.changes.decide(call, "LBFGS calls a closure: check that every rank has the same loss in it.")
+    for node in nodes(tree.module):
+        steps = isinstance(node, cst.Call) and method(node) == "step" and bool(node.args)
+        if steps and isinstance(node, cst.Call) and porting.roles.of(receiver(node), "optimizer"):
+            porting.changes.decide(node, "the closure computes the loss of this rank only.")

@@ -1,0 +1,58 @@
+"""The result: the new text, and its differences, each with its reasons."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mgpu.port.change import Change
+
+_CONTEXT = 1
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One place of the diff, and why it changes."""
+
+    lines: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ported:
+    """A script's port. `text` is the old text if there is nothing to change; `refused` says why."""
+
+    text: str
+    hunks: tuple[Hunk, ...] = ()
+    notes: tuple[str, ...] = ()
+    decisions: tuple[tuple[int, str], ...] = ()  # line of the old text, what to decide
+    refused: str = ""
+
+
+def hunks(old: str, new: str, name: str, changes: Sequence[Change]) -> tuple[Hunk, ...]:
+    """Return the differences in groups, each with the reasons of its changes."""
+    before, after = old.splitlines(), new.splitlines()
+    found = []
+    for group in difflib.SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_CONTEXT):
+        first, last = group[0], group[-1]
+        head = f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@"
+        lines = [head]
+        for kind, start, stop, new_start, new_stop in group:
+            if kind == "equal":
+                lines += [f" {line}" for line in before[start:stop]]
+            else:
+                lines += [f"-{line}" for line in before[start:stop]]
+                lines += [f"+{line}" for line in after[new_start:new_stop]]
+        touched = [one for one in changes if first[1] < one.last_line + 1 and one.line <= last[2] + 1]
+        reasons = tuple(dict.fromkeys(one.reason for one in touched if not one.decide and _changes(one, group)))
+        found.append(Hunk(tuple(lines), reasons))
+    return tuple(found)
+
+
+def _changes(change: Change, group: Sequence[tuple[str, int, int, int, int]]) -> bool:
+    """Whether a change is at a difference of the group, not only near it."""
+    return any(
+        kind != "equal" and start <= change.last_line and change.line <= max(stop, start + 1)
+        for kind, start, stop, _, _ in group
+    )

@@ -1,0 +1,267 @@
+"""Models and optimizers are prepared together, and what a wrapped model does not have is read from the model inside."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from mgpu.port.porting import Porting, Site
+from mgpu.port.source_tree import argument, calls, dotted, flat, method, nodes, receiver, targets
+
+_PREPARE = "prepare wraps the model, so that gradients are averaged over all ranks, and moves it to the rank's device."
+_UNWRAP = "On several ranks the model is wrapped: its own attributes and keys are those of the model inside."
+_PARALLEL = "nn.DataParallel is replaced: each rank trains on its own GPU."
+_DP = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
+# What a wrapped model offers itself, with the same meaning.
+_OF_WRAPPER = {
+    "train",
+    "eval",
+    "parameters",
+    "zero_grad",
+    "to",
+    "cuda",
+    "cpu",
+    "requires_grad_",
+    "training",
+    "float",
+    "double",
+    "half",
+    "share_memory",
+}
+_COPIES = {"copy.deepcopy", "torch.onnx.export", "torch.jit.script", "torch.jit.trace"}
+_MODULE = r"torch\.nn\.(?:modules\.(?:\w+\.)?)?Module"
+
+
+def find_sites(porting: Porting) -> None:
+    """Find where models and optimizers are prepared together."""
+    porting.sites = _sites(porting)
+    for site in porting.sites:
+        at = _last_binding(porting, site, set(site.models + site.optimizers))
+        if at is not None and all(porting.tree.last_line(one) <= porting.tree.last_line(at) for one in site.bound):
+            site.at = at
+
+
+def plan(porting: Porting) -> None:
+    """Collect the changes of models and optimizers."""
+    _data_parallel(porting)
+    for site in porting.sites:
+        names = ", ".join(dict.fromkeys([*site.models, *site.optimizers, *site.loaders]))
+        if site.at is not None and names:
+            porting.wrapped = porting.wrapped or bool(site.models)
+            porting.changes.after(site.at, [f"{names} = {porting.ranks}.prepare({names})"], _PREPARE)
+    _unwrap(porting, porting.sites)
+
+
+def _data_parallel(porting: Porting) -> None:
+    for call in calls(porting.tree.module):
+        if porting.tree.name(call.func) not in _DP or not call.args:
+            continue
+        inner = argument(call, 0, "module") or call.args[0].value
+        statement = porting.tree.statement(call)
+        above = porting.tree.parent(call)
+        if isinstance(above, cst.Assign) and dotted(above.targets[0].target) == dotted(inner) != "":
+            porting.changes.remove(statement, _PARALLEL)
+        else:
+            porting.changes.edit(call, lambda updated: updated.args[0].value, _PARALLEL)
+
+
+def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
+    """The block in which a statement's result is used: conditions and `with` around it do not count."""
+    above: cst.CSTNode = porting.tree.statement(node)
+    while (parent := porting.tree.parent(above)) is not None:
+        if isinstance(parent, cst.Module):
+            return parent
+        if isinstance(parent, cst.IndentedBlock):
+            around = porting.tree.parent(parent)
+            if isinstance(around, (cst.FunctionDef, cst.For, cst.While, cst.ClassDef)) or _is_guard(porting, around):
+                return parent
+            if around is not None and porting.loops.trains(around):  # `try:` around the whole training
+                return parent
+        above = parent
+    return above
+
+
+def _may_be_missing(porting: Porting, binding: cst.Assign, name: str) -> bool:
+    """Whether a name exists only if a condition holds: `if args.adam: optimizer = ...` and nothing else."""
+    for above in porting.tree.parents(binding):
+        if isinstance(above, (cst.FunctionDef, cst.For, cst.While)):
+            return False
+        if isinstance(above, cst.If) and not _is_guard(porting, above):
+            others = sum(
+                name == dotted(target)
+                for node in nodes(porting.tree.module)
+                for one in targets(node)
+                for target in flat(one)
+            )
+            return above.orelse is None and others == 1
+    return False
+
+
+def _is_guard(porting: Porting, node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.If) and "__name__" in porting.tree.code(node.test)
+
+
+def _sites(porting: Porting) -> list[Site]:
+    sites: dict[int, Site] = {}
+    for node in nodes(porting.tree.module):
+        if not isinstance(node, cst.Assign) or isinstance(node.value, (cst.Name, cst.Attribute)):
+            continue
+        function = porting.tree.inside(node, cst.FunctionDef)
+        for target in [name for one in targets(node) for name in flat(one)]:
+            found = porting.roles.of(target, "optimizer") if dotted(target) else frozenset()
+            if not found or _is_returned(porting, function, dotted(target)):
+                continue
+            made_here = found & porting.roles.value(node.value)
+            if not made_here and not isinstance(node.value, (cst.Call, cst.Tuple)):
+                continue
+            block = _block(porting, node)
+            site = sites.setdefault(id(block), Site(block, function))
+            if _may_be_missing(porting, node, dotted(target)):
+                line = f"{dotted(target)} = {porting.ranks}.prepare({dotted(target)})"
+                porting.changes.after(node, [line], _PREPARE)
+            else:
+                site.optimizers.append(dotted(target))
+                site.bound.append(node)
+            trained = [root for origin in found for root in porting.roles.trained_by(origin.node)]
+            for root in trained:
+                _add_model(porting, sites, site, root, node)
+    return list(sites.values())
+
+
+def _is_returned(porting: Porting, function: cst.FunctionDef | None, name: str) -> bool:
+    """Whether a function only makes an object for its caller."""
+    if function is None or porting.loops.trains(function.body):
+        return False
+    returns = [node for node in nodes(function.body, nested=False) if isinstance(node, cst.Return) and node.value]
+    values = [node.value for node in returns if node.value is not None]
+    return any(name == dotted(one) for value in values for one in flat(value))
+
+
+def _add_model(
+    porting: Porting, sites: dict[int, Site], site: Site, root: cst.BaseExpression, binding: cst.CSTNode
+) -> None:
+    """Add a trained model to the site of its optimizer, or to a site of its own if it is held elsewhere."""
+    models = porting.roles.of(root, "model")
+    key = porting.tree.key(root)
+    if not models or key is None:
+        porting.changes.decide(binding, f"pass the model of {porting.tree.code(root)} to {porting.ranks}.prepare.")
+        return
+    here = site.function
+    if porting.tree.inside(root, cst.FunctionDef) is here and (key[0] is here or key[1].startswith("self.")):
+        site.models.append(key[1])
+        return
+    for (holder, name), value in porting.roles.values.items():  # a helper made the optimizer: the caller's variable
+        same_class = isinstance(holder, cst.ClassDef) and here is not None and holder in porting.tree.parents(here)
+        if (holder is here or same_class) and value & models:
+            site.models.append(name)
+            return
+    for node in nodes(porting.tree.module):  # a global model
+        if isinstance(node, cst.Assign) and porting.tree.inside(node, cst.FunctionDef) is None:
+            for target in [name for one in targets(node) for name in flat(one)]:
+                if dotted(target) and porting.roles.of(target, "model") & models:
+                    block = _block(porting, node)
+                    own = sites.setdefault(id(block), Site(block, None))
+                    own.models.append(dotted(target))
+                    return
+
+
+def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode | None:
+    """The last statement of the block that makes one of the objects or a scheduler, before the training starts."""
+    assert isinstance(site.block, (cst.IndentedBlock, cst.Module))
+    last: cst.CSTNode | None = None
+    for statement in site.block.body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            continue
+        found = [dotted(name) for node in nodes(statement) for one in targets(node) for name in flat(one)]
+        binds = bool(names & set(found)) or any(
+            porting.roles.of(name, "scheduler") or _makes_loader(porting, node)
+            for node in nodes(statement)
+            for one in targets(node)
+            for name in flat(one)
+            if dotted(name)
+        )
+        if last is not None and porting.loops.trains(statement):
+            break
+        if binds and not porting.loops.trains(statement):
+            last = statement
+    return last
+
+
+def _makes_loader(porting: Porting, node: cst.CSTNode) -> bool:
+    """Whether a statement assigns a new loader."""
+    return isinstance(node, cst.Assign) and any(
+        origin.node is node.value for origin in porting.roles.of(node.value, "loader")
+    )
+
+
+def _unwrap(porting: Porting, sites: list[Site]) -> None:
+    """Read the attributes of prepared models from the model inside."""
+    for node in nodes(porting.tree.module):
+        if isinstance(node, cst.Attribute) and porting.roles.is_model(node.value):
+            if not _is_before(porting, node, sites) and not _is_assigned(porting, node):
+                _attribute(porting, node)
+        elif isinstance(node, cst.Call) and porting.tree.name(node.func) in _COPIES and node.args:
+            first = node.args[0].value
+            if porting.roles.is_model(first) and dotted(first) and not _is_before(porting, node, sites):
+                porting.changes.replace(first, f"{porting.ranks}.unwrap_model({dotted(first)})", _UNWRAP)
+
+
+def _is_assigned(porting: Porting, node: cst.Attribute) -> bool:
+    return isinstance(porting.tree.parent(node), cst.AssignTarget)
+
+
+def _is_before(porting: Porting, node: cst.CSTNode, sites: list[Site]) -> bool:
+    """Whether a node certainly runs before the model is prepared, or inside a model of the script."""
+    tree = porting.tree
+    for above in tree.parents(node):
+        if isinstance(above, cst.ClassDef) and porting.roles.is_class(above, _MODULE):
+            return True
+    function = tree.inside(node, cst.FunctionDef)
+    ends = [tree.last_line(site.at) for site in sites if site.at is not None and site.function is function]
+    return bool(ends) and tree.line(node) <= min(ends)
+
+
+def _attribute(porting: Porting, node: cst.Attribute) -> None:
+    tree, name = porting.tree, node.attr.value
+    inner = tree.code(node.value)
+    call = tree.parent(node)
+    called = call if isinstance(call, cst.Call) and call.func is node else None
+    if name == "module":
+        porting.changes.replace(node, f"{porting.ranks}.unwrap_model({inner})", _UNWRAP)
+    elif name in _OF_WRAPPER:
+        return
+    elif name == "forward" and called is not None:
+        porting.changes.edit(node, lambda updated: updated.value, "The gradients are averaged if the model is called.")
+    elif name == "state_dict" and called is not None and _is_saved(porting, node):
+        reason = "get_state_dict has the keys of the model without its wrapper, also if the model is sharded."
+        porting.changes.edit(called, lambda _: cst.parse_expression(f"{porting.ranks}.get_state_dict({inner})"), reason)
+    else:
+        if called is not None and trains_by_method(porting, called, name):
+            text = f"gradients of what {inner}.{name}(...) computes are not averaged: call {inner}(...) to train."
+            porting.changes.decide(called, text)
+        porting.changes.edit(
+            node.value, lambda updated: cst.parse_expression(f"{porting.ranks}.unwrap_model({inner})"), _UNWRAP
+        )
+
+
+def _is_saved(porting: Porting, node: cst.CSTNode) -> bool:
+    return any(
+        isinstance(above, cst.Call) and porting.tree.name(above.func) == "torch.save"
+        for above in porting.tree.parents(node)
+    )
+
+
+def trains_by_method(porting: Porting, call: cst.Call, name: str) -> bool:
+    """Whether a method of the model computes with its parameters in the training."""
+    if name in ("load_state_dict", "state_dict", "named_parameters", "modules", "named_modules", "children", "apply"):
+        return False
+    if not porting.loops.in_training(call):
+        return False
+    own = [f for f in porting.tree.functions.get(name, []) if porting.tree.inside(f, cst.ClassDef) is not None]
+    if not own:
+        return True
+    return any(
+        (dotted(receiver(one) or one) == "self" and method(one) not in ("parameters", "named_parameters"))
+        or dotted(one.func) == "self"
+        for function in own
+        for one in calls(function.body)
+    )
