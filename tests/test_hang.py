@@ -93,7 +93,8 @@ def _message_of(check: str, said: str) -> str:
     """The first message about this finding: its fix, in the next one, ends in the check. A rank may work before."""
     lines = said.splitlines()
     assert f"[{check}]" in said, said
-    return lines[next(number for number, line in enumerate(lines) if line.endswith(f"[{check}]")) - 1]
+    last = next(number for number, line in enumerate(lines) if line.endswith(f"[{check}]"))
+    return next(line for line in reversed(lines[:last]) if line.startswith("no progress for "))
 
 
 @pytest.mark.parametrize("planted", [pytest.param(one, id=one.id) for one in ENDED if one.always or ALL])

@@ -294,6 +294,7 @@ _ALLOWED = {
     # The user's run: under `kill -9` of mgpu the launcher gets SIGTERM, and the guard ends what is left.
     "mgpu/process/supervisor.py": {"Popen", "signal"},
     "mgpu/process/guard.py": {"fork", "signal"},  # outlives mgpu, to end the run and put the terminal back
+    "mgpu/slurm/node_watch.py": {"signal"},  # the job's step that watches a node ends on TERM
     "mgpu/launch/detached.py": {"fork", "signal"},  # outlives the command: --detach
     "mgpu/launchers/argv.py": {"signal"},  # --exec: as the launcher expects them
     "mgpu/launchers/run_folder.py": {"mkdtemp"},  # the folder of a run's logs, which stays

@@ -15,6 +15,7 @@ import pytest
 from mgpu import engine
 from mgpu.engine import root_cause
 from mgpu.readers.log import prefilter, read, row_matching
+from mgpu.signature import Case as RowCase
 from mgpu.signature import Row, Signature
 from mgpu.snapshot import Log
 from tests.checks.facts import fails, log, problem, well
@@ -40,28 +41,31 @@ def seen_in(*lines: str) -> Log:
         return read.read_logs([path], ROWS)
 
 
-def _first_words(row: Row) -> str:
+def _meaning(row: Row) -> Row | RowCase:
+    """What a row means in the log of its first sample alone."""
+    found = _SEEN.get(row.id, log())
+    return next((one for one in row.cases if one.when(found, None)), row)
+
+
+def _first_words(row: Row | RowCase) -> str:
     """What the title says before its first group."""
     return row.title.partition("{")[0]
 
 
-def _a_fix(row: Row) -> str:
+def _a_fix(row: Row | RowCase) -> str:
     fix = row.fix[0] if isinstance(row.fix, tuple) else row.fix
     return re.split(r"\{|ORG/MODEL|PATH|HOST", fix.commands[0] if fix.commands else fix.text)[0]  # filled from the line
 
 
 _ALL = seen_in(*(row.samples[0] for row in CAUSES))
-_SEEN = {
-    seen.signature: replace(
-        _ALL, seen=(replace(seen, survived=False),), raised=(), fallen=(), stalled=(), nccl_error=None, last_work=None
-    )
-    for seen in _ALL.seen
-}
+# Nothing of the other rows' samples: a case of a row (`Case`) must not apply.
+_ALONE = log(size_bytes=_ALL.size_bytes, lines=_ALL.lines)
+_SEEN = {seen.signature: replace(_ALONE, seen=(replace(seen, survived=False),)) for seen in _ALL.seen}
 CASES = tuple(
     case
     for row in CAUSES
     for case in (
-        fails(row.id, _first_words(row), _a_fix(row), log=_SEEN.get(row.id, log())),
+        fails(row.id, _first_words(_meaning(row)), _a_fix(_meaning(row)), log=_SEEN.get(row.id, log())),
         well(row.id, "not in 60 lines of 1 log"),
     )
 )

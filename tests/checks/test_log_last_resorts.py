@@ -1,0 +1,45 @@
+"""What a log says that has no error: stacks, NaN gradients, the program's own last message, a timeout after the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgpu.snapshot import Circumstance, OwnError, PrintedStack, SignatureMatch
+from tests.checks.facts import Case, fails, log, table, well
+
+STACKS = (
+    PrintedStack("run.log", 3, ("full_tensor (_api.py:677)", "step (train.py:9)"), "rank 0", "MainThread"),
+    PrintedStack("run.log", 9, ("all_reduce (distributed_c10d.py:2)", "loss (train.py:4)"), "rank 1", "MainThread"),
+)
+TIMEOUT = SignatureMatch("log_collective_timed_out", "Watchdog caught collective operation timeout", "run.log", 20)
+ERROR = OwnError("ERROR: the dataset is empty", "run.log", 60, 1)
+
+
+def shown(name: str, line: int, last: int, times: int = 1) -> Circumstance:
+    return Circumstance(name, "as printed", "run.log", line, last, times)
+
+
+CASES = (
+    fails("log_timed_out_after_end", "the training had finished", "destroy_process_group",
+        log=log(seen=(TIMEOUT,), shows=(shown("training_finished", 12, 12),))),
+    well("log_timed_out_after_end", "does not follow the end",
+        log=log(seen=(TIMEOUT,), shows=(shown("training_finished", 40, 40),))),
+    well("log_timed_out_after_end", "no timeout after the end", log=log(shows=(shown("training_finished", 12, 12),))),
+    fails("log_stacks_without_error", "the processes wait in different collectives", "--on-hang stop",
+        log=log(stacks=STACKS)),
+    well("log_stacks_without_error", "the log has an error", log=log(stacks=STACKS, seen=(TIMEOUT,))),
+    well("log_stacks_without_error", "no stacks in the log", log=log()),
+    fails("log_gradients_not_finite", "NaN or infinite in every logged step", "bf16",
+        log=log(shows=(shown("gradients_not_finite", 10, 40, 5),))),
+    well("log_gradients_not_finite", "are finite",  # the loss scale was found
+        log=log(shows=(shown("gradients_not_finite", 10, 16, 6), shown("gradients_finite", 17, 90, 70)))),
+    well("log_gradients_not_finite", "in a row", log=log(shows=(shown("gradients_not_finite", 10, 13, 4),))),
+    fails("log_program_reported_error", "the dataset is empty", "Follow the message", log=log(own_error=ERROR)),
+    well("log_program_reported_error", "another error explains it", log=log(own_error=ERROR, seen=(TIMEOUT,))),
+    well("log_program_reported_error", "no last message", log=log()),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()
