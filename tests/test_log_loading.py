@@ -27,7 +27,7 @@ def told(tmp_path: Path, text: str) -> tuple[str, str, str]:
     """The id and title of the first cause, and its evidence and fixes as one text."""
     path = tmp_path / "run.log"
     path.write_text(text, "utf-8")
-    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is not None and first.outcome.problem is not None
     problem = first.outcome.problem
     words = [word for fix in problem.fixes for word in (fix.text, *fix.commands)]

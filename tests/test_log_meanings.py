@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from mgpu.engine import root_cause
-from mgpu.readers.log import read, row_matching
+from mgpu.readers.log import read
 
-ROWS = row_matching.signature_rows()
 SCRIPT = "/home/ada/train.py"
 CELL = "/tmp/ipykernel_31/16552.py"
 INSTALLED = "/opt/env/lib/python3.11/site-packages"
@@ -31,7 +30,7 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str, str]:
     """The id and title of the first cause, and its reason and fixes as one text."""
     path = tmp_path / "run.log"
     path.write_text(text, "utf-8")
-    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is not None and first.outcome.problem is not None
     problem = first.outcome.problem
     words = [problem.cause, *(word for fix in problem.fixes for word in (fix.text, *fix.commands))]
@@ -138,7 +137,7 @@ def test_packages_that_do_not_fit_are_not_those_of_a_launcher(tmp_path: Path) ->
     text = traceback(error, SCRIPT, "diffusers") + "step\n" * 600  # caught: the run continued
     path = tmp_path / "run.log"
     path.write_text(text, "utf-8")
-    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is None or first.id != "log_packages_do_not_fit"
     found, _, _ = explained(tmp_path, traceback(error, SCRIPT, "diffusers"))
     assert found == "log_packages_do_not_fit"
@@ -163,7 +162,7 @@ def test_a_loss_that_is_nan_is_a_cause_and_a_skipped_step_is_not(
 ) -> None:
     path = tmp_path / "run.log"
     path.write_text(TRAINING + steps, "utf-8")
-    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    first = root_cause.find_cause(read.read_logs([path]), None).first
     assert (first.id if first else None) == wanted
 
 

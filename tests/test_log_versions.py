@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from mgpu.engine import root_cause
-from mgpu.readers.log import read, row_matching
+from mgpu.readers.log import read
 
 tables: Any = importlib.import_module("mgpu.checks._version_changes")
 of_megatron: Any = importlib.import_module("mgpu.checks._version_changes_megatron")
 later: Any = importlib.import_module("mgpu.checks._version_changes_2026")
 skew: Any = importlib.import_module("mgpu.checks._version_skew")
-ROWS = row_matching.signature_rows()
 SCRIPT = "/home/ada/train.py"
 INSTALLED = "/opt/env/lib/python3.11/site-packages"
 
@@ -35,7 +34,7 @@ def explained(tmp_path: Path, text: str) -> tuple[str, str]:
     """The title of the first cause, and all of its fixes' texts and commands."""
     path = tmp_path / "run.log"
     path.write_text(text, "utf-8")
-    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is not None and first.outcome.problem is not None
     problem = first.outcome.problem
     return problem.title, " | ".join(word for fix in problem.fixes for word in (fix.text, *fix.commands))
@@ -350,7 +349,7 @@ def test_a_mismatched_optimizer_is_not_one_ranks_data(tmp_path: Path) -> None:
     )
     path = tmp_path / "run.log"
     path.write_text(text, "utf-8")
-    first = root_cause.find_cause(read.read_logs([path], ROWS), None).first
+    first = root_cause.find_cause(read.read_logs([path]), None).first
     assert first is not None and first.outcome.problem is not None
     assert "share of the data" not in first.outcome.problem.cause
     assert not any("batch" in fix.text for fix in first.outcome.problem.fixes)
@@ -359,4 +358,4 @@ def test_a_mismatched_optimizer_is_not_one_ranks_data(tmp_path: Path) -> None:
 def test_the_packages_of_a_traceback_are_read(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_text(traceback("ValueError: x", SCRIPT, "trl", "trl", "transformers", SCRIPT), "utf-8")
-    assert read.read_logs([path], ROWS).raised[0].packages == ("", "trl", "transformers", "")
+    assert read.read_logs([path]).raised[0].packages == ("", "trl", "transformers", "")

@@ -38,7 +38,7 @@ def seen_in(*lines: str) -> Log:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.log"
         path.write_text("\n".join(lines) + "\n", "utf-8")
-        return read.read_logs([path], ROWS)
+        return read.read_logs([path])
 
 
 def _meaning(row: Row) -> Row | RowCase:
@@ -95,7 +95,7 @@ def test_each_kind_of_failure_that_people_report_has_its_cause() -> None:
 
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.name)
 def test_nothing_fires_on_the_log_of_a_healthy_run(path: Path) -> None:
-    found = read.read_logs([path], ROWS)
+    found = read.read_logs([path])
     assert found.lines > 1
     causes = {row.id for row in CAUSES}
     assert [(one.signature, one.line, one.text) for one in found.seen if one.signature in causes] == []
@@ -110,7 +110,7 @@ def test_nothing_fires_on_the_log_of_a_healthy_run(path: Path) -> None:
     ],
 )
 def test_published_logs_of_nccl_that_failed(name: str, causes: list[str]) -> None:
-    found = read.read_logs([ROOT / "tests" / "nccl_logs" / name], ROWS)
+    found = read.read_logs([ROOT / "tests" / "nccl_logs" / name])
     assert [one.signature for one in found.seen if one.signature not in READER.noise] == causes
 
 
