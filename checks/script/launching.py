@@ -70,6 +70,10 @@ def script_trains_alone(script: Script) -> Answer:
         backward,
         "every rank would train the same thing: no Accelerator, no DDP",
         (
+            Fix(
+                "Let mgpu change the script. It shows the diff, with a reason for each change, before it writes.",
+                (shell("mgpu doctor --script {:path} --fix", script.path),),
+            ),
             commands(
                 "accelerator = Accelerator()",
                 "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
