@@ -3,7 +3,8 @@
 python port_runs.py FILE.json: a list of runs, each {"script", "arguments", "ranks", "folder", "trace"}. torch and
 accelerate are imported once, and each rank is a fork of this process, because imports take most of the time. Two things
 are held equal in all runs, since they are not what is compared: the order of a shuffle, and the random numbers that
-accelerate draws while it prepares a loader. `python port_runs.py --one TRACE SCRIPT ...` is one rank of a launcher.
+accelerate draws while it prepares a loader. The process group is not destroyed.
+`python port_runs.py --one TRACE SCRIPT ...` is one rank of a launcher.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def _hold_equal() -> None:
         yield from torch.randperm(len(self.data_source), generator=torch.Generator().manual_seed(self.epochs)).tolist()
 
     accelerate.accelerator.prepare_data_loader = prepare_data_loader
+    # torch 2.13's gloo now and then waits forever for a peer that has left already, which is not compared here.
+    torch.distributed.destroy_process_group = lambda *_values, **_options: None
     RandomSampler.__iter__ = order
 
 

@@ -61,7 +61,7 @@ def test_a_ported_script_trains_as_the_original(tmp_path: Path, ddp: bool) -> No
     runs = _runs(tmp_path, ddp=ddp)
     (tmp_path / "runs.json").write_text(json.dumps(runs))
     command = [sys.executable, str(ROOT / "tests/port_runs.py"), str(tmp_path / "runs.json")]
-    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=1200)
+    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=400)
     for run in runs:
         trace = str(run["trace"])
         name, kind = Path(trace).name.split(".")
