@@ -15,7 +15,7 @@ from mgpu.readers.log.row_matching import LONGEST_LINE
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT
 from mgpu.snapshot import FailedRank
 
-_WORDS = re.compile(r"^(?!.*Setting OMP_NUM_THREADS).*\w")
+_WORDS = re.compile(r"^(?!.*(?:Setting OMP_NUM_THREADS|closing signal SIG)).*\w")
 # The first line that reports a process killed by SIGKILL, or memory that was refused.
 _KILLED = re.compile(
     r"SIGKILL|[Kk]illed process \d|oom[-_]kill|exitcode\s*:? ?-9\b|return code = -9\b|on signal 9\b|"
