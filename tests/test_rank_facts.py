@@ -31,6 +31,7 @@ SCREEN = Screen(100, False, False, io.StringIO())
 GIB = 1 << 30
 # Rank 1 allocates 300 MiB, and has a NaN in its batch in step 15.
 TRAIN = """\
+import sys
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
@@ -44,7 +45,7 @@ for step in range(1, 21):
         batch[0, 0] = float("nan")
     model(batch).sum().backward()
     optimizer.step()
-print("done", flush=True)
+sys.stdout.write("done\\n")  # in one piece, also where PYTHONUNBUFFERED is set
 dist.destroy_process_group()
 """
 LAUNCH = ("launch", "--yes", "--unverified", "allow", "--launcher", "torchrun", "--log-dir", "log", "train.py")
@@ -59,7 +60,7 @@ def test_a_run_with_nan_on_one_rank(mgpu: Command, tmp_path: Path) -> None:
     document = json.loads((tmp_path / "log" / "result.json").read_text())
     RUN.validate(document)
     (found,) = [one for one in document["remarks"] if one["id"] == "run_not_finite"]
-    assert found["title"] == "the loss of rank 1 is nan in step 15 (train.py:12)"
+    assert found["title"] == "the loss of rank 1 is nan in step 15 (train.py:13)"
     assert (found["evidence"]["rank"], found["evidence"]["step"]) == (1, 15)
     assert "Then rank 0 in step 16." in found["cause"]
     said = " ".join(done.stderr.split())

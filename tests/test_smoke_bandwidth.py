@@ -41,7 +41,7 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
         Case("two", 2, RUNGS, PLENTY),
         Case("three, sharded", 3, RUNGS, PLENTY, orders={"strategy": "fsdp"}),
         Case("four", 4, RUNGS, PLENTY),
-        Case("quick", 2, RUNGS, orders={"level": "quick"}),
+        Case("quick", 2, RUNGS, PLENTY, orders={"level": "quick"}),
         Case("no scaling", 2, RUNGS, PLENTY, orders={"scaling": False}),
         Case("no time on rank 0", 4, RUNGS, f"{SHORT}:first_rank"),
         Case("no time on rank 1", 2, RUNGS, f"{SHORT}:last_rank"),

@@ -167,6 +167,7 @@ class Supervisor:
         """Signal the launcher to stop; after a time limit the whole run is killed."""
         self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
         self._stop_by = min(self._stop_by, time.monotonic() + _STOP_S)
+        self._find_ranks()  # those that started since the last tick too
         self._before_signal(self)
         self._signal_launcher(number)
 
@@ -397,6 +398,7 @@ class Supervisor:
         self.signalled = number
         if not same:
             self._asked += 1
+            self._find_ranks()  # those that started since the last tick too
             self._before_signal(self)
             if number == signal.SIGINT and self.command.is_job:
                 self._signal_launcher(signal.SIGTERM)

@@ -15,21 +15,23 @@ if how == "well":
     sys.exit(0)
 Path(f"at.{RANK}.new").write_text(str(os.getpid()))
 Path(f"at.{RANK}.new").rename(f"at.{RANK}")
-if how == "early" and RANK == 0:  # the other has finished by then, as ranks that have no more data do
-    time.sleep(2)
-    sys.exit(5)
-if how == "says" and RANK == 0:  # as torch reports a peer that exited (synthetic)
+if how in ("early", "says") and RANK == 0:  # not before the other has ended
     try:
         while not Path("at.1").exists() or Path(f"/proc/{Path('at.1').read_text()}/maps").read_bytes():
             time.sleep(0.01)
     except OSError:  # it has exited, and was waited for
         pass
+if how == "early" and RANK == 0:  # as a rank that has more data than the other
+    time.sleep(2)
+    sys.exit(5)
+if how == "says" and RANK == 0:  # as torch reports a peer that exited (synthetic)
     print("[rank0]: Traceback (most recent call last):", file=sys.stderr)
     print('[rank0]:   File "train.py", line 1, in <module>', file=sys.stderr)
     print("[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer", file=sys.stderr)
     print("[rank0]: [127.0.0.1]:22177", file=sys.stderr, flush=True)
 if RANK == WORLD - 1:
     if how == "early":
+        time.sleep(1.5)  # a rank that imports torch lives longer than this
         sys.exit(0)
     if how == "exits":  # as C++ does when a thread is stopped at Python's exit
         while WORLD > 1 and not Path("at.0").exists():  # what rank 0 prints comes before

@@ -26,7 +26,8 @@ def last_rank(rank: int) -> None:
 
 
 def _set(seconds: float) -> None:
-    bandwidth._ON_CPU["standard"] = replace(bandwidth._ON_CPU["standard"], budget_s=seconds)
+    for level in ("quick", "standard"):
+        bandwidth._ON_CPU[level] = replace(bandwidth._ON_CPU[level], budget_s=seconds)
     scaling._BUDGET_S["standard"] = seconds
 
 
