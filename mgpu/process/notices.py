@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import textwrap
 import time
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ from mgpu.secrets_masking import masked
 from mgpu.text import clean
 
 _SAY_S = 3.0  # after this time a message interrupts a line, because a progress bar never ends its line
+_NAME = "mgpu: "
+_NARROWEST = 20  # columns: in a narrower terminal lines are broken by it
 _LONGEST = 2000  # characters on a stderr that is no terminal: a pipe accepts 4096 bytes at once
 
 
@@ -51,9 +54,32 @@ class Notices:
         lines = [line if to_terminal else line[:_LONGEST] for _, line in self._pending]
         self._pending.clear()
         end = "\r\n" if raw else "\n"
-        text = ("" if between else end) + "".join(f"mgpu: {clean(masked(line))}{end}" for line in lines)
+        width = _columns() if to_terminal else 0
+        folded = [part for line in lines for part in _folded(clean(masked(line)), width)]
+        text = ("" if between else end) + "".join(f"{part}{end}" for part in folded)
         with contextlib.suppress(OSError):
             os.write(2, text.encode("utf-8", "replace"))
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Break a message between words; 0: not at all. A command, which follows two spaces, stays whole to be copied."""
+    if not width or len(line) + len(_NAME) <= width:
+        return [f"{_NAME}{line}"]
+    words, _, command = line.partition("  ")
+    indent = " " * len(_NAME)
+    folded = textwrap.wrap(
+        words, max(width, _NARROWEST), initial_indent=_NAME, subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [*folded, f"{indent}{command}"] if command else folded
+
+
+def _columns() -> int:
+    """Return the width of the terminal on stderr; 0 if it reports none."""
+    try:
+        return os.get_terminal_size(2).columns
+    except OSError:
+        return 0
 
 
 def _accepts() -> bool:
