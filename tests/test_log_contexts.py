@@ -246,6 +246,7 @@ def test_the_end_of_a_run(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("row", "line"), [
     ("log_config_not_found", "WARNING: Could not find 'libaio.so'"),
     ("log_compile_with_ddp", "config: torch._dynamo.config.optimize_ddp=False"),
+    ("log_container_killed_for_memory", '    "OOMKilled": false,'),
     ("log_job_gave_up", "numFailedJobs: 0"),
     ("log_job_deadline", "rpc error: code = DeadlineExceeded desc = while the sandbox of Pod x was created"),
     ("log_best_metric_missing", "KeyError: 'eval_batch_size'"),
