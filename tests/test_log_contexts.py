@@ -144,6 +144,18 @@ def test_no_cause_without_evidence(name: str, tmp_path: Path) -> None:
     assert cause is None or "exit_only" in cause.outcome.check.tags
 
 
+MESSAGE = "ERROR: no shard of the data set fits rank 3"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("before", [2, 20_000])
+@pytest.mark.parametrize("after", ["", "\n", "\nsrun: error: n1: task 0: Exited with exit code 1\n"])
+def test_the_line_of_the_programs_own_message(before: int, after: str, tmp_path: Path) -> None:
+    log = log_of("loading\n" * before + MESSAGE + after, tmp_path)
+    assert log.own_error is not None
+    assert (log.own_error.text, log.own_error.line) == (MESSAGE, before + 1)
+
+
 WHAT_WAS_EMPTY = {
     "IndexError: list index out of range": ("if all_embeddings[0].dtype == torch.bfloat16:", "all_embeddings is empty"),
     "KeyError: 'labels'": ("loss = batch['labels'].sum()", "batch has no key 'labels'"),

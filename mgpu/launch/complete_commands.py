@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mgpu.command_line import shell
+from mgpu.engine.outcome import Outcome, with_commands
 from mgpu.launch import result_document
 from mgpu.launch.request import Request
-
-if TYPE_CHECKING:
-    from mgpu.check import Fix
-    from mgpu.engine import Outcome
 
 _OPEN = re.compile(r"mgpu launch (?P<options>--.*) \.\.\.")  # "mgpu launch --port auto ..."
 _SCRIPT = re.compile(r"(?<![\w./-])train\.py(?![\w.])")
@@ -37,15 +32,4 @@ def complete(command: str, request: Request) -> str:
 
 def completed(outcomes: Sequence[Outcome], request: Request) -> list[Outcome]:
     """Return the outcomes with complete commands in their fixes."""
-    return [_of_outcome(outcome, request) for outcome in outcomes]
-
-
-def _of_outcome(outcome: Outcome, request: Request) -> Outcome:
-    problem = outcome.problem
-    if problem is None:
-        return outcome
-
-    def of_fix(fix: Fix) -> Fix:
-        return replace(fix, commands=tuple(complete(command, request) for command in fix.commands))
-
-    return replace(outcome, answer=replace(problem, fix=tuple(map(of_fix, problem.fixes))))
+    return [with_commands(outcome, lambda command: complete(command, request)) for outcome in outcomes]
