@@ -45,5 +45,5 @@ def log_program_reported_error(log: Log) -> Answer:
         Fix("Follow the message. If it is not enough, search the script or the package for it."),
         {"line": one.text, "rank": one.rank},
         () if one.rank is None else (f"rank {one.rank}",),
-        Place(one.file, one.line) if one.line else None,
+        Place(one.file, one.line),
     )
