@@ -88,7 +88,7 @@ def _clip(finite: Finite, torch: Any, module: Any) -> None:
     @functools.wraps(original)
     def clip_grad_norm_(*args: Any, **kwargs: Any) -> Any:
         # torch.compile traces this function, and reading a value would break its graph. Old releases do not report it.
-        compiler = getattr(torch, "compiler", None)
+        compiler: Any = getattr(torch, "compiler", None)
         if not hasattr(compiler, "is_compiling") or compiler.is_compiling():
             return original(*args, **kwargs)
         norm = original(*args, **kwargs)

@@ -67,7 +67,7 @@ class Recorder:
         return os.path.join(self.folder, f"{self.rank}.{os.getpid()}.{kind}")
 
     def store(self, kind: str, text: str) -> None:
-        """Write a file of this process; whoever reads it finds all of the text, or no file. Raises OSError."""
+        """Write a file of this process, which appears with all of the text. Raises OSError."""
         path = self.path(kind)
         with open(path + ".tmp", "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
