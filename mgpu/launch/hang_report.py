@@ -23,6 +23,14 @@ def first_finding(hang: Hang) -> Outcome | None:
     return next((one for one in found if one.status == "fail"), found[0] if found else None)
 
 
+def one_line(hang: Hang | None) -> str:
+    """Return "no progress for 42 s: rank 1 sleeps at train.py:31  [hang_rank_sleeps]"; "" if there is no finding."""
+    found = first_finding(hang) if hang is not None else None
+    if hang is None or found is None or found.problem is None:
+        return ""
+    return f"no progress for {durations.duration_text(hang.quiet_s)}: {found.problem.title}  [{found.check.id}]"
+
+
 def entry(hang: Hang) -> HangOfRun:
     """Return the hang as JSON."""
     outcome = first_finding(hang)

@@ -21,7 +21,7 @@ from mgpu.text import clean
 _SAY_S = 3.0  # after this time a message interrupts a line, because a progress bar never ends its line
 _NAME = "mgpu: "
 _NARROWEST = 20  # columns: in a narrower terminal lines are broken by it
-_LONGEST = 2000  # characters on a stderr that is no terminal: a pipe accepts 4096 bytes at once
+_LONGEST = 4000  # bytes on a stderr that is no terminal: a pipe accepts 4096 at once
 
 
 class Notices:
@@ -49,16 +49,16 @@ class Notices:
             waited = time.monotonic() - self._pending[0][0]
             if any(stream.waits or stream.full_screen for stream in shown) or (not between and waited < _SAY_S):
                 return
-        if not to_terminal and not _accepts():
-            return
-        lines = [line if to_terminal else line[:_LONGEST] for _, line in self._pending]
-        self._pending.clear()
         end = "\r\n" if raw else "\n"
-        width = _columns() if to_terminal else 0
-        folded = [part for line in lines for part in _folded(clean(masked(line)), width)]
-        text = ("" if between else end) + "".join(f"{part}{end}" for part in folded)
-        with contextlib.suppress(OSError):
-            os.write(2, text.encode("utf-8", "replace"))
+        begin, width = "" if between else end, _columns() if to_terminal else 0
+        while self._pending and (to_terminal or _accepts()):
+            _, line = self._pending.pop(0)
+            text = (begin + end.join(_folded(clean(masked(line)), width))).encode("utf-8", "replace")
+            begin = ""
+            if not to_terminal:
+                text = text[:_LONGEST].decode("utf-8", "ignore").encode()
+            with contextlib.suppress(OSError):
+                os.write(2, text + end.encode())
 
 
 def _folded(line: str, width: int) -> list[str]:
