@@ -48,7 +48,7 @@ class Changes:
 
     def _statement(self, node: cst.CSTNode) -> cst.CSTNode:
         """The statement that contains a node: one of several on a line (`a; b`, `if c: a`) is separated from them."""
-        small = node if isinstance(node, cst.BaseSmallStatement) else self.tree.inside(node, cst.BaseSmallStatement)
+        small = self.tree.simple_statement(node)
         line = self.tree.parent(small) if small is not None else None
         if small is None or (isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1):
             return self.tree.statement(node)
@@ -133,7 +133,7 @@ class _Apply(cst.CSTTransformer):
         self._edits = edits
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
-        updated = super().on_leave(original_node, updated_node)
+        updated: Any = super().on_leave(original_node, updated_node)
         if isinstance(original_node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
             if any(id(small) in self._edits for small in original_node.body):
                 updated = self._separated(original_node, updated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from mgpu.port.change import Edit
 from mgpu.port.porting import Porting, Site
 from mgpu.port.source_tree import argument, calls, dotted, flat, method, nodes, receiver, targets
 
@@ -64,7 +65,11 @@ def _data_parallel(porting: Porting) -> None:
         if isinstance(above, cst.Assign) and dotted(above.targets[0].target) == dotted(inner) != "":
             porting.changes.remove(call, _PARALLEL)
         else:
-            porting.changes.edit(call, lambda updated, at=place: updated.args[at].value, _PARALLEL)
+            porting.changes.edit(call, _argument(place), _PARALLEL)
+
+
+def _argument(place: int) -> Edit:
+    return lambda call: call.args[place].value
 
 
 def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:

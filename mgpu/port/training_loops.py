@@ -123,7 +123,7 @@ def back_loop(tree: SourceTree, backward: cst.CSTNode) -> cst.For | cst.While | 
 def shared_line(loops: Loops) -> cst.CSTNode | None:
     """A backward pass on one line with a statement that computes or reports something: nothing can be added between."""
     for backward in loops.backwards:
-        small = loops.tree.inside(backward, cst.BaseSmallStatement)
+        small = loops.tree.simple_statement(backward)
         line = loops.tree.parent(small) if small is not None else None
         if isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
             losses = {dotted(one) for call in calls(line) for one in nodes(call) if method(call) == "backward"}
