@@ -69,6 +69,10 @@ class SourceTree:
                 return one
         return node
 
+    def simple_statement(self, node: cst.CSTNode) -> cst.BaseSmallStatement | None:
+        """The simple statement that a node is or is in: one of `a; b`."""
+        return next((one for one in (node, *self.parents(node)) if isinstance(one, cst.BaseSmallStatement)), None)
+
     def code(self, node: cst.CSTNode) -> str:
         """The source text of a node."""
         return self.module.code_for_node(node)
