@@ -66,12 +66,11 @@ def _folded(line: str, width: int) -> list[str]:
     if not width or len(line) + len(_NAME) <= width:
         return [f"{_NAME}{line}"]
     words, _, command = line.partition("  ")
-    indent = " " * len(_NAME)
-    folded = textwrap.wrap(
-        words, max(width, _NARROWEST), initial_indent=_NAME, subsequent_indent=indent, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    return [*folded, f"{indent}{command}"] if command else folded
+    shape = textwrap.TextWrapper(
+        max(width, _NARROWEST), _NAME, " " * len(_NAME), break_long_words=False, break_on_hyphens=False
+    )
+    folded = shape.wrap(words)
+    return [*folded, f"{shape.subsequent_indent}{command}"] if command else folded
 
 
 def _columns() -> int:
