@@ -23,11 +23,12 @@ from mgpu.launch import ras_query, unanswered
 from mgpu.process import processes, system_calls
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
-from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread, own_frame
+from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread
 from mgpu.recorder.inject._mgpu_finite import EVERY as NAN_CHECK
 from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL, THREAD
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
+from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 

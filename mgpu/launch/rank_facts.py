@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from mgpu import file_reading
 from mgpu.launch.hang_evidence import RECORDED
 from mgpu.process import processes
-from mgpu.readers.stack_dump import frame_at, own_frame
+from mgpu.readers.stack_dump import frame_at
 from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import NotFinite
+from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mgpu.readers.stack_dump import frame_at, own_frame
+from mgpu.readers.stack_dump import frame_at
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, StackFrame
+from mgpu.snapshot.hang_facts import own_frame
 from mgpu.text import clean
 
 _MOST = 64  # collectives of a rank that are compared

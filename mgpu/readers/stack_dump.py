@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from functools import cache
 
 from mgpu import file_reading
@@ -19,11 +18,6 @@ _LONGEST = 120  # characters of a line of code
 MOST_FRAMES = 60
 _MOST_BYTES = 2 << 20  # of a file of code
 _WAIT_S = 1.0  # the mount that the run hangs on may be the one that the code is on
-
-
-def own_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
-    """Return the innermost frame in the user's own files; in an installed program, None."""
-    return next((frame for frame in frames if not frame.library), None)
 
 
 def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
