@@ -8,7 +8,10 @@ from mgpu.port.porting import Porting, free_name, imports_module
 from mgpu.port.ranks_class import RANKS_CLASS
 from mgpu.port.source_tree import calls, nodes
 
-_CREATE = "One process per GPU runs this script. This object knows its rank and device. split_batches keeps the batch."
+_CREATE = (
+    "One process per GPU runs this script. This object knows its rank and device. split_batches: the ranks share each "
+    "batch, so that its size, and with it the learning rate, stay as they are."
+)
 _CREATE_DDP = "One process per GPU runs this script. This class does with torch.distributed what the other changes use."
 _CLASSES = {False: ("Accelerator", "DataLoaderConfiguration"), True: ("Ranks",)}  # by whether it is DDP
 _END = "Shut the process group down in order."
