@@ -548,7 +548,8 @@ def request_of(path: Path) -> None:
     """The number of the last request to the nodes of a job, which any of the user's programs may have written."""
     (path.parent / "node-n1").mkdir(exist_ok=True)
     run = node_watch.NodeRun(path.parent / "recorder", path, "7")
-    node_watch.NodeWatch(path.parent / "node-n1", path.parent, run, 30.0, "report", first=True).tick()
+    node = node_watch.Node(path.parent / "node-n1", path.parent, "n1", nodes=1, first=True)
+    node_watch.NodeWatch(node, run, 30.0, "report").tick()
 
 
 NAN = {

@@ -19,7 +19,7 @@ class JobHangs:
 
     def __init__(self, folder: Path | None, *, stops: bool = False) -> None:
         """`folder`: what the nodes share; None: the job has no recorder. `stops`: a hang ends the job."""
-        self._folder, self._stops = folder, stops
+        self.folder, self._stops = folder, stops
         self.hang: Hang | None = None
         self.is_to_stop = False
         self._looked = float("-inf")
@@ -28,11 +28,11 @@ class JobHangs:
     def look(self, say: Callable[[str], None], *, at_once: bool = False) -> None:
         """Read the verdict if it is time to, and say what is new, once."""
         now = time.monotonic()
-        if self._folder is None or (now - self._looked < _LOOK_S and not at_once):
+        if self.folder is None or (now - self._looked < _LOOK_S and not at_once):
             return
         self._looked = now
-        hang = hang_files.read(self._folder)
-        if hang is None and self.hang is not None and self._folder.is_dir():
+        hang = hang_files.read(self.folder)
+        if hang is None and self.hang is not None and self.folder.is_dir():
             say("the run makes progress again")
             self._told = ()
         self.hang = hang
