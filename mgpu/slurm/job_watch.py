@@ -27,7 +27,10 @@ _BOOT = (
 
 
 def main() -> None:
-    """Run the step. Arguments: the folder, seconds until the ranks are asked, report or stop, the PID of the script, its output."""
+    """Run the step.
+
+    Arguments: the folder, seconds until the ranks are asked, report or stop, the PID of the script, its output.
+    """
     folder, after_s, on_hang, script, output = sys.argv[1:]
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     log = os.open(Path(folder) / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
