@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpu.launch import hang_files, pace_report
+from mgpu.launch import pace_report
 from mgpu.launch.pace_watch import Ended, PaceWatch, compare, pace_of
 from mgpu.process import processes
 from mgpu.slurm import node_files, node_pace, node_ranks
@@ -125,15 +126,9 @@ def test_the_ranks_of_all_nodes(tmp_path: Path) -> None:
     first = node_ranks.read(place)
     assert first is not None and not first.ended and first.not_finite is None
     value = NotFinite(2, "loss", "nan", 7, 5.0)
-    hang_files.files.write(
-        place / node_ranks.NAME,
-        (place / node_ranks.NAME)
-        .read_text()
-        .replace(
-            '"not_finite": null',
-            '"not_finite": [{"rank": 2, "what": "loss", "value": "nan", "step": 7, "at": 5.0, "line": null}]',
-        ),
-    )
+    content = json.loads((place / node_ranks.NAME).read_text())
+    content["not_finite"] = [{"rank": 2, "what": "loss", "value": "nan", "step": 7, "at": 5.0, "line": None}]
+    (place / node_ranks.NAME).write_text(json.dumps(content))
     known = EndedRank(1, 3, first=True, host="n1", pid=7)
     run = node_ranks.with_records(Run(3, 3, 9.0, ranks=(known,)), tmp_path)
     assert [(one.rank, one.exit_code, one.host, one.peak_bytes is None) for one in run.ranks] == [

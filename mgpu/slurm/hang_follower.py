@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mgpu.launch import hang_files, hang_watch
 from mgpu.process.supervisor import Supervisor
-from mgpu.snapshot import Hang
+from mgpu.slurm import node_ranks
+from mgpu.snapshot import Hang, Run
 
 _LOOK_S = 1.0
 
@@ -43,6 +44,10 @@ class JobHangs:
                 for text in hang_watch.texts(outcome, hang):
                     say(text)
         self.is_to_stop = self._stops and any(one.status == "fail" for one in found)
+
+    def with_records(self, run: Run) -> Run:
+        """Return a run that has just ended, with what the nodes have recorded of its ranks."""
+        return node_ranks.with_records(run, self.folder, wait_s=node_ranks.LAST_S)
 
     def tick(self, supervisor: Supervisor) -> None:
         """Look, in an allocation: the script runs here, its ranks are Slurm's."""

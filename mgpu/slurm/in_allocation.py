@@ -41,7 +41,6 @@ _OF_A_STEP = (
 )
 # fmt: on
 _ENDING_S, _POLL_S = 5.0, 0.2
-_RECORDS_S = 3.0  # for the nodes to store what their ranks, which have just ended, have recorded
 
 
 def environment(job: JobScript, here: Allocation, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -153,7 +152,7 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
 def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Path) -> int:
     from mgpu.job_files.watch_block import FOLDER
     from mgpu.launch import hand_off
-    from mgpu.slurm import node_ranks, prepare
+    from mgpu.slurm import prepare
     from mgpu.slurm import report as slurm_report
     from mgpu.slurm.hang_follower import JobHangs
     from mgpu.snapshot import Snapshot
@@ -179,14 +178,7 @@ def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Pa
             return detached.start(request, run, made, Snapshot())
         watched = prepared.watched / f"{FOLDER}{here.job}" if prepared.watched else None
         hangs = JobHangs(watched, stops=request.on_hang == "stop")
-        code = hand_off.hand_off(
-            request,
-            run,
-            made,
-            Snapshot(),
-            hangs=hangs,
-            recorded=lambda end: node_ranks.with_records(end, watched, wait_s=_RECORDS_S),
-        )
+        code = hand_off.hand_off(request, run, made, Snapshot(), hangs=hangs, recorded=hangs.with_records)
         if code:
             _show_preflight(made / f"preflight-{here.job}")
         return code

@@ -20,6 +20,7 @@ from mgpu.structured_text import json_of
 NAME = "ranks.json"
 _LARGEST = 4 << 20
 _EVERY_S = 10.0  # between two files of a node, while the ranks run
+LAST_S = 3.0  # until what the nodes store last is here: the ranks have just ended, and NFS caches
 _POLL_S = 0.1
 _MOST_RANKS = 1 << 16
 

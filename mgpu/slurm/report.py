@@ -40,7 +40,6 @@ _STATES = {
 }
 _FILES_SHOWN = 6
 _BAD_SHOWN = 4
-_RECORDS_S = 3.0  # for what the nodes store last to appear here: NFS caches
 
 
 def report_end(
@@ -102,7 +101,16 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
         shown += failure.lines(document, screen, document["ranks"])
     elif first := document["first_failure"]:
         shown += failure.row(screen, "First to fail", failure.rank_text(first))
-    shown += launch_report.rank_lines(document, screen)
+    shown += [*launch_report.rank_lines(document, screen), *_log_lines(document, screen)]
+    if slurm["again"]:
+        label = f"{'Next':<15}" if not screen.narrow else "Next  "
+        shown.append([(label, "bold"), (slurm["again"], "")])
+    return shown
+
+
+def _log_lines(document: JobDocument, screen: Screen) -> list[Line]:
+    """Return where the output of the job is."""
+    slurm, shown = document["slurm"], []
     if document.get("log_trouble"):
         shown += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
     if slurm["output"] and Path(slurm["output"]).exists():
@@ -111,9 +119,6 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
         shown += failure.row(screen, "" if number else "Node logs", name)
     if (more := len(slurm["files"]) - _FILES_SHOWN) > 0:
         shown += failure.row(screen, "", f"and {more} more")
-    if slurm["again"]:
-        label = f"{'Next':<15}" if not screen.narrow else "Next  "
-        shown.append([(label, "bold"), (slurm["again"], "")])
     return shown
 
 
@@ -179,7 +184,7 @@ def _document(
             triage_found = _without_own_cancel(triage_found, chosen)
     document: JobDocument = result_document.new_document(run, triage=triage)
     result_document.add_failure(document, run, triage_found)
-    result_document.add_ranks(document, node_ranks.with_records(run, followed.watched, wait_s=_RECORDS_S))
+    result_document.add_ranks(document, node_ranks.with_records(run, followed.watched, wait_s=node_ranks.LAST_S))
     fields: Any = {
         "log_trouble": trouble,
         "logs": str(folder) if folder else None,
