@@ -51,7 +51,7 @@ def host_peak(pid: int) -> int | None:
 
 
 class PeakMemory:
-    """The peaks of the ranks, which the kernel forgets with their processes."""
+    """The peaks of the ranks, which the kernel drops with their processes."""
 
     def __init__(self) -> None:
         self._host: dict[int, int] = {}
