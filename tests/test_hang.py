@@ -105,7 +105,8 @@ def test_what_ends_at_once(planted: Planted, here: Path, mgpu: Run) -> None:
     assert done.returncode not in (0, 124), done.stderr[-3000:]
     assert messages(here) == "" and found["hang"] is None
     assert cause["id"] == planted.check
-    assert planted.message in json.dumps(cause)
+    assert planted.message in json.dumps([cause, found["first_failure"]])
+    assert planted.rank is None or f"rank {planted.rank}" in json.dumps(cause)
     assert marked(here) == []
 
 

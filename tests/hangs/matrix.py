@@ -166,7 +166,7 @@ MATRIX = (
 # Those that torch or the launcher ends at once: what is the cause, and which rank failed.
 ENDED = (
     Planted("ends.killed", "run_rank_killed", "rank 1", at=False),
-    Planted("ends.exits", "run_rank_left_early", "rank 1", at=False),
+    Planted("ends.exits", "run_rank_left_early", "{step} in steps", at=False),
     Planted("ends.raises", "log_exception", "{here}", at=False),
     Planted("ends.other_shape", "log_collectives_differ", "", rank=None, at=False),
     Planted("ends.other_dtype", "log_collectives_differ", "", rank=None, at=False),
