@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ import pytest
 from mgpu.launch import pace_report
 from mgpu.launch.pace_watch import Ended, PaceWatch, compare, pace_of
 from mgpu.process import processes
-from mgpu.slurm import node_files, node_pace, node_ranks
+from mgpu.slurm import node_files, node_pace, node_ranks, node_watch
 from mgpu.slurm.node_pace import NodePace, NodeTimes, RankTimes
-from mgpu.snapshot import EndedRank, NotFinite, Run
+from mgpu.snapshot import EndedRank, Hang, NotFinite, Run
 from tests.conftest import environment
 from tests.scripts import wait_for
 from tests.test_rank_facts import Says
@@ -231,3 +232,26 @@ def test_what_an_earlier_job_has_left(made: Path) -> None:
     wait_for(lambda: processes.state_of(rank.pid) is None, 5)
     node_files.remove_left_over(made.with_name(f"mgpu-{user}-13-n1"))
     assert not watched.exists() and not recorded.exists() and all(one.exists() for one in stays)
+
+
+def test_the_end_of_a_job_is_no_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Slurm prints when it cancels a job that hangs withdraws the verdict only until the watch is ended."""
+    from mgpu.launch import hang_files
+
+    (tmp_path / "node-n1").mkdir()
+    run = node_watch.NodeRun(tmp_path / "recorder", None, "7")
+    node_of_job = node_watch.Node(tmp_path / "node-n1", tmp_path, "n1", nodes=1, first=True)
+    for later, stays in ((0.0, True), (60.0, False)):
+        watch = node_watch.NodeWatch(node_of_job, run, 30.0, "report")
+        watch._watch.verdict = Hang(40.0, 1.0)
+        watch.tick()
+        assert hang_files.read(tmp_path) == Hang(40.0, 1.0)
+        watch._watch.verdict = None
+        watch.tick()
+        assert hang_files.read(tmp_path) is None
+        now = time.monotonic() + later
+        with monkeypatch.context() as patch:
+            patch.setattr("time.monotonic", lambda now=now: now)
+            watch.end()
+        assert (hang_files.read(tmp_path) is not None) is stays
+        hang_files.remove(tmp_path)

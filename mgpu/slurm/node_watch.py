@@ -39,6 +39,8 @@ _FIND_S = 5.0  # between two searches for ranks, once all are known
 _MOST_DIGITS = 12
 _STARTS = 3  # of the process that watches, if the kernel kills it
 _ENDING_S = 1.0  # for the ranks to end: Slurm stops all steps at once
+_UNDONE_S = 5.0  # before the end: progress that was only the end of the job
+_LAST_S = 5.0  # for the process that watches to store what it has: the shared folder may not answer
 _SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
 
 
@@ -121,6 +123,7 @@ class NodeWatch:
         self._records = node_ranks.RankRecords(node.local, node.folder, node.name)
         self._watch, self._pace, self._generation = self._new_watch(), self._new_pace(), 0
         self._shown: Hang | None = None
+        self._withdrawn: tuple[float, Hang | None] = (0.0, None)  # the last verdict, when there was progress again
         self._answered = self._request()
 
     def _new_watch(self) -> HangWatch:
@@ -147,12 +150,24 @@ class NodeWatch:
         self.record()
         verdict = self._watch.verdict
         if self._node.first and verdict is not self._shown:
-            self._shown, shared = verdict, self._node.folder.parent
-            hang_files.remove(shared) if verdict is None else hang_files.write(shared, verdict)
+            if verdict is None:
+                self._withdrawn = (time.monotonic(), self._shown)
+            self._show(verdict)
         number = self._request()
         if number > self._answered and self._run.ranks:
             self._answered = number
             self._answer()
+
+    def _show(self, verdict: Hang | None) -> None:
+        self._shown, shared = verdict, self._node.folder.parent
+        hang_files.remove(shared) if verdict is None else hang_files.write(shared, verdict)
+
+    def end(self) -> None:
+        """Store what is known last. What Slurm and the launcher print at the end of a job is no progress."""
+        since, verdict = self._withdrawn
+        if verdict is not None and self._shown is None and time.monotonic() - since < _UNDONE_S:
+            self._show(verdict)
+        self.record(at_once=True)
 
     def record(self, *, at_once: bool = False) -> None:
         """Store what the ranks have recorded, if it is time to."""
@@ -203,7 +218,9 @@ def main() -> None:
             child = 0
     if child:
         os.kill(child, signal.SIGTERM)
-        os.waitpid(child, 0)
+        until = time.monotonic() + _LAST_S
+        while not os.waitpid(child, os.WNOHANG)[0] and time.monotonic() < until:
+            time.sleep(_ENDING_S / 20)
     if trouble := node_files.remove(node.local):
         print(f"{node.local}: {trouble}", flush=True)
 
@@ -265,7 +282,7 @@ def _watch(node: Node) -> None:
         until = time.monotonic() + _ENDING_S
         while not run.are_gone() and time.monotonic() < until:
             time.sleep(_ENDING_S / 10)
-        watch.record(at_once=True)
+        watch.end()
 
 
 def _end(number: int, frame: FrameType | None) -> None:
