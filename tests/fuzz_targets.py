@@ -15,7 +15,7 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +36,7 @@ from mgpu.launch import (
     hang_files,
     hang_report,
     list_runs,
+    memory_text,
     pace_report,
     pace_watch,
     rank_facts,
@@ -52,12 +53,12 @@ from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
-from mgpu.report import load, screen
+from mgpu.report import failure, load, screen
 from mgpu.report.document import check_json
-from mgpu.slurm import job_outcome, node_watch
+from mgpu.slurm import job_outcome, node_pace, node_ranks, node_watch
 from mgpu.smoke import baseline, nccl_log, runner, show_last, stacks, watch
 from mgpu.smoke.ranks.rank_plan import Orders
-from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, to_json
+from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, decode, to_json
 from mgpu.snapshot.redaction import redact
 from mgpu.validate import run as validate_run
 from mgpu.wizard import (
@@ -548,9 +549,41 @@ def request_of(path: Path) -> None:
     """The number of the last request to the nodes of a job, which any of the user's programs may have written."""
     (path.parent / "node-n1").mkdir(exist_ok=True)
     run = node_watch.NodeRun(path.parent / "recorder", path, "7")
-    node_watch.NodeWatch(path.parent / "node-n1", path.parent, run, 30.0, "report", first=True).tick()
+    node = node_watch.Node(path.parent / "node-n1", path.parent, "n1", nodes=1, first=True)
+    node_watch.NodeWatch(node, run, 30.0, "report").tick()
 
 
+def ranks_of_node(path: Path) -> None:
+    """What a node of a job stores, in a folder that other programs of the user may write to."""
+    place = path.parent / "node-n1"
+    place.mkdir(exist_ok=True)
+    (place / node_ranks.NAME).write_bytes(path.read_bytes())
+    run = node_ranks.with_records(snapshot_types.Run(0, 0, 60.0), path.parent)
+    no_crash(engine.judge(Snapshot(run=run), selections.REMARKS))
+    entries = failure.rank_entries(run)
+    json.dumps(entries).encode("utf-8", "surrogatepass")
+    memory_text.memory_text(entries)
+
+
+def steps_of_node(path: Path) -> None:
+    """The steps of one node beside those of a node that is well."""
+    found, well = node_pace.read(path.parent), decode(node_pace.NodeTimes, {**NODE_TIMES, "machine": "b"}, "")
+    well = replace(well, ranks=(replace(well.ranks[0], rank=1),))
+    for nodes in ([well, found], [found, well]) if found is not None else ():
+        if (times := node_pace.joined([node for node in nodes if node])) is not None and len(times.ends) > 1:
+            pace_judged(*times)
+
+
+NODE_RANKS = {
+    "ranks": [{"rank": 1, "exit_code": None, "host": "n1", "pid": 7, "peak_bytes": 3 << 30}],
+    "not_finite": [{"rank": 1, "what": "loss", "value": "nan", "step": 7, "at": 5.0, "line": None}],
+    "world": 2, "ended": False,
+}  # fmt: skip
+NODE_TIMES = {
+    "round": 7, "machine": "a", "synchronized": False,
+    "ranks": [{"rank": 0, "steps": [[n, 1000.0 + n, 0.1 * n, 0.01 * n, 0.0] for n in range(1, 40)],
+               "starts": [["0", n, 999.5 + n] for n in range(1, 40)]}],
+}  # fmt: skip
 NAN = {
     "what": "loss", "value": "nan", "step": 15, "at": 1795440250.3,
     "frames": [["/v/site-packages/torch/_tensor.py", 623, "backward"], [f"/home/{SECRETS[1]}/a.py", 3, "train"]],
@@ -844,6 +877,12 @@ TARGETS: dict[str, Target] = {
     ),
     "starts of a rank": Target(
         "0.7.flight", lambda: document(STARTS), starts_file_of, ("launch.pace_watch.starts_of",)
+    ),
+    "ranks of a node": Target(
+        node_ranks.NAME, lambda: document(NODE_RANKS), ranks_of_node, ("slurm.node_ranks.read",)
+    ),
+    "steps of a node": Target(
+        node_pace.NAME, lambda: document(NODE_TIMES), steps_of_node, ("slurm.node_pace.read",)
     ),
     "request to a node": Target(
         node_watch.REQUEST, lambda: [b"1795440250"], request_of, ("slurm.node_watch._request",)

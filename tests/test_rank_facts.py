@@ -311,3 +311,15 @@ def test_the_ranks_of_the_same_step() -> None:
     assert outcome.problem is not None
     assert outcome.problem.title == "the loss of rank 2 is inf in step 7"
     assert outcome.problem.cause == "Then rank 0 in the same step."
+
+
+@pytest.mark.parametrize("name", ["_mgpu_recorder.py", "_mgpu_finite.py"])
+def test_the_recorder_is_not_the_users_code(name: str) -> None:
+    """Where mgpu is not in site-packages. A user's file may have a similar name."""
+    from mgpu.readers.log.traceback_frames import FOREIGN
+    from mgpu.readers.stack_dump import frame_at
+
+    assert (INJECTED / name).is_file()
+    for path, is_own in ((str(INJECTED / name), False), (f"/home/me/train{name}", True)):
+        assert frame_at(path, 1, "backward").library is not is_own
+        assert bool(FOREIGN.search(path)) is not is_own

@@ -98,7 +98,12 @@ def test_why_of_a_job(cluster: Cluster, here: Path) -> None:
         code, out, err = mgpu(cluster, here, *slurm, "--why", "--json-result", "-", *more, job)
         return (code, json.loads(out)) if out else (code, err)
 
-    code, found = wait_for(lambda: answer if (answer := why())[0] == errors.NOT_READY else None, 60)
+    def hangs() -> Any:
+        """In the first second, the rank may have worked between the two looks."""
+        code, answer = why()
+        return answer if code == errors.NOT_READY and answer["hang"]["id"] != "hang_rank_works" else None
+
+    found = wait_for(hangs, 60)
     WHY.validate(found)
     assert found["hang"]["id"] == "hang_rank_sleeps" and found["progress"] is False
     assert [(one["rank"], one["line"]) for one in found["hang"]["ranks"]][1] == (1, "time.sleep(1000)")
@@ -144,7 +149,9 @@ def test_a_job_that_trains_is_silent(cluster: Cluster, here: Path) -> None:
     given = ("--slurm", "--no-preflight", "--yes", "--log-dir", "logs", "job.sbatch")
     code, out, err = mgpu(cluster, here, *given)
     assert code == 0, err + out
-    assert sorted(out.split()) == ["done", "trained", "trained"]
+    # torch may warn about connections that the other rank has closed
+    assert sorted(line for line in out.splitlines() if line in ("done", "trained")) == ["done", "trained", "trained"]
+    assert "mgpu" not in out
     assert "progress" not in err and "Recorder inserted before line 6" in " ".join(err.split())
     assert watch_block.BEGIN in (here / "logs" / "job.sbatch").read_text()
     assert cluster.quiet() == []

@@ -381,11 +381,12 @@ def test_no_step_is_ended_that_may_be_somebody_elses(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("mgpu.scheduler.client.ask", ask)
     monkeypatch.setattr("mgpu.scheduler.client.is_there", lambda name: True)
+    monkeypatch.setattr(in_allocation, "_ENDING_S", 0.3)
     here = salloc.Allocation("7", 2, None, False)
     in_allocation._end_steps(here, None)
     assert ended_ == []
     in_allocation._end_steps(here, frozenset({"7.0"}))
-    assert ended_ == ["7.1"]
+    assert ended_ == ["--signal=TERM", "7.1", "7.1"]  # it does not end
 
 
 def test_a_second_signal_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mgpu.job_files.job import Watch
+from mgpu.process.command import MARK
 
 BEGIN: Final = "# >>> mgpu: record what the ranks do, to name the one that hangs (omit with MGPU_RECORDER=0)"
 END: Final = "# <<< mgpu"
@@ -24,12 +25,13 @@ def lines(watch: Watch, logs: str) -> list[str]:
     """Return the block. `logs`: the folder of the run."""
     options = f"{watch.hang_after_s:g} {'stop' if watch.stops else 'report'}"
     folder = f'{shlex.quote(logs)}/"{FOLDER}$SLURM_JOB_ID"'
-    start = f"PYTHONSAFEPATH=1 {shlex.quote(watch.python)} -m mgpu.slurm.job_watch {folder} {options}"
+    # In an allocation, the watch is not one of the run's processes.
+    start = f"{MARK}= PYTHONSAFEPATH=1 {shlex.quote(watch.python)} -m mgpu.slurm.job_watch {folder} {options}"
     return [
         BEGIN,
         'if [ "${MGPU_RECORDER:-1}" != 0 ]; then',
         "    # In the background, and no child of this shell, whose `wait` must not wait for it.",
-        f'    ({start} "$(readlink "/proc/$$/fd/1")" </dev/null >/dev/null 2>&1 &)',
+        f'    ({start} $$ "$(readlink "/proc/$$/fd/1")" </dev/null >/dev/null 2>&1 &)',
         f'    export MGPU_RECORDER="{LOCAL}"  # the ranks replace %N by the name of their node',
         f"    export PYTHONPATH={shlex.quote(str(INJECTED))}${{PYTHONPATH:+:$PYTHONPATH}}",
         "fi",

@@ -91,11 +91,12 @@ def hand_off(
     snapshot: Snapshot,
     started: Callable[[registry.Entry], None] | None = None,
     hangs: Hangs | None = None,
+    recorded: Callable[[Run], Run] | None = None,
 ) -> int:
     """Run the launcher under supervision; return the training's own exit code.
 
     `started` is called with the run's entry as soon as the launcher is running. `hangs`: of a job, whose script gives
-    its ranks the recorder and whose nodes watch them.
+    its ranks the recorder and whose nodes watch them. `recorded` adds what these nodes have recorded to its end.
     """
     open_files.open_missing_streams()
     screen = report_screen.Screen.of(sys.stderr)
@@ -111,7 +112,7 @@ def hand_off(
         ended = _supervise(command, folder, ticks, watches.before_signal)
         code = _exit_code(command, ended)
         try:
-            _report_end(request, command, folder, snapshot, ended, watches, code)
+            _report_end(request, command, folder, snapshot, ended, watches, code, recorded)
         finally:
             hang_evidence.tidy(folder)
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
@@ -126,13 +127,15 @@ def _report_end(
     ended: process_supervisor.Ended,
     watches: _Watches,
     code: int,
+    recorded: Callable[[Run], Run] | None = None,
 ) -> None:
     """Report how the run ended and why. An error here does not change the exit code."""
     from mgpu.launch import report as launch_report
 
     try:
         run = _fact(command, ended, watches, code)
-        launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang)
+        with_ranks = recorded(run) if recorded else None
+        launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang, with_ranks)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:

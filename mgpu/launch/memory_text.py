@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mgpu import quantities
 from mgpu.report.json_types import EndedRankEntry
+from mgpu.text import counted
 
 _EQUAL = 0.1  # of the largest: a smaller difference is not worth naming the ranks
 _SHOWN = 4
@@ -20,6 +21,9 @@ def memory_text(ranks: Sequence[EndedRankEntry]) -> str:
         sizes = {rank: size for rank, size in known.items() if isinstance(size, int)}
         if sizes:
             found.append(f"{name} {_sizes(sizes)}")
+    unknown = [one["rank"] for one in ranks if one.get("peak_host") is None]
+    if found and unknown:
+        found.append(f"not known for {f'rank {unknown[0]}' if len(unknown) == 1 else counted(len(unknown), 'rank')}")
     return f"peak: {'; '.join(found)}" if found else ""
 
 

@@ -2,7 +2,7 @@
 
 The recorder in each rank has the end of each optimizer step, and torch's flight recorder when each collective was
 started. Both are wall-clock times of one machine, so the ranks can be compared. They are asked every half minute;
-between that, nothing is read.
+between that, nothing is read. In a Slurm job each node asks its own ranks (slurm/node_pace.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mgpu.recorder.inject._mgpu_recorder import BEAT, STEP, STEPS
 from mgpu.snapshot import Pace, RankPace, Run, Snapshot
 from mgpu.structured_text import json_of
 
-_FIRST_S, _EVERY_S = 15.0, 30.0
+_FIRST_S, EVERY_S = 15.0, 30.0
 _WARM = 3  # steps that may compile
 _LEAST_STEPS = 10
 _REPORT_AFTER = 30  # steps compared until a rank that keeps the others waiting is reported while the run goes on
@@ -65,13 +65,23 @@ class Compared(NamedTuple):
     saving_s: Mapping[int, float] = {}
 
 
+class Times(NamedTuple):
+    """The last steps of ranks, and when each of them started each collective, by process group and number."""
+
+    ends: Mapping[int, Mapping[int, Ended]]
+    starts: Mapping[int, Mapping[tuple[str, int], float]]
+
+
 class PaceWatch:
     """Compares the steps of the ranks of one run."""
 
+    fewest = 2  # ranks that are worth asking
+
     def __init__(self, folder: Path, expected: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder, self.expected, self._clock = folder, expected, clock
+        self.reports = folder  # where pace.json goes; of a Slurm job, not where the ranks record
         self._over = False
-        self._due = _FIRST_S
+        self._due = self.pause(_FIRST_S)
         self._inquiry: Inquiry | None = None
         self._compared: dict[int, Compared] = {}
         self._reported = False
@@ -79,16 +89,16 @@ class PaceWatch:
     def tick(self, supervisor: Supervised) -> None:
         """Ask the ranks, or read what they wrote, if it is time to. Cheap; called often."""
         seconds = self._clock() - supervisor.started
-        if self.expected < 2 or self._over or seconds < self._due:
+        if self.expected < self.fewest or self._over or seconds < self._due:
             return
         try:
             if self._inquiry is None:
                 self._begin(supervisor, seconds)
             elif not self._inquiry.is_waiting():
-                self._read(supervisor.ranks)
-                self._inquiry, self._due = None, seconds + _EVERY_S
-                self._store()
-                self._report(supervisor, seconds)
+                self._inquiry, self._due = None, seconds + self.pause(EVERY_S)
+                times = _times_of(self.folder, supervisor.ranks)
+                if len(times.ends) == self.expected:
+                    self.take(times, supervisor)
         except OSError as error:
             self._over = True
             supervisor.say(f"the steps of the ranks are no longer compared: {reason(error)}")
@@ -97,39 +107,42 @@ class PaceWatch:
         """Return the pace of all compared steps; None if there were too few."""
         return pace_of(list(self._compared.values()))
 
+    def pause(self, seconds: float) -> float:
+        """Return how long to wait until the ranks are asked."""
+        return seconds
+
+    def take(self, times: Times, supervisor: Supervised) -> None:
+        """Compare the steps of all ranks, store their pace, and report a rank that keeps the others waiting."""
+        self._compared |= compare(*times)
+        for number in sorted(self._compared)[:-_MOST_STEPS]:
+            del self._compared[number]
+        if (pace := self.result()) is not None:
+            pace_report.write(self.reports, pace)  # for --status and --watch
+            self._report(pace, supervisor)
+
     def _begin(self, supervisor: Supervised, seconds: float) -> None:
         beats = [beat_of(self.folder, rank, process.pid) for rank, process in supervisor.ranks.items()]
         if len(beats) < self.expected or any(beat is None or beat.steps <= _WARM for beat in beats):
-            self._due = seconds + _FIRST_S
+            self._due = seconds + self.pause(_FIRST_S)
             return
         self._inquiry = Inquiry(self.folder, dict(supervisor.ranks))
         self._inquiry.ask_for_collectives()
 
-    def _read(self, ranks: Mapping[int, processes.Rank]) -> None:
-        ends, starts = {}, {}
-        for rank, process in ranks.items():
-            base = self.folder / RECORDED / f"{rank}.{process.pid}"
-            ends[rank] = steps_of(base.with_name(f"{base.name}.beat"))
-            starts[rank] = starts_of(base.with_name(f"{base.name}.flight"))
-        if len(ends) == self.expected:
-            self._compared |= compare(ends, starts)
-            for number in sorted(self._compared)[:-_MOST_STEPS]:
-                del self._compared[number]
-
-    def _store(self) -> None:
-        """Store the pace for --status and --watch."""
-        if (pace := self.result()) is not None:
-            pace_report.write(self.folder, pace)
-
-    def _report(self, supervisor: Supervised, seconds: float) -> None:
-        pace = self.result()
-        if self._reported or pace is None or pace.steps < _REPORT_AFTER:
+    def _report(self, pace: Pace, supervisor: Supervised) -> None:
+        if self._reported or pace.steps < _REPORT_AFTER:
             return
-        run = Run(0, 0, seconds, expected=self.expected, going=True, pace=pace)
+        run = Run(0, 0, self._clock() - supervisor.started, expected=len(pace.ranks), going=True, pace=pace)
         for outcome in engine.judge(Snapshot(run=run), selections.RANKS_UNEVEN):
             if outcome.problem:
                 self._reported = True
                 supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}", important=True)
+
+
+def _times_of(folder: Path, ranks: Mapping[int, processes.Rank]) -> Times:
+    """Return what the ranks have written after they were asked."""
+    places = {rank: folder / RECORDED / f"{rank}.{process.pid}" for rank, process in ranks.items()}
+    ends = {rank: steps_of(base.with_name(f"{base.name}.beat")) for rank, base in places.items()}
+    return Times(ends, {rank: starts_of(base.with_name(f"{base.name}.flight")) for rank, base in places.items()})
 
 
 def steps_of(path: Path) -> dict[int, Ended]:

@@ -51,6 +51,23 @@ def host_peak(pid: int) -> int | None:
         return None
 
 
+class PeakMemory:
+    """The peaks of the ranks, which the kernel drops with their processes."""
+
+    def __init__(self) -> None:
+        self._host: dict[int, int] = {}
+
+    def look(self, rank: int, pid: int) -> None:
+        """Read the memory of a process that may still run."""
+        self._host[rank] = max(self._host.get(rank, 0), host_peak(pid) or 0)
+
+    def of(self, folder: Path | None, rank: int, pid: int | None) -> Peaks:
+        """Return the peaks of a rank, with those that it has stored. `host`: 0 if it is not known."""
+        stored = peaks(folder, rank, pid) if folder and pid else None
+        known = self._host.get(rank, 0)
+        return stored._replace(host=max(stored.host, known)) if stored else Peaks(known, None, None)
+
+
 def not_finite(folder: Path) -> tuple[NotFinite, ...] | None:
     """Return the first value of each rank that is not finite, the earliest step first; None without a recorder."""
     try:
@@ -59,7 +76,12 @@ def not_finite(folder: Path) -> tuple[NotFinite, ...] | None:
         return None
     found = [(int(match[1]), name) for name in names if (match := _NAN.fullmatch(name))][:_MOST_FILES]
     values = [one for rank, name in found if (one := _not_finite(folder / RECORDED / name, rank))]
-    return tuple(sorted(values, key=lambda one: (one.step, one.at)))
+    return tuple(sorted(values, key=order))
+
+
+def order(one: NotFinite) -> tuple[int, float]:
+    """Return the key that sorts such values: the first one is where it began."""
+    return one.step, one.at
 
 
 def _not_finite(path: Path, rank: int) -> NotFinite | None:

@@ -45,9 +45,15 @@ def report_end(
     run: Run,
     snapshot: Snapshot | None = None,
     hang: Hang | None = None,
+    recorded: Run | None = None,
 ) -> None:
-    """Report the end of a run on stderr, store it in the folder, and write --json-result."""
+    """Report the end of a run on stderr, store it in the folder, and write --json-result.
+
+    `recorded`: of a job, the run with what its nodes have recorded of its ranks.
+    """
     document = _document(request, command, folder, run, snapshot, hang)
+    if recorded is not None:
+        result_document.add_ranks(document, recorded)
     result_document.store(folder / STORED, document, 0o600)
     if request.json_result:
         result_document.store(Path(request.json_result), document)
@@ -106,14 +112,19 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
         report += failure.row(screen, "Log", f"{document['logs']}/run.log")
         if document["exit_code"] and not document["signalled"]:
             report += _rerun_line(document["again"], screen)
+    return [*report, *rank_lines(document, screen), *_leftover_line(document, screen)]
+
+
+def rank_lines(document: RunDocument, screen: Screen) -> list[Line]:
+    """Return the lines on the work of the GPUs and ranks: what was found, their pace if it is uneven, their memory."""
     found = document.get("remarks", [])
-    report += remarks.lines(found, screen, well=not document["exit_code"])
+    shown = remarks.lines(found, screen, well=not document["exit_code"])
     pace = document.get("pace")
     if pace and any("uneven_ranks" in engine.tags(one["id"], selections.REMARKS) for one in found):
-        report += pace_report.table(pace, screen)
+        shown += pace_report.table(pace, screen)
     if memory := memory_text.memory_text(document.get("ranks") or ()):
-        report += failure.row(screen, "Memory", memory)
-    return [*report, *_leftover_line(document, screen)]
+        shown += failure.row(screen, "Memory", memory)
+    return shown
 
 
 def _is_interruption(document: RunDocument) -> bool:
@@ -163,6 +174,7 @@ def _document(
     document: RunDocument = result_document.new_document(run, triage=request.triage)
     document.update({"command": masked_argv(command.argv), "env_added": masked_env(command.env_added)})
     result_document.add_failure(document, run, triage)
+    result_document.add_ranks(document, run)
     document.update(
         {
             "gpus": _gpus(run),
@@ -170,8 +182,6 @@ def _document(
             "busy": gpu_usage.busy(run.gpus),
             "gpus_gap": run.gpus_gap,
             "foreseen": _foreseen(snapshot, triage, run),
-            "remarks": remarks.find_remarks(run),
-            "pace": pace_report.entry(run.pace) if run.pace is not None else None,
             "hang": hang_report.entry(hang) if hang is not None else None,
             "oom_kills": run.oom_kills,
             "memory_lowest": run.memory_lowest_bytes,

@@ -84,11 +84,19 @@ def new_document(run: Run, *, triage: bool) -> Any:
 
 
 def add_failure(document: RunDocument, run: Run, triage: Triage) -> None:
-    """Add how long the run took, why it failed, and how its ranks ended."""
+    """Add how long the run took, and why it failed."""
+    fields: Any = {"duration_s": run.seconds, **triage}
+    document.update(fields)
+
+
+def add_ranks(document: RunDocument, run: Run) -> None:
+    """Add how the ranks ended, their memory and pace, and the findings on them."""
+    from mgpu.launch import pace_report, remarks
     from mgpu.report import failure
 
-    fields: Any = {"duration_s": run.seconds, **triage, "ranks": failure.rank_entries(run)}
-    document.update(fields)
+    document["ranks"] = failure.rank_entries(run)
+    document["remarks"] = remarks.find_remarks(run)
+    document["pace"] = pace_report.entry(run.pace) if run.pace is not None else None
 
 
 def empty_triage() -> Triage:

@@ -60,7 +60,7 @@ class PaceOfRank(TypedDict):
 
 
 class PaceOfRun(TypedDict):
-    """The steps of the ranks of one machine, compared."""
+    """The steps of the ranks, compared: of one machine, or of all nodes of a Slurm job."""
 
     steps: Annotated[int, "compared"]
     step_s: Annotated[float, "median"]
@@ -99,7 +99,7 @@ class _Ended(_Run, total=False):
     command: Annotated[list[str], "secrets masked"]
     env_added: dict[str, str]
     duration_s: Seconds
-    ranks: Annotated[list[EndedRankEntry], "ranks on this machine"]
+    ranks: Annotated[list[EndedRankEntry], "ranks on this machine; of a Slurm job, on all its nodes"]
     gpus: list[GpuOfRun]
     peak_memory: Annotated[str, "peak memory of the fullest GPU, as text"]
     busy: Annotated[str, "utilization of the GPUs, as text"]

@@ -57,7 +57,7 @@ class Aftermath:
         self._used: dict[int, list[tuple[float, int]]] = {}  # by rank: time and CPU ticks of the last two samples
         self._states: dict[int, tuple[str | None, bool | None]] = {}
         self._gone: dict[int, float] = {}
-        self._peaks: dict[int, int] = {}  # by rank: of its memory, while it ran
+        self._memory = rank_facts.PeakMemory()
         self._stopping = False
 
     def tick(self, ranks: Mapping[int, processes.Rank]) -> None:
@@ -76,7 +76,7 @@ class Aftermath:
             self._lowest = free if self._lowest is None else min(self._lowest, free)
         for rank, process in self._ranks.items():
             self._read_error(rank, process)
-            self._peaks[rank] = max(self._peaks.get(rank, 0), rank_facts.host_peak(process.pid) or 0)
+            self._memory.look(rank, process.pid)
             used = _processor_time(process.pid)
             if used is not None:
                 self._used[rank] = [*self._used.get(rank, [])[-1:], (now, used)]
@@ -157,7 +157,7 @@ class Aftermath:
             if ended is None and alone:  # a single process exits as its launcher does
                 ended = returncode if code < 128 or returncode < 0 else 128 - code
             state, idle = self._states.get(rank, (None, None))
-            recorded = rank_facts.peaks(self._folder, rank, process.pid) if self._folder and process else None
+            peaks = self._memory.of(self._folder, rank, process.pid if process else None)
             found.append(
                 EndedRank(
                     rank,
@@ -171,9 +171,9 @@ class Aftermath:
                     state=state,
                     idle=idle,
                     gone_s=round(self._gone[rank], 1) if rank in self._gone else None,
-                    peak_bytes=max(self._peaks.get(rank, 0), recorded.host if recorded else 0) or None,
-                    peak_allocated_bytes=recorded.allocated if recorded else None,
-                    peak_reserved_bytes=recorded.reserved if recorded else None,
+                    peak_bytes=peaks.host or None,
+                    peak_allocated_bytes=peaks.allocated,
+                    peak_reserved_bytes=peaks.reserved,
                 )
             )
         return found

@@ -59,7 +59,7 @@ _PATTERNS = {
     ".gpus.json.*": r"\.gpus\.json\.\d+",
     "preflight-*/": r"preflight-\d+",
     "watch-*/": r"watch-\d+",
-    "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json)",
+    "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json|pace\.json)",
     "recorder/*": r"recorder/\d+\.\d+\.(?:stacks|beat|raised|flight|ask|nan)(?:\.tmp)?",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")

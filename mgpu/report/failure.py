@@ -214,7 +214,8 @@ def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
 
     first = document.get("first_failure")
     texts = []
-    ranks = [rank for rank in ended if first and rank["rank"] != first["rank"]]
+    known = [rank for rank in ended if rank["pid"] is not None or rank["exit"] is not None]
+    ranks = [rank for rank in known if first and rank["rank"] != first["rank"]]
     cause = document.get("probable_cause")
     tags = engine.tags(cause["id"] if cause else None, selections.ENDED)
     found = [one for one in (cause, *(document.get("secondary") or ())) if one]

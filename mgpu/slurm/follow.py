@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -61,6 +62,7 @@ class Followed:
     output: str = ""  # the file that was followed
     target: tuple[str, ...] = ()  # of the command line that followed it
     hang: Hang | None = None  # the last verdict on a run without progress
+    watched: Path | None = None  # where its nodes report what its ranks do; None: the ranks have no recorder
 
     @property
     def state(self) -> str:
@@ -175,6 +177,7 @@ class _Follower:
             self.printed,
             self.tails[0].path or (self.record.output if self.record else ""),
             hang=self.hangs.hang,
+            watched=self.hangs.folder,
         )
 
     def _ran(self) -> float:

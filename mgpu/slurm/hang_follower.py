@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mgpu.launch import hang_files, hang_watch
 from mgpu.process.supervisor import Supervisor
-from mgpu.snapshot import Hang
+from mgpu.slurm import node_ranks
+from mgpu.snapshot import Hang, Run
 
 _LOOK_S = 1.0
 
@@ -19,7 +20,7 @@ class JobHangs:
 
     def __init__(self, folder: Path | None, *, stops: bool = False) -> None:
         """`folder`: what the nodes share; None: the job has no recorder. `stops`: a hang ends the job."""
-        self._folder, self._stops = folder, stops
+        self.folder, self._stops = folder, stops
         self.hang: Hang | None = None
         self.is_to_stop = False
         self._looked = float("-inf")
@@ -28,11 +29,11 @@ class JobHangs:
     def look(self, say: Callable[[str], None], *, at_once: bool = False) -> None:
         """Read the verdict if it is time to, and say what is new, once."""
         now = time.monotonic()
-        if self._folder is None or (now - self._looked < _LOOK_S and not at_once):
+        if self.folder is None or (now - self._looked < _LOOK_S and not at_once):
             return
         self._looked = now
-        hang = hang_files.read(self._folder)
-        if hang is None and self.hang is not None and self._folder.is_dir():
+        hang = hang_files.read(self.folder)
+        if hang is None and self.hang is not None and self.folder.is_dir():
             say("the run makes progress again")
             self._told = ()
         self.hang = hang
@@ -43,6 +44,10 @@ class JobHangs:
                 for text in hang_watch.texts(outcome, hang):
                     say(text)
         self.is_to_stop = self._stops and any(one.status == "fail" for one in found)
+
+    def with_records(self, run: Run) -> Run:
+        """Return a run that has just ended, with what the nodes have recorded of its ranks."""
+        return node_ranks.with_records(run, self.folder, wait_s=node_ranks.LAST_S)
 
     def tick(self, supervisor: Supervisor) -> None:
         """Look, in an allocation: the script runs here, its ranks are Slurm's."""

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,7 @@ _OF_A_STEP = (
     "SLURM_HOSTFILE",
 )
 # fmt: on
+_ENDING_S, _POLL_S = 5.0, 0.2
 
 
 def environment(job: JobScript, here: Allocation, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -176,7 +178,7 @@ def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Pa
             return detached.start(request, run, made, Snapshot())
         watched = prepared.watched / f"{FOLDER}{here.job}" if prepared.watched else None
         hangs = JobHangs(watched, stops=request.on_hang == "stop")
-        code = hand_off.hand_off(request, run, made, Snapshot(), hangs=hangs)
+        code = hand_off.hand_off(request, run, made, Snapshot(), hangs=hangs, recorded=hangs.with_records)
         if code:
             _show_preflight(made / f"preflight-{here.job}")
         return code
@@ -247,4 +249,11 @@ def _end_steps(here: Allocation, before: frozenset[str] | None) -> None:
         return
     numbered = (step for step in now - before if re.fullmatch(r"\d+\.\d+", step))
     if left := sorted(numbered):
-        client.ask("scancel", *left, limit_s=client.LOOK_S)
+        client.ask("scancel", "--signal=TERM", *left, limit_s=client.LOOK_S)  # the default for a step is KILL
+        until = time.monotonic() + _ENDING_S
+        while left and time.monotonic() < until:
+            time.sleep(_POLL_S)
+            if (now := _steps(here)) is not None:
+                left = [step for step in left if step in now]
+        if left:
+            client.ask("scancel", *left, limit_s=client.LOOK_S)

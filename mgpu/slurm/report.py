@@ -17,7 +17,7 @@ from mgpu.launch import report as launch_report
 from mgpu.process import scratch
 from mgpu.report import failure
 from mgpu.report.screen import Line, Screen, Style, unstyled, wrapped
-from mgpu.slurm import job_outcome
+from mgpu.slurm import job_outcome, node_ranks
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.job_outcome import Found
 from mgpu.text import counted
@@ -83,7 +83,7 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
         if (preflight := slurm["preflight"]) and preflight["bad"]:
             again = shell("sbatch --exclude={:nodes}", hostlist.fold(one["node"] for one in preflight["bad"]))
             shown += failure.row(screen, "Excluded", f"{_reasons(preflight)}.  {again}".rstrip())
-        return shown
+        return [*shown, *launch_report.rank_lines(document, screen)]
     word, how = _word(document, slurm)
     shown = _headline(f"mgpu: {word}", f"{how}, exit {document['exit_code']}", "fail", screen)
     cause = document["probable_cause"]
@@ -101,6 +101,16 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
         shown += failure.lines(document, screen, document["ranks"])
     elif first := document["first_failure"]:
         shown += failure.row(screen, "First to fail", failure.rank_text(first))
+    shown += [*launch_report.rank_lines(document, screen), *_log_lines(document, screen)]
+    if slurm["again"]:
+        label = f"{'Next':<15}" if not screen.narrow else "Next  "
+        shown.append([(label, "bold"), (slurm["again"], "")])
+    return shown
+
+
+def _log_lines(document: JobDocument, screen: Screen) -> list[Line]:
+    """Return where the output of the job is."""
+    slurm, shown = document["slurm"], []
     if document.get("log_trouble"):
         shown += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
     if slurm["output"] and Path(slurm["output"]).exists():
@@ -109,9 +119,6 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
         shown += failure.row(screen, "" if number else "Node logs", name)
     if (more := len(slurm["files"]) - _FILES_SHOWN) > 0:
         shown += failure.row(screen, "", f"and {more} more")
-    if slurm["again"]:
-        label = f"{'Next':<15}" if not screen.narrow else "Next  "
-        shown.append([(label, "bold"), (slurm["again"], "")])
     return shown
 
 
@@ -177,6 +184,7 @@ def _document(
             triage_found = _without_own_cancel(triage_found, chosen)
     document: JobDocument = result_document.new_document(run, triage=triage)
     result_document.add_failure(document, run, triage_found)
+    result_document.add_ranks(document, node_ranks.with_records(run, followed.watched, wait_s=node_ranks.LAST_S))
     fields: Any = {
         "log_trouble": trouble,
         "logs": str(folder) if folder else None,

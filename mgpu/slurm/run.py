@@ -6,7 +6,6 @@ and follows the job. Inside an allocation it runs the script there. It also hand
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import time
@@ -19,14 +18,13 @@ from mgpu.command_line import shell
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.job_files.watch_block import FOLDER
-from mgpu.launch import hang_files, hang_report, result_document, start_errors
+from mgpu.launch import result_document, start_errors
 from mgpu.launch.request import Request
 from mgpu.launchers.run_folder import LAUNCH, claim_folder, plan_folder
 from mgpu.process import scratch
-from mgpu.report import document
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client, sbatch_errors, submit
-from mgpu.slurm import ask_nodes, prepare
+from mgpu.slurm import ask_nodes, prepare, status
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import ReceivedSignals, follow, speaker
@@ -297,7 +295,7 @@ def _manage_job(request: Request) -> int:
     screen = report_screen.Screen.of(sys.stderr)
     say = speaker(screen)
     if request.status:
-        return _status(found, request)
+        return status.show(found, request)
     if request.why:
         return ask_nodes.explain(request, found)
     with ReceivedSignals() as signals:
@@ -316,33 +314,3 @@ def _manage_job(request: Request) -> int:
         return errors.INTERRUPTED
     followed = replace(followed, target=request.target)
     return slurm_report.report_end(followed, None, triage=True, json_result="", config=None)
-
-
-def _status(found: records.Record, request: Request) -> int:
-    if request.json_result:
-        return _status_json(found, request.json_result)
-    screen = report_screen.Screen.of(sys.stdout)
-    rows = [("Job", f"{found.job}   {found.name}"), ("State", found.state)]
-    if found.state == "PENDING":
-        rows.append(("Pending", f"{sbatch_errors.explain_waiting(found.reason).words} ({found.reason})"))
-        rows.append(("Est. start", found.start.replace("T", " ")))
-    elif found.ended:
-        rows.append(("Exit", f"{found.exit_code}" + (f", signal {found.signal}" if found.signal else "")))
-    rows += [("Nodes", found.nodes), ("Hang", _hang(found)), ("Log", found.output)]
-    slurm_report.show_plan(rows, screen)
-    return errors.READY
-
-
-def _hang(found: records.Record) -> str:
-    """Return what the nodes of a running job have found, if it makes no progress."""
-    folder = ask_nodes.folder_of(found) if found.started else None
-    return hang_report.one_line(hang_files.read(folder)) if folder is not None else ""
-
-
-def _status_json(found: records.Record, name: str) -> int:
-    whole = result_document.document({"slurm": dataclasses.asdict(found)})
-    if name == "-":
-        print(document.text(whole), end="")
-    else:
-        result_document.store(Path(name), whole)
-    return errors.READY

@@ -169,7 +169,7 @@ class RankPace:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the steps of a run took, and which rank came last to their collectives. Ranks of one machine."""
+    """How long the steps of a run took, and which rank came last to their collectives."""
 
     steps: int  # compared
     step_s: float  # median

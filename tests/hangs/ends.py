@@ -20,7 +20,7 @@ def _leave(rank: int) -> None:
     if rank == 0:
         dist.barrier()  # HERE
     else:
-        time.sleep(1000)
+        time.sleep(1000)  # THERE
 
 
 @program

@@ -30,7 +30,7 @@ def _accelerate(rank: int, at_step_4: Any) -> None:
     accelerator, model, optimizer, data = _accelerated()
     for step, (batch,) in enumerate(data):
         loss = model(batch).sum()
-        accelerator.backward(loss)
+        accelerator.backward(loss)  # THERE
         optimizer.step()
         if step == 4 and rank == 0:
             at_step_4(accelerator, loss)
@@ -88,7 +88,7 @@ def start_trainer(rank: int) -> None:
     data = [{"x": torch.randn(20), "labels": torch.zeros(1)} for _ in range(64)]
     folder = tempfile.mkdtemp()
     given = hf.TrainingArguments(folder, use_cpu=True, max_steps=12, report_to=[], per_device_train_batch_size=4)
-    hf.Trainer(Model(), given, train_dataset=data, callbacks=[Saves()]).train()
+    hf.Trainer(Model(), given, train_dataset=data, callbacks=[Saves()]).train()  # THERE
 
 
 @program

@@ -29,7 +29,7 @@ def loss_branch(rank: int) -> None:
     for step in range(8):
         loss = model(torch.zeros(4, 20)).pow(2).mean() + (rank if step == 5 else 0)
         if loss < 1:
-            loss.backward()
+            loss.backward()  # THERE
     dist.barrier()  # HERE
 
 
@@ -41,7 +41,7 @@ def no_sync_on_one(rank: int) -> None:
             with model.no_sync():
                 model(torch.randn(4, 20)).sum().backward()
         else:
-            model(torch.randn(4, 20)).sum().backward()
+            model(torch.randn(4, 20)).sum().backward()  # THERE
     dist.barrier()  # HERE
 
 

@@ -41,7 +41,7 @@ def other_order(rank: int) -> None:
         dist.broadcast(torch.ones(3), 0)  # HERE
         dist.all_reduce(torch.ones(3))
     else:
-        dist.all_reduce(torch.ones(3))
+        dist.all_reduce(torch.ones(3))  # THERE
         dist.broadcast(torch.ones(3), 0)
     dist.barrier()
 
@@ -59,7 +59,7 @@ def lone_backward(rank: int) -> None:
     for step in range(6):
         loss = model(torch.randn(4, 20)).sum()
         if step != 3 or rank != 1:
-            loss.backward()
+            loss.backward()  # THERE
     dist.barrier()  # HERE
 
 
@@ -111,7 +111,7 @@ def loader_worker_in_lock(rank: int) -> None:
     LOCK.acquire()  # as a thread of the rank would hold it when the worker is forked
     loader = iter(DataLoader(_Slow(rank), batch_size=4, num_workers=1))
     for _ in steps(12):
-        next(loader)
+        next(loader)  # THERE
 
 
 @program

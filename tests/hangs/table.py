@@ -154,9 +154,9 @@ machine with {cpus} CPUs and a load of up to {load:.0f}.
 
 Of {hangs} hangs, torch reports {late} at its timeout, and blames the rank that keeps the others waiting in {blamed}
 of the {known} in which one does. mgpu names the kind of each, and the rank where one is to blame; the
-tests assert these and the message of all rows (`tests/test_hang.py`), and the line in those rows in which one line is
-at fault. The median time is {median:.1f} s, the longest {longest:.1f} s. Where two ranks call different collectives,
-the fault can be in either: mgpu names both, with their lines.
+tests assert these, the message, and the lines of the ranks where they are definite (`tests/test_hang.py`). The median
+time is {median:.1f} s, the longest {longest:.1f} s. Where two ranks call different collectives, the fault can be in
+either: mgpu names both, with their lines.
 
 | planted | rank | torch: when | torch: the first error | blames | line | mgpu: after | mgpu reports | check |
 |---|---|---|---|---|---|---|---|---|

@@ -36,7 +36,7 @@ def steps(number: int) -> Iterator[int]:
         _show()
         yield step
         optimizer.zero_grad()
-        model(torch.randn(4, 20)).sum().backward()
+        model(torch.randn(4, 20)).sum().backward()  # STEP
         optimizer.step()
 
 

@@ -1,0 +1,184 @@
+"""Do the ranks of a Slurm job keep each other waiting, across its nodes?
+
+At the same moments each node asks its ranks for their last steps and collectives, and stores them in its folder. The
+first node joins them and compares all ranks, as on one machine. Clocks of nodes may differ: if the kernel of a node
+does not report its clock as synchronized, it is set by the moments at which the optimizers begin, which is when the
+last collective of a step has completed on all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from mgpu import file_reading, files
+from mgpu.errors import MgpuError
+from mgpu.launch import pace_report
+from mgpu.launch.hang_files import node_folders
+from mgpu.launch.pace_watch import EVERY_S, Ended, PaceWatch, Supervised, Times
+from mgpu.snapshot import BadSnapshot, decode
+from mgpu.structured_text import json_of
+
+NAME = "steps.json"
+_LARGEST = 16 << 20
+_JOIN_S = 3.0  # until the other nodes have stored theirs, and between two looks
+_EACH_NODES = 32  # so many more nodes, and the ranks are asked less often
+_LEAST_STEPS = 5  # to set a clock by
+_MOST_SPREAD = 0.03  # of a step: what the moments at which optimizers begin on two nodes may vary in 3 of 4 steps
+_FAR = 0.5  # of a step: clocks that differ by more are not synchronized, whatever the kernels report
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TIME_ERROR = 5  # adjtimex(2): the clock is not synchronized
+_TIMEX_BYTES = 512  # struct timex has 208
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """What one rank has recorded of its last steps."""
+
+    rank: int
+    steps: tuple[tuple[int, float, float, float, float], ...]  # number, and the fields of `Ended`
+    starts: tuple[tuple[str, int, float], ...]  # of collectives: process group, number, when
+
+
+@dataclass(frozen=True)
+class NodeTimes:
+    """What the ranks of one node have recorded, all of them asked at the same moment."""
+
+    round: int  # number of the moment
+    machine: str  # its boot ID: nodes with the same one have one clock
+    synchronized: bool  # its clock, according to the kernel
+    ranks: tuple[RankTimes, ...]
+
+
+class NodePace(PaceWatch):
+    """Asks the ranks of one node; on the first node, compares those of all."""
+
+    fewest = 1
+
+    def __init__(self, local: Path, folder: Path, nodes: int, *, first: bool) -> None:
+        """`local`: with the recorder. `folder`: of this node, shared. `nodes`: of the job."""
+        self._every = EVERY_S * -(-nodes // _EACH_NODES)
+        super().__init__(local, 0)
+        self.reports, self.world, self._folder, self._first = folder.parent, 0, folder, first
+        self._round, self._join_at = 0, 0.0  # that is to be joined; 0: none
+
+    def pause(self, seconds: float) -> float:
+        """Return the seconds until the next moment at which all nodes ask their ranks."""
+        del seconds
+        return self._every - time.time() % self._every
+
+    def take(self, times: Times, supervisor: Supervised) -> None:
+        """Store the steps of this node's ranks."""
+        self._round, self._join_at = int(time.time() // self._every), self._clock() + _JOIN_S
+        write(self._folder, NodeTimes(self._round, _boot_id(), _is_synchronized(), _recent(times)))
+
+    def tick(self, supervisor: Supervised) -> None:
+        """Ask the ranks, or join what all nodes have stored, if it is time to."""
+        super().tick(supervisor)
+        if not (self._first and self._round and self._clock() >= self._join_at):
+            return
+        self._join_at = self._clock() + _JOIN_S
+        nodes = [found for place in node_folders(self.reports) if (found := read(place)) is not None]
+        nodes = [node for node in nodes if node.round == self._round]
+        if sum(len(node.ranks) for node in nodes) == self.world > 1:
+            self._round = 0
+            if (times := joined(nodes)) is not None and len(times.ends) == self.world:
+                super().take(times, supervisor)
+
+
+def write(folder: Path, times: NodeTimes) -> None:
+    """Store the steps of a node's ranks. The disk may be full; the job matters more."""
+    with contextlib.suppress(MgpuError):
+        files.write(folder / NAME, json.dumps(asdict(times)) + "\n", mode=0o600)
+
+
+def read(folder: Path) -> NodeTimes | None:
+    """Return the steps of a node's ranks; None if there are none, or if they cannot be read."""
+    try:
+        return decode(NodeTimes, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
+    except (OSError, ValueError, BadSnapshot):
+        return None
+
+
+def remove(folder: Path) -> None:
+    """Remove what an earlier training of the job has left."""
+    for path in (folder / NAME, folder.parent / pace_report.NAME):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def joined(nodes: Sequence[NodeTimes]) -> Times | None:
+    """Return the steps of the ranks of all nodes, by the clock of the first; None if the clocks cannot be compared."""
+    ends: dict[int, Mapping[int, Ended]] = {}
+    starts: dict[int, Mapping[tuple[str, int], float]] = {}
+    for node in nodes:
+        ahead = _clock_difference(nodes[0], node)
+        if ahead is None:
+            return None
+        for rank in node.ranks:
+            ends[rank.rank] = {number: Ended(at - ahead, *rest) for number, at, *rest in rank.steps}
+            starts[rank.rank] = {(group, number): at - ahead for group, number, at in rank.starts}
+    return Times(ends, starts)
+
+
+def _recent(times: Times) -> tuple[RankTimes, ...]:
+    """Return what can be compared: the steps since the first collective that a rank still has."""
+    found = []
+    for rank, known in times.ends.items():
+        since = min(times.starts[rank].values(), default=float("inf"))
+        steps = tuple((number, *ended) for number, ended in sorted(known.items()) if ended.at >= since)
+        starts = tuple((group, number, at) for (group, number), at in times.starts[rank].items())
+        found.append(RankTimes(rank, steps, starts))
+    return tuple(found)
+
+
+# Clocks
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _is_synchronized() -> bool:
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):
+        return False
+    return 0 <= state < _TIME_ERROR
+
+
+def _clock_difference(first: NodeTimes, other: NodeTimes) -> float | None:
+    """Return by how many seconds the clock of a node is ahead of the first node's; None if that is not known."""
+    if other is first or (first.machine and first.machine == other.machine):
+        return 0.0
+    here, there = _optimizers_begin(first), _optimizers_begin(other)
+    common = sorted(here.keys() & there.keys())
+    if len(common) < _LEAST_STEPS:
+        return None
+    ahead = median(there[number] - here[number] for number in common)
+    step_s = (here[common[-1]] - here[common[0]]) / max(1, common[-1] - common[0])
+    if first.synchronized and other.synchronized and abs(ahead) < _FAR * step_s:
+        return 0.0
+    deviations = sorted(abs(there[number] - here[number] - ahead) for number in common)
+    return ahead if deviations[len(common) * 3 // 4] <= _MOST_SPREAD * step_s else None
+
+
+def _optimizers_begin(node: NodeTimes) -> dict[int, float]:
+    """Return when the optimizers of a node have begun, by the number of the step: the median of its ranks."""
+    begins: dict[int, list[float]] = {}
+    for rank in node.ranks:
+        known = {number: Ended(*rest) for number, *rest in rank.steps}
+        for number, ended in known.items():
+            if before := known.get(number - 1):
+                took = ended.optimizer_s - before.optimizer_s
+                begins.setdefault(number, []).append(ended.at - took)
+    return {number: median(found) for number, found in begins.items() if len(found) == len(node.ranks)}
