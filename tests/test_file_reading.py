@@ -80,7 +80,7 @@ ALLOWED = {
             "process.processes.stat_fields", "process.processes.status_of", "process.processes._children",
             "process.processes.runnable_s", "process.processes.thread_name",
             "process.processes.kernel_wait_of", "process.processes.processes_of_run",
-            "launch.registry.boot_id", "process.scratch._boot", "doctor.repair._in_use", "doctor.repair._compiling",
+            "process.boot.boot_id", "doctor.repair._in_use", "doctor.repair._compiling",
             "process.leftover_files._nobodys",
             "process.leftover_files.killed_for_memory", "process.leftover_files._mapped_files",
             "process.leftover_files._counters",

@@ -23,6 +23,7 @@ from mgpu import durations, errors
 from mgpu.launch import gpu_readings_file, gpu_table, gpu_usage, gpu_watch, list_runs, registry
 from mgpu.probes import gpu_monitor
 from mgpu.probes.gpu_monitor import ListedProcess, Reading
+from mgpu.process import boot
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import GpuWork, Snapshot
@@ -383,7 +384,7 @@ def entry(folder: Path, **changes: Any) -> registry.Entry:
     """A run that this process supervises."""
     pid = os.getpid()
     new = registry.Entry(
-        "20261121-1012-f00d", "f00d", "node7", registry.boot_id(), registry.pid_space(), pid,
+        "20261121-1012-f00d", "f00d", "node7", boot.boot_id(), registry.pid_space(), pid,
         registry.started_at(pid) or 0, str(folder), str(folder), ("train.py",), (), "", durations.now(), ranks=4,
     )  # fmt: skip
     return replace(new, **changes)

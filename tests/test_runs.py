@@ -24,7 +24,7 @@ from mgpu.errors import MgpuError
 from mgpu.launch import detached, follow, list_runs, registry, run_entry, stop
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
-from mgpu.process import log_follower, run_log
+from mgpu.process import boot, log_follower, run_log
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 
@@ -237,7 +237,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def entry(runs: Path, id_: str = "20261121-1012-3f2a", **changed: Any) -> Entry:
     """The entry of a run that this very process supervises; kept as a file."""
     of_now = Entry(
-        id=id_, run_id=f"{id_}-mark", host=socket.gethostname(), boot_id=registry.boot_id(),
+        id=id_, run_id=f"{id_}-mark", host=socket.gethostname(), boot_id=boot.boot_id(),
         pid_space=registry.pid_space(), pid=os.getpid(), pid_started=registry.started_at(os.getpid()) or 0,
         folder=str(runs.parent / id_), cwd="/", target=("train.py", "--lr", "1"), command=("python", "train.py"),
         config="accelerate.yaml", started=durations.now(), ranks=1,

@@ -21,6 +21,7 @@ from mgpu import errors, files
 from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.process import processes
+from mgpu.process.boot import boot_id
 from mgpu.snapshot import BadSnapshot, decode
 from mgpu.structured_text import json_of
 
@@ -105,15 +106,6 @@ def started_at(pid: int) -> int | None:
         return None if fields[0] in "ZX" else int(fields[19])  # field 22 of proc(5), after the process name
     except (OSError, ValueError, IndexError):
         return None
-
-
-@cache
-def boot_id() -> str:
-    """Return the kernel's boot id; empty if unknown."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
 
 
 @cache

@@ -22,6 +22,7 @@ from mgpu import durations, errors, files
 from mgpu.errors import MgpuError
 from mgpu.launch import registry
 from mgpu.launch.registry import Entry
+from mgpu.process.boot import boot_id
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request
@@ -92,7 +93,7 @@ def new(command: Command, logs: Path, request: Request) -> Entry:
         id=f"{name}-{command.run_id[:digits]}",
         run_id=command.run_id,
         host=socket.gethostname(),
-        boot_id=registry.boot_id(),
+        boot_id=boot_id(),
         pid_space=registry.pid_space(),
         pid=os.getpid(),
         pid_started=registry.started_at(os.getpid()) or 0,

@@ -16,12 +16,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mgpu.process.boot import boot_id
+
 _PREFIX = "mgpu-"
 _MARKER = ".mgpu-scratch"
 _HEAD = "A scratch folder of mgpu, removed with its owner.\nboot "
 # A temporary folder with very many entries must not slow down a start: 20,000 take about 10 ms to list.
 _MOST_ENTRIES, _MOST_REMOVED, _LONGEST_S = 20_000, 16, 0.25
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _swept = False
 
@@ -50,7 +51,7 @@ def _mark(path: str) -> int | None:
 
     It is renamed after it is locked, so that no other process sees it unlocked.
     """
-    boot = _boot()
+    boot = boot_id()
     if not boot:
         return None
     marker = os.path.join(path, _MARKER)
@@ -63,18 +64,6 @@ def _mark(path: str) -> int | None:
         os.close(lock)
         return None
     return lock
-
-
-def _boot() -> str:
-    """Return the id of this boot.
-
-    Only folders of this boot are swept: on a shared file system another machine's lock may not be visible here.
-    """
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def sweep(parent: str) -> None:
@@ -102,7 +91,8 @@ def _sweep(parent: str, name: str) -> bool:
             found = os.fstat(lock)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_nlink != 1:
                 return False
-            boot = _boot()
+            # Of this boot only: on a shared file system another machine's lock may not be visible here.
+            boot = boot_id()
             if not boot or os.read(lock, 200) != f"{_HEAD}{boot}\n".encode():
                 return False
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives

@@ -22,6 +22,7 @@ from mgpu.errors import MgpuError
 from mgpu.launch import pace_report
 from mgpu.launch.hang_files import node_folders
 from mgpu.launch.pace_watch import EVERY_S, Ended, PaceWatch, Supervised, Times
+from mgpu.process.boot import boot_id
 from mgpu.snapshot import BadSnapshot, decode
 from mgpu.structured_text import json_of
 
@@ -32,7 +33,6 @@ _EACH_NODES = 32  # so many more nodes, and the ranks are asked less often
 _LEAST_STEPS = 5  # to set a clock by
 _MOST_SPREAD = 0.03  # of a step: what the moments at which optimizers begin on two nodes may vary in 3 of 4 steps
 _FAR = 0.5  # of a step: clocks that differ by more are not synchronized, whatever the kernels report
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronized
 _TIMEX_BYTES = 512  # struct timex has 208
 
@@ -76,7 +76,7 @@ class NodePace(PaceWatch):
     def take(self, times: Times, supervisor: Supervised) -> None:
         """Store the steps of this node's ranks."""
         self._round, self._join_at = int(time.time() // self._every), self._clock() + _JOIN_S
-        write(self._folder, NodeTimes(self._round, _boot_id(), _is_synchronized(), _recent(times)))
+        write(self._folder, NodeTimes(self._round, boot_id(), _is_synchronized(), _recent(times)))
 
     def tick(self, supervisor: Supervised) -> None:
         """Ask the ranks, or join what all nodes have stored, if it is time to."""
@@ -139,13 +139,6 @@ def _recent(times: Times) -> tuple[RankTimes, ...]:
 
 
 # Clocks
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text("ascii").strip()
-    except OSError:
-        return ""
 
 
 def _is_synchronized() -> bool:
