@@ -84,9 +84,7 @@ def command_to_verify(config: Config, gpus: str) -> str:
     return from_words(["mgpu", "smoke-test", *flags, *(["--gpus", gpus] if gpus else [])])
 
 
-def refuse_unverified(
-    request: Request, config: Config, verified: Sequence[engine.Outcome], remark: str = ""
-) -> int:
+def refuse_unverified(request: Request, config: Config, verified: Sequence[engine.Outcome], remark: str = "") -> int:
     """Refuse an unverified run: there is no terminal to ask at, or --unverified refuse. `remark`: about the config."""
     screen = report_screen.Screen.of(sys.stderr)
     head, *more = differences(verified)

@@ -26,7 +26,8 @@ def mode_text(line: Line) -> str:
     if settings is not None and not settings.unread:
         known = [settings.strategy, settings.precision]
         return ", ".join([*(text for text in known if text), here])
-    return f"{here}; precision and strategy set by the script"
+    name = f"{line.program.name}: " if line.program.name and line.launcher not in ("command", "python") else ""
+    return f"{name}{here}; precision and strategy set by the script"
 
 
 def notes_text(line: Line) -> str:
@@ -42,7 +43,9 @@ def notes_text(line: Line) -> str:
 def _of_settings(settings: Settings) -> list[str]:
     if settings.unread:
         return [f"{visible(settings.path)} {settings.unread}"]
-    return [f"{visible(settings.path)} names {visible(settings.missing)}: no such file here"] if settings.missing else []
+    return (
+        [f"{visible(settings.path)} names {visible(settings.missing)}: no such file here"] if settings.missing else []
+    )
 
 
 def marks_text() -> str:

@@ -18,27 +18,29 @@ from mgpu.launchers.option_words import Given, whole_number
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config
 
+# fmt: off
 _NUMBERS = frozenset({"num_processes", "num_machines"})
 _TEXTS = frozenset({"gpu_ids", "mixed_precision"})
 # Where a run meets and which node this is: nothing that was verified depends on it.
 _NEUTRAL = frozenset({
     "config_file", "machine_rank", "main_process_ip", "main_process_port", "same_network", "quiet", "debug", "module",
     "no_python", "help", "role", "log_dir", "tee", "redirects", "monitor_interval",
-})  # fmt: skip
+})
 _TYPES: Final[Mapping[str, str]] = {
     "multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM",
-}  # fmt: skip
+}
 _LAUNCHED = frozenset(_TYPES.values())  # the types with which it starts several processes
 _DEEPSPEED = frozenset({
     "deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device",
     "offload_optimizer_nvme_path", "offload_param_nvme_path", "gradient_accumulation_steps", "gradient_clipping",
     "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_hostfile", "deepspeed_exclusion_filter",
     "deepspeed_inclusion_filter", "deepspeed_multinode_launcher", "deepspeed_moe_layer_cls_names",
-})  # fmt: skip
+})
 _SECTIONS: Final[Mapping[str, str]] = {
     "fsdp_": "fsdp_config", "dynamo_": "dynamo_config", "fp8_": "fp8_config", "megatron_lm_": "megatron_lm_config",
     "parallelism_config_": "parallelism_config",
-}  # fmt: skip
+}
+# fmt: on
 
 
 def config_file(given: Given, environ: Mapping[str, str] = os.environ) -> str:
@@ -108,7 +110,7 @@ def counts_gpus(path: str, given: Given) -> bool:
 
 
 def is_multi_gpu_by_itself(path: str, given: Given, ranks: int, gpus: int) -> bool:
-    """Whether it starts several ranks without having been told to: it sees several GPUs."""
+    """Whether it starts several ranks without an option that requests them: it detects several GPUs."""
     chosen = {*_TYPES, "cpu", "tpu"} & given.values.keys()
     return not path and not chosen and ranks > 1 and gpus > 1
 

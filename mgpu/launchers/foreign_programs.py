@@ -81,11 +81,11 @@ class Program:
     source: str = ""
 
 
-def _changes(gpus: str, port: str, node: str, module: str, config: str = _NO_CONFIG) -> Mapping[str, str]:
-    return {
-        "--gpus": gpus, "--port": port, "--node-rank": node, "-m": module, "--config": config,
-        "--launcher": _IN_THE_LINE,
-    }  # fmt: skip
+def _changes(
+    gpus: str, port: str, node: str, module: str, config: str = _NO_CONFIG, launcher: str = _IN_THE_LINE
+) -> Mapping[str, str]:
+    texts = (gpus, port, node, module, config, launcher)
+    return dict(zip(("--gpus", "--port", "--node-rank", "-m", "--config", "--launcher"), texts, strict=True))
 
 
 _HIDE = "select GPUs with CUDA_VISIBLE_DEVICES=0,1 before mgpu"
@@ -178,7 +178,8 @@ _AXOLOTL = Program(
         "Add -- --main_process_port N (with --launcher torchrun: -- --master_port N) to the command",
         "Add -- --machine_rank K (with --launcher torchrun: -- --node_rank K) to the command",
         "Use python -m axolotl.cli.main in the command",
-    ) | {"--launcher": "Use axolotl's own --launcher in the command"},
+        launcher="Use axolotl's own --launcher in the command",
+    ),
     Options(frozenset({"shard", "no_shard", "debug", "no_debug", "help"})),
     # axolotl 067b021 (2026-07): cli/main.py, cli/utils/train.py, utils/schemas/config.py and training.py
     framework=Framework(
@@ -194,7 +195,7 @@ _AXOLOTL = Program(
     source="https://docs.axolotl.ai/docs/multi-gpu.html",
 )
 _OF_ONE_PROCESS = _changes(
-    f"To {_HIDE.replace('before', 'put it before')}", "Set MASTER_PORT before mgpu if the program reads it",
+    "Select GPUs with CUDA_VISIBLE_DEVICES=0,1 before mgpu", "Set MASTER_PORT before mgpu if the program reads it",
     "Set it where the program reads it", "Write python -m MODULE in the command",
 )
 PYTHON: Final = Program("python", _OF_ONE_PROCESS)

@@ -51,7 +51,8 @@ def read(path: str, keys: Keys, overrides: Mapping[str, str], defaults: bool = T
     faults = [one for one in parsed.faults if one.fatal or (keys.refuses_duplicates and one.kind == "twice")]
     if faults:
         at = f" (line {faults[0].mark.line})" if faults[0].mark else ""
-        return Settings(path, f"not read: {faults[0].message}{at}")
+        why = faults[0].message if faults[0].fatal else "a key is there twice, which its loader rejects"
+        return Settings(path, f"not read: {why}{at}")
     return _settings(path, _Values(parsed.values, overrides, keys.interpolates), keys, defaults)
 
 

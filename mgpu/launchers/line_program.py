@@ -1,4 +1,4 @@
-"""Which file does the first word of a launch line run, and with which Python?"""
+"""Which file does a launch line run, and with which Python?"""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _hint(word: str) -> str:
 def other_python(program: str, word: str) -> str | None:
     """Return the Python of the ranks if it is in another environment than mgpu's; None if it is not, or not known.
 
-    `program`: the path of the line's first word. A console script names its interpreter in its first line.
+    `program`: the path of the line's program `word`. A console script names its interpreter in its first line.
     """
     python = program if programs.is_python(word) else _of_shebang(program)
     if python is None:
