@@ -162,7 +162,6 @@ def test_accelerate_with_a_verified_config(here: Path, mgpu: Run) -> None:
 
 
 def test_deepspeed(here: Path, mgpu: Run) -> None:
-    pytest.importorskip("deepspeed")
     done = mgpu("launch", "--", "deepspeed", "--num_gpus", "2", "--master_port", free(), "train.py", env=path_of(here))
     assert done.returncode == 0, done.stdout + done.stderr
     assert both_ranks_met(here) and "deepspeed: 2 ranks here" in done.stderr

@@ -137,6 +137,26 @@ def test_what_a_line_starts(here: Path, text: str, gpus: int, wanted: tuple[obje
     assert line.words == tuple(shlex.split(text))
 
 
+def test_what_the_ranks_run(here: Path) -> None:
+    for text, script in (
+        ("torchrun --nproc-per-node 2 t.py --m x", ("t.py", "--m", "x")),
+        ("torchrun -m pkg.t x", ("-m", "pkg.t", "x")),
+        ("deepspeed --module pkg.t x", ("-m", "pkg.t", "x")),
+        ("python -u -m pkg.t x", ("-m", "pkg.t", "x")),
+        ("python -u t.py x", ("t.py", "x")),
+        ("python -c 'print(1)'", ()),
+        ("bash run.sh", ()),
+    ):
+        assert read(text).script == script, text
+
+
+def test_notes_on_what_accelerate_does(here: Path) -> None:
+    assert "ignores the number" in read("accelerate launch --num_processes 2 t.py", 0).notes[0]
+    assert "ACCELERATE_USE_CPU" in read("accelerate launch --multi_gpu --num_processes 2 t.py", 0).notes[0]
+    assert not read("accelerate launch --multi_gpu --num_processes 2 t.py", 0, ACCELERATE_USE_CPU="true").notes
+    assert not read("accelerate launch --multi_gpu --num_processes 2 t.py", 2).notes
+
+
 def test_the_variables_of_launchers(here: Path) -> None:
     assert shape(read("torchrun t.py", PET_NPROC_PER_NODE="2", PET_NNODES="3"))[2:] == (2, 3, 29500)
     assert read("torchrun --nproc-per-node 4 t.py", PET_NPROC_PER_NODE="2").ranks == 4

@@ -154,7 +154,7 @@ def _names_job(request: Request) -> bool:
 
 def _early(values: Values) -> Sequence[Probe]:
     request = Request(**{name: value for name, value in values.items() if name != "json_schema"})
-    if not request.target or request.of_a_run:
+    if not request.target or request.of_a_run or request.foreign:  # a line's files name its folders and its Python
         return ()
     from mgpu.launch import output_folders
     from mgpu.probes import runner

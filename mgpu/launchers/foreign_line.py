@@ -208,7 +208,7 @@ def _accelerate(program: Program, one: _Input) -> Line:
         (node if type(node) is int else 0) if nodes > 1 else None,
         (config.port if port is None else port) or (_STATIC_PORT if nodes > 1 else None),
         _script(given, "module" in given.values),
-        notes=_one_of_many(config, ranks),
+        notes=_notes_of_accelerate(config, ranks, one),
     )
 
 
@@ -219,7 +219,10 @@ def _without_file(config: Config, ranks: int | None, nodes: int, address: str) -
     return replace(shape, values={**shape.values, **kept})
 
 
-def _one_of_many(config: Config, ranks: int | None) -> tuple[str, ...]:
+def _notes_of_accelerate(config: Config, ranks: int | None, one: _Input) -> tuple[str, ...]:
+    if one.gpus == 0 and (ranks or 0) > 1 and "ACCELERATE_USE_CPU" not in one.environ:
+        # measured with accelerate 1.15 and torch 2.13, as in argv.on_cpu
+        return ("no GPU: with an Accelerator each process trains alone, unless ACCELERATE_USE_CPU=true is set",)
     wanted = config.values.get("num_processes")
     if ranks != 1 or type(wanted) is not int or wanted // config.num_machines < 2:
         return ()
@@ -254,7 +257,7 @@ def _deepspeed(program: Program, one: _Input) -> Line:
 
 def _python(one: _Input, last: int) -> Line:
     index = programs.script_of("python", one.words, last)
-    script = one.words[index:] if index is not None else ()
+    script = one.words[index:] if index is not None and not one.words[index].startswith("-") else ()
     if index is not None and one.words[index - 1] == "-m":
         script = ("-m", *script)
     of_a_job = one.environ.get("RANK", "").isdigit()  # a rank that is started by hand: its children are none
