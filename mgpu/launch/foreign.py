@@ -85,7 +85,8 @@ def _permit(
         return start_run.resolve_unverified(request, few, details.verified, policy)
     if line.config.path or python or line.program is OTHER:
         return ()
-    unseen = gate.cannot_see_gpus(few.snapshot)  # no smoke test has shown that torch finds them
+    # No smoke test has shown that torch finds the GPUs.
+    unseen = [one for one in gate.cannot_see_gpus(few.snapshot) if _concerns(one, line, python)]
     return start_run.refuse(request, line.config, unseen) if unseen else ()
 
 
