@@ -196,6 +196,14 @@ def test_a_command_that_starts_ranks_after_all(here: Path, mgpu: Run) -> None:
     assert {row["rank"] for row in result["ranks"]} == {0, 1} and result["first_failure"]["rank"] == 1
 
 
+def test_the_ranks_of_a_second_node(here: Path, mgpu: Run) -> None:
+    """A script of unknown kind is taken for the only rank until its ranks 2 and 3 are there."""
+    (here / "run.sh").write_text("sleep 1.5\nRANK=2 sleep 2 &\nRANK=3 sleep 2 &\nwait\n")
+    done = mgpu("launch", "--json-result", "r.json", "--", "bash", "run.sh", env=path_of(here))
+    assert done.returncode == 0, done.stderr
+    assert {row["rank"] for row in json.loads((here / "r.json").read_text())["ranks"]} == {2, 3}
+
+
 def test_frameworks(here: Path, mgpu: Run) -> None:
     """Stand-ins: see above."""
     (here / "x.yaml").write_text("per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\nbf16: true\n")
