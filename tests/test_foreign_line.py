@@ -297,6 +297,14 @@ def test_the_yaml_of_llamafactory(here: Path) -> None:
     assert gone is not None and gone.missing == "nowhere.json" and gone.strategy == "DeepSpeed (nowhere.json)"
 
 
+def test_a_script_whose_name_other_projects_have_too(here: Path) -> None:
+    found = read("torchrun --nproc-per-node 2 src/train.py qwen3.yaml", 4).settings
+    assert found is not None and (found.batch, found.precision) == (1, "bf16")
+    (here / "other.yaml").write_text("bf16: true\nbatch_size: 4\n")
+    assert read("torchrun --nproc-per-node 2 src/train.py other.yaml", 4).settings is None
+    assert read("torchrun --nproc-per-node 2 train.py qwen3.yaml", 4).settings is None
+
+
 def test_the_yaml_of_axolotl(here: Path) -> None:
     found = read("axolotl train llama3.yml", 4).settings
     assert found is not None and not found.unread

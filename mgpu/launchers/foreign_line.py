@@ -269,12 +269,19 @@ def _with_framework(line: Line) -> Line:
     target = line.script[1:] if line.script[:1] == ("-m",) else line.script
     for one in FRAMEWORKS:
         of = one.framework
-        if of and target and any(target[0] == name or target[0].endswith(f"/{name}") for name in of.runs):
+        if of and target and _is_one_of(target[0], of.runs):
             return replace(line, settings=_yaml(of, target[1:]))
+        if of and target and _is_one_of(target[0], of.may_run):
+            settings = _yaml(of, target[1:], defaults=False)
+            return replace(line, settings=settings if settings and settings.batch else None)
     return line
 
 
-def _yaml(framework: Framework, arguments: tuple[str, ...]) -> Settings | None:
+def _is_one_of(target: str, names: tuple[str, ...]) -> bool:
+    return any(target == name or target.endswith(f"/{name}") for name in names)
+
+
+def _yaml(framework: Framework, arguments: tuple[str, ...], *, defaults: bool = True) -> Settings | None:
     """Return the settings of the YAML among a framework's arguments, with the options that replace its values."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     path = next((word for word in own if word.endswith(framework.keys.suffixes)), "")
@@ -282,7 +289,7 @@ def _yaml(framework: Framework, arguments: tuple[str, ...]) -> Settings | None:
         return None
     plain = framework.keys.interpolates
     overrides = dict(framework_yaml.key_values(own) if plain else framework_yaml.option_values(own))
-    return framework_yaml.read(path, framework.keys, overrides)
+    return framework_yaml.read(path, framework.keys, overrides, defaults)
 
 
 def _llamafactory(program: Program, one: _Input) -> Line:
@@ -298,8 +305,9 @@ def _llamafactory(program: Program, one: _Input) -> Line:
         return Line((), program, "command", _config("", 1, 1), 1, settings=settings, notes=notes)
     variables = program.variables
     value = one.environ.get
+    elastic = value("RDZV_ID") is not None and value("MIN_NNODES") is not None
     words = [
-        *("--nnodes", value("MAX_NNODES") or value(variables.nodes, "1")),
+        *("--nnodes", value("MAX_NNODES" if elastic else variables.nodes) or value(variables.nodes, "1")),
         *("--node_rank", value(variables.node_rank, "0"), "--nproc_per_node", value(variables.ranks, "gpu")),
         *("--master_addr", value(variables.address, "127.0.0.1"), "--master_port", value(variables.port, "0")),
     ]

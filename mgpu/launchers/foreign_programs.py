@@ -64,6 +64,7 @@ class Framework:
     trains: tuple[str, ...]  # its subcommands that start ranks
     keys: Keys
     runs: tuple[str, ...] = ()  # what it starts in each rank: a module or the end of a path, followed by the YAML
+    may_run: tuple[str, ...] = ()  # the same, but other projects have files of this name too
     forces: tuple[str, ...] = ()  # variables that make it start ranks, also a single one
     prevents: tuple[str, ...] = ()  # variables with which it starts none
 
@@ -165,7 +166,8 @@ _LLAMAFACTORY = Program(
             (("pure_bf16", "bf16 weights"), ("bf16", "bf16"), ("fp16", "fp16")),
             refuses_duplicates=True, interpolates=True,
         ),
-        runs=("llamafactory/launcher.py", "llamafactory.launcher", "src/train.py"),
+        runs=("llamafactory/launcher.py", "llamafactory.launcher"),
+        may_run=("src/train.py",),
         forces=("FORCE_TORCHRUN", "USE_MCA", "USE_MEGATRON_BRIDGE"),
         prevents=("USE_RAY", "USE_KT"),
     ),
