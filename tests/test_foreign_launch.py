@@ -40,6 +40,8 @@ if how == ["fails"] and rank == 1:
     raise ValueError("planted")
 if how == ["hangs"] and rank == 1:
     time.sleep(1000)
+if how == ["fails"]:
+    time.sleep(60)
 dist.barrier()
 dist.destroy_process_group()
 """
