@@ -30,18 +30,6 @@ _CLASSES = (
     (r"^Peft|^Lora[A-Z]", "peft"),
     (r"^(?:LLMEngine|AsyncLLM\w*|EngineCore\w*|GPUModelRunner|VllmConfig)$", "vllm"),
 )
-CACHE_OF_UNSLOTH = Meaning(
-    "a file of Unsloth's compiled cache is incomplete: several ranks wrote it at once, or it is from other versions",
-    "Unsloth writes patched copies of the trainers to unsloth_compiled_cache when it is imported. All ranks of a node "
-    "use the same folder.",
-    (
-        Fix(
-            "Delete the folder, and fill it once with a single process before the run with several.",
-            ("rm -r unsloth_compiled_cache", "python -c 'import unsloth'"),
-        ),
-        Fix("Or upgrade Unsloth.", ("pip install --upgrade unsloth unsloth_zoo",)),
-    ),
-)
 # What a package assumes about its own objects. Sizes and counts (==, %, <) are the user's settings.
 _INTERNAL = re.compile(
     r"^assert (?:not )?(?:[\w.\[\]]+ is (?:not )?None\b|isinstance\(|hasattr\(|[\w.\[\]]+\.dtype (?:==|in) |callable\()"

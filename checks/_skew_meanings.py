@@ -292,8 +292,6 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
-    if name == module and module.startswith("Unsloth"):
-        return mistakes.CACHE_OF_UNSLOTH
     if known := skew.find_name(module, name):
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
     return _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)
@@ -380,8 +378,7 @@ def explain_wanted(groups: Mapping[str, str], raised: UncaughtException | None) 
     return Meaning(
         f"a requirement of an installed package is not met: {raised.message}",
         "The message names what is missing or too old. Only one of two packages was upgraded, or an optional package "
-        "is "
-        "not installed in the Python that the ranks use.",
+        "is not installed in the Python that the ranks use.",
         (
             Fix(
                 "Install what the message names.",

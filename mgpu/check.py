@@ -55,6 +55,7 @@ Tag = Literal[
     "leads_to_hang",  # in a script: ranks then wait for each other. Reported again if the run timed out or was stopped
     "leads_to_rendezvous_error",  # in a script: its ranks then do not find each other
     "leads_to_usage_error",  # in a script: it then rejects its arguments
+    "portable",  # in a script: it trains alone, and mgpu can change it so that it trains on every number of ranks
     "leads_to_gpu_error",  # in a script: ranks then share a GPU, or use another rank's
     "starts_ranks",  # in a script: no problem if no launcher starts it
     "remark",  # of a run that succeeded: reported at its end

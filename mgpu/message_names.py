@@ -10,11 +10,12 @@ _NAME = r"[\w.-]{0,95}\w"
 _HUB = r"//(?:huggingface\.co|hf\.co)"
 # Old repositories have no organization: in "api/datasets/glue/paths-info/main", the name is "glue".
 _REPOSITORY = rf"{_NAME}(?:/(?!(?:paths-info|resolve|revision|tree|raw|blob|parquet|refs|commits)\b){_NAME})?"
+_NOT_FOUND = re.compile(r"(?P<name>\S+) is not a local folder and is not a valid model identifier")  # path or model
 _MODELS = (
     re.compile(rf"{_HUB}/api/models/(?P<name>{_REPOSITORY})"),
     # A file of a repository; old repositories have no organization: "gpt2".
     re.compile(rf"{_HUB}/(?!datasets/|spaces/)(?P<name>{_NAME}(?:/{_NAME})?)/(?:resolve|raw|blob|tree)/"),
-    re.compile(r"(?P<name>\S+) is not a local folder and is not a valid model identifier"),
+    _NOT_FOUND,
     re.compile(r"Access to model (?P<name>\S+) is restricted"),
 )
 _DATASETS = (
@@ -28,7 +29,7 @@ _PATHS = (
     re.compile(r"Incorrect path_or_model_id: '(?P<name>[^']+)'"),
     re.compile(r"'namespace/repo_name': '(?P<name>[^']+)'"),
     re.compile(r"(?:\[Errno \d+\]|Error:) [^:']+: '(?P<name>[^']+)'"),
-    re.compile(r"(?P<name>\S+) is not a local folder and is not a valid model identifier"),
+    _NOT_FOUND,
 )
 _ENDPOINTS = (
     re.compile(r"(?:connect to|addresses of) \((?P<name>[\w.:-]+), (?P<port>\d{1,5})\)"),

@@ -77,8 +77,8 @@ ALLOWED = {
         (
             "launch.run_outcome._meminfo", "launch.run_outcome.available",
             "launch.run_outcome.__init__", "launch.run_outcome._tightest", "launch.detached.what_ends_it",
-            "process.processes.stat_fields", "process.processes._children",
-            "launch.rank_facts.host_peak", "process.processes.runnable_s", "process.processes.thread_name",
+            "process.processes.stat_fields", "process.processes.status_of", "process.processes._children",
+            "process.processes.runnable_s", "process.processes.thread_name",
             "process.processes.kernel_wait_of", "process.processes.processes_of_run",
             "launch.registry.boot_id", "process.scratch._boot", "doctor.repair._in_use", "doctor.repair._compiling",
             "process.leftover_files._nobodys",

@@ -78,6 +78,7 @@ def test_who_keeps_the_others_waiting(planted: Planted, here: Path, mgpu: Run) -
     assert done.returncode == 124, said + done.stderr[-3000:]
     first = _message_of(planted.check, said)
     assert planted.message in first
+    assert "_mgpu_" not in said  # the user's line, not the recorder's
     assert found["probable_cause"]["id"] == (planted.cause or planted.check)
     hang = found["hang"]
     assert (hang["id"], hang["kind"], hang["rank"]) == (planted.check, KINDS[planted.check], planted.rank)

@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,8 +24,9 @@ import pytest
 
 from mgpu import engine
 from mgpu.engine import selections
-from mgpu.launch import hang_files, hang_report, py_spy, ras_query
+from mgpu.launch import hang_files, hang_report, py_spy, ras_query, why
 from mgpu.launchers import run_folder
+from mgpu.process import processes
 from mgpu.readers import nccl_ras, plain_pickle, torch_dumps
 from mgpu.report.screen import Screen
 from mgpu.snapshot import Collective, Hang, HangRank, RasCommunicator, RasCount, Snapshot
@@ -154,6 +156,41 @@ def test_files_of_another_time_or_kind_are_not_joined(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps(_Evil()))
     os.mkfifo(tmp_path / "nccl_trace_rank_7")
     assert torch_dumps.beside(log) is None
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o700])
+def test_a_file_of_another_user_in_a_shared_folder_is_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    log = write_dumps(tmp_path, {0: dump(3, is_open=True, world=1)})
+    tmp_path.chmod(mode)
+    real = Path.stat
+
+    def of_others(path: Path, **options: Any) -> os.stat_result:
+        found = real(path, **options)
+        if "rank_0" not in path.name:
+            return found
+        return os.stat_result((*found[:4], found.st_uid + 1, *found[5:]))
+
+    assert torch_dumps.beside(log) is not None
+    monkeypatch.setattr(Path, "stat", of_others)
+    assert (torch_dumps.beside(log) is None) == (mode == 0o1777)
+
+
+def test_lists_that_share_parts_are_not_printed(tmp_path: Path) -> None:
+    """60 lists with 2 ** 60 texts, in less than a kilobyte."""
+    nested: list[Any] = ["x"]
+    for _ in range(60):
+        nested = [nested, nested]
+    entry = recorded(1, is_open=True) | {
+        "profiling_name": nested,
+        "process_group": (nested, ""),
+        "input_dtypes": [nested],
+    }
+    entry |= {"input_sizes": [[nested]], "frames": [{"name": nested, "filename": nested, "line": 1}]}
+    found = torch_dumps.beside(write_dumps(tmp_path, {0: dump(1, is_open=True, world=1) | {"entries": [entry]}}))
+    assert found is not None
+    assert found.ranks[0].collectives[0].name == ""
 
 
 def test_no_file_is_opened_that_a_dump_names(tmp_path: Path) -> None:
@@ -424,6 +461,24 @@ def test_ras_is_asked(served: list[Server]) -> None:
     assert server.heard == [b"TIMEOUT 1\n", b"VERBOSE STATUS\n"]
 
 
+def test_only_the_ras_of_this_run_is_asked() -> None:
+    """On a machine with two jobs, only the first one can listen."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = server.getsockname()
+        assert ras_query.listens(where, [os.getpid()])
+        assert not ras_query.listens(where, [os.getppid()])
+        assert not ras_query.listens(("127.0.0.1", 1), [os.getpid()])
+
+
+def test_an_endless_answer_is_read_to_a_limit() -> None:
+    lists = "  The missing ranks: " + ",".join(["0-9999999"] * 50_000) + "\n"
+    text = (
+        "#0-0 (cf264af53edbe986) INCOMPLETE\n" + lists * 3 + f"  {'9' * 5000} ranks have launched up to operation 1\n"
+    )
+    (found,) = nccl_ras.communicators(text)
+    assert len(found.missing) == 4096
+
+
 def test_something_else_at_its_port(served: list[Server]) -> None:
     served.append(server := Server([b"HTTP/1.1 400 Bad Request\n"]))
     with pytest.raises(ConnectionError):
@@ -464,6 +519,23 @@ def test_ras_is_evidence_of_a_verdict() -> None:
 
 
 # --- py-spy, and the table ---
+
+
+def test_no_program_of_another_user_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root asks about a user's process: the py-spy beside its interpreter is that user's."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "py-spy").write_text(f"#!/bin/sh\n: > {tmp_path}/ran\n")
+    (tmp_path / "bin" / "py-spy").chmod(0o755)
+    with subprocess.Popen(["sleep", "60"], env={"VIRTUAL_ENV": str(tmp_path), "PATH": os.environ["PATH"]}) as process:
+        part = why.Part(tmp_path, {0: processes.Rank(process.pid)}, 1)
+        try:
+            monkeypatch.setenv("PATH", "")
+            with monkeypatch.context() as other:
+                other.setattr(os, "geteuid", lambda: 1 << 20)
+                assert why._spied(part) == {} and not (tmp_path / "ran").exists()
+            assert why._spied(part) == {0: ()} and (tmp_path / "ran").exists()
+        finally:
+            process.kill()
 
 
 def test_the_frames_of_py_spy() -> None:

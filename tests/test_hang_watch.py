@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -242,3 +244,30 @@ def test_a_run_that_is_interrupted_is_asked_only_if_it_may_hang(
     other.watch.before_signal(other.supervised)
     assert Answers.asked == 1 and other.watch.hang is None
     assert ["collecting" in text for _, text, _ in other.supervised.said] == [True]
+
+
+def test_a_full_disk_does_not_hide_the_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = run(tmp_path, monkeypatch)
+    one.train(20, 1.0)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(hang_files, "write", fails)
+    one.go(600)
+    assert len(one.findings) == 1
+    assert [text for _, text, _ in one.supervised.said].count(
+        "hang.json cannot be written: No space left on device"
+    ) == 1
+
+
+def test_a_watch_that_cannot_go_on_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = run(tmp_path, monkeypatch)
+    one.train(20, 1.0)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Answers, "ask", fails)
+    one.go(600)
+    assert [text for _, text, _ in one.supervised.said] == ["the run is no longer watched for hangs: Permission denied"]

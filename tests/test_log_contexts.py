@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from mgpu.engine import root_cause
 from mgpu.engine.root_cause import Cause
-from mgpu.readers.log import read
+from mgpu.readers.log import read, row_matching
 from mgpu.snapshot import Log
 
 
@@ -143,6 +144,18 @@ def test_no_cause_without_evidence(name: str, tmp_path: Path) -> None:
     assert cause is None or "exit_only" in cause.outcome.check.tags
 
 
+MESSAGE = "ERROR: no shard of the data set fits rank 3"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("before", [2, 20_000])
+@pytest.mark.parametrize("after", ["", "\n", "\nsrun: error: n1: task 0: Exited with exit code 1\n"])
+def test_the_line_of_the_programs_own_message(before: int, after: str, tmp_path: Path) -> None:
+    log = log_of("loading\n" * before + MESSAGE + after, tmp_path)
+    assert log.own_error is not None
+    assert (log.own_error.text, log.own_error.line) == (MESSAGE, before + 1)
+
+
 WHAT_WAS_EMPTY = {
     "IndexError: list index out of range": ("if all_embeddings[0].dtype == torch.bfloat16:", "all_embeddings is empty"),
     "KeyError: 'labels'": ("loss = batch['labels'].sum()", "batch has no key 'labels'"),
@@ -240,3 +253,18 @@ GOOD = {
 def test_the_end_of_a_run(name: str, tmp_path: Path) -> None:
     text, good = GOOD[name]
     assert (log_of(text, tmp_path).finished is not None) is good
+
+
+@pytest.mark.parametrize(("row", "line"), [
+    ("log_config_not_found", "WARNING: Could not find 'libaio.so'"),
+    ("log_compile_with_ddp", "config: torch._dynamo.config.optimize_ddp=False"),
+    ("log_container_killed_for_memory", '    "OOMKilled": false,'),
+    ("log_job_gave_up", "numFailedJobs: 0"),
+    ("log_job_deadline", "rpc error: code = DeadlineExceeded desc = while the sandbox of Pod x was created"),
+    ("log_best_metric_missing", "KeyError: 'eval_batch_size'"),
+    ("log_model_not_wrapped", "AttributeError: 'NoneType' object has no attribute 'module'"),
+    ("log_name_not_in_module", "ImportError: cannot import name 'UnslothGRPOTrainer' from 'UnslothGRPOTrainer'"),
+])  # fmt: skip
+def test_a_line_that_a_row_does_not_explain(row: str, line: str) -> None:
+    (known,) = (one for one in row_matching.signature_rows() if one.id == row)
+    assert re.search(known.pattern, line) is None

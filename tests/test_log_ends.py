@@ -105,6 +105,8 @@ CUT: dict[str, str] = {
     "MLPerf that gave up": ':::MLLOG {"key": "run_stop", "value": null, "metadata": {"status": "aborted"}}\n',
     "Lightning that was interrupted": LIGHTNING_BAR.format(0) + "Detected KeyboardInterrupt, attempting graceful "
                                       "shutdown ...\n",
+    "nccl-tests with wrong results": "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 12.3477\n#\n"
+                                     "# Collective test concluded: all_reduce_perf\n",
     "the program's help": "  --max_steps MAX_STEPS  Stop when training is completed after this many steps\n",
     "W&B": steps(1, 9) + "wandb: Waiting for W&B process to finish... (failed 1). Press Control-C to abort syncing.\n",
 }  # fmt: skip

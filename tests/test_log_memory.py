@@ -57,6 +57,11 @@ def test_numbers_are_read_from_both_forms_of_the_message() -> None:
     assert gpu.read_numbers("Tried to allocate 1.2.3 GiB").tried is None
 
 
+def test_a_size_that_is_not_a_number_is_not_read() -> None:
+    read = gpu.read_numbers("Tried to allocate ... GiB. Process 12 has 1.2.3 GiB memory in use. 4.5.6 GiB is reserved")
+    assert read.tried is None and read.processes == ()
+
+
 @pytest.mark.parametrize(
     ("processes", "own", "found"),
     [

@@ -6,15 +6,19 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mgpu.doctor import run as doctor_run
 from mgpu.doctor.request import Request
-from mgpu.errors import USAGE, MgpuError
+from mgpu.errors import REFUSED, USAGE, MgpuError
+from mgpu.port import offer as offers
 from mgpu.port.change import DECIDE
 from mgpu.port.port_script import port
+from mgpu.report import output
 from tests.conftest import ROOT
+from tests.terminal import same_screen
 
 pytestmark = pytest.mark.quick
 
@@ -206,3 +210,175 @@ def test_without_a_terminal_it_asks_for_yes(tmp_path: Path) -> None:
 def test_libcst_is_imported_only_to_port() -> None:
     code = "import sys, mgpu.__main__, mgpu.cli.doctor, mgpu.doctor.run; assert 'libcst' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_a_link_that_leaves_the_folder_is_refused_before_the_question(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    real = _train(tmp_path / "elsewhere")
+    (tmp_path / "project").mkdir()
+    link = tmp_path / "project" / "train.py"
+    link.symlink_to(real)
+    with pytest.raises(MgpuError) as error:
+        _offer(link, yes=False, can_ask=True)
+    assert error.value.exit_code == REFUSED and real.read_text() == HEAD + LOOP and _files(link.parent) == ["train.py"]
+
+
+def test_a_link_in_the_folder_stays_a_link(tmp_path: Path) -> None:
+    real = _train(tmp_path)
+    (tmp_path / "link.py").symlink_to(real.name)
+    _offer(tmp_path / "link.py")
+    assert (tmp_path / "link.py").is_symlink() and "accelerator.prepare(" in real.read_text()
+
+
+@pytest.mark.parametrize("ddp", [False, True])
+@pytest.mark.parametrize(("mark", "end"), [(b"\xef\xbb\xbf", "\r\n"), (b"", "\r\n"), (b"\xef\xbb\xbf", "\n")])
+def test_the_file_keeps_its_mode_its_line_ends_and_its_byte_order_mark(
+    tmp_path: Path, mark: bytes, end: str, ddp: bool
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(mark + (HEAD + LOOP).replace("\n", end).encode())
+    path.chmod(0o640)
+    (tmp_path / "train.py.bak").write_text("older")
+    assert _offer(path, "ddp" if ddp else "accelerate")
+    new = path.read_bytes()
+    assert new.startswith(mark) and new.count(b"\xef\xbb\xbf") == bool(mark) and path.stat().st_mode & 0o777 == 0o640
+    assert new.count(b"\n") == new.count(end.encode()) and b"prepare(" in new
+    assert (tmp_path / "train.py.bak").read_text() == "older" and (tmp_path / "train.py.bak.2").exists()
+    assert not _offer(path, "ddp" if ddp else "accelerate") and path.read_bytes() == new
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"# coding: latin-1\nx = '\xe9'\n" + HEAD.encode() + LOOP.encode(),
+        b"# coding: latin-1\nx = '\xc3\xa9'\n" + HEAD.encode() + LOOP.encode(),  # also valid as UTF-8
+        b"# coding: nonsense\n" + HEAD.encode() + LOOP.encode(),
+        HEAD.encode("utf-16"),
+    ],
+)
+def test_only_utf8_is_ported(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(raw)
+    with pytest.raises(MgpuError, match="not UTF-8"):
+        _offer(path)
+    assert path.read_bytes() == raw and _files(tmp_path) == ["train.py"]
+
+
+def test_a_script_that_changes_before_it_is_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _train(tmp_path)
+
+    def confirm(path: Path) -> bool:
+        path.write_text("new = 1\n")
+        return True
+
+    monkeypatch.setattr(offers, "_confirm", confirm)
+    with pytest.raises(MgpuError, match="has changed in the meantime"):
+        _offer(path, yes=False, can_ask=True)
+    assert path.read_text() == "new = 1\n" and _files(tmp_path) == ["train.py"]
+
+
+@pytest.mark.parametrize("text", ["print 'two'\n", "x = 1\0\n", "x = 1\x1a\n", "if 1:\n\tx = 1\n        y = 2\n"])
+def test_what_python_cannot_read_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    said: list[str] = []
+    assert not offers.offer(path, "accelerate", said.append, yes=True, dry_run=False, can_ask=False)
+    assert "not valid Python" in said[0] and path.read_text() == text
+
+
+def _offer(path: Path, library: str = "accelerate", *, yes: bool = True, can_ask: bool = False) -> bool:
+    return offers.offer(path, library, lambda _: None, yes=yes, dry_run=False, can_ask=can_ask)
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir())
+
+
+# ---- unusual source text
+
+
+@pytest.mark.parametrize("ddp", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import os; os.environ['CUDA_VISIBLE_DEVICES'] = '0'; kept()  # why", "import os\nkept()  # why\n"),
+        ("if c: kept(); torch.cuda.set_device(0)\nelse: other()", "if c:\n    kept()\nelse: other()\n"),
+        (
+            "if c: plt.savefig('x')\nelse: other()",
+            "if c:\n    if R.is_main_process:\n        plt.savefig('x')\nelse: o",
+        ),
+        ("if torch.cuda.set_device(0): kept()", f"{DECIDE}remove torch.cuda.set_device(0)"),
+        ("a = os.environ['CUDA_VISIBLE_DEVICES'] = kept()", f"{DECIDE}remove a = os"),
+        ("m = nn.DataParallel(device_ids=[0], module=model)", "\nm = model\n"),
+        ("model = nn.DataParallel(*kept)", f"{DECIDE}use the model itself"),
+        ("def f(device='cuda:0'):\n    'Only a docstring.'", "'Only a docstring.'\n"),
+        ("class Accelerator: pass\nclass Ranks: pass", "class Accelerator: pass\nclass Ranks: pass"),
+        ("from random import random, shuffle\nshuffle(x)", "import random as random_module\nrandom_module.seed(42)\n"),
+    ],
+)
+def test_neighbours_of_a_change_stay(before: str, after: str, ddp: bool) -> None:
+    new = ported(HEAD + before + "\n" + LOOP, ddp=ddp)
+    assert after.replace("R.", "all_ranks." if "all_ranks" in new else "ranks." if ddp else "accelerator.") in new
+    assert new.count("kept") >= before.count("kept")
+
+
+@pytest.mark.parametrize(
+    "line", ["if __name__ == '__main__': main()  # start", "if __name__ == '__main__':\n    main()"]
+)
+def test_a_main_guard_on_one_line_is_the_same_as_on_two(line: str) -> None:
+    body = "".join(f"    {one}\n" for one in (HEAD + LOOP).splitlines())
+    new = ported(f"import torch\ndef main():\n{body}{line}\n")
+    assert "if __name__ == '__main__':\n    accelerator = Accelerator(" in new
+    assert "    main()\n    accelerator.end_training()" in new
+
+
+@pytest.mark.parametrize("name", ["accelerator", "hf_accelerator", "Accelerator", "DataLoaderConfiguration", "Ranks"])
+@pytest.mark.parametrize("ddp", [False, True])
+def test_names_of_the_script_are_not_reused(name: str, ddp: bool) -> None:
+    new = ported(f"{name} = kept\n{HEAD}{LOOP}", ddp=ddp)
+    bound = [one.id for one in ast.walk(ast.parse(new)) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    bound += [one.name for one in ast.walk(ast.parse(new)) if isinstance(one, ast.ClassDef)]
+    bound += [one.asname or one.name for one in ast.walk(ast.parse(new)) if isinstance(one, ast.alias)]
+    assert bound.count(name) == 1
+
+
+def test_quotes_in_an_f_string_are_those_that_every_python_accepts() -> None:
+    line = "    log(f\"{loss.item()}\", f'{loss.item()}')\n    loss.backward()\n"
+    new = ported(HEAD + LOOP.replace("    loss.backward()\n", line))
+    assert "reduction='mean').item()}\"" in new and 'reduction="mean").item()}\'' in new
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for x, y in loader: loss = nn.functional.mse_loss(model(x), y); loss.backward(); print(loss.item())\n",
+        LOOP.replace("loss.backward()", "loss.backward(); total += loss.item()"),
+        LOOP.replace("loss.backward()", "pred = model(x).argmax(1); loss.backward()"),
+    ],
+)
+def test_a_backward_pass_on_one_line_with_what_is_reported_is_refused(loop: str) -> None:
+    result = port(HEAD + loop, "train.py", "nothing")
+    assert "on a line of its own" in result.refused and result.text == HEAD + loop
+
+
+def test_a_backward_pass_on_one_line_with_the_step_is_ported() -> None:
+    loop = LOOP.replace("    loss.backward()\n    optimizer.step()", "    loss.backward(); optimizer.step()  # c")
+    assert "    accelerator.backward(loss); optimizer.step()  # c\n" in ported(HEAD + loop)
+
+
+# ---- the screen
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_screen(tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    two = HEAD + "other = DataLoader(more, batch_size=4, drop_last=True)\nfor x, y in other:\n    pass\n" + LOOP
+    lines = "".join(f"f(torch.cuda.device({n}))\n" for n in range(2)) + LOOP.replace("loader", "other")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    Path("train.py").write_text(two + lines)
+    offers.offer(Path("train.py"), "accelerate", output.to_stdout, yes=True, dry_run=False, can_ask=False)
+    shown = capsys.readouterr().out
+    assert "Lines 6 and 7: the number of" in shown and "lines 14 and 15:" in shown
+    of_code = (" ", "+", "-", "@@")
+    assert all(len(one) <= columns for one in shown.splitlines() if not one.startswith(of_code))
+    same_screen(shown, "doctor_port" + ("" if columns == 80 else f"_{columns}_columns"))

@@ -421,6 +421,7 @@ def test_the_owner_in_a_recorded_proc(tmp_path: Path, monkeypatch: pytest.Monkey
     for pid, inode in {100: 4712, 412: 4711}.items():
         (tmp_path / f"{pid}/fd").mkdir(parents=True)
         (tmp_path / f"{pid}/fd/3").symlink_to(f"socket:[{inode}]")
+        (tmp_path / f"{pid}/fd/4").symlink_to("/mnt/dead-server/socket:[4711]")  # a file with such a name
         (tmp_path / f"{pid}/comm").write_text("python\n")
     (tmp_path / "413").mkdir()  # a process whose files may not be read
     assert probed._owner(29500, str(tmp_path)) == (412, "python", True)

@@ -156,7 +156,7 @@ class Tensor:
     def numel(self): return 1
     def item(self): Tensor.read += 1; return float("nan") if Tensor.read == 2 else 1.0
 torch = type("T", (), {"Tensor": Tensor})
-recorder = type("R", (), {"steps": 0, "path": lambda self, kind: sys.argv[1]})()
+recorder = type("R", (), {"steps": 0, "store": lambda self, kind, text: open(sys.argv[1], "w").write(text)})()
 finite = _mgpu_finite.Finite(recorder, torch)
 for recorder.steps in range(30):
     finite.look("loss", Tensor())

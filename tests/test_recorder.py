@@ -19,7 +19,7 @@ from mgpu.launch.hang_evidence import INJECTED, RECORDED, Inquiry
 from mgpu.launchers.port import free_port
 from mgpu.process import processes
 from mgpu.process.command import Command
-from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, SIGNAL
+from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY_AT, SIGNAL
 from mgpu.structured_text import json_of
 from tests.conftest import environment
 from tests.scripts import wait_for
@@ -202,6 +202,50 @@ print(len(found.hooks), found.__name__, found.__spec__.loader.__class__.__name__
 """
     done = python(code, variables(tmp_path, path=str(tmp_path / "own")))
     assert done.stdout.split() == ["1", "torch.optim.optimizer", "SourceFileLoader", "True"], done.stderr
+
+
+def test_a_module_that_was_only_looked_for_is_hooked_later(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "torch" / "optim"
+    own.mkdir(parents=True)
+    for place in (own.parent, own):
+        (place / "__init__.py").touch()
+    (own / "optimizer.py").write_text("hooks = []\nregister_optimizer_step_post_hook = hooks.append\n")
+    code = """
+import importlib.util
+print(importlib.util.find_spec("torch.optim.optimizer") is not None)
+import torch.optim.optimizer as found
+print(len(found.hooks))
+"""
+    done = python(code, variables(tmp_path, path=str(tmp_path / "own")))
+    assert done.stdout.split() == ["True", "1"], done.stderr
+
+
+def test_a_loader_that_cannot_be_changed_still_loads(tmp_path: Path) -> None:
+    code = """
+import sys
+from importlib.machinery import ModuleSpec
+class Fixed:
+    __slots__ = ()
+    def create_module(self, spec): return None
+    def exec_module(self, module): module.loaded = True
+class Mine:
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, Fixed(), is_package=True) if name.partition(".")[0] == "safetensors" else None
+sys.meta_path.insert(1, Mine())
+import safetensors.torch
+print(safetensors.torch.loaded)
+"""
+    done = python(code, variables(tmp_path))
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+def test_the_counters_have_their_place_on_the_disk(tmp_path: Path) -> None:
+    """If they had not, a disk that is full would end the rank with SIGBUS when it counts."""
+    code = "import _mgpu_recorder as it; it._joined(3); it.RECORDER.stepped()"
+    done = python(code, variables(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (name,) = names(tmp_path, "beat")
+    assert (tmp_path / RECORDED / name).stat().st_blocks * 512 >= MEMORY_AT
 
 
 # A folder that cannot be written

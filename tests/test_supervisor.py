@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.process import exit_code, processes, run_log, stream, supervisor
+from mgpu.process import exit_code, notices, processes, run_log, stream, supervisor
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from tests.conftest import ROOT, environment
@@ -639,6 +639,17 @@ def test_a_word_amid_a_progress_bar(here: Path, screen: Screen) -> None:
     wait_for(lambda: noted.exists() and "message: all GPUs" in noted.read_text(), 30)
     (here / "go").touch()
     assert (runner.communicate(timeout=30)[1], runner.returncode) == ("", 0)
+
+
+def test_a_message_is_broken_between_words() -> None:
+    """At the width of the terminal; a command stays whole, so that it can be copied."""
+    said = "Continue the rank that a debugger has stopped.  kill -CONT 2345 2346 2347 2348 2349 2350"
+    assert notices._folded(said, 40) == [
+        "mgpu: Continue the rank that a debugger",
+        "      has stopped.",
+        "      kill -CONT 2345 2346 2347 2348 2349 2350",
+    ]
+    assert notices._folded(said, 0) == notices._folded(said, 200) == [f"mgpu: {said}"]
 
 
 def test_the_program_is_read_ahead_of_a_slow_reader() -> None:

@@ -101,8 +101,7 @@ class Verdict(NamedTuple):
 
 def view(facts: HangRank) -> Rank:
     """Return what a rank does."""
-    own = next((frame for frame in facts.frames if not frame.library), None)
-    pending = next((one for one in reversed(facts.collectives) if one.open), None)
+    own, pending = facts.own_frame, facts.pending
     return Rank(facts, _kind(facts, own, pending), own, pending)
 
 
@@ -253,7 +252,7 @@ def _differ(ranks: tuple[Rank, ...], recorded: Mapping[int, Mapping[int, Collect
 
 
 def _call(one: Collective) -> tuple[str, str, str]:
-    return one.name, one.shape, place(one.caller)
+    return one.name, one.shape, one.caller.place if one.caller else ""
 
 
 def _sequence(facts: HangRank) -> Mapping[int, Collective]:
@@ -274,14 +273,9 @@ def _by_place(ranks: tuple[Rank, ...]) -> Verdict:
 # --- words ---
 
 
-def place(frame: StackFrame | None) -> str:
-    """Return "train.py:31", or "" if there is none."""
-    return f"{frame.file.rpartition('/')[2]}:{frame.line}" if frame else ""
-
-
 def at(rank: Rank) -> str:
     """Return " at train.py:31 (step)", or "" if the user's line is not known."""
-    return f" at {place(rank.own)}" if rank.own else ""
+    return f" at {rank.own.place}" if rank.own else ""
 
 
 def names(ranks: Sequence[Rank]) -> str:
@@ -295,25 +289,19 @@ def subjects(ranks: Sequence[Rank]) -> tuple[str, ...]:
     return tuple(f"rank {rank.number}" for rank in ranks)
 
 
-def shown(collective: Collective) -> str:
-    """Return "all_reduce #42 of 1000 float"."""
-    of = f" of {collective.shape}" if collective.shape else ""
-    return f"{collective.name} #{collective.sequence}{of}"
-
-
 def what_waiting_do(found: Verdict) -> str:
     """Return a sentence about the ranks that wait, or "" if none does."""
     if not found.waiting:
         return ""
     first = found.waiting[0]
     verb = "waits" if len(found.waiting) == 1 else "wait"
-    where = f" ({place(first.own)})" if first.own else ""
+    where = f" ({first.own.place})" if first.own else ""
     return f"{names(found.waiting).capitalize()} {verb}{inside(first)}{where}."
 
 
 def inside(rank: Rank) -> str:
     """Return the collective in which a rank waits: " in all_reduce #42 of 1000 float", " in new_group"."""
-    return f" in {shown(rank.pending)}" if rank.pending else _torch_function(rank)
+    return f" in {rank.pending.title}" if rank.pending else _torch_function(rank)
 
 
 def _torch_function(rank: Rank) -> str:
@@ -337,10 +325,10 @@ def evidence(hang: Hang, found: Verdict) -> Evidence:
     return {
         "rank": first.number if first else None,
         "kind": found.kind,
-        "at": place(own) if own else None,
+        "at": own.place if own else None,
         "line": own.text if own else None,
-        "waiting_at": place(other.own) if other and other.own else None,
-        "collective": shown(other.pending) if other and other.pending else None,
+        "waiting_at": other.own.place if other and other.own else None,
+        "collective": other.pending.title if other and other.pending else None,
         "quiet_s": round(hang.quiet_s, 1),
     }
 

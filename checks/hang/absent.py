@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Hang, HangRank
 
 from ._findings import SAME_AS, SOURCE, other_reason, problem, suspects
-from ._verdict import destroys, place, shown
+from ._verdict import destroys
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
@@ -93,7 +93,7 @@ def hang_rank_left(hang: Hang) -> Answer:
         return other_reason(hang)
     facts = found[0].facts
     if facts.raised:
-        where = f" at {place(facts.raised_at)}" if facts.raised_at else ""
+        where = f" at {facts.raised_at.place}" if facts.raised_at else ""
         fix = Fix("Correct this error. It ended the script of this rank only.")
         return problem(hang, f"has left the training{where}: {facts.raised}", fix, where=False)
     if destroys(facts):
@@ -104,5 +104,5 @@ def hang_rank_left(hang: Hang) -> Answer:
 
 def _last(facts: HangRank) -> str:
     """Return the last collective of a rank as a sentence: up to there it has taken part."""
-    last = next((one for one in reversed(facts.collectives) if one.caller), None)
-    return f"Its last collective was {shown(last)} at {place(last.caller)}." if last else WHY
+    last = next(((one.title, one.caller.place) for one in reversed(facts.collectives) if one.caller), None)
+    return f"Its last collective was {last[0]} at {last[1]}." if last else WHY

@@ -11,7 +11,7 @@ from mgpu.text import listed
 
 from ._findings import SAME_AS, SOURCE, other_reason
 from ._ras import sentence
-from ._verdict import Rank, Verdict, at, evidence, inside, names, place, shown, subjects, verdict, what_waiting_do
+from ._verdict import Rank, Verdict, at, evidence, inside, names, subjects, verdict, what_waiting_do
 
 _MOST_TITLES = 4  # ranks with their addresses
 
@@ -45,8 +45,8 @@ def _problem(hang: Hang, found: Verdict, title: str, why: str) -> Problem:
 
 
 def _called(collective: Collective) -> str:
-    where = f" at {place(collective.caller)}" if collective.caller else ""
-    return f"{shown(collective)}{where}"
+    where = f" at {collective.caller.place}" if collective.caller else ""
+    return f"{collective.title}{where}"
 
 
 def _ranks(numbers: list[int]) -> str:
@@ -67,7 +67,7 @@ def hang_rank_behind(hang: Hang) -> Answer:
         return other_reason(hang)
     rank = found.suspects[0]
     waits = "" if rank.facts.state == AS_RECORDED and rank.pending is None else f", and waits{inside(rank)}{at(rank)}"
-    title = f"{names(found.suspects)} did not start {shown(found.differing[0][1])}{waits}"
+    title = f"{names(found.suspects)} did not start {found.differing[0][1].title}{waits}"
     why = f"{what_waiting_do(found)} {sentence(hang)}".strip()
     return Problem(title, why, Fix(), evidence(hang, found), subjects(found.suspects))
 
@@ -91,7 +91,7 @@ def hang_host_unreachable(hang: Hang) -> Answer:
     title = f"{'; '.join(said[:_MOST_TITLES])}: {verb}{inside(first)}{at(first)}"
     look = Fix(commands=(shell("ping -c 3 {:host}", _host_of(first.facts.unanswered[0])),))
     why = f"{what_waiting_do(found)} {WHY}".strip()
-    facts = {**evidence(hang, found), "collective": shown(first.pending) if first.pending else None}
+    facts = {**evidence(hang, found), "collective": first.pending.title if first.pending else None}
     return Problem(title, why, look, facts, subjects(found.suspects))
 
 

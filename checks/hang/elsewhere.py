@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Hang
 
 from ._findings import SAME_AS, SOURCE, other_reason, problem, suspects
-from ._verdict import Rank, loader_workers, place
+from ._verdict import Rank, loader_workers
 
 
 def _at_line(rank: Rank) -> str:
@@ -80,7 +80,7 @@ def hang_rank_in_loader(hang: Hang) -> Answer:
     since = f" for {rank.facts.batch_wait_s:,.0f} s" if rank.facts.batch_wait_s else ""
     own = next((frame for worker in stuck for frame in worker.frames if not frame.library), None)
     which = "Its worker" if len(workers) == 1 else f"{len(stuck)} of its {len(workers)} workers"
-    why = f"{which} {'does' if len(stuck) == 1 else 'do'} nothing{f' at {place(own)}' if own else ''}."
+    why = f"{which} {'does' if len(stuck) == 1 else 'do'} nothing{f' at {own.place}' if own else ''}."
     return problem(hang, f"waits for a batch{since}", Fix(), why=why if stuck else "")
 
 

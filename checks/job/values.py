@@ -221,12 +221,12 @@ def job_own_folder_is_spool(job_script: JobScript) -> Answer:
     """
     if not job_script.directives:
         return Skip("it has no #SBATCH line, so it may be started with bash")
-    own = [one for one in job_script.commands if _asks_for_own_folder(one)]
+    own = [one for one in job_script.commands if _uses_own_name(one)]
     here = [one for one in own if job_script.place(one.line)[0] == job_script.path]
     if not here:
         return Ok("no path depends on the script's own name")
     if any(one.words[0] == "scontrol" and "job" in one.words for one in job_script.commands):
-        return Skip("it asks scontrol, which knows where the script is")
+        return Skip("it queries scontrol, which reports the path of the script")
     used = [one for one in here if not one.unsure and _is_used(job_script, one.line)]
     if not used:
         return Ok("what depends on the script's own name is not used to start anything")
@@ -239,7 +239,7 @@ def job_own_folder_is_spool(job_script: JobScript) -> Answer:
     )
 
 
-def _asks_for_own_folder(command: JobCommand) -> bool:
+def _uses_own_name(command: JobCommand) -> bool:
     """Whether it is `dirname $0`, also with BASH_SOURCE, in a substitution."""
     return command.inner and command.words[0] in ("dirname", "realpath", "readlink") and command.words[-1] in _OWN_NAMES
 

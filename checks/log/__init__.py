@@ -22,7 +22,7 @@
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
 * trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
-* nccl, nccl_setup, rdma: what did NCCL and InfiniBand say?
+* nccl, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
 * mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
 * meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
@@ -54,7 +54,7 @@ ORDER: tuple[str, ...] = (
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
     "installed", "pip", "compiling", "generated_code", "hub", "data", "dataset_library", "wrapping", "sharding",
     "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "rdma", "mpi", "expert_parallel",
+    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel",
     "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks",
     "not_finite", "own_message", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
     "between_packages", "exceptions",

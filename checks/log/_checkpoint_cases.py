@@ -7,9 +7,6 @@ from mgpu.signature import Case
 
 from ._circumstances import every, passed, said, shown
 
-_DCP = "https://pytorch.org/docs/stable/distributed.checkpoint.html"
-_FSDP = "https://pytorch.org/docs/stable/fsdp.html"
-
 # fmt: off
 _COUNT = Fix("Count the experts that the checkpoint has.",
              ("python -c \"import torch.distributed.checkpoint as d; print(*[k for k in "
@@ -102,8 +99,7 @@ _SIZES = ('Traceback (most recent call last):\n  File "/x/train.py", line 3, in 
           '  File "/x/site-packages/torch/nn/modules/module.py", line 2152, in load_state_dict\n    raise '
           'RuntimeError(\n'
           "RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for {name}: copying a param with "
-          "shape "
-          "torch.Size([{a}]) from checkpoint, the shape in current model is torch.Size([{b}]).")
+          "shape torch.Size([{a}]) from checkpoint, the shape in current model is torch.Size([{b}]).")
 SIZES = (
     Case(said(r"with shape torch\.Size\(\[1\]\) from checkpoint, the shape in current model is torch\.Size\(\[\d+, "),
          "the checkpoint holds placeholders of size 1 instead of weights: it was saved under ZeRO-3 without gathering "
@@ -126,8 +122,7 @@ SIZES = (
               r"embed_out|output_layer)"),
          "the vocabulary of the checkpoint has another size than the model's",
          "Tokens were added (resize_token_embeddings), or the vocabulary was padded for tensor parallelism, in only "
-         "one "
-         "of them. An adapter with saved embeddings needs the resized base model.",
+         "one of them. An adapter with saved embeddings needs the resized base model.",
          (Fix("Load the tokenizer of the checkpoint, and resize the model before loading its weights.",
               ("tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)",
                "model.resize_token_embeddings(len(tokenizer))")),

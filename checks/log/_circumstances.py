@@ -8,7 +8,7 @@ from mgpu.signature import Applies
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException
 
 # Rows of a rank that waited for another one until a timeout, after the ranks had found each other.
-WAITED = ("log_collective_timed_out", "log_gloo_timed_out", "log_rank_missed_barrier")
+_WAITED = ("log_collective_timed_out", "log_gloo_timed_out", "log_rank_missed_barrier")
 _CLOSE = 60  # lines
 
 
@@ -76,13 +76,8 @@ def reported(pattern: str) -> Applies:
     return lambda log, raised: any(searched.search(one.text) for one in log.seen)
 
 
-def beside(signature: str) -> Applies:
-    """The log also has a line of this row of a failure."""
-    return lambda log, raised: any(one.signature == signature for one in log.seen)
-
-
 def line_of(signature: str, pattern: str) -> Applies:
-    """The first line of this row of a failure matches."""
+    """The line that the log has of this row of a failure matches."""
     searched = re.compile(pattern)
     return lambda log, raised: any(one.signature == signature and bool(searched.search(one.text)) for one in log.seen)
 
@@ -90,11 +85,6 @@ def line_of(signature: str, pattern: str) -> Applies:
 def last_did(*kinds: str) -> Applies:
     """The output showed this work last before a process was killed (`Log.last_work`)."""
     return lambda log, raised: log.last_work in kinds
-
-
-def alone(kind: str) -> Applies:
-    """One rank still did this (`LoneWork.kind`) while the others waited."""
-    return lambda log, raised: log.lone_work is not None and log.lone_work.kind == kind
 
 
 def before_wait(name: str) -> Applies:
@@ -125,24 +115,22 @@ def counted(inner: bool) -> Applies:
 
 def waits(log: Log) -> list[SignatureMatch]:
     """Return the lines in which ranks report that they waited without success, if the run did not survive it."""
-    return [one for one in log.seen if one.signature in WAITED and not one.survived]
+    return [one for one in log.seen if one.signature in _WAITED and not one.survived]
 
 
 def every(*conditions: Applies) -> Applies:
+    """All of these conditions apply."""
     return lambda log, raised: all(condition(log, raised) for condition in conditions)
 
 
 def either(*conditions: Applies) -> Applies:
+    """One of these conditions applies."""
     return lambda log, raised: any(condition(log, raised) for condition in conditions)
 
 
 def never(condition: Applies) -> Applies:
+    """The condition does not apply."""
     return lambda log, raised: not condition(log, raised)
-
-
-def of_rank_zero(log: Log, raised: UncaughtException | None) -> bool:
-    """Only rank 0 raised the exception."""
-    return raised is not None and raised.ranks == (0,)
 
 
 def innermost(*packages: str) -> Applies:

@@ -7,8 +7,6 @@ from mgpu.signature import Case
 
 from ._circumstances import either, every, raised_in, said, shown, within
 
-_NOTES = "https://pytorch.org/docs/stable/notes/multiprocessing.html"
-_DISTRIBUTED = "https://docs.pytorch.org/docs/stable/distributed.html"
 _BIG_MODELS = "https://huggingface.co/docs/accelerate/concept_guides/big_model_inference"
 
 # fmt: off
@@ -26,8 +24,7 @@ TWO_DEVICES = (
          "nn.DataParallel copied the model to several GPUs, and a tensor stayed on the GPU of another copy",
          "Started with plain python on a node with several GPUs, Trainer and older scripts use nn.DataParallel. A "
          "device that is stored in the model, a tensor made on cuda:0, or a quantized or dispatched model does not "
-         "move "
-         "with the copies.",
+         "move with the copies.",
          (_PER_GPU, _ONE_GPU),
          _ON_TWO.format(file="torch/nn/parallel/parallel_apply.py", function="parallel_apply",
                         devices="cuda:0 and cuda:1", end=""),
@@ -82,8 +79,7 @@ TWO_DEVICES = (
     Case(every(said(r"\bcpu\b"), either(shown("spread_by_device_map"), within(r"accelerate/hooks\.py in"))),
          "a part of the model was offloaded to the CPU by device_map, and is used with a tensor on the GPU",
          "The model did not fit on the visible GPUs, so device_map left layers on the CPU. They are moved for their "
-         "own "
-         "forward pass only, not for training or a use outside of it.",
+         "own forward pass only, not for training or a use outside of it.",
          (_PER_GPU, Fix("If the model is too large for one GPU, shard it instead.", ("mgpu configure", "nvidia-smi"))),
          _ON_TWO.format(file="accelerate/hooks.py", function="new_forward", devices="cpu and cuda:0", end=""),
          _BIG_MODELS),
@@ -152,8 +148,7 @@ BACKENDS = (
     Case(within(r"torchmetrics/|/metrics?/|_sync_dist|in (?:on_)?validation_epoch_end$|in compute_metrics$"),
          "a metric on the CPU is combined over the ranks, and NCCL transfers GPU tensors only",
          "The metric was not moved to the GPU with the model (created in a list, a dict or outside of the module), or "
-         "a "
-         "value was moved to the CPU before it was logged with sync_dist.",
+         "a value was moved to the CPU before it was logged with sync_dist.",
          (Fix("Keep it on the rank's GPU.", ("self.metric = Metric().to(self.device)",
                                              "self.log('loss', loss.to(self.device), sync_dist=True)")), _CPU_TOO),
          _NO_BACKEND.format(file="torchmetrics/metric.py", function="_sync_dist"),
@@ -220,8 +215,7 @@ DTYPES = (
     Case(within(r"in generate$|generation/utils\.py|in log_validation$"),
          "two tensors have different dtypes in generation, which runs outside of mixed precision",
          "The trainer computes the forward pass of a step inside autocast. generate() and samples for validation do "
-         "not "
-         "run there by themselves.",
+         "not run there by themselves.",
          (Fix("Run it inside autocast, or load everything in one dtype.",
               ("with torch.autocast('cuda', dtype=torch.bfloat16):", "TrainingArguments(bf16_full_eval=True)")),),
          _DTYPES.format(file="transformers/generation/utils.py", function="generate", message=_MAT),

@@ -9,18 +9,17 @@ from mgpu.signature import Case
 from mgpu.snapshot import Log, UncaughtException
 
 from ._circumstances import either, ends_within, every, last_did, never, shown, source_line, through, within
-from ._gpu_memory import Numbers, numbers, trace
+from ._gpu_memory import GIANT, Numbers, numbers, trace
 from ._gpu_memory_before_steps import OFFLOAD
 
 _TUNING = "https://huggingface.co/docs/transformers/perf_train_gpu_one"
 _REDUCING = "https://huggingface.co/docs/trl/reducing_memory_usage"
 _ZERO_KEYS = "https://www.deepspeed.ai/docs/config-json/"
-# GiB in one allocation. A giant is a tensor of all tokens and the whole vocabulary, or of all pairs of tokens.
-_GIANT, _LARGE, _SMALL = 3.0, 1.0, 0.1
+_LARGE, _SMALL = 1.0, 0.1  # GiB in one allocation
 
 
 def _is_giant(read: Numbers) -> bool:
-    return read.tried is not None and read.tried >= _GIANT and not (read.total and read.tried > 2 * read.total)
+    return read.tried is not None and read.tried >= GIANT and not (read.total and read.tried > 2 * read.total)
 
 
 def _in_output_layer(log: Log, raised: UncaughtException | None) -> bool:

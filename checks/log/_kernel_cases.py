@@ -59,7 +59,7 @@ CRASHES = (
          '[rank1]:   File "/x/site-packages/flash_attn/cute/interface.py", line 905, in _flash_attn_bwd\n'
          "[rank1]:     _flash_attn_bwd.compile_cache[compile_key](\n"
          "[rank1]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
-         "https://github.com/Dao-AILab/flash-attention/issues?q=int32+overflow"),
+         "https://github.com/Dao-AILab/flash-attention/issues/2611"),
     Case(every(within(_TRITON_KERNELS), shown("long_sequences")),
          "a Triton kernel read outside of its tensors, probably a 32-bit overflow with this many tokens",
          _OVERFLOW,

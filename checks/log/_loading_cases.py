@@ -93,8 +93,7 @@ EMPTY_WEIGHTS = (
     Case(within(r"torch/distributed/(?:fsdp|_composable)/"),
          "FSDP's weights are empty where they are used: a layer runs outside of the forward pass that gathers it",
          "FSDP gathers a layer's weights only for the wrapped module's own forward(). Tied embeddings in different "
-         "FSDP "
-         "units, generate() and calls of a submodule use them outside.",
+         "FSDP units, generate() and calls of a submodule use them outside.",
          (Fix("Keep tied weights in one unit, or gather for that part.",
               ("with FSDP.summon_full_params(model, writeback=False): ...",
                "torch.distributed.fsdp.register_fsdp_forward_method(model, 'generate')")),),

@@ -73,10 +73,17 @@ def line_of_code(one: UncaughtException) -> str:
 _OBJECT = r"[A-Za-z_][\w.]*(?:\(\))?"
 _FIRST_ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?:0|-1)\]")
 _ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?P<key>[^\[\]]+)\]")
+_INDEX = re.compile(r"(?<=[\w)\]])\[(?!['\"])")
 _LENGTH = re.compile(rf"/ {{0,2}}(?:float\()?len\((?P<of>{_OBJECT})\)")
 _DIVISOR = re.compile(rf"/{{1,2}} {{0,2}}(?P<of>{_OBJECT})")
 _NEXT = re.compile(r"\bnext\((?:iter\()?(?P<of>[^()]+)\)")
 _SMALLEST = re.compile(rf"\b(?:max|min)\((?P<of>{_OBJECT})\)")
+
+
+def first_of_empty(code: str) -> str | None:
+    """Return what has no items if this line raised an IndexError; None if it reads other items too."""
+    found = _only(_FIRST_ITEM, code)
+    return found["of"] if found and len(_INDEX.findall(code)) == 1 else None
 
 
 def _missing(one: UncaughtException) -> str:
@@ -84,8 +91,8 @@ def _missing(one: UncaughtException) -> str:
     code, short = one.code or "", short_name(one.type)
     if _OF_NONE.search(one.message):
         return " A value in it is None: an option that was not set, or a result that was not found."
-    if short == "IndexError" and (found := _only(_FIRST_ITEM, code)):
-        return f" {found['of']} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
+    if short == "IndexError" and (empty := first_of_empty(code)):
+        return f" {empty} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
     if short == "KeyError" and (found := _only(_ITEM, code)):
         return f" {found['of']} has no key {one.message or found['key']}."
     if short == "ZeroDivisionError" and (found := _LENGTH.search(code)):

@@ -88,7 +88,7 @@ ROWS = (
         r"output tensor must have the same type as input tensor",
         ("ValueError: Gradient+optimizer bit data type combination not supported: grad torch.bfloat16, optimizer "
          "torch.bfloat16", "RuntimeError: output tensor must have the same type as input tensor"),
-        "an 8-bit optimizer of bitsandbytes was given parameters or states that it cannot handle, as with FSDP",
+        "an 8-bit optimizer of bitsandbytes probably got parameters or states that it cannot handle, as with FSDP",
         "Its states are uint8, which FSDP does not shard or collect like float states, and its kernels expect plain "
         "tensors.",
         (_TORCH_ADAM, Fix("Or shard with DeepSpeed instead of FSDP.", ("mgpu configure",))),

@@ -6,7 +6,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log
 
 _LINES_AFTER = 60  # between the report of the end and the timeout: more can be another training run
-_TIMEOUTS = frozenset({"log_collective_timed_out", "log_watchdog_stuck", "log_store_timed_out"})
+_TIMEOUTS = frozenset({"log_collective_timed_out", "log_watchdog_stuck", "log_store_wait_timed_out"})
 
 
 @check(

@@ -9,7 +9,9 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import listed
 
+from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
+from ._messages import short_name
 from .exceptions import unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
@@ -20,7 +22,6 @@ _DO_NOT_FIT = re.compile(
     r"|'(?!(?:NoneType|str|int|float|bool|list|dict|tuple|set|function|method|Tensor)')\w+' object has no attribute"
     r"|type object '\w+' has no attribute"
 )
-_LACKS = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'")
 _TYPES = frozenset({"TypeError", "AttributeError", "ValueError", "ImportError"})
 
 
@@ -56,11 +57,11 @@ def log_packages_do_not_fit(log: Log) -> Answer:
     """
     for one in unknown_exceptions(log):
         packages = _raised_in_package(one)
-        short = one.type.rpartition(".")[2]
+        short = short_name(one.type)
         if one.signatures or not packages or short not in _TYPES or not _DO_NOT_FIT.search(one.message):
             continue
         names = [skew.distribution(package) for package in packages]
-        lacks = _LACKS.match(one.message)
+        lacks = mistakes.LACKS.match(one.message)
         both = f"{names[0]} does not fit its caller"
         if names[1:]:
             both = f"the installed {listed(names)} probably do not fit"

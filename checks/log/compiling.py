@@ -94,7 +94,7 @@ ROWS = (
         (Fix("Compare the versions: each torch release requires one Triton release.",
              ("pip show torch triton", "python -c 'import torch; print(torch.cuda.get_device_capability())'",
               "pip install --upgrade torch")), _WITHOUT),
-        "https://github.com/triton-lang/triton/issues?q=PassManager%3A%3Arun+failed"),
+        "https://github.com/triton-lang/triton/pull/8304"),
     Row("log_triton_out_of_shared", "root", "library",
         r"out of resource: (?P<what>shared memory|tensor memory|threads)"
         r"(?:, Required: (?P<needed>\d+), Hardware limit: (?P<limit>\d+))?",

@@ -103,8 +103,8 @@ ROWS = (
         "Values with =, commas, spaces, $ or brackets need quotes of Hydra inside quotes of the shell.",
         Fix("Quote the value twice.", ("python train.py 'data.path=\"/data/a=1,b\"'",)), _OVERRIDES),
     Row("log_config_not_found", "root", "script",
-        r"Could not find '[^']+'$|MissingConfigException: |Primary config (?:module|directory) '?\S+'? not "
-        r"found|Cannot find primary config",
+        r"\bIn '[^']+': Could not find '[^']+'$|MissingConfigException: |Primary config (?:module|directory) '?\S+'? "
+        r"not found|Cannot find primary config",
         ("hydra.errors.MissingConfigException: In 'ppo_trainer': Could not find 'actor/dp_actor'",
          "Cannot find primary config 'config'. Check that it's in your config search path.",
          "Primary config module 'pkg.config' not found."),

@@ -15,7 +15,6 @@ from ._ray_cases import GPU_NOT_REQUESTED
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
 _DRIVER_API = "https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html"
-_NOTES = "https://pytorch.org/docs/stable/notes/cuda.html"
 # fmt: off
 _SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
                ("accelerate launch --gradient_accumulation_steps 2 ...",))
@@ -28,7 +27,6 @@ _ARCH = Fix("Install a torch with kernels for this GPU, and build extensions for
 _FIND_KERNEL = Fix("Find the call: the traceback then stops at it.", ("CUDA_LAUNCH_BLOCKING=1 mgpu launch t.py",))
 _KERNEL_LOG = Fix("Check what the driver logged (an Xid), and whether the GPU is healthy.",
                   ("sudo dmesg -T | grep -iE 'nvrm|xid'", "mgpu doctor --deep --only cuda"), who="admin")
-_REINSTALL = "pip install --force-reinstall --no-cache-dir torch"
 
 
 def _in_optimizer(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:

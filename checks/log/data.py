@@ -172,7 +172,8 @@ ROWS = (
         _PYTHON, summary="This user cannot open a file or folder."),
     Row("log_file_missing", "root", "script",
         r"FileNotFoundError: (?:\[Errno 2\] No such file or directory: "
-        r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock|latest_checkpointed_|/\.metadata|rank_?\d|\.distcp|rng_state_\d|/\.triton/|inductor))(?=\S+$)|"
+        r"(?!.*(?:tmp-checkpoint|/nvcc'|\.incomplete|\.lock|latest_checkpointed_|/\.metadata|rank_?\d|\.distcp|"
+        r"rng_state_\d|/\.triton/|inductor))(?=\S+$)|"
         r"(?:Unable to find|Couldn't find any data file at|Couldn't find file at) )'?(?P<path>[^'\s]+?)[.']*(?:\s|$)",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
          "FileNotFoundError: Couldn't find any data file at /data/x.",
@@ -196,7 +197,7 @@ ROWS = (
         r"assert len\(indices\) == self\.total_size|Number of indices \(\d+\) does not match total_size",
         ("    assert len(indices) == self.total_size",
          "AssertionError: Number of indices (3) does not match total_size (8)"),
-        "the dataset has fewer samples than there are ranks",
+        "the dataset probably has fewer samples than there are ranks",
         "DistributedSampler fills up the last samples, but older releases of torch cannot repeat a dataset that is "
         "smaller than half the number of ranks.",
         Fix("Check why it is so small, or start fewer ranks.",

@@ -8,6 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, UncaughtException
 
 from .. import _version_skew as skew
+from ._messages import short_name
 
 # fmt: off
 _TRAINERS = frozenset({
@@ -31,7 +32,7 @@ _KEY = re.compile(r"['\"](?P<name>\w+)['\"]")
 
 def _column(one: UncaughtException) -> str | None:
     """Return the column that a trainer did not find in a sample; None if the exception is about something else."""
-    if one.type.rpartition(".")[2] != "KeyError" or not set(one.packages) & _TRAINERS:
+    if short_name(one.type) != "KeyError" or not set(one.packages) & _TRAINERS:
         return None
     key = _KEY.fullmatch(one.message.strip())
     return key["name"] if key and key["name"] in _COLUMNS else None

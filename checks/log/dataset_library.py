@@ -9,7 +9,6 @@ _LOADING = "https://huggingface.co/docs/datasets/loading"
 _PROCESS = "https://huggingface.co/docs/datasets/process"
 _TABLE = "https://github.com/huggingface/datasets/blob/main/src/datasets/table.py"
 _DATASET = "https://github.com/huggingface/datasets/blob/main/src/datasets/arrow_dataset.py"
-_COLUMNS = Fix("Print what it has.", ("print(dataset.column_names, dataset[0])",))
 # fmt: off
 ROWS = (
     Row("log_dataset_files_differ", "root", "script",

@@ -16,8 +16,6 @@ _PARAMETERS = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/ru
 _PIPE = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/pipe/engine.py"
 _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/runner.py"
 _TO_FP32 = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/utils/zero_to_fp32.py"
-_PYDANTIC = "https://docs.pydantic.dev/latest/errors/validation_errors/"
-_VALIDATE = "mgpu configure --validate accelerate.yaml"
 
 # fmt: off
 ROWS = (
@@ -79,7 +77,7 @@ ROWS = (
         ("TypeError: '>' not supported between instances of 'str' and 'int'",
          "TypeError: '<=' not supported between instances of 'float' and 'str'",
          "TypeError: unsupported operand type(s) for *: 'float' and 'str'", "TypeError: must be real number, not str"),
-        "a number was read as text",
+        "a number is computed with text: probably a setting was read as text",
         "YAML reads 1e-5 as text (it needs 1.0e-5), and so it does quoted numbers. In a DeepSpeed file, 'auto' stays "
         "text without Trainer. Environment variables are always text.",
         Fix("Write the number so that it is read as one, or convert it.",
@@ -153,8 +151,7 @@ ROWS = (
         r"zero checkpoint\S* paths? (?:is|are) missing|can't find \S*(?:optim_states|model_states)\S* files in|"
         r"Missing ZeRO(?:-3| optimizer) checkpoint",
         ("ValueError: Expected 8 of '*_optim_states.pt' under 'ckpt/global_step10' but found 4 files. Possibly due "
-         "to an "
-         "overwrite of an old checkpoint, or a checkpoint didn't get saved by one or more processes.",
+         "to an overwrite of an old checkpoint, or a checkpoint didn't get saved by one or more processes.",
          "[WARNING] The following zero checkpoints paths are missing: "
          "['out/zero_pp_rank_8_mp_rank_00_optim_states.pt']",
          "FileNotFoundError: can't find *_optim_states.pt files in directory 'ckpt/global_step10'"),
@@ -171,8 +168,7 @@ ROWS = (
          "RuntimeError: Detected a disagreement on list contents between rank0 and rank3: list length: 2"),
         "the ranks passed different values to DeepSpeed, which must be equal on all ranks",
         "The name of a checkpoint, or the order of parameters, depends on the rank (time, random numbers, a loss in "
-        "the "
-        "name).",
+        "the name).",
         Fix("Compute it on rank 0, and broadcast it.", ("torch.distributed.broadcast_object_list(names, src=0)",)),
         _ENGINE),
     Row("log_deepspeed_slots_wrong", "root", "launcher",
@@ -201,8 +197,7 @@ ROWS = (
          "AssertionError: MPI world size 8 does not match torch world size 1"),
         "the rank that DeepSpeed read from the environment is missing, or differs from the one of the script",
         "Two launchers are nested (mpirun or srun around deepspeed or torchrun), or the script was started by a "
-        "launcher "
-        "that sets other variables.",
+        "launcher that sets other variables.",
         Fix("Use one launcher.", ("mgpu launch train.py", "deepspeed --num_gpus 8 train.py",
                                   "env | grep -E 'RANK|WORLD_SIZE|OMPI|SLURM_PROCID'")), _ENGINE),
     Row("log_deepspeed_not_initialized", "root", "script",
@@ -228,8 +223,7 @@ ROWS = (
         r"World size \(\d+\) is not valid with the current list of valid GPU counts|"
         r"One or more batch related parameters were found in your ds_config",
         ("deepspeed.elasticity.config.ElasticityIncompatibleWorldSize: World size (6) is not valid with the current "
-         "list "
-         "of valid GPU counts: [1, 2, 4, 8]",),
+         "list of valid GPU counts: [1, 2, 4, 8]",),
         "DeepSpeed's elasticity does not allow this number of ranks or these batch settings",
         "It computes the batch sizes for a list of numbers of ranks. Batch sizes in the file contradict it.",
         Fix("Use one of the listed numbers of ranks, remove the batch sizes, or turn elasticity off.",

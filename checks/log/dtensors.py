@@ -49,8 +49,7 @@ _MIXED = (
 )
 _OUTSIDE = (
     "The script uses the sharded weights outside of the wrapped model's forward(): a layer or the head called "
-    "directly, "
-    "another method than forward(), a hook, custom weight decay, or buffers and masks that are plain tensors."
+    "directly, another method than forward(), a hook, custom weight decay, or buffers and masks that are plain tensors."
 )
 _USE_FORWARD = Fix(
     "Call the model's forward(), or register the other method.",
@@ -59,10 +58,8 @@ _USE_FORWARD = Fix(
 _RECOMPUTED = Meaning(
     "activation checkpointing ran a layer again whose weights FSDP 2 had already sharded again",
     "The recomputation then gets DTensors and plain activations. It happens with nested fully_shard and several "
-    "forward "
-    "passes before one backward pass (DPO: chosen and rejected, a reward model): the inner layer is sharded again "
-    "after "
-    "its first backward pass. It is a limit of FSDP 2, not an error of your script.",
+    "forward passes before one backward pass (DPO: chosen and rejected, a reward model): the inner layer is sharded "
+    "again after its first backward pass. It is a limit of FSDP 2, not an error of your script.",
     (
         Fix("Run one forward pass for both parts of the batch.", ("torch.cat([chosen, rejected])",)),
         Fix(
@@ -96,8 +93,7 @@ ROWS = (
         ("RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
          "DTensor before calling distributed operators!",
          "RuntimeError: aten._foreach_mul_.Tensor: got mixed torch.Tensor and DTensor, need to convert all "
-         "torch.Tensor "
-         "to DTensor before calling distributed operators!"),
+         "torch.Tensor to DTensor before calling distributed operators!"),
         "{operator} got a sharded tensor (DTensor) and a plain tensor", _OUTSIDE, _USE_FORWARD, _FSDP2,
         summary="An operator got a sharded tensor (DTensor) and a plain tensor.", explain=_mixed),
     Row("log_meshes_mixed", "root", "script",
@@ -107,8 +103,7 @@ ROWS = (
          "DeviceMesh('cuda', [0, 1]) DeviceMesh('cuda', [[0, 1], [2, 3]]). Please make sure all the arguments have the "
          "same DeviceMesh.",
          "ValueError: All operands in aten._foreach_norm.Scalar must have the same mesh, but got DeviceMesh((dp=4)) "
-         "and "
-         "DeviceMesh((dp=2, tp=2))"),
+         "and DeviceMesh((dp=2, tp=2))"),
         "an operator got parameters that are sharded over different device meshes",
         "With tensor or expert parallelism, some parameters live on a 2D mesh and others on FSDP's mesh. Fused and "
         "foreach optimizers and gradient clipping join all of them.",
@@ -118,11 +113,9 @@ ROWS = (
         "https://github.com/pytorch/pytorch/pull/153268"),
     Row("log_sharded_twice", "root", "script",
         r"distributed API can only be applied to a module once|auto wrapping requires modules to not already have FSDP|"
-        r"already managed by (?:`fully_shard`|another FSDP group)|`distribute_module` should only|"
-        r"distribute_module should only be called once",
+        r"already managed by (?:`fully_shard`|another FSDP group)|distribute_module`? should only",
         ("AssertionError: Each distinct composable distributed API can only be applied to a module once. fully_shard "
-         "has "
-         "already been applied to the following module:",
+         "has already been applied to the following module:",
          "ValueError: FSDP auto wrapping requires modules to not already have FSDP applied but found layers.0 in Model",
          "ValueError: Parameter 'lm_head.weight' is shared with a parameter already managed by another FSDP group."),
         "a module, or a weight that two modules share, was sharded twice",
@@ -133,8 +126,7 @@ ROWS = (
     Row("log_shard_left_on_meta", "root", "script",
         r"FSDP parameters should be materialized from meta device",
         ("RuntimeError: FSDP parameters should be materialized from meta device before training, but the following "
-         "were "
-         "still on meta device: ['layers.0.weight']",),
+         "were still on meta device: ['layers.0.weight']",),
         "some parameters have no weights yet (meta device)",
         "The model was built on the meta device. The checkpoint has no weights for these parameters (names differ, new "
         "layers), or they were never loaded.",
@@ -147,8 +139,7 @@ ROWS = (
         ("RuntimeError: FSDP state has already been lazily initialized for layers.0 FSDP requires running forward "
          "through the root module first",
          "RuntimeError: setStorage: sizes [4096, 4096], strides [4096, 1], storage offset 0, and itemsize 2 "
-         "requiring a "
-         "storage size of 33554432 are out of bounds for storage of size 0",
+         "requiring a storage size of 33554432 are out of bounds for storage of size 0",
          "RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet."),
         "a layer was used outside of the sharded model's forward pass",
         "FSDP gathers a layer's weights only while forward() of the root runs, and frees them afterwards. The script "
@@ -161,8 +152,7 @@ ROWS = (
     Row("log_shard_scalar_parameter", "root", "script",
         r"(?:FSDP|fully_shard) doesn't support scalar parameters\. Change (?P<name>\S+)",
         ("ValueError: fully_shard doesn't support scalar parameters. Change logit_scale to a 1D tensor with numel "
-         "equal "
-         "to 1.",),
+         "equal to 1.",),
         "FSDP cannot shard the scalar parameter {name}", "A tensor without dimensions cannot be split.",
         Fix("Give it one dimension.", ("nn.Parameter(torch.ones(1))",)), _FSDP2,
         summary="FSDP cannot shard a scalar parameter."),
@@ -213,8 +203,7 @@ ROWS = (
          "RuntimeError: layers.0.weight is not in the optimizer state. The FSDPParamInfo has the param keys ['a']"),
         "the optimizer's state does not fit FSDP's parameters",
         "It was saved with another wrapping, another number of trained parameters or use_orig_params, or with a "
-        "sharded "
-        "format that was loaded as a full one.",
+        "sharded format that was loaded as a full one.",
         Fix("Resume with the FSDP settings that saved it, or start with a new optimizer.",
             ("mgpu configure --validate accelerate.yaml",)), _FSDP),
     Row("log_loader_state_of_other_size", "root", "script",
@@ -237,8 +226,7 @@ ROWS = (
          "FileNotFoundError: [Errno 2] No such file or directory: 'out/zero_pp_rank_8_mp_rank_00_model_states.pt'"),
         "a rank's own part of the checkpoint is missing: {path}",
         "The checkpoint was written by another number of ranks, or each node wrote its part to its own disk, or the "
-        "save "
-        "was interrupted.",
+        "save was interrupted.",
         (Fix("Compare the files with the number of ranks, on every node.", ("ls CHECKPOINT | sort -V | tail",)),
          Fix("Save to a disk that all nodes share, or copy the parts together. To change the number of ranks, convert "
              "the checkpoint or load a full one.", ("df -h CHECKPOINT",))), _DCP,
@@ -250,8 +238,7 @@ ROWS = (
          "ValueError: Inconsistent tensor metadata (including shape and stride) across ranks."),
         "the ranks hold different shapes of one tensor",
         "Sharded tensors must have one global shape. A size comes from each rank's data, or from_local() guessed it "
-        "from "
-        "uneven parts.",
+        "from uneven parts.",
         Fix("Build the tensors from the same sizes on all ranks, and pass shape and stride to from_local().",
             ("DTensor.from_local(part, mesh, placements, shape=shape, stride=stride)",)), _DTENSOR),
     Row("log_context_parallel_attention", "root", "script",
@@ -279,8 +266,7 @@ ROWS = (
          "shape of torch.Size([4, 2361, 8])."),
         "the pipeline's microbatches do not fit its stages",
         "A stage compiles its buffers for the shapes of the first microbatch, and an interleaved schedule needs at "
-        "least "
-        "as many microbatches as stages. The last batch, or sequences of variable length, differ.",
+        "least as many microbatches as stages. The last batch, or sequences of variable length, differ.",
         Fix("Use batches of one shape (drop_last, padding to a fixed length) and enough microbatches.",
             ("DataLoader(..., drop_last=True)",)), "https://docs.pytorch.org/docs/stable/distributed.pipelining.html"),
     Row("log_no_accelerator_for_fsdp", "root", "launcher",

@@ -14,12 +14,12 @@ _FAULTS = "https://docs.python.org/3/library/faulthandler.html"
 ROWS = (
     Row("log_ucx_shared_memory_full", "root", "kernel",
         r"\bmm_iface failed to allocate receive FIFO", ("mm_iface failed to allocate receive FIFO",),
-        "UCX, the transport of MPI, got no shared memory: /dev/shm is too small",
+        "UCX, the transport of MPI, got no shared memory: /dev/shm is probably too small",
         "Docker and Kubernetes give a container 64 MB. Each local rank of MPI needs some of it; a crash (SIGSEGV) can "
         "follow.",
         Fix("Give the container more shared memory.",
             ("docker run --shm-size=8g ...", "mgpu doctor --only shm_too_small")),
-        "https://github.com/NVIDIA/ai-cloud-validation/issues/643"),
+        "https://github.com/openucx/ucx/pull/11683"),
     Row("log_rank_segfault", "root", "kernel",
         r"exitcode\s*:? ?-11\b|Signal 11 \(SIGSEGV\)|Fatal Python error: Segmentation fault|"
         r"Segmentation fault \(core dumped\)|died with <Signals\.SIGSEGV|terminated with signal SIGSEGV|"

@@ -56,7 +56,7 @@ def unknown_exceptions(log: Log) -> list[UncaughtException]:
     found = [
         one
         for one in log.raised
-        if not _has_signature(one)
+        if not has_signature(one)
         and short_name(one.type) not in _STOP_EXCEPTIONS
         and not _was_caught(one, log)
         and not one.caught
@@ -71,7 +71,7 @@ def unknown_exceptions(log: Log) -> list[UncaughtException]:
     return sorted(found, key=place)
 
 
-def _has_signature(one: UncaughtException) -> bool:
+def has_signature(one: UncaughtException) -> bool:
     """Whether a signature explains it better than "a child failed", which also matches a script's own subprocess."""
     return bool({*one.signatures} - {"log_child_failed"})
 
@@ -147,8 +147,9 @@ def log_exception(log: Log) -> Answer:
     if not found:
         return Ok(f"no other exception in {log.lines:,} lines")
     one = found[0]
-    everywhere, cause = _by_whom(one, log)
-    if refused := refusals.explain(one):
+    refused = refusals.explain(one)
+    everywhere, cause = _by_whom(one, log, from_package=refused is not None)
+    if refused:
         return _problem(one, log, f"{refused.cause} {cause}", *refused.fixes)
     return _problem(
         one,
@@ -157,13 +158,13 @@ def log_exception(log: Log) -> Answer:
         Fix("Go to that line. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",))
         if everywhere
         else Fix("Go to that line, and inspect this rank's batch: print its index before the step.")
-        if len(log.ranks) > 1 and not _not_about_data(one) and not refusals.explain(one)
+        if len(log.ranks) > 1 and not _not_about_data(one)
         else Fix("Go to that line. The traceback shows the call path."),
     )
 
 
-def _by_whom(one: UncaughtException, log: Log) -> tuple[bool, str]:
-    """Return whether all ranks raised it, and what that means."""
+def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[bool, str]:
+    """Return whether all ranks raised it, and what that means; `from_package`: a package refused its input."""
     ranks = _raised_by(one, log)
     if len(ranks) > 1 and len(ranks) >= len(log.ranks):
         return True, (
@@ -172,7 +173,7 @@ def _by_whom(one: UncaughtException, log: Log) -> tuple[bool, str]:
     without_rank = any(not other.ranks for other in log.raised if alike(other) == alike(one))
     if len(ranks) != 1 or len(log.ranks) < 2 or without_rank:
         return False, "The traceback in the log shows where."
-    if _not_about_data(one) or refusals.explain(one):
+    if _not_about_data(one) or from_package:
         return False, (
             "The log has it from this rank only. The message is about the code, the model, the settings or the "
             "packages, not about one rank's data: the others may have failed in the same place without printing it."

@@ -81,11 +81,11 @@ ROWS = (
         r"Failed: (?:Assertion|CUDA|EP) error .*/(?P<place>[\w.]+:\d+) '(?P<what>(?!local_fd|pidfd).+)'",
         ("RuntimeError: Failed: Assertion error /x/DeepEP/csrc/kernels/runtime.cu:39 'nvshmem_rank == nvshmem_my_pe()'",
          "RuntimeError: Failed: CUDA error /sgl/DeepEP/csrc/deep_ep.cpp:68 'invalid resource handle'"),
-        "DeepEP or DeepGEMM rejected a call: {what} is not fulfilled ({place})",
-        "The condition in the message does not hold: a size or type that it does not support, buffers that differ "
+        "DeepEP or DeepGEMM failed at {place}: {what}",
+        "A condition there does not hold: a size or type that it does not support, buffers that differ "
         "between the ranks, or GPUs that each rank sees differently. A CUDA error is from an earlier kernel.",
         (Fix("Look the condition up in its source, next to that line.", ("pip show deep_ep deep_gemm",)), _TEST),
-        _DEEPEP, summary="DeepEP or DeepGEMM rejected a call."),
+        _DEEPEP, summary="DeepEP or DeepGEMM failed in its own check of a call."),
 )
 # fmt: on
 

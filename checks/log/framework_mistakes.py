@@ -11,10 +11,10 @@ from mgpu.text import listed
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
+from ._messages import first_of_empty, short_name
 from .exceptions import unknown_exceptions
 from .versions_shown import version_in
 
-_FIRST_OF_NOTHING = re.compile(r"(?P<what>[A-Za-z_][\w.]*)\[(?:0|-1)\]")
 _WRONG_VALUES = frozenset({"AttributeError", "KeyError", "IndexError", "TypeError"})
 _OF_NONE = re.compile(r"'NoneType'|^None$")
 # Frames that work on the user's data: what fails there is a column, a sample or a file, not a release.
@@ -39,14 +39,14 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
         if packages[1:]:
             return f"{listed(with_versions(log, reversed(packages)))} probably do not fit each other: {failed}"
         return f"probably a mistake in {inner}: {failed}"
-    short = one.type.rpartition(".")[2]
+    short = short_name(one.type)
     if short not in _WRONG_VALUES:
         return None
     if lacks := mistakes.LACKS.match(one.message):
         return _of_attribute(one, log, packages, lacks["owner"], lacks["name"])
-    empty = _FIRST_OF_NOTHING.search(one.code or "")
+    empty = first_of_empty(one.code or "")
     if short == "IndexError" and empty and "out of range" in one.message:
-        return f"{inner} got nothing to work on: {empty['what']} is empty ({one.library or one.raised_in})"
+        return f"{inner} got nothing to work on: {empty} is empty ({one.library or one.raised_in})"
     named = short == "KeyError" and _FIELD.match(one.message) and packages[0] not in _OWN_KEYS
     if (
         _depends_on_data(one, log)
@@ -67,7 +67,7 @@ def _depends_on_data(one: UncaughtException, log: Log) -> bool:
 
 
 def _in_own_code(one: UncaughtException, inner: str) -> str:
-    failed = f"{one.type.rpartition('.')[2]}: {one.message}"
+    failed = f"{short_name(one.type)}: {one.message}"
     if _OF_NONE.search(one.message) and not one.type.endswith("KeyError"):
         return f"{inner} failed in its own code{mistakes.doing(one)}, on a value that is None: {failed}"
     return (

@@ -5,14 +5,16 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
-_GENERATED = r"(?:Unsloth\w+(?:Trainer|Config)|unsloth_compiled_\w+|transformers_modules[\w.-]*)"
+OF_UNSLOTH = r"(?:Unsloth\w+(?:Trainer|Config)|unsloth_compiled_\w+)"
+GENERATED = rf"(?:{OF_UNSLOTH}|transformers_modules[\w.-]*)"
 
 # fmt: off
 ROWS = (
     Row("log_generated_module_incomplete", "root", "library",
-        rf"AttributeError: module '{_GENERATED}' has no attribute|"
+        rf"AttributeError: module '{GENERATED}' has no attribute|cannot import name '\w+' from '{OF_UNSLOTH}'|"
         r"KeyError: '(?:Unsloth\w+Trainer|unsloth_compiled_\w+|transformers_modules\.[^']+)'",
         ("AttributeError: module 'UnslothPPOTrainer' has no attribute 'UnslothPPOTrainer'",
+         "ImportError: cannot import name 'UnslothGRPOTrainer' from 'UnslothGRPOTrainer' (unknown location)",
          "KeyError: 'transformers_modules.org.model.configuration_x'"),
         "a module that is generated at run time was incomplete or missing when a rank imported it",
         "Unsloth writes its trainers to unsloth_compiled_cache, and transformers copies a model's own code to "

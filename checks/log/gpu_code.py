@@ -111,7 +111,8 @@ ROWS = (
         _NOTES, explain=_unsloths, cases=_device_cases.TWO_DEVICES),
     Row("log_loss_divided_elsewhere", "root", "script", r"^\s*loss = loss / num_items_in_batch",
         ("    loss = loss / num_items_in_batch",),
-        "the model is spread across GPUs by device_map, and this transformers divides its loss on the wrong one",
+        "the model is probably spread across GPUs by device_map, and this transformers divides its loss on the wrong "
+        "one",
         "The number of items is on the first GPU, the loss on the GPU of the last layer. Releases around 4.51 do not "
         "move it.",
         (Fix("Put the whole model on one GPU per rank, and shard it with FSDP or ZeRO-3 if it is too large.",

@@ -10,7 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from ._circumstances import either, every, innermost, never, source_line, through, within
-from ._gpu_memory import Numbers, Process, numbers, read_numbers, trace
+from ._gpu_memory import GIANT, Numbers, Process, numbers, read_numbers, trace
 from ._gpu_memory_before_steps import BEFORE_STEPS
 from ._gpu_memory_in_steps import IN_STEPS
 from .inference import SHARE
@@ -20,7 +20,6 @@ _TROUBLE = "https://github.com/huggingface/accelerate/blob/main/docs/source/basi
 _SMALL_SHARE = 0.05  # of the GPU: what other processes hold does not explain the failure
 _MOST_OF_GPU = 0.5
 _RANK_CONTEXT = 2.5  # GiB: what a process holds that opened a GPU only by mistake
-_GIANT = 3.0  # GiB: such a request is a problem of its own, wherever there is room
 _REAL = 1024.0  # GiB: no GPU has more
 # fmt: off
 _SMALLER = Fix("Halve the batch per GPU and double gradient accumulation. The effective batch size stays the same.",
@@ -45,7 +44,7 @@ def _is_fragmented(read: Numbers) -> bool:
     """Whether torch has reserved more than it needs, in pieces, and at least a tenth of the GPU."""
     if read.unallocated is None or read.tried is None or not read.total:
         return False
-    return read.tried < _GIANT and read.unallocated >= max(read.tried, read.total / 10)
+    return read.tried < GIANT and read.unallocated >= max(read.tried, read.total / 10)
 
 
 def _has_room(read: Numbers) -> bool:

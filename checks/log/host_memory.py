@@ -39,7 +39,7 @@ _CASES = (
           Fix("Or run fewer engines per node, or offload less of the trainer."), _MORE, _CHECK),
          "CuMemAllocator: sleep freed 151.20 GiB memory in total, of which 78.11 GiB is backed up in CPU and the "
          "rest 73.09 GiB is discarded directly.",
-         "https://github.com/vllm-project/vime/pull/190"),
+         "https://github.com/NVIDIA-NeMo/RL/pull/2523"),
     Case(either(last_did("load"), _LOADS),
          " while the model was loaded: probably every rank loads the whole model into host memory",
          "Without sharded loading, each rank of a node holds a full copy (in fp32 4 bytes per parameter), and for "
@@ -196,15 +196,14 @@ ROWS = (
         r"ray-oom-prevention\.html\. Consider provisioning more memory",
         ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
          "(raylet) 3 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other "
-         "reasons "
-         "at node (ID: 5b2, IP: 10.0.0.2) over the last time period.",
+         "reasons at node (ID: 5b2, IP: 10.0.0.2) over the last time period.",
          "Memory on the node (IP: 10.0.0.2, ID: 5b2) where the task was running was 240.00GB / 251.00GB (0.95), which "
          "exceeds the memory usage threshold of 0.95. Ray killed this worker because of the node running low on "
          "memory"),
         "Ray killed a worker because the node's host memory was nearly full",
         "Ray ends workers above 95 % of the node's or the container's memory, before the kernel does. It is host "
-        "memory, "
-        "not GPU memory: offloaded parameters and optimizers, replay buffers, loader workers, vLLM's swap space.",
+        "memory, not GPU memory: offloaded parameters and optimizers, replay buffers, loader workers, vLLM's swap "
+        "space.",
         (Fix("Use less host memory (no CPU offload, fewer workers), or request more for the job.",
              ("free -g", "sbatch --mem=0 ...", "ray memory --stats-only")),
          Fix("Raise or turn off Ray's limit.", ("export RAY_memory_usage_threshold=0.99",

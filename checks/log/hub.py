@@ -85,8 +85,7 @@ ROWS = (
         ("OSError: metallama/x is not a local folder and is not a valid model identifier listed on "
          "'https://huggingface.co/models'", "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error.",
          "OSError: Incorrect path_or_model_id: '/data/model'. Please provide either the path to a local folder or the "
-         "repo_id "
-         "of a model on the Hub.",
+         "repo_id of a model on the Hub.",
          "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
          "'/data/llama'.", "datasets.exceptions.DatasetNotFoundError: Dataset 'x/y' doesn't exist on the Hub or cannot "
          "be accessed."),

@@ -68,19 +68,16 @@ ROWS = (
         r"Error in memory profiling|out of memory at \S*cumem_allocator|"
         r"Initial free memory .*current free memory|out of memory during (?:warm ?up|cudagraph)",
         ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
-         "initializing "
-         "the engine.",
+         "initializing the engine.",
          "ValueError: Free memory on device cuda:0 (19.77/22.05 GiB) on startup is less than desired GPU memory "
-         "utilization "
-         "(0.9, 19.84 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+         "utilization (0.9, 19.84 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
          "Free memory on device (9.1/79.2 GiB) on startup is less than desired GPU memory utilization (0.9, 71.3 GiB).",
          "AssertionError: Error in memory profiling. Initial free memory 20.1 GiB, current free memory 22.0 GiB. This "
          "happens when other processes sharing the same container release GPU memory while vLLM is profiling",
          "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62"),
         "vLLM does not get the GPU memory that it was configured to use",
         "gpu_memory_utilization is a share of the whole GPU. The trainer, another process or an earlier run uses part "
-        "of "
-        "it, or the share is too small for the model.",
+        "of it, or the share is too small for the model.",
         (SHARE, Fix("Check what else is on the GPU.",
                      ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))), _MEMORY,
         cases=(_WAKING,)),
@@ -88,9 +85,8 @@ ROWS = (
         r"max seq len \(\d+\) is larger than the maximum number of tokens that can be stored in KV cache|"
         r"larger than the available KV [Cc]ache memory",
         ("ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored "
-         "in KV "
-         "cache (62384). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the "
-         "engine.",
+         "in KV cache (62384). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing "
+         "the engine.",
          "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is "
          "needed, which is larger than the available KV cache memory (10.20 GiB)."),
         "vLLM's GPU memory is too small for one sequence of the model's full length",
@@ -113,8 +109,7 @@ ROWS = (
         ("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_0': "
          "1}",
          "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the "
-         "root "
-         "cause.", "RuntimeError: Engine process failed to start. See stack trace for the root cause."),
+         "root cause.", "RuntimeError: Engine process failed to start. See stack trace for the root cause."),
         "vLLM's engine died; the first exception of its processes has the reason",
         "It runs in its own process, which printed the cause further up.",
         Fix("Read the first exception of EngineCore or Worker.", ("VLLM_LOGGING_LEVEL=DEBUG mgpu launch train.py",)),
@@ -210,8 +205,7 @@ ROWS = (
         "https://docs.vllm.ai/en/latest/features/lora.html",
         summary="A LoRA adapter has a higher rank than vLLM was configured for."),
     Row("log_vllm_group_of_other_size", "root", "script",
-        r"parallel group (?:is|already) already initialized, but of unexpected size|"
-        r"parallel group already initialized, but of unexpected size",
+        r"parallel group (?:is )?already initialized, but of unexpected size",
         ("AssertionError: tensor model parallel group is already initialized, but of unexpected size. "
          "get_tensor_model_parallel_world_size()=1 vs. tensor_model_parallel_size=2",),
         "vLLM was started twice in one process with different parallel sizes",

@@ -7,7 +7,6 @@ from mgpu.signature import Row, signatures
 
 from .. import _skew_meanings as meanings
 
-_IMPORT = "https://docs.python.org/3/library/exceptions.html#ImportError"
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
 _SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
 _MATRIX = "https://github.com/pytorch/vision#installation"

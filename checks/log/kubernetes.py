@@ -101,8 +101,8 @@ ROWS = (
          Fix("Use nodes that are not reclaimed, or a higher priority class.", ("kubectl get priorityclass",))),
         _SCHEDULING),
     Row("log_job_deadline", "root", "scheduler",
-        r"\bDeadlineExceeded\b.*(?:Job|Pod|active)|was active (?:on the node )?longer than (?:the )?specified deadline|"
-        r"MaxRuntimeExceeded|Training job runtime exceeded MaxRuntimeInSeconds",
+        r"(?<!code = )\bDeadlineExceeded\b.*(?:Job|Pod|active)|was active (?:on the node )?longer than (?:the )?"
+        r"specified deadline|MaxRuntimeExceeded|Training job runtime exceeded MaxRuntimeInSeconds",
         ("  Warning  DeadlineExceeded  job-controller  Job was active longer than specified deadline",
          "Training job runtime exceeded MaxRuntimeInSeconds provided"),
         "the job reached its time limit in Kubernetes or SageMaker and was stopped",
@@ -111,7 +111,7 @@ ROWS = (
         _JOB),
     Row("log_job_gave_up", "wrapper", "scheduler",
         r"has reached the specified backoff limit|\bBackoffLimitExceeded\b|Back-off restarting failed container|"
-        r"\bCrashLoopBackOff\b|jobset failed due to one or more job failures|FailedJobs",
+        r"\bCrashLoopBackOff\b|jobset failed due to one or more job failures|\bFailedJobs\b",
         ("Job has reached the specified backoff limit", "  Warning  BackOff  kubelet  Back-off restarting failed "
                                                         "container trainer in pod t-0",
          "jobset failed due to one or more job failures"),

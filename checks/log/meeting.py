@@ -203,8 +203,7 @@ ROWS = (
         r"^(?!.*any network address of ).*network addresses? of \((?!None)[\w.:-]+, \d+\) cannot be retrieved|"
         r"gaierror: \[Errno -\d+\]|Could not resolve hostname \S+|hostname \S+ not (?:known|found)",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved (gai "
-         "error: "
-         "-2 - Name or service not known).", "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+         "error: -2 - Name or service not known).", "socket.gaierror: [Errno -3] Temporary failure in name resolution",
          "ssh: Could not resolve hostname worker-3.default.svc: Name or service not known"),
         "a node's host name cannot be resolved",
         "It is neither in DNS nor in /etc/hosts of this node. For IPv6 alone this is only a warning.",
@@ -258,8 +257,7 @@ ROWS = (
                                                  r"libuv",
         ("RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
          "torch.distributed.DistStoreError: use_libuv was requested but PyTorch was built without libuv support, run "
-         "with "
-         "USE_LIBUV=0 to disable it."),
+         "with USE_LIBUV=0 to disable it."),
         "this torch was built without libuv, which its rendezvous store uses by default since 2.4",
         "Builds for Windows, and some own builds, lack it. torchrun's static rendezvous ignores the setting in some "
         "releases.",

@@ -96,8 +96,7 @@ ROWS = (
         r"FP8 execution requires .*(?:divisible|multiple)|"
         r"(?:MXFP8|NVFP4|FP8|[Ff]p8)\b.* (?:requires?|must|needs?) .*\b(?:divisible by|multiples? of) \d",
         ("AssertionError: FP8 execution requires the product of all dimensions except the last to be divisible by 8 "
-         "and "
-         "the last dimension to be divisible by 16, but got tensor with dims=[4095, 1, 4096]",
+         "and the last dimension to be divisible by 16, but got tensor with dims=[4095, 1, 4096]",
          "AssertionError: FP8 execution requires 2D input matrices with height divisible by 8 and width divisible by "
          "16, but got tensor with dims=[3, 1024]",
          "AssertionError: MXFP8 quantization requires s_q % 128 == 0 and that the tokens are a multiple of 32"),
@@ -201,8 +200,7 @@ ROWS = (
          "FileNotFoundError: No checkpoint found in load directory or pretrained directory"),
         "the folder to load is not a Megatron checkpoint, or is not on this node's disk",
         "Rank 0 writes latest_checkpointed_iteration.txt after a save. It is missing in a Hugging Face folder, after "
-        "an "
-        "interrupted save, and on nodes without the shared disk.",
+        "an interrupted save, and on nodes without the shared disk.",
         Fix("Check the folder on every node, and convert Hugging Face weights first.",
             ("ls CHECKPOINT CHECKPOINT/iter_*", "df -h CHECKPOINT")), _CHECKPOINTS),
     Row("log_megatron_samples_used_up", "root", "script",

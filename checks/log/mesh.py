@@ -69,8 +69,7 @@ ROWS = (
         r"`?tp_plan`? (?:supports|is|and `device_map`)",
         ("NotImplementedError: This model does not have a tensor parallel plan.",
          "OSError: We tried to initialize torch.distributed for you, but it failed. Make sure you init torch "
-         "distributed in "
-         "your script to use `tp_plan='auto'`.",
+         "distributed in your script to use `tp_plan='auto'`.",
          "ValueError: `tp_plan` and `device_map` are mutually exclusive. Choose either one for parallelization."),
         "transformers turned on tensor parallelism, which this run or this model cannot use",
         "With WORLD_SIZE set, device_map='auto' means tensor parallelism. A variable left over from another job, or a "
@@ -98,8 +97,7 @@ ROWS = (
          "ValueError: Expected device_mesh to have ndim=2 but got 1"),
         "the device mesh is for a different number of ranks than were started",
         "The product of its sizes (dp_replicate x dp_shard x tp x cp, or nodes x GPUs for hybrid sharding) must equal "
-        "the "
-        "number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
+        "the number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
         Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
     Row("log_sizes_do_not_divide", "root", "launcher",
         r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:unevenly|`split_batches`|BatchSamplerShard|"
@@ -127,8 +125,7 @@ ROWS = (
         r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
         r"must pass a model and an optimizer together",
         ("ValueError: When using FSDP2, a model and optimizer must be passed together to `Accelerator.prepare()` as "
-         "the "
-         "optimizer needs to have its parameters modified after the model is converted.",
+         "the optimizer needs to have its parameters modified after the model is converted.",
          "ValueError: You must pass a model and an optimizer together to `accelerate.prepare()` when using "
          "TransformerEngine."),
         "the script prepares the model and its optimizer in two calls, which FSDP2 does not allow",
@@ -140,8 +137,7 @@ ROWS = (
         ("RuntimeError: chunk expects at least a 1-dimensional tensor",),
         "the run uses nn.DataParallel, which cannot split a scalar argument over the GPUs",
         "Started with plain python on a node with several GPUs, Trainer wraps the model in nn.DataParallel and passes "
-        "it "
-        "num_items_in_batch.",
+        "it num_items_in_batch.",
         Fix("Start the script with a launcher, or show it one GPU.",
             ("mgpu launch train.py", "CUDA_VISIBLE_DEVICES=0 python train.py")),
         "https://github.com/huggingface/transformers/issues/37151"),

@@ -286,9 +286,8 @@ ROWS = (
          "node1:1:2 [3] transport/p2p.cc:275 NCCL WARN Cuda failure 1 'invalid argument'"),
         "NCCL could not open a GPU's memory from another rank of the node (P2P over CUDA IPC): {what}",
         "The ranks run in separate containers or see other GPUs (CUDA_VISIBLE_DEVICES per rank), memory was allocated "
-        "by "
-        "an allocator that cannot be shared (expandable_segments, vLLM's sleep mode), or cuMem does not work here or "
-        "is turned off (vLLM sets NCCL_CUMEM_ENABLE=0).",
+        "by an allocator that cannot be shared (expandable_segments, vLLM's sleep mode), or cuMem does not work here "
+        "or is turned off (vLLM sets NCCL_CUMEM_ENABLE=0).",
         (Fix("If NCCL_CUMEM_ENABLE is 0, set it to 1 in all processes of the group.", ("export NCCL_CUMEM_ENABLE=1",)),
          Fix("Try without cuMem, then without P2P: which one helps shows the cause.",
              ("NCCL_CUMEM_ENABLE=0 mgpu smoke-test", "NCCL_P2P_DISABLE=1 mgpu smoke-test")),
@@ -300,8 +299,7 @@ ROWS = (
         ("node1:1:2 [0] bootstrap.cc:77 NCCL WARN Message truncated : received 172 bytes instead of 64",),
         "two ranks exchanged messages of different sizes while NCCL set up a group",
         "The ranks are out of step: they create different groups, or the same groups in another order. Across nodes, "
-        "NCCL "
-        "versions that differ cause the same message.",
+        "NCCL versions that differ cause the same message.",
         (Fix("Look for new_group() and collectives under a condition on the rank.", ("mgpu doctor --script train.py",)),
          Fix("With several nodes, compare the versions.",
              ("python -c 'import torch; print(torch.cuda.nccl.version())'", "mgpu doctor --only nccl"))), _INIT),
@@ -320,8 +318,7 @@ ROWS = (
          "connectivity, and is probably due to a hardware issue.",),
         "two GPUs are connected by NVLink, but direct access between them does not work",
         "A link is down, the driver or the fabric manager is in a bad state, or a virtual machine hides the link. "
-        "Traffic "
-        "goes through host memory, which is much slower.",
+        "Traffic goes through host memory, which is much slower.",
         Fix("Check the links, and restart the fabric manager or the node.",
             ("nvidia-smi nvlink -s", "nvidia-smi topo -p2p r", "mgpu doctor --only links"), who="admin"), _TROUBLE),
     Row("log_nccl_adapters_differ", "secondary", "nccl",

@@ -97,7 +97,7 @@ ROWS = (
         r"^(?!.*nvls\.cc).*NCCL WARN (?:Cuda|CUDA) failure (?:3 )?'initialization error'",
         ("node1:1:2 [0] init.cc:100 NCCL WARN Cuda failure 3 'initialization error'",
          "NCCL WARN Cuda failure 'initialization error'"),
-        "a rank that was forked from a process with CUDA cannot use CUDA",
+        "CUDA does not start in a rank: probably it was forked from a process that had used CUDA",
         "A forked process cannot use its parent's CUDA context. If it was not forked, the driver does not start in "
         "this process (/dev/nvidia-uvm is missing, or the limit on processes was reached).",
         (Fix("Start processes with spawn, and do not call torch.cuda before.",

@@ -25,8 +25,7 @@ def _traced(groups: Mapping[str, str], raised: UncaughtException | None) -> Mean
     return Meaning(
         f"an operation fails, and torch.compile found it while tracing: {inner}",
         "torch.compile runs the model once with tensors without data. The operation has wrong shapes, dtypes or "
-        "devices, "
-        "and would fail without torch.compile too, or only with it (autocast, DTensors).",
+        "devices, and would fail without torch.compile too, or only with it (autocast, DTensors).",
         (
             Fix("Run once without torch.compile, and fix that error first.", (_UNCOMPILED,)),
             Fix("If it only fails when compiled, exclude that module.", ("@torch.compiler.disable",)),
@@ -82,8 +81,7 @@ ROWS = (
          "RuntimeError: API has changed, `state_steps` argument must contain a list of singleton tensors"),
         "the optimizer's state and its parameters have different devices or dtypes",
         "The optimizer was built before the model was moved to the GPU or to another dtype, its state was loaded "
-        "from a "
-        "checkpoint with other settings (fused, capturable, offload), or some parameters stay on the CPU.",
+        "from a checkpoint with other settings (fused, capturable, offload), or some parameters stay on the CPU.",
         (Fix("Move and convert the model first, then build the optimizer, then load its state.", ()),
          Fix("Or use the implementation that accepts mixed tensors.",
              ("torch.optim.AdamW(params, fused=False, foreach=False)",))), _ADAM),
@@ -127,8 +125,7 @@ ROWS = (
         r"process in the process pool was terminated abruptly|BrokenProcessPool|"
         r"One of the subprocesses has abruptly died during map",
         ("concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while "
-         "the "
-         "future was running or pending.",
+         "the future was running or pending.",
          "RuntimeError: One of the subprocesses has abruptly died during map operation.To debug the error, disable "
          "multiprocessing."),
         "a worker process of a pool was killed or crashed",
@@ -145,8 +142,7 @@ ROWS = (
         r"Cannot (?:prepare for replay|set the|copy between CPU and CUDA).* during CUDA graph capture",
         ("RuntimeError: Offset increment outside graph capture encountered unexpectedly.",
          "RuntimeError: Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture. If you need this call "
-         "to "
-         "be captured, please file an issue."),
+         "to be captured, please file an issue."),
         "a CUDA graph captured random numbers or a call that graphs do not allow",
         "Dropout and checkpointing use a random state that must be registered with the graph. A copy to the CPU cannot "
         "be captured.",
@@ -158,7 +154,8 @@ ROWS = (
         r"(?:\.triton/|triton_cache|torchinductor_|inductor_cache)",
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.triton/cache/ab12/kernel.cubin.tmp.pid_42'",
          "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/torchinductor_u/ab/cab.py'"),
-        "ranks, or nodes, got in each other's way in the cache of compiled kernels",
+        "a file in the cache of compiled kernels is missing or incomplete: probably several ranks or nodes wrote it at "
+        "once",
         "Triton and torch.compile write to one folder per user. On a shared disk (NFS) its files appear late or vanish "
         "while another rank renames them.",
         Fix("Use a local folder for each node and user, and delete the old cache.",
@@ -166,7 +163,7 @@ ROWS = (
              "rm -rf ~/.triton/cache /tmp/torchinductor_$USER")),
         "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/cache.py"),
     Row("log_compile_with_ddp", "root", "script",
-        r"DDPOptimizer backend: Found a higher order op|optimize_ddp=(?:False|'python_reducer')",
+        r"DDPOptimizer backend: Found a higher order op|turn off DDP optimizer using torch\._dynamo\.config",
         ("DDPOptimizer backend: Found a higher order op in the graph. This is not supported. Please turn off DDP "
          "optimizer using torch._dynamo.config.optimize_ddp=False.",),
         "torch.compile's optimizer for DDP does not support an operation of the model",

@@ -39,11 +39,11 @@ def log_program_reported_error(log: Log) -> Answer:
     if one is None or known or raised or log.finished is not None:
         return Ok(f"no last message that reports an error in {log.lines:,} lines, or another error explains it")
     return Problem(
-        f'the program said: "{one.text}"',
+        f'the program reported an error and exited: "{one.text}"',
         "It is the last message before the end of the log. There is no exception and no known error, so the program "
         "detected the problem by itself and exited.",
         Fix("Follow the message. If it is not enough, search the script or the package for it."),
         {"line": one.text, "rank": one.rank},
         () if one.rank is None else (f"rank {one.rank}",),
-        Place(one.file, one.line) if one.line else None,
+        Place(one.file, one.line),
     )

@@ -7,6 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Log
 
 from .. import _version_skew as skew
+from ._messages import short_name
 
 # Folders of code that is generated at run time: a mistake in it is not one of an installed package.
 _GENERATED = frozenset({"unsloth_compiled_cache", "transformers_modules"})
@@ -32,7 +33,7 @@ def log_package_has_a_fault(log: Log) -> Answer:
     Fix: Upgrade the package. Avoid the option that leads there until then.
     """
     for one in log.raised:
-        short = one.type.rpartition(".")[2]
+        short = short_name(one.type)
         package = one.packages[-1] if one.packages else ""
         if short not in _MISTAKES or not package or package in _GENERATED or one.signatures or one.caught:
             continue

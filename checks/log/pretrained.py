@@ -60,7 +60,7 @@ ROWS = (
         "a weight is missing where weights are assigned by name: usually the head, which is tied to the embedding",
         "Tied weights have one tensor and two names. The config says that they are tied but the checkpoint has both, "
         "or the reverse, and FSDP2 or vLLM then looks for a name that does not exist.",
-        (Fix("Say how the checkpoint has it.", ("model.config.tie_word_embeddings = False",)),
+        (Fix("Set the option to what the checkpoint has.", ("model.config.tie_word_embeddings = False",)),
          Fix("Or upgrade: newer releases match tied weights.",
              ("pip install --upgrade accelerate transformers", "pip show accelerate transformers vllm"))),
         "https://github.com/huggingface/accelerate/issues/3870"),

@@ -119,8 +119,7 @@ ROWS = (
          "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 4.0}] within 1800 seconds."),
         "Ray cannot reserve the GPUs and CPUs of the job (placement group)",
         "The group needs all its GPUs and CPUs at once, on the nodes that its strategy allows. More CPUs than a "
-        "node has "
-        "are as fatal as more GPUs.",
+        "node has are as fatal as more GPUs.",
         _STATUS, "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"),
     Row("log_ray_worker_died", "secondary", "kernel",
         r"[Ww]orker (?:process )?(?:has )?died(?: or was killed)? (?:while|unexpectedly)|[Aa]ctor died unexpectedly|"
@@ -134,8 +133,7 @@ ROWS = (
          "Worker unexpectedly exits with a connection error code 2. End of file."),
         "a Ray worker process died; its own output has the reason",
         "Ray only reports that the connection closed. The worker was killed (host memory), crashed in compiled code, "
-        "or "
-        "was stopped with the job.",
+        "or was stopped with the job.",
         _LOGS, _FAULTS),
     Row("log_ray_node_lost", "secondary", "network",
         r"has been marked dead because the detector has missed|[Rr]aylet (?:process )?(?:has )?(?:died|exited|is "
@@ -198,8 +196,7 @@ ROWS = (
         r"workers? (?:of the worker process\S* )?(?:have|has) not registered (?:to raylet )?within the timeout|"
         r"Failed to register worker \S* ?to Raylet",
         ("(raylet) Some workers of the worker process(4711) have not registered within the timeout. The process is "
-         "still "
-         "alive, probably it's hanging during start.",
+         "still alive, probably it's hanging during start.",
          "Failed to register worker 01f to Raylet. IOError: [RayletClient] Unable to register worker with raylet."),
         "Ray's workers do not start in time",
         "Importing the environment takes too long (a network disk, too many processes), /tmp/ray is full, or an old "

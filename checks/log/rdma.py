@@ -8,7 +8,6 @@ from mgpu.signature import Row, signatures
 from .._kernel_line import KERNEL_LINE
 
 _IBV = "https://github.com/NVIDIA/nccl/blob/master/src/misc/ibvwrap.cc"
-_CODES = "https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/verbs.h"
 # fmt: off
 _SLOW = Fix("Turn off RDMA.", ("export NCCL_IB_DISABLE=1",), kind="stopgap",
             caveat="TCP between the nodes is 5 to 20 times slower.")

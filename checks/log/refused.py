@@ -12,6 +12,8 @@ from mgpu.snapshot import Log, UncaughtException
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
+from ._messages import short_name
+from .exceptions import has_signature
 
 _TYPES = frozenset({"ValueError", "AssertionError", "NotImplementedError", "RuntimeError", "TypeError", "Exception"})
 _OWN_TYPES = re.compile(r"(?:Config\w*|Validation|Setting\w*|Argument\w*|Incompatible\w*|Unsupported\w*)(?:Error)?$")
@@ -82,16 +84,17 @@ def _validator(one: UncaughtException) -> _Validator | None:
 
 def _said(one: UncaughtException) -> bool:
     """Whether the exception says what is wrong, in words or by the assertion that failed, and no table knows it."""
-    short = one.type.rpartition(".")[2]
-    known = bool({*one.signatures} - {"log_child_failed"})
+    short = short_name(one.type)
     in_words = len(one.message.split()) >= _LEAST_WORDS
-    return (short in _TYPES or bool(_OWN_TYPES.search(short))) and in_words and not known and not one.caught
+    return (
+        (short in _TYPES or bool(_OWN_TYPES.search(short))) and in_words and not has_signature(one) and not one.caught
+    )
 
 
 def _unexplained(log: Log) -> Iterator[UncaughtException]:
     """Yield the exceptions up to the first that a table knows: what follows that one can be its consequence."""
     for one in log.raised:
-        if {*one.signatures} - {"log_child_failed"} and not one.caught:
+        if has_signature(one) and not one.caught:
             return
         yield one
 
@@ -151,7 +154,7 @@ def log_package_wanted(log: Log) -> Answer:
     Fix: Install it in the environment of the ranks, or turn off the option that needs it.
     """
     for one in _unexplained(log):
-        short = one.type.rpartition(".")[2]
+        short = short_name(one.type)
         said = _said(one) or (short in ("ImportError", "ModuleNotFoundError") and not one.signatures and not one.caught)
         if said and _NOT_INSTALLED.search(one.message):
             return _problem(

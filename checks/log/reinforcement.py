@@ -78,8 +78,7 @@ ROWS = (
          "Connection refused'))",),
         "a local server at {host}:{port} does not answer",
         "A server that generates, scores, stores or logs for this run was not started, has failed, or listens "
-        "elsewhere. "
-        "localhost is this node only. With http_proxy set, the proxy gets the request.",
+        "elsewhere. localhost is this node only. With http_proxy set, the proxy gets the request.",
         Fix("Check that it runs and answers from this node.",
             ("ss -ltnp 'sport = :{port:number}'", "env | grep -i proxy", "export no_proxy=localhost,127.0.0.1")),
         _TRL_VLLM, summary="A local server does not answer."),

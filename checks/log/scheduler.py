@@ -203,7 +203,7 @@ ROWS = (
         Fix("Start it with srun, or unset the variables for an interactive run.",
             ("srun python train.py", "SLURM_JOB_NAME=bash python train.py")), _LIGHTNING),
     Row("log_container_killed_for_memory", "root", "scheduler",
-        r"\bOOMKilled\b|[Tt]he node was low on resource: (?:memory|ephemeral-storage)",
+        r"\bOOMKilled\b(?!\"?: ?false)|[Tt]he node was low on resource: (?:memory|ephemeral-storage)",
         ("    Reason:       OOMKilled",
          "Status: Failed  Reason: Evicted  Message: The node was low on resource: memory. Threshold quantity: 100Mi"),
         "the container was killed or evicted: it used more memory or disk than Kubernetes allows",

@@ -39,11 +39,10 @@ def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
 def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     if "0" in (groups["a"], groups["b"]):
         return Meaning(
-            f"a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
+            f"probably a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
             "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
-            "is "
-            "used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that is "
-            "merged), or a layer ran twice.",
+            "is used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that "
+            "is merged), or a layer ran twice.",
             (
                 Fix(
                     "Use ZeRO-2, or gather the weight where it is used.",
@@ -54,9 +53,9 @@ def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
     if raised is not None and (parts := _parts(groups, raised)):
         return Meaning(
             f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
-            f"One of them was split over {parts} ranks (tensor, sequence or context parallelism), the other was not: a "
-            "mask, positions or an index that code built for the whole sequence, or a sequence whose length is not a "
-            "multiple of the number of ranks.",
+            f"One of them was probably split over {parts} ranks (tensor, sequence or context parallelism), the other "
+            "was not: a mask, positions or an index that code built for the whole sequence, or a sequence whose length "
+            "is not a multiple of the number of ranks.",
             (
                 Fix(
                     f"Pad sequences to a multiple of {parts}, or turn sequence parallelism off to see whether it fits."
@@ -110,7 +109,7 @@ def _too_long(groups: Mapping[str, str]) -> Meaning | None:
     if few not in _LIMITS or many % few == 0:
         return None
     return Meaning(
-        f"a sample is longer than the model allows: {many} instead of {few}",
+        f"a sample is probably longer than the model allows: {many} instead of {few}",
         "Positions or masks exist for the maximum length only. Tokens added after truncation (special tokens, image "
         "tokens, a prompt) count too.",
         (
@@ -294,8 +293,7 @@ ROWS = (
         ("_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you have two "
          "options, do those steps only if you trust the source of the checkpoint.",
          "WeightsUnpickler error: Unsupported global: GLOBAL numpy.core.multiarray._reconstruct was not an allowed "
-         "global "
-         "by default.",
+         "global by default.",
          "ValueError: Due to a serious vulnerability issue in `torch.load`, even with `weights_only=True`, we now "
          "require users to upgrade torch to at least v2.6 in order to use the function."),
         "torch or transformers refuses to unpickle a checkpoint",
@@ -349,8 +347,7 @@ ROWS = (
          "CheckpointingException: Invalid access pattern for ShardedTensor(key='embedding.word_embeddings.weight')"),
         "the ranks describe different or overlapping shards of one parameter in the checkpoint",
         "Megatron checks before saving that the shards of all ranks make up each parameter. With this combination of "
-        "tensor, "
-        "expert and data parallelism they do not.",
+        "tensor, expert and data parallelism they do not.",
         Fix("Change the parallel sizes, upgrade Megatron-LM, or save in another format.",
             ("pip show megatron-core", "--ckpt-fully-parallel-save --dist-ckpt-strictness log_all")), _DCP),
     Row("log_tensor_sizes_differ", "root", "script",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TypeAlias
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
@@ -31,6 +32,14 @@ _ACS = Fix("If it does, turn off PCIe ACS and the IOMMU's translation, in the BI
             "cat /proc/cmdline"), who="admin")
 _INTERFACE = Fix("Set the interface that connects the nodes, and open all ports between them.",
                  ("ip -br addr", "export NCCL_SOCKET_IFNAME=IFACE", "mgpu doctor --only network"))
+_stalled = partial(  # These checks are consequences of what the named ones find.
+    check,
+    Severity.ERROR,
+    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
+    role="secondary",
+    kind="timeout",
+    tags=("precise",),
+)
 # What the first exchange used, and why it did not work.
 _TRANSPORTS: tuple[tuple[Applies, Meaning], ...] = (
     (shown("bridge_interface"), Meaning(
@@ -130,14 +139,7 @@ def _of_difference(one: StalledCollective, other: StalledCollective) -> str:
     )
 
 
-@check(
-    Severity.ERROR,
-    source=_FLIGHT_RECORDER_TUTORIAL,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
+@_stalled(source=_FLIGHT_RECORDER_TUTORIAL)
 def log_rank_never_came(log: Log) -> Answer:
     """Most ranks waited in the same collective, and some ranks never joined it.
 
@@ -165,14 +167,7 @@ def log_rank_never_came(log: Log) -> Answer:
     )
 
 
-@check(
-    Severity.ERROR,
-    source=_TROUBLESHOOTING,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
+@_stalled(source=_TROUBLESHOOTING)
 def log_exchange_never_worked(log: Log) -> Answer:
     """The first collective timed out on all ranks: the GPUs have never exchanged any data.
 
@@ -197,14 +192,7 @@ def log_exchange_never_worked(log: Log) -> Answer:
     )
 
 
-@check(
-    Severity.ERROR,
-    source=_FLIGHT_RECORDER_TUTORIAL,
-    because_of=("log_rank_worked_alone", "log_ranks_diverged", "log_timed_out_after_end"),
-    role="secondary",
-    kind="timeout",
-    tags=("precise",),
-)
+@_stalled(source=_FLIGHT_RECORDER_TUTORIAL)
 def log_exchange_stalled(log: Log) -> Answer:
     """All ranks waited in the same collective, after earlier ones had completed: the transport or a GPU stopped.
 

@@ -31,7 +31,7 @@ def _matrices(groups: Mapping[str, str], raised: UncaughtException | None) -> Me
         )
     if "0" in (rows, columns):
         return Meaning(
-            "a weight is empty: ZeRO-3 or FSDP had sharded it when it was used",
+            "a weight is empty: ZeRO-3 or FSDP had probably sharded it when it was used",
             "Outside the wrapped model's forward pass, a rank has only its own shard, or nothing.",
             (
                 Fix(

@@ -11,7 +11,6 @@ _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transforme
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
 _STATE = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"
 _HOOKS = "https://huggingface.co/docs/accelerate/usage_guides/big_modeling"
-_OPTIMIZER = "https://github.com/pytorch/pytorch/blob/main/torch/optim/optimizer.py"
 # fmt: off
 ROWS = (
     Row("log_option_not_defined", "root", "script", r"'Namespace' object has no attribute '(?P<name>\w+)'",
@@ -54,7 +53,7 @@ ROWS = (
         _TRAINER),
     Row("log_best_metric_missing", "root", "script",
         r"`metric_for_best_model` training argument is set to '[^']+', which is not found|"
-        r"^KeyError: 'eval_\w+'$",
+        r"^KeyError: 'eval_(?!\w*(?:batch|step|strateg|data|file|split|size|freq|interval|every|iter|conf))\w+'$",
         ("KeyError: \"The `metric_for_best_model` training argument is set to 'eval_f1', which is not found in the "
          "evaluation metrics.", "KeyError: 'eval_loss'"),
         "the metric that selects the best checkpoint is not among the results of the evaluation",
@@ -199,7 +198,7 @@ ROWS = (
         "https://github.com/huggingface/diffusers/issues/2240"),
     Row("log_evaluation_fills_memory", "root", "cuda", r"^\s*result = tensor1\.new_full\(new_shape, padding_index\)",
         ("    result = tensor1.new_full(new_shape, padding_index)",),
-        "the evaluation fills the memory: Trainer keeps the logits of all evaluation batches",
+        "the evaluation probably fills the memory: Trainer keeps the logits of all evaluation batches",
         "With compute_metrics, Trainer joins the logits of the whole evaluation set on the GPU: samples x length x "
         "vocabulary.",
         (Fix("Keep only what the metric needs.",

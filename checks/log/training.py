@@ -43,8 +43,7 @@ ROWS = (
     Row("log_chat_template_missing", "root", "script",
         r"tokenizer\.chat_template is not set|does not have a chat template|no chat template",
         ("ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no template "
-         "argument "
-         "was passed!",),
+         "argument was passed!",),
         "the tokenizer has no chat template",
         "It belongs to a base model. Older transformers releases used a default template, which 4.44 removed.",
         Fix("Use the tokenizer of the instruction-tuned model, or set a template.",
@@ -54,8 +53,7 @@ ROWS = (
         r"Target modules .+ not found in the base model|No modules were targeted for adaptation|"
         r"Please specify `target_modules`",
         ("ValueError: Target modules {'q_proj', 'v_proj'} not found in the base model. Please check the target modules "
-         "and "
-         "try again.", "ValueError: Please specify `target_modules` in `peft_config`"),
+         "and try again.", "ValueError: Please specify `target_modules` in `peft_config`"),
         "LoRA's target modules do not exist in this model",
         "Layers have other names in other architectures, or after a wrapper renamed them.",
         Fix("Target all linear layers, or look up the names.",
@@ -65,8 +63,7 @@ ROWS = (
         r"cannot perform fine-tuning on purely quantized models|"
         r"quantization method \S+ .*does not support training|is not trainable with (?:this )?quantization",
         ("ValueError: You cannot perform fine-tuning on purely quantized models. Please attach trainable adapters on "
-         "top of "
-         "the quantized model to correctly perform fine-tuning.",),
+         "top of the quantized model to correctly perform fine-tuning.",),
         "a quantized model is trained without adapters",
         "Quantized weights cannot be updated. QLoRA trains small adapters next to them.",
         Fix("Add LoRA adapters, or load the model without quantization.", ("model = get_peft_model(model, "
@@ -99,8 +96,7 @@ ROWS = (
     Row("log_offload_with_own_optimizer", "root", "script",
         r"You are using ZeRO-Offload with a client provided optimizer",
         ("deepspeed.runtime.zero.utils.ZeRORuntimeException: You are using ZeRO-Offload with a client provided "
-         "optimizer "
-         "(<class 'torch.optim.adamw.AdamW'>) which in most cases will yield poor performance.",),
+         "optimizer (<class 'torch.optim.adamw.AdamW'>) which in most cases will yield poor performance.",),
         "the optimizer is offloaded to the CPU, but the script creates one for the GPU",
         "DeepSpeed has its own CPU Adam. It refuses another one unless you allow it.",
         Fix("Let the DeepSpeed file create the optimizer, or allow your own.",

@@ -9,6 +9,7 @@ from mgpu.signature import Row, signatures
 
 from .. import _skew_meanings as meanings
 from .. import _version_skew as skew
+from .generated_code import GENERATED, OF_UNSLOTH
 
 _ERRORS = "https://docs.python.org/3/library/exceptions.html"
 _MISSING_ATTRIBUTES = "|".join(map(re.escape, skew.attribute_names()))
@@ -60,8 +61,7 @@ ROWS = (
          "TypeError: MyTrainer._get_train_sampler() takes 1 positional argument but 2 were given"),
         "{call}() overrides a method of Trainer, with the arguments of another transformers release",
         "transformers 4.46 added num_items_in_batch to compute_loss and training_step, 4.47 added start_time to log "
-        "and "
-        "removed metrics from _save_checkpoint, 4.52 added train_dataset to _get_train_sampler.",
+        "and removed metrics from _save_checkpoint, 4.52 added train_dataset to _get_train_sampler.",
         (Fix("Accept *args and **kwargs in the method, and pass them on.", ("pip show transformers",)),
          Fix("Or install the release that it was written for.", ("pip install 'transformers<4.46'",))),
         "https://github.com/huggingface/transformers/releases/tag/v4.47.0",
@@ -86,8 +86,7 @@ ROWS = (
          Fix("Or install another transformers.", ("pip install 'transformers<4.51'",))),
         "https://github.com/hiyouga/LlamaFactory/issues/8397"),
     Row("log_module_lacks_name", "root", "library",
-        r"(?<!initialized )\bmodule '?(?P<module>(?!numpy\b|Unsloth\w+(?:Trainer|Config)\b|unsloth_compiled_|"
-        r"transformers_modules\b|"
+        rf"(?<!initialized )\bmodule '?(?P<module>(?!numpy\b|{GENERATED}|"
         r"deepspeed\.runtime\.sequence_parallel)[A-Za-z_][\w.]*)'? "
         r"has no "
         r"attribute '?(?P<name>\w+)",
@@ -131,7 +130,8 @@ ROWS = (
         "https://github.com/huggingface/accelerate/releases/tag/v0.34.0",
         summary="Trainer calls train() or eval() of an optimizer through an accelerate that is too old."),
     Row("log_name_not_in_module", "root", "library",
-        r"(?:ImportError: |^)cannot import name '(?P<name>[\w.]+)' from (?!partially)'(?!pyramid\.)(?P<module>[\w.]+)'",
+        r"(?:ImportError: |^)cannot import name '(?P<name>[\w.]+)' from (?!partially)"
+        rf"'(?!pyramid\.|{OF_UNSLOTH})(?P<module>[\w.]+)'",
         ("ImportError: cannot import name 'make_optimizer' from 'helpers' (/home/u/helpers.py)",
          "ImportError: cannot import name 'Qwen3Config' from 'transformers' (/x/transformers/__init__.py)",
          "ImportError: cannot import name 'packaging' from 'pkg_resources' (/x/pkg_resources/__init__.py)",
@@ -188,8 +188,7 @@ ROWS = (
         r"(?:(?:Distribution|Package)NotFound(?:Error)?: The '|^The '|Requirement\.parse\(')(?P<wanted>[^']+)'\)?"
         r"(?: distribution was not found and is required by |, \{')(?P<who>[\w.-]+)",
         ("pkg_resources.DistributionNotFound: The 'transformers<4.45,>=4.33' distribution was not found and is "
-         "required by "
-         "ms-swift",
+         "required by ms-swift",
          "pkg_resources.ContextualVersionConflict: (transformers 4.46.0 (/x/site-packages), "
          "Requirement.parse('transformers<4.45,>=4.33'), {'ms-swift'})"),
         "{who} requires {wanted}, which is not what is installed",
@@ -202,8 +201,7 @@ ROWS = (
         r"this "
         r"object's requirements",
         ("RuntimeError: Failed to import transformers.models.llama.modeling_llama because of the following error (look "
-         "up to "
-         "see its traceback):",
+         "up to see its traceback):",
          "ModuleNotFoundError: Could not import module 'Trainer'. Are this object's requirements defined correctly?"),
         "transformers could not import one of its modules; the first exception of the chain has the reason",
         "A package that it imports is missing, or does not fit.",
@@ -211,8 +209,7 @@ ROWS = (
         "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/import_utils.py"),
     Row("log_keras_3", "root", "library", r"installed version of Keras is Keras 3",
         ("ValueError: Your currently installed version of Keras is Keras 3, but this is not yet supported in "
-         "Transformers. "
-         "Please install the backwards-compatible tf-keras package with `pip install tf-keras`.",),
+         "Transformers. Please install the backwards-compatible tf-keras package with `pip install tf-keras`.",),
         "TensorFlow with Keras 3 is installed, which this transformers does not support",
         "transformers imports TensorFlow if it finds it, even if only torch is used.",
         Fix("Remove TensorFlow from this environment, or install the old Keras next to it.",

@@ -13,7 +13,6 @@ from ._circumstances import shown, within
 _NCCL = "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
 _GLOO = "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/pair.cc"
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
-_FLIGHT = "https://pytorch.org/tutorials/unstable/flight_recorder_tutorial.html"
 # fmt: off
 _FIRST = Fix("Find the rank whose log differs: the first error, the lowest SeqNum, or the oldest last line.",
              ("mgpu doctor --log rank0.log rank1.log ...",))
@@ -213,8 +212,7 @@ ROWS = (
     Row("log_first_rank_not_ready", "secondary", "timeout",
         r"retrieving ncclUniqueId from \[(?P<first>\d+)\] via c10d key-value store",
         ("torch.distributed.DistBackendError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
-         "via "
-         "c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
+         "via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
          "[1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key "
          "'default_pg/0//cuda//0:0', but store->get got error: wait timeout after 600000ms"),
         "rank {first} did not reach the first collective in time, or exited before it",

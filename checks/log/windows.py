@@ -13,7 +13,7 @@ ROWS = (
     Row("log_windows_paging_file", "root", "kernel", r"\[WinError 1455\]|paging file is too small",
         ('OSError: [WinError 1455] The paging file is too small for this operation to complete. Error loading '
          '"C:\\x\\torch\\lib\\cudnn_cnn.dll" or one of its dependencies.',),
-        "Windows has no memory left to promise: the paging file is too small",
+        "Windows has no memory left to reserve: the paging file is too small",
         "Every rank and every loader worker loads torch's libraries, and Windows reserves some GB for each.",
         (Fix("Use fewer loader workers.", ("DataLoader(..., num_workers=0)",)),
          Fix("Enlarge the paging file: System Properties, Advanced, Performance, Virtual memory.", (), who="admin"),

@@ -25,8 +25,7 @@ ROWS = (
         r"iteration|parameters that were not used in producing the loss|indices which did not receive grad",
         ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
          "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
-         "returned "
-         "by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14"),
+         "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14"),
         "the model has parameters that get no gradient in a step, and DDP waits for them",
         "A layer is not used for this input, or the loss ignores an output.",
         (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
@@ -62,7 +61,8 @@ ROWS = (
             ("pip list | grep -iE 'torch|mmcv|mmengine|fairscale|lightning'",)),
         "https://github.com/JingyunLiang/VRT/issues/22",
         summary="A package uses internals of DDP that the installed torch does not have."),
-    Row("log_model_not_wrapped", "root", "script", r"'(?P<owner>\w+)' object has no attribute 'module'",
+    Row("log_model_not_wrapped", "root", "script",
+        r"'(?P<owner>(?!(?:NoneType|str|dict|list|tuple|function|Tensor)')\w+)' object has no attribute 'module'",
         ("AttributeError: 'ActorCritic' object has no attribute 'module'. Did you mean: 'modules'?",),
         "the script reads .module of the model {owner}, which is not wrapped",
         "Only DDP, DataParallel and DeepSpeed put the model into .module. With one process, or FSDP 2, there is no "
@@ -103,8 +103,7 @@ ROWS = (
         r"needed for gradient computation has been modified by an inplace operation|"
         r"BroadcastBackward is a view and (?:is|its base)",
         ("RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
-         "operation: "
-         "[torch.cuda.FloatTensor [64]] is at version 4; expected version 3 instead.",),
+         "operation: [torch.cuda.FloatTensor [64]] is at version 4; expected version 3 instead.",),
         "a tensor that the backward pass needs was modified before it ran",
         "Under DDP the cause is often two forward passes before one backward: DDP copies the buffers (BatchNorm) again "
         "before each.",
@@ -163,12 +162,10 @@ ROWS = (
         ("torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: Recomputed values for the following tensors "
          "have different metadata than during the forward pass.",
          "torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved "
-         "during "
-         "the original forward and recomputation."),
+         "during the original forward and recomputation."),
         "gradient checkpointing computed different values the second time",
         "Mixed precision, random numbers, a cache (use_cache) or the choice of experts (MoE) differ in the second "
-        "forward "
-        "pass, or FSDP gathers parameters in between.",
+        "forward pass, or FSDP gathers parameters in between.",
         Fix("Turn off the cache. With FSDP, use its own activation checkpointing.",
             ("model.config.use_cache = False",
              "accelerate launch --fsdp_activation_checkpointing true ...")), _CHECKPOINT,
@@ -188,8 +185,7 @@ ROWS = (
         ("RuntimeError: Attempt to retrieve a tensor saved by autograd multiple times without checkpoint recomputation "
          "being triggered in between, this is not currently supported.",
          "RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after "
-         "they "
-         "have already been freed)."),
+         "they have already been freed)."),
         "the backward pass ran twice over the same forward pass",
         "Two losses share a forward pass and each calls backward(), a tensor of the last step is used again without "
         "detach(), or a hook (DDP, ZeRO) reads checkpointed tensors a second time.",

@@ -138,8 +138,7 @@ ROWS = (
          "NVRM: GPU0 RmInitAdapter: Cannot initialize GSP firmware RM"),
         "the firmware (GSP) of a GPU does not start",
         "Firmware and driver have different versions, an earlier driver left the GPU in a bad state, or a virtual "
-        "machine "
-        "passes the GPU through without a reset. No program can use the GPU.",
+        "machine passes the GPU through without a reset. No program can use the GPU.",
         (Fix("Power the node off and on, and check that the firmware belongs to the driver.",
              ("sudo poweroff", "ls /lib/firmware/nvidia/$(cat /sys/module/nvidia/version)"), who="admin"), _VENDOR),
         "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/935"),

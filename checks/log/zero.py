@@ -24,8 +24,7 @@ def _no_sync(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
     return Meaning(
         "the installed accelerate or transformers is too old for this DeepSpeed: it turns off gradient exchange",
         "DeepSpeed 0.16 began to reject no_sync() with ZeRO 2 and 3. Releases of accelerate and transformers from "
-        "before "
-        "it call it to accumulate gradients.",
+        "before it call it to accumulate gradients.",
         (
             Fix(
                 "Upgrade them together.",
@@ -232,8 +231,7 @@ ROWS = (
          "queue"),
         "ZeRO-3 fetched parameters of layers that were then not run",
         "It expects the same layers in the same order in every step on every rank. Experts, skipped branches or "
-        "batches "
-        "without images break that.",
+        "batches without images break that.",
         Fix("Mark the modules that ZeRO-3 must handle as one, or use ZeRO-2.",
             ("deepspeed.utils.set_z3_leaf_modules(model, [MoeLayer])",
              "accelerate launch --zero_stage 2 ...")),

@@ -31,7 +31,8 @@ def run_rank_slows_others(run: Run) -> Answer:
     by_loader = _is_loader(slow, others, wait_s)
     return Problem(
         f"rank {slow.rank} comes last in {slow.last_share:.0%} of the steps, and the others wait {_ms(wait_s)} of "
-        f"{_ms(pace.step_s)}: " + ("it waits for its data loader" if by_loader else "its own computing takes longer"),
+        f"{_ms(pace.step_s)}: "
+        + ("it waits for its data loader" if by_loader else "probably its own computing takes longer"),
         fix=Fix(
             "Give the loader of this rank more workers, or balance what the ranks load."
             if by_loader

@@ -47,7 +47,7 @@ def script_folder_hides_module(script: Script) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_MIGRATION, because_of=("script_uses_data_parallel",))
+@check(Severity.WARNING, source=_MIGRATION, because_of=("script_uses_data_parallel",), tags=("portable",))
 def script_trains_alone(script: Script) -> Answer:
     """The script trains, but nothing in it makes the ranks train together.
 

@@ -21,7 +21,11 @@ _TESTS = re.compile(r"val|test|eval", re.IGNORECASE)
 _BY_HAND = "model = torch.nn.parallel.DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])"
 
 
-@check(Severity.WARNING, source="https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html")
+@check(
+    Severity.WARNING,
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html",
+    tags=("portable",),
+)
 def script_uses_data_parallel(script: Script) -> Answer:
     """The script uses DataParallel, although a launcher starts one process per GPU.
 

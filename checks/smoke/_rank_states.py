@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from mgpu.check import Answer, Ok, Skip
 from mgpu.command_line import shell
 from mgpu.snapshot import SIGNAL_NAMES, Rank, Ranks
-from mgpu.text import counted
+from mgpu.text import counted, listed, plural
 
 TORCH = "https://pytorch.org/docs/stable/distributed.html"
 # A live rank sends a heartbeat every 0.2 s (mgpu/smoke/ranks/journal.py); after this long without one it is not
@@ -23,6 +23,11 @@ def rank_name(rank: Rank) -> str:
     """Describe a rank: "rank 1 (cuda:1, pid 4711)"."""
     where = rank.device or "not yet on a device"
     return f"rank {rank.rank} ({where}, pid {rank.pid})" if rank.pid else f"rank {rank.rank}"
+
+
+def rank_names(numbers: Collection[int]) -> str:
+    """Name several ranks: "ranks 0 and 2"."""
+    return f"{plural(len(numbers), 'rank')} {listed(numbers)}"
 
 
 def last_progress(rank: Rank) -> str:

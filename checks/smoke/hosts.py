@@ -7,7 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks, RendezvousEndpoint
-from mgpu.text import counted, listed, plural
+from mgpu.text import counted, listed
 
 from ._causes import LOST
 from ._diagnoses import DIAGNOSES
@@ -19,6 +19,7 @@ from ._rank_states import (
     own_failure,
     own_failures,
     rank_name,
+    rank_names,
     report_of,
     stage_of,
 )
@@ -81,7 +82,7 @@ def meeting_point_unreachable(ranks: Ranks) -> Answer:
     numbers = [rank.rank for rank in ranks.ranks]
     where = f"{meeting.address}:{meeting.port}"
     endpoint = f"main_process_ip {meeting.address}" if ranks.node == 0 else f"rendezvous endpoint {where} of node 0"
-    who = f"{plural(len(numbers), 'rank')} {listed(numbers)}"
+    who = rank_names(numbers)
     title = f'{who} did not reach stage "start": {endpoint} {_error_verb(meeting.error)}'
     fixes = [Fix("Set main_process_ip to an address of node 0 that all nodes can reach.", ("ip -br addr",))]
     if ranks.node and "resolved" not in meeting.error:
@@ -127,7 +128,7 @@ def machines_never_came(ranks: Ranks) -> Answer:
     if not found and ranks.ended == "died":
         return Skip("the launcher failed for another reason")
     came = int(found[1]) if found else None
-    here = f"{plural(len(ranks.ranks), 'rank')} {listed(rank.rank for rank in ranks.ranks)}"
+    here = rank_names([rank.rank for rank in ranks.ranks])
     others = listed(f"node {node}" for node in range(ranks.nodes) if node != ranks.node)
     missing = others if ranks.nodes == 2 or came == 1 else f"{ranks.nodes - (came or 1)} of the others ({others})"
     return Problem(
@@ -269,8 +270,7 @@ def peer_disappeared(ranks: Ranks) -> Answer:
         return Ok("the first failure is not a broken connection to another node")
     rank, host, numbers = failed[0], found[0], found[1]
     return Problem(
-        f"{host} ({plural(len(numbers), 'rank')} {listed(numbers)}) closed its connection to {rank_name(rank)} in "
-        f'stage "{stage_of(rank, ranks)}"',
+        f'{host} ({rank_names(numbers)}) closed its connection to {rank_name(rank)} in stage "{stage_of(rank, ranks)}"',
         f"A rank on {host}, or the node, went down. {last_progress(rank)} ({rank_name(rank)}).",
         Fix(
             f"Check the test's result on {host}.",

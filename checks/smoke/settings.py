@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.snapshot import Rank, Ranks
-from mgpu.text import counted, listed, plural
+from mgpu.text import counted
 
 from ._causes import LOST
 from ._rank_states import (
@@ -15,6 +15,7 @@ from ._rank_states import (
     ok_beyond_quick,
     own_failures,
     rank_name,
+    rank_names,
     ranks_that_passed,
     report_of,
 )
@@ -45,7 +46,7 @@ def precision_not_applied(ranks: Ranks) -> Answer:
     if not found:
         return Ok(f"{wanted} on {counted(len(observed), 'rank')}")
     several = len(found) > 1
-    names = f"{plural(len(found), 'rank')} {listed(found)}"
+    names = rank_names(found)
     first = next(rank for rank in ranks.ranks if rank.rank in found)
     return Problem(
         f"train: {names} {'compute' if several else 'computes'} in {found[first.rank]}, but the config requires "
@@ -111,7 +112,7 @@ def _other_accumulation(ranks: Ranks) -> Problem | None:
         return None
     usual = next((count for number, count in held.items() if number not in odd), wanted)
     return Problem(
-        f"train: {plural(len(odd), 'rank')} {listed(odd)} {'accumulate' if len(odd) > 1 else 'accumulates'} gradients "
+        f"train: {rank_names(odd)} {'accumulate' if len(odd) > 1 else 'accumulates'} gradients "
         f"over {counted(int(held[odd[0]]), 'micro-batch', 'micro-batches')} instead of {usual}",
         "A variable or a library changes accelerate's setting there.",
         Fix("Check the environment of the ranks.", ("env | grep ACCUMULATION",)),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
 from mgpu.snapshot import Rank, Ranks
-from mgpu.text import counted, listed, plural
+from mgpu.text import counted, listed
 
 from ._causes import LOST, SETTINGS
 from ._diagnoses import DIAGNOSES
@@ -20,6 +20,7 @@ from ._rank_states import (
     ok_if_trained,
     own_failures,
     rank_name,
+    rank_names,
     report_of,
 )
 
@@ -34,10 +35,6 @@ _FSDP = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 def _gpu_alone(rank: Rank) -> tuple[str, ...]:
     """Return the command that tests only this rank's GPU; none for a rank on the CPU."""
     return (shell("CUDA_VISIBLE_DEVICES={:id} mgpu smoke-test --gpus 1", rank.gpu_uuid),) if rank.gpu_uuid else ()
-
-
-def _names(numbers: Sequence[int]) -> str:
-    return f"{plural(len(numbers), 'rank')} {listed(numbers)}"
 
 
 @check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", because_of=(*LOST, *SETTINGS))
@@ -120,8 +117,7 @@ def model_differs_on_rank(ranks: Ranks) -> Answer:
     rest = f"rank {usual} has" if len(held) == 2 else "the rest have"
     verb = "has" if len(odd) == 1 else "have"
     return Problem(
-        f"train: {plural(len(odd), 'rank')} {listed(odd)} {verb} {held[odd[0]]} trainable parameters, {rest} "
-        f"{held[usual]}",
+        f"train: {rank_names(odd)} {verb} {held[odd[0]]} trainable parameters, {rest} {held[usual]}",
         fix=commands(shell("cat {:path}/rank{:number}.json", ranks.folder, odd[0]), "mgpu doctor --only packages"),
         evidence={"rank": odd[0], "rung": "train", **{f"rank_{number}": count for number, count in held.items()}},
         subjects=tuple(f"rank {number}" for number in odd),
@@ -148,13 +144,13 @@ def gradients_not_averaged(ranks: Ranks) -> Answer:
     off, suspects = float(rank.evidence.get("difference") or 0.0), list(rank.evidence.get("suspects") or ())
     wrong_on = list(rank.evidence.get("wrong_on") or (rank.rank,))
     right_on = list(rank.evidence.get("right_on") or ())
-    unknown, by = "", f"; the error is in the share of {_names(suspects)}"
+    unknown, by = "", f"; the error is in the share of {rank_names(suspects)}"
     if not suspects and (other := _other_samples(ranks)):
-        by = f"; {_names(other)} {'train' if len(other) > 1 else 'trains'} on other samples than the rest"
+        by = f"; {rank_names(other)} {'train' if len(other) > 1 else 'trains'} on other samples than the rest"
         suspects = other
     elif not suspects and right_on:
         everywhere = len(wrong_on) + len(right_on) == ranks.expected
-        suspects, by = wrong_on, f"; they are right on {'the others' if everywhere else _names(right_on)}"
+        suspects, by = wrong_on, f"; they are right on {'the others' if everywhere else rank_names(right_on)}"
     elif not suspects:
         by = "; which rank sent a wrong share cannot be determined"
         unknown = "The error is not in the direction of one rank's share."
@@ -303,7 +299,7 @@ def accelerate_trains_otherwise(ranks: Ranks) -> Answer:
     odd = _first_wrong(failed)
     rank = next((rank for rank in failed if rank.rank in odd), failed[0])
     alone = len(odd) == 1
-    names = rank_name(rank) if odd == [rank.rank] else f"{plural(len(odd), 'rank')} {listed(odd)}"
+    names = rank_name(rank) if odd == [rank.rank] else rank_names(odd)
     others = "Its loss is wrong first; the others follow through the averaged gradients." if alone else ""
     step, found, wanted = (rank.evidence.get(key) for key in ("step", "found", "wanted"))
     return Problem(
@@ -342,8 +338,7 @@ def parameters_differ_between_ranks(ranks: Ranks) -> Answer:
         return Ok(f"bitwise equal on {len(held)} ranks")
     odd = find_outliers(held)
     return Problem(
-        f"train: {'rank' if len(odd) == 1 else 'ranks'} {listed(odd)} {'has' if len(odd) == 1 else 'have'} "
-        "different parameters than the rest"
+        f"train: {rank_names(odd)} {'has' if len(odd) == 1 else 'have'} different parameters than the rest"
         if odd
         else f"train: ranks {listed(held)} have different parameters",
         fix=commands("CUDA_VISIBLE_DEVICES=0,1 mgpu smoke-test"),

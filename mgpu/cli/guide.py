@@ -15,6 +15,7 @@ from mgpu.errors import MgpuError
 from mgpu.file_reading import read_own
 from mgpu.report import screen as report_screen
 from mgpu.structured_text import json_of
+from mgpu.text import visible
 
 State = Literal["done", "todo", "trouble"]
 # fmt: off
@@ -51,7 +52,7 @@ def steps(folder: Path) -> list[Step]:
         return [doctor, _unconfigured(doctor), *_NOT_YET]
     configured = Step("mgpu configure", "a few questions, then a config", "done", "./accelerate.yaml")
     if for_slurm(config):
-        return [doctor, configured, *_on_slurm(folder)]
+        return [doctor, configured, *_port(folder), *_on_slurm(folder)]
     try:
         verified, why = launch.verification_status(Path(config.name))
     except MgpuError as error:
@@ -62,15 +63,32 @@ def steps(folder: Path) -> list[Step]:
         "done" if verified else "todo",
         why if verified else f"not verified: {why}",
     )
-    text = "mgpu launch train.py" if verified else "needs a verified config"
-    started = Step("mgpu launch", "start your script with that config", "todo", text, "mgpu launch train.py")
-    return [doctor, configured, smoke, started]
+    line = shell("mgpu launch {:path}", _script(folder)) or "mgpu launch SCRIPT"
+    started = Step("mgpu launch", "start your script with that config", "todo", line if verified else _UNVERIFIED, line)
+    return [doctor, configured, smoke, *_port(folder), started]
+
+
+def _script(folder: Path) -> str:
+    from mgpu.wizard import folder as wizard_folder
+
+    return wizard_folder.command(folder)[0]
+
+
+def _port(folder: Path) -> list[Step]:
+    """Return the step that changes a script of this folder that trains alone; none if there is no such script."""
+    from mgpu.port import needed
+
+    name = _script(folder)
+    line = needed.port_command(Path(name))
+    text = f"{visible(name)} uses one GPU"
+    return [Step("mgpu doctor --fix", "let the script train on all GPUs", "todo", text, line)] if line else []
 
 
 _LARGEST = 64 << 10  # bytes of the saved verdict
+_UNVERIFIED = "needs a verified config"
 _NOT_YET = (
     Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config"),
-    Step("mgpu launch", "start your script with that config", "todo", "needs a verified config"),
+    Step("mgpu launch", "start your script with that config", "todo", _UNVERIFIED),
 )
 
 

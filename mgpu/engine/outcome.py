@@ -84,6 +84,15 @@ def _mask_fix(fix: Fix, mask: Callable[[str], str]) -> Fix:
     )
 
 
+def with_commands(outcome: Outcome, change: Callable[[str], str]) -> Outcome:
+    """Return the outcome with `change` applied to each command of its fixes; one that becomes "" is left out."""
+    problem = outcome.problem
+    if problem is None:
+        return outcome
+    fixes = tuple(replace(fix, commands=tuple(filter(None, map(change, fix.commands)))) for fix in problem.fixes)
+    return replace(outcome, answer=replace(problem, fix=fixes))
+
+
 def consequences(cause: Outcome, outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the problems to report below this one. Each appears once, even if several problems explain it."""
     return [o for o in outcomes if o.because_of and o.problem and _cause(o, outcomes) is cause]

@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mgpu.command_line import from_words, shell
+from mgpu.engine.outcome import Outcome, with_commands
 from mgpu.launch import result_document
 from mgpu.launch.request import Request
 from mgpu.launchers import line_port
 from mgpu.secrets_masking import masked_argv
-
-if TYPE_CHECKING:
-    from mgpu.check import Fix
-    from mgpu.engine import Outcome
 
 _OPEN = re.compile(r"mgpu launch (?P<options>--.*) \.\.\.")  # "mgpu launch --port auto ..."
 _OF_A_LINE = re.compile(r"mgpu launch (?P<options>--\S+(?: [^-\s]\S*)?) (?:\.\.\.|train\.py)")
@@ -59,15 +54,4 @@ def _for_line(options: Sequence[str], request: Request, *, alone: bool) -> str:
 
 def completed(outcomes: Sequence[Outcome], request: Request) -> list[Outcome]:
     """Return the outcomes with complete commands in their fixes."""
-    return [_of_outcome(outcome, request) for outcome in outcomes]
-
-
-def _of_outcome(outcome: Outcome, request: Request) -> Outcome:
-    problem = outcome.problem
-    if problem is None:
-        return outcome
-
-    def of_fix(fix: Fix) -> Fix:
-        return replace(fix, commands=tuple(filter(None, (complete(command, request) for command in fix.commands))))
-
-    return replace(outcome, answer=replace(problem, fix=tuple(map(of_fix, problem.fixes))))
+    return [with_commands(outcome, lambda command: complete(command, request)) for outcome in outcomes]

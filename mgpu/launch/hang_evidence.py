@@ -17,16 +17,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu import file_reading
+from mgpu import file_reading, messages
+from mgpu.errors import reason
 from mgpu.launch import ras_query, unanswered
 from mgpu.process import processes, system_calls
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder
-from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread, own_frame
+from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread
 from mgpu.recorder.inject._mgpu_finite import EVERY as NAN_CHECK
 from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL, THREAD
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
+from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 
@@ -53,10 +55,15 @@ def with_recorder(
 ) -> Command:
     """Return the command with the variables that make Python load the recorder; creates its folder.
 
-    `nan_check`: steps between two values on a GPU that are read; 0: none is.
+    If that is not possible, the run starts without it. `nan_check`: steps between two values on a GPU that are read;
+    0: none is.
     """
     recorded = (folder / RECORDED).absolute()  # the script may change its folder
-    recorded.mkdir(mode=0o700, exist_ok=True)
+    try:
+        recorded.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:  # the disk is full; the run matters more
+        messages.notice(f"the ranks run without the recorder: cannot create {recorded} ({reason(error)})")
+        return command
     before = command.env_added.get("PYTHONPATH", base.get("PYTHONPATH", ""))
     paths = f"{INJECTED}{os.pathsep}{before}" if before else str(INJECTED)
     added = {"PYTHONPATH": paths, FOLDER: str(recorded), **({NAN_CHECK: str(nan_check)} if nan_check else {})}
@@ -145,7 +152,8 @@ class Inquiry:
             for pid in self._sizes.keys() & set(pids) - self._unsignaled:
                 if _listens(pid):
                     processes.signal_thread(pid, _answering_thread(pid), SIGNAL)
-        self._ras = self._ras or ras_query.Query(self._ras_address())
+        if self._ras is None and ras_query.listens(where := self._ras_address(), self._samples):
+            self._ras = ras_query.Query(where)
 
     def _ras_address(self) -> tuple[str, int]:
         first = next(iter(self.ranks.values()), None)
@@ -191,7 +199,7 @@ class Inquiry:
 
     def _is_answered(self) -> bool:
         """Whether every process that can answer has written its stack and its collectives."""
-        stacks = all(_size(path) > size for pid, (path, size) in self._sizes.items() if _listens(pid))
+        stacks = all(_size(path) > size or not _listens(pid) for pid, (path, size) in self._sizes.items())
         asked = (path for path in self._flights.values() if path.with_suffix(".ask").exists())
         return stacks and all(path.exists() for path in asked)
 
@@ -341,19 +349,16 @@ def _io_bytes(pid: int) -> int | None:
 
 
 def _switches(pid: int) -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        text = file_reading.read_part(f"/proc/{pid}/status", most=1 << 14, start=0).decode("ascii", "replace")
-        return next((int(x.split()[1]) for x in text.splitlines() if x.startswith("voluntary_ctxt_switches:")), None)
+    with contextlib.suppress(ValueError):
+        return int(processes.status_of(pid, "voluntary_ctxt_switches"))
     return None
 
 
 def _listens(pid: int) -> bool:
     """Whether a process has a handler for the signal, which would end it otherwise; and can run it now."""
     try:
-        status = file_reading.read_part(f"/proc/{pid}/status", most=1 << 14, start=0).decode("ascii", "replace")
-        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-        return bool(int(caught.split()[1], 16) >> (SIGNAL - 1) & 1)
-    except (OSError, ValueError, StopIteration, IndexError):
+        return bool(int(processes.status_of(pid, "SigCgt"), 16) >> (SIGNAL - 1) & 1)
+    except ValueError:
         return False
 
 

@@ -11,7 +11,7 @@ from mgpu.launch.run_json import HangOfRun, RankOfHang
 from mgpu.report import screen as report_screen
 from mgpu.report.document import check_json
 from mgpu.report.screen import Line, Screen
-from mgpu.snapshot import Collective, Hang, HangRank, StackFrame
+from mgpu.snapshot import Hang, HangRank
 
 _HEADS = ("RANKS", "STATE", "STEPS", "LAST", "OPEN COLLECTIVE", "LINE")
 _WIDEST = 60  # columns of a cell
@@ -21,6 +21,14 @@ def first_finding(hang: Hang) -> Outcome | None:
     """Return what a run without progress is stopped by: an error first, then information; None if it is not known."""
     found = hang_watch.findings(hang)
     return next((one for one in found if one.status == "fail"), found[0] if found else None)
+
+
+def one_line(hang: Hang | None) -> str:
+    """Return "no progress for 42 s: rank 1 sleeps at train.py:31  [hang_rank_sleeps]"; "" if there is no finding."""
+    found = first_finding(hang) if hang is not None else None
+    if hang is None or found is None or found.problem is None:
+        return ""
+    return f"no progress for {durations.duration_text(hang.quiet_s)}: {found.problem.title}  [{found.check.id}]"
 
 
 def entry(hang: Hang) -> HangOfRun:
@@ -42,41 +50,20 @@ def entry(hang: Hang) -> HangOfRun:
 
 
 def _rank_entry(rank: HangRank) -> RankOfHang:
-    own, inside = own_line(rank), open_collective(rank)
+    own, inside = rank.own_frame, rank.pending
     return {
         "rank": rank.rank,
         "pid": rank.pid,
         "state": rank.state or "ended",
         "busy": rank.busy,
-        "at": place(own) if own else None,
+        "at": own.place if own else None,
         "line": own.text if own else None,
-        "collective": shown(inside) if inside else None,
+        "collective": inside.title if inside else None,
         "waits_for": rank.waits_for or rank.kernel_wait,
         "steps": rank.steps,
         "step_s": rank.step_s,
         "silent": rank.silent,
     }
-
-
-def own_line(rank: HangRank) -> StackFrame | None:
-    """Return the innermost frame in the user's own code."""
-    return next((frame for frame in rank.frames if not frame.library), None)
-
-
-def open_collective(rank: HangRank) -> Collective | None:
-    """Return the collective that a rank has started last and that has not completed."""
-    return next((one for one in reversed(rank.collectives) if one.open), None)
-
-
-def place(frame: StackFrame) -> str:
-    """Return "train.py:31"."""
-    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
-
-
-def shown(collective: Collective) -> str:
-    """Return "all_reduce #42 of 1000 float"."""
-    of = f" of {collective.shape}" if collective.shape else ""
-    return f"{collective.name} #{collective.sequence}{of}"
 
 
 def table(hang: Hang, screen: Screen) -> list[Line]:
@@ -104,16 +91,16 @@ def _state(rank: HangRank) -> str:
 
 
 def _line(rank: HangRank) -> str:
-    own = own_line(rank)
+    own = rank.own_frame
     if own is not None:
-        return f"{place(own)}  {own.text}".strip()[:_WIDEST]
+        return f"{own.place}  {own.text}".strip()[:_WIDEST]
     return (rank.waits_for or (f"kernel: {rank.kernel_wait}" if rank.kernel_wait else "") or "unknown")[:_WIDEST]
 
 
 def _collective(rank: HangRank) -> str:
-    inside = open_collective(rank)
+    inside = rank.pending
     if inside is not None:
-        return shown(inside)[:_WIDEST]
+        return inside.title[:_WIDEST]
     return "none" if rank.collectives else "unknown"
 
 

@@ -74,7 +74,6 @@ class HangWatch:
         self.hang: Hang | None = None  # the last one found, while there is no progress
         self.reports = folder  # where hang.json goes; of a Slurm job, not where the ranks record
         self.verdict: Hang | None = None  # what was said last, with the other nodes; None: the run makes progress
-        self.gap: str | None = None
         self._steps = self._joined = 0  # steps of the fastest rank; ranks with a process group
         self._progress: float | None = None
         self._longest = 0.0
@@ -87,7 +86,7 @@ class HangWatch:
 
     def tick(self, supervisor: Supervised) -> None:
         """Look at the progress, and ask the ranks if there is none. Cheap; called often."""
-        if self.gap is not None or self._over or not supervisor.ranks:
+        if self._over or not supervisor.ranks:
             return
         now = self._clock()
         try:
@@ -100,7 +99,8 @@ class HangWatch:
                 self._inquiry.ask()
                 self._looks = 1
         except OSError as error:
-            self.gap = reason(error)
+            self._over = True
+            supervisor.say(f"the run is no longer watched for hangs: {reason(error)}")
 
     def before_signal(self, supervisor: Supervised) -> None:
         """Ask the ranks what they do before they are stopped, if the run may hang. Takes 2 s at most."""
@@ -114,7 +114,7 @@ class HangWatch:
             try:
                 self._collect(supervisor, now)
             except OSError as error:
-                self.gap = reason(error)
+                supervisor.say(f"what the ranks do cannot be collected: {reason(error)}", at_once=True)
         if not supervisor.is_insisted():
             supervisor.say(f"{_ENDING}, Ctrl-C again ends them at once", at_once=True)
 
@@ -135,7 +135,7 @@ class HangWatch:
                     return
                 time.sleep(_POLL_S)
         self.hang = self._fact(inquiry, now)
-        hang_files.write(self.reports, self.hang)
+        self._keep(supervisor)
 
     # Progress
 
@@ -199,7 +199,7 @@ class HangWatch:
                 self._looks = 3
             return
         self.hang = self._fact(inquiry, now)
-        hang_files.write(self.reports, self.hang)
+        self._keep(supervisor)
         self._looks, self._next = 4, now + (_NODES_S if self.world > self.expected else 0.0)
 
     def _conclude(self, now: float, supervisor: Supervised) -> None:
@@ -212,6 +212,16 @@ class HangWatch:
         self._in_vain = 0 if certain else self._in_vain + 1
         soon = _SOON_AGAIN_S * 2 ** (self._in_vain - 1) if self._in_vain else _AGAIN_S
         self._next = now + min(soon, max(_AGAIN_S, self.after_s))
+
+    def _keep(self, supervisor: Supervised) -> None:
+        """Write what was found. On a full disk, which can be the cause, it is only said."""
+        assert self.hang is not None
+        try:
+            hang_files.write(self.reports, self.hang)
+        except OSError as error:
+            if hang_files.NAME not in self._told:
+                supervisor.say(f"{hang_files.NAME} cannot be written: {reason(error)}")
+                self._told = (*self._told, hang_files.NAME)
 
     def _fact(self, inquiry: Inquiry, now: float) -> Hang:
         ranks, about = inquiry.result()

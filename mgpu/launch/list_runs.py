@@ -133,10 +133,8 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
             rows.append(("Ranks", f"{len(live)} of {entry.ranks} running"))
     if left := leftover_text(entry, state):
         rows.append(("Left", left))
-    if state == "running" and (found := hang_files.read(folder)) and (one := hang_report.first_finding(found)):
-        assert one.problem is not None
-        quiet = durations.duration_text(found.quiet_s)
-        rows.append(("Hang", f"no progress for {quiet}: {one.problem.title}  [{one.check.id}]"))
+    if state == "running" and (text := hang_report.one_line(hang_files.read(folder))):
+        rows.append(("Hang", text))
     if state == "running" and (gpus := gpu_readings_file.line(gpu_readings_file.load_readings(folder))):
         rows.append(("GPUs", gpus))
     pace = pace_report.read(folder) if state == "running" else None

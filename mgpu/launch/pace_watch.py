@@ -70,7 +70,7 @@ class PaceWatch:
 
     def __init__(self, folder: Path, expected: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder, self.expected, self._clock = folder, expected, clock
-        self.gap: str | None = None
+        self._over = False
         self._due = _FIRST_S
         self._inquiry: Inquiry | None = None
         self._compared: dict[int, Compared] = {}
@@ -79,7 +79,7 @@ class PaceWatch:
     def tick(self, supervisor: Supervised) -> None:
         """Ask the ranks, or read what they wrote, if it is time to. Cheap; called often."""
         seconds = self._clock() - supervisor.started
-        if self.expected < 2 or self.gap is not None or seconds < self._due:
+        if self.expected < 2 or self._over or seconds < self._due:
             return
         try:
             if self._inquiry is None:
@@ -90,7 +90,8 @@ class PaceWatch:
                 self._store()
                 self._report(supervisor, seconds)
         except OSError as error:
-            self.gap = reason(error)
+            self._over = True
+            supervisor.say(f"the steps of the ranks are no longer compared: {reason(error)}")
 
     def result(self) -> Pace | None:
         """Return the pace of all compared steps; None if there were too few."""

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 from mgpu import file_reading
 from mgpu.launch.hang_evidence import RECORDED
-from mgpu.readers.stack_dump import frame_at, own_frame
+from mgpu.process import processes
+from mgpu.readers.stack_dump import frame_at
 from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import NotFinite
+from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
 from mgpu.text import clean
 
@@ -44,9 +46,8 @@ def peaks(folder: Path, rank: int, pid: int) -> Peaks | None:
 def host_peak(pid: int) -> int | None:
     """Return the peak of a running process's resident memory in bytes, according to the kernel."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"VmHWM:")), None)
-    except (OSError, ValueError, IndexError):
+        return int(processes.status_of(pid, "VmHWM").removesuffix("kB")) << 10
+    except ValueError:
         return None
 
 

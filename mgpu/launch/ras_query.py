@@ -11,8 +11,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from mgpu.process import connections
 from mgpu.readers import nccl_ras
 from mgpu.snapshot import RasCommunicator
 
@@ -27,6 +28,23 @@ def address(environ: Mapping[str, str] = os.environ) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) > 65535:
         return _ADDRESS
     return host.strip("[]") or "localhost", int(port)
+
+
+def listens(where: tuple[str, int], pids: Collection[int]) -> bool:
+    """Whether one of these processes listens at this port, as far as the kernel reports it.
+
+    On a machine with several jobs, the RAS of only one of them can: its answer is not about the others.
+    """
+    try:
+        known = connections.tcp_connections()
+    except OSError:
+        return True
+    listening = {one.inode for one in known if one.state == connections.LISTEN and one.local[1] == where[1]}
+    for pid in pids if listening else ():
+        with contextlib.suppress(OSError):
+            if not listening.isdisjoint(connections.sockets_of(connections.open_files(pid))):
+                return True
+    return False
 
 
 def ask(where: tuple[str, int], limit_s: float = LIMIT_S) -> str:

@@ -150,17 +150,19 @@ def _of_pid(pid: int) -> Subject:
     first = processes.environment(min(ranks.items())[1].pid)
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in first.items()}
     recorded = Path(folder_in(variables)) if FOLDER in variables else _NOWHERE
-    ours = all(_is_ours(rank.pid) for rank in ranks.values())
+    ours = all(_is_ours(f"/proc/{rank.pid}") for rank in ranks.values())
     gaps = () if ours else ("its processes belong to another user: what they do can only be seen by that user or root",)
-    folder = recorded.parent if ours and recorded.name == hang_evidence.RECORDED else _NOWHERE
+    known = ours and recorded.name == hang_evidence.RECORDED and _is_ours(recorded)  # /tmp is shared
+    folder = recorded.parent if known else _NOWHERE
     return Subject(f"process {pid}", None, (Part(folder, ranks, len(ranks)),), (), gaps)
 
 
-def _is_ours(pid: int) -> bool:
+def _is_ours(place: str | Path) -> bool:
+    """Whether a process, by its folder in /proc, or a folder belongs to this user."""
     try:
-        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+        return os.lstat(place).st_uid == os.geteuid()
     except OSError:
-        return True  # it has ended
+        return True  # it has ended, or there is none
 
 
 # The answer
@@ -197,7 +199,8 @@ def _spied(part: Part) -> dict[int, tuple[StackFrame, ...]]:
     for rank, process in part.ranks.items():
         if (part.folder / hang_evidence.RECORDED / f"{rank}.{process.pid}.stacks").exists():
             continue
-        if spy := py_spy.program(_python(process.pid)):
+        # Not a program beside the interpreter of another user, whom root may ask about.
+        if spy := py_spy.program(_python(process.pid) if _is_ours(f"/proc/{process.pid}") else ""):
             found[rank] = py_spy.stack(spy, process.pid)[0]
     return found
 

@@ -125,7 +125,7 @@ def _stacks_random(porting: Porting, function: cst.FunctionDef) -> bool:
 def _norm(porting: Porting) -> None:
     for call in calls(porting.tree.module):
         if _BATCH_NORM.fullmatch(porting.tree.name(call.func)):
-            porting.notes.append(f"Line {porting.tree.line(call)}: {_NORM}")
+            porting.note(_NORM, call)
             return
 
 
@@ -146,7 +146,7 @@ def _tokens(porting: Porting) -> None:
     """Losses that are averaged over the tokens that count."""
     for call in calls(porting.tree.module):
         if "ignore_index" in keywords(call):
-            porting.notes.append(f"Line {porting.tree.line(call)}: {_IGNORED}")
+            porting.note(_IGNORED, call)
             return
 
 

@@ -46,6 +46,14 @@ class Changes:
         """Edit a node. The function gets the node with the edits of its children applied."""
         self.all.append(Change(node, edit, self.tree.line(node), self.tree.last_line(node), reason))
 
+    def _statement(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The statement that contains a node: one of several on a line (`a; b`, `if c: a`) is separated from them."""
+        small = self.tree.simple_statement(node)
+        line = self.tree.parent(small) if small is not None else None
+        if small is None or (isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1):
+            return self.tree.statement(node)
+        return small
+
     def before(self, node: cst.CSTNode, lines: Sequence[str], reason: str) -> None:
         """Insert statements before the statement that contains a node."""
         self._beside(node, lines, reason, after=False)
@@ -55,13 +63,13 @@ class Changes:
         self._beside(node, lines, reason, after=True)
 
     def _beside(self, node: cst.CSTNode, lines: Sequence[str], reason: str, *, after: bool) -> None:
-        statement = self.tree.statement(node)
+        statement = self._statement(node)
         new = [cst.parse_statement(line) for line in lines]
         line = self.tree.last_line(statement) if after else self.tree.line(statement)
 
         def insert(updated: Any) -> Any:
             old = list(updated.nodes) if isinstance(updated, cst.FlattenSentinel) else [updated]
-            if not after and hasattr(old[0], "leading_lines"):  # comments above the statement stay above it
+            if not after and old and hasattr(old[0], "leading_lines"):  # comments above the statement stay above it
                 moved = [new[0].with_changes(leading_lines=old[0].leading_lines), *new[1:]]
                 return cst.FlattenSentinel([*moved, old[0].with_changes(leading_lines=[]), *old[1:]])
             return cst.FlattenSentinel([*old, *new] if after else [*new, *old])
@@ -69,13 +77,18 @@ class Changes:
         self.all.append(Change(statement, insert, line, line, reason))
 
     def remove(self, node: cst.CSTNode, reason: str) -> None:
-        """Remove the statement that contains a node."""
-        statement = self.tree.statement(node)
-        self.edit(statement, lambda _: cst.FlattenSentinel([]), reason)
+        """Remove the statement that consists of a node. Where the node is a part of it, or binds more, mark it."""
+        statement = self._statement(node)
+        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
+        whole = isinstance(small, cst.Expr) and small.value is node
+        if whole or (isinstance(small, cst.Assign) and len(small.targets) == 1 and node in (small, small.value)):
+            self.edit(statement, lambda _: cst.FlattenSentinel([]), reason)
+        else:
+            self.decide(node, f"remove {self.tree.code(node).strip()}, and keep the rest of the statement.")
 
     def guard(self, node: cst.CSTNode, condition: str, reason: str) -> None:
         """Run the statement that contains a node only under a condition."""
-        statement = self.tree.statement(node)
+        statement = self._statement(node)
 
         def wrap(updated: Any) -> Any:
             leading = updated.leading_lines
@@ -120,12 +133,47 @@ class _Apply(cst.CSTTransformer):
         self._edits = edits
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
-        updated = super().on_leave(original_node, updated_node)
-        for change in sorted(self._edits.get(id(original_node), ()), key=lambda one: one.decide):
-            updated = change.edit(updated)
+        updated: Any = super().on_leave(original_node, updated_node)
+        if isinstance(original_node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
+            if any(id(small) in self._edits for small in original_node.body):
+                updated = self._separated(original_node, updated)
+        elif isinstance(original_node, cst.BaseSmallStatement):
+            return updated  # edited with its line
+        elif isinstance(original_node, cst.FormattedString) and not original_node.deep_equals(updated):
+            updated = updated.visit(_SingleQuotes()) if updated.end == '"' else updated
+        updated = self._edited(original_node, updated)
         if isinstance(updated, cst.IndentedBlock) and not updated.body:
             updated = updated.with_changes(body=[cst.parse_statement("pass")])
         return updated
+
+    def _edited(self, original: cst.CSTNode, updated: Any) -> Any:
+        for change in sorted(self._edits.get(id(original), ()), key=lambda one: one.decide):
+            updated = change.edit(updated)
+        return updated
+
+    def _separated(self, original: cst.SimpleStatementLine | cst.SimpleStatementSuite, updated: Any) -> Any:
+        """Give each statement of a line a line of its own, and edit it there."""
+        lines: list[Any] = []
+        for small, new in zip(original.body, updated.body, strict=True):
+            line = cst.SimpleStatementLine([new.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+            edited = self._edited(small, line)
+            lines += edited.nodes if isinstance(edited, cst.FlattenSentinel) else [edited]
+        if lines and isinstance(lines[-1], cst.SimpleStatementLine):
+            lines[-1] = lines[-1].with_changes(trailing_whitespace=updated.trailing_whitespace)
+        if isinstance(original, cst.SimpleStatementSuite):
+            return cst.IndentedBlock(lines)
+        if lines:
+            lines[0] = lines[0].with_changes(leading_lines=updated.leading_lines)
+        return cst.FlattenSentinel(lines)
+
+
+class _SingleQuotes(cst.CSTTransformer):
+    """Inside f"...", Python before 3.12 accepts only the other quotes."""
+
+    def leave_SimpleString(self, original_node: cst.SimpleString, updated_node: cst.SimpleString) -> cst.SimpleString:
+        inside = updated_node.value[1:-1]
+        plain = updated_node.value.startswith('"') and not any(mark in inside for mark in "'\"\\")
+        return updated_node.with_changes(value=f"'{inside}'") if plain else updated_node
 
 
 def _in_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:

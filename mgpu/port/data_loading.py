@@ -19,7 +19,7 @@ _MAKES = re.compile(
     r"(?:torch|numpy(?:\.random)?)\.(?:ones|zeros|full|empty|rand\w*|normal|uniform|arange|standard_normal|choice)"
     r"|(?:.*\.)?(?:view|reshape|expand|repeat|fill_|normal_|init_hidden|init_state|new_\w+|\w*Tensor)"
 )
-_WHOLE = "every rank evaluates all of this data: right, but not faster"
+_WHOLE = "every rank evaluates all of this data: right, but not faster."
 
 
 def plan(porting: Porting) -> None:
@@ -31,7 +31,7 @@ def plan(porting: Porting) -> None:
             porting.split.add(origin)
             _wrap(porting, origin)
         elif loops:
-            porting.notes.append(f"Line {porting.tree.line(origin.node)}: {_WHOLE}.")
+            porting.note(_WHOLE, origin.node)
 
 
 def _wrap(porting: Porting, origin: Origin) -> None:
@@ -47,9 +47,9 @@ def _wrap(porting: Porting, origin: Origin) -> None:
     if (size is None and "**" not in keywords(call)) or (isinstance(size, cst.Integer) and size.value == "1"):
         porting.changes.decide(call, "batches of 1 cannot be split: choose a multiple of the number of ranks.")
     elif isinstance(size, cst.Integer):
-        porting.notes.append(f"Line {porting.tree.line(call)}: the number of ranks must divide {size.value}.")
+        porting.note(f"the number of ranks must divide {size.value}.", call)
     if "drop_last" not in keywords(call):
-        porting.notes.append("On several ranks, an incomplete last batch is filled up with samples of the first one.")
+        porting.note("On several ranks, an incomplete last batch is filled up with samples of the first one.")
     if "batch_sampler" in keywords(call):
         porting.changes.decide(call, "a batch_sampler must have a batch_size and draw the same batches on every rank.")
     if isinstance(size, (cst.Name, cst.Attribute)) and any(

@@ -102,7 +102,7 @@ class _Devices:
         name = self.tree.name(call.func)
         if name in ("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx"):
             self.changes.remove(call, _LIMITED)
-            self.done.add(id(self.tree.statement(call)))
+            self.done.add(id(call))
         elif _WITH_DEVICE.fullmatch(name):
             self.changes.decide(call, f"{name} uses the current GPU: create it on {self.porting.device} instead.")
         elif method(call) == "cuda" and receiver(call) is not None and name != "torch.cuda":
@@ -128,7 +128,8 @@ class _Devices:
             names_gpu = one.default is not None and bool(_CUDA.search(self.tree.code(one.default)))
             if names_gpu and name.endswith("device") and isinstance(function.body, cst.IndentedBlock):
                 body = [b for b in function.body.body if not _is_docstring(b)]
-                self.changes.before(body[0], [f"{name} = str({self.porting.device})"], _REASON)
+                if body:  # else it only has a docstring
+                    self.changes.before(body[0], [f"{name} = str({self.porting.device})"], _REASON)
                 self.done.add(id(one))
 
     def _numbered(self, node: cst.SimpleString) -> None:

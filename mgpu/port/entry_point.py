@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import libcst as cst
 
-from mgpu.port.porting import Porting
+from mgpu.port.porting import Porting, free_name, imports_module
 from mgpu.port.ranks_class import RANKS_CLASS
 from mgpu.port.source_tree import calls, nodes
 
-_CREATE = "One process per GPU runs this script. This object knows its rank and device. split_batches keeps the batch."
+_CREATE = (
+    "One process per GPU runs this script. This object knows its rank and device. split_batches: the ranks share each "
+    "batch, so that its size, and with it the learning rate, stay as they are."
+)
 _CREATE_DDP = "One process per GPU runs this script. This class does with torch.distributed what the other changes use."
+_CLASSES = {False: ("Accelerator", "DataLoaderConfiguration"), True: ("Ranks",)}  # by whether it is DDP
 _END = "Shut the process group down in order."
 
 
-def plan(porting: Porting, seed: str, seed_reason: str) -> None:
+def plan(porting: Porting, seed: list[str], seed_reason: str) -> None:
     """Insert the import, the object, a seed if one is needed, and its end."""
     module = porting.tree.module
     guard = next((one for one in module.body if isinstance(one, cst.If) and "__name__" in _test(porting, one)), None)
     at_top = _used_by_module(porting, guard)
-    lines = [f"{porting.ranks} = Ranks()" if porting.ddp else _accelerator(porting)]
-    if seed:
-        lines += [f"import {seed.partition('.')[0]}", seed] if not seed.startswith("torch") else [seed]
+    classes = [free_name(porting.tree, name, f"Mgpu{name}") for name in _CLASSES[porting.ddp]]
+    lines = [f"{porting.ranks} = {classes[0]}()" if porting.ddp else _accelerator(porting, *classes)]
+    lines += seed
     imports = _last_import(porting, at_top)
     reason = _CREATE_DDP if porting.ddp else _CREATE
-    head = _import(porting)
+    head = _import(porting, classes)
     if guard is not None and at_top is None:
-        assert isinstance(guard.body, cst.IndentedBlock)
         porting.changes.before(guard.body.body[0], lines, reason)
         _insert(porting, imports, head, reason)
     else:
         _insert(porting, imports, [*head, *lines], reason)
     if seed:
-        porting.notes.append(seed_reason)
-    end = guard.body.body[-1] if guard is not None and isinstance(guard.body, cst.IndentedBlock) else module.body[-1]
+        porting.note(seed_reason)
+    end = guard.body.body[-1] if guard is not None else module.body[-1]
     if guard is not None and at_top is not None:
         end = module.body[-1] if guard is not module.body[-1] else end
     porting.changes.after(end, [f"{porting.ranks}.end_training()"], _END)
@@ -42,29 +45,21 @@ def _test(porting: Porting, node: cst.If) -> str:
     return porting.tree.code(node.test)
 
 
-def _accelerator(porting: Porting) -> str:
+def _accelerator(porting: Porting, accelerator: str, configuration: str) -> str:
     more = f", mixed_precision={porting.mixed_precision}" if porting.mixed_precision else ""
-    configuration = "dataloader_config=DataLoaderConfiguration(split_batches=True)"
-    return f"{porting.ranks} = Accelerator({configuration}{more})"
+    return f"{porting.ranks} = {accelerator}(dataloader_config={configuration}(split_batches=True){more})"
 
 
-def _import(porting: Porting) -> list[str]:
-    torch = [] if _imports_torch(porting) else ["import torch"]
+def _import(porting: Porting, classes: list[str]) -> list[str]:
+    torch = [] if imports_module(porting.tree, "torch") else ["import torch"]
     if porting.ddp:
-        return [*torch, RANKS_CLASS]
+        return [*torch, RANKS_CLASS.replace("class Ranks:", f"class {classes[0]}:")]
+    renamed = [name if name == own else f"{name} as {own}" for name, own in zip(_CLASSES[False], classes, strict=True)]
     return [
         *(torch if porting.mixed_precision else []),
-        "from accelerate import Accelerator",
-        "from accelerate.utils import DataLoaderConfiguration",
+        f"from accelerate import {renamed[0]}",
+        f"from accelerate.utils import {renamed[1]}",
     ]
-
-
-def _imports_torch(porting: Porting) -> bool:
-    return any(
-        isinstance(node, cst.Import)
-        and any(a.evaluated_name.partition(".")[0] == "torch" and a.asname is None for a in node.names)
-        for node in nodes(porting.tree.module)
-    )
 
 
 def _insert(porting: Porting, after: cst.CSTNode | None, lines: list[str], reason: str) -> None:

@@ -22,7 +22,7 @@ def plan(porting: Porting) -> None:
         return
     kind = _kind(porting, casts)
     if porting.ddp or kind is None or not _is_understood(porting, casts):
-        porting.notes.append("Mixed precision stays by hand: it is right on several ranks too.")
+        porting.note("Mixed precision stays by hand: it is right on several ranks too.")
         return
     porting.mixed_precision = kind
     for call in casts:

@@ -46,7 +46,7 @@ def port(tree: SourceTree, name: str, framework: str | None) -> Ported:
     if not changes.all:
         return Ported(tree.text, refused=f"nothing to change: {why}")
     new = changes.apply()
-    return Ported(new, hunks(tree.text, new, name, changes.all), (f"Only this: {why}.",))
+    return Ported(new, hunks(tree.text, new, name, changes.all), {f"Only this: {why}.": ()})
 
 
 def _kind(tree: SourceTree) -> str:

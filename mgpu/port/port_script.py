@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 
 import libcst as cst
 
@@ -18,6 +19,7 @@ from mgpu.port import (
     preparing,
     random_seeds,
     rank_output,
+    training_loops,
     training_metrics,
 )
 from mgpu.port.change import Changes
@@ -48,10 +50,22 @@ def port(text: str, name: str, framework: str | None, *, ddp: bool = False) -> P
     if not porting.wrapped:
         return Ported(text, refused="no place was found where the model and its optimizer can be prepared")
     new = porting.changes.apply()
-    ast.parse(new)
+    if line := _invalid(new):
+        return Ported(text, refused=f"its port would not be valid Python at line {line}, which is a bug in mgpu")
     decisions = tuple((one.line, one.reason) for one in porting.changes.all if one.decide)
     found = hunks(text, new, name, porting.changes.all)
-    return Ported(new, found, tuple(dict.fromkeys(porting.notes)), decisions)
+    return Ported(new, found, porting.notes, decisions)
+
+
+def _invalid(code: str) -> int:
+    """The line at which a text is not valid Python; 0 if it is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(code)
+    except SyntaxError as error:
+        return error.lineno or 1
+    return 0
 
 
 def _collect(porting: Porting) -> None:
@@ -73,6 +87,8 @@ def _refused(porting: Porting) -> str:
     """Why a script is not ported."""
     if not porting.loops.backwards:
         return "it has no backward pass. If the training loop is in a module that it imports, port that file"
+    if (shared := training_loops.shared_line(porting.loops)) is not None:
+        return f"line {porting.tree.line(shared)}: write each statement of this line on a line of its own first"
     if not porting.roles.origins("optimizer"):
         line = porting.tree.line(porting.loops.backwards[0])
         return f"line {line}: no optimizer of torch.optim was found for this backward pass"

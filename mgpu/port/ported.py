@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mgpu.port.change import Change
 
 _CONTEXT = 1
+_LONG = 5000  # lines; equal ones make difflib quadratic
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,17 @@ class Ported:
 
     text: str
     hunks: tuple[Hunk, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # text -> lines of the old text
     decisions: tuple[tuple[int, str], ...] = ()  # line of the old text, what to decide
     refused: str = ""
 
 
 def hunks(old: str, new: str, name: str, changes: Sequence[Change]) -> tuple[Hunk, ...]:
     """Return the differences in groups, each with the reasons of its changes."""
-    before, after = old.splitlines(), new.splitlines()
+    before, after = _lines(old), _lines(new)
     found = []
-    for group in difflib.SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_CONTEXT):
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=len(after) > _LONG)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
         first, last = group[0], group[-1]
         head = f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@"
         lines = [head]
@@ -48,6 +51,12 @@ def hunks(old: str, new: str, name: str, changes: Sequence[Change]) -> tuple[Hun
         reasons = tuple(dict.fromkeys(one.reason for one in touched if not one.decide and _changes(one, group)))
         found.append(Hunk(tuple(lines), reasons))
     return tuple(found)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines that Python counts. `splitlines` also splits at a form feed, for example."""
+    lines = re.split(r"\r\n|\r|\n", text)
+    return lines if lines[-1] else lines[:-1]
 
 
 def _changes(change: Change, group: Sequence[tuple[str, int, int, int, int]]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 import libcst as cst
 
@@ -39,15 +40,32 @@ class Porting:
     split: set[Origin] = field(default_factory=set)  # the loaders whose batches are split between the ranks
     sites: list[Site] = field(default_factory=list)
     wrapped: bool = False  # models and optimizers are prepared
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, list[int]] = field(default_factory=dict)  # text -> the lines that it is about
 
     @property
     def device(self) -> str:
         """The expression for the rank's own device."""
         return f"{self.ranks}.device"
 
+    def note(self, text: str, node: cst.CSTNode | None = None) -> None:
+        """Add a note for the user, about the line of a node or about the script."""
+        lines = self.notes.setdefault(text, [])
+        if node is not None and (line := self.tree.line(node)) not in lines:
+            lines.append(line)
+
 
 def free_name(tree: SourceTree, *wanted: str) -> str:
     """Return the first of these names that the script does not use."""
     used = {node.value for node in nodes(tree.module) if isinstance(node, cst.Name)}
-    return next((name for name in wanted if name not in used), wanted[-1] + "_")
+    more = (f"{wanted[-1]}_{number}" for number in count(2))
+    return next(name for name in chain(wanted, more) if name not in used)
+
+
+def imports_module(tree: SourceTree, module: str) -> bool:
+    """Whether the script imports a module under its own name, for all of the script."""
+    return any(
+        isinstance(node, cst.Import)
+        and tree.inside(node, cst.FunctionDef) is None
+        and any(one.evaluated_name.partition(".")[0] == module and one.asname is None for one in node.names)
+        for node in nodes(tree.module)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from mgpu.port.change import Edit
 from mgpu.port.porting import Porting, Site
 from mgpu.port.source_tree import argument, calls, dotted, flat, method, nodes, receiver, targets
 
@@ -55,13 +56,20 @@ def _data_parallel(porting: Porting) -> None:
     for call in calls(porting.tree.module):
         if porting.tree.name(call.func) not in _DP or not call.args:
             continue
-        inner = argument(call, 0, "module") or call.args[0].value
-        statement = porting.tree.statement(call)
+        inner = argument(call, 0, "module")
+        if inner is None:
+            porting.changes.decide(call, f"use the model itself: {_PARALLEL}")
+            continue
+        place = next(n for n, one in enumerate(call.args) if one.value is inner)
         above = porting.tree.parent(call)
         if isinstance(above, cst.Assign) and dotted(above.targets[0].target) == dotted(inner) != "":
-            porting.changes.remove(statement, _PARALLEL)
+            porting.changes.remove(call, _PARALLEL)
         else:
-            porting.changes.edit(call, lambda updated: updated.args[0].value, _PARALLEL)
+            porting.changes.edit(call, _argument(place), _PARALLEL)
+
+
+def _argument(place: int) -> Edit:
+    return lambda call: call.args[place].value
 
 
 def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from mgpu.port.porting import Porting
+from mgpu.port.porting import Porting, free_name, imports_module
 from mgpu.port.source_tree import calls, keywords
 
 SEED = 42
@@ -28,20 +28,25 @@ _SPLITS = (
 )
 
 
-def plan(porting: Porting) -> str:
-    """Return the statement that sets a seed, if one is needed."""
+def plan(porting: Porting) -> list[str]:
+    """Return the statements that set a seed, if one is needed."""
     names = [(porting.tree.name(call.func), call) for call in calls(porting.tree.module)]
     if any(re.search(r"seed_everything|set_seed|seed_all|fix_seed|set_random", name) for name, _ in names):
-        return ""
+        return []
     for library, pattern in _SPLITS:
         drawn = [call for name, call in names if pattern.fullmatch(name) and _is_open(call)]
         if drawn and not any(_OF[library].fullmatch(name) for name, _ in names):
-            return f"torch.manual_seed({SEED})" if library == "torch" else _set(library)
-    return ""
+            return _set(porting, library)
+    return []
 
 
-def _set(library: str) -> str:
-    return f"numpy.random.seed({SEED})" if library == "numpy" else f"random.seed({SEED})"
+def _set(porting: Porting, library: str) -> list[str]:
+    """Set the seed. The script may import the library only later, and from `random` only a function of that name."""
+    used = imports_module(porting.tree, library)
+    name = library if used else free_name(porting.tree, library, f"{library}_module")
+    seed = {"torch": "manual_seed", "numpy": "random.seed", "random": "seed"}[library]
+    importing = f"import {library}" if name == library else f"import {library} as {name}"
+    return [*([] if used and library == "torch" else [importing]), f"{name}.{seed}({SEED})"]
 
 
 def _is_open(call: cst.Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -69,6 +70,10 @@ class SourceTree:
                 return one
         return node
 
+    def simple_statement(self, node: cst.CSTNode) -> cst.BaseSmallStatement | None:
+        """The simple statement that a node is or is in: one of `a; b`."""
+        return next((one for one in (node, *self.parents(node)) if isinstance(one, cst.BaseSmallStatement)), None)
+
     def code(self, node: cst.CSTNode) -> str:
         """The source text of a node."""
         return self.module.code_for_node(node)
@@ -105,13 +110,14 @@ class SourceTree:
         return self._locals[function]
 
 
-def nodes(node: cst.CSTNode, *, nested: bool = True) -> Iterator[cst.CSTNode]:
+@functools.cache  # libcst finds the children of a node by visiting it, and every part of the port searches
+def nodes(node: cst.CSTNode, *, nested: bool = True) -> tuple[cst.CSTNode, ...]:
     """A node and all nodes below it, in source order. Without `nested`, not those in functions and classes below it."""
-    yield node
+    found = [node]
     for child in node.children:
-        if not nested and isinstance(child, (cst.FunctionDef, cst.ClassDef)):
-            continue
-        yield from nodes(child, nested=nested)
+        if nested or not isinstance(child, (cst.FunctionDef, cst.ClassDef)):
+            found += nodes(child, nested=nested)
+    return tuple(found)
 
 
 def calls(node: cst.CSTNode, *, nested: bool = True) -> Iterator[cst.Call]:

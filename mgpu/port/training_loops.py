@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from mgpu.port.roles import Origin, Roles
-from mgpu.port.source_tree import Function, SourceTree, calls, method, nodes, receiver
+from mgpu.port.source_tree import Function, SourceTree, calls, dotted, method, nodes, receiver, targets
 
+_STEPS = re.compile(r"zero_grad|step|update|unscale_|backward|clip_grad_(?:norm|value)_")
 _NO_GRAD = re.compile(r"torch\.(?:no_grad|inference_mode|autograd\.no_grad)")
 
 
@@ -117,6 +118,25 @@ def back_loop(tree: SourceTree, backward: cst.CSTNode) -> cst.For | cst.While | 
         if isinstance(above, (cst.For, cst.While)):
             return above
     return None
+
+
+def shared_line(loops: Loops) -> cst.CSTNode | None:
+    """A backward pass on one line with a statement that computes or reports something: nothing can be added between."""
+    for backward in loops.backwards:
+        small = loops.tree.simple_statement(backward)
+        line = loops.tree.parent(small) if small is not None else None
+        if isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
+            losses = {dotted(one) for call in calls(line) for one in nodes(call) if method(call) == "backward"}
+            if not all(one is small or _only_steps(one, losses - {""}) for one in line.body):
+                return backward
+    return None
+
+
+def _only_steps(statement: cst.BaseSmallStatement, losses: set[str]) -> bool:
+    """`optimizer.zero_grad()`, `optimizer.step()` or `loss = ...`."""
+    if isinstance(statement, cst.Expr) and isinstance(statement.value, cst.Call):
+        return bool(_STEPS.fullmatch(method(statement.value)))
+    return isinstance(statement, cst.Assign) and {dotted(one) for one in targets(statement)} <= losses
 
 
 def is_backward(tree: SourceTree, call: cst.Call) -> bool:

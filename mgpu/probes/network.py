@@ -28,6 +28,7 @@ _INFO_KIND, _ADDRESS, _LOCAL_ADDRESS = 1, 1, 2
 _UP, _LOOPBACK_TYPE, _INFINIBAND_TYPE, _LINK_SCOPE, _HOST_SCOPE = 1, 772, 32, 253, 254
 _STATE_UNKNOWN, _STATE_UP = 0, 6  # IF_OPER_*: in both states the kernel reports an interface as running
 
+# fmt: off
 _KINDS = {
     "ipoib": "infiniband",
     "bond": "bond",
@@ -40,25 +41,12 @@ _KINDS = {
     "veth": "veth",
 } | dict.fromkeys(
     (
-        "tun",
-        "wireguard",
-        "vxlan",
-        "geneve",
-        "gre",
-        "gretap",
-        "ip6gre",
-        "ip6gretap",
-        "erspan",
-        "ipip",
-        "ip6tnl",
-        "sit",
-        "vti",
-        "vti6",
-        "xfrm",
-        "ppp",
+        "tun", "wireguard", "vxlan", "geneve", "gre", "gretap", "ip6gre", "ip6gretap", "erspan", "ipip", "ip6tnl",
+        "sit", "vti", "vti6", "xfrm", "ppp",
     ),
     "tunnel",
 )
+# fmt: on
 _NO_UPLINK_KINDS = frozenset({"dummy", "ifb", "nlmon", "netdevsim"})  # kinds that never connect to other machines
 # A bridge with one of these connects to other machines.
 _UPLINK_KINDS = frozenset({"physical", "infiniband", "wireless", "bond", "vlan"})
@@ -409,7 +397,7 @@ def _owner(port: int, proc: str) -> tuple[int, str, bool | None] | None:
             break
         try:
             with os.scandir(f"{proc}/{pid}/fd") as entries:
-                held = any(os.path.realpath(entry.path).rpartition("/")[2] in inodes for entry in entries)
+                held = any(_link_target(entry.path) in inodes for entry in entries)
             mine = os.stat(f"{proc}/{pid}").st_uid == os.geteuid() if held else None
         except OSError:
             continue
@@ -422,6 +410,13 @@ def _pids(proc: str) -> list[int]:
     with contextlib.suppress(OSError):
         return sorted(int(name) for name in os.listdir(proc) if name.isdecimal())
     return []
+
+
+def _link_target(path: str) -> str | None:
+    """Return what a link names. The target itself, which can be on a dead file server, is not accessed."""
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
+    return None
 
 
 def _on_path(program: str) -> bool:

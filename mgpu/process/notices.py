@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import textwrap
 import time
 from collections.abc import Sequence
 
@@ -18,7 +19,9 @@ from mgpu.secrets_masking import masked
 from mgpu.text import clean
 
 _SAY_S = 3.0  # after this time a message interrupts a line, because a progress bar never ends its line
-_LONGEST = 2000  # characters on a stderr that is no terminal: a pipe accepts 4096 bytes at once
+_NAME = "mgpu: "
+_NARROWEST = 20  # columns: in a narrower terminal lines are broken by it
+_LONGEST = 4000  # bytes on a stderr that is no terminal: a pipe accepts 4096 at once
 
 
 class Notices:
@@ -46,14 +49,36 @@ class Notices:
             waited = time.monotonic() - self._pending[0][0]
             if any(stream.waits or stream.full_screen for stream in shown) or (not between and waited < _SAY_S):
                 return
-        if not to_terminal and not _accepts():
-            return
-        lines = [line if to_terminal else line[:_LONGEST] for _, line in self._pending]
-        self._pending.clear()
         end = "\r\n" if raw else "\n"
-        text = ("" if between else end) + "".join(f"mgpu: {clean(masked(line))}{end}" for line in lines)
-        with contextlib.suppress(OSError):
-            os.write(2, text.encode("utf-8", "replace"))
+        begin, width = "" if between else end, _columns() if to_terminal else 0
+        while self._pending and (to_terminal or _accepts()):
+            _, line = self._pending.pop(0)
+            text = (begin + end.join(_folded(clean(masked(line)), width))).encode("utf-8", "replace")
+            begin = ""
+            if not to_terminal:
+                text = text[:_LONGEST].decode("utf-8", "ignore").encode()
+            with contextlib.suppress(OSError):
+                os.write(2, text + end.encode())
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Break a message between words; 0: not at all. A command, which follows two spaces, stays whole to be copied."""
+    if not width or len(line) + len(_NAME) <= width:
+        return [f"{_NAME}{line}"]
+    words, _, command = line.partition("  ")
+    shape = textwrap.TextWrapper(
+        max(width, _NARROWEST), _NAME, " " * len(_NAME), break_long_words=False, break_on_hyphens=False
+    )
+    folded = shape.wrap(words)
+    return [*folded, f"{shape.subsequent_indent}{command}"] if command else folded
+
+
+def _columns() -> int:
+    """Return the width of the terminal on stderr; 0 if it reports none."""
+    try:
+        return os.get_terminal_size(2).columns
+    except OSError:
+        return 0
 
 
 def _accepts() -> bool:

@@ -155,6 +155,15 @@ def stat_fields(pid: int) -> list[str]:
         return file.read().rpartition(")")[2].split()
 
 
+def status_of(pid: int, name: str) -> str:
+    """Return one value of /proc/PID/status: "00000001" of "SigCgt"; "" if there is none."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            return next((line.partition(":")[2].strip() for line in file if line.startswith(f"{name}:")), "")
+    except OSError:
+        return ""
+
+
 def signal_all(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that still exists."""
     for pid in pids:

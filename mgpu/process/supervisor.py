@@ -167,8 +167,7 @@ class Supervisor:
         """Signal the launcher to stop; after a time limit the whole run is killed."""
         self.note(f"{signal.Signals(number).name} to the launcher{f': {why}' if why else ''}")
         self._stop_by = min(self._stop_by, time.monotonic() + _STOP_S)
-        self._find_ranks()  # those that started since the last tick too
-        self._before_signal(self)
+        self._look_before_signal()
         self._signal_launcher(number)
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -289,6 +288,16 @@ class Supervisor:
                 if os.environ.get("MGPU_DEBUG"):
                     raise
 
+    def _look_before_signal(self) -> None:
+        """Look at the ranks before they are stopped. An error in it must not prevent the stop."""
+        self._find_ranks()  # those that started since the last tick too
+        try:
+            self._before_signal(self)
+        except Exception as error:
+            self.note(f"a bug in mgpu: {reason(error)}")
+            if os.environ.get("MGPU_DEBUG"):
+                raise
+
     def _find_ranks(self) -> dict[int, processes.Rank]:
         """Return the current ranks, and add them to those seen so far."""
         launcher = self.launcher
@@ -398,8 +407,7 @@ class Supervisor:
         self.signalled = number
         if not same:
             self._asked += 1
-            self._find_ranks()  # those that started since the last tick too
-            self._before_signal(self)
+            self._look_before_signal()
             if number == signal.SIGINT and self.command.is_job:
                 self._signal_launcher(signal.SIGTERM)
         return not same

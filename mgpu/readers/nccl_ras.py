@@ -17,11 +17,11 @@ _MOST_RANKS = 4096  # of one list
 _HEAD = re.compile(r"#\d+-\d+ \(([0-9a-f]{1,16})\) (INCOMPLETE|ERROR|MISMATCH|ABORT|[A-Z]+)")
 _MISSING = re.compile(r"\s+The missing ranks?: (.+)")
 _COUNTS = re.compile(r"\s+Communicator ranks have different (\w+) operation counts")
-_GROUP = re.compile(r"\s+(\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)")
-_LONE = re.compile(r"\s+Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations) -- ")
+_GROUP = re.compile(r"\s+(\d{1,7}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)")
+_LONE = re.compile(r"\s+Rank (\d{1,7}) has (?:launched up to operation (\d{1,18})|not launched any operations) -- ")
 _DEAD = re.compile(r"\s+(Process \d+ on node \S+)")
 JOB = "job"  # in place of a communicator: what RAS reports about processes
-_RANK = re.compile(r"\s+Rank (\d+) -- ")
+_RANK = re.compile(r"\s+Rank (\d{1,7}) -- ")
 _REPORTED = re.compile(r"\s+(Rank \d+|\d+ ranks) reported (.+?)(?: -- .*)?$")
 
 
@@ -64,17 +64,18 @@ def communicators(text: str) -> tuple[RasCommunicator, ...]:
 
 
 def _missing(line: str, here: _Found) -> None:
-    if listed := _MISSING.match(line):
+    if len(here.missing) < _MOST_RANKS and (listed := _MISSING.match(line) or _RANK.match(line)):
         here.missing += _numbers(listed[1])
-    elif rank := _RANK.match(line):
-        here.missing += _numbers(rank[1])
 
 
 def _numbers(text: str) -> list[int]:
     """Return the numbers of "21" or "3,5,8-10"."""
     found: list[int] = []
-    for first, last in re.findall(r"\b(\d{1,7})(?:-(\d{1,7}))?\b", text):
-        found += range(int(first), min(int(last or first), int(first) + _MOST_RANKS) + 1)
+    for span in re.finditer(r"\b(\d{1,7})(?:-(\d{1,7}))?\b", text):
+        if len(found) >= _MOST_RANKS:
+            break
+        first = int(span[1])
+        found += range(first, min(int(span[2] or first), first + _MOST_RANKS) + 1)
     return found[:_MOST_RANKS]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from functools import cache
 
 from mgpu import file_reading
+from mgpu.readers.log.traceback_frames import FOREIGN
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import StackFrame
 from mgpu.text import clean
@@ -18,13 +18,6 @@ _LONGEST = 120  # characters of a line of code
 MOST_FRAMES = 60
 _MOST_BYTES = 2 << 20  # of a file of code
 _WAIT_S = 1.0  # the mount that the run hangs on may be the one that the code is on
-# As in a traceback: code that is not the user's own.
-_LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|^<frozen |^<string>|_mgpu_recorder")
-
-
-def own_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
-    """Return the innermost frame in the user's own files; in an installed program, None."""
-    return next((frame for frame in frames if not frame.library), None)
 
 
 def main_thread(dump: str) -> tuple[StackFrame, ...] | None:
@@ -46,14 +39,14 @@ def frame_at(file: str, line: int, function: str, *, with_code: bool = True) -> 
 
     `with_code=False` for names that a stranger may have written: no file is opened.
     """
-    lines = _lines_of(file) if with_code and not _LIBRARY.search(file) else ()
+    lines = _lines_of(file) if with_code and not FOREIGN.search(file) else ()
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return StackFrame(
         masked(clean(file)),
         line,
         masked(clean(function))[:_LONGEST],
         masked(clean(text))[:_LONGEST],
-        _LIBRARY.search(file) is not None,
+        FOREIGN.search(file) is not None,
     )
 
 

@@ -6,10 +6,12 @@ One file for each rank, `nccl_trace_rank_N` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE, TO
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mgpu import file_reading
 from mgpu.readers import flight_recorder, plain_pickle
@@ -26,22 +28,37 @@ _MOST_FRAMES = 12
 _TOGETHER_S = 3600.0  # between a log and the files of the same run: in /tmp there may be those of another one
 
 
+class _Recorded(NamedTuple):
+    """What is kept of one file: they may have 32 MiB each."""
+
+    rank: HangRank
+    world: int
+    timeout_s: float | None
+    backend: str | None
+
+
 def beside(log: Path) -> Hang | None:
     """Return what the flight recorders beside a log say; None if there are none of about the same time."""
-    folder, at = log.parent, _written_at(log)
-    found: dict[int, Mapping[str, Any]] = {}
+    folder = log.parent
+    try:
+        of_log, shared = log.stat(), bool(folder.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return None
+    found: dict[int, _Recorded] = {}
     for rank, path in sorted(_files(folder))[:_MOST_FILES]:
-        content = _content(path) if abs(_written_at(path) - at) < _TOGETHER_S else None
+        content = _content(path) if _is_of_run(path, of_log, shared=shared) else None
         if content is not None:
-            found[rank] = content
+            found[rank] = _recorded(rank, content)
     return _hang(found) if found else None
 
 
-def _written_at(path: Path) -> float:
+def _is_of_run(path: Path, of_log: os.stat_result, *, shared: bool) -> bool:
+    """Whether a file is about as old as the log; in a folder that all users write to, also of the same user."""
     try:
-        return path.stat().st_mtime
+        about = path.stat()
     except OSError:
-        return float("-inf")
+        return False
+    return abs(about.st_mtime - of_log.st_mtime) < _TOGETHER_S and (not shared or about.st_uid == of_log.st_uid)
 
 
 def _files(folder: Path) -> Iterable[tuple[int, Path]]:
@@ -64,11 +81,21 @@ def _content(path: Path) -> Mapping[str, Any] | None:
     return content if isinstance(content, dict) and isinstance(content.get("entries"), list) else None
 
 
-def _hang(found: Mapping[int, Mapping[str, Any]]) -> Hang:
+def _recorded(number: int, content: Mapping[str, Any]) -> _Recorded:
+    named = _named(content)
+    return _Recorded(
+        _rank(number, content, named),
+        _world(content),
+        flight_recorder.timeout_s(named),
+        flight_recorder.backend(named),
+    )
+
+
+def _hang(found: Mapping[int, _Recorded]) -> Hang:
     first = next(iter(found.values()))
-    world = max(_world(content) for content in found.values())
+    world = max(one.world for one in found.values())
     world = world if max(found) < world else max(found) + 1
-    ranks = [_rank(number, content) for number, content in found.items()]
+    ranks = [one.rank for one in found.values()]
     # Ranks of nodes whose files are elsewhere are not missing: name one only if most are here.
     absent = [number for number in range(world) if number not in found] if 2 * len(found) >= world else []
     ranks += [HangRank(number, unrecorded=_NO_FILE) for number in absent]
@@ -78,8 +105,8 @@ def _hang(found: Mapping[int, Mapping[str, Any]]) -> Hang:
         tuple(sorted(ranks, key=lambda rank: rank.rank)),
         len(ranks),
         world,
-        flight_recorder.timeout_s(_named(first)),
-        flight_recorder.backend(_named(first)),
+        first.timeout_s,
+        first.backend,
     )
 
 
@@ -95,8 +122,8 @@ def _numbers(ranks: Any) -> list[str]:
     return re.findall(r"\d+", ranks[: 8 * _MOST_RANKS])[:_MOST_RANKS] if isinstance(ranks, str) else []
 
 
-def _rank(number: int, content: Mapping[str, Any]) -> HangRank:
-    known = flight_recorder.collectives(_named(content), with_code=False)
+def _rank(number: int, content: Mapping[str, Any], named: Mapping[str, Any]) -> HangRank:
+    known = flight_recorder.collectives(named, with_code=False)
     entries = content["entries"]
     frames = _frames(next((one for one in reversed(entries) if _is_open(one)), None))
     return HangRank(
@@ -122,5 +149,7 @@ def _as_lists(frames: Any) -> list[list[Any]]:
 def _frames(entry: Any) -> tuple[StackFrame, ...]:
     listed = _as_lists(entry.get("frames")) if isinstance(entry, dict) else []
     return tuple(
-        frame_at(str(file), line, str(name), with_code=False) for file, line, name in listed if isinstance(line, int)
+        frame_at(flight_recorder.plain(file), line, flight_recorder.plain(name), with_code=False)
+        for file, line, name in listed
+        if isinstance(line, int)
     )

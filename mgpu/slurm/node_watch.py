@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -19,11 +20,12 @@ from pathlib import Path
 from types import FrameType
 
 from mgpu import file_reading
+from mgpu.errors import reason
 from mgpu.launch import hang_evidence, hang_files, why
 from mgpu.launch.hang_watch import HangWatch, OnHang
 from mgpu.launchers import run_folder
 from mgpu.process import processes
-from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in
+from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in, make_own
 from mgpu.scheduler import submit
 from mgpu.snapshot import Hang
 
@@ -33,6 +35,7 @@ _NODE = run_folder.Kind("watch", "node-", (hang_files.NAME, ANSWER))
 _TICK_S = 1.0
 _FIND_S = 5.0  # between two searches for ranks, once all are known
 _MOST_DIGITS = 12
+_RECORDED = re.compile(r"(\d{1,7})\.(\d{1,7})\.(stacks|beat)")  # rank, pid
 
 
 class NodeRun:
@@ -85,9 +88,9 @@ class NodeRun:
 def ranks_in(recorded: Path) -> dict[int, processes.Rank]:
     """Return the ranks that record themselves in a folder and are running: no worker that they have started."""
     with contextlib.suppress(OSError):
-        names = [path.name.split(".") for path in recorded.iterdir() if path.suffix in (".stacks", ".beat")]
-        known = {(int(one[0]), int(one[1])) for one in names if one[0].isdigit() and one[1].isdigit()}
-        counts = {(int(one[0]), int(one[1])) for one in names if one[2:] == ["beat"]}
+        names = [match for path in recorded.iterdir() if (match := _RECORDED.fullmatch(path.name))]
+        known = {(int(one[1]), int(one[2])) for one in names}
+        counts = {(int(one[1]), int(one[2])) for one in names if one[3] == "beat"}
         alive = {key for key in known if _records(key[1], recorded)}
         first = {key for key in alive if (key[0], processes.parent_of(key[1]) or 0) not in alive}
         # A rank that has joined a process group, before a program that has the same rank in its environment.
@@ -171,6 +174,11 @@ def main() -> None:
     environ = dict(os.environ)
     node, job = environ["SLURMD_NODENAME"], environ["SLURM_JOB_ID"]
     local = Path(f"/tmp/mgpu-{os.geteuid()}-{job}-{node}")
+    try:
+        make_own(str(local / hang_evidence.RECORDED))
+    except OSError as error:  # of another user, or the disk is full; the ranks do not record here either
+        print(f"{node}: {reason(error)}", flush=True)
+        local = Path(os.devnull, "none")
     folder = shared / f"node-{node}"
     first = environ.get("SLURM_NODEID") == "0"
     with contextlib.suppress(FileExistsError):  # of an earlier run of a job that was requeued

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import durations, engine, errors, messages
+from mgpu import engine, errors, messages
 from mgpu.command_line import shell
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
@@ -336,11 +336,7 @@ def _status(found: records.Record, request: Request) -> int:
 def _hang(found: records.Record) -> str:
     """Return what the nodes of a running job have found, if it makes no progress."""
     folder = ask_nodes.folder_of(found) if found.started else None
-    hang = hang_files.read(folder) if folder is not None else None
-    first = hang_report.first_finding(hang) if hang is not None else None
-    if hang is None or first is None or first.problem is None:
-        return ""
-    return f"no progress for {durations.duration_text(hang.quiet_s)}: {first.problem.title}  [{first.check.id}]"
+    return hang_report.one_line(hang_files.read(folder)) if folder is not None else ""
 
 
 def _status_json(found: records.Record, name: str) -> int:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mgpu.command_line import Command, from_words
+from mgpu.engine.outcome import Outcome, with_commands
 from mgpu.smoke.request import Request
-
-if TYPE_CHECKING:
-    from mgpu.check import Fix
-    from mgpu.engine import Outcome
 
 COMMAND = "mgpu smoke-test"
 # The options that decide which ranks run and what they do, in the order of --help.
@@ -43,18 +38,7 @@ def own_command(request: Request, changes: Sequence[str] = ()) -> Command:
 
 def completed(outcomes: Sequence[Outcome], request: Request) -> list[Outcome]:
     """Return the outcomes with the request's own options in the smoke tests that their fixes suggest."""
-    return [_of_outcome(outcome, request) for outcome in outcomes]
-
-
-def _of_outcome(outcome: Outcome, request: Request) -> Outcome:
-    problem = outcome.problem
-    if problem is None:
-        return outcome
-
-    def of_fix(fix: Fix) -> Fix:
-        return replace(fix, commands=tuple(_complete(command, request) for command in fix.commands))
-
-    return replace(outcome, answer=replace(problem, fix=tuple(map(of_fix, problem.fixes))))
+    return [with_commands(outcome, lambda command: _complete(command, request)) for outcome in outcomes]
 
 
 def _complete(command: str, request: Request) -> str:

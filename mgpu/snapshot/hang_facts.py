@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Pid, Text
 
@@ -18,6 +20,16 @@ class StackFrame:
     text: Text = ""  # the line, stripped; "": the file cannot be read here
     library: bool = False  # in an installed package, or in Python itself
 
+    @property
+    def place(self) -> str:
+        """As a finding shows it: "train.py:31"."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+def own_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
+    """Return the innermost frame in the user's own files; in an installed program, None."""
+    return next((frame for frame in frames if not frame.library), None)
+
 
 @dataclass(frozen=True)
 class Collective:
@@ -30,6 +42,11 @@ class Collective:
     open: bool = False  # started, and not completed
     p2p: bool = False  # a send or receive
     caller: StackFrame | None = None  # the user's line that called it
+
+    @property
+    def title(self) -> str:
+        """As a finding shows it: "all_reduce #42 of 1000 float"."""
+        return f"{self.name} #{self.sequence}{f' of {self.shape}' if self.shape else ''}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +86,16 @@ class HangRank:
     workers: tuple[Worker, ...] = ()
     at_exit: bool = False  # its script has returned, and an exit function runs
     unanswered: tuple[Text, ...] = ()  # addresses that do not acknowledge its data: "10.0.0.2:29500 (the store)"
+
+    @property
+    def own_frame(self) -> StackFrame | None:
+        """The innermost frame in the user's own code."""
+        return own_frame(self.frames)
+
+    @property
+    def pending(self) -> Collective | None:
+        """The collective that the rank has started last and that has not completed."""
+        return next((one for one in reversed(self.collectives) if one.open), None)
 
 
 @dataclass(frozen=True)

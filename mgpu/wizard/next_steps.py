@@ -15,6 +15,7 @@ from mgpu.job_formats import FORMATS
 from mgpu.planning.requirements import FSDP2_ACCELERATE, is_older
 from mgpu.report import document
 from mgpu.report import screen as report_screen
+from mgpu.text import visible
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import answers_file, existing_file
 from mgpu.wizard.answers import Answers
@@ -71,9 +72,20 @@ def _next_lines(planned: Planned) -> list[report_screen.Line]:
         there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other node{'s' * (more > 1)})"
     elif planned.script is None and planned.request.machine_flags:
         there = "  (on that machine)"
+    script = _script_lines(planned)
     beside: list[report_screen.Line] = [[(f"       {line}", "bold")] for line in commands[1:]]
     start: list[report_screen.Line] = [[(f"Next:  {commands[0]}{there}", "bold")]] if commands else []
-    return [[(first, "bold")], *start, *beside]
+    return [*script, [(first, "bold")], *start, *beside]
+
+
+def _script_lines(planned: Planned) -> list[report_screen.Line]:
+    """Return that this folder's script trains alone, and the command that changes it; nothing if it does not."""
+    from mgpu.port import needed
+    from mgpu.wizard import folder
+
+    name = folder.command(Path.cwd())[0]
+    line = "" if planned.proposal.ranks == 1 else needed.port_command(Path(name))
+    return report_screen.unstyled([f"{visible(name)} trains on one GPU. To train on all:", f"  {line}"]) if line else []
 
 
 def _engine_notes(planned: Planned, script: str) -> list[str]:

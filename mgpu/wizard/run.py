@@ -17,6 +17,7 @@ from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import Snapshot
+from mgpu.text import visible
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import existing_file
 from mgpu.wizard.answers import Answers
@@ -259,6 +260,8 @@ def _ask(
         if keep():
             _say(kept)
         return errors.READY
+    if not request.machine_flags and proposed(end.answers).ranks > 1:
+        _offer_port()
     try:
         code = write_config.write(replace(session.current_plan(ask_slurm=site.offers_slurm), machine=snapshot))
     except MgpuError as error:
@@ -267,6 +270,32 @@ def _ask(
         raise MgpuError(f"{error.message}\n{kept}", error.exit_code) from None
     drafts.drop(session.draft)
     return code
+
+
+def _offer_port() -> None:
+    """Offer to change this folder's script if it trains alone: every rank would train a model of its own."""
+    from mgpu.port import needed, offer
+    from mgpu.prompts import prompts
+    from mgpu.prompts.question import Choice, Question
+    from mgpu.wizard import folder
+
+    path = Path(folder.command(Path.cwd())[0])
+    if not needed.port_command(path):
+        return
+    question = Question(
+        "port",
+        f"{visible(path.name)} trains on one GPU. Change it to train on all?",
+        "Without a change, every rank trains a model of its own on all the data.",
+        default="show",
+        choices=(Choice("show", "Show the changes, then decide"), Choice("leave", "Leave it as it is")),
+        saves=False,
+    )
+    if prompts.ask(question) != "show":
+        return
+    try:
+        offer.offer(path, "accelerate", report_output.to_stdout, yes=False, dry_run=False, can_ask=True)
+    except MgpuError as error:  # the answers to all questions are still to be written
+        _say(error.message)
 
 
 def _session(

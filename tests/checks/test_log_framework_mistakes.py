@@ -42,6 +42,9 @@ CASES = (
     fails("log_framework_failed", "sentence-transformers got nothing to work on: rows is empty",
         "Check what the caller",
         log=with_(raised(0, **ITEMS, packages=("", "transformers", "sentence_transformers")))),
+    well("log_framework_failed", "no such exception",  # either of the two can be too short
+        log=with_(raised(0, **ITEMS | {"code": "first = rows[0] + sizes[i]"},
+                         packages=("", "transformers", "sentence_transformers")))),
     fails("log_framework_failed", "deepspeed failed in its own code, on a value that is None",
         "pip show deepspeed torch",
         log=with_(raised(0, **NONE, packages=("", "accelerate", "torch", "deepspeed")))),

@@ -139,7 +139,7 @@ def measure(folder: Path, names: list[str]) -> None:
 
 
 _HEAD = """\
-# What torch says about a hang, and what mgpu says
+# What torch reports about a hang, and what mgpu reports
 
 Programs that hang, one fault each (`tests/hangs/`), on the CPU with gloo. Written by
 `python -m tests.hangs.table` from real runs of {date} with torch {torch} and Python {python}, on a
@@ -149,23 +149,22 @@ machine with {cpus} CPUs and a load of up to {load:.0f}.
   10 minutes for NCCL. "At the timeout" means: nothing is printed before, so with the defaults it comes after
   30 or 10 minutes. *Blames* is the rank that `torchrun` reports as the first observed failure; *line* is whether
   the output shows the line of the fault.
-* **mgpu**: `mgpu launch --hang-after {after}` (default: 30 s). The time is that since the last progress: what it is
-  above {after} s comes on top of the threshold.
+* **mgpu**: `mgpu launch --hang-after {after}` (default: 30 s). The time counts from the last progress:
+  the part above {after} s is what mgpu needs beyond that threshold.
 
 Of {hangs} hangs, torch reports {late} at its timeout, and blames the rank that keeps the others waiting in {blamed}
 of the {known} in which one does. mgpu names the kind of each, and the rank where one is to blame; the
 tests assert these and the message of all rows (`tests/test_hang.py`), and the line in those rows in which one line is
-at fault. The median
-time is {median:.1f} s, the longest {longest:.1f} s. Where two ranks call different collectives, neither is the
-guilty one: mgpu names both, with their lines.
+at fault. The median time is {median:.1f} s, the longest {longest:.1f} s. Where two ranks call different collectives,
+the fault can be in either: mgpu names both, with their lines.
 
-| planted | rank | torch: when | torch: the first error | blames | line | mgpu: after | mgpu says | check |
+| planted | rank | torch: when | torch: the first error | blames | line | mgpu: after | mgpu reports | check |
 |---|---|---|---|---|---|---|---|---|
 """
 _ENDED = """
 ## Faults that end the run at once
 
-| planted | torch: the first error | blames | line | mgpu says | check |
+| planted | torch: the first error | blames | line | mgpu reports | check |
 |---|---|---|---|---|---|
 """
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mgpu.readers.log.counters import SEARCHED, counter, evaluates, prepares
-from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.line import parse_start, shown_text
 from mgpu.snapshot import LastStep
 
-_READ = 4096  # bytes of a line: a secret in it is masked before the line is clipped
 _BAR = re.compile(r"\d%\|")
 _EPOCH = re.compile(r"'epoch': '?(?P<at>\d{1,6}\.\d{1,9})\b")  # in what Trainer logs
 
@@ -20,7 +20,7 @@ def find(lines: Sequence[tuple[int, bytes]], name: str) -> LastStep | None:
     outer: tuple[str, float] | None = None  # name and total of a bar that was not complete when another one began
     epoch: float | None = None
     for number, raw in lines:
-        line = parse_line(raw[:_READ].decode("utf-8", "replace"))
+        line = parse_start(raw)
         text = line.text[:SEARCHED]
         if found := _EPOCH.search(text):
             epoch = float(found["at"])
@@ -35,4 +35,4 @@ def find(lines: Sequence[tuple[int, bytes]], name: str) -> LastStep | None:
         if bar and of is not None and not inner and at < of:
             outer = title, of
         last = LastStep(shown_text(line.whole), name, number, at, of, inner)
-    return last and LastStep(last.text, last.file, last.line, last.at, last.of, last.inner, epoch)
+    return last and replace(last, epoch=epoch)

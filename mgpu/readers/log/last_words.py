@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
-from mgpu import file_reading
 from mgpu.readers.log.counters import counter, training_step
 from mgpu.readers.log.line import parse_line, shown_text
-from mgpu.readers.log.lone_work import kind_of_work
-from mgpu.readers.log.opening import UTF_16
-from mgpu.readers.log.row_matching import LONGEST_LINE
+from mgpu.readers.log.lone_work import FULL_BAR, kind_of_work
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT
 from mgpu.snapshot import FailedRank
 
@@ -33,16 +29,15 @@ _OFFLOADS = re.compile(
 _SETTLED_STEPS = 5  # after these, each step needs the same memory for batches of the same size
 _LOOKED_BACK = 25  # lines before the kill, without those of a traceback
 _OF_TRACEBACK = re.compile(r"\s(?!\s*\d{1,3}%\|)|Traceback |[╭│╰]|[-=]{5}")
-_FULL_BAR = re.compile(r"100%\|")
 
 
-def last_words(path: Path, fallen: Iterable[FailedRank]) -> str | None:
-    """Return the program's last line before its launcher reported a failed rank.
+def last_words(tail: str, fallen: Iterable[FailedRank]) -> str | None:
+    """Return the program's last line before its launcher reported a failed rank. `tail`: the end of the log.
 
     Lines with the prefix of another rank are not the last words of the one that failed first.
     """
     first = {one.rank for one in fallen if one.first}
-    text = _tail(path)
+    text = tail.replace("\r", "\n")
     of_launcher = FAILURE_REPORT.search(text)
     lines = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
     parsed = (parse_line(line) for line in reversed(lines))
@@ -50,9 +45,9 @@ def last_words(path: Path, fallen: Iterable[FailedRank]) -> str | None:
     return shown_text(last.text) or None if last else None
 
 
-def last_work(path: Path) -> str | None:
-    """Return what the output showed last before a process was killed: see `Log.last_work`."""
-    text = _tail(path)
+def last_work(tail: str) -> str | None:
+    """Return what the end of a log showed last before a process was killed: see `Log.last_work`."""
+    text = tail.replace("\r", "\n")
     killed = _KILLED.search(text)
     if not killed:
         return None
@@ -63,7 +58,7 @@ def last_work(path: Path) -> str | None:
         if _OFFLOADS.search(line):
             return "offload"
         kind = kind_of_work(line)
-        if kind and (kind == "load" or not _FULL_BAR.search(line)):
+        if kind and (kind == "load" or not FULL_BAR.search(line)):
             return kind
         if training_step(line):
             return "train" if _is_later_step(line) else None
@@ -74,15 +69,3 @@ def _is_later_step(line: str) -> bool:
     """Whether several steps had been made, so the first optimizer step was one of them."""
     name, at, _ = counter(line) or ("", 0.0, None)
     return at >= _SETTLED_STEPS or "epoch" in name
-
-
-def _tail(path: Path) -> str:
-    """Return the end of a log, with carriage returns as line ends; empty if it cannot be read twice."""
-    try:
-        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
-            return ""
-        with open(file_reading.open_checked(path), "rb") as file:
-            file.seek(max(0, path.stat().st_size - LONGEST_LINE))
-            return file.read(LONGEST_LINE).decode("utf-8", "replace").replace("\r", "\n")
-    except OSError:  # stdin or a pipe
-        return ""

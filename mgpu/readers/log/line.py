@@ -144,6 +144,11 @@ def parse_line(raw: str, *, labelled: bool = False, year: int = 1970) -> Line:
     return Line(text, whole, rank, at, source)
 
 
+def parse_start(raw: bytes) -> Line:
+    """Parse the beginning of a line: enough to mask a secret in it before it is clipped."""
+    return parse_line(raw[:_MASKED_CHARS].decode("utf-8", "replace"))
+
+
 def looks_labelled(lines: list[str]) -> bool:
     """Whether these lines are from `srun --label`: nearly all begin with a number and a colon."""
     filled = [line for line in lines if line.strip()]

@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mgpu.readers.log.counters import counter, training_step, unnamed_total
-from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.counters import SEARCHED, counter, training_step, unnamed_total
+from mgpu.readers.log.line import parse_start, shown_text
 from mgpu.snapshot import LoneWork
 
 LINES = 60  # before the timeout
-_SEARCHED = 400  # characters of a line
-_READ = 4096  # bytes of a line: a secret in it is masked before the line is clipped
 # What a rank prints when it has waited without success.
 TIMED_OUT = re.compile(
     rb"Watchdog caught collective|Timed out waiting \d+ms for|store->get|failed to pass monitoredBarrier|"
@@ -63,7 +61,7 @@ _FUNCTIONS = {
         r"\w*main_process_first|main_first|local_first)$"
     ),
 }
-_FULL_BAR = re.compile(r"100%\|")
+FULL_BAR = re.compile(r"100%\|")
 _LASTING = ("evaluate", "save")  # other bars can begin and end within it
 _SKIPPED = re.compile(r"\bnot\b|\bskip|\bwill\b|\bevery\b|\bargs?\b|_steps|strategy|=\s*(?:True|False|None)\b", re.I)
 
@@ -86,8 +84,8 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, bef
     complete: set[str] = set()
     for place in range(len(lines) - 1, -1, -1):
         number, raw = lines[place]
-        line = parse_line(raw[:_READ].decode("utf-8", "replace"))
-        line = replace(line, text=line.text[:_SEARCHED], whole=line.text)
+        line = parse_start(raw)
+        line = replace(line, text=line.text[:SEARCHED], whole=line.text)
         frame = _FRAME.match(line.text)
         if frame:
             kind = _kind_of(_FUNCTIONS, frame["function"])
@@ -99,7 +97,7 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, bef
             return None
         kind = kind_of_work(line.text)
         title = (counter(line.text) or ("",))[0]
-        if kind and (_FULL_BAR.search(line.text) or title in complete):
+        if kind and (FULL_BAR.search(line.text) or title in complete):
             complete.add(title)
             continue
         if kind:
@@ -116,7 +114,7 @@ def find(lines: Sequence[tuple[int, bytes]], name: str, rank: int | None, *, bef
 
 def _within(bars: set[float], before: Sequence[tuple[int, bytes]]) -> bool:
     """Whether bars without a name belong to the work before them: the training's bar has another total."""
-    counted = (counter(parse_line(raw[:_READ].decode("utf-8", "replace")).text[:_SEARCHED]) for _, raw in before)
+    counted = (counter(parse_start(raw).text[:SEARCHED]) for _, raw in before)
     totals = {found[2] for found in counted if found and found[2] is not None}
     return bool(totals) and not bars & totals
 

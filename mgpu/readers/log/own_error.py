@@ -6,16 +6,13 @@ Lines with which launchers, Slurm, shells and torch follow it do not count. Only
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from mgpu import file_reading
 from mgpu.readers.log.course import is_exit, is_handled
 from mgpu.readers.log.line import Line, looks_labelled, parse_line, shown_text
-from mgpu.readers.log.opening import UTF_16
 from mgpu.readers.log.torchrun_table import FAILURE_REPORT
 from mgpu.snapshot import Log, OwnError
 
-_TAIL_BYTES = 1 << 15
+_TAIL_CHARS = 1 << 15
 _SKIPPED_LINES = 40  # most lines of others after the message
 # What launchers, Slurm, shells, trackers and torch print after a program's last message.
 _OF_OTHERS = re.compile(
@@ -43,18 +40,14 @@ _NO_MESSAGE = re.compile(
 )
 
 
-def own_error(path: Path, log: Log, lines: int) -> OwnError | None:
-    """Return the program's last message, if it reports an error. `lines`: the number of lines in the last file."""
+def own_error(tail: str, log: Log, lines: int) -> OwnError | None:
+    """Return the program's last message, if it reports an error.
+
+    `tail`: the end of the last file. `lines`: how many lines that file has.
+    """
     failed = log.failed is not None or bool(log.fallen)
-    try:
-        if path.suffix == ".gz" or file_reading.read_start(path, most=2) in UTF_16:
-            return None
-        with open(file_reading.open_checked(path), "rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            text = file.read(_TAIL_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
-    except OSError:  # stdin or a pipe, which cannot be read twice
-        return None
-    number = lines - text.count("\n") + (not text.endswith("\n")) - 1
+    text = tail[-_TAIL_CHARS:]
+    first = lines - text.count("\n") + text.endswith("\n")  # number of the text's first line
     report = FAILURE_REPORT.search(text)
     before = text[: report.start()] if report else text
     raw = before.split("\n")
@@ -63,7 +56,7 @@ def own_error(path: Path, log: Log, lines: int) -> OwnError | None:
         line = parse_line(raw[place].rpartition("\r")[2], labelled=labelled)
         if _OF_OTHERS.search(line.text) or is_exit(line.text):
             continue
-        return _error(line, str(path), number + place + 1, failed=failed)
+        return _error(line, log.files[-1], first + place, failed=failed)
     return None
 
 

@@ -7,6 +7,7 @@ characters and non-ASCII characters, so that all lines of one progress bar have 
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -38,9 +39,10 @@ def required_words(pattern: str) -> tuple[str, ...]:
     return tuple(max(text.split(_BETWEEN), key=len) for text in _texts(pattern))
 
 
-def _texts(pattern: str) -> list[str]:
+@functools.cache  # to parse a pattern takes longest, and its texts and words are both needed
+def _texts(pattern: str) -> tuple[str, ...]:
     best = _rarest_texts(_candidates(_sre.parse(pattern)))
-    return sorted(best) if best and min(map(_size, best)) >= _SHORTEST else []
+    return tuple(sorted(best)) if best and min(map(_size, best)) >= _SHORTEST else ()
 
 
 def _size(text: str) -> int:

@@ -43,7 +43,7 @@ _QUOTES = {"\u2018": b"'", "\u2019": b"'", "\u201c": b'"', "\u201d": b'"'}  # as
 _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and checked again
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
-_TAIL_BYTES = 1 << 14
+_TAIL_BYTES = 1 << 14  # of the end, where the last steps and a rank's last work are
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
@@ -96,17 +96,17 @@ def read_logs(
         tuple(found.fallen.values()),
         tuple(found.stalled.values()),
         tuple(sorted(found.ranks)),
-        last_words(paths[-1], found.fallen.values()) if found.fallen and alone else None,
+        last_words(one.tail(), found.fallen.values()) if found.fallen and alone else None,
         nccl_error=found.nccl.get(True, found.nccl.get(False)),
         lone_work=lone_work.choose(found.work, found.stalled, found.waited_s),
         last_step=found.last_step,
         shows=tuple(found.shows.values()),
-        last_work=last_work(paths[-1]) if alone else None,
+        last_work=last_work(one.tail()) if alone else None,
         stacks=tuple(found.stacks),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
-    return replace(log, own_error=own_error(paths[-1], log, one.lines)) if alone else log
+    return replace(log, own_error=own_error(one.tail(), log, one.lines)) if alone else log
 
 
 def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:
@@ -195,7 +195,11 @@ class _File:
             self._line(lines[place], shapes[place], number)
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
-        self._tail = piece[-_TAIL_BYTES:] if len(piece) > _TAIL_BYTES else (self._tail + piece)[-_TAIL_BYTES:]
+        self._tail = (piece if len(piece) > LONGEST_LINE else self._tail + piece)[-LONGEST_LINE:]
+
+    def tail(self) -> str:
+        """Return the end of what was read."""
+        return self._tail.decode("utf-8", "replace")
 
     def _skim(self, lines: Sequence[bytes], shapes: Sequence[bytes], places: range, numbers: LineNumbers) -> None:
         """Look for steps in lines that need not be searched for errors."""
@@ -260,7 +264,7 @@ class _File:
 
     def _tail_lines(self) -> list[tuple[int, bytes]]:
         """Return the last lines of the pieces before, with their numbers, which do not count carriage returns."""
-        tail = self._tail.removesuffix(b"\n").split(b"\n")
+        tail = self._tail[-_TAIL_BYTES:].removesuffix(b"\n").split(b"\n")
         first = self.lines - len(tail) + 1
         return [(number, part) for number, line in enumerate(tail, first) for part in line.split(b"\r")]
 
@@ -351,7 +355,7 @@ class _File:
         self.found.stacks += self.stacks.found
         if self.rank is not None and not self._timed_out:
             self._look_for_work(())
-        self.course.finish(self.before + self.lines, self._tail.decode("utf-8", "replace"))
+        self.course.finish(self.before + self.lines, self._tail[-_TAIL_BYTES:].decode("utf-8", "replace"))
         for one in self.tracebacks.found or self.tracebacks.bare:
             key = key_of(one)
             handled = one.bare and course.is_handled(one.message)

@@ -35,7 +35,8 @@ class Signatures:
     """Signature rows, and which of them can match the lines of a shape."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = {row.id: (row, re.compile(row.pattern)) for row in rows}
+        self._patterns = {row.id: row.pattern for row in rows}
+        self._compiled: dict[str, re.Pattern[str]] = {}
         self.roles = {row.id: row.role for row in rows}
         self.exit_only = {row.id for row in rows if "exit_only" in row.tags}
         family = _family()
@@ -102,7 +103,7 @@ class Signatures:
         """Return the rows that match a line. If noise rows match, no row of a failure does."""
         hits = []
         for name in rows:
-            pattern = self.rows[name][1]
+            pattern = self._compiled_pattern(name)
             found = pattern.search(line.text, 0, _SEARCHED)
             if not found and line.whole != line.text:
                 found = pattern.search(line.whole, 0, _SEARCHED)
@@ -111,6 +112,12 @@ class Signatures:
         if any(name in self.noise for name, _ in hits):
             return [hit for hit in hits if hit[0] in self.noise or hit[0] in self.context]
         return hits
+
+    def _compiled_pattern(self, name: str) -> re.Pattern[str]:
+        """Return a row's pattern, compiled once: a log can contain the texts of a few rows only."""
+        if (pattern := self._compiled.get(name)) is None:
+            pattern = self._compiled[name] = re.compile(self._patterns[name])
+        return pattern
 
     def match_text(self, text: str) -> tuple[str, ...]:
         """Return the ids of the rows that match a text, which say what is wrong, or that nothing is."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mgpu.readers.log.line import Line
-from mgpu.secrets_masking import masked
+from mgpu.readers.log.line import Line, shown_text
 from mgpu.snapshot import PrintedStack
 
 # Shapes and words of their heads (prefilter.py).
@@ -47,12 +46,14 @@ class StackDumps:
         elif head := _PY_SPY.match(text) or _FAULTHANDLER.match(text):
             self._close(key)
             own = f"rank {line.rank}" if line.rank is not None else line.source
-            self._open[key] = (number, own or self._process, head.groupdict().get("name"), [])
+            thread = head.groupdict().get("name")
+            self._open[key] = (number, own or self._process, shown_text(thread) if thread else thread, [])
         elif key in self._open:
             frame = _PY_SPY_FRAME.match(text) or _FAULTHANDLER_FRAME.match(text)
             functions = self._open[key][3]
             if frame and len(functions) < _FUNCTIONS:
-                functions.append(masked(f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"))
+                file = frame["file"].rpartition("/")[2]
+                functions.append(shown_text(f"{frame['function']} ({file}:{frame['line']})"))
             elif not frame:
                 self._close(key)
 

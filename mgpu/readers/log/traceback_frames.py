@@ -10,7 +10,8 @@ IPYTHON_FRAME = re.compile(
     r"(?:File )?(?P<file>/?[\w./~+-]+\.py|<ipython-input[^>]*>|Cell In ?\[\d+\])(?:(?::|, line )(?P<line>\d+))?,? in "
     r"(?P<function>\w+|<[^>]*>)"
 )
-FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d")
+# Also mgpu's recorder, which a rank loads from a clone of mgpu.
+FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|/lib64/python\d|[/\\]_mgpu_\w+\.py")
 QUOTED_FILE = re.compile(r"<(?:string|stdin|unknown|input|ast|exec|eval)>$|/tmp/(?!.*(?:torchinductor|site-packages))")
 INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](?P<path>(?P<package>\w+)\S*)")
 # The same packages, and frameworks that people run from a clone of their repository.

@@ -288,8 +288,8 @@ class Tracebacks:
         if installed and (frame["function"] in DECORATORS or PASSES_ON.search(frame["file"])):
             return
         if installed or not FOREIGN.search(frame["file"]):
-            one.raised_in = f"{path} in {frame['function'] or '?'}"
-            one.frames_seen = (*one.frames_seen, masked(one.raised_in))[-_FRAMES:]
+            one.raised_in = shown_text(f"{path} in {frame['function'] or '?'}")
+            one.frames_seen = (*one.frames_seen, one.raised_in)[-_FRAMES:]
             package = installed["package"] if installed else ""
             if one.packages[-1:] != (package,):
                 one.packages = (*one.packages, package)[-_PACKAGES:]

@@ -48,10 +48,7 @@ class Finite:
             return
         self.found = True
         content = {"what": what, "value": str(value), "step": step, "at": time.time(), "frames": _frames()}
-        path = self.recorder.path("nan")
-        with open(path + ".tmp", "w", encoding="utf-8", errors="replace") as file:
-            file.write(json.dumps(content))
-        os.replace(path + ".tmp", path)
+        self.recorder.store("nan", json.dumps(content))
 
 
 def _frames() -> list[list[Any]]:
@@ -90,8 +87,9 @@ def _clip(finite: Finite, torch: Any, module: Any) -> None:
 
     @functools.wraps(original)
     def clip_grad_norm_(*args: Any, **kwargs: Any) -> Any:
-        # torch.compile traces this function, and reading a value would break its graph. torch 2.0 cannot say so.
-        if not hasattr(torch.compiler, "is_compiling") or torch.compiler.is_compiling():
+        # torch.compile traces this function, and reading a value would break its graph. Old releases do not report it.
+        compiler: Any = getattr(torch, "compiler", None)
+        if not hasattr(compiler, "is_compiling") or compiler.is_compiling():
             return original(*args, **kwargs)
         norm = original(*args, **kwargs)
         if not finite.scaled:

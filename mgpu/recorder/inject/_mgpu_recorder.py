@@ -66,6 +66,13 @@ class Recorder:
         """Return the path of a file of this process."""
         return os.path.join(self.folder, f"{self.rank}.{os.getpid()}.{kind}")
 
+    def store(self, kind: str, text: str) -> None:
+        """Write a file of this process, which appears with all of the text. Raises OSError."""
+        path = self.path(kind)
+        with open(path + ".tmp", "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        os.replace(path + ".tmp", path)
+
     def attend(self, rank: int) -> None:
         """Begin to answer requests for stacks. Called again in each forked child, which has files of its own."""
         self.rank = rank
@@ -87,7 +94,7 @@ class Recorder:
 
         with open(self.path("beat"), "w+b") as file:
             size = MEMORY_AT + calcsize(MEMORY)
-            file.truncate(size)
+            os.posix_fallocate(file.fileno(), 0, size)  # in a sparse file on a full disk, a counter would raise SIGBUS
             self._beat = mmap.mmap(file.fileno(), size)
         self.write()
         return True
@@ -145,7 +152,7 @@ class Recorder:
             frames.append(f"{code.co_filename}:{trace.tb_lineno}:{code.co_name}")
             trace = trace.tb_next
         message = (str(error).splitlines() or [""])[0][:_LONGEST]
-        _write(self.path("raised"), "\n".join([f"{kind.__name__}: {message}", *frames[-60:]]) + "\n")
+        self.store("raised", "\n".join([f"{kind.__name__}: {message}", *frames[-60:]]) + "\n")
 
 
 RECORDER = Recorder()
@@ -210,25 +217,38 @@ class Hooks:
             "safetensors.torch": _hook_saving("save_file"),
             **dict.fromkeys(_FINITE, _hook_finite),
         }
+        self._looking: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
         """Return what the other finders find, with the hook behind its execution."""
-        hook = self._wanted.pop(name, None)
-        if hook is None:
+        if name not in self._wanted or name in self._looking:
             return None
+        self._looking.add(name)  # another finder may ask all of them for this module
+        try:
+            spec = self._find(name, path, target)
+        finally:
+            self._looking.discard(name)
+        _guarded(lambda: self._add_hook(name, spec))
+        return spec
+
+    def _find(self, name: str, path: Any, target: ModuleType | None) -> Any:
         others = (one for one in sys.meta_path if one is not self and hasattr(one, "find_spec"))
-        spec = next((spec for one in others if (spec := one.find_spec(name, path, target)) is not None), None)
+        return next((spec for one in others if (spec := one.find_spec(name, path, target)) is not None), None)
+
+    def _add_hook(self, name: str, spec: Any) -> None:
+        """Call the hook after the module is executed. `importlib.util.find_spec` alone executes nothing."""
         loader: Any = getattr(spec, "loader", None)
         if not hasattr(loader, "exec_module"):
-            return spec
+            return
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            _guarded(lambda: hook(module))
+            hook = self._wanted.pop(name, None) if module.__name__ == name else None
+            if hook is not None:
+                _guarded(lambda: hook(module))
 
-        loader.exec_module = exec_module
-        return spec
+        loader.exec_module = exec_module  # some loaders have fixed attributes
 
 
 def _guarded(function: Callable[[], object]) -> None:
@@ -342,30 +362,25 @@ def _answer(ask: str) -> None:
                 RECORDER.dump_stacks()
                 continue
             try:
-                _dump(RECORDER.path("flight"))
+                text = _flight()
             except Exception as error:
-                _write(RECORDER.path("flight"), f'{{"error": "{type(error).__name__}"}}')
+                text = f'{{"error": "{type(error).__name__}"}}'
+            with contextlib.suppress(OSError):  # the disk is full; it may not be at the next request
+                RECORDER.store("flight", text)
 
 
-def _write(path: str, text: str) -> None:
-    with open(path + ".tmp", "w", encoding="utf-8", errors="replace") as file:
-        file.write(text)
-    os.replace(path + ".tmp", path)
-
-
-def _dump(path: str) -> None:
-    """Write the last collectives of this rank as JSON, each with the Python frames that called it."""
+def _flight() -> str:
+    """Return the last collectives of this rank as JSON, each with the Python frames that called it."""
     import json
     import pickle
 
     groups = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
     dump = next((getattr(groups, name) for name in _DUMPS if hasattr(groups, name)), None)
     if dump is None:
-        _write(path, '{"error": "this torch has no flight recorder"}')
-        return
+        return '{"error": "this torch has no flight recorder"}'
     found = pickle.loads(dump(True, True, False))  # collectives, Python stacks, also the completed ones
     entries = found.get("entries", [])[-_MOST_ENTRIES:]
     for entry in entries:
         frames = entry.get("frames", [])[:_MOST_FRAMES]
         entry["frames"] = [[one.get("filename", ""), one.get("line", 0), one.get("name", "")] for one in frames]
-    _write(path, json.dumps({"entries": entries, "version": found.get("version")}, default=str))
+    return json.dumps({"entries": entries, "version": found.get("version")}, default=str)
