@@ -141,7 +141,7 @@ def test_a_hang_is_explained(here: Path, mgpu: Run) -> None:
     options = ("--hang-after", "3", "--on-hang", "stop")
     done = mgpu("launch", *options, "--", "torchrun", "--nproc-per-node=2", "train.py", "hangs", env=path_of(here))
     assert done.returncode == errors.TIMED_OUT, done.stderr
-    assert "no progress for" in done.stderr and "train.py:16" in done.stderr
+    assert "no progress for" in done.stderr and "rank 1" in done.stderr and "train.py:15" in done.stderr
 
 
 def test_accelerate_with_a_verified_config(here: Path, mgpu: Run) -> None:
