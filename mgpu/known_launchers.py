@@ -8,7 +8,7 @@ that is `started` here.
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
-Launcher = Literal["accelerate", "torchrun", "deepspeed", "mgpu", "python"]
+Launcher = Literal["accelerate", "torchrun", "deepspeed", "mgpu", "python", "command"]
 
 
 class KnownLauncher(NamedTuple):
@@ -84,6 +84,7 @@ KNOWN: Final[Mapping[Launcher, KnownLauncher]] = {
         config=("-c", "--config"),
     ),
     "python": KnownLauncher(started=True, starts_ranks=False, lone_rank="itself", flattens=False),  # no launcher at all
+    "command": KnownLauncher(lone_rank="itself", flattens=False),  # any other, which may start ranks or be one itself
 }
 # fmt: on
 OTHERS: Final = tuple(known for name, known in KNOWN.items() if name != "mgpu" and known.commands)

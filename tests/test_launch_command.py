@@ -15,7 +15,7 @@ from mgpu import known_launchers, secrets_masking
 from mgpu.cli import early_probes
 from mgpu.config import facts
 from mgpu.errors import USAGE, MgpuError
-from mgpu.launch import output_folders, run
+from mgpu.launch import output_folders, start_run
 from mgpu.launch.request import LAUNCHERS, Request
 from mgpu.launchers import argv as launchers_argv
 from mgpu.launchers import choice as launchers_choice
@@ -434,8 +434,8 @@ def test_machines_that_share_a_folder_of_logs(tmp_path: Path) -> None:
     several = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\n")
     alone = config(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 1\n")
     asked = Request(target=("x.py",), log_dir=str(tmp_path / "logs"), node=1)
-    assert run._plan_folder(asked, several) == tmp_path / "logs" / "node1"
-    assert run._plan_folder(asked, alone) == tmp_path / "logs"
+    assert start_run._plan_folder(asked, several) == tmp_path / "logs" / "node1"
+    assert start_run._plan_folder(asked, alone) == tmp_path / "logs"
     assert not (tmp_path / "logs").exists()
 
 

@@ -51,9 +51,11 @@ def config_more_ranks_than_gpus(config: Config, visible: Visible, driver: Driver
         return Ok(f"{counted(config.ranks_here, 'rank')} on {counted(number, 'visible GPU')}")
     return Problem(
         f"{counted(config.ranks_here, 'rank')} for {counted(number, 'visible GPU')} on this machine",
-        fix=Fix(_number_fix(config, max(1, number)), ("mgpu configure --yes",)),
+        fix=Fix(f"Set {config.line} to {number}.")
+        if config.line
+        else Fix(_number_fix(config, max(1, number)), ("mgpu configure --yes",)),
         evidence={"ranks": config.ranks_here, "visible_gpus": number, "CUDA_VISIBLE_DEVICES": visible.value},
-        place=place_of(config, "num_processes"),
+        place=None if config.line else place_of(config, "num_processes"),
     )
 
 

@@ -17,7 +17,7 @@ ROWS = (
         "NCCL version has a fault in the algorithm that it selected. A training would learn from wrong gradients.",
         (Fix("Find the pair of GPUs: the smoke test compares what each pair exchanges.", ("mgpu smoke-test",)),
          Fix("Compare without direct exchange between the GPUs.", ("export NCCL_P2P_DISABLE=1",), kind="stopgap",
-             caveat="The exchange is much slower: only to find out, not for a training.")),
+             caveat="The exchange is much slower: only to find out, not for a training run.")),
         _SOURCE),
     Row("log_nccl_tests_too_slow", "root", "nccl",
         r"^\s*# Avg bus bandwidth\s*: (?P<rate>[\d.]+) FAILED",

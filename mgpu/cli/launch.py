@@ -111,7 +111,8 @@ OPTIONS = (
 def run(values: Values) -> int:
     """Start SCRIPT [ARGS...] with the verified config, watch it, and exit with its exit code.
 
-    Options of mgpu come before SCRIPT; everything after it is passed to the script unchanged.
+    Options of mgpu come before SCRIPT; everything after it is passed to the script unchanged. With -- COMMAND...
+    (torchrun, accelerate launch, deepspeed, any other) your own launch line runs unchanged, watched in the same way.
     """
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
@@ -132,6 +133,10 @@ def launch(request: Request) -> int:
         return follow.run(request)
     gc.disable()  # until the hand-off: nothing allocated before is garbage, and a collection takes 20 ms
     with start_errors.attempt(request):
+        if request.foreign:
+            from mgpu.launch import foreign
+
+            return foreign.run(request)
         from mgpu.launch import run
 
         return run.run(request)
@@ -149,7 +154,7 @@ def _names_job(request: Request) -> bool:
 
 def _early(values: Values) -> Sequence[Probe]:
     request = Request(**{name: value for name, value in values.items() if name != "json_schema"})
-    if not request.target or request.of_a_run:
+    if not request.target or request.of_a_run or request.foreign:  # a line's files name its folders and its Python
         return ()
     from mgpu.launch import output_folders
     from mgpu.probes import runner
@@ -163,7 +168,8 @@ COMMAND = Command(
     run,
     OPTIONS,
     words="target",
-    usage="[OPTIONS] SCRIPT [ARGS...]",
+    line="dashes",
+    usage="[OPTIONS] SCRIPT [ARGS...] | [OPTIONS] -- COMMAND...",
     starts=True,
     early=_early,
 )

@@ -78,6 +78,7 @@ class Command:
     run: Callable[[Values], int]  # its docstring is the head of the command's help
     options: tuple[Option, ...]
     words: str = ""  # the name under which `run` gets the arguments that are not options; "": there are none
+    line: str = ""  # if it starts a program: the name of the value that is true if `--` comes before that program
     metavar: str = "FILE..."  # of these arguments
     usage: str = "[OPTIONS]"
     starts: bool = False  # the first argument is a program: everything after it belongs to that program

@@ -35,11 +35,15 @@ def parse(words: Sequence[str], command: Command, options: Sequence[Option]) -> 
     """Parse the arguments after a command's name into the values of its options. None: typer has to parse them."""
     by_flag = {flag: option for option in options for flag in (*option.on, *option.off)}
     values = {option.name: option.initial for option in options}
+    if command.line:
+        values[command.line] = False
     left, others = list(words), list[str]()
     while left:
         flag, equals, text = left[0].partition("=")
         if left[0] == "--":
             others += left[1:]
+            if command.line:
+                values[command.line] = True
             break
         if left[0] == "-" or not left[0].startswith("-"):
             count = len(left) if command.starts else 1

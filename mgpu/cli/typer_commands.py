@@ -31,7 +31,10 @@ def function(command: Command) -> Callable[..., int]:
     def run(**values: Any) -> int:
         values.pop("help_slurm", None)
         if command.words:
-            values[command.words] = tuple(values.pop(_CONTEXT).args if command.starts else values[command.words] or ())
+            context = values.pop(_CONTEXT) if command.starts else None
+            values[command.words] = tuple(context.args if context else values[command.words] or ())
+            if context and command.line:
+                values[command.line] = context.meta.get(_DASHES, False)
         return command.start(values)
 
     parameters = [_parameter(option.name, _kind(option), _default(option)) for option in command.every_option]
@@ -48,6 +51,7 @@ def function(command: Command) -> Callable[..., int]:
 
 
 _CONTEXT: Final = "context"
+_DASHES: Final = "mgpu.dashes"  # whether -- comes before the program that a command starts
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -100,7 +104,10 @@ class Grouped(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with `--validate=FILE` as two words."""
         if not ctx.allow_interspersed_args:  # the arguments of a script
-            return super().parse_args(ctx, args)
+            words = list(args)
+            rest = super().parse_args(ctx, args)
+            ctx.meta[_DASHES] = words[: len(words) - len(rest)][-1:] == ["--"]
+            return rest
         end = args.index("--") if "--" in args else len(args)
         split = [
             word

@@ -85,11 +85,11 @@ def _mask_fix(fix: Fix, mask: Callable[[str], str]) -> Fix:
 
 
 def with_commands(outcome: Outcome, change: Callable[[str], str]) -> Outcome:
-    """Return the outcome with `change` applied to each command of its fixes."""
+    """Return the outcome with `change` applied to each command of its fixes; one that becomes "" is left out."""
     problem = outcome.problem
     if problem is None:
         return outcome
-    fixes = tuple(replace(fix, commands=tuple(map(change, fix.commands))) for fix in problem.fixes)
+    fixes = tuple(replace(fix, commands=tuple(filter(None, map(change, fix.commands)))) for fix in problem.fixes)
     return replace(outcome, answer=replace(problem, fix=fixes))
 
 

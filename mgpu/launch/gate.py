@@ -84,8 +84,8 @@ def command_to_verify(config: Config, gpus: str) -> str:
     return from_words(["mgpu", "smoke-test", *flags, *(["--gpus", gpus] if gpus else [])])
 
 
-def refuse_unverified(request: Request, config: Config, verified: Sequence[engine.Outcome]) -> int:
-    """Refuse an unverified run: there is no terminal to ask at, or --unverified refuse."""
+def refuse_unverified(request: Request, config: Config, verified: Sequence[engine.Outcome], remark: str = "") -> int:
+    """Refuse an unverified run: there is no terminal to ask at, or --unverified refuse. `remark`: about the config."""
     screen = report_screen.Screen.of(sys.stderr)
     head, *more = differences(verified)
     command = command_to_verify(config, request.gpus)
@@ -94,7 +94,7 @@ def refuse_unverified(request: Request, config: Config, verified: Sequence[engin
     stamps = " (this tests the selected GPUs and records nothing)" if request.gpus else ""
     lines: list[report_screen.Line] = [
         *report_screen.columned([(f"{'Config':<11}", "bold")], f"{config.path}   NOT verified: {head}", screen),
-        *(row for line in more for row in screen.paragraph(line, " " * 13, " " * 15)),
+        *(row for line in (*more, *filter(None, [remark])) for row in screen.paragraph(line, " " * 13, " " * 15)),
         [],
         *report_screen.headed("NOT STARTED", "fail", f"Verify it first{stamps}:", screen),
         *report_screen.unstyled(line for line in again.splitlines() if line),

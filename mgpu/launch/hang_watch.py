@@ -226,7 +226,9 @@ class HangWatch:
     def _fact(self, inquiry: Inquiry, now: float) -> Hang:
         ranks, about = inquiry.result()
         quiet = now - (self._progress or now)
-        return Hang(round(quiet, 1), round(self._longest, 1), ranks, self.expected, self.world, **about)
+        # A command of unknown kind may have started more ranks than were expected.
+        expected, world = max(self.expected, len(ranks)), max(self.world, len(ranks))
+        return Hang(round(quiet, 1), round(self._longest, 1), ranks, expected, world, **about)
 
     def _tell(self, supervisor: Supervised, hang: Hang) -> None:
         """Say what the checks find, each finding once."""

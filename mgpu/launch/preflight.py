@@ -19,15 +19,20 @@ from mgpu.snapshot import Config, Gap, Plan, Script, Snapshot, gpu_in_use
 
 
 def gather_facts(
-    config: Config, arguments: Sequence[str], named: int | None = None, script: Script | None = None
+    config: Config,
+    arguments: Sequence[str],
+    named: int | None = None,
+    script: Script | None = None,
+    python: str | None = None,
 ) -> Snapshot:
     """Gather the facts a launch depends on, without importing torch (the stamp covers torch).
 
     `arguments`: the script's own, which may name its output folder. `named`: the rendezvous port, if one was requested.
+    `python`: the interpreter of the ranks, if it is another one than mgpu's.
     """
     plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if config.on_cpu else None)
     wanted = probes.launch_probes(output_folders.folders(arguments))
-    snapshot = probes.gather(wanted, plan=plan, started=prefetch.take())
+    snapshot = probes.gather(wanted, python=python, plan=plan, started=None if python else prefetch.take())
     return with_stamp(_with_rendezvous(replace(snapshot, config=config, script=script), named))
 
 

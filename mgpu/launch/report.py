@@ -213,7 +213,8 @@ def _with_commands(triage: Triage, request: Request) -> Triage:
     """Complete the commands of the fixes with the script and options of this launch."""
     for cause in filter(None, (triage["probable_cause"], *triage["secondary"])):
         for fix in cause["fix"]:
-            fix["commands"] = [complete_commands.complete(command, request) for command in fix["commands"]]
+            whole = (complete_commands.complete(command, request) for command in fix["commands"])
+            fix["commands"] = [command for command in whole if command]
     return triage
 
 

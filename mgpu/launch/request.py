@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ SMOKE = ("auto", "always", "never")
 _FLAGS = {"exec_": "--exec", "node": "--node-rank", "timeout_s": "--timeout", "triage": "--no-triage"}
 _FLAGS |= {"hang_after_s": "--hang-after", "recorder": "--no-recorder"}
 _PORTS = range(1, 65536)
+_NOT_OPTIONS = ("target", "dashes", "script")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Request:
     """The options of launch."""
 
     target: tuple[str, ...] = ()
+    dashes: bool = False  # -- comes before `target`
+    script: tuple[str, ...] = ()  # of a launch line of the user's own: what its ranks run, with -m for a module
     module: bool = False
     config: str = ""
     yes: bool = False
@@ -66,8 +70,16 @@ class Request:
     @property
     def of_a_run(self) -> bool:
         """Whether the options are about a run started earlier, so that nothing is started."""
-        program = bool(self.target) and (self.module or self.target[0].endswith(".py"))
+        program = bool(self.target) and (self.module or self.foreign or self.target[0].endswith(".py"))
         return self.attach or self.status or self.stop or self.why or (self.watch and not program)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether `target` is a launch line of the user's own, which is started unchanged."""
+        name = self.target[0] if self.dashes and self.target and not self.slurm else ""
+        if not name or name.startswith("-") or name.endswith(".py"):
+            return False
+        return shutil.which(name) is not None or not (self.module or Path(name).is_file())
 
     def check(self) -> None:
         """Raise MgpuError (2) for a value that is not allowed, or for options that contradict each other."""
@@ -99,7 +111,7 @@ class Request:
             return
         import difflib
 
-        flags = [flag_of(field.name) for field in dataclasses.fields(self) if field.name != "target"]
+        flags = [flag_of(field.name) for field in dataclasses.fields(self) if field.name not in _NOT_OPTIONS]
         near = difflib.get_close_matches(name, flags, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise MgpuError(f"unknown option {name}.{hint} Options of the script go after its name.", USAGE)

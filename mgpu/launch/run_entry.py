@@ -101,11 +101,15 @@ def new(command: Command, logs: Path, request: Request) -> Entry:
         cwd=_text(os.path.realpath(".")),
         target=_shorten(["-m", *script] if request.module else script),
         command=_shorten(whole),
-        config=_text(request.config or os.environ.get("MGPU_CONFIG") or "accelerate.yaml"),
+        config=_text(request.config or _default_config(request)),
         started=durations.now(fine=True),  # runs are sorted by it
         ranks=command.ranks or None,
         detached=request.detach or request.watch,
     )
+
+
+def _default_config(request: Request) -> str:
+    return "none" if request.foreign else os.environ.get("MGPU_CONFIG") or "accelerate.yaml"
 
 
 def _is_taken(name: str) -> bool:

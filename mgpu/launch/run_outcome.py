@@ -70,7 +70,7 @@ class Aftermath:
             from mgpu.process.leftover_files import files
 
             self.files_before = files()
-        self._ranks.update(ranks)
+        self._ranks = dict(ranks)
         free = self._limit.available()
         if free is not None:
             self._lowest = free if self._lowest is None else min(self._lowest, free)

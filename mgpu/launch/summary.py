@@ -11,9 +11,10 @@ from pathlib import Path
 
 from mgpu import durations, engine, quantities, secrets_masking
 from mgpu.command_line import shell
-from mgpu.launch import gate
+from mgpu.launch import gate, line_rows
 from mgpu.launchers import argv as launching
 from mgpu.launchers.choice import Choice
+from mgpu.launchers.foreign_line import Line
 from mgpu.launchers.gpu_selection import Selection
 from mgpu.launchers.table import WAYS
 from mgpu.process import command as process_command
@@ -40,11 +41,12 @@ class Details:
     folder: Path | None = None
     recorder: bool = False
     nan_check: int = 0
+    line: Line | None = None  # a launch line of the user's own
 
 
 def doctor_command(config: Config) -> str:
     """Return the command that checks this config on this machine."""
-    return shell("mgpu doctor -c {:path}", config.path) or "mgpu doctor"
+    return (shell("mgpu doctor -c {:path}", config.path) if config.path else "") or "mgpu doctor"
 
 
 def show(details: Details, command: process_command.Command, *, dry_run: bool = False) -> None:
@@ -60,9 +62,10 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
         ("Mode", _mode(details, command)),
         ("Batch", _batch(details.fewer)),
         ("Launcher", _launcher(details, command)),
+        ("Note", line_rows.notes_text(details.line) if details.line else ""),
         ("Script", _script(details)),
         ("Warnings", f"{', '.join(details.warnings)}   (details: {doctor})" if details.warnings else ""),
-        ("Env", added or "nothing added"),
+        ("Env", line_rows.marks_text() if details.line else added or "nothing added"),
         ("Recorder", _recorder(details) if details.recorder else ""),
         ("Logs", f"{details.folder}/" if details.folder else ""),
     ]
@@ -92,6 +95,8 @@ def _wrap_lines(text: str, screen: report_screen.Screen) -> list[str]:
 
 def _config(details: Details) -> str:
     path = details.fewer.config.path
+    if details.line and not path:
+        return line_rows.config_text(details.line)
     if details.needs_no_test:
         return f"{path}   one process: there are no ranks to verify"
     if not details.verified:
@@ -121,6 +126,8 @@ def _gpus(fewer: Selection, *, own_ranks: bool) -> str:
 
 def _mode(details: Details, command: process_command.Command) -> str:
     config = details.fewer.config
+    if details.line and not (config.path and command.ranks > 1):
+        return line_rows.mode_text(details.line)
     if details.choice.own_ranks:
         return "ranks, precision and strategy set by the script"
     fsdp = config.values.get("fsdp_config")

@@ -15,6 +15,7 @@ from mgpu.known_launchers import KNOWN, Launcher
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.process import interpreter, open_files
 from mgpu.process.command import Command
+from mgpu.readers.job_script.programs import launcher_of
 from mgpu.snapshot import Config, Driver, Python
 
 # Rendezvous backends of torchrun besides the launcher's own `static`. The launcher reads rdzv_backend and
@@ -228,8 +229,9 @@ def _start(python: Python, module: str) -> list[str]:
 
 
 def by_accelerate(argv: Sequence[str]) -> bool:
-    """Whether a command line starts accelerate's launcher, in any of the forms that mgpu has used."""
-    return any(_ACCELERATE in word for word in argv[1:4])
+    """Whether a command line starts accelerate's launcher, in any of its forms."""
+    launcher = launcher_of(argv) if argv else None
+    return launcher is not None and launcher[0] == "accelerate"
 
 
 def _double_dashes(target: Sequence[str]) -> list[str]:

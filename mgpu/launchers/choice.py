@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpu import errors, file_reading
-from mgpu.command_line import shell
+from mgpu.command_line import from_words, shell
 from mgpu.errors import MgpuError
 from mgpu.known_launchers import PROGRAMS, Launcher
 from mgpu.launchers.argv import needs_accelerate
 from mgpu.launchers.gpu_selection import Selection
 from mgpu.launchers.own_ranks import starts_its_own_ranks
 from mgpu.launchers.table import WAYS
+from mgpu.secrets_masking import masked_argv
 from mgpu.snapshot import Config, Script
 from mgpu.text import visible
 
@@ -97,7 +99,7 @@ def _none_such(target: Sequence[str]) -> str:
         script = next((word for word in target[1:] if word.endswith(".py")), None)
         own = shell("mgpu launch {:path}", script) if script else ""
         why = f"{name} is a launcher, and mgpu launch starts one itself. Leave it out"
-        return f"{why}: {own}" if own else why
+        return (f"{why}: {own}" if own else why) + _as_it_is(target)
     if Path(name).is_dir():
         return f"{name} is a folder, not a script"
     folder = Path(name).parent
@@ -106,12 +108,19 @@ def _none_such(target: Sequence[str]) -> str:
     except OSError:
         scripts = []
     near = difflib.get_close_matches(Path(name).name, scripts, n=1)
+    if not near and shutil.which(name):
+        return f"no script {name}{_as_it_is(target)}"
     return f"no script {name}.{f' Did you mean {visible(folder / near[0])}?' if near else ''}"
+
+
+def _as_it_is(target: Sequence[str]) -> str:
+    """Return how to run the words as a command; the rest of a sentence."""
+    line = from_words(["mgpu", "launch", "--", *masked_argv(target)])
+    return f".\nTo run the command unchanged, watched by mgpu, put -- before it:  {line}" if line else ""
 
 
 def read(target: Sequence[str]) -> Script | None:
     """Return the facts from the source of a script or module; None if it is not found or not valid Python."""
-    from mgpu import secrets_masking
     from mgpu.launchers.module_file import find_module_file
     from mgpu.probes.libraries import find_shadowed
     from mgpu.readers.training_script import read as training_script_read
@@ -120,7 +129,7 @@ def read(target: Sequence[str]) -> Script | None:
     if path is None:
         return None
     try:
-        arguments = secrets_masking.masked_argv(given)
+        arguments = masked_argv(given)
         script = training_script_read.read(path, arguments, most_bytes=training_script_read.MOST_BYTES_AT_LAUNCH)
         if target[0] != "-m":
             return script

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mgpu.known_launchers import KnownLauncher
 from mgpu.process.command import MARK
 
 _STATES = {
@@ -79,6 +80,14 @@ def ranks_under(launcher: int) -> dict[int, Rank]:
             found[int(number)] = Rank(pid, error_file, int(local) if local.isdigit() else None)
         else:
             ahead += _children(pid)
+    return found
+
+
+def ranks_of(launcher: int, known: KnownLauncher, *, alone: bool) -> dict[int, Rank]:
+    """Return the ranks of a run now. `alone`: it may have a single rank, which has no RANK variable."""
+    found = ranks_under(launcher) if known.starts_ranks else {}
+    if not found and alone and known.lone_rank:
+        found = lone_rank_under(launcher, known.lone_rank == "child")
     return found
 
 

@@ -303,9 +303,9 @@ class Supervisor:
         launcher = self.launcher
         if launcher is None or launcher.returncode is not None:
             return {}
-        found = processes.ranks_under(launcher.pid) if self.command.known.starts_ranks else {}
-        if not found and self.command.ranks == 1 and (lone := self.command.known.lone_rank):
-            found = processes.lone_rank_under(launcher.pid, lone == "child")
+        found = processes.ranks_of(launcher.pid, self.command.known, alone=self.command.ranks == 1)
+        if found and self.ranks.get(0) == processes.Rank(launcher.pid) not in found.values():
+            del self.ranks[0]  # the command was taken for the only rank, until it started others
         self.ranks.update(found)
         for rank in found.values():
             if rank.error_file and rank.error_file not in self._error_files:

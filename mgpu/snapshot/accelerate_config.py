@@ -122,6 +122,8 @@ class Config:
     away: bool = False  # the file is for an engine's nodes, and this machine is not one of them
     given: Same[tuple[Label, ...]] = ()  # options that the command line of a job script sets, without their dashes
     cpu_job: Same[bool] = False  # the engine's job runs its ranks on the CPU; from mgpu's comment
+    # if a command line has the values and no file: what sets its number of ranks, such as --nproc-per-node
+    line: Same[Label] = ""
 
     @property
     def for_slurm(self) -> bool:

@@ -67,6 +67,11 @@ def base(word: str) -> str:
     return word.rsplit("/", 1)[-1]
 
 
+def is_python(word: str) -> bool:
+    """Whether a word names a Python interpreter."""
+    return _PYTHON.fullmatch(base(word)) is not None
+
+
 def shell_of(shebang: str) -> str | None:
     """Return the shell named in a shebang line; None for another program."""
     words = shebang[2:].split()
