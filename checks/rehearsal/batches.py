@@ -25,7 +25,7 @@ def _prints(loader: RehearsedLoader) -> list[str]:
 @check(
     Severity.ERROR,
     source=_SAMPLER,
-    because_of=("script_failed",),
+    because_of=("script_failed", "separate_trainings"),
     same_as=("script_data_not_divided", "script_stream_not_split"),
     given=data_loaders,
 )
@@ -75,7 +75,7 @@ def _samples(loader: RehearsedLoader) -> list[str]:
 @check(
     Severity.WARNING,
     source=_SAMPLER,
-    because_of=("same_data", "script_failed"),
+    because_of=("same_data", "script_failed", "separate_trainings"),
     same_as=("script_data_not_divided", "script_stream_not_split"),
     given=data_loaders,
 )
@@ -232,7 +232,7 @@ def same_random_state(rehearsal: Rehearsal) -> Answer:
 
     Why: Each rank then drops the same values for its samples. The training works, with less variety than it could have.
 
-    Fix: After the model is built, use a seed that contains the rank (with accelerate: set_seed(..., device_specific=True)).
+    Fix: After the model is built, use a seed that contains the rank (accelerate: set_seed(..., device_specific=True)).
     """
     states = [rank.random_states.get("torch") for rank in rehearsal.ranks]
     if None in states or len(states) < 2:
