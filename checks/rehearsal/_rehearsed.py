@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 
 from mgpu.check import Ok, Place, Skip
 from mgpu.snapshot import Checksum, Rehearsal, RehearsedLoader, RehearsedOptimizer, RehearsedRank
@@ -108,7 +107,7 @@ def place(line: str | None) -> Place | None:
 def short(line: str | None) -> str:
     """Return a recorded line as "train.py:31"; "an unknown line" if there is none."""
     file, colon, number = (line or "").rpartition(":")
-    return f"{PurePath(file).name}:{number}" if colon else "an unknown line"
+    return f"{file.rpartition('/')[2]}:{number}" if colon else "an unknown line"
 
 
 def at(line: str | None) -> str:

@@ -61,7 +61,7 @@ def _problem(found: Difference, text: str) -> Problem:
 @check(
     Severity.ERROR,
     source=_DDP,
-    because_of=("script_failed", "separate_trainings", "different_start"),
+    because_of=("script_failed", "separate_trainings", "different_start", "rank_steps_differ"),
     same_as=("script_model_not_prepared", "script_wrapped_model_not_used", "script_trains_unwrapped_model"),
     given=replicated,
 )
@@ -87,7 +87,7 @@ def gradients_differ(rehearsal: Rehearsal) -> Answer:
 @check(
     Severity.ERROR,
     source=_NO_SYNC,
-    because_of=("script_failed", "separate_trainings", "different_start", "gradients_differ"),
+    because_of=("script_failed", "separate_trainings", "different_start", "rank_steps_differ", "gradients_differ"),
     given=replicated,
 )
 def gradients_differ_in_accumulation(rehearsal: Rehearsal) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Rehearsal, WrittenFile
@@ -21,7 +20,7 @@ _SHOWN = 5
 
 
 def _is_cache(path: str) -> bool:
-    parts = PurePath(path).parts
+    parts = path.split("/")
     return path.endswith((".lock", ".pyc")) or any(
         part in _CACHES or part.startswith("torchinductor_") for part in parts
     )

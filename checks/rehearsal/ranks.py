@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Call, Rehearsal, RehearsedRank
 from mgpu.text import counted
@@ -11,6 +13,8 @@ from ._rehearsed import at, place, several_ranks, short, stepping_ranks
 
 _LAUNCH = "https://pytorch.org/docs/stable/elastic/run.html"
 _COLLECTIVES = "https://pytorch.org/docs/stable/distributed.html"
+# Errors of an exchange in which the other rank did something else, or had gone (torch 2.13, gloo and NCCL).
+_EXCHANGE = re.compile(r"gloo/|\bgloo\b|DistBackendError|NCCL error|Connection (?:closed|reset) by peer")
 
 
 @check(
@@ -58,6 +62,15 @@ def _of_world(rank: RehearsedRank) -> list[Call]:
     return [call for call in rank.calls if call.ranks is None or call.ranks == rank.world]
 
 
+def _counts_are_final(rehearsal: Rehearsal) -> bool:
+    """Whether a rank with fewer collectives would not have called more. A rank that failed by itself might have."""
+    if rehearsal.ended != "failed":
+        return rehearsal.ended not in ("timed_out", "interrupted")
+    return all(
+        _EXCHANGE.search(rank.raised) if rank.raised else rank.ended or rank.inside_call for rank in rehearsal.ranks
+    )
+
+
 def _describe(call: Call) -> str:
     data = f" of {call.shape} {call.dtype}" if call.shape else ""
     return f"{call.name}{data}{at(call.line)}"
@@ -86,7 +99,7 @@ def collectives_differ(rehearsal: Rehearsal) -> Answer:
         for mine, its in zip(calls, others, strict=False):
             if (mine.name, mine.shape, mine.dtype) != (its.name, its.shape, its.dtype):
                 return _problem(first, mine, other, f"rank {other.rank} calls {_describe(its)}")
-        if len(calls) == len(others) or rehearsal.ended in ("failed", "timed_out", "interrupted"):
+        if len(calls) == len(others) or not _counts_are_final(rehearsal):
             continue
         more, fewer = (first, other) if len(calls) > len(others) else (other, first)
         extra = _of_world(more)[min(len(calls), len(others))]

@@ -75,6 +75,7 @@ def read(path: Path) -> RehearsedRank | None:
             take = _TAKE.get(record["k"])
             if take is not None:
                 take(known, _plain(record))
+                known.rank = replace(known.rank, inside_call=record["k"] == "collective")
         except (ValueError, KeyError, TypeError, AttributeError, BadSnapshot):
             continue
     return _whole(known)

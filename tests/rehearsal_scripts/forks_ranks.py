@@ -21,6 +21,8 @@ import _mgpu_recorder  # type: ignore[import-not-found]
 import _mgpu_rehearsal  # type: ignore[import-not-found]
 import accelerate
 import torch
+import torch._dynamo  # DDP imports it, which takes seconds
+import torch.distributed.fsdp
 
 RANKS = 2
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Subset
 dist.init_process_group("gloo")
 net = DistributedDataParallel(model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-part = range(0, 60) if dist.get_rank() == 0 else range(60, 96)
+part = range(60) if dist.get_rank() == 0 else range(60, 96)
 for batch in DataLoader(Subset(data(), part), batch_size=4):  # here
     optimizer.zero_grad()
     loss_of(net, batch).backward()
