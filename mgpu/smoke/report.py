@@ -245,8 +245,7 @@ def document(result: Result) -> SmokeDocument:
             "next": ["mgpu launch SCRIPT"] if result.verdict == "passed" else ["mgpu doctor"],
         }
     )
-    if result.snapshot.rehearsal is not None:
-        content["rehearsal"] = script_section.entry(result.snapshot.rehearsal, result.outcomes)
+    script_section.add_entry(content, result.snapshot.rehearsal, result.outcomes)
     return content
 
 

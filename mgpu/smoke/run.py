@@ -17,7 +17,7 @@ from mgpu.launchers.run_folder import SMOKE_TEST, claim_folder, plan_folder
 from mgpu.probes import prefetch
 from mgpu.process import scratch, signals
 from mgpu.report import document, output, screen
-from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log, rehearsal
+from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log, user_script
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke import report as smoke_report
 from mgpu.smoke import screen as screens
@@ -53,10 +53,10 @@ def run(request: Request) -> int:
 
 
 def _run(request: Request, started: float) -> int:
-    target = rehearsal.resolve_target(request)
+    target = user_script.resolve_target(request)
     with scratch.folder() as place:
         subject = subjects.load_subject(request, place)
-        rehearsal.check_config(request, subject)
+        user_script.check_config(request, subject)
         request = replace(request, node=machines.node_number(request.node, subject.config, request.config))
         subject, snapshot = subjects.select_gpus(subject, _probe(subject, request), request, place)
         snapshot = replace(snapshot, config=subject.config)
@@ -77,7 +77,7 @@ def _run(request: Request, started: float) -> int:
                 )
             snapshot = _run_ranks(attempt, snapshot, request, out)
             if target:
-                snapshot = rehearsal.add(snapshot, subject, request, target, out)
+                snapshot = user_script.add(snapshot, subject, request, target, out)
             return _conclude(snapshot, subject, request, started, out)
 
 

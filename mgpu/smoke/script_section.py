@@ -18,7 +18,7 @@ from mgpu.snapshot import Rehearsal, RehearsedRank
 from mgpu.text import counted, visible
 
 if TYPE_CHECKING:
-    from mgpu.smoke.smoke_json import RehearsalEntry, RehearsedRankEntry
+    from mgpu.smoke.smoke_json import RehearsedRankEntry, SmokeDocument
 
 # The files in checks/rehearsal, in the order of the section, with the label of their row.
 _GROUPS = (
@@ -120,10 +120,12 @@ def _notes(rehearsal: Rehearsal) -> list[str]:
     return found
 
 
-def entry(rehearsal: Rehearsal, outcomes: Sequence[Outcome]) -> RehearsalEntry:
-    """Return the rehearsal in the JSON document."""
+def add_entry(document: SmokeDocument, rehearsal: Rehearsal | None, outcomes: Sequence[Outcome]) -> None:
+    """Add the rehearsal to the JSON document, if there was one."""
+    if rehearsal is None:
+        return
     status: Any = {"crash": "fail"}
-    return {
+    document["rehearsal"] = {
         "script": rehearsal.script,
         "ended": rehearsal.ended,
         "steps": rehearsal.steps,
