@@ -65,7 +65,7 @@ def _problem(found: Difference, text: str) -> Problem:
     same_as=("script_model_not_prepared", "script_wrapped_model_not_used", "script_trains_unwrapped_model"),
     given=replicated,
 )
-def gradients_differ(rehearsal: Rehearsal) -> Answer:
+def gradients_differ_between_ranks(rehearsal: Rehearsal) -> Answer:
     """The gradients differ between the ranks when the optimizer steps.
 
     Why: Gradients are averaged only for the parameters of the wrapped model, in a backward pass that starts from its
@@ -87,7 +87,13 @@ def gradients_differ(rehearsal: Rehearsal) -> Answer:
 @check(
     Severity.ERROR,
     source=_NO_SYNC,
-    because_of=("script_failed", "separate_trainings", "different_start", "rank_steps_differ", "gradients_differ"),
+    because_of=(
+        "script_failed",
+        "separate_trainings",
+        "different_start",
+        "rank_steps_differ",
+        "gradients_differ_between_ranks",
+    ),
     given=replicated,
 )
 def gradients_differ_in_accumulation(rehearsal: Rehearsal) -> Answer:

@@ -129,9 +129,14 @@ def _rank(known: _Known, record: dict[str, Any]) -> None:
 
 def _group(known: _Known, record: dict[str, Any]) -> None:
     found = _fact(
-        RehearsedRank, record, rank="rank", world="world", backend="backend", replaced_backend="replaced",
+        RehearsedRank,
+        record,
+        rank="rank",
+        world="world",
+        backend="backend",
+        replaced_backend="replaced",
         group_line="line",
-    )  # fmt: skip
+    )
     known.rank = replace(
         known.rank,
         rank=found.rank,
@@ -156,9 +161,15 @@ def _optimizer(known: _Known, record: dict[str, Any]) -> None:
 
 def _step(known: _Known, record: dict[str, Any]) -> None:
     found = _fact(
-        OptimizerStep, record, number="n", rate="lr", batches="batches", unsynced="unsynced", line="line",
+        OptimizerStep,
+        record,
+        number="n",
+        rate="lr",
+        batches="batches",
+        unsynced="unsynced",
+        line="line",
         backward_line="backward",
-    )  # fmt: skip
+    )
     steps = known.steps.setdefault(int(record["o"]), {})
     if len(steps) < _MOST_LISTED:
         steps[found.number] = replace(found, gradients=_checksums(record["grads"]))
@@ -166,9 +177,16 @@ def _step(known: _Known, record: dict[str, Any]) -> None:
 
 def _stepped(known: _Known, record: dict[str, Any]) -> None:
     found = _fact(
-        OptimizerStep, record, number="n", step_s="s", loader_s="wait", backward_s="backward_s",
-        optimizer_s="optimizer", saving_s="save", samples="samples",
-    )  # fmt: skip
+        OptimizerStep,
+        record,
+        number="n",
+        step_s="s",
+        loader_s="wait",
+        backward_s="backward_s",
+        optimizer_s="optimizer",
+        saving_s="save",
+        samples="samples",
+    )
     steps = known.steps.setdefault(int(record["o"]), {})
     before = steps.get(found.number, found)
     steps[found.number] = replace(
@@ -223,9 +241,7 @@ def _exhausted(known: _Known, record: dict[str, Any]) -> None:
 
 
 def _collective(known: _Known, record: dict[str, Any]) -> None:
-    _append(
-        known.calls, _fact(Call, record, name="op", shape="shape", dtype="dtype", ranks="ranks", line="line")
-    )  # fmt: skip
+    _append(known.calls, _fact(Call, record, name="op", shape="shape", dtype="dtype", ranks="ranks", line="line"))
 
 
 def _file(known: _Known, record: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from mgpu.snapshot import Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapsh
 RECORDED, LOG = "recorder", "script.log"
 _INJECTED = Path(in_rank.__file__).resolve().parent
 _POLL_S = 0.05
+_LOOK_S = 1.0
 _GRACE_S = 2.0
 _LEAVE_S = in_rank.WAIT_S + 15.0  # from the first rank's last step until the run is stopped
 _MOST_FILES = 4096
@@ -130,6 +131,7 @@ def _start(command: Command, wanted: Wanted) -> child_process.Program:
 def _watch(launcher: Any, wanted: Wanted, began: float, show: Show | None) -> RehearsalEnd | None:
     """Wait for the end of the script; return why it was stopped, None if the launcher exited by itself."""
     recorded, moved_at, size, shown = wanted.folder / RECORDED, began, -1, 0.0
+    trains, looked = False, 0.0
     try:
         while launcher.poll() is None:
             now = time.monotonic()
@@ -140,7 +142,9 @@ def _watch(launcher: Any, wanted: Wanted, began: float, show: Show | None) -> Re
                 return "stopped"
             if now - began > wanted.limit_s:
                 return "timed_out"
-            if _has_begun(recorded) and now - moved_at > wanted.stall_s:
+            if not trains and now - looked > _LOOK_S:
+                looked, trains = now, _trains(recorded)
+            if trains and now - moved_at > wanted.stall_s:
                 return "stalled"
             if show is not None and now - shown > 1.0:
                 shown = now
@@ -164,11 +168,9 @@ def _progress(recorded: Path, log: Path) -> tuple[float | None, int]:
     return first, written
 
 
-def _has_begun(recorded: Path) -> bool:
-    """Whether a rank has recorded anything: before that, imports and downloads may take long."""
-    with contextlib.suppress(OSError):
-        return any(name.endswith(f".{in_rank.KIND}") for name in os.listdir(recorded))
-    return False
+def _trains(recorded: Path) -> bool:
+    """Whether a rank has computed a loss. Before that, imports, downloads and preparations may take long."""
+    return any(one.losses or one.steps for one in read_ranks(recorded.parent))
 
 
 def _end_run(run_id: str, launcher: Any) -> None:
@@ -224,8 +226,11 @@ def _exit_code(returncode: int, log: Path) -> int:
 def script_hash(target: Sequence[str]) -> str | None:
     """Return the hash of the script's file; None if it cannot be read."""
     path = find_module_file(target[1]) if target[0] == "-m" else Path(target[0])
-    if path is None:
-        return None
+    return None if path is None else hash_of(path)
+
+
+def hash_of(path: Path) -> str | None:
+    """Return the hash of a file; None if it cannot be read."""
     try:
         return hashlib.sha256(file_reading.read_whole(path, most=_SCRIPT_BYTES)).hexdigest()
     except OSError:

@@ -128,14 +128,16 @@ CASES = (
         rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(start=(checksum(1.0),)))),
     well("different_start", "2 parameters equal at the start"),
     skips("different_start", "FSDP2 shards parameters", rehearsal=two({"wrappers": FSDP}, {"wrappers": FSDP})),
-    # gradients_differ
-    fails("gradients_differ", "the gradient of weight (2x8) differs between ranks 0 and 1 in step 2 (train.py:31)",
+    # gradients_differ_between_ranks
+    fails("gradients_differ_between_ranks",
+        "the gradient of weight (2x8) differs between ranks 0 and 1 in step 2 (train.py:31)",
         "the wrapped model itself", rehearsal=stepping(rehearsed_optimizer(), OTHER)),
-    well("gradients_differ", "equal gradients in 4 steps"),
-    well("gradients_differ", "equal gradients in 1 step",  # rounded differently
+    well("gradients_differ_between_ranks", "equal gradients in 4 steps"),
+    well("gradients_differ_between_ranks", "equal gradients in 1 step",  # rounded differently
         rehearsal=stepping(*(rehearsed_optimizer(rehearsed_step(1, value)) for value in (0.5, 0.5000001)))),
-    skips("gradients_differ", "all steps accumulate", rehearsal=stepping(late(0.5), late(0.5))),
-    skips("gradients_differ", "divides its ranks", rehearsal=two({"subgroups": (2,), "world": 4}, {"world": 4})),
+    skips("gradients_differ_between_ranks", "all steps accumulate", rehearsal=stepping(late(0.5), late(0.5))),
+    skips("gradients_differ_between_ranks", "divides its ranks",
+        rehearsal=two({"subgroups": (2,), "world": 4}, {"world": 4})),
     # gradients_differ_in_accumulation
     fails("gradients_differ_in_accumulation", "the gradient of weight (2x8) differs between ranks 0 and 1 in step 1",
         "accelerator.accumulate", rehearsal=stepping(late(0.5), late(0.7, unsynced=True))),

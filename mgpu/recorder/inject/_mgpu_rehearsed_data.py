@@ -77,9 +77,16 @@ class Data:
         grad = sys.modules["torch"].is_grad_enabled()
         hashes = _samples(leaves, size) if size else []
         known.note(
-            "batch", l=number, n=count, print=whole.hexdigest() if raw else None, samples=size, each=hashes,
-            wait=waited, grad=grad, line=user_line(),
-        )  # fmt: skip
+            "batch",
+            l=number,
+            n=count,
+            print=whole.hexdigest() if raw else None,
+            samples=size,
+            each=hashes,
+            wait=waited,
+            grad=grad,
+            line=user_line(),
+        )
 
 
 def _distributed(loader: Any) -> Any:

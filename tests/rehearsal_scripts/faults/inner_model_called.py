@@ -1,4 +1,4 @@
-"""gradients_differ: the loop calls the model inside the wrapper."""
+"""gradients_differ_between_ranks: the loop calls the model inside the wrapper."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""gradients_differ: of two models only one is wrapped."""
+"""gradients_differ_between_ranks: of two models only one is wrapped."""
 
 import itertools
 
