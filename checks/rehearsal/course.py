@@ -22,7 +22,7 @@ def script_failed(rehearsal: Rehearsal) -> Answer:
     Fix: Fix the error, then rehearse the script again.
     """
     if rehearsal.ended != "failed":
-        return Ok("the script runs without an error")
+        return Ok("no error")
     rank = next((one for one in rehearsal.ranks if one.raised and not one.raised_after_stop), None)
     cause = rehearsal.cause
     said = cause.title if cause else rank.raised if rank else f"exit code {rehearsal.exit_code}"
@@ -59,7 +59,7 @@ def script_stalls(rehearsal: Rehearsal) -> Answer:
     Fix: Look at the last lines of each rank; every rank must reach the same collectives.
     """
     if rehearsal.ended != "stalled":
-        return Ok("the ranks never wait for each other without end")
+        return Ok("no stall")
     texts = [f"rank {rank.rank}: {rank.steps} steps, last at {short(_last_line(rank))}" for rank in rehearsal.ranks]
     return Problem(
         f"the script makes no progress after {counted(rehearsal.steps, 'optimizer step')}: {'; '.join(texts[:4])}",
@@ -81,7 +81,7 @@ def script_never_stepped(rehearsal: Rehearsal) -> Answer:
     if rehearsal.ended in ("failed", "stalled", "interrupted"):
         return Skip("the script did not run to its last step")
     if rehearsal.ranks and len(silent) < len(rehearsal.ranks):
-        return Ok(f"{rehearsal.steps} of {counted(rehearsal.wanted, 'step')} on every rank")
+        return Ok(f"{rehearsal.steps} of {counted(rehearsal.wanted, 'step')}")
     why = f"within {rehearsal.limit_s:g} s" if rehearsal.ended == "timed_out" else "before the script ended"
     return Problem(f"no rank made an optimizer step {why}", evidence={"rank": None, "ended": rehearsal.ended})
 
@@ -106,7 +106,7 @@ def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
     orderly = rehearsal.ended in ("stopped", "finished")
     left_early = [r for r in rehearsal.ranks if r.ended and not r.reached and not r.raised and r.steps < most]
     if most == least or not (orderly or left_early):
-        return Ok(f"{counted(most, 'optimizer step')} on every rank") if most else Skip("no rank made a step")
+        return Ok("as many on every rank") if most else Skip("no rank made a step")
     few = next(rank for rank in rehearsal.ranks if rank.steps == least)
     line = next((step.line for one in few.optimizers for step in one.steps), None)
     if line is None:

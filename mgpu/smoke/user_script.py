@@ -45,7 +45,7 @@ def add(snapshot: Snapshot, subject: Subject, request: Request, target: list[str
         steps=request.steps,
         limit_s=request.script_limit_s,
         stall_s=request.stall_s,
-        cpu=subject.cpu,
+        cpu=ranks.cpu,
         environment=subject.environment,
     )
     with script_section.Progress(out, request.steps) as show:

@@ -30,7 +30,7 @@ class OptimizerStep:
     number: int  # from 1
     gradients: tuple[Checksum | None, ...] = ()  # None: the parameter has no gradient
     rate: float | None = None  # the learning rate
-    batches: int = 0  # drawn since the step before
+    batches: int = 0  # with a backward pass since the step before
     unsynced: bool = False  # a backward pass since the step before was inside no_sync
     line: Text | None = None  # the user's line, as path:number
     backward_line: Text | None = None

@@ -26,7 +26,9 @@ class Training:
         self.names: dict[int, str] = {}  # of parameters in a wrapped model, by identity
         self.numbers: dict[int, int] = {}  # of optimizers, by identity
         self.steps: dict[int, int] = {}
-        self.batches: dict[int, int] = {}  # training batches when an optimizer last stepped
+        self.trained = 0  # batches that were followed by a backward pass
+        self.trained_last = -1  # of the batches drawn so far, at the last backward pass
+        self.batches: dict[int, int] = {}  # `trained` when an optimizer last stepped
         self.unsynced: set[int] = set()  # optimizers with a backward pass without synchronization since their last step
         self.losses = 0
         self.unscaled: float | None = None
@@ -59,8 +61,7 @@ class Training:
         step = self.steps.get(number, 0) + 1
         rate = optimizer.param_groups[0].get("lr")
         last = self.batches.get(number, 0)
-        drawn = self.rehearsal.drawn
-        self.batches[number] = drawn
+        self.batches[number] = self.trained
         unsynced, self.unsynced = number in self.unsynced or self.no_sync, self.unsynced - {number}
         self.rehearsal.note(
             "step",
@@ -68,7 +69,7 @@ class Training:
             n=step,
             lr=float(rate) if rate is not None else None,
             grads=self.sums([p.grad for p in parameters]),
-            batches=drawn - last,
+            batches=self.trained - last,
             unsynced=unsynced,
             line=user_line(),
             backward=self.backward_line,
@@ -154,6 +155,9 @@ class Training:
         if self.no_sync:
             self.unsynced.update(self.numbers.values())
         self.losses += 1
+        if self.rehearsal.drawn != self.trained_last:  # a loader may draw ahead
+            self.trained_last = self.rehearsal.drawn
+            self.trained += 1
         if self.losses > _MOST_LOSSES or not hasattr(tensor, "numel") or tensor.numel() != 1:
             return
         value = tensor.item() if self.unscaled is None else self.unscaled
