@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from mgpu.check import Ok, Place, Skip
 from mgpu.snapshot import Checksum, Rehearsal, RehearsedLoader, RehearsedOptimizer, RehearsedRank
 from mgpu.text import listed, plural
 
+# Errors of an exchange in which the other rank did something else, or had gone (torch 2.13, gloo and NCCL).
+_EXCHANGE = re.compile(r"gloo/|\bgloo\b|DistBackendError|NCCL error|Connection (?:closed|reset) by peer")
 _SHARDING = ("FSDP", "FSDP2", "DeepSpeed")
 
 
@@ -47,6 +50,11 @@ def has_subgroups(rank: RehearsedRank) -> bool:
     world = rank.world or 1
     of_wrappers = any(one.ranks is not None and one.ranks != world for one in rank.wrappers)
     return of_wrappers or any(1 < size < world for size in rank.subgroups)
+
+
+def failed_in_exchange(rank: RehearsedRank) -> bool:
+    """Whether the error that ended a rank's script is that of a collective, and so may be the fault of another rank."""
+    return rank.raised is not None and _EXCHANGE.search(rank.raised) is not None
 
 
 def training_loaders(rank: RehearsedRank) -> list[RehearsedLoader]:

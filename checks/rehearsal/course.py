@@ -7,7 +7,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Rehearsal, RehearsedRank
 from mgpu.text import counted
 
-from ._rehearsed import at, place, several_ranks, short
+from ._rehearsed import at, failed_in_exchange, place, several_ranks, short
 
 _STEPS = "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.register_step_post_hook.html"
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
@@ -23,7 +23,7 @@ def script_failed(rehearsal: Rehearsal) -> Answer:
     """
     if rehearsal.ended != "failed":
         return Ok("no error")
-    rank = next((one for one in rehearsal.ranks if one.raised and not one.raised_after_stop), None)
+    rank = _first_failed(rehearsal)
     cause = rehearsal.cause
     said = cause.title if cause else rank.raised if rank else f"exit code {rehearsal.exit_code}"
     where = f" on rank {rank.rank}{at(rank.raised_line)}" if rank else ""
@@ -37,6 +37,12 @@ def script_failed(rehearsal: Rehearsal) -> Answer:
         (f"rank {rank.rank}",) if rank else (),
         place(rank.raised_line) if rank else None,
     )
+
+
+def _first_failed(rehearsal: Rehearsal) -> RehearsedRank | None:
+    """Return a rank that failed by itself, else one that failed in an exchange with others."""
+    failed = [rank for rank in rehearsal.ranks if rank.raised and not rank.raised_after_stop]
+    return min(failed, key=failed_in_exchange, default=None)
 
 
 def _last_line(rank: RehearsedRank) -> str | None:
@@ -101,17 +107,17 @@ def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
 
     Fix: Let all ranks decide alike whether to step: exchange the condition first, for example with all_reduce.
     """
-    made = {rank.rank: rank.steps for rank in rehearsal.ranks}
+    made = {rank.rank: min(rank.steps, rehearsal.wanted) for rank in rehearsal.ranks}
     most, least = max(made.values()), min(made.values())
     orderly = rehearsal.ended in ("stopped", "finished")
     left_early = [r for r in rehearsal.ranks if r.ended and not r.reached and not r.raised and r.steps < most]
     if most == least or not (orderly or left_early):
         return Ok("as many on every rank") if most else Skip("no rank made a step")
-    few = next(rank for rank in rehearsal.ranks if rank.steps == least)
+    few = next(rank for rank in rehearsal.ranks if made[rank.rank] == least)
     line = next((step.line for one in few.optimizers for step in one.steps), None)
     if line is None:
         line = next(s.line for r in rehearsal.ranks for one in r.optimizers for s in one.steps)
-    others = next(rank for rank in rehearsal.ranks if rank.steps == most)
+    others = next(rank for rank in rehearsal.ranks if made[rank.rank] == most)
     return Problem(
         f"rank {few.rank} made {counted(least, 'optimizer step')}, rank {others.rank} made {most}{at(line)}",
         evidence={"rank": few.rank, **{f"rank_{number}": steps for number, steps in made.items()}},

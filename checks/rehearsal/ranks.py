@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
 from mgpu.snapshot import Call, Rehearsal, RehearsedRank
 from mgpu.text import counted
 
 from ._gradients import first_difference
-from ._rehearsed import at, place, several_ranks, short, stepping_ranks
+from ._rehearsed import at, failed_in_exchange, place, several_ranks, short, stepping_ranks
 
 _LAUNCH = "https://pytorch.org/docs/stable/elastic/run.html"
 _COLLECTIVES = "https://pytorch.org/docs/stable/distributed.html"
-# Errors of an exchange in which the other rank did something else, or had gone (torch 2.13, gloo and NCCL).
-_EXCHANGE = re.compile(r"gloo/|\bgloo\b|DistBackendError|NCCL error|Connection (?:closed|reset) by peer")
 
 
 @check(
@@ -66,9 +62,7 @@ def _counts_are_final(rehearsal: Rehearsal) -> bool:
     """Whether a rank with fewer collectives would not have called more. A rank that failed by itself might have."""
     if rehearsal.ended != "failed":
         return rehearsal.ended not in ("timed_out", "interrupted")
-    return all(
-        _EXCHANGE.search(rank.raised) if rank.raised else rank.ended or rank.inside_call for rank in rehearsal.ranks
-    )
+    return all(failed_in_exchange(rank) if rank.raised else rank.ended or rank.inside_call for rank in rehearsal.ranks)
 
 
 def _describe(call: Call) -> str:

@@ -209,4 +209,4 @@ class Rehearsal:
     @property
     def steps(self) -> int:
         """Return the optimizer steps that every rank completed."""
-        return min((rank.steps for rank in self.ranks), default=0)
+        return min((min(rank.steps, self.wanted) for rank in self.ranks), default=0)
