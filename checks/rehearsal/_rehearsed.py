@@ -42,6 +42,8 @@ def replicated(rehearsal: Rehearsal) -> Ok | Skip | None:
             return Skip(f"{kind or 'the strategy'} shards parameters: each rank has its own part")
         if has_subgroups(rank):
             return Skip("the script divides its ranks into groups")
+        if rank.optimizer_exchanges:
+            return Skip("the optimizer exchanges data itself, inside its step")
     return None
 
 
@@ -76,6 +78,8 @@ def data_loaders(rehearsal: Rehearsal) -> Ok | Skip | None:
         return unmet
     if any(has_subgroups(rank) for rank in rehearsal.ranks):
         return Skip("the script divides its ranks into groups, whose ranks may share data")
+    if any(one.sharded and not rank.wrappers for rank in rehearsal.ranks for one in rank.optimizers):
+        return Skip("the parameters are sharded, but not by FSDP: with tensor parallelism, ranks share data")
     if not any(True for _ in pairs_of_loaders(rehearsal)):
         return Skip("no DataLoader delivered training batches on two ranks")
     return None

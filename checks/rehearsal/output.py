@@ -33,7 +33,7 @@ def _kept(files: tuple[WrittenFile, ...]) -> dict[str, WrittenFile]:
 
 
 @check(
-    Severity.ERROR,
+    Severity.WARNING,
     source=_SAVING,
     because_of=("separate_trainings",),
     same_as=("script_saves_on_every_rank", "script_writes_on_every_rank"),

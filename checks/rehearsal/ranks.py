@@ -29,6 +29,8 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
     ranks = [rank for rank in rehearsal.ranks if rank.optimizers]
     line = next((one.line for rank in ranks for one in rank.optimizers if one.line), None)
     number = counted(len(ranks), "rank")
+    if other := next((rank.other_library for rank in ranks if rank.other_library), None):
+        return Skip(f"{other} exchanges data in its own way")
     if all((rank.world or 1) < 2 for rank in ranks):
         group = "a process group of one rank each" if any(rank.world for rank in ranks) else "no process group"
         return Problem(
@@ -44,6 +46,8 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
             subjects=(f"rank {alone[0].rank}",),
             place=place(line),
         )
+    if not any(rank.wrappers for rank in ranks) and any(rank.optimizer_exchanges for rank in ranks):
+        return Skip("the optimizer exchanges data itself, inside its step")
     if not any(rank.wrappers for rank in ranks) and (found := first_difference(rehearsal)) is not None:
         return Problem(
             f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",

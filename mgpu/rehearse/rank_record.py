@@ -242,6 +242,12 @@ def _exhausted(known: _Known, record: dict[str, Any]) -> None:
 
 def _collective(known: _Known, record: dict[str, Any]) -> None:
     _append(known.calls, _fact(Call, record, name="op", shape="shape", dtype="dtype", ranks="ranks", line="line"))
+    if record["inside"] is True:
+        known.rank = replace(known.rank, optimizer_exchanges=True)
+
+
+def _other(known: _Known, record: dict[str, Any]) -> None:
+    known.rank = replace(known.rank, other_library=str(record["name"]))
 
 
 def _file(known: _Known, record: dict[str, Any]) -> None:
@@ -307,6 +313,7 @@ _TAKE: dict[str, Callable[[_Known, dict[str, Any]], None]] = {
     "batch": _batch,
     "exhausted": _exhausted,
     "collective": _collective,
+    "other": _other,
     "file": _file,
     "checkpoint": _checkpoint,
     "subgroup": _subgroup,

@@ -151,6 +151,8 @@ class RehearsedRank:
     replaced_backend: Label | None = None  # gloo took its place, because the ranks use no GPUs
     group_line: Text | None = None
     subgroups: tuple[int, ...] = ()  # sizes of further process groups
+    other_library: Label | None = None  # loaded, and able to exchange gradients without torch.distributed
+    optimizer_exchanges: bool = False  # an optimizer called collectives inside its step
     prepared: tuple[Label, ...] = ()  # what accelerate's prepare was called with
     wrappers: tuple[Wrapper, ...] = ()
     optimizers: tuple[RehearsedOptimizer, ...] = ()

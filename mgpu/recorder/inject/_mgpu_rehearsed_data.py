@@ -7,9 +7,12 @@ import functools
 import hashlib
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from _mgpu_rehearsal import guarded, user_line  # type: ignore[import-not-found]
+if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
+    from mgpu.recorder.inject._mgpu_rehearsal import guarded, user_line
+else:
+    from _mgpu_rehearsal import guarded, user_line
 
 _MOST_LEAVES = 16
 _MOST_BYTES = 1 << 20  # of each tensor that is hashed

@@ -6,10 +6,14 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from _mgpu_rehearsal import ON_CPU, guarded, user_line  # type: ignore[import-not-found]
-from _mgpu_rehearsed_training import training_of  # type: ignore[import-not-found]
+if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
+    from mgpu.recorder.inject._mgpu_rehearsal import ON_CPU, guarded, user_line
+    from mgpu.recorder.inject._mgpu_rehearsed_training import training_of
+else:
+    from _mgpu_rehearsal import ON_CPU, guarded, user_line
+    from _mgpu_rehearsed_training import training_of
 
 # fmt: off
 _COLLECTIVES = (
@@ -105,6 +109,7 @@ class _Calls:
             shape=("x".join(map(str, tensor.shape)) or "scalar") if known and tensor is not None else "",
             dtype=str(tensor.dtype).replace("torch.", "") if known and tensor is not None else "",
             ranks=size,
+            inside=training_of(self.rehearsal).outermost is not None,
             line=user_line(),
         )
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from _mgpu_rehearsal import guarded, user_line  # type: ignore[import-not-found]
+if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
+    from mgpu.recorder.inject._mgpu_rehearsal import guarded, user_line
+else:
+    from _mgpu_rehearsal import guarded, user_line
 
 _MOST_PARAMETERS = 100  # described one by one; the others together
 _SAMPLE = 64
+_OTHER_LIBRARIES = ("horovod.torch", "bagua", "byteps", "mpi4py.MPI", "torch_xla")  # exchange gradients in their ways
 _MOST_LOSSES = 2000
 
 
@@ -76,6 +80,9 @@ class Training:
         )
 
     def _start(self, number: int, optimizer: Any, parameters: list[Any]) -> None:
+        other = next((name for name in _OTHER_LIBRARIES if name in sys.modules), None)
+        if other:
+            self.rehearsal.note("other", name=other)
         shown = parameters[:_MOST_PARAMETERS]
         self.rehearsal.note(
             "optimizer",
