@@ -185,6 +185,7 @@ def _stepped(known: _Known, record: dict[str, Any]) -> None:
         backward_s="backward_s",
         optimizer_s="optimizer",
         saving_s="save",
+        recording_s="own",
         samples="samples",
     )
     steps = known.steps.setdefault(int(record["o"]), {})
@@ -196,6 +197,7 @@ def _stepped(known: _Known, record: dict[str, Any]) -> None:
         backward_s=found.backward_s,
         optimizer_s=found.optimizer_s,
         saving_s=found.saving_s,
+        recording_s=found.recording_s,
         samples=found.samples,
     )
 

@@ -39,6 +39,7 @@ class OptimizerStep:
     backward_s: float | None = None
     optimizer_s: float | None = None
     saving_s: float | None = None
+    recording_s: float | None = None  # that recording took, which is not in `step_s`
     samples: int | None = None
 
 

@@ -46,6 +46,7 @@ class Rehearsal:
         self.rank: int | None = None
         self.world: int | None = None
         self.waited = self.backward = self.saved = 0.0  # seconds so far, by phase
+        self.own = 0.0  # seconds that recording itself took, which are no part of a step
         self.samples = self.drawn = 0  # so far, from loaders: samples, batches
         self.drawn_from: int | None = None  # the loader of the last batch
         self.training: Any = None
@@ -70,6 +71,12 @@ class Rehearsal:
                     self._buffer.append(line)
                 return
             self._journal.write(line)
+
+    def look(self, function: Callable[[], object]) -> None:
+        """Call a function that reads values of the script; its time does not count as the script's."""
+        began = time.monotonic()
+        guarded(function)
+        self.own += time.monotonic() - began
 
     def join(self, rank: int, world: int | None = None) -> None:
         """Record from now on as this rank."""

@@ -208,7 +208,7 @@ def _loaders(rehearsal: Any, module: Any) -> None:
             raise
         waited = time.monotonic() - began
         rehearsal.waited += waited
-        guarded(lambda: data.deliver(self, batch, waited))
+        rehearsal.look(lambda: data.deliver(self, batch, waited))
         return batch
 
     kind.__init__, kind.__next__ = init, fetch

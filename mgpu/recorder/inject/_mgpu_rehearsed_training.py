@@ -41,7 +41,7 @@ class Training:
         self.outermost: Any = None
         self.began = 0.0
         self.ended = time.monotonic()
-        self.before = (0.0, 0.0, 0.0, 0)
+        self.before = (0.0, 0.0, 0.0, 0.0, 0)
         self.kept: list[Any] = []  # optimizers, so that no identity is used twice
 
     def pre(self, optimizer: Any, *_: Any) -> None:
@@ -51,7 +51,7 @@ class Training:
         self.outermost = optimizer
         if self.rehearsal.rank is None:
             self.rehearsal.join(0)
-        guarded(lambda: self.describe(optimizer))
+        self.rehearsal.look(lambda: self.describe(optimizer))
         self.began = time.monotonic()
 
     def describe(self, optimizer: Any) -> None:
@@ -112,13 +112,14 @@ class Training:
         if self.torch.cuda.is_initialized():
             self.torch.cuda.synchronize()
         now, known = time.monotonic(), self.rehearsal
-        totals = (known.waited, known.backward, known.saved, known.samples)
-        waited, backward, saved, samples = (after - before for after, before in zip(totals, self.before))  # noqa: B905 - Python 3.8
+        totals = (known.waited, known.backward, known.saved, known.own, known.samples)
+        waited, backward, saved, own, samples = (after - before for after, before in zip(totals, self.before))  # noqa: B905 - Python 3.8
         known.note(
             "stepped",
             o=number,
             n=step,
-            s=now - self.ended,
+            s=now - self.ended - own,
+            own=own,
             wait=waited,
             backward_s=backward,
             optimizer=now - self.began,
@@ -199,7 +200,7 @@ def _backward(rehearsal: Any, module: Any) -> None:
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        guarded(lambda: training_of(rehearsal).loss(tensors))
+        rehearsal.look(lambda: training_of(rehearsal).loss(tensors))
         began = time.monotonic()
         try:
             return original(tensors, *args, **kwargs)
