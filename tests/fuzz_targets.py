@@ -53,6 +53,7 @@ from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.rehearse import run as rehearse_run
+from mgpu.rehearse import stopped_at
 from mgpu.report import load, screen
 from mgpu.report.document import check_json
 from mgpu.slurm import job_outcome, node_watch
@@ -554,6 +555,7 @@ def rehearsed_of(path: Path) -> None:
     (recorded / "0.6.rehearsal").write_bytes(REHEARSED)
     ranks = rehearse_run.read_ranks(path.parent)
     found = snapshot_types.Rehearsal("train.py", 2, 2, "stopped", ranks)
+    stopped_at._line(path)
     outcomes = engine.judge(Snapshot(rehearsal=found), selections.SMOKE)
     no_crash(outcomes)
     section: Any = {}
@@ -967,7 +969,7 @@ TARGETS: dict[str, Target] = {
         ("launch.rank_facts.peaks", "launch.rank_facts._not_finite"),
     ),
     "rehearsed rank": Target(
-        "0.7.rehearsal", lambda: [REHEARSED], rehearsed_of, ("rehearse.rank_record.read",)
+        "0.7.rehearsal", lambda: [REHEARSED], rehearsed_of, ("rehearse.rank_record.read", "rehearse.stopped_at._line")
     ),
     "torch dump": Target(
         "nccl_trace_rank_0", lambda: [pickle.dumps(DUMPED, 2), pickle.dumps(DUMPED, 4)], dump_of,

@@ -46,7 +46,9 @@ def _first_failed(rehearsal: Rehearsal) -> RehearsedRank | None:
 
 
 def _last_line(rank: RehearsedRank) -> str | None:
-    """Return the line of the last collective or step of a rank."""
+    """Return the line at which a rank was stopped, else that of its last collective or step."""
+    if rank.stopped_line:
+        return rank.stopped_line
     if rank.calls:
         return rank.calls[-1].line
     return next((step.line for one in reversed(rank.optimizers) for step in reversed(one.steps)), None)
@@ -66,7 +68,7 @@ def script_stalls(rehearsal: Rehearsal) -> Answer:
     """
     if rehearsal.ended != "stalled":
         return Ok("no stall")
-    texts = [f"rank {rank.rank}: {rank.steps} steps, last at {short(_last_line(rank))}" for rank in rehearsal.ranks]
+    texts = [f"rank {rank.rank}: {rank.steps} steps, at {short(_last_line(rank))}" for rank in rehearsal.ranks]
     return Problem(
         f"the script makes no progress after {counted(rehearsal.steps, 'optimizer step')}: {'; '.join(texts[:4])}",
         evidence={"rank": None, "steps": rehearsal.steps},
@@ -89,7 +91,9 @@ def script_never_stepped(rehearsal: Rehearsal) -> Answer:
     if rehearsal.ranks and len(silent) < len(rehearsal.ranks):
         return Ok(f"{rehearsal.steps} of {counted(rehearsal.wanted, 'step')}")
     why = f"within {rehearsal.limit_s:g} s" if rehearsal.ended == "timed_out" else "before the script ended"
-    return Problem(f"no rank made an optimizer step {why}", evidence={"rank": None, "ended": rehearsal.ended})
+    where = next((rank.stopped_line for rank in rehearsal.ranks if rank.stopped_line), None)
+    evidence = {"rank": None, "ended": rehearsal.ended}
+    return Problem(f"no rank made an optimizer step {why}{at(where)}", evidence=evidence, place=place(where))
 
 
 @check(

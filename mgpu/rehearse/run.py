@@ -24,7 +24,7 @@ from mgpu.process import child_process, exit_code, guard, leftover_files, open_f
 from mgpu.process.command import Command
 from mgpu.recorder.inject import _mgpu_rehearsal as in_rank
 from mgpu.recorder.inject._mgpu_recorder import FOLDER
-from mgpu.rehearse import failure_cause, rank_record
+from mgpu.rehearse import failure_cause, rank_record, stopped_at
 from mgpu.secrets_masking import masked_argv
 from mgpu.snapshot import Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
 
@@ -64,10 +64,13 @@ def rehearse(wanted: Wanted, show: Show | None = None) -> Rehearsal:
     with guard.guard_run(command.run_id):
         launcher = _start(command, wanted)
         ended = _watch(launcher, wanted, began, show)
+        at = stopped_at.lines(wanted.folder / RECORDED) if ended in ("stalled", "timed_out") else {}
         _end_run(command.run_id, launcher)
     pids = {rank.pid for rank in read_ranks(wanted.folder) if rank.pid}
     leftover_files.sweep(files_before, pids, frozenset())
-    return _facts(wanted, command, ended, launcher.poll(), time.monotonic() - began)
+    facts = _facts(wanted, command, ended, launcher.poll(), time.monotonic() - began)
+    ranks = tuple(replace(rank, stopped_line=at.get(rank.pid or 0)) for rank in facts.ranks)
+    return replace(facts, ranks=ranks) if at else facts
 
 
 def read_ranks(folder: Path) -> tuple[RehearsedRank, ...]:

@@ -169,6 +169,7 @@ class RehearsedRank:
     reached: bool = False  # it made all steps
     inside_call: bool = False  # its last record is a collective: it did not return from it, or ended right after it
     ended: bool = False  # its script ran to its end, or was stopped in order
+    stopped_line: Text | None = None  # the user's line at which it was when the run made no progress
     host_bytes: int | None = None
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None

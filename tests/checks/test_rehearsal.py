@@ -81,6 +81,8 @@ CASES = (
     # script_stalls
     fails("script_stalls", "no progress after 4 optimizer steps: rank 0: 4 steps", "same collectives",
         rehearsal=two(ended="stalled")),
+    fails("script_stalls", "rank 0: 4 steps, at train.py:30; rank 1: 4 steps, at train.py:26", "same collectives",
+        rehearsal=two({"stopped_line": "/run/train.py:30"}, {"stopped_line": "/run/train.py:26"}, ended="stalled")),
     well("script_stalls", "no stall"),
     # script_never_stepped: nothing is proved
     warns("script_never_stepped", "no rank made an optimizer step before the script ended", "--timeout",
