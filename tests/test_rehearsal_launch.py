@@ -37,6 +37,22 @@ for batch in loader():
         pass
 open(f"went_on_{os.environ['RANK']}", "w").close()
 """
+STALLS = """\
+import time
+from setting import *
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number, batch in enumerate(loader()):
+    if dist.get_rank() == 1 and number == 2:
+        time.sleep(1000)
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()
+"""
 
 
 def rehearse(mgpu: Run, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
@@ -97,6 +113,15 @@ def test_a_script_that_catches_the_stop_is_stopped_at_its_next_step(mgpu: Run, t
     assert "The script requests the backend nccl; the CPU ranks used gloo." in " ".join(done.stdout.split())
     assert "secret output" not in done.stdout + done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STALLS)
+    code, document = rehearse(mgpu, "--cpu", "2", "--stall-timeout", "6", "train.py")
+    found = cause(document)
+    assert code == errors.NOT_READY and found["id"] == "script_stalls", found
+    assert "rank 0: 2 steps, at setting.py:35; rank 1: 2 steps, at train.py:11" in found["title"]
+    assert document["rehearsal"]["ended"] == "stalled" and not marked(tmp_path)
 
 
 @pytest.mark.parametrize(

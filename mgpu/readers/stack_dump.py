@@ -20,7 +20,7 @@ _MOST_BYTES = 2 << 20  # of a file of code
 _WAIT_S = 1.0  # the mount that the run hangs on may be the one that the code is on
 # As in a traceback: code that is not the user's own.
 _LIBRARY = re.compile(
-    r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|^<frozen |^<string>|/_mgpu_(?:finite|recorder|rehears\w+)\.py$"
+    r"site-packages|dist-packages|/lib/python\d|/lib64/python\d|^<frozen |^<string>|/_mgpu_(?:finite|re\w+)\.py$"
 )
 
 
