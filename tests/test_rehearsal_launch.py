@@ -120,7 +120,7 @@ def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, t
     code, document = rehearse(mgpu, "--cpu", "2", "--stall-timeout", "6", "train.py")
     found = cause(document)
     assert code == errors.NOT_READY and found["id"] == "script_stalls", found
-    assert "rank 0: 2 steps, at setting.py:35; rank 1: 2 steps, at train.py:11" in found["title"]
+    assert "rank 0: 2 steps, at train.py:13; rank 1: 2 steps, at train.py:11" in found["title"]
     assert document["rehearsal"]["ended"] == "stalled" and not marked(tmp_path)
 
 
