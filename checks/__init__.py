@@ -42,7 +42,7 @@ How to write a check:
 ORDER = (
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
     "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
-    "container", "network", "infiniband", "slurm", "job", "script", "smoke", "stamp", "fleet", "run", "hang", "work",
-    "log",
+    "container", "network", "infiniband", "slurm", "job", "script", "smoke", "rehearsal", "stamp", "fleet", "run",
+    "hang", "work", "log",
 )
 # fmt: on

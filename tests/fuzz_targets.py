@@ -53,10 +53,12 @@ from mgpu.readers.job_script import read as job_script_read
 from mgpu.readers.log import read as triage
 from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
+from mgpu.rehearse import run as rehearse_run
+from mgpu.rehearse import stopped_at
 from mgpu.report import failure, load, screen
 from mgpu.report.document import check_json
 from mgpu.slurm import job_outcome, node_pace, node_ranks, node_watch
-from mgpu.smoke import baseline, nccl_log, runner, show_last, stacks, watch
+from mgpu.smoke import baseline, nccl_log, runner, script_section, show_last, stacks, watch
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, decode, to_json
 from mgpu.snapshot.redaction import redact
@@ -375,6 +377,7 @@ def journals_of(path: Path) -> None:
     with contextlib.suppress(BadSnapshot):
         view.rank(0, {0: (None, None)}, {})
     runner._tail(path)
+    rehearse_run._exit_code(1, path)
 
 
 JOURNAL = (
@@ -545,6 +548,23 @@ def rank_file_of(path: Path) -> None:
     assert not [secret for secret in SECRETS if secret in shown], shown
 
 
+def rehearsed_of(path: Path) -> None:
+    """What a rank of the user's script has recorded, judged beside a rank that did well."""
+    recorded = path.parent / rehearse_run.RECORDED
+    recorded.mkdir(exist_ok=True)
+    (recorded / "1.7.rehearsal").write_bytes(path.read_bytes())
+    (recorded / "0.6.rehearsal").write_bytes(REHEARSED)
+    ranks = rehearse_run.read_ranks(path.parent)
+    found = snapshot_types.Rehearsal("train.py", 2, 2, "stopped", ranks)
+    stopped_at._line(path)
+    outcomes = engine.judge(Snapshot(rehearsal=found), selections.SMOKE)
+    no_crash(outcomes)
+    section: Any = {}
+    script_section.add_entry(section, found, outcomes)
+    shown = json.dumps([to_json(Snapshot(rehearsal=found)), section, *(check_json(one) for one in outcomes)])
+    assert not [secret for secret in SECRETS if secret in shown], shown
+
+
 def request_of(path: Path) -> None:
     """The number of the last request to the nodes of a job, which any of the user's programs may have written."""
     (path.parent / "node-n1").mkdir(exist_ok=True)
@@ -584,6 +604,99 @@ NODE_TIMES = {
     "ranks": [{"rank": 0, "steps": [[n, 1000.0 + n, 0.1 * n, 0.01 * n, 0.0] for n in range(1, 40)],
                "starts": [["0", n, 999.5 + n] for n in range(1, 40)]}],
 }  # fmt: skip
+REHEARSED = b"".join(
+    json.dumps(record).encode() + b"\n"
+    for record in (
+        {"k": "rank", "t": 1.0, "rank": 0, "pid": 7, "world": 2, "line": None},
+        {"k": "group", "t": 1.1, "rank": 0, "world": 2, "backend": "gloo", "replaced": None, "line": "/a/train.py:4"},
+        {"k": "wrapper", "t": 1.2, "kind": "DDP", "parameters": 1, "ranks": 2, "dropout": False, "line": None},
+        {
+            "k": "loader",
+            "t": 1.3,
+            "l": 0,
+            "dataset": "Images",
+            "samples": 8,
+            "batches": 2,
+            "batch": 2,
+            "sampler": "S",
+            "batch_sampler": "B",
+            "replicas": 2,
+            "shuffle": True,
+            "workers": 0,
+            "line": "/a/train.py:9",
+        },
+        {"k": "epoch", "t": 1.4, "l": 0, "epoch": 0},
+        {"k": "random", "t": 1.5, "torch": "a", "python": "b"},
+        {
+            "k": "batch",
+            "t": 1.6,
+            "l": 0,
+            "n": 0,
+            "print": "f",
+            "samples": 2,
+            "each": ["x", "y"],
+            "wait": 0.1,
+            "grad": True,
+        },
+        {"k": "loss", "t": 1.7, "v": 0.5, "line": "/a/train.py:11", "loader": 0},
+        {
+            "k": "optimizer",
+            "t": 1.8,
+            "o": 0,
+            "type": "SGD",
+            "parameters": 1,
+            "sharded": 0,
+            "wrapped": 1,
+            "names": ["w"],
+            "shapes": ["2"],
+            "start": [[1.0, 1.0, 1.0]],
+            "line": "/a/train.py:12",
+        },
+        {
+            "k": "step",
+            "t": 1.9,
+            "o": 0,
+            "n": 1,
+            "lr": 0.1,
+            "grads": [[0.1, None, 0.2], None],
+            "batches": 1,
+            "unsynced": False,
+            "line": "/a/train.py:12",
+            "backward": "/a/train.py:11",
+        },
+        {
+            "k": "stepped",
+            "t": 2.0,
+            "o": 0,
+            "n": 1,
+            "s": 0.1,
+            "wait": 0.0,
+            "backward_s": 0.0,
+            "optimizer": 0.0,
+            "save": 0.0,
+            "samples": 2,
+        },
+        {
+            "k": "collective",
+            "t": 2.1,
+            "op": "all_reduce",
+            "shape": "2",
+            "dtype": "float32",
+            "ranks": 2,
+            "inside": False,
+            "line": None,
+        },
+        {"k": "other", "t": 2.1, "name": "horovod"},
+        {"k": "file", "t": 2.2, "path": f"/home/{SECRETS[1]}/m.pt", "how": "save", "line": None},
+        {"k": "checkpoint", "t": 2.3, "path": "/a/m.pt", "ok": False, "error": "E: cut", "s": 0.1, "size": 9},
+        {"k": "exhausted", "t": 2.4, "l": 0, "n": 1},
+        {"k": "subgroup", "t": 2.5, "ranks": 2, "line": None},
+        {"k": "prepare", "t": 2.6, "kind": "MULTI_CPU", "types": ["Linear"], "line": None},
+        {"k": "raised", "t": 2.7, "type": "ValueError", "message": f"key {SECRETS[1]}", "line": None, "after": False},
+        {"k": "done", "t": 2.8, "host": 1, "allocated": 2, "reserved": 3},
+        {"k": "end", "t": 2.9},
+    )
+)
 NAN = {
     "what": "loss", "value": "nan", "step": 15, "at": 1795440250.3,
     "frames": [["/v/site-packages/torch/_tensor.py", 623, "backward"], [f"/home/{SECRETS[1]}/a.py", 3, "train"]],
@@ -852,7 +965,7 @@ TARGETS: dict[str, Target] = {
     ),
     "journal": Target(
         "rank0.jsonl", lambda: list(JOURNAL), journals_of,
-        ("smoke.watch.read", "smoke.watch.rank", "smoke.runner._tail"),
+        ("smoke.watch.read", "smoke.watch.rank", "smoke.runner._tail", "rehearse.run._exit_code"),
     ),
     "flight recorder": Target(
         "rank0.recorder", lambda: document(RECORDER), recorder_of, ("smoke.stacks._stack", "smoke.stacks._recorder")
@@ -893,6 +1006,9 @@ TARGETS: dict[str, Target] = {
     "nan of a rank": Target(
         "n.json", lambda: document(NAN), rank_file_of,
         ("launch.rank_facts.peaks", "launch.rank_facts._not_finite"),
+    ),
+    "rehearsed rank": Target(
+        "0.7.rehearsal", lambda: [REHEARSED], rehearsed_of, ("rehearse.rank_record.read", "rehearse.stopped_at._line")
     ),
     "torch dump": Target(
         "nccl_trace_rank_0", lambda: [pickle.dumps(DUMPED, 2), pickle.dumps(DUMPED, 4)], dump_of,

@@ -8,7 +8,7 @@ from mgpu.readers.log import row_matching
 from tests.conftest import CHECKS, ROOT
 
 # Unless it is asked for them.
-NOT_THE_DOCTORS = {"config", "smoke", "stamp", "script", "run", "hang", "work", "log", "job", "fleet"}
+NOT_THE_DOCTORS = {"config", "smoke", "rehearsal", "stamp", "script", "run", "hang", "work", "log", "job", "fleet"}
 
 
 def test_the_page_is_fresh() -> None:

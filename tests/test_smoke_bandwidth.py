@@ -214,7 +214,7 @@ def measured_snapshot(folder: Path, **changes: Any) -> Snapshot:
         for n in range(4)
     )
     config = known.config(path=str(folder / "accelerate.yaml"), sha256="c" * 64)
-    return Snapshot(**known.facts(config=config, ranks=known.ranks(*members), **changes))
+    return Snapshot(**known.facts(config=config, ranks=known.ranks(*members), rehearsal=None, **changes))
 
 
 def test_a_stamp_keeps_what_was_measured(tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def measured_ranks() -> Ranks:
 
 def result(told: Ranks, *outcomes: Outcome, verdict: SmokeVerdict = "passed", code: int = 0, **more: Any) -> Result:
     config = replace(known.config(), path="accelerate.yaml")
-    machine = replace(Snapshot(**known.facts(ranks=told, config=config)), taken="2026-11-21T10:04:00Z")
+    machine = replace(Snapshot(**known.facts(ranks=told, config=config, rehearsal=None)), taken="2026-11-21T10:04:00Z")
     return Result(machine, outcomes, verdict, code, 14.62, **more)
 
 
@@ -508,7 +508,7 @@ def test_markdown_can_be_shown_to_everybody() -> None:
 
 @pytest.mark.parametrize("format", ["human", "json", "junit", "github", "markdown"])
 def test_a_refusal_in_every_format(format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    machine = Snapshot(**known.facts(ranks=None))
+    machine = Snapshot(**known.facts(ranks=None, rehearsal=None))
     busy = ["GPU 0: ada's process (pid 4711) is using it"]
     output = tmp_path / "out"
     code = formats.report_refusal((), machine, Request(format=format, output=str(output)), 0.5, busy)
@@ -650,7 +650,7 @@ def test_gpus_as_they_are_said(said: str, meant: Any) -> None:
 
 
 def machine(**changes: Any) -> Snapshot:
-    return Snapshot(**known.facts(ranks=None, **changes))
+    return Snapshot(**known.facts(**{"ranks": None, "rehearsal": None, **changes}))
 
 
 def subject(folder: Path, written: str = TWO_RANKS, **more: str) -> Subject:

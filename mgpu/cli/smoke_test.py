@@ -15,6 +15,8 @@ OPTIONS = (
     Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE"),
     Option("--gpus", str, "Number or list of GPUs: 2 or 0,2.", "N|LIST"),
     Option("--cpu", int, "Use N CPU ranks (gloo) instead of GPUs.", "N", least=1),
+    Option("--steps", int, "Rehearse SCRIPT for N optimizer steps.", "N", default=8, least=2, most=1000),
+    Option("--module -m", bool, "SCRIPT is a module, as with python -m."),
     Option("--level", str, "quick (correctness only), standard, or long (minutes).", "LEVEL", default="standard"),
     Option("--timeout", float, "Limit for the whole test: 120 (long: 900).", "SEC", field="timeout_s", least=1),
     Option(
@@ -46,7 +48,10 @@ OPTIONS = (
 
 
 def run(values: Values) -> int:
-    """Prove with real collectives and training steps that all ranks train together."""
+    """Prove with real collectives and training steps that all ranks train together.
+
+    With SCRIPT [ARGS...], your script then runs for a few optimizer steps on all ranks, and is stopped in order.
+    """
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
@@ -73,4 +78,14 @@ def _early(values: Values) -> Sequence[Probe]:
     return runner.QUICK
 
 
-COMMAND = Command("smoke-test", "Test that all ranks train together.", run, OPTIONS, early=_early)
+COMMAND = Command(
+    "smoke-test",
+    "Test that all ranks train together.",
+    run,
+    OPTIONS,
+    words="target",
+    metavar="[SCRIPT]",
+    usage="[OPTIONS] [SCRIPT [ARGS...]]",
+    starts=True,
+    early=_early,
+)

@@ -66,6 +66,11 @@ def _may_start(snapshot: Snapshot) -> Wanted:
     return lambda c: not (on_cpu and c.family.stops_start == "on_gpus")
 
 
+def _rehearsed(snapshot: Snapshot) -> Wanted:
+    """Without a script, nothing is said about one."""
+    return lambda c: snapshot.rehearsal is not None or "rehearsal" not in c.facts
+
+
 def _on_node(snapshot: Snapshot) -> Wanted:
     applies = _applies(snapshot)
     on_cpu = snapshot.plan is not None and snapshot.plan.cpu_ranks is not None
@@ -73,7 +78,7 @@ def _on_node(snapshot: Snapshot) -> Wanted:
 
 
 # Areas about a finished run, or about a file.
-_LATER = ("smoke", "log", "run", "hang", "work", "script", "job", "fleet")
+_LATER = ("smoke", "rehearsal", "log", "run", "hang", "work", "script", "job", "fleet")
 
 ALL = Selection()
 # mgpu doctor, on a machine or on files.
@@ -93,8 +98,8 @@ CONFIG = Selection(
     without=("network", "smoke", "job", "fleet"),
     where=lambda c: "config" in c.facts and not {"stamp", "script"} & set(c.facts),
 )
-# What the ranks of a smoke test did.
-SMOKE = Selection(only=("smoke",))
+# What the ranks of a smoke test did, and those of the user's script if it was rehearsed.
+SMOKE = Selection(only=("smoke", "rehearsal"), here=_rehearsed)
 # A finished run, and a running one.
 ENDED = Selection(only=("run", "hang", "log"))
 # A running run that makes no progress.

@@ -34,7 +34,10 @@ def _not_known(outcomes: Iterable[Outcome]) -> bool:
     Because its check crashed, its facts could not be read, or a file that a job script starts was not read.
     """
     return any(
-        (o.check.severity.value == "error" and (o.status == "crash" or o.unsettling))
+        (
+            (o.check.severity.value == "error" or "not_examined" in o.check.tags)
+            and (o.status == "crash" or o.unsettling)
+        )
         or (o.problem is not None and "not_examined" in o.check.tags)
         for o in outcomes
     )

@@ -100,9 +100,20 @@ def _config(details: Details) -> str:
     if details.needs_no_test:
         return f"{path}   one process: there are no ranks to verify"
     if not details.verified:
-        return f"{path}   verified {verified_ago(details.fewer.snapshot)} on this machine"
+        also = ", and this script rehearsed" if _is_rehearsed(details.fewer.snapshot) else ""
+        return f"{path}   verified {verified_ago(details.fewer.snapshot)} on this machine{also}"
     head, *more = gate.differences(details.verified)
     return "\n".join([f"{path}   NOT verified: {head}", *(f"  {line}" for line in more)])
+
+
+def _is_rehearsed(snapshot: Snapshot) -> bool:
+    """Whether the smoke test that verified the config also ran this script, unchanged since."""
+    scripts = snapshot.stamp.rehearsed if snapshot.stamp else ()
+    if not scripts or snapshot.script is None:
+        return False
+    from mgpu.rehearse.run import hash_of
+
+    return hash_of(Path(snapshot.script.path)) in scripts
 
 
 def _gpus(fewer: Selection, *, own_ranks: bool) -> str:

@@ -60,10 +60,11 @@ _PATTERNS = {
     "preflight-*/": r"preflight-\d+",
     "watch-*/": r"watch-\d+",
     "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json|pace\.json)",
-    "recorder/*": r"recorder/\d+\.\d+\.(?:stacks|beat|raised|flight|ask|nan)(?:\.tmp)?",
+    "recorder/*": r"recorder/\d+\.(?:\d+\.(?:stacks|beat|raised|flight|ask|nan|rehearsal)(?:\.tmp)?|done|left)",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")
-SMOKE_TEST = Kind("smoke-test", "smoke-", ("smoke.json", "facts.json", "try-*/", *_OF_RANKS))
+_OF_SCRIPT = ("script.log", "recorder/", "recorder/*")
+SMOKE_TEST = Kind("smoke-test", "smoke-", ("smoke.json", "facts.json", "try-*/", *_OF_RANKS, *_OF_SCRIPT))
 TRIAL = Kind("trial", "try-", _OF_RANKS)
 # fmt: off
 LAUNCH = Kind(

@@ -27,6 +27,7 @@ from mgpu.text import plural
 FOLDER, FILE = ".mgpu", "verified.json"
 SCHEMA = 1
 _LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
+_MOST_SCRIPTS = 20  # rehearsed ones that an entry names
 _CLOCK_SKEW_S = 600  # maximum clock difference between nodes that share the folder (far above chrony's default alarm)
 Row = TypeVar("Row", Bandwidth, Scaling)
 # fmt: off
@@ -64,7 +65,13 @@ def current_stamp(snapshot: Snapshot) -> Stamp | None:
     if best is None:
         return Stamp(None, None, now, refused=refused)
     stages, scaling = tuple(best["rungs"]), _rows(Scaling, best.get("scaling"))
-    return Stamp(best["facts"], best["time"], now, stages, scaling, best.get("level"))
+    return Stamp(best["facts"], best["time"], now, stages, scaling, best.get("level"), tuple(_scripts(best)))
+
+
+def _scripts(entry: Mapping[str, Any]) -> list[str]:
+    """Return the hashes of the scripts that were rehearsed, oldest first."""
+    found = entry.get("rehearsed")
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def unknown_reason(snapshot: Snapshot) -> str:
@@ -208,6 +215,12 @@ def write(snapshot: Snapshot, stages: Sequence[str], measured: Mapping[str, Any]
         ):  # quick level: no bandwidth
             entry |= {name: before.get(name) for name in ("bandwidth", "scaling")}
             entry["measured_at"] = before.get("measured_at") or before["time"]
+        known = entries.get(key, {})
+        scripts = _scripts(known) if known.get("facts") == facts else []
+        if snapshot.rehearsal is not None and (sha256 := snapshot.rehearsal.script_sha256) is not None:
+            scripts = [*(one for one in scripts if one != sha256), sha256]
+        if scripts:
+            entry["rehearsed"] = scripts[-_MOST_SCRIPTS:]
         entries[key] = entry
         path = folder / FOLDER / FILE
         files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)

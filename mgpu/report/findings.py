@@ -45,6 +45,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Job script", ("job",)),
     ("Nodes", ("fleet",)),
     ("Smoke test", ("smoke",)),
+    ("Your script", ("rehearsal",)),
     ("Verified", ("stamp",)),
     ("Run", ("run", "hang", "work")),
     ("Log", ("log",)),

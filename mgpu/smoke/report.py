@@ -18,7 +18,7 @@ from mgpu.report import findings
 from mgpu.report.document import envelope
 from mgpu.report.screen import Line, Screen, Style, headed, labelled
 from mgpu.smoke import culprit as culprits
-from mgpu.smoke import watch
+from mgpu.smoke import script_section, watch
 from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.request import Request
 from mgpu.snapshot import PairRun, Rank, Ranks, Snapshot
@@ -73,6 +73,9 @@ def head(result: Result) -> tuple[str, Style, str]:
         cause = culprits.find_cause(result.outcomes)
         return "FAILED", "fail", cause.problem.title if cause and cause.problem else "a check failed"
     if result.verdict == "unknown":
+        unproved = next((o.problem.title for o in result.outcomes if o.problem and "not_examined" in o.check.tags), "")
+        if unproved:
+            return "UNKNOWN", "crash", f"{unproved}."
         crashed = next((o.check.id for o in result.outcomes if o.status == "crash"), None)
         errors = (o for o in result.outcomes if o.check.severity.value == "error")
         blind = next((o for o in errors if o.unsettling), None)
@@ -81,7 +84,9 @@ def head(result: Result) -> tuple[str, Style, str]:
         return "UNKNOWN", "crash", f"{crashed or 'a check'} crashed. This is a bug in mgpu."
     what = counted(ranks.expected, "CPU rank" if ranks.cpu else "GPU")
     together = "trained together correctly" if ranks.expected > 1 else "trained correctly"
-    return "PASSED", "ok", f"{what} {together} in {result.seconds:.1f} s."
+    rehearsal = result.snapshot.rehearsal
+    also = f", and {script_section.name(rehearsal)} too" if rehearsal else ""
+    return "PASSED", "ok", f"{what} {together}{also} in {result.seconds:.1f} s."
 
 
 def interruption(seconds: float, code: int) -> str:
@@ -98,7 +103,8 @@ def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     word, style, text = head(result)
     cause = culprits.find_cause(result.outcomes)
     others = [o for o in result.outcomes if cause is None or (o is not cause and cause.check.id not in o.because_of)]
-    shown = findings.problems(others, screen, command="mgpu smoke-test", show_all=True)
+    shown = script_section.lines(result.snapshot.rehearsal, result.outcomes, screen)
+    shown += findings.problems(others, screen, command="mgpu smoke-test", show_all=True)
     shown += [[], *headed(word, style, text, screen)]
     if result.verdict == "passed":
         return [
@@ -239,6 +245,7 @@ def document(result: Result) -> SmokeDocument:
             "next": ["mgpu launch SCRIPT"] if result.verdict == "passed" else ["mgpu doctor"],
         }
     )
+    script_section.add_entry(content, result.snapshot.rehearsal, result.outcomes)
     return content
 
 

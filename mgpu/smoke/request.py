@@ -19,6 +19,8 @@ TIMEOUT_S = {"quick": 120.0, "standard": 120.0, "long": 900.0}
 # The quick level only checks correctness and measures nothing.
 _QUICK = tuple(name for name in STAGES if name not in ("checkpoint", "bandwidth"))
 _MOST_RANKS = 1024
+_MOST_STEPS = 1000
+SCRIPT_S = 300.0  # the limit of the rehearsal without --timeout: the script may load a model first
 _FILL = 95  # percent; the test itself needs the rest
 
 
@@ -47,6 +49,9 @@ class Request:
     output: str = "-"
     slurm: bool = False  # the pre-flight of a Slurm job: all its nodes
     need: int | None = None  # minimum number of healthy nodes for it
+    target: tuple[str, ...] = ()  # the user's script and its arguments, to be rehearsed; empty: none
+    module: bool = False  # the script is a module
+    steps: int = 8  # optimizer steps of the rehearsal
 
     def check(self) -> None:
         """Raise MgpuError (2) if a value is not allowed or options contradict each other."""
@@ -62,6 +67,9 @@ class Request:
             (self.cpu is not None and self.fill_percent, "--cpu uses no GPU memory: remove --fill"),
             (self.cpu is not None and self.allow_busy, "--cpu uses no GPUs: remove --allow-busy"),
             (self.need is not None and not self.slurm, "--need counts the nodes of a Slurm job: add --slurm"),
+            (self.module and not self.target, "--module: name the module to rehearse"),
+            (self.target and self.slurm, "--slurm tests the nodes of a job, and rehearses no script: remove SCRIPT"),
+            (self.target and self.show, "--show only prints the last result: remove SCRIPT"),
         )
         for wrong, text in together:
             if wrong:
@@ -117,6 +125,7 @@ class Request:
             ("--fill", self.fill_percent, 0, _FILL),
             ("--node-rank", self.node, 0, float("inf")),
             ("--need", self.need, 1, float("inf")),
+            ("--steps", self.steps, 2, _MOST_STEPS),
         ):
             if number is not None and not (least <= number <= most and number < float("inf")):  # also NaN
                 span = f"from {least:g} to {most:g}" if most < float("inf") else f"of {least:g} or more"
@@ -131,3 +140,8 @@ class Request:
     def limit_s(self) -> float:
         """Return the time limit of the whole test, in seconds."""
         return TIMEOUT_S[self.level] if self.timeout_s is None else self.timeout_s
+
+    @property
+    def script_limit_s(self) -> float:
+        """Return the time limit of the rehearsal, in seconds."""
+        return SCRIPT_S if self.timeout_s is None else self.timeout_s

@@ -17,7 +17,7 @@ from mgpu.launchers.run_folder import SMOKE_TEST, claim_folder, plan_folder
 from mgpu.probes import prefetch
 from mgpu.process import scratch, signals
 from mgpu.report import document, output, screen
-from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log
+from mgpu.smoke import baseline, diagnosis, formats, machines, memory_kept, nccl_log, user_script
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke import report as smoke_report
 from mgpu.smoke import screen as screens
@@ -53,8 +53,10 @@ def run(request: Request) -> int:
 
 
 def _run(request: Request, started: float) -> int:
+    target = user_script.resolve_target(request)
     with scratch.folder() as place:
         subject = subjects.load_subject(request, place)
+        user_script.check_config(request, subject)
         request = replace(request, node=machines.node_number(request.node, subject.config, request.config))
         subject, snapshot = subjects.select_gpus(subject, _probe(subject, request), request, place)
         snapshot = replace(snapshot, config=subject.config)
@@ -74,6 +76,8 @@ def _run(request: Request, started: float) -> int:
                     screens.headline(subject, snapshot, request, attempt.orders, added, warning_ids(snapshot), out)
                 )
             snapshot = _run_ranks(attempt, snapshot, request, out)
+            if target:
+                snapshot = user_script.add(snapshot, subject, request, target, out)
             return _conclude(snapshot, subject, request, started, out)
 
 
@@ -147,6 +151,8 @@ def _conclude(snapshot: Snapshot, subject: Subject, request: Request, started: f
     verdict, code = verdicts.of_ranks(
         ranks, outcomes, interrupted=signals.exit_code(), search_interrupted=diagnosis.was_interrupted(ranks)
     )
+    if snapshot.rehearsal is not None and snapshot.rehearsal.ended == "interrupted":
+        verdict, code = "unknown", signals.exit_code()
     wanted = request.stamp and not subject.changed and smoke_report.strategy_tested(ranks)
     stamped = _stamp(snapshot, ranks) if verdict == "passed" and wanted else None
     # A copy made for this run is deleted at the end, so the result names the original config.

@@ -116,6 +116,44 @@ class LeftEntry(TypedDict):
     port: int | None
 
 
+class RehearsalGroup(TypedDict):
+    """The checks of one kind on the user's script."""
+
+    name: str
+    status: Literal["ok", "warn", "info", "fail", "skip"]
+    detail: str
+
+
+class RehearsedRankEntry(TypedDict):
+    """One rank of the user's script."""
+
+    rank: int
+    steps: Count
+    step_seconds: Annotated[float | None, "median of the steps after the first"]
+    loader_seconds: float | None
+    backward_seconds: float | None
+    optimizer_seconds: float | None
+    samples_per_s: float | None
+    peak_host_bytes: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+
+
+class RehearsalEntry(TypedDict):
+    """The user's script, run for a few optimizer steps."""
+
+    script: str
+    ended: Literal["stopped", "finished", "failed", "stalled", "timed_out", "interrupted"]
+    steps: Annotated[Count, "that every rank completed"]
+    wanted: Count
+    seconds: Seconds
+    launcher: Id
+    groups: list[RehearsalGroup]
+    ranks: list[RehearsedRankEntry]
+    wrote: Annotated[list[str], "files that the script wrote, by rank: path"]
+    log: str | None
+
+
 class _Smoke(Envelope):
     next: Annotated[list[str], "the next commands to run"]
     stages: Annotated[list[StageOfRanks], "every stage, in order"]
@@ -145,3 +183,4 @@ class SmokeDocument(_Smoke, total=False):
     ended: Literal["finished", "stalled", "timed_out", "died", "interrupted"]
     left: LeftEntry
     error: Annotated[str, "why no rank was started"]
+    rehearsal: Annotated[RehearsalEntry, "only with a script"]

@@ -65,6 +65,22 @@ from mgpu.snapshot.operating_system import (
     System,
 )
 from mgpu.snapshot.pci_bus import Distance, Pci, PciDevice, bus_address, nearest_nics, path_between
+from mgpu.snapshot.rehearsal_facts import (
+    Batch,
+    Call,
+    Checksum,
+    Loss,
+    OptimizerStep,
+    Rehearsal,
+    RehearsalEnd,
+    RehearsedLoader,
+    RehearsedOptimizer,
+    RehearsedRank,
+    SavedCheckpoint,
+    ScriptCause,
+    Wrapper,
+    WrittenFile,
+)
 from mgpu.snapshot.run_facts import (
     SIGNAL_NAMES,
     Circumstance,
@@ -184,6 +200,7 @@ class Snapshot:
     run: Moment[Run | None] = None
     hang: Moment[Hang | None] = None
     fleet: Moment[Fleet | None] = None
+    rehearsal: Moment[Rehearsal | None] = None
     gaps: Mapping[Label, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
     taken: Label | None = None  # ISO time, UTC
@@ -208,7 +225,7 @@ FACTS: tuple[str, ...] = tuple(
 # Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
     "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "hang",
-    "fleet",
+    "fleet", "rehearsal",
 })
 # fmt: on
 

@@ -251,4 +251,5 @@ class Stamp:
     rungs: tuple[Label, ...] = ()
     scaling: tuple[Scaling, ...] = ()  # of the smoke test's small model, measured in that test
     level: Label | None = None  # of that test; None: written by an older mgpu
+    rehearsed: tuple[Label, ...] = ()  # hashes of the scripts that passed with this config
     refused: Text | None = None  # why the stamp file is not valid here; None: it is valid, or there is none

@@ -21,6 +21,9 @@ from mgpu.engine import Outcome, Status
 from mgpu.snapshot import (
     FACTS,
     Baseline,
+    Batch,
+    Call,
+    Checksum,
     Collective,
     Config,
     Container,
@@ -48,6 +51,7 @@ from mgpu.snapshot import (
     Link,
     LoaderVerdict,
     Log,
+    Loss,
     Master,
     Nccl,
     NcclLibrary,
@@ -56,6 +60,7 @@ from mgpu.snapshot import (
     Network,
     NvLink,
     NvmlWait,
+    OptimizerStep,
     Pci,
     PciDevice,
     PeerCopy,
@@ -64,7 +69,12 @@ from mgpu.snapshot import (
     Pytorch,
     Rank,
     Ranks,
+    Rehearsal,
+    RehearsedLoader,
+    RehearsedOptimizer,
+    RehearsedRank,
     Run,
+    SavedCheckpoint,
     Script,
     Slurm,
     Snapshot,
@@ -76,6 +86,7 @@ from mgpu.snapshot import (
     TorchDevice,
     TorchRuntime,
     Visible,
+    Wrapper,
 )
 from tests.conftest import CHECKS
 
@@ -591,6 +602,66 @@ def run(**changes: Any) -> Run:
 NODES = ("n1", "n2", "n3", "n4")
 
 
+def checksum(value: float) -> Checksum:
+    return Checksum(value, abs(value), 2 * value)
+
+
+def rehearsed_step(number: int, *gradients: float, **changes: Any) -> OptimizerStep:
+    """A step of 10 ms. Without gradients: the same on every rank."""
+    found = tuple(map(checksum, gradients or (0.5 * number, 0.25)))
+    usual = OptimizerStep(
+        number, found, 0.1, 1, line="/run/train.py:31", backward_line="/run/train.py:30", step_s=0.01, loader_s=0.001,
+        backward_s=0.004, optimizer_s=0.001, saving_s=0.0, samples=4,
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def rehearsed_optimizer(*steps: OptimizerStep, **changes: Any) -> RehearsedOptimizer:
+    usual = RehearsedOptimizer(
+        "SGD", 2, wrapped=2, names=("weight", "bias"), shapes=("2x8", "2"), start=(checksum(1.0), checksum(0.5)),
+        line="/run/train.py:31", steps=steps or tuple(map(rehearsed_step, range(1, 5))),
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def batches(first: int, number: int = 4, epoch: int = 0) -> tuple[Batch, ...]:
+    """Batches of two samples that differ from those with another `first`."""
+    found = range(first, first + number)
+    return tuple(Batch(n, epoch, f"b{place}", (f"s{place}", f"t{place}"), 2) for n, place in enumerate(found))
+
+
+def rehearsed_loader(first: int = 0, **changes: Any) -> RehearsedLoader:
+    """A loader whose two passes of four batches have different orders. `first`: its first sample."""
+    both = (*batches(first), *tuple(replace(one, epoch=1) for one in batches(first + 1, 3)))
+    usual = RehearsedLoader(
+        "Images", 16, 4, 2, "DistributedSampler", "BatchSampler", 2, True, line="/run/train.py:28", trains=True,
+        epochs=(0, 1), delivered=(4,), batches=both,
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def rehearsed_rank(number: int, *loaders: RehearsedLoader, **changes: Any) -> RehearsedRank:
+    """A rank that made all its steps."""
+    usual = RehearsedRank(
+        number, 6000 + number, 2, 2, "gloo", group_line="/run/train.py:4",
+        wrappers=(Wrapper("DDP", 2, 2, True, "/run/train.py:20"),), optimizers=(rehearsed_optimizer(),),
+        losses=tuple(Loss(0.7, line="/run/train.py:30") for _ in range(4)),
+        loaders=loaders or (rehearsed_loader(10 * number),), calls=(Call("all_reduce", "2", "float32", 2),),
+        checkpoints=(SavedCheckpoint("/run/model.pt", True),) if number == 0 else (),
+        random_states={"torch": f"r{number}"}, reached=True, ended=True,
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def rehearsal(*ranks: RehearsedRank, **changes: Any) -> Rehearsal:
+    """A script that made all its steps. Without ranks: on two."""
+    usual = Rehearsal(
+        "train.py", 4, 2, "stopped", ranks or (rehearsed_rank(0), rehearsed_rank(1)), True, "torchrun", 0, 9.5, 300.0,
+        log="runs/smoke-1/script.log", folder="/run", own_folder="/run/runs/smoke-1",
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
 def fleet(**changes: Any) -> Fleet:
     """Four nodes that are alike, and were all asked at once."""
     good = Fleet(
@@ -655,6 +726,7 @@ def _healthy() -> dict[str, Any]:
         "plan": Plan(),
         "config": config(),
         "ranks": ranks(),
+        "rehearsal": rehearsal(),
         "nccl_log": nccl_log(),
         "baseline": baseline(),
         "stamp": stamp(),

@@ -124,7 +124,7 @@ class Recorder:
             pack_into(STEP, self._beat, place, self.steps, time.time(), self.waited, self.optimized, self.saved)
         if now - self._memory_at > _MEMORY_S:
             self._memory_at = now
-            _guarded(self.write_memory)
+            guarded(self.write_memory)
 
     def write_memory(self) -> None:
         """Store the peaks of this rank's memory: the kernel's, and torch's if it has used a GPU. Waits for no GPU."""
@@ -145,7 +145,7 @@ class Recorder:
 
     def record_raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Write the exception that ends the script: type and message, then its frames, one a line."""
-        _guarded(self.write_memory)  # the error may be that there is not enough
+        guarded(self.write_memory)  # the error may be that there is not enough
         frames = []
         while trace is not None:
             code = trace.tb_frame.f_code
@@ -164,7 +164,7 @@ def begin() -> None:
     rank = os.environ.get("RANK", "")
     if rank.isdigit():
         _start(int(rank))
-    sys.meta_path.insert(0, Hooks())
+    sys.meta_path.insert(0, Hooks(_hooks()))
 
 
 def folder_in(environ: Any) -> str:
@@ -208,15 +208,8 @@ def _start(rank: int) -> None:
 class Hooks:
     """A finder that finds nothing of its own, but adds a hook to a few modules of torch after they are imported."""
 
-    def __init__(self) -> None:
-        self._wanted: dict[str, Callable[[Any], None]] = {
-            "torch.optim.optimizer": _hook_optimizer,
-            "torch.utils.data.dataloader": _hook_loader,
-            "torch.distributed.distributed_c10d": _hook_groups,
-            "torch.serialization": _hook_saving("save"),
-            "safetensors.torch": _hook_saving("save_file"),
-            **dict.fromkeys(_FINITE, _hook_finite),
-        }
+    def __init__(self, wanted: dict[str, Callable[[Any], None]]) -> None:
+        self._wanted = wanted
         self._looking: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
@@ -228,7 +221,7 @@ class Hooks:
             spec = self._find(name, path, target)
         finally:
             self._looking.discard(name)
-        _guarded(lambda: self._add_hook(name, spec))
+        guarded(lambda: self._add_hook(name, spec))
         return spec
 
     def _find(self, name: str, path: Any, target: ModuleType | None) -> Any:
@@ -246,12 +239,23 @@ class Hooks:
             execute(module)
             hook = self._wanted.pop(name, None) if module.__name__ == name else None
             if hook is not None:
-                _guarded(lambda: hook(module))
+                guarded(lambda: hook(module))
 
         loader.exec_module = exec_module  # some loaders have fixed attributes
 
 
-def _guarded(function: Callable[[], object]) -> None:
+def _hooks() -> dict[str, Callable[[Any], None]]:
+    return {
+        "torch.optim.optimizer": _hook_optimizer,
+        "torch.utils.data.dataloader": _hook_loader,
+        "torch.distributed.distributed_c10d": _hook_groups,
+        "torch.serialization": _hook_saving("save"),
+        "safetensors.torch": _hook_saving("save_file"),
+        **dict.fromkeys(_FINITE, _hook_finite),
+    }
+
+
+def guarded(function: Callable[[], object]) -> None:
     """Call it; an error in it must not affect the training."""
     try:
         function()
@@ -329,7 +333,7 @@ def _hook_groups(module: Any) -> None:
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
-        _guarded(lambda: _joined(module.get_rank()))
+        guarded(lambda: _joined(module.get_rank()))
         return found
 
     module.init_process_group = init_process_group
@@ -343,7 +347,7 @@ def _joined(rank: int) -> None:
     import atexit
     import threading
 
-    atexit.register(_guarded, RECORDER.write_memory)
+    atexit.register(guarded, RECORDER.write_memory)
     ask = RECORDER.path("ask")
     os.mkfifo(ask, 0o600)
     threading.Thread(target=_answer, args=(ask,), name=THREAD, daemon=True).start()

@@ -12,6 +12,10 @@ def _start_recorder() -> None:
         import _mgpu_recorder  # type: ignore[import-not-found]
 
         _mgpu_recorder.begin()
+        if os.environ.get("MGPU_REHEARSAL"):
+            import _mgpu_rehearsal  # type: ignore[import-not-found]
+
+            _mgpu_rehearsal.begin()
     except Exception:
         if os.environ.get("MGPU_DEBUG"):
             import traceback

@@ -1,0 +1,245 @@
+"""Does every rank get its own data?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Rehearsal, RehearsedLoader, RehearsedRank
+from mgpu.text import counted, listed
+
+from ._rehearsed import at, data_loaders, pairs_of_loaders, place, several_ranks, training_loaders
+
+_SAMPLER = "https://pytorch.org/docs/stable/data.html"
+_JOIN = "https://pytorch.org/docs/stable/notes/ddp.html"
+_SEED = "https://pytorch.org/docs/stable/notes/randomness.html"
+_LEAST = 2  # equal batches that count: one may be equal by chance
+_REPEATED = 0.25  # of a rank's samples; padding at the end of an epoch repeats fewer
+_DRAWS_AGAIN = ("WeightedRandomSampler", "SubsetRandomSampler")
+
+
+def _prints(loader: RehearsedLoader) -> list[str]:
+    return [batch.fingerprint for batch in loader.batches if batch.fingerprint is not None]
+
+
+@check(
+    Severity.ERROR,
+    source=_SAMPLER,
+    because_of=("script_failed", "separate_trainings"),
+    same_as=("script_data_not_divided", "script_stream_not_split"),
+    given=data_loaders,
+)
+def same_data(rehearsal: Rehearsal) -> Answer:
+    """Two ranks train on the same batches.
+
+    Why: The gradients of equal batches are equal, so their average is that of one rank: N GPUs train as fast as one,
+    and each epoch reads every sample N times.
+
+    Fix: Pass the loader to accelerator.prepare, or give it a DistributedSampler; split an IterableDataset by rank.
+    """
+    compared = 0
+    for ranks, loaders in pairs_of_loaders(rehearsal):
+        for index, one in enumerate(loaders):
+            for other_index in range(index + 1, len(loaders)):
+                mine, others = _prints(one), _prints(loaders[other_index])
+                both = min(len(mine), len(others))
+                if both < _LEAST or len(set(mine[:both])) < _LEAST:
+                    continue
+                compared = max(compared, both)
+                if mine[:both] == others[:both]:
+                    return _same(ranks[index], ranks[other_index], one, both)
+    return Ok(f"different batches on all ranks ({compared} compared)") if compared else _not_compared(rehearsal)
+
+
+def _not_compared(rehearsal: Rehearsal) -> Skip:
+    prints = [_prints(one) for rank in rehearsal.ranks for one in training_loaders(rank)]
+    if any(len(one) >= _LEAST for one in prints):
+        return Skip("all batches of a rank are equal, so ranks cannot be compared")
+    return Skip("fewer than two batches per rank were seen")
+
+
+def _same(rank: RehearsedRank, other: RehearsedRank, loader: RehearsedLoader, batches: int) -> Problem:
+    return Problem(
+        f"ranks {rank.rank} and {other.rank} get the same {batches} batches of {loader.dataset}{at(loader.line)}",
+        evidence={"rank": other.rank, "other": rank.rank, "batches": batches, "sampler": loader.sampler},
+        subjects=(f"rank {rank.rank}", f"rank {other.rank}"),
+        place=place(loader.line),
+    )
+
+
+def _samples(loader: RehearsedLoader) -> list[str]:
+    """Return the fingerprints of the samples of a loader's first pass."""
+    return [one for batch in loader.batches if batch.epoch == 0 for one in batch.each]
+
+
+@check(
+    Severity.WARNING,
+    source=_SAMPLER,
+    because_of=("same_data", "script_failed", "separate_trainings"),
+    same_as=("script_data_not_divided", "script_stream_not_split"),
+    given=data_loaders,
+)
+def data_repeated(rehearsal: Rehearsal) -> Answer:
+    """In one epoch, two ranks train on the same samples, in another order.
+
+    Why: Each rank reads all of the data instead of its own part, so an epoch takes as long as on one GPU.
+
+    Fix: Pass the loader to accelerator.prepare, or give it a DistributedSampler.
+    """
+    seen = 0
+    for ranks, loaders in pairs_of_loaders(rehearsal):
+        if any(one.sampler in _DRAWS_AGAIN or one.batch_sampler in _DRAWS_AGAIN for one in loaders):
+            continue
+        parts = [_samples(one) for one in loaders]
+        if any(len(set(part)) < len(part) for part in parts):  # equal samples in the data itself
+            continue
+        for index, part in enumerate(parts[1:], 1):
+            common = set(parts[0]) & set(part)
+            seen = max(seen, min(len(parts[0]), len(part)))
+            least = max(_REPEATED * min(len(parts[0]), len(part)), len(ranks), loaders[0].batch or 1)
+            if len(common) > least:
+                return _repeated(ranks[0], ranks[index], loaders[0], len(common), len(part))
+    return Ok(f"no sample on two ranks ({counted(seen, 'sample')} compared)") if seen else Skip("no samples to compare")
+
+
+def _repeated(rank: RehearsedRank, other: RehearsedRank, loader: RehearsedLoader, common: int, number: int) -> Problem:
+    return Problem(
+        f"{common} of the {number} samples of rank {other.rank} were also on rank {rank.rank} ({loader.dataset})"
+        f"{at(loader.line)}",
+        evidence={"rank": other.rank, "other": rank.rank, "samples": common, "sampler": loader.sampler},
+        subjects=(f"rank {rank.rank}", f"rank {other.rank}"),
+        place=place(loader.line),
+    )
+
+
+@check(
+    Severity.WARNING, source=_SAMPLER, because_of=("same_data", "data_repeated", "script_failed"), given=data_loaders
+)
+def data_not_covered(rehearsal: Rehearsal) -> Answer:
+    """In a whole epoch, the ranks together read only a part of the data.
+
+    Why: The samples that no rank reads are never trained on.
+
+    Fix: Let the sampler divide the data among as many replicas as there are ranks.
+    """
+    covered = 0
+    for ranks, loaders in pairs_of_loaders(rehearsal):
+        whole = {loader.samples for loader in loaders}
+        size = loaders[0].samples
+        full = all(one.delivered and len(one.batches) >= one.delivered[0] for one in loaders)
+        parts = [_samples(one) for one in loaders]
+        if len(ranks) < rehearsal.expected or len(whole) > 1 or not size or not full or not all(parts):
+            continue
+        if any(len(set(part)) < len(part) for part in parts) or any(not batch.each for batch in loaders[0].batches):
+            continue
+        read = len({one for part in parts for one in part})
+        dropped = len(ranks) * (loaders[0].batch or 1)  # drop_last
+        covered = max(covered, read)
+        if read + dropped < size:
+            line = loaders[0].line
+            return Problem(
+                f"the ranks read {read} of the {size} samples of {loaders[0].dataset} in an epoch{at(line)}",
+                evidence={"rank": None, "read": read, "samples": size, "replicas": loaders[0].replicas},
+                place=place(line),
+            )
+    return Ok(f"{counted(covered, 'sample')} in an epoch") if covered else Skip("no whole epoch was seen")
+
+
+@check(
+    Severity.ERROR,
+    source=_JOIN,
+    because_of=("separate_trainings",),
+    same_as=("script_rank_skips_backward",),
+    given=data_loaders,
+)
+def batches_differ(rehearsal: Rehearsal) -> Answer:
+    """The ranks have different numbers of training batches.
+
+    Why: The rank with more batches waits in its next backward pass for gradients that no other rank computes.
+
+    Fix: Give every rank the same number of batches: use a DistributedSampler, drop_last=True, or accelerator.prepare.
+    """
+    known = 0
+    for ranks, loaders in pairs_of_loaders(rehearsal):
+        for what in ("length", "delivered"):
+            counts = {rank.rank: _batches(one, what) for rank, one in zip(ranks, loaders, strict=True)}
+            there = {number: count for number, count in counts.items() if count is not None}
+            if len(there) < len(ranks):
+                continue
+            known = max(known, *there.values())
+            if len(set(there.values())) > 1:
+                return _uneven(there, loaders[0])
+    return Ok(f"{counted(known, 'batch', 'batches')} on every rank") if known else Skip("no loader has a known length")
+
+
+def _batches(loader: RehearsedLoader, what: str) -> int | None:
+    if what == "length":
+        return loader.length
+    return loader.delivered[0] if loader.delivered else None
+
+
+def _uneven(counts: dict[int, int], loader: RehearsedLoader) -> Problem:
+    most, least = max(counts, key=lambda n: counts[n]), min(counts, key=lambda n: counts[n])
+    return Problem(
+        f"rank {most} has {counted(counts[most], 'batch', 'batches')} of {loader.dataset}, rank {least} has "
+        f"{counts[least]}{at(loader.line)}",
+        evidence={"rank": most, **{f"rank_{number}": count for number, count in counts.items()}},
+        subjects=(f"rank {most}", f"rank {least}"),
+        place=place(loader.line),
+    )
+
+
+@check(
+    Severity.WARNING,
+    source="https://pytorch.org/docs/stable/data.html (DistributedSampler)",
+    same_as=("script_set_epoch_missing",),
+    because_of=("script_failed",),
+    given=data_loaders,
+)
+def sampler_without_set_epoch(rehearsal: Rehearsal) -> Answer:
+    """A DistributedSampler shuffles the data in the same way in every epoch.
+
+    Why: Its order depends on its seed and its epoch only, and nothing sets the epoch.
+
+    Fix: Call sampler.set_epoch(epoch) at the start of every epoch.
+    """
+    seen = False
+    for rank in rehearsal.ranks:
+        for loader in training_loaders(rank):
+            if loader.replicas is None or not loader.shuffle or len(loader.epochs) < 2:
+                continue
+            first, second = (_first_batches(loader, epoch) for epoch in (0, 1))
+            both = min(len(first), len(second))
+            seen = seen or both > 0
+            if both and first[:both] == second[:both] and loader.epochs[0] == loader.epochs[1]:
+                return Problem(
+                    f"epoch 2 has the same batches as epoch 1 on rank {rank.rank}: set_epoch was not called"
+                    f"{at(loader.line)}",
+                    evidence={"rank": rank.rank, "batches": both, "epoch": loader.epochs[1]},
+                    subjects=(f"rank {rank.rank}",),
+                    place=place(loader.line),
+                )
+    return Ok("another order in the second epoch") if seen else Skip("no second epoch with a DistributedSampler")
+
+
+def _first_batches(loader: RehearsedLoader, epoch: int) -> Sequence[str | None]:
+    return [batch.fingerprint for batch in loader.batches if batch.epoch == epoch]
+
+
+@check(Severity.INFO, source=_SEED, because_of=("separate_trainings",), given=several_ranks)
+def same_random_state(rehearsal: Rehearsal) -> Answer:
+    """All ranks start with the same random state, so dropout and augmentation are equal on all of them.
+
+    Why: Each rank then drops the same values for its samples. The training works, with less variety than it could have.
+
+    Fix: After the model is built, use a seed that contains the rank (accelerate: set_seed(..., device_specific=True)).
+    """
+    states = [rank.random_states.get("torch") for rank in rehearsal.ranks]
+    if None in states or len(states) < 2:
+        return Skip("the random state was not seen on two ranks")
+    if len(set(states)) > 1:
+        return Ok("different random states")
+    if not any(one.dropout for rank in rehearsal.ranks for one in rank.wrappers):
+        return Skip("the wrapped models have no dropout")
+    numbers = listed([rank.rank for rank in rehearsal.ranks])
+    return Problem(f"ranks {numbers} start with one random state, and the model has dropout", evidence={"rank": None})

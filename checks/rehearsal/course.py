@@ -1,0 +1,130 @@
+"""Did the script run, and do all ranks make the same steps?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
+from mgpu.snapshot import Rehearsal, RehearsedRank
+from mgpu.text import counted
+
+from ._rehearsed import at, failed_in_exchange, place, several_ranks, short
+
+_STEPS = "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.register_step_post_hook.html"
+_DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
+
+
+@check(Severity.ERROR, source="https://pytorch.org/docs/stable/elastic/errors.html", because_of=("collectives_differ",))
+def script_failed(rehearsal: Rehearsal) -> Answer:
+    """The script stops with an error.
+
+    Why: A launch would fail in the same way.
+
+    Fix: Fix the error, then rehearse the script again.
+    """
+    if rehearsal.ended != "failed":
+        return Ok("no error")
+    rank = _first_failed(rehearsal)
+    cause = rehearsal.cause
+    said = cause.title if cause else rank.raised if rank else f"exit code {rehearsal.exit_code}"
+    where = f" on rank {rank.rank}{at(rank.raised_line)}" if rank else ""
+    log = (shell("mgpu doctor --log {:path}", rehearsal.log),) if rehearsal.log else ()
+    raised = f"{rank.raised}. " if cause and rank and rank.raised and rank.raised not in cause.title else ""
+    return Problem(
+        f"the script fails{where}: {said}",
+        f"{raised}{cause.why}".strip() if cause else "",
+        Fix(cause.fix if cause else "", log),
+        {"rank": rank.rank if rank else None, "cause": cause.id if cause else None, "exit_code": rehearsal.exit_code},
+        (f"rank {rank.rank}",) if rank else (),
+        place(rank.raised_line) if rank else None,
+    )
+
+
+def _first_failed(rehearsal: Rehearsal) -> RehearsedRank | None:
+    """Return a rank that failed by itself, else one that failed in an exchange with others."""
+    failed = [rank for rank in rehearsal.ranks if rank.raised and not rank.raised_after_stop]
+    return min(failed, key=failed_in_exchange, default=None)
+
+
+def _last_line(rank: RehearsedRank) -> str | None:
+    """Return the line at which a rank was stopped, else that of its last collective or step."""
+    if rank.stopped_line:
+        return rank.stopped_line
+    if rank.calls:
+        return rank.calls[-1].line
+    return next((step.line for one in reversed(rank.optimizers) for step in reversed(one.steps)), None)
+
+
+@check(
+    Severity.ERROR,
+    source=_DDP,
+    because_of=("script_failed", "collectives_differ", "rank_steps_differ", "batches_differ"),
+)
+def script_stalls(rehearsal: Rehearsal) -> Answer:
+    """The script makes no progress anymore.
+
+    Why: A rank that waits for another one in a collective waits forever if that one never calls it.
+
+    Fix: Look at the last lines of each rank; every rank must reach the same collectives.
+    """
+    if rehearsal.ended != "stalled":
+        return Ok("no stall")
+    texts = [f"rank {rank.rank}: {rank.steps} steps, at {short(_last_line(rank))}" for rank in rehearsal.ranks]
+    return Problem(
+        f"the script makes no progress after {counted(rehearsal.steps, 'optimizer step')}: {'; '.join(texts[:4])}",
+        evidence={"rank": None, "steps": rehearsal.steps},
+        place=place(_last_line(rehearsal.ranks[0])) if rehearsal.ranks else None,
+    )
+
+
+@check(Severity.WARNING, source=_STEPS, because_of=("script_failed", "script_stalls"), tags=("not_examined",))
+def script_never_stepped(rehearsal: Rehearsal) -> Answer:
+    """No optimizer of torch made a step in the rehearsal.
+
+    Why: Nothing is known about the training of this script. It may train only with other arguments, only after a long
+    preparation, or with an optimizer that is not one of torch.
+
+    Fix: Use arguments with which the script trains, or a longer --timeout.
+    """
+    silent = [rank for rank in rehearsal.ranks if not rank.steps]
+    if rehearsal.ended in ("failed", "stalled", "interrupted"):
+        return Skip("the script did not run to its last step")
+    if rehearsal.ranks and len(silent) < len(rehearsal.ranks):
+        return Ok(f"{rehearsal.steps} of {counted(rehearsal.wanted, 'step')}")
+    why = f"within {rehearsal.limit_s:g} s" if rehearsal.ended == "timed_out" else "before the script ended"
+    where = next((rank.stopped_line for rank in rehearsal.ranks if rank.stopped_line), None)
+    evidence = {"rank": None, "ended": rehearsal.ended}
+    return Problem(f"no rank made an optimizer step {why}{at(where)}", evidence=evidence, place=place(where))
+
+
+@check(
+    Severity.ERROR,
+    source=_DDP,
+    because_of=("script_failed", "batches_differ"),
+    same_as=("script_rank_skips_backward",),
+    given=several_ranks,
+)
+def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
+    """The optimizer steps more often on some ranks than on others.
+
+    Why: The ranks then have different parameters, and a rank that makes more steps waits forever for the gradients of
+    the others.
+
+    Fix: Let all ranks decide alike whether to step: exchange the condition first, for example with all_reduce.
+    """
+    made = {rank.rank: min(rank.steps, rehearsal.wanted) for rank in rehearsal.ranks}
+    most, least = max(made.values()), min(made.values())
+    orderly = rehearsal.ended in ("stopped", "finished")
+    left_early = [r for r in rehearsal.ranks if r.ended and not r.reached and not r.raised and r.steps < most]
+    if most == least or not (orderly or left_early):
+        return Ok("as many on every rank") if most else Skip("no rank made a step")
+    few = next(rank for rank in rehearsal.ranks if made[rank.rank] == least)
+    line = next((step.line for one in few.optimizers for step in one.steps), None)
+    if line is None:
+        line = next(s.line for r in rehearsal.ranks for one in r.optimizers for s in one.steps)
+    others = next(rank for rank in rehearsal.ranks if made[rank.rank] == most)
+    return Problem(
+        f"rank {few.rank} made {counted(least, 'optimizer step')}, rank {others.rank} made {most}{at(line)}",
+        evidence={"rank": few.rank, **{f"rank_{number}": steps for number, steps in made.items()}},
+        subjects=(f"rank {few.rank}",),
+        place=place(line),
+    )

@@ -1,0 +1,115 @@
+"""Does each file have one writer, and can a checkpoint be read?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Rehearsal, WrittenFile
+from mgpu.text import counted
+
+from ._rehearsed import at, place, several_ranks
+
+_SAVING = "https://pytorch.org/tutorials/intermediate/ddp_tutorial.html"
+_LOAD = "https://pytorch.org/docs/stable/generated/torch.load.html"
+_HOOK = "https://docs.python.org/3/library/sys.html"
+_WRITES = ("write", "save", "rename")
+_CACHES = (".cache", "__pycache__", ".triton", ".nv", ".config", ".local", ".mgpu")
+_TEMPORARY = ("/tmp/", "/var/tmp/", "/dev/shm/")
+_SHOWN = 5
+
+
+def _is_cache(path: str) -> bool:
+    parts = path.split("/")
+    return path.endswith((".lock", ".pyc")) or any(
+        part in _CACHES or part.startswith("torchinductor_") for part in parts
+    )
+
+
+def _kept(files: tuple[WrittenFile, ...]) -> dict[str, WrittenFile]:
+    """Return the files that a rank wrote and did not remove or rename again, by path."""
+    removed = {one.path for one in files if one.how == "remove"}
+    return {one.path: one for one in files if one.how in _WRITES and one.path not in removed}
+
+
+@check(
+    Severity.WARNING,
+    source=_SAVING,
+    because_of=("separate_trainings",),
+    same_as=("script_saves_on_every_rank", "script_writes_on_every_rank"),
+    given=several_ranks,
+)
+def same_file_written(rehearsal: Rehearsal) -> Answer:
+    """Two ranks write the same file.
+
+    Why: They write at the same time, so the file may contain parts of both, or be read while the other one writes it.
+
+    Fix: Write it on rank 0 only (if accelerator.is_main_process), or put the rank into its name.
+    """
+    first: dict[str, tuple[int, WrittenFile]] = {}
+    written = 0
+    for rank in rehearsal.ranks:
+        for path, one in _kept(rank.files).items():
+            if _is_cache(path):
+                continue
+            written += 1
+            if path in first:
+                other = first[path][0]
+                return Problem(
+                    f"ranks {other} and {rank.rank} both write {path}{at(one.line)}",
+                    evidence={"rank": rank.rank, "other": other, "how": one.how},
+                    subjects=(f"rank {other}", f"rank {rank.rank}"),
+                    place=place(one.line),
+                )
+            first[path] = (rank.rank, one)
+    return Ok(f"{counted(written, 'file')}, each written by one rank") if written else Ok("no files written")
+
+
+@check(Severity.ERROR, source=_LOAD, because_of=("script_failed",))
+def checkpoint_unreadable(rehearsal: Rehearsal) -> Answer:
+    """A checkpoint that the script wrote cannot be read again.
+
+    Why: The training could not be resumed, and its result could not be used.
+
+    Fix: Let one rank write it, and wait for the end of the write before anything else uses the file.
+    """
+    found = [(rank, one) for rank in rehearsal.ranks for one in rank.checkpoints]
+    for rank, one in found:
+        if one.ok is False:
+            line = next((file.line for file in rank.files if file.path == one.path), None)
+            return Problem(
+                f"{one.path} cannot be read on rank {rank.rank}: {one.error}{at(line)}",
+                evidence={"rank": rank.rank, "size_bytes": one.size_bytes},
+                subjects=(f"rank {rank.rank}",),
+                place=place(line),
+            )
+    read = sum(one.ok is True for _, one in found)
+    return Ok(f"{counted(read, 'checkpoint')} read again") if read else Skip("no checkpoint was written and read again")
+
+
+@check(Severity.INFO, source=_HOOK)
+def files_outside(rehearsal: Rehearsal) -> Answer:
+    """The script wrote files outside the folder of the run.
+
+    Why: The rehearsal stops the script after a few steps, but what it wrote until then remains.
+
+    Fix: Remove or ignore them.
+    """
+    own = f"{rehearsal.own_folder}/" if rehearsal.own_folder else None
+    outside: Mapping[str, int] = {
+        path: rank.rank
+        for rank in rehearsal.ranks
+        for path in _kept(rank.files)
+        if not (own and path.startswith(own)) and not path.startswith(_TEMPORARY) and not _is_cache(path)
+    }
+    if not outside:
+        return Ok("nothing written outside the run's folder")
+    shown = [_relative(path, rehearsal.folder) for path in list(outside)[:_SHOWN]]
+    more = f" and {len(outside) - _SHOWN} more" if len(outside) > _SHOWN else ""
+    return Problem(
+        f"the script wrote {counted(len(outside), 'file')}: {', '.join(shown)}{more}", evidence={"rank": None}
+    )
+
+
+def _relative(path: str, folder: str | None) -> str:
+    return path[len(folder) + 1 :] if folder and path.startswith(f"{folder}/") else path

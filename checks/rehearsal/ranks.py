@@ -1,0 +1,115 @@
+"""Are the ranks one training run, and do they call the same collectives?"""
+
+from __future__ import annotations
+
+from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
+from mgpu.snapshot import Call, Rehearsal, RehearsedRank
+from mgpu.text import counted
+
+from ._gradients import first_difference
+from ._rehearsed import at, failed_in_exchange, place, several_ranks, short, stepping_ranks
+
+_LAUNCH = "https://pytorch.org/docs/stable/elastic/run.html"
+_COLLECTIVES = "https://pytorch.org/docs/stable/distributed.html"
+
+
+@check(
+    Severity.ERROR,
+    source=_LAUNCH,
+    same_as=("script_trains_alone", "script_group_without_wrapper", "script_nothing_prepared"),
+    given=stepping_ranks,
+)
+def separate_trainings(rehearsal: Rehearsal) -> Answer:
+    """Each rank trains a model of its own.
+
+    Why: The ranks exchange no gradients, so N GPUs do the work of one, N times, and the result is that of one rank.
+
+    Fix: Let accelerator.prepare or DistributedDataParallel wrap the model (mgpu doctor --script FILE --fix does this).
+    """
+    ranks = [rank for rank in rehearsal.ranks if rank.optimizers]
+    line = next((one.line for rank in ranks for one in rank.optimizers if one.line), None)
+    number = counted(len(ranks), "rank")
+    if other := next((rank.other_library for rank in ranks if rank.other_library), None):
+        return Skip(f"{other} exchanges data in its own way")
+    if all((rank.world or 1) < 2 for rank in ranks):
+        group = "a process group of one rank each" if any(rank.world for rank in ranks) else "no process group"
+        return Problem(
+            f"{number} train separately: they start {group}",
+            evidence={"rank": None, "world": ranks[0].world, "launched": ranks[0].launched_world},
+            place=place(line),
+        )
+    alone = [rank for rank in ranks if (rank.world or 1) < 2]
+    if alone:
+        return Problem(
+            f"rank {alone[0].rank} trains separately: it has no process group with the others",
+            evidence={"rank": alone[0].rank, "world": alone[0].world},
+            subjects=(f"rank {alone[0].rank}",),
+            place=place(line),
+        )
+    if not any(rank.wrappers for rank in ranks) and any(rank.optimizer_exchanges for rank in ranks):
+        return Skip("the optimizer exchanges data itself, inside its step")
+    if not any(rank.wrappers for rank in ranks) and (found := first_difference(rehearsal)) is not None:
+        return Problem(
+            f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",
+            evidence={"rank": None, "world": ranks[0].world},
+            place=place(found.line),
+        )
+    kinds = list(dict.fromkeys(one.kind for rank in ranks for one in rank.wrappers))
+    return Ok(f"{number} in one group ({ranks[0].backend}{', ' + ', '.join(kinds) if kinds else ''})")
+
+
+def _of_world(rank: RehearsedRank) -> list[Call]:
+    return [call for call in rank.calls if call.ranks is None or call.ranks == rank.world]
+
+
+def _counts_are_final(rehearsal: Rehearsal) -> bool:
+    """Whether a rank with fewer collectives would not have called more. A rank that failed by itself might have."""
+    if rehearsal.ended != "failed":
+        return rehearsal.ended not in ("timed_out", "interrupted")
+    return all(failed_in_exchange(rank) if rank.raised else rank.ended or rank.inside_call for rank in rehearsal.ranks)
+
+
+def _describe(call: Call) -> str:
+    data = f" of {call.shape} {call.dtype}" if call.shape else ""
+    return f"{call.name}{data}{at(call.line)}"
+
+
+@check(
+    Severity.ERROR,
+    source=_COLLECTIVES,
+    same_as=("script_collective_on_one_rank",),
+    given=several_ranks,
+)
+def collectives_differ(rehearsal: Rehearsal) -> Answer:
+    """The ranks call different collectives, or with different shapes or types.
+
+    Why: Collectives match by their order. A rank that calls another one, or none, leaves the others waiting, or makes
+    them read its data as something else.
+
+    Fix: Call the same collectives on every rank, in the same order, with tensors of one shape and type.
+    """
+    ranks = [rank for rank in rehearsal.ranks if (rank.world or 1) > 1]
+    if len(ranks) < 2:
+        return Skip("fewer than two ranks have a process group")
+    first, calls = ranks[0], _of_world(ranks[0])
+    for other in ranks[1:]:
+        others = _of_world(other)
+        for mine, its in zip(calls, others, strict=False):
+            if (mine.name, mine.shape, mine.dtype) != (its.name, its.shape, its.dtype):
+                return _problem(first, mine, other, f"rank {other.rank} calls {_describe(its)}")
+        if len(calls) == len(others) or not _counts_are_final(rehearsal):
+            continue
+        more, fewer = (first, other) if len(calls) > len(others) else (other, first)
+        extra = _of_world(more)[min(len(calls), len(others))]
+        last = next((step.line for one in fewer.optimizers for step in reversed(one.steps)), None)
+        return _problem(more, extra, fewer, f"rank {fewer.rank} does not{f', and is at {short(last)}' if last else ''}")
+    return Ok(f"{counted(len(calls), 'collective')} of the script in one order" if calls else "no explicit collectives")
+
+
+def _problem(rank: RehearsedRank, call: Call, other: RehearsedRank, otherwise: str) -> Problem:
+    return Problem(
+        f"rank {rank.rank} calls {_describe(call)}, {otherwise}",
+        evidence={"rank": rank.rank, "other": other.rank, "collective": call.name},
+        subjects=(f"rank {rank.rank}", f"rank {other.rank}"),
+        place=place(call.line),
+    )

@@ -1,0 +1,132 @@
+"""Which files this rank writes, and whether the checkpoints among them can be read again."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__:  # imported from mgpu, not in a rank
+    from mgpu.recorder.inject._mgpu_rehearsal import guarded, user_line
+else:
+    from _mgpu_rehearsal import guarded, user_line
+
+_MOST = 1000  # files
+_MOST_CHECKPOINTS = 8  # that are read again
+_WRITES = os.O_WRONLY | os.O_RDWR
+_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+
+
+class Files:
+    """The files that this rank has opened for writing."""
+
+    def __init__(self, rehearsal: Any) -> None:
+        self.rehearsal = rehearsal
+        self.seen: set[tuple[str, str]] = set()
+        self.checkpoints: dict[str, str] = {}  # path -> format
+        self._busy = threading.local()
+
+    def audit(self, event: str, args: Any) -> None:
+        """Called by Python before each operation that it audits."""
+        if event not in ("open", "os.rename", "os.remove") or self.rehearsal.off or getattr(self._busy, "on", False):
+            return
+        self._busy.on = True
+        try:
+            if event == "open":
+                self._open(*args)
+            else:
+                self.wrote(args[1] if event == "os.rename" else args[0], event.partition(".")[2])
+        except Exception:
+            return
+        finally:
+            self._busy.on = False
+
+    def _open(self, path: Any, mode: Any, flags: Any) -> None:
+        if isinstance(mode, str):
+            if not set(mode) & set("wax+"):
+                return
+            how = "append" if "a" in mode else "write"
+        elif isinstance(flags, int) and flags & _WRITES:
+            how = "append" if flags & os.O_APPEND else "write"
+        else:
+            return
+        self.wrote(path, how)
+
+    def wrote(self, path: Any, how: str) -> None:
+        """Note one path, once."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        name = os.path.abspath(os.fsdecode(path))
+        if (name, how) in self.seen or len(self.seen) >= _MOST or name.startswith(_NOT_FILES):
+            return
+        if name.endswith(".pyc") or "__pycache__" in name or name.startswith(self.rehearsal.folder + os.sep):
+            return
+        self.seen.add((name, how))
+        self.rehearsal.note("file", path=name, how=how, line=user_line())
+
+    def check(self) -> None:
+        """Read the checkpoints that were written."""
+        for path, form in list(self.checkpoints.items())[:_MOST_CHECKPOINTS]:
+            if os.path.isfile(path):
+                self._read_again(path, form)
+
+    def _read_again(self, path: str, form: str) -> None:
+        torch = sys.modules["torch"]
+        ok: bool | None = True
+        error, began = None, time.monotonic()
+        try:
+            if form == "torch":
+                torch.load(path, map_location="cpu", weights_only=True)
+            else:
+                sys.modules["safetensors.torch"].load_file(path)
+        except Exception as found:
+            text = (str(found).splitlines() or [""])[0][:300]
+            # Objects other than tensors are saved too: whether they can be read is not known.
+            ok = None if "weights_only" in str(found) or "Weights only" in str(found) else False
+            error = f"{type(found).__name__}: {text}"
+        size = os.path.getsize(path)
+        self.rehearsal.note("checkpoint", path=path, ok=ok, error=error, s=time.monotonic() - began, size=size)
+
+
+def begin(rehearsal: Any) -> None:
+    """Listen to what Python audits."""
+    rehearsal.files = files = Files(rehearsal)
+    sys.addaudithook(files.audit)
+    rehearsal.at_stop.append(files.check)
+
+
+def _saving(name: str, form: str, at: int) -> Any:
+    """Note the path of a function that writes a checkpoint with C++ or Rust, and how long it takes."""
+
+    def hook(rehearsal: Any, module: Any) -> None:
+        original = getattr(module, name)
+
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            guarded(lambda: _saved(rehearsal, args, kwargs, at, form))
+            began = time.monotonic()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                rehearsal.saved += time.monotonic() - began
+
+        setattr(module, name, save)
+
+    return hook
+
+
+def _saved(rehearsal: Any, args: Any, kwargs: Any, at: int, form: str) -> None:
+    path = kwargs.get("f", kwargs.get("filename", args[at] if len(args) > at else None))
+    if isinstance(path, (str, os.PathLike)):
+        name = os.path.abspath(os.fspath(path))
+        rehearsal.files.checkpoints[name] = form
+        rehearsal.files.wrote(name, "save")
+
+
+HOOKS = {
+    "torch.serialization": _saving("save", "torch", 1),
+    "safetensors.torch": _saving("save_file", "safetensors", 1),
+}

@@ -1,0 +1,327 @@
+"""What has one rank recorded of the user's script? Its file is read line by line; a damaged line is skipped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mgpu import file_reading
+from mgpu.secrets_masking import masked
+from mgpu.snapshot import (
+    BadSnapshot,
+    Batch,
+    Call,
+    Checksum,
+    Loss,
+    OptimizerStep,
+    RehearsedLoader,
+    RehearsedOptimizer,
+    RehearsedRank,
+    SavedCheckpoint,
+    Wrapper,
+    WrittenFile,
+    decode,
+)
+from mgpu.structured_text import json_of
+from mgpu.text import clean
+
+NAME = re.compile(r"(\d{1,7})\.(\d{1,9})\.rehearsal")
+_MOST_BYTES = 64 << 20
+_MOST_LINES = 30_000
+_LONGEST_TEXT = 1000
+_MOST_LISTED = 2000  # of a kind
+_MOST_LOADERS = 64
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Known:
+    """What the lines so far say."""
+
+    rank: RehearsedRank
+    wrappers: list[Wrapper] = field(default_factory=list)
+    optimizers: dict[int, RehearsedOptimizer] = field(default_factory=dict)
+    steps: dict[int, dict[int, OptimizerStep]] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
+    loaders: dict[int, RehearsedLoader] = field(default_factory=dict)
+    epochs: dict[int, list[int | None]] = field(default_factory=dict)
+    delivered: dict[int, list[int]] = field(default_factory=dict)
+    batches: dict[int, list[Batch]] = field(default_factory=dict)
+    trains: set[int] = field(default_factory=set)
+    calls: list[Call] = field(default_factory=list)
+    files: list[WrittenFile] = field(default_factory=list)
+    checkpoints: list[SavedCheckpoint] = field(default_factory=list)
+    subgroups: list[int] = field(default_factory=list)
+    prepared: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> RehearsedRank | None:
+    """Return what a rank has recorded; None if this is not a rank's file, or it cannot be read."""
+    named = NAME.fullmatch(path.name)
+    if named is None:
+        return None
+    try:
+        content = file_reading.read_part(path, most=_MOST_BYTES, start=0)
+    except OSError:
+        return None
+    known = _Known(RehearsedRank(int(named[1]), int(named[2])))
+    for line in content.split(b"\n")[:_MOST_LINES]:
+        try:
+            record = json_of(line.decode("utf-8", "replace"))
+            take = _TAKE.get(record["k"])
+            if take is not None:
+                take(known, _plain(record))
+                known.rank = replace(known.rank, inside_call=record["k"] == "collective")
+        except (ValueError, KeyError, TypeError, AttributeError, BadSnapshot):
+            continue
+    return _whole(known)
+
+
+def _whole(known: _Known) -> RehearsedRank:
+    optimizers = tuple(
+        replace(one, steps=tuple(known.steps.get(number, {}).values())) for number, one in known.optimizers.items()
+    )
+    loaders = tuple(
+        replace(
+            one,
+            trains=number in known.trains,
+            epochs=tuple(known.epochs.get(number, ())),
+            delivered=tuple(known.delivered.get(number, ())),
+            batches=tuple(known.batches.get(number, ())),
+        )
+        for number, one in known.loaders.items()
+    )
+    return replace(
+        known.rank,
+        wrappers=tuple(known.wrappers),
+        optimizers=optimizers,
+        losses=tuple(known.losses),
+        loaders=loaders,
+        calls=tuple(known.calls),
+        files=tuple(known.files),
+        checkpoints=tuple(known.checkpoints),
+        subgroups=tuple(known.subgroups),
+        prepared=tuple(known.prepared),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values whose texts are short, printable, and without secrets."""
+    if isinstance(value, str):
+        return masked(clean(value[:_LONGEST_TEXT]))
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _fact(kind: Callable[..., T], record: dict[str, Any], /, **names: str) -> T:
+    """Return the fact whose fields are named keys of the record. Raises BadSnapshot, KeyError."""
+    return decode(kind, {field: record[key] for field, key in names.items()}, "")
+
+
+def _rank(known: _Known, record: dict[str, Any]) -> None:
+    known.rank = replace(known.rank, launched_world=_count(record["world"]))
+
+
+def _group(known: _Known, record: dict[str, Any]) -> None:
+    found = _fact(
+        RehearsedRank,
+        record,
+        rank="rank",
+        world="world",
+        backend="backend",
+        replaced_backend="replaced",
+        group_line="line",
+    )
+    known.rank = replace(
+        known.rank,
+        rank=found.rank,
+        world=found.world,
+        backend=found.backend,
+        replaced_backend=found.replaced_backend,
+        group_line=found.group_line,
+    )
+
+
+def _wrapper(known: _Known, record: dict[str, Any]) -> None:
+    names = {name: name for name in ("kind", "parameters", "ranks", "dropout", "line")}
+    _append(known.wrappers, _fact(Wrapper, record, **names))
+
+
+def _optimizer(known: _Known, record: dict[str, Any]) -> None:
+    names = {name: name for name in ("parameters", "sharded", "wrapped", "names", "shapes", "line")}
+    found = _fact(RehearsedOptimizer, record, kind="type", **names)
+    if len(known.optimizers) < _MOST_LOADERS:
+        known.optimizers[int(record["o"])] = replace(found, start=_checksums(record["start"]))
+
+
+def _step(known: _Known, record: dict[str, Any]) -> None:
+    found = _fact(
+        OptimizerStep,
+        record,
+        number="n",
+        rate="lr",
+        batches="batches",
+        unsynced="unsynced",
+        line="line",
+        backward_line="backward",
+    )
+    steps = known.steps.setdefault(int(record["o"]), {})
+    if len(steps) < _MOST_LISTED:
+        steps[found.number] = replace(found, gradients=_checksums(record["grads"]))
+
+
+def _stepped(known: _Known, record: dict[str, Any]) -> None:
+    found = _fact(
+        OptimizerStep,
+        record,
+        number="n",
+        step_s="s",
+        loader_s="wait",
+        backward_s="backward_s",
+        optimizer_s="optimizer",
+        saving_s="save",
+        recording_s="own",
+        samples="samples",
+    )
+    steps = known.steps.setdefault(int(record["o"]), {})
+    before = steps.get(found.number, found)
+    steps[found.number] = replace(
+        before,
+        step_s=found.step_s,
+        loader_s=found.loader_s,
+        backward_s=found.backward_s,
+        optimizer_s=found.optimizer_s,
+        saving_s=found.saving_s,
+        recording_s=found.recording_s,
+        samples=found.samples,
+    )
+
+
+def _checksums(values: Any) -> tuple[Checksum | None, ...]:
+    return tuple(None if one is None else Checksum(*map(_number, one)) for one in values)
+
+
+def _number(value: Any) -> float | None:
+    if value is not None and not isinstance(value, int | float):
+        raise TypeError(value)
+    return None if value is None else float(value)
+
+
+def _loss(known: _Known, record: dict[str, Any]) -> None:
+    value, line = record["v"], record["line"]
+    shown = value if isinstance(value, str) else ""
+    _append(known.losses, Loss(None if shown else _number(value), shown, line if isinstance(line, str) else None))
+    if isinstance(record["loader"], int):
+        known.trains.add(record["loader"])
+
+
+def _loader(known: _Known, record: dict[str, Any]) -> None:
+    names = ("dataset", "samples", "batch", "sampler", "batch_sampler", "replicas", "shuffle", "workers", "line")
+    found = _fact(RehearsedLoader, record, length="batches", **{name: name for name in names})
+    if len(known.loaders) < _MOST_LOADERS:
+        known.loaders[int(record["l"])] = found
+
+
+def _epoch(known: _Known, record: dict[str, Any]) -> None:
+    _append(known.epochs.setdefault(int(record["l"]), []), _count(record["epoch"]))
+
+
+def _batch(known: _Known, record: dict[str, Any]) -> None:
+    number = int(record["l"])
+    epoch = max(0, len(known.epochs.get(number, ())) - 1)
+    found = _fact(Batch, record, number="n", fingerprint="print", each="each", samples="samples")
+    _append(known.batches.setdefault(number, []), replace(found, epoch=epoch))
+
+
+def _exhausted(known: _Known, record: dict[str, Any]) -> None:
+    _append(known.delivered.setdefault(int(record["l"]), []), int(record["n"]))
+
+
+def _collective(known: _Known, record: dict[str, Any]) -> None:
+    _append(known.calls, _fact(Call, record, name="op", shape="shape", dtype="dtype", ranks="ranks", line="line"))
+    if record["inside"] is True:
+        known.rank = replace(known.rank, optimizer_exchanges=True)
+
+
+def _other(known: _Known, record: dict[str, Any]) -> None:
+    known.rank = replace(known.rank, other_library=str(record["name"]))
+
+
+def _file(known: _Known, record: dict[str, Any]) -> None:
+    _append(known.files, _fact(WrittenFile, record, path="path", how="how", line="line"))
+
+
+def _checkpoint(known: _Known, record: dict[str, Any]) -> None:
+    found = _fact(SavedCheckpoint, record, path="path", ok="ok", error="error", read_s="s", size_bytes="size")
+    _append(known.checkpoints, found)
+
+
+def _subgroup(known: _Known, record: dict[str, Any]) -> None:
+    _append(known.subgroups, int(record["ranks"]))
+
+
+def _prepare(known: _Known, record: dict[str, Any]) -> None:
+    for kind in record["types"][:_MOST_LOADERS]:
+        _append(known.prepared, str(kind))
+
+
+def _random(known: _Known, record: dict[str, Any]) -> None:
+    states: dict[str, str] = {name: str(record[name]) for name in ("torch", "numpy", "python") if name in record}
+    known.rank = replace(known.rank, random_states=states)
+
+
+def _raised(known: _Known, record: dict[str, Any]) -> None:
+    found = _fact(RehearsedRank, {**record, "rank": 0}, rank="rank", raised_line="line", raised_after_stop="after")
+    text = f"{record['type']}: {record['message']}"
+    known.rank = replace(
+        known.rank, raised=text, raised_line=found.raised_line, raised_after_stop=found.raised_after_stop
+    )
+
+
+def _done(known: _Known, record: dict[str, Any]) -> None:
+    _end(known, record)
+    known.rank = replace(known.rank, reached=True)
+
+
+def _end(known: _Known, record: dict[str, Any]) -> None:
+    host, allocated, reserved = (_count(record.get(name)) for name in ("host", "allocated", "reserved"))
+    known.rank = replace(known.rank, ended=True, host_bytes=host, allocated_bytes=allocated, reserved_bytes=reserved)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _append(items: list[T], item: T) -> None:
+    if len(items) < _MOST_LISTED:
+        items.append(item)
+
+
+_TAKE: dict[str, Callable[[_Known, dict[str, Any]], None]] = {
+    "rank": _rank,
+    "group": _group,
+    "wrapper": _wrapper,
+    "optimizer": _optimizer,
+    "step": _step,
+    "stepped": _stepped,
+    "loss": _loss,
+    "loader": _loader,
+    "epoch": _epoch,
+    "batch": _batch,
+    "exhausted": _exhausted,
+    "collective": _collective,
+    "other": _other,
+    "file": _file,
+    "checkpoint": _checkpoint,
+    "subgroup": _subgroup,
+    "prepare": _prepare,
+    "random": _random,
+    "raised": _raised,
+    "done": _done,
+    "end": _end,
+}

@@ -1,0 +1,52 @@
+"""Is the user's script rehearsed after the stages, and with which config and limits?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from mgpu import engine
+from mgpu.engine import selections
+from mgpu.errors import USAGE, MgpuError
+from mgpu.launchers import choice
+from mgpu.rehearse.run import Wanted, rehearse
+from mgpu.report.screen import Screen
+from mgpu.smoke import script_section
+from mgpu.smoke.config_under_test import Subject
+from mgpu.smoke.request import Request
+from mgpu.snapshot import Gap, Snapshot
+
+
+def resolve_target(request: Request) -> list[str]:
+    """Return the script and its arguments, or -m and a module; empty: none is rehearsed. Raises MgpuError."""
+    return choice.resolve_target(request.target, module=request.module) if request.target else []
+
+
+def check_config(request: Request, subject: Subject) -> None:
+    """Raise MgpuError (2) for a script with a config of several nodes."""
+    if request.target and subject.config.num_machines > 1:
+        nodes = subject.config.num_machines
+        raise MgpuError(f"a script is rehearsed on one machine; {subject.name} uses {nodes}: remove SCRIPT", USAGE)
+
+
+def add(snapshot: Snapshot, subject: Subject, request: Request, target: list[str], out: Screen | None) -> Snapshot:
+    """Return the snapshot with what the ranks of the script did. It is not started after a failed stage."""
+    ranks = snapshot.ranks
+    assert ranks is not None
+    failed = any(outcome.status == "fail" for outcome in engine.judge(snapshot, selections.SMOKE))
+    if failed or ranks.ended == "interrupted":
+        gap = Gap("not_asked", "the script was not started, because a stage before it failed")
+        return replace(snapshot, gaps={**snapshot.gaps, "rehearsal": gap})
+    wanted = Wanted(
+        target=target,
+        script=choice.read(target),
+        snapshot=snapshot,
+        folder=Path(ranks.folder),
+        steps=request.steps,
+        limit_s=request.script_limit_s,
+        stall_s=request.stall_s,
+        cpu=ranks.cpu,
+        environment=subject.environment,
+    )
+    with script_section.Progress(out, request.steps) as show:
+        return replace(snapshot, rehearsal=rehearse(wanted, show))

@@ -1,0 +1,216 @@
+"""What did each rank do when the user's own script ran for a few optimizer steps?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Literal
+
+from mgpu.snapshot.fast_dataclass import dataclass
+from mgpu.snapshot.field_types import Label, Pid, Text
+
+# stopped: all ranks made the steps, and were stopped. finished: the script ended before. failed: a rank failed.
+# stalled: no rank made progress any more. timed_out: the limit was reached.
+RehearsalEnd = Literal["stopped", "finished", "failed", "stalled", "timed_out", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """A parameter or gradient on one rank. None: not a finite number."""
+
+    total: float | None
+    norm: float | None
+    sample: float | None  # the weighted sum of some of its values
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """One step of one optimizer. The seconds are those since the step before; None: it did not return."""
+
+    number: int  # from 1
+    gradients: tuple[Checksum | None, ...] = ()  # None: the parameter has no gradient
+    rate: float | None = None  # the learning rate
+    batches: int = 0  # with a backward pass since the step before
+    unsynced: bool = False  # a backward pass since the step before was inside no_sync
+    line: Text | None = None  # the user's line, as path:number
+    backward_line: Text | None = None
+    step_s: float | None = None
+    loader_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
+    saving_s: float | None = None
+    recording_s: float | None = None  # that recording took, which is not in `step_s`
+    samples: int | None = None
+
+
+@dataclass(frozen=True)
+class RehearsedOptimizer:
+    """An optimizer, its parameters before its first step, and its steps."""
+
+    kind: Label
+    parameters: int
+    sharded: int = 0  # parameters of which a rank has only its part
+    wrapped: int = 0  # parameters of a model that DDP, FSDP or DeepSpeed wraps
+    names: tuple[Label, ...] = ()  # of the first parameters; "": not known
+    shapes: tuple[Label, ...] = ()
+    start: tuple[Checksum | None, ...] = ()
+    line: Text | None = None  # of its first step
+    steps: tuple[OptimizerStep, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A model that was prepared for several ranks."""
+
+    kind: Label  # DDP, FSDP, FSDP2, DeepSpeed
+    parameters: int
+    ranks: int | None = None  # that exchange its gradients
+    dropout: bool = False
+    line: Text | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that a loader delivered."""
+
+    number: int  # within its iterator, from 0
+    epoch: int = 0  # number of the loader's iterator, from 0
+    fingerprint: Label | None = None
+    each: tuple[Label, ...] = ()  # fingerprints of its samples
+    samples: int | None = None
+
+
+@dataclass(frozen=True)
+class RehearsedLoader:
+    """A DataLoader, and what it delivered."""
+
+    dataset: Label
+    samples: int | None = None  # of the dataset; None: it has no length
+    length: int | None = None  # in batches
+    batch: int | None = None
+    sampler: Label = ""
+    batch_sampler: Label = ""
+    replicas: int | None = None  # that the sampler divides the data among
+    shuffle: bool | None = None
+    workers: int = 0
+    line: Text | None = None
+    trains: bool = False  # a backward pass followed one of its batches
+    epochs: tuple[int | None, ...] = ()  # the sampler's epoch at the start of each iterator
+    delivered: tuple[int, ...] = ()  # batches of each iterator that came to its end
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A collective that the script called."""
+
+    name: Label
+    shape: Label = ""
+    dtype: Label = ""
+    ranks: int | None = None
+    line: Text | None = None
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that a rank wrote."""
+
+    path: Text
+    how: Label  # write, append, save, rename, remove
+    line: Text | None = None
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint that a rank wrote, and then read again."""
+
+    path: Text
+    ok: bool | None  # None: it contains other objects than tensors, and was not read
+    error: Text | None = None
+    read_s: float | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss that backward was called with."""
+
+    value: float | None  # None: not finite
+    text: Label = ""  # of a value that is not finite
+    line: Text | None = None
+
+
+@dataclass(frozen=True)
+class RehearsedRank:
+    """One rank of the script."""
+
+    rank: int
+    pid: Pid | None = None
+    launched_world: int | None = None  # as the launcher set it
+    world: int | None = None  # of its process group; None: it started none
+    backend: Label | None = None
+    replaced_backend: Label | None = None  # gloo took its place, because the ranks use no GPUs
+    group_line: Text | None = None
+    subgroups: tuple[int, ...] = ()  # sizes of further process groups
+    other_library: Label | None = None  # loaded, and able to exchange gradients without torch.distributed
+    optimizer_exchanges: bool = False  # an optimizer called collectives inside its step
+    prepared: tuple[Label, ...] = ()  # what accelerate's prepare was called with
+    wrappers: tuple[Wrapper, ...] = ()
+    optimizers: tuple[RehearsedOptimizer, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    loaders: tuple[RehearsedLoader, ...] = ()
+    calls: tuple[Call, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
+    checkpoints: tuple[SavedCheckpoint, ...] = ()
+    random_states: Mapping[Label, Label] = field(default_factory=dict)  # by library, at the first batch
+    raised: Text | None = None  # the exception that ended its script
+    raised_line: Text | None = None
+    raised_after_stop: bool = False  # another rank had left the rehearsal before
+    reached: bool = False  # it made all steps
+    inside_call: bool = False  # its last record is a collective: it did not return from it, or ended right after it
+    ended: bool = False  # its script ran to its end, or was stopped in order
+    stopped_line: Text | None = None  # the user's line at which it was when the run made no progress
+    host_bytes: int | None = None
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Return the optimizer steps that were completed, of the optimizer with the most."""
+        return max((sum(s.step_s is not None for s in one.steps) for one in self.optimizers), default=0)
+
+
+@dataclass(frozen=True)
+class ScriptCause:
+    """Why the script failed, according to its log."""
+
+    id: Label
+    title: Text
+    why: Text = ""
+    fix: Text = ""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The user's script, run for some optimizer steps."""
+
+    script: Text
+    wanted: int  # optimizer steps
+    expected: int  # ranks
+    ended: RehearsalEnd
+    ranks: tuple[RehearsedRank, ...] = ()
+    cpu: bool = False
+    launcher: Label = ""
+    exit_code: int | None = None
+    took_s: float = 0.0
+    limit_s: float = 0.0
+    cause: ScriptCause | None = None
+    log: Text | None = None
+    script_sha256: Label | None = None
+    folder: Text | None = None  # in which the script started
+    own_folder: Text | None = None  # of the run
+
+    @property
+    def steps(self) -> int:
+        """Return the optimizer steps that every rank completed."""
+        return min((min(rank.steps, self.wanted) for rank in self.ranks), default=0)

@@ -1,0 +1,231 @@
+"""checks/rehearsal"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mgpu.snapshot import (
+    Call,
+    Loss,
+    RehearsedRank,
+    SavedCheckpoint,
+    ScriptCause,
+    Wrapper,
+    WrittenFile,
+)
+from tests.checks.facts import (
+    Case,
+    batches,
+    checksum,
+    fails,
+    informs,
+    rehearsal,
+    rehearsed_loader,
+    rehearsed_optimizer,
+    rehearsed_rank,
+    rehearsed_step,
+    skips,
+    table,
+    warns,
+    well,
+)
+
+FSDP = (Wrapper("FSDP2", 2),)
+DDP = (Wrapper("DDP", 2, 2),)
+CAUSE = ScriptCause(
+    "matrix_shapes_differ", "mat1 and mat2 do not fit", "A layer has other sizes.", "Compare the shapes."
+)
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Connection reset by peer"
+
+
+def two(first: dict[str, Any] | None = None, second: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """A rehearsal on two ranks with changes of each."""
+    return rehearsal(rehearsed_rank(0, **(first or {})), rehearsed_rank(1, **(second or {})), **changes)
+
+
+def stepping(*optimizers: Any, **changes: Any) -> Any:
+    """Ranks with one optimizer each."""
+    return rehearsal(*(rehearsed_rank(n, optimizers=(one,), **changes) for n, one in enumerate(optimizers)))
+
+
+def reading(*loaders: Any, **changes: Any) -> Any:
+    """Ranks with one loader each."""
+    return rehearsal(*(rehearsed_rank(number, one) for number, one in enumerate(loaders)), **changes)
+
+
+def late(*values: float, **changes: Any) -> Any:
+    """An optimizer with one accumulated step."""
+    return rehearsed_optimizer(rehearsed_step(1, *values, batches=2, **changes))
+
+
+def wrote(how: str, *paths: str) -> dict[str, Any]:
+    return {"files": tuple(WrittenFile(path, how, "/run/train.py:44") for path in paths)}
+
+
+ALONE = {"world": None, "wrappers": ()}
+OTHER = rehearsed_optimizer(rehearsed_step(1), rehearsed_step(2, 0.7, 0.25))
+SECOND = (*batches(10), *batches(10, 4, epoch=1))
+EXTRA: tuple[Call, ...] = (Call("all_reduce", "2", "float32", 2), Call("barrier", ranks=2, line="/run/train.py:40"))
+KILLED = RehearsedRank(1, 6001, 2, 2, "gloo", calls=EXTRA, inside_call=True)
+CASES = (
+    # script_failed
+    fails("script_failed", "the script fails on rank 1 (train.py:30): mat1 and mat2 do not fit", "Compare the shapes.",
+        rehearsal=two(None, {"raised": "RuntimeError: mat1", "raised_line": "/run/train.py:30"}, ended="failed",
+            cause=CAUSE)),
+    fails("script_failed", "the script fails on rank 0 (train.py:30): ValueError: no", "--log runs/smoke-1/script.log",
+        rehearsal=two({"raised": "ValueError: no", "raised_line": "/run/train.py:30"}, ended="failed")),
+    fails("script_failed", "the script fails: exit code 9", "doctor", rehearsal=two(ended="failed", exit_code=9)),
+    well("script_failed", "no error"),
+    # script_stalls
+    fails("script_stalls", "no progress after 4 optimizer steps: rank 0: 4 steps", "same collectives",
+        rehearsal=two(ended="stalled")),
+    fails("script_stalls", "rank 0: 4 steps, at train.py:30; rank 1: 4 steps, at train.py:26", "same collectives",
+        rehearsal=two({"stopped_line": "/run/train.py:30"}, {"stopped_line": "/run/train.py:26"}, ended="stalled")),
+    well("script_stalls", "no stall"),
+    # script_never_stepped: nothing is proved
+    warns("script_never_stepped", "no rank made an optimizer step before the script ended", "--timeout",
+        rehearsal=two({"optimizers": ()}, {"optimizers": ()}, ended="finished")),
+    warns("script_never_stepped", "within 300 s", "--timeout", rehearsal=rehearsal(ended="timed_out", ranks=())),
+    well("script_never_stepped", "4 of 4 steps"),
+    skips("script_never_stepped", "did not run", rehearsal=two({"optimizers": ()}, {"optimizers": ()}, ended="failed")),
+    # rank_steps_differ
+    fails("rank_steps_differ", "rank 1 made 3 optimizer steps, rank 0 made 4 (train.py:31)", "all_reduce",
+        rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(*map(rehearsed_step, (1, 2, 3))))),
+    well("rank_steps_differ", "as many on every rank"),
+    well("rank_steps_differ", "as many",  # the run was cut off in the middle of a step
+        rehearsal=two(None, {"optimizers": (rehearsed_optimizer(rehearsed_step(1)),), "reached": False, "ended": False},
+            ended="timed_out")),
+    skips("rank_steps_differ", "one rank", rehearsal=rehearsal(rehearsed_rank(0), expected=1)),
+    # separate_trainings
+    fails("separate_trainings", "2 ranks train separately: they start no process group", "accelerator.prepare",
+        rehearsal=two(ALONE, ALONE)),
+    fails("separate_trainings", "they start a process group of one rank each", "--script",
+        rehearsal=two({"world": 1}, {"world": 1})),
+    fails("separate_trainings", "rank 1 trains separately", "--script", rehearsal=two(None, ALONE)),
+    fails("separate_trainings", "nothing wraps the model, and their gradients differ (train.py:31)", "--script",
+        rehearsal=stepping(rehearsed_optimizer(), OTHER, wrappers=())),
+    well("separate_trainings", "2 ranks in one group (gloo, DDP)"),
+    well("separate_trainings", "2 ranks in one group (gloo)",  # averaged by hand
+        rehearsal=two({"wrappers": ()}, {"wrappers": ()})),
+    skips("separate_trainings", "horovod exchanges",
+        rehearsal=two({**ALONE, "other_library": "horovod"}, {**ALONE, "other_library": "horovod"})),
+    skips("separate_trainings", "the optimizer exchanges data itself",
+        rehearsal=stepping(rehearsed_optimizer(), OTHER, wrappers=(), optimizer_exchanges=True)),
+    # collectives_differ
+    fails("collectives_differ",
+        "rank 0 calls barrier (train.py:40), rank 1 does not, and is at train.py:31", "every rank",
+        rehearsal=two({"calls": EXTRA})),
+    fails("collectives_differ", "rank 0 calls all_reduce of 2 float32, rank 1 calls all_reduce of 3 float32", "order",
+        rehearsal=two(None, {"calls": (Call("all_reduce", "3", "float32", 2),)})),
+    fails("collectives_differ", "rank 1 calls barrier (train.py:40), rank 0 does not", "order",
+        rehearsal=rehearsal(rehearsed_rank(0, raised=LOST), KILLED, ended="failed")),
+    well("collectives_differ", "1 collective of the script"),
+    well("collectives_differ", "no explicit", rehearsal=two({"calls": ()}, {"calls": ()})),
+    well("collectives_differ", "2 collectives",  # rank 1 failed before its call
+        rehearsal=two({"calls": EXTRA}, {"raised": "ValueError: no"}, ended="failed")),
+    well("collectives_differ", "2 collectives",  # of a group of one rank
+        rehearsal=two({"calls": (*EXTRA, Call("all_reduce", ranks=1))}, {"calls": EXTRA})),
+    # different_start
+    fails("different_start", "bias (2) differs between ranks 0 and 1 before the first step (train.py:31)", "one seed",
+        rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(start=(checksum(1.0), checksum(0.6))))),
+    fails("different_start", "the number of parameters differs", "one seed",
+        rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(start=(checksum(1.0),)))),
+    well("different_start", "2 parameters equal at the start"),
+    skips("different_start", "FSDP2 shards parameters", rehearsal=two({"wrappers": FSDP}, {"wrappers": FSDP})),
+    # gradients_differ_between_ranks
+    fails("gradients_differ_between_ranks",
+        "the gradient of weight (2x8) differs between ranks 0 and 1 in step 2 (train.py:31)",
+        "the wrapped model itself", rehearsal=stepping(rehearsed_optimizer(), OTHER)),
+    well("gradients_differ_between_ranks", "equal gradients in 4 steps"),
+    well("gradients_differ_between_ranks", "equal gradients in 1 step",  # rounded differently
+        rehearsal=stepping(*(rehearsed_optimizer(rehearsed_step(1, value)) for value in (0.5, 0.5000001)))),
+    skips("gradients_differ_between_ranks", "all steps accumulate", rehearsal=stepping(late(0.5), late(0.5))),
+    skips("gradients_differ_between_ranks", "divides its ranks",
+        rehearsal=two({"subgroups": (2,), "world": 4}, {"world": 4})),
+    skips("gradients_differ_between_ranks", "exchanges data itself",
+        rehearsal=stepping(rehearsed_optimizer(), OTHER, optimizer_exchanges=True)),
+    # gradients_differ_in_accumulation
+    fails("gradients_differ_in_accumulation", "the gradient of weight (2x8) differs between ranks 0 and 1 in step 1",
+        "accelerator.accumulate", rehearsal=stepping(late(0.5), late(0.7, unsynced=True))),
+    well("gradients_differ_in_accumulation", "in 1 step of accumulation", rehearsal=stepping(late(0.5), late(0.5))),
+    skips("gradients_differ_in_accumulation", "no accumulation"),
+    # same_data
+    fails("same_data", "ranks 0 and 1 get the same 7 batches of Images (train.py:28)", "DistributedSampler",
+        rehearsal=reading(rehearsed_loader(), rehearsed_loader())),
+    well("same_data", "different batches on all ranks (7 compared)"),
+    skips("same_data", "all batches of a rank are equal",
+        rehearsal=reading(*(rehearsed_loader(batches=batches(3, 1) * 4) for _ in range(2)))),
+    skips("same_data", "no DataLoader delivered training batches",
+        rehearsal=reading(*(rehearsed_loader(trains=False) for _ in range(2)))),
+    skips("same_data", "tensor parallelism",
+        rehearsal=stepping(*(rehearsed_optimizer(sharded=2) for _ in range(2)), wrappers=())),
+    skips("same_data", "may share data", rehearsal=two({"wrappers": (Wrapper("DDP", 2, 1),)})),
+    # data_repeated
+    warns("data_repeated", "4 of the 8 samples of rank 1 were also on rank 0 (Images) (train.py:28)", "prepare",
+        rehearsal=reading(rehearsed_loader(), rehearsed_loader(2))),
+    well("data_repeated", "no sample on two ranks (8 samples compared)"),
+    well("data_repeated", "no sample on two ranks",  # the last one, which pads the epoch
+        rehearsal=reading(rehearsed_loader(), rehearsed_loader(3))),
+    skips("data_repeated", "no samples to compare",
+        rehearsal=reading(*(rehearsed_loader(sampler="WeightedRandomSampler") for _ in range(2)))),
+    # data_not_covered
+    warns("data_not_covered", "the ranks read 16 of the 32 samples of Images in an epoch (train.py:28)", "replicas",
+        rehearsal=reading(*(rehearsed_loader(first, samples=32) for first in (0, 10)))),
+    well("data_not_covered", "16 samples in an epoch"),
+    skips("data_not_covered", "no whole epoch",
+        rehearsal=reading(*(rehearsed_loader(first, delivered=()) for first in (0, 10)))),
+    # batches_differ
+    fails("batches_differ", "rank 1 has 5 batches of Images, rank 0 has 4 (train.py:28)", "drop_last",
+        rehearsal=reading(rehearsed_loader(), rehearsed_loader(10, length=5))),
+    fails("batches_differ", "rank 1 has 5 batches of Images, rank 0 has 4", "drop_last",
+        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered=(4 + n // 10,)) for n in (0, 10)))),
+    well("batches_differ", "4 batches on every rank"),
+    skips("batches_differ", "known length",
+        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered=()) for n in (0, 10)))),
+    # sampler_without_set_epoch
+    warns("sampler_without_set_epoch", "epoch 2 has the same batches as epoch 1 on rank 0", "set_epoch(epoch)",
+        rehearsal=reading(*(rehearsed_loader(batches=SECOND, epochs=(0, 0)) for _ in range(2)))),
+    well("sampler_without_set_epoch", "another order"),
+    skips("sampler_without_set_epoch", "no second epoch",
+        rehearsal=reading(*(rehearsed_loader(n, epochs=(0,)) for n in (0, 10)))),
+    # same_random_state
+    informs("same_random_state", "ranks 0 and 1 start with one random state", "device_specific",
+        rehearsal=two({"random_states": {"torch": "a"}}, {"random_states": {"torch": "a"}})),
+    well("same_random_state", "different random states"),
+    skips("same_random_state", "no dropout",
+        rehearsal=two(*({"random_states": {"torch": "a"}, "wrappers": DDP} for _ in range(2)))),
+    # loss_not_finite, loss_far_apart
+    fails("loss_not_finite", "the loss of rank 1 is nan in backward pass 2 (train.py:30)", "learning rate",
+        rehearsal=two(None, {"losses": (Loss(0.7), Loss(None, "nan", "/run/train.py:30"))})),
+    well("loss_not_finite", "8 losses finite"),
+    skips("loss_not_finite", "no loss", rehearsal=two({"losses": ()}, {"losses": ()})),
+    warns("loss_far_apart", "the median loss is 70 on rank 1 and 0.7 on rank 0", "compute the loss",
+        rehearsal=two(None, {"losses": (Loss(70.0), Loss(70.0))})),
+    well("loss_far_apart", "losses from 0.7 to 0.7"),
+    skips("loss_far_apart", "fewer than two ranks", rehearsal=two({"losses": ()})),
+    # same_file_written
+    warns("same_file_written", "ranks 0 and 1 both write /run/out/model.pt (train.py:44)", "is_main_process",
+        rehearsal=two(wrote("save", "/run/out/model.pt"), wrote("save", "/run/out/model.pt"))),
+    well("same_file_written", "no files written"),
+    well("same_file_written", "2 files, each written by one rank",
+        rehearsal=two(wrote("write", "/run/0.csv"), wrote("write", "/run/1.csv"))),
+    well("same_file_written", "no files", rehearsal=two(*(wrote("append", "/run/all.log") for _ in range(2)))),
+    well("same_file_written", "no files", rehearsal=two(*(wrote("write", "/home/me/.cache/x") for _ in range(2)))),
+    # checkpoint_unreadable
+    fails("checkpoint_unreadable", "/run/model.pt cannot be read on rank 0: RuntimeError: cut", "one rank",
+        rehearsal=two({"checkpoints": (SavedCheckpoint("/run/model.pt", False, "RuntimeError: cut"),)})),
+    well("checkpoint_unreadable", "1 checkpoint read again"),
+    skips("checkpoint_unreadable", "no checkpoint",
+        rehearsal=two({"checkpoints": (SavedCheckpoint("/run/model.pt", None, "objects"),)})),
+    # files_outside
+    informs("files_outside", "the script wrote 2 files: out/model.pt, /data/cached.bin", "Remove",
+        rehearsal=two(wrote("save", "/run/out/model.pt", "/data/cached.bin", "/tmp/x", "/run/runs/smoke-1/a"))),
+    well("files_outside", "nothing written outside"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", table(CASES))
+def test_answer(case: Case) -> None:
+    case.verify()

@@ -1,0 +1,16 @@
+"""data_repeated: every rank shuffles all of the data, each in its own order."""
+
+import torch
+import torch.distributed as dist
+from setting import data, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for batch in DataLoader(data(40), batch_size=4, shuffle=True):  # here
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()

@@ -1,0 +1,16 @@
+"""batches_differ: rank 0 has more data than rank 1."""
+
+import torch
+import torch.distributed as dist
+from setting import data, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Subset
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+part = range(60) if dist.get_rank() == 0 else range(60, 96)
+for batch in DataLoader(Subset(data(), part), batch_size=4):  # here
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()

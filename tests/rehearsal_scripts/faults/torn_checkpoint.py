@@ -1,0 +1,19 @@
+"""checkpoint_unreadable: the file is cut after it was written."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from setting import loader, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number, batch in enumerate(loader()):
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and number == 2:
+        torch.save(net.module.state_dict(), "model.pt")  # here
+        os.truncate("model.pt", 700)

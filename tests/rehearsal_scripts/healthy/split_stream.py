@@ -1,0 +1,23 @@
+"""An IterableDataset that each rank reads in part."""
+
+import itertools
+
+import torch
+import torch.distributed as dist
+from setting import data, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return itertools.islice(iter(data()), dist.get_rank(), None, dist.get_world_size())
+
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for batch in DataLoader(Stream(), batch_size=4):
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()

@@ -1,0 +1,139 @@
+"""The script under `mgpu smoke-test SCRIPT`, through the real launcher: exit codes, documents, the orderly stop."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpu import errors
+from tests.conftest import Run
+from tests.rehearsal_scripts import FOLDER, STEPS
+from tests.scripts import marked, write_config
+from tests.test_schema import SMOKE
+from tests.verdicts import cause
+
+PATHS = {"PYTHONPATH": str(FOLDER)}
+# After the last step: catches the stop, goes on, and would leave a file if it was not stopped again.
+STUBBORN = """\
+import os
+from setting import *
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("nccl")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+print("secret output of the script")
+for batch in loader():
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    try:
+        optimizer.step()
+    except BaseException:
+        pass
+open(f"went_on_{os.environ['RANK']}", "w").close()
+"""
+STALLS = """\
+import time
+from setting import *
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number, batch in enumerate(loader()):
+    if dist.get_rank() == 1 and number == 2:
+        time.sleep(1000)
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()
+"""
+
+
+def rehearse(mgpu: Run, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+    """`mgpu smoke-test --json`: exit code and document."""
+    options = ("smoke-test", "--json", "--level", "quick", "--no-bisect")
+    done = mgpu(*options, *arguments, env={**PATHS, **(env or {})}, timeout=240)
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout)
+    SMOKE.validate(document)
+    return done.returncode, document
+
+
+def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    script = str(FOLDER / "healthy" / "with_accelerate.py")
+    code, document = rehearse(mgpu, "--steps", "6", script, "--option-of", "the-script")
+    assert code == errors.READY, document["checks"]
+    found = document["rehearsal"]
+    assert (found["ended"], found["steps"], found["wanted"], found["launcher"]) == ("stopped", 6, 6, "accelerate")
+    assert {group["status"] for group in found["groups"]} <= {"ok", "info"}
+    for rank in found["ranks"]:
+        assert rank["step_seconds"] > 0 and rank["backward_seconds"] > 0 and rank["samples_per_s"] > 0
+        assert rank["peak_host_bytes"] > 0 and rank["loader_seconds"] >= 0
+    assert any(name.endswith("model.pt") for name in found["wrote"]) or found["steps"] < 12
+    assert not marked(tmp_path)
+    shown = mgpu("launch", "--dry-run", script, env=PATHS)
+    assert "this script rehearsed" in " ".join(shown.stdout.split()), shown.stdout + shown.stderr
+    other = mgpu("launch", "--dry-run", str(FOLDER / "healthy" / "plain_ddp.py"), env=PATHS)
+    assert "rehearsed" not in other.stdout
+    again = mgpu("smoke-test", "--show", env=PATHS)
+    assert again.returncode == 0 and "Your script  with_accelerate.py: 6 of 6" in again.stdout
+
+
+def test_a_script_that_fails_is_a_failure_with_its_line(mgpu: Run, tmp_path: Path) -> None:
+    code, document = rehearse(mgpu, "--cpu", "2", str(FOLDER / "faults" / "raises.py"))
+    found = cause(document)
+    assert code == errors.NOT_READY and found["id"] == "script_failed"
+    assert found["file"].endswith("raises.py") and found["line"] == 15 and "rank 1" in found["title"]
+    assert document["rehearsal"]["ended"] == "failed" and document["stamp"] is None
+    log = tmp_path / document["rehearsal"]["log"]
+    assert "RuntimeError" in log.read_text()
+
+
+def test_a_script_without_a_step_proves_nothing(mgpu: Run, tmp_path: Path) -> None:
+    code, document = rehearse(mgpu, "--cpu", "2", str(FOLDER / "faults" / "no_step.py"))
+    assert code == errors.UNKNOWN and document["verdict"] == "unknown"
+    assert [one["id"] for one in document["checks"] if one["status"] == "warn"] == ["script_never_stepped"]
+
+
+def test_a_script_that_catches_the_stop_is_stopped_at_its_next_step(mgpu: Run, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STUBBORN)
+    options = ("--cpu", "2", "--level", "quick", "--steps", "3")
+    done = mgpu("smoke-test", *options, "train.py", env=PATHS, timeout=240)
+    assert done.returncode == errors.READY, done.stdout + done.stderr
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("went_on")]
+    assert "3 of 3 optimizer steps on 2 CPU ranks" in done.stdout and "PASSED" in done.stdout
+    assert "The script requests the backend nccl; the CPU ranks used gloo." in " ".join(done.stdout.split())
+    assert "secret output" not in done.stdout + done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STALLS)
+    code, document = rehearse(mgpu, "--cpu", "2", "--stall-timeout", "6", "train.py")
+    found = cause(document)
+    assert code == errors.NOT_READY and found["id"] == "script_stalls", found
+    assert "rank 0: 2 steps, at train.py:13; rank 1: 2 steps, at train.py:11" in found["title"]
+    assert document["rehearsal"]["ended"] == "stalled" and not marked(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--show", "train.py"), ("--slurm", "train.py"), ("--steps", "1", "train.py"), ("-m",)]
+)
+def test_options_that_contradict_a_script(mgpu: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "train.py").write_text("")
+    done = mgpu("smoke-test", *arguments)
+    assert done.returncode == errors.USAGE and not (tmp_path / "runs").exists()
+
+
+def test_a_script_that_does_not_exist(mgpu: Run, tmp_path: Path) -> None:
+    done = mgpu("smoke-test", "--cpu", "2", "trian.py")
+    assert done.returncode == errors.NOT_FOUND and "no script trian.py" in done.stderr
+    assert STEPS == 8 and not (tmp_path / "runs").exists()
