@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 from mgpu import file_reading
-from mgpu.readers.stack_dump import main_thread, own_frame
+from mgpu.readers.stack_dump import main_thread
 from mgpu.recorder.inject._mgpu_recorder import ASK_STACKS
+from mgpu.snapshot.hang_facts import own_frame
 
 _ANSWER_S = 1.0
 _POLL_S = 0.05

@@ -133,7 +133,7 @@ class Recorder:
             self._allocated = max(self._allocated, cuda.max_memory_allocated())
             self._reserved = max(self._reserved, cuda.max_memory_reserved())
         if self._beat is not None:
-            pack_into(MEMORY, self._beat, MEMORY_AT, _peak_bytes(), self._allocated, self._reserved)
+            pack_into(MEMORY, self._beat, MEMORY_AT, peak_bytes(), self._allocated, self._reserved)
 
     def in_child(self) -> None:
         """In a forked child (a loader's worker): its stacks go to a file of its own; it counts nothing."""
@@ -266,7 +266,7 @@ def guarded(function: Callable[[], object]) -> None:
             traceback.print_exc()
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """Return the peak of this process's resident memory. Not ru_maxrss, which includes the process that started it."""
     with open("/proc/self/status", "rb") as file:
         return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"VmHWM:")), 0)

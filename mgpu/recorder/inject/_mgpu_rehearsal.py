@@ -254,9 +254,11 @@ def _main_thread() -> int:
 
 def _memory() -> dict[str, int]:
     """Return the peaks of this rank's memory in bytes."""
+    import _mgpu_recorder
+
     found = {}
-    with contextlib.suppress(OSError), open("/proc/self/status", "rb") as file:
-        found["host"] = next((int(line.split()[1]) << 10 for line in file if line.startswith(b"VmHWM:")), 0)
+    with contextlib.suppress(OSError):
+        found["host"] = _mgpu_recorder.peak_bytes()
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         found.update(allocated=cuda.max_memory_allocated(), reserved=cuda.max_memory_reserved())
