@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.command_line import shell
 from mgpu.snapshot import Call, Rehearsal, RehearsedRank
 from mgpu.text import counted
 
@@ -24,7 +25,7 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
 
     Why: The ranks exchange no gradients, so N GPUs do the work of one, N times, and the result is that of one rank.
 
-    Fix: Let accelerator.prepare or DistributedDataParallel wrap the model (mgpu doctor --script FILE --fix does this).
+    Fix: Let accelerator.prepare or DistributedDataParallel wrap the model. mgpu can make this change.
     """
     ranks = [rank for rank in rehearsal.ranks if rank.optimizers]
     line = next((one.line for rank in ranks for one in rank.optimizers if one.line), None)
@@ -35,6 +36,7 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
         group = "a process group of one rank each" if any(rank.world for rank in ranks) else "no process group"
         return Problem(
             f"{number} train separately: they start {group}",
+            fix=_port(rehearsal),
             evidence={"rank": None, "world": ranks[0].world, "launched": ranks[0].launched_world},
             place=place(line),
         )
@@ -42,6 +44,7 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
     if alone:
         return Problem(
             f"rank {alone[0].rank} trains separately: it has no process group with the others",
+            fix=Fix("Start the process group on every rank: init_process_group, or Accelerator(), under no condition."),
             evidence={"rank": alone[0].rank, "world": alone[0].world},
             subjects=(f"rank {alone[0].rank}",),
             place=place(line),
@@ -51,11 +54,20 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
     if not any(rank.wrappers for rank in ranks) and (found := first_difference(rehearsal)) is not None:
         return Problem(
             f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",
+            fix=_port(rehearsal),
             evidence={"rank": None, "world": ranks[0].world},
             place=place(found.line),
         )
     kinds = list(dict.fromkeys(one.kind for rank in ranks for one in rank.wrappers))
     return Ok(f"{number} in one group ({ranks[0].backend}{', ' + ', '.join(kinds) if kinds else ''})")
+
+
+def _port(rehearsal: Rehearsal) -> tuple[Fix, ...]:
+    by_hand = Fix("Let accelerator.prepare or DistributedDataParallel wrap the model.")
+    if not rehearsal.script.endswith(".py"):
+        return (by_hand,)
+    command = shell("mgpu doctor --script {:path} --fix", rehearsal.script)
+    return Fix("Let mgpu change the script. It shows the diff before it writes.", (command,)), by_hand
 
 
 def _of_world(rank: RehearsedRank) -> list[Call]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgpu import engine
 from mgpu.check import Skip
-from mgpu.command_line import shell
+from mgpu.command_line import from_words, shell
 from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.engine.verdict import SmokeVerdict
 from mgpu.planning import bandwidth
@@ -179,7 +179,9 @@ def _closing_lines(result: Result, request: Request, screen: Screen) -> list[Lin
     if result.stamped:
         texts.append("Verified: this config works on this machine (recorded for mgpu launch).")
     elif request.cpu is not None:
-        texts.append("CPU rehearsal, not recorded. On the GPU machine:  mgpu smoke-test")
+        words = [*(["-m"] if request.module else []), *request.target]
+        again = from_words(["mgpu", "smoke-test", *words]) or "mgpu smoke-test"
+        texts.append(f"CPU rehearsal, not recorded. On the GPU machine:  {again}")
     elif not strategy_tested(ranks):
         texts.append("Not recorded: DeepSpeed needs GPUs, so DDP was tested instead.")
     elif request.gpus:
