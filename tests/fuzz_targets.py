@@ -44,7 +44,9 @@ from mgpu.launch import (
     run_outcome,
 )
 from mgpu.launch import report as launch_report
-from mgpu.launchers import choice, run_folder, stamp
+from mgpu.launchers import choice, deepspeed_hosts, framework_yaml, line_program, run_folder, stamp
+from mgpu.launchers.foreign_programs import FRAMEWORKS
+from mgpu.launchers.option_words import Given
 from mgpu.probes import libraries, packages, pci
 from mgpu.process import log_follower as launch_written
 from mgpu.process import processes, system_calls, tail
@@ -62,6 +64,7 @@ from mgpu.smoke import baseline, nccl_log, runner, script_section, show_last, st
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, decode, to_json
 from mgpu.snapshot.redaction import redact
+from mgpu.text import visible
 from mgpu.validate import run as validate_run
 from mgpu.wizard import (
     answers_file,
@@ -821,6 +824,29 @@ def hostfile_of(path: Path) -> None:
     one.close()
 
 
+def deepspeed_hosts_of(path: Path) -> None:
+    for more in ({}, {"num_nodes": "1"}, {"exclude": "n1:0,1"}):
+        found = deepspeed_hosts.chosen(Given({"hostfile": str(path), **more}, ()), {})
+        assert all(count >= 0 for count in found.slots.values())
+        found.here(None)
+
+
+def framework_yaml_of(path: Path) -> None:
+    """The settings of a framework's YAML; the same bytes as the DeepSpeed file that it names."""
+    (path.parent / "ds.json").write_bytes(path.read_bytes())
+    for program in FRAMEWORKS:
+        assert program.framework is not None
+        given = {"deepspeed": str(path.parent / "ds.json")}
+        for overrides in ({}, given):
+            found = framework_yaml.read(str(path), program.framework.keys, overrides)
+            visible(found.strategy).encode()
+            visible(found.unread).encode()
+
+
+def first_line_of(path: Path) -> None:
+    line_program.other_python(str(path), "axolotl")
+
+
 # ---- the environment
 
 
@@ -1043,6 +1069,20 @@ TARGETS: dict[str, Target] = {
     "hostfile": Target(
         "hostfile", lambda: list(HOSTFILES),
         hostfile_of, ("slurm.job_outcome.task_nodes", "slurm.job_outcome._end_of", "process.tail._open"),
+    ),
+    "deepspeed hostfile": Target(
+        "hostfile", lambda: [b"n1 slots=8\nn2 slots=4\n# n3\n"], deepspeed_hosts_of,
+        ("launchers.deepspeed_hosts.chosen",),
+    ),
+    "framework yaml": Target(
+        "train.yaml", lambda: [
+            b"per_device_train_batch_size: 2\ngradient_accumulation_steps: 8\nbf16: true\ndeepspeed: ds.json\n",
+            b"micro_batch_size: 2\nbf16: auto\nfsdp_config:\n  fsdp_version: 2\noutput_dir: ${a}\n",
+        ], framework_yaml_of, ("launchers.framework_yaml.read", "launchers.framework_yaml._deepspeed_file"), share=0.5,
+    ),
+    "first line of a program": Target(
+        "axolotl", lambda: [b"#!/usr/bin/env python3\nimport sys\n", b"#!/usr/bin/python3 -I\n"], first_line_of,
+        ("launchers.line_program._of_shebang",),
     ),
     "nccl.conf": Target("nccl.conf", lambda: [b"# c\nNCCL_DEBUG=INFO\nNCCL_NET = IB\n"], nccl_conf_of, (),
                         share=0.5),

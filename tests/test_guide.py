@@ -72,7 +72,7 @@ def test_from_nothing_to_a_trained_model(mgpu: Run, tmp_path: Path) -> None:
     assert "Next:  mgpu launch train.py" in tested.stdout
     screen = bare()
     assert "verified just now" in state(screen, "mgpu smoke-test")
-    assert following(screen) == "mgpu launch train.py"
+    assert following(screen) == "mgpu launch train_digits.py"
 
     trained = mgpu("launch", "train_digits.py", "--epochs", "6", cwd=here)
     assert trained.returncode == 0, trained.stderr
@@ -81,7 +81,7 @@ def test_from_nothing_to_a_trained_model(mgpu: Run, tmp_path: Path) -> None:
     assert found, trained.stdout
     assert float(found.group(1)) >= 95.0
     assert "mgpu: finished, exit 0" in trained.stderr
-    assert following(bare()) == "mgpu launch train.py"
+    assert following(bare()) == "mgpu launch train_digits.py"
 
     config = here / "accelerate.yaml"
     config.write_text(config.read_text().replace("mixed_precision: 'no'", "mixed_precision: bf16"))

@@ -32,6 +32,7 @@ from mgpu.report.screen import Screen
 from mgpu.snapshot import Collective, Hang, HangRank, RasCommunicator, RasCount, Snapshot
 from tests.checks.facts import frame, hang, hang_rank, waits
 from tests.conftest import ROOT, Run
+from tests.scripts import wait_for
 
 pytestmark = pytest.mark.quick
 
@@ -530,6 +531,7 @@ def test_no_program_of_another_user_is_run(tmp_path: Path, monkeypatch: pytest.M
         part = why.Part(tmp_path, {0: processes.Rank(process.pid)}, 1)
         try:
             monkeypatch.setenv("PATH", "")
+            wait_for(lambda: b"VIRTUAL_ENV" in processes.environment(process.pid))  # not yet in the moment of its start
             with monkeypatch.context() as other:
                 other.setattr(os, "geteuid", lambda: 1 << 20)
                 assert why._spied(part) == {} and not (tmp_path / "ran").exists()

@@ -236,7 +236,7 @@ def test_what_a_sweep_leaves_alone(here: Path, monkeypatch: pytest.MonkeyPatch) 
     (pointed / scratch._MARKER).symlink_to(elsewhere / scratch._MARKER)
     of_another_boot = _left(here, "mgpu-boot")
     with monkeypatch.context() as changed:
-        changed.setattr(scratch, "_boot", lambda: "another")
+        changed.setattr(scratch, "boot_id", lambda: "another")
         scratch.sweep(str(here / "tmp"))
     kept = {open_to_others, unmarked, elsewhere, linked, foreign, pointed}
     assert all(path.is_dir() for path in (*kept, of_another_boot))
@@ -294,7 +294,8 @@ _ALLOWED = {
     # The user's run: under `kill -9` of mgpu the launcher gets SIGTERM, and the guard ends what is left.
     "mgpu/process/supervisor.py": {"Popen", "signal"},
     "mgpu/process/guard.py": {"fork", "signal"},  # outlives mgpu, to end the run and put the terminal back
-    "mgpu/slurm/node_watch.py": {"signal"},  # the job's step that watches a node ends on TERM
+    "mgpu/slurm/node_watch.py": {"fork", "signal"},  # the job's step that watches a node ends on TERM; a guardian
+    "mgpu/slurm/job_watch.py": {"call"},  # the step itself: Slurm ends it with the job
     "mgpu/launch/detached.py": {"fork", "signal"},  # outlives the command: --detach
     "mgpu/launchers/argv.py": {"signal"},  # --exec: as the launcher expects them
     "mgpu/launchers/run_folder.py": {"mkdtemp"},  # the folder of a run's logs, which stays

@@ -73,6 +73,8 @@ def test_a_job_reports_its_ranks(cluster: Cluster, here: Path) -> None:
     running = start(cluster, here, *LAUNCH, "train.py", "330")
     (watched,) = wait_for(lambda: list((here / "logs").glob("watch-*/pace.json")), 90)
     job = watched.parent.name.removeprefix("watch-")
+    finite = watched.parent / "node-node2" / "ranks.json"
+    wait_for(lambda: finite.is_file() and json.loads(finite.read_text())["not_finite"], 30)
     code, status, err = mgpu(cluster, here, "--slurm", "--status", job)
     said = " ".join(status.split())
     assert code == 0 and "State RUNNING" in said, err
@@ -117,8 +119,7 @@ def test_a_watch_that_was_killed(cluster: Cluster, here: Path) -> None:
     job = out.strip()
     records = here / "logs" / f"watch-{job}" / "node-node2" / "ranks.json"
     wait_for(records.is_file, 60)
-    first = watches(cluster, "node2")
-    assert len(first) == 2
+    first = wait_for(lambda: len(now := watches(cluster, "node2")) == 2 and now, 20)  # those of the last job end
     os.kill(max(first), signal.SIGKILL)
     wait_for(lambda: len(now := watches(cluster, "node2")) == 2 and now != first, 20)
     step = next(line.split()[0] for line in cluster.run("squeue", "-s", "-h", "-o", "%i %j").stdout.splitlines()
