@@ -169,3 +169,15 @@ def test_a_loss_that_is_nan_is_a_cause_and_a_skipped_step_is_not(
 def test_an_exception_is_the_cause_rather_than_a_loss_that_is_nan(tmp_path: Path) -> None:
     text = f"{TRAINING}{{'loss': nan, 'epoch': 0.1}}\n" + traceback("ValueError: bad", SCRIPT)
     assert explained(tmp_path, text)[0] == "log_exception"
+
+
+def test_a_script_in_a_temporary_folder_fails_by_its_exception(tmp_path: Path) -> None:
+    """Generated programs run there too, but torch's prefix shows that this exception ended a rank."""
+    raised = traceback("ValueError: no sample with this name", "/tmp/u/train.py", prefix="[rank1]: ")
+    stopped = (
+        "W1123 17:37:34.113000 15883 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, "
+        "shutting down workers\n"
+    )
+    ended = traceback("torch.distributed.elastic.multiprocessing.api.SignalException: got signal: 15", "torch")
+    found, title, _ = explained(tmp_path, raised + stopped + ended)
+    assert found == "log_exception" and "train.py:7 in run raised ValueError on rank 1" in title

@@ -211,7 +211,7 @@ def _exceptions(log: Log, latest: Mapping[object, Latest]) -> dict[object, Found
             last.file,
             last.line,
             one.ranks,
-            one.quoted or last.handled,
+            (one.quoted and not one.by_torch) or last.handled,
             not one.of_launcher,
             True,
             one.by_torch,
