@@ -111,7 +111,8 @@ def _notes(rehearsal: Rehearsal) -> list[str]:
     if timed:
         slowest = max(timed, key=lambda entry: entry["step_seconds"] or 0.0)
         step, loader = slowest["step_seconds"] or 0.0, slowest["loader_seconds"] or 0.0
-        found.append(f"{step:.3g} s per step (median, slower than without the recording), of which {loader:.2g} s wait for data")
+        slower = "median, slower than without the recording"
+        found.append(f"{step:.3g} s per step ({slower}), of which {loader:.2g} s wait for data")
     replaced = next((rank.replaced_backend for rank in rehearsal.ranks if rank.replaced_backend), None)
     if replaced:
         found.append(f"The script requests the backend {replaced}; the CPU ranks used gloo. {replaced} was not tested.")
