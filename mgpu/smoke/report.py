@@ -179,8 +179,7 @@ def _closing_lines(result: Result, request: Request, screen: Screen) -> list[Lin
     if result.stamped:
         texts.append("Verified: this config works on this machine (recorded for mgpu launch).")
     elif request.cpu is not None:
-        words = [*(["-m"] if request.module else []), *request.target]
-        again = from_words(["mgpu", "smoke-test", *words]) or "mgpu smoke-test"
+        again = from_words(["mgpu", "smoke-test", *_target(request)]) or "mgpu smoke-test"
         texts.append(f"CPU rehearsal, not recorded. On the GPU machine:  {again}")
     elif not strategy_tested(ranks):
         texts.append("Not recorded: DeepSpeed needs GPUs, so DDP was tested instead.")
@@ -199,9 +198,17 @@ def strategy_tested(ranks: Ranks) -> bool:
     return not (ranks.cpu and ranks.strategy == "deepspeed")
 
 
+def _target(request: Request) -> list[str]:
+    return [*(["-m"] if request.module else []), *request.target]
+
+
 def _launch(snapshot: Snapshot, request: Request) -> str:
     name = snapshot.config.path if snapshot.config else ""
-    if name == DEFAULT_CONFIG and not request.config:
+    default = name == DEFAULT_CONFIG and not request.config
+    if request.target:
+        config = [] if default else ["-c", request.config or name]
+        return from_words(["mgpu", "launch", *config, *_target(request)])
+    if default:
         return "mgpu launch train.py [your arguments]"
     return shell("mgpu launch -c {:path} train.py [your arguments]", request.config or name)
 
