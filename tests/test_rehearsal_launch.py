@@ -81,10 +81,10 @@ def test_the_next_command_has_the_same_script() -> None:
 def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
     script = str(FOLDER / "healthy" / "with_accelerate.py")
-    code, document = rehearse(mgpu, "--steps", "6", script, "--option-of", "the-script")
+    code, document = rehearse(mgpu, "--steps", "14", script, "--option-of", "the-script")
     assert code == errors.READY, document["checks"]
     found = document["rehearsal"]
-    assert (found["ended"], found["steps"], found["wanted"], found["launcher"]) == ("stopped", 6, 6, "accelerate")
+    assert (found["ended"], found["steps"], found["wanted"], found["launcher"]) == ("stopped", 14, 14, "accelerate")
     assert {group["status"] for group in found["groups"]} <= {"ok", "info"}
     for rank in found["ranks"]:
         assert rank["step_seconds"] > 0 and rank["backward_seconds"] > 0 and rank["samples_per_s"] > 0
@@ -96,7 +96,7 @@ def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) ->
     other = mgpu("launch", "--dry-run", str(FOLDER / "healthy" / "plain_ddp.py"), env=PATHS)
     assert "rehearsed" not in other.stdout
     again = mgpu("smoke-test", "--show", env=PATHS)
-    assert again.returncode == 0 and "Your script  with_accelerate.py: 6 of 6" in again.stdout
+    assert again.returncode == 0 and "Your script  with_accelerate.py: 14 of 14" in again.stdout
 
 
 def test_a_script_that_fails_is_a_failure_with_its_line(mgpu: Run, tmp_path: Path) -> None:
