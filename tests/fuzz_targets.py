@@ -1007,7 +1007,7 @@ TARGETS: dict[str, Target] = {
     ),
     "process of a rank": Target(
         "p", lambda: list(PROC), proc_of,
-        ("launch.hang_evidence._io_bytes", "launch.hang_evidence._switches", "launch.hang_evidence._listens",
+        ("launch.hang_evidence._io_bytes",
          "process.system_calls.waits_for"),
     ),
     "hang of a node": Target(hang_files.NAME, lambda: document(HANG), hang_file_of, ("launch.hang_files.read",)),
@@ -1050,7 +1050,7 @@ TARGETS: dict[str, Target] = {
     "nccl log": Target("nccl.h.1.txt", lambda: texts("nccl_logs/*.txt"), nccl_of, ("smoke.nccl_log.read",), share=0.5),
     "log": Target(
         "a.log", lambda: [*texts("logs/healthy/*.log"), *texts("logs/*.txt")], log_of,
-        ("readers.log.opening.open_log", "readers.log.last_words._tail", "readers.log.own_error.own_error"), share=0.2,
+        ("readers.log.opening.open_log",), share=0.2,
     ),
     "packed log": Target(
         "a.log.gz", lambda: texts("logs/healthy/*.log"), packed_log_of, ("readers.log.opening.open_log",), share=0.1
