@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,3 +63,14 @@ def test_the_wizard_offers_it(folder: Path, tmp_path: Path) -> None:
         assert ("mgpu doctor --script train.py --fix" in terminal.text) is declines
         assert ("accelerator" in (folder / "train.py").read_text()) is not declines
     assert (folder / "train.py.bak").exists() or list(folder.glob("train.py*bak*"))
+
+
+def test_a_reader_that_has_enough(folder: Path, tmp_path: Path) -> None:
+    """`| head -1`: no message, and nothing is written."""
+    before = (folder / "train.py").read_text()
+    shell = f"{sys.executable} -m mgpu doctor --script train.py --fix --dry-run | head -1"
+    done = subprocess.run(
+        ["sh", "-c", shell], cwd=folder, env=environment(tmp_path / "home"), capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.startswith("train.py for any number of ranks"), done.stderr) == (True, "")
+    assert (folder / "train.py").read_text() == before
