@@ -72,7 +72,7 @@ def run(request: Request) -> int:
             doctor_report.failed(request, "interrupted", signals.exit_code(), began)
         raise
     except Exception as error:
-        if os.environ.get("MGPU_DEBUG") or isinstance(error, BrokenPipeError):  # `| head`: nobody reads on
+        if os.environ.get("MGPU_DEBUG") or isinstance(error, BrokenPipeError):  # `| head`: no one reads on
             raise
         message = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
         return doctor_report.failed(request, message, errors.UNKNOWN, began)
