@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from mgpu.smoke.request import Request
 from mgpu.snapshot import Config, Snapshot
 from tests.conftest import Run
 from tests.rehearsal_scripts import FOLDER, STEPS
-from tests.scripts import marked, write_config
+from tests.scripts import marked, start, wait_for, write_config
 from tests.test_schema import SMOKE
 from tests.verdicts import cause
 
@@ -25,6 +27,8 @@ PATHS = {"PYTHONPATH": str(FOLDER)}
 # After the last step: catches the stop, goes on, and would leave a file if it was not stopped again.
 STUBBORN = """\
 import os
+import re
+import signal
 from setting import *
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -150,3 +154,19 @@ def test_a_script_that_does_not_exist(mgpu: Run, tmp_path: Path) -> None:
     done = mgpu("smoke-test", "--cpu", "2", "trian.py")
     assert done.returncode == errors.NOT_FOUND and "no script trian.py" in done.stderr
     assert STEPS == 8 and not (tmp_path / "runs").exists()
+
+
+def test_a_script_that_the_user_stops(tmp_path: Path) -> None:
+    """One line, as for the stages; nothing is judged, and nothing is left."""
+    write_config(tmp_path)
+    (tmp_path / "train.py").write_text(STALLS)
+    options = ("smoke-test", "--level", "quick", "--no-bisect", "--log-dir", "log")
+    runner = start(*options, "train.py", folder=tmp_path, env=PATHS)
+    wait_for(lambda: any(one.read_text().count('"stepped"') for one in tmp_path.glob("log/recorder/*.rehearsal")), 120)
+    runner.send_signal(signal.SIGINT)
+    out, err = runner.communicate(timeout=60)
+    assert runner.returncode == errors.INTERRUPTED, out + err
+    assert re.fullmatch(r"Interrupted after \d+ s \(exit 130\)\.", out.splitlines()[-1]), out + err
+    assert "Your script" not in out and "bug" not in out + err and not marked(tmp_path)
+    document = json.loads((tmp_path / "log" / "smoke.json").read_text())
+    assert (document["verdict"], document["rehearsal"]["ended"]) == ("unknown", "interrupted")

@@ -154,13 +154,18 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def of_ranks(
-    ranks: Ranks, outcomes: Sequence[Outcome], *, interrupted: int, search_interrupted: bool = False
+    ranks: Ranks,
+    outcomes: Sequence[Outcome],
+    *,
+    interrupted: int,
+    search_interrupted: bool = False,
+    script_interrupted: bool = False,
 ) -> tuple[SmokeVerdict, int]:
     """Return the verdict and exit code of a smoke test. A crashed error check makes a pass unknown.
 
     `interrupted`: the exit code of a command that a signal stopped.
     """
-    if ranks.ended == "interrupted":
+    if ranks.ended == "interrupted" or script_interrupted:
         return "unknown", interrupted
     if _failed(outcomes):
         code = errors.TIMED_OUT if ranks.ended == "timed_out" else errors.NOT_READY

@@ -46,6 +46,12 @@ class Result:
         assert self.snapshot.ranks is not None
         return self.snapshot.ranks
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped the stages or the script."""
+        rehearsal = self.snapshot.rehearsal
+        return self.ranks.ended == "interrupted" or (rehearsal is not None and rehearsal.ended == "interrupted")
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -63,7 +69,7 @@ class Stage:
 def head(result: Result) -> tuple[str, Style, str]:
     """Return the verdict in one word, its style, and one sentence that explains it."""
     ranks = result.ranks
-    if ranks.ended == "interrupted":
+    if result.interrupted:
         return (
             "INTERRUPTED",
             "fail",
@@ -97,7 +103,7 @@ def interruption(seconds: float, code: int) -> str:
 def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
     """Return the end of the screen: problems, verdict, log folder, next command."""
     ranks = result.ranks
-    if ranks.ended == "interrupted":
+    if result.interrupted:
         left = screen.paragraph(text, style="fail") if (text := _leftover_text(ranks)) else []
         return [[(interruption(result.seconds, result.code), "")], *left]
     word, style, text = head(result)
@@ -119,7 +125,7 @@ def lines(result: Result, request: Request, screen: Screen) -> list[Line]:
         shown += findings.also(cause, result.outcomes, screen)
         explain = f"mgpu doctor --explain {cause.check.id}"
         shown += labelled("Explain", explain, screen, whole=True)
-    return [*shown, *_logs(ranks, screen)]
+    return [*shown, *_logs(result, screen)]
 
 
 def _leftover_text(ranks: Ranks) -> str | None:
@@ -129,8 +135,9 @@ def _leftover_text(ranks: Ranks) -> str | None:
     return f"{counted(len(ranks.left_running), 'process', 'processes')} could not be killed: {pids}"
 
 
-def _logs(ranks: Ranks, screen: Screen) -> list[Line]:
-    return labelled("Logs", f"{ranks.folder}/  (launcher.log, rank*.stack, smoke.json)", screen)
+def _logs(result: Result, screen: Screen) -> list[Line]:
+    script = ", script.log" if result.snapshot.rehearsal else ""
+    return labelled("Logs", f"{result.ranks.folder}/  (launcher.log, rank*.stack{script}, smoke.json)", screen)
 
 
 def _measured_lines(ranks: Ranks, screen: Screen) -> list[Line]:

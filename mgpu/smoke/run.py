@@ -149,10 +149,12 @@ def _conclude(snapshot: Snapshot, subject: Subject, request: Request, started: f
     assert ranks is not None
     outcomes = engine.judge(snapshot, selections.SMOKE)
     verdict, code = verdicts.of_ranks(
-        ranks, outcomes, interrupted=signals.exit_code(), search_interrupted=diagnosis.was_interrupted(ranks)
+        ranks,
+        outcomes,
+        interrupted=signals.exit_code(),
+        search_interrupted=diagnosis.was_interrupted(ranks),
+        script_interrupted=snapshot.rehearsal is not None and snapshot.rehearsal.ended == "interrupted",
     )
-    if snapshot.rehearsal is not None and snapshot.rehearsal.ended == "interrupted":
-        verdict, code = "unknown", signals.exit_code()
     wanted = request.stamp and not subject.changed and smoke_report.strategy_tested(ranks)
     stamped = _stamp(snapshot, ranks) if verdict == "passed" and wanted else None
     # A copy made for this run is deleted at the end, so the result names the original config.
