@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,28 +123,24 @@ def _fact(kind: Callable[..., T], record: dict[str, Any], /, **names: str) -> T:
     return decode(kind, {field: record[key] for field, key in names.items()}, "")
 
 
+def _merge(before: T, found: T, fields: Iterable[str]) -> T:
+    """Return the earlier fact with some fields of the new one."""
+    return replace(before, **{name: getattr(found, name) for name in fields})  # type: ignore[type-var]
+
+
 def _rank(known: _Known, record: dict[str, Any]) -> None:
     known.rank = replace(known.rank, launched_world=_count(record["world"]))
 
 
 def _group(known: _Known, record: dict[str, Any]) -> None:
-    found = _fact(
-        RehearsedRank,
-        record,
-        rank="rank",
-        world="world",
-        backend="backend",
-        replaced_backend="replaced",
-        group_line="line",
-    )
-    known.rank = replace(
-        known.rank,
-        rank=found.rank,
-        world=found.world,
-        backend=found.backend,
-        replaced_backend=found.replaced_backend,
-        group_line=found.group_line,
-    )
+    names = {
+        "rank": "rank",
+        "world": "world",
+        "backend": "backend",
+        "replaced_backend": "replaced",
+        "group_line": "line",
+    }
+    known.rank = _merge(known.rank, _fact(RehearsedRank, record, **names), names)
 
 
 def _wrapper(known: _Known, record: dict[str, Any]) -> None:
@@ -176,30 +172,11 @@ def _step(known: _Known, record: dict[str, Any]) -> None:
 
 
 def _stepped(known: _Known, record: dict[str, Any]) -> None:
-    found = _fact(
-        OptimizerStep,
-        record,
-        number="n",
-        step_s="s",
-        loader_s="wait",
-        backward_s="backward_s",
-        optimizer_s="optimizer",
-        saving_s="save",
-        recording_s="own",
-        samples="samples",
-    )
+    times = {"step_s": "s", "loader_s": "wait", "backward_s": "backward_s", "optimizer_s": "optimizer"}
+    times |= {"saving_s": "save", "recording_s": "own", "samples": "samples"}
+    found = _fact(OptimizerStep, record, number="n", **times)
     steps = known.steps.setdefault(int(record["o"]), {})
-    before = steps.get(found.number, found)
-    steps[found.number] = replace(
-        before,
-        step_s=found.step_s,
-        loader_s=found.loader_s,
-        backward_s=found.backward_s,
-        optimizer_s=found.optimizer_s,
-        saving_s=found.saving_s,
-        recording_s=found.recording_s,
-        samples=found.samples,
-    )
+    steps[found.number] = _merge(steps.get(found.number, found), found, times)
 
 
 def _checksums(values: Any) -> tuple[Checksum | None, ...]:
