@@ -135,7 +135,7 @@ class HangWatch:
                     return
                 time.sleep(_POLL_S)
         self.hang = self._fact(inquiry, now)
-        self._keep(supervisor)
+        hang_files.write(self.reports, self.hang)
 
     # Progress
 
@@ -199,7 +199,7 @@ class HangWatch:
                 self._looks = 3
             return
         self.hang = self._fact(inquiry, now)
-        self._keep(supervisor)
+        hang_files.write(self.reports, self.hang)
         self._looks, self._next = 4, now + (_NODES_S if self.world > self.expected else 0.0)
 
     def _conclude(self, now: float, supervisor: Supervised) -> None:
@@ -212,16 +212,6 @@ class HangWatch:
         self._in_vain = 0 if certain else self._in_vain + 1
         soon = _SOON_AGAIN_S * 2 ** (self._in_vain - 1) if self._in_vain else _AGAIN_S
         self._next = now + min(soon, max(_AGAIN_S, self.after_s))
-
-    def _keep(self, supervisor: Supervised) -> None:
-        """Write what was found. On a full disk, which can be the cause, it is only said."""
-        assert self.hang is not None
-        try:
-            hang_files.write(self.reports, self.hang)
-        except OSError as error:
-            if hang_files.NAME not in self._told:
-                supervisor.say(f"{hang_files.NAME} cannot be written: {reason(error)}")
-                self._told = (*self._told, hang_files.NAME)
 
     def _fact(self, inquiry: Inquiry, now: float) -> Hang:
         ranks, about = inquiry.result()
