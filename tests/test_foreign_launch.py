@@ -317,6 +317,8 @@ def test_a_port_that_is_taken(here: Path, mgpu: Run) -> None:
     assert done.returncode == errors.LAUNCH_REFUSED
     assert f"port {port} is in use" in done.stderr
     assert "mgpu launch -- torchrun --nproc-per-node=2 --master-port=" in done.stderr
+    # The doctor would look at the default port.
+    assert f"Check    mgpu launch --dry-run -- torchrun --nproc-per-node=2 --master-port={port}" in done.stderr
     assert "--port auto" not in done.stderr
 
 

@@ -123,7 +123,7 @@ def problem_lines(
 ) -> list[report_screen.Line]:
     """Return the problems that stop the run, each with the command that checks exactly this one again."""
     check = ""
-    if request.gpus or request.port.isdecimal():  # the doctor has neither option
+    if request.gpus or request.port.isdecimal() or request.foreign:  # the doctor has no such options
         words = () if request.dry_run else ("--dry-run",)
         check = result_document.rerun_command(request.target, *words)
     found = complete_commands.completed(problems, request)
