@@ -25,12 +25,12 @@ def script_failed(rehearsal: Rehearsal) -> Answer:
         return Ok("no error")
     rank = _first_failed(rehearsal)
     cause = rehearsal.cause
-    said = cause.title if cause else rank.raised if rank else f"exit code {rehearsal.exit_code}"
+    message = cause.title if cause else rank.raised if rank else f"exit code {rehearsal.exit_code}"
     where = f" on rank {rank.rank}{at(rank.raised_line)}" if rank else ""
     log = (shell("mgpu doctor --log {:path}", rehearsal.log),) if rehearsal.log else ()
     raised = f"{rank.raised}. " if cause and rank and rank.raised and rank.raised not in cause.title else ""
     return Problem(
-        f"the script fails{where}: {said}",
+        f"the script fails{where}: {message}",
         f"{raised}{cause.why}".strip() if cause else "",
         Fix(cause.fix if cause else "", log),
         {"rank": rank.rank if rank else None, "cause": cause.id if cause else None, "exit_code": rehearsal.exit_code},
@@ -109,14 +109,15 @@ def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
     Why: The ranks then have different parameters, and a rank that makes more steps waits forever for the gradients of
     the others.
 
-    Fix: Let all ranks decide alike whether to step: exchange the condition first, for example with all_reduce.
+    Fix: Let all ranks make the same decision whether to step: exchange the condition first, for example with
+    all_reduce.
     """
     made = {rank.rank: min(rank.steps, rehearsal.wanted) for rank in rehearsal.ranks}
     most, least = max(made.values()), min(made.values())
     orderly = rehearsal.ended in ("stopped", "finished")
     left_early = [r for r in rehearsal.ranks if r.ended and not r.reached and not r.raised and r.steps < most]
     if most == least or not (orderly or left_early):
-        return Ok("as many on every rank") if most else Skip("no rank made a step")
+        return Ok("the same number on every rank") if most else Skip("no rank made a step")
     few = next(rank for rank in rehearsal.ranks if made[rank.rank] == least)
     line = next((step.line for one in few.optimizers for step in one.steps), None)
     if line is None:

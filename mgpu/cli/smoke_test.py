@@ -50,7 +50,7 @@ OPTIONS = (
 def run(values: Values) -> int:
     """Prove with real collectives and training steps that all ranks train together.
 
-    With SCRIPT [ARGS...], your script then runs for a few optimizer steps on all ranks, and is stopped in order.
+    With SCRIPT [ARGS...], your script then runs for a few optimizer steps on all ranks, and is then stopped cleanly.
     """
     if values.pop("json_schema"):
         from mgpu.cli import json_schema

@@ -39,7 +39,7 @@ def complete(command: str, request: Request) -> str:
 
 
 def _for_line(options: Sequence[str], request: Request, *, alone: bool) -> str:
-    """Return the command for a launch line of the user's own; "" if the option would have to change the line.
+    """Return the command for the user's own launch line; "" if the option would have to change the line.
 
     `alone`: without the other options of this launch.
     """

@@ -1,4 +1,4 @@
-"""Run a launch line of the user's own, unchanged: `mgpu launch [OPTIONS] -- COMMAND...`.
+"""Run the user's own launch line, unchanged: `mgpu launch [OPTIONS] -- COMMAND...`.
 
 Its options are read as facts, the machine is examined as for any launch, and the run is watched. Nothing in the line is
 replaced. Only a line whose launcher reads an accelerate config has something that can be verified.

@@ -1,4 +1,4 @@
-"""The rows of the summary for a launch line of the user's own: where its facts come from, and what is not known."""
+"""The rows of the summary for the user's own launch line: where its facts come from, and what is not known."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Request:
 
     target: tuple[str, ...] = ()
     dashes: bool = False  # -- comes before `target`
-    script: tuple[str, ...] = ()  # of a launch line of the user's own: what its ranks run, with -m for a module
+    script: tuple[str, ...] = ()  # of the user's own launch line: what its ranks run, with -m for a module
     module: bool = False
     config: str = ""
     yes: bool = False
@@ -75,7 +75,7 @@ class Request:
 
     @property
     def foreign(self) -> bool:
-        """Whether `target` is a launch line of the user's own, which is started unchanged."""
+        """Whether `target` is the user's own launch line, which is started unchanged."""
         name = self.target[0] if self.dashes and self.target and not self.slurm else ""
         if not name or name.startswith("-") or name.endswith(".py"):
             return False

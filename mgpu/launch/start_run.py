@@ -1,4 +1,4 @@
-"""Show what would run, or start it: a script with mgpu's launcher, or a launch line of the user's own."""
+"""Show what would run, or start it: a script with mgpu's launcher, or the user's own launch line."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Details:
     folder: Path | None = None
     recorder: bool = False
     nan_check: int = 0
-    line: Line | None = None  # a launch line of the user's own
+    line: Line | None = None  # the user's own launch line
 
 
 def doctor_command(config: Config) -> str:

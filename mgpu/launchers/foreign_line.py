@@ -1,4 +1,4 @@
-"""What does a launch line of the user's own start? Read from its words, its environment and its files; nothing is run.
+"""What does the user's own launch line start? Read from its words, its environment and its files; nothing is run.
 
 The words are facts only: the line itself is started unchanged.
 """

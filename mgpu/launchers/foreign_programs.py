@@ -1,4 +1,4 @@
-"""Which programs may start the ranks in a line of the user's own, and what do their options mean? One record each.
+"""Which programs may start the ranks in the user's own launch line, and what do their options mean? One record each.
 
 `mgpu launch -- COMMAND...` runs such a line unchanged. How each is recognized, and how its processes and its exit code
 are read, is in known_launchers.py; accelerate's own precedence of options over its file is in accelerate_line.py.

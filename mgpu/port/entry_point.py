@@ -14,7 +14,7 @@ _CREATE = (
 )
 _CREATE_DDP = "One process per GPU runs this script. This class does with torch.distributed what the other changes use."
 _CLASSES = {False: ("Accelerator", "DataLoaderConfiguration"), True: ("Ranks",)}  # by whether it is DDP
-_END = "Shut the process group down in order."
+_END = "Shut the process group down before the script ends."
 
 
 def plan(porting: Porting, seed: list[str], seed_reason: str) -> None:

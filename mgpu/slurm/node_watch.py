@@ -205,7 +205,8 @@ class NodeWatch:
 def main() -> None:
     """Watch until Slurm ends the step. Arguments: the folder, seconds, report or stop, the job's output.
 
-    A child watches. If the kernel kills it, there is another one. What the ranks have on this node is removed at last.
+    A child watches. If the kernel kills it, there is another one.
+    What the ranks have left on this node is removed at the end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     node, child, starts = _prepare(_node(os.environ)), 0, 0

@@ -168,7 +168,7 @@ class RehearsedRank:
     raised_after_stop: bool = False  # another rank had left the rehearsal before
     reached: bool = False  # it made all steps
     inside_call: bool = False  # its last record is a collective: it did not return from it, or ended right after it
-    ended: bool = False  # its script ran to its end, or was stopped in order
+    ended: bool = False  # its script ran to its end, or was stopped cleanly
     stopped_line: Text | None = None  # the user's line at which it was when the run made no progress
     host_bytes: int | None = None
     allocated_bytes: int | None = None

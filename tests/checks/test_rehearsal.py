@@ -93,8 +93,8 @@ CASES = (
     # rank_steps_differ
     fails("rank_steps_differ", "rank 1 made 3 optimizer steps, rank 0 made 4 (train.py:31)", "all_reduce",
         rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(*map(rehearsed_step, (1, 2, 3))))),
-    well("rank_steps_differ", "as many on every rank"),
-    well("rank_steps_differ", "as many",  # the run was cut off in the middle of a step
+    well("rank_steps_differ", "the same number on every rank"),
+    well("rank_steps_differ", "the same number",  # the run was cut off in the middle of a step
         rehearsal=two(None, {"optimizers": (rehearsed_optimizer(rehearsed_step(1)),), "reached": False, "ended": False},
             ended="timed_out")),
     skips("rank_steps_differ", "one rank", rehearsal=rehearsal(rehearsed_rank(0), expected=1)),
