@@ -1010,7 +1010,9 @@ TARGETS: dict[str, Target] = {
         ("launch.hang_evidence._io_bytes",
          "process.system_calls.waits_for"),
     ),
-    "hang of a node": Target(hang_files.NAME, lambda: document(HANG), hang_file_of, ("launch.hang_files.read",)),
+    "hang of a node": Target(
+        hang_files.NAME, lambda: document(HANG), hang_file_of, ("launch.hang_files.read", "launch.fact_file.read")
+    ),
     "steps of a rank": Target(
         "0.7.beat", step_files, steps_file_of, ("launch.pace_watch.steps_of",)
     ),

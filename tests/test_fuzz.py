@@ -108,7 +108,7 @@ def _opens(function: ast.expr) -> bool:
         isinstance(function, ast.Attribute)
         and function.attr in OPENERS
         and isinstance(function.value, ast.Name)
-        and function.value.id == "file_reading"
+        and function.value.id in ("file_reading", "fact_file")
     )
 
 

@@ -127,13 +127,35 @@ def test_an_allocation(cluster: Cluster, here: Path) -> None:
     words = [sys.executable, "-m", "mgpu", "launch", "--slurm", *LAUNCH, "--on-hang", "stop", "train.py", "sleeps"]
     done = cluster.run(
         "salloc", "--nodes=2", "--ntasks-per-node=1", "--time=5", "--quiet", "sh", "-c",
-        '"$@" 2>err; echo "code $?"; srun --ntasks=1 --nodes=1 echo goes on', "sh", *words, timeout=180, cwd=here,
+        '"$@" 2>err; echo "code $?"; ls -d /tmp/mgpu-*-$SLURM_JOB_ID-*; '
+        "srun --ntasks=1 --nodes=1 echo goes on", "sh", *words, timeout=180, cwd=here,
         env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     said = " ".join((here / "err").read_text().split())
     assert done.stdout.endswith("code 124\ngoes on\n"), done.stdout + done.stderr + said
     assert "rank 1 sleeps at train.py:10" in said and "[hang_rank_sleeps]" in said
     assert json.loads((here / "logs" / "result.json").read_text())["probable_cause"]["id"] == "hang_rank_sleeps"
+
+
+def test_a_detached_run_in_an_allocation(cluster: Cluster, here: Path) -> None:
+    """Its verdict is there for --status and --why while it hangs, and in the report of its end."""
+    words = [sys.executable, "-m", "mgpu", "launch"]
+    (here / "steps.sh").write_text(
+        'run=$("$@" --slurm --detach ' + " ".join(LAUNCH) + " train.py sleeps)\n"
+        'for _ in $(seq 60); do "$@" --status $run >status; grep -q "^Hang" status && break; sleep 1; done\n'
+        '"$@" --why $run >why; echo "why $?"; "$@" --stop $run; "$@" --attach $run\n'
+        'ls -d /tmp/mgpu-*-$SLURM_JOB_ID-*; squeue -s -h -j $SLURM_JOB_ID -o "step %j"\n'
+    )
+    done = cluster.run(
+        "salloc", "--nodes=2", "--ntasks-per-node=1", "--time=5", "--quiet", "sh", "steps.sh", *words, timeout=180,
+        cwd=here, env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert "rank 1 sleeps at train.py:10" in " ".join((here / "status").read_text().split()), said
+    assert "Rank 1 sleeps at train.py:10" in (here / "why").read_text() and "why 1\n" in said, said
+    assert "no progress for" in (here / "logs" / "mgpu.log").read_text()
+    assert json.loads((here / "logs" / "result.json").read_text())["hang"]["id"] == "hang_rank_sleeps"
+    assert "/tmp/mgpu-" not in done.stdout and "mgpu-watch" not in done.stdout, "the watch ended with the run"
 
 
 def test_a_job_that_trains_is_silent(cluster: Cluster, here: Path) -> None:

@@ -86,6 +86,8 @@ def test_a_job_reports_its_ranks(cluster: Cluster, here: Path) -> None:
     assert running.returncode == 0, err + out
     said = " ".join(err.split())
     assert "rank 0 comes last in" in said and "the loss of rank 1 is nan in step 15 (train.py:16)" in said
+    for finding in ("rank 0 comes last in", "the loss of rank 1 is nan"):
+        assert said.count(f"mgpu: {finding}") == 1, "it is reported while the job runs; its end repeats it in its rows"
     assert "RANK STEP LOADER WAITS" in said and "(rank 1)" in said.partition("Memory peak: host")[2]
     document = json.loads((here / "logs" / "result.json").read_text())
     RUN.validate({key: value for key, value in document.items() if key != "slurm"})

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mgpu import errors, messages
 from mgpu.command_line import shell
@@ -26,17 +26,34 @@ from mgpu.launch.request import Request
 from mgpu.process import child_process, signals
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
-from mgpu.snapshot import Snapshot
+from mgpu.snapshot import Run, Snapshot
+
+if TYPE_CHECKING:
+    from mgpu.launch.hand_off import Hangs
 
 NOTES = "mgpu.log"
 _LOGIND_S = 2.0  # timeout; logind answers in milliseconds
+_Started = Callable[[registry.Entry], None]
 
 
-def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) -> int:
+def start(
+    request: Request,
+    command: Command,
+    folder: Path,
+    snapshot: Snapshot,
+    hangs: Hangs | None = None,
+    recorded: Callable[[Run], Run] | None = None,
+) -> int:
     """Start the run in the background; return 0 once the launcher is running. Raises MgpuError if it cannot start.
 
-    The caller has called `run_entry.can_keep`.
+    The caller has called `run_entry.can_keep`. `hangs`, `recorded`: see `hand_off`.
     """
+
+    def supervised(started: _Started) -> int:
+        from mgpu.launch import hand_off
+
+        return hand_off.hand_off(request, command, folder, snapshot, started, hangs, recorded)
+
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -44,7 +61,7 @@ def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) 
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _supervise(request, command, folder, snapshot, writing)
+        _supervise(writing, folder, supervised)
     os.close(writing)
     try:
         os.waitpid(child, 0)
@@ -79,7 +96,7 @@ def _show_started(run: str) -> None:
         print(run, flush=True)
 
 
-def _supervise(request: Request, command: Command, folder: Path, snapshot: Snapshot, descriptor: int) -> NoReturn:
+def _supervise(descriptor: int, folder: Path, run: Callable[[_Started], int]) -> NoReturn:
     """Run the supervisor in this process, which never returns; write one message to the pipe `descriptor`."""
     code = errors.LAUNCH_REFUSED
     pipe = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
@@ -95,9 +112,7 @@ def _supervise(request: Request, command: Command, folder: Path, snapshot: Snaps
             os._exit(0)  # the grandchild is not a session leader, so a terminal it opens cannot become its own
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         _detach_streams(folder)
-        from mgpu.launch import hand_off
-
-        code = hand_off.hand_off(request, command, folder, snapshot, started=lambda entry: report(id=entry.id))
+        code = run(lambda entry: report(id=entry.id))
     except MgpuError as error:
         code = error.exit_code
         messages.notice(error.message)

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mgpu import engine
 from mgpu.engine import selections
-from mgpu.launch import rank_facts
+from mgpu.launch import rank_facts, remarks
 from mgpu.launch.pace_watch import Supervised
-from mgpu.snapshot import NotFinite, Run, Snapshot
+from mgpu.snapshot import NotFinite, Run
 
 _EVERY_S = 5.0
 
@@ -33,9 +32,8 @@ class FiniteWatch:
         if found and self._seen:
             self._told = True
             run = Run(0, 0, now - supervisor.started, expected=self.expected, going=True, not_finite=found)
-            for outcome in engine.judge(Snapshot(run=run), selections.FINITE):
-                if outcome.problem:
-                    supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}", important=True)
+            if text := remarks.while_running(run, selections.FINITE):
+                supervisor.say(text, important=True)
         self._seen = bool(found)
 
     def result(self) -> tuple[NotFinite, ...] | None:

@@ -12,10 +12,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mgpu import durations, file_reading
-from mgpu.launch import gpu_usage
-from mgpu.snapshot import BadSnapshot, GpuWork, decode
-from mgpu.structured_text import json_of
+from mgpu import durations
+from mgpu.launch import fact_file, gpu_usage
+from mgpu.snapshot import GpuWork
 from mgpu.text import counted
 
 NAME = "gpus.json"
@@ -61,10 +60,7 @@ def write(folder: Path, stored: Stored) -> None:
 
 def load_readings(folder: Path) -> Stored | None:
     """Return the latest stored readings of a run; None if there are none or they cannot be read."""
-    try:
-        return decode(Stored, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
-    except (OSError, ValueError, BadSnapshot):
-        return None
+    return fact_file.read(folder / NAME, Stored, most=_LARGEST)
 
 
 def age_s(found: Stored) -> float:

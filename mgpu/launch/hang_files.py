@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import file_reading, files
-from mgpu.errors import MgpuError
-from mgpu.snapshot import BadSnapshot, Hang, Snapshot, decode, to_json
-from mgpu.structured_text import json_of
+from mgpu.launch import fact_file
+from mgpu.snapshot import Hang, Snapshot, to_json
 
 NAME = "hang.json"
 _LARGEST = 16 << 20  # bytes; 64 collectives with their stacks of a rank take 20 KiB
@@ -23,23 +19,18 @@ _FRESH_S = 180.0  # the nodes look at a run without progress about once a minute
 
 
 def write(folder: Path, hang: Hang, name: str = NAME) -> None:
-    """Keep the facts beside the log. The disk may be full, which may also be why the run hangs."""
-    with contextlib.suppress(MgpuError):
-        files.write(folder / name, json.dumps(to_json(Snapshot(hang=hang))["hang"]) + "\n", mode=0o600)
+    """Keep the facts beside the log."""
+    fact_file.write(folder / name, to_json(Snapshot(hang=hang))["hang"])
 
 
 def remove(folder: Path) -> None:
     """Remove the file of a run that makes progress again."""
-    with contextlib.suppress(OSError):
-        (folder / NAME).unlink(missing_ok=True)
+    fact_file.remove(folder / NAME)
 
 
 def read(folder: Path, name: str = NAME) -> Hang | None:
     """Return the facts beside a log; None if there are none, or if they cannot be read."""
-    try:
-        return decode(Hang, json_of(file_reading.read_whole(folder / name, most=_LARGEST)), "")
-    except (OSError, ValueError, BadSnapshot):
-        return None
+    return fact_file.read(folder / name, Hang, most=_LARGEST)
 
 
 def of_run(folder: Path) -> Hang | None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from dataclasses import asdict
 from pathlib import Path
 
-from mgpu import engine, file_reading, files
+from mgpu import engine
 from mgpu.engine import selections
-from mgpu.errors import MgpuError
+from mgpu.launch import fact_file
 from mgpu.launch.run_json import PaceOfRun
 from mgpu.report.screen import Line, Screen
-from mgpu.snapshot import BadSnapshot, Pace, RankPace, Run, Snapshot, decode
-from mgpu.structured_text import json_of
+from mgpu.snapshot import Pace, RankPace, Run, Snapshot
 
 NAME = "pace.json"
 _LARGEST = 1 << 20
@@ -22,17 +19,13 @@ _MOST_ROWS = 16
 
 
 def write(folder: Path, pace: Pace) -> None:
-    """Store the pace of a running run. The disk may be full; the run matters more."""
-    with contextlib.suppress(MgpuError):
-        files.write(folder / NAME, json.dumps(asdict(pace)) + "\n", mode=0o600)
+    """Store the pace of a running run."""
+    fact_file.write(folder / NAME, asdict(pace))
 
 
 def read(folder: Path) -> Pace | None:
     """Return the pace of a run; None if there is none, or if it cannot be read."""
-    try:
-        return decode(Pace, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
-    except (OSError, ValueError, BadSnapshot):
-        return None
+    return fact_file.read(folder / NAME, Pace, most=_LARGEST)
 
 
 def is_uneven(pace: Pace | None) -> bool:

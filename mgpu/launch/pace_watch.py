@@ -14,20 +14,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
-from mgpu import engine, file_reading
+from mgpu import file_reading
 from mgpu.engine import selections
 from mgpu.errors import reason
-from mgpu.launch import pace_report
+from mgpu.launch import pace_report, remarks
 from mgpu.launch.hang_evidence import RECORDED, Inquiry, beat_of
 from mgpu.process import processes
 from mgpu.recorder.inject._mgpu_recorder import BEAT, STEP, STEPS
-from mgpu.snapshot import Pace, RankPace, Run, Snapshot
+from mgpu.snapshot import Pace, RankPace, Run
 from mgpu.structured_text import json_of
 
 _FIRST_S, EVERY_S = 15.0, 30.0
 _WARM = 3  # steps that may compile
 _LEAST_STEPS = 10
-_REPORT_AFTER = 30  # steps compared until a rank that keeps the others waiting is reported while the run goes on
+REPORT_AFTER = 30  # steps compared until a rank that keeps the others waiting is reported while the run goes on
 _MOST_STEPS = 2000  # kept
 _MOST_BYTES = 8 << 20
 
@@ -129,13 +129,12 @@ class PaceWatch:
         self._inquiry.ask_for_collectives()
 
     def _report(self, pace: Pace, supervisor: Supervised) -> None:
-        if self._reported or pace.steps < _REPORT_AFTER:
+        if self._reported or pace.steps < REPORT_AFTER:
             return
         run = Run(0, 0, self._clock() - supervisor.started, expected=len(pace.ranks), going=True, pace=pace)
-        for outcome in engine.judge(Snapshot(run=run), selections.RANKS_UNEVEN):
-            if outcome.problem:
-                self._reported = True
-                supervisor.say(f"{outcome.problem.title}. {outcome.problem.fixes[0].text}", important=True)
+        if text := remarks.while_running(run, selections.RANKS_UNEVEN):
+            self._reported = True
+            supervisor.say(text, important=True)
 
 
 def _times_of(folder: Path, ranks: Mapping[int, processes.Rank]) -> Times:

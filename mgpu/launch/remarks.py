@@ -31,6 +31,12 @@ def find_remarks(run: Run) -> list[CheckEntry]:
     ]
 
 
+def while_running(run: Run, selection: selections.Selection) -> str:
+    """Return a finding on the ranks of a run that goes on as one message: what, and the fix; "" if there is none."""
+    found = (one.problem for one in engine.judge(Snapshot(run=run), selection) if one.problem)
+    return next((f"{one.title}. {one.fixes[0].text}" for one in found), "")
+
+
 def _on_gpus(area: str) -> bool:
     return area != "run"
 

@@ -116,6 +116,9 @@ def _of_entry(entry: Entry) -> Subject:
     entry, state = registry.refresh(entry)
     folder = Path(entry.folder)
     if state == "running":
+        is_job = entry.ranks is None and not (folder / hang_evidence.RECORDED).is_dir()
+        if is_job and (hang := hang_files.read(folder)):  # in an allocation: its nodes have asked the ranks
+            return Subject(entry.id, entry.id, (), (hang,))
         part = Part(folder, list_runs.rank_processes(entry), entry.ranks or 0)
         return Subject(entry.id, entry.id, (part,), tuple(hang_files.of_other_nodes(folder)))
     if state == "elsewhere" and (hang := hang_files.read(folder)):

@@ -1,4 +1,7 @@
-"""Follows what the nodes of a job find out about its ranks: the verdict of its first node, as it changes."""
+"""Follows what the nodes of a job find out about its ranks: the verdict of its first node, as it changes; NaN and pace.
+
+What a detached run in an allocation finds is also kept in the folder of the run, where `--status` and `--why` look.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,22 @@ from pathlib import Path
 from mgpu.launch import hang_files, hang_watch
 from mgpu.process.supervisor import Supervisor
 from mgpu.slurm import node_ranks
+from mgpu.slurm.rank_follower import JobRanks
 from mgpu.snapshot import Hang, Run
 
 _LOOK_S = 1.0
 
 
 class JobHangs:
-    """The verdict of a job's first node, as it changes."""
+    """The verdict of a job's first node, as it changes, and what its nodes record of its ranks."""
 
-    def __init__(self, folder: Path | None, *, stops: bool = False) -> None:
-        """`folder`: what the nodes share; None: the job has no recorder. `stops`: a hang ends the job."""
-        self.folder, self._stops = folder, stops
+    def __init__(self, folder: Path | None, *, stops: bool = False, copy: Path | None = None) -> None:
+        """`folder`: what the nodes share; None: the job has no recorder. `stops`: a hang ends the job.
+
+        `copy`: the folder of the run, if it is one of this machine.
+        """
+        self.folder, self._stops, self._copy = folder, stops, copy
+        self._ranks = JobRanks(folder, copy) if folder is not None else None
         self.hang: Hang | None = None
         self.is_to_stop = False
         self._looked = float("-inf")
@@ -36,7 +44,7 @@ class JobHangs:
         if hang is None and self.hang is not None and self.folder.is_dir():
             say("the run makes progress again")
             self._told = ()
-        self.hang = hang
+        self._keep(hang)
         found = hang_watch.findings(hang) if hang is not None else []
         for outcome in found:
             if hang is not None and outcome.check.id not in self._told:
@@ -44,6 +52,13 @@ class JobHangs:
                 for text in hang_watch.texts(outcome, hang):
                     say(text)
         self.is_to_stop = self._stops and any(one.status == "fail" for one in found)
+        if self._ranks is not None and not at_once:  # at the end, the report has it
+            self._ranks.look(say)
+
+    def _keep(self, hang: Hang | None) -> None:
+        before, self.hang = self.hang, hang
+        if self._copy is not None and hang != before:
+            hang_files.remove(self._copy) if hang is None else hang_files.write(self._copy, hang)
 
     def with_records(self, run: Run) -> Run:
         """Return a run that has just ended, with what the nodes have recorded of its ranks."""

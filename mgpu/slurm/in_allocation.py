@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,9 @@ from mgpu.text import counted
 
 if TYPE_CHECKING:
     from mgpu.launch.request import Request
+    from mgpu.slurm.hang_follower import JobHangs
     from mgpu.slurm.prepare import Prepared
-    from mgpu.snapshot import JobScript
+    from mgpu.snapshot import JobScript, Run
 
 # fmt: off
 # Variables in which srun describes a task's binding and step, and which a nested srun would read as options (man srun,
@@ -170,14 +172,14 @@ def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Pa
             return result_document.record_declined(request)
     prepare.write_script(prepared, made)
     before = _steps(here)
+    watched = prepared.watched / f"{FOLDER}{here.job}" if prepared.watched else None
+    hangs = JobHangs(watched, stops=request.on_hang == "stop", copy=made)
     try:
         if request.detach:
             from mgpu.launch import detached, run_entry
 
             run_entry.can_keep()
-            return detached.start(request, run, made, Snapshot())
-        watched = prepared.watched / f"{FOLDER}{here.job}" if prepared.watched else None
-        hangs = JobHangs(watched, stops=request.on_hang == "stop")
+            return detached.start(request, run, made, Snapshot(), hangs, partial(_ended, hangs, here, before))
         code = hand_off.hand_off(request, run, made, Snapshot(), hangs=hangs, recorded=hangs.with_records)
         if code:
             _show_preflight(made / f"preflight-{here.job}")
@@ -185,6 +187,13 @@ def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Pa
     finally:
         if not request.detach:
             _end_steps(here, before)
+
+
+def _ended(hangs: JobHangs, here: Allocation, before: frozenset[str] | None, run: Run) -> Run:
+    """Return a detached run that has ended with what its nodes recorded; then cancel its steps, also the watch."""
+    found = hangs.with_records(run)
+    _end_steps(here, before)
+    return found
 
 
 def _command(prepared: Prepared, here: Allocation, made: Path) -> Command:

@@ -6,6 +6,7 @@ with the job. A step that was killed is started again: what the ranks record on 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -32,6 +33,9 @@ def main() -> None:
     Arguments: the folder, seconds until the ranks are asked, report or stop, the PID of the script, its output.
     """
     folder, after_s, on_hang, script, output = sys.argv[1:]
+    # A signal to the script's group is not for the watch: at SIGTERM, srun kills its step, which then removes nothing.
+    with contextlib.suppress(PermissionError):
+        os.setsid()
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     log = os.open(Path(folder) / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for number in (1, 2):

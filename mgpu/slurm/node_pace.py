@@ -8,23 +8,17 @@ last collective of a step has completed on all ranks.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from mgpu import file_reading, files
-from mgpu.errors import MgpuError
-from mgpu.launch import pace_report
+from mgpu.launch import fact_file, pace_report
 from mgpu.launch.hang_files import node_folders
 from mgpu.launch.pace_watch import EVERY_S, Ended, PaceWatch, Supervised, Times
 from mgpu.process.boot import boot_id
-from mgpu.snapshot import BadSnapshot, decode
-from mgpu.structured_text import json_of
 
 NAME = "steps.json"
 _LARGEST = 16 << 20
@@ -93,24 +87,19 @@ class NodePace(PaceWatch):
 
 
 def write(folder: Path, times: NodeTimes) -> None:
-    """Store the steps of a node's ranks. The disk may be full; the job matters more."""
-    with contextlib.suppress(MgpuError):
-        files.write(folder / NAME, json.dumps(asdict(times)) + "\n", mode=0o600)
+    """Store the steps of a node's ranks."""
+    fact_file.write(folder / NAME, asdict(times))
 
 
 def read(folder: Path) -> NodeTimes | None:
     """Return the steps of a node's ranks; None if there are none, or if they cannot be read."""
-    try:
-        return decode(NodeTimes, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
-    except (OSError, ValueError, BadSnapshot):
-        return None
+    return fact_file.read(folder / NAME, NodeTimes, most=_LARGEST)
 
 
 def remove(folder: Path) -> None:
     """Remove what an earlier training of the job has left."""
     for path in (folder / NAME, folder.parent / pace_report.NAME):
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+        fact_file.remove(path)
 
 
 def joined(nodes: Sequence[NodeTimes]) -> Times | None:

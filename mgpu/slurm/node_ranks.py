@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from mgpu import file_reading, files
-from mgpu.errors import MgpuError
-from mgpu.launch import pace_report, rank_facts
+from mgpu.launch import fact_file, pace_report, rank_facts
 from mgpu.launch.hang_files import node_folders
 from mgpu.process import processes
-from mgpu.snapshot import BadSnapshot, EndedRank, NotFinite, Run, decode
-from mgpu.structured_text import json_of
+from mgpu.snapshot import EndedRank, NotFinite, Run
 
 NAME = "ranks.json"
 _LARGEST = 4 << 20
@@ -47,24 +42,24 @@ class RankRecords:
         self._stored_at = 0.0
 
     def tick(self, ranks: Mapping[int, processes.Rank], world: int, *, ended: bool) -> None:
-        """Read the memory of the ranks, and store what is new: at once if they have ended, else now and then."""
+        """Read the memory of the ranks, and store what is new: at once a NaN and their end, else now and then."""
         self._ranks.update(ranks)
         for rank, process in ranks.items():
             self._memory.look(rank, process.pid)
-        now = time.monotonic()
-        if not self._ranks or (not ended and now - self._stored_at < _EVERY_S):
+        now, not_finite = time.monotonic(), rank_facts.not_finite(self._local)
+        is_news = self._stored is not None and not_finite != self._stored.not_finite
+        if not self._ranks or (not ended and not is_news and now - self._stored_at < _EVERY_S):
             return
         found = NodeRanks(
             tuple(self._rank(rank, process) for rank, process in sorted(self._ranks.items())),
-            rank_facts.not_finite(self._local),
+            not_finite,
             world,
             ended,
         )
         self._stored_at = now
         if found != self._stored:
             self._stored = found
-            with contextlib.suppress(MgpuError):  # a full disk
-                files.write(self._folder / NAME, json.dumps(asdict(found)) + "\n", mode=0o600)
+            fact_file.write(self._folder / NAME, asdict(found))
 
     def _rank(self, rank: int, process: processes.Rank) -> EndedRank:
         peaks = self._memory.of(self._local, rank, process.pid)
@@ -81,16 +76,12 @@ class RankRecords:
 
 def read(folder: Path) -> NodeRanks | None:
     """Return what a node has stored; None if it has not, or if that cannot be read."""
-    try:
-        return decode(NodeRanks, json_of(file_reading.read_whole(folder / NAME, most=_LARGEST)), "")
-    except (OSError, ValueError, BadSnapshot):
-        return None
+    return fact_file.read(folder / NAME, NodeRanks, most=_LARGEST)
 
 
 def remove(folder: Path) -> None:
     """Remove what an earlier run of a job that was requeued has left."""
-    with contextlib.suppress(OSError):
-        (folder / NAME).unlink(missing_ok=True)
+    fact_file.remove(folder / NAME)
 
 
 def with_records(run: Run, folder: Path | None, *, wait_s: float = 0.0) -> Run:
