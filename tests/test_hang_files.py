@@ -239,7 +239,7 @@ def test_the_nodes_of_a_run_are_one(tmp_path: Path) -> None:
         (tmp_path / f"node{number}").mkdir()
         hang_files.write(tmp_path / f"node{number}", node)
     (alone,) = _ids(first)
-    assert alone == "hang_collective_stuck"
+    assert alone == "hang_others_unknown"
     joined = hang_files.of_run(tmp_path / "node0")
     assert joined is not None
     assert [rank.rank for rank in joined.ranks] == [0, 1, 2, 3]

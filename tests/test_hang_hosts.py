@@ -40,13 +40,18 @@ def network(tmp_path: Path) -> Iterator[Network]:
         yield hosts
 
 
-def start(network: Network, program: str, *, logs: str) -> list[Any]:
-    """Start both nodes; return when both ranks are about to call their collective."""
+def launch(network: Network, program: str, *, logs: str) -> list[Any]:
+    """Start both nodes."""
     given = (str(HANGS / "hosts.py"), program)
-    runners = [
+    return [
         network.start(name, *OPTIONS, "--log-dir", logs, "--node-rank", str(node), *given)
         for node, name in enumerate(network.names)
     ]
+
+
+def start(network: Network, program: str, *, logs: str) -> list[Any]:
+    """Start both nodes; return when both ranks are about to call their collective."""
+    runners = launch(network, program, logs=logs)
     homes = [network.folder / name for name in network.names]
     wait_for(lambda: all((home / "ready").exists() for home in homes), 90)
     return runners
@@ -60,6 +65,36 @@ def cut(network: Network) -> None:
 
 def hang_of(folder: Path) -> Any:
     return json.loads((folder / "result.json").read_bytes())["hang"]
+
+
+def test_nodes_that_share_a_folder_give_one_verdict(network: Network, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    runners = launch(network, "sleeps", logs=str(logs))
+    shown = [runner.communicate(timeout=120)[1] for runner in runners]
+    assert [runner.returncode for runner in runners] == [124, 124], shown
+    for node in ("node0", "node1"):
+        hang = hang_of(logs / node)
+        assert (hang["id"], hang["rank"], hang["at"]) == ("hang_rank_sleeps", 1, line_of("hosts.sleeps"))
+        assert [one["rank"] for one in hang["ranks"]] == [0, 1]
+
+
+def test_nodes_with_folders_of_their_own_blame_no_rank(network: Network) -> None:
+    """Each says what it knows, and that it does not know the rest; a run that may be healthy is not stopped."""
+    runners = launch(network, "sleeps", logs="logs")
+    notes = [network.folder / name / "logs" / f"node{node}" / "mgpu.log" for node, name in enumerate(network.names)]
+    try:
+        wait_for(lambda: all(note.exists() and "[hang_others_unknown]" in note.read_text() for note in notes), 120)
+        said = [note.read_text() for note in notes]
+        assert "rank 0 waits in all_reduce #14 of 420 float" in said[0]
+        assert all("what the other rank of this run does is not known here" in note for note in said)
+        assert f"rank 1 sleeps at {line_of('hosts.sleeps')}" in said[1]
+        assert not any(check in note for check in ("hang_collective_stuck", "hang_rank_sleeps") for note in said)
+        assert [runner.poll() for runner in runners] == [None, None]
+    finally:
+        for runner in runners:
+            runner.send_signal(signal.SIGTERM)
+    shown = [runner.communicate(timeout=60)[1] for runner in runners]
+    assert 124 not in [runner.returncode for runner in runners], shown
 
 
 def test_the_network_between_two_hosts_is_cut(network: Network, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -21,7 +22,7 @@ from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY_AT, SIGNAL
 from mgpu.structured_text import json_of
-from tests.conftest import environment
+from tests.conftest import ROOT, environment, need
 from tests.scripts import wait_for
 
 ASLEEP = "import time, sys; print('there', flush=True); time.sleep(60)"
@@ -151,6 +152,18 @@ def test_the_users_sitecustomize_runs(tmp_path: Path) -> None:
     assert names(tmp_path, "stacks"), "the recorder runs too"
 
 
+def test_an_environment_with_a_sitecustomize_of_its_own(tmp_path: Path) -> None:
+    """As distributions and conda packages have one in site-packages."""
+    made = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made)], check=True)
+    (packages,) = made.glob("lib/python*/site-packages")
+    (packages / "sitecustomize.py").write_text("import sys; sys.mine = __file__\n")
+    code, env = "import sys; print(sys.mine)", variables(tmp_path)
+    done = subprocess.run([made / "bin/python", "-c", code], env=env, text=True, capture_output=True, check=False)
+    assert done.stdout.strip() == str(packages / "sitecustomize.py"), done.stderr
+    assert names(tmp_path, "stacks"), "the recorder runs too"
+
+
 def test_an_error_in_the_users_sitecustomize_is_reported_by_python(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
@@ -272,6 +285,42 @@ def test_a_full_folder_does_not_disturb(tmp_path: Path) -> None:
     assert done.returncode == 1 and done.stderr.count("Traceback") == 1 and "No space" not in done.stderr
 
 
+def test_a_temporary_folder_that_cannot_be_written_is_not_needed(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    pid = asleep(started, ASLEEP, variables(tmp_path, {"TMPDIR": "/proc/none"}))
+    assert [frame.line for frame in looked_at(tmp_path, pid).frames] == [1]
+
+
+WITHOUT_PTRACE = """
+import subprocess, sys
+from pathlib import Path
+from tests.test_recorder import looked_at
+code = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0); print('there', flush=True); time.sleep(60)"
+with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as rank:
+    rank.stdout.readline()
+    try:
+        print(open(f"/proc/{rank.pid}/syscall").read())
+    except PermissionError:
+        print("not permitted")
+    found = looked_at(Path(sys.argv[1]), rank.pid)
+    print(found.frames[0].line, found.state, found.silent, found.waits_for)
+    rank.kill()
+"""
+
+
+def test_nothing_depends_on_ptrace(tmp_path: Path) -> None:
+    """The kernel refuses all that needs ptrace, as in a container or with yama's ptrace_scope 3."""
+    env = variables(tmp_path)
+    env["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
+    given = [sys.executable, "-c", WITHOUT_PTRACE, str(tmp_path)]
+    if os.geteuid() == 0:
+        need("setpriv")
+        given = ["setpriv", "--bounding-set=-sys_ptrace", *given]
+    done = subprocess.run(given, env=env, text=True, capture_output=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["not permitted", "1 sleeping None None"], done.stderr
+
+
 # Children
 
 
@@ -293,6 +342,62 @@ if child == 0:
         assert [(one.pid, [frame.line for frame in one.frames]) for one in found.workers] == [(child, [6])]
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_leave_no_file_of_their_own(tmp_path: Path, method: str) -> None:
+    """Of every start method; each is recorded while it lives."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import multiprocessing, os, sys\n"
+        "def stacks(_):\n    return [n for n in os.listdir(os.environ['MGPU_RECORDER']) if f'.{os.getpid()}.s' in n]\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context(sys.argv[1])\n"
+        "    worker = context.Process(target=print, args=('worked',))\n    worker.start(); worker.join()\n"
+        "    with context.Pool(1) as pool:\n        print(pool.map(stacks, [0])); pool.close(); pool.join()\n"
+        "    sys.stdout.flush()\n    if os.fork() == 0:\n        sys.exit(0)\n    os.wait(); print(os.getpid())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), method], env=variables(tmp_path), text=True, capture_output=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    worked, alive, pid = done.stdout.splitlines()
+    assert worked == "worked" and ".stacks" in alive, done.stderr
+    left = names(tmp_path, "stacks")
+    helpers = {"fork": 0, "spawn": 1, "forkserver": 2}[method]  # of multiprocessing: one for the whole run
+    assert f"3.{pid}.stacks" in left and len(left) <= 1 + helpers, left
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
+def test_an_old_python_is_left_alone(tmp_path: Path, version: str) -> None:
+    """A run may start a program with any Python: it prints nothing, and the user's sitecustomize runs."""
+    old = _python_of(version)
+    if old is None:
+        pytest.skip(f"there is no Python {version}")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys\nsys.mine = __name__\n")
+    env = variables(tmp_path, {"PYTHONDONTWRITEBYTECODE": "1", "MGPU_DEBUG": "1"}, str(own))
+    done = subprocess.run(
+        [old, "-c", "import sys; print(sys.mine)"], env=env, text=True, capture_output=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("sitecustomize\n", "")
+    assert names(tmp_path, "*") == []
+
+
+def _python_of(version: str) -> str | None:
+    """The interpreter of this version, on PATH or of pyenv."""
+    folders = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin"))
+    names = [shutil.which(f"python{version}", path=str(folder)) for folder in folders]
+    found = [*names, shutil.which(f"python{version}")]
+    return next((one for one in found if one and _is(one, version)), None)
+
+
+def _is(python: str, version: str) -> bool:
+    """Whether it runs: a shim of pyenv exists for versions that are not chosen."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([python, "-c", code], env={}, text=True, capture_output=True, check=False)
+    return done.stdout.strip() == version
 
 
 TRAINS = """

@@ -93,7 +93,7 @@ class Rank(NamedTuple):
 class Verdict(NamedTuple):
     """The suspects, what they do, and the ranks that wait for them."""
 
-    kind: Kind | Literal["unreachable", "differ", "behind", "everybody", "progress", "nothing"]
+    kind: Kind | Literal["unreachable", "differ", "behind", "everybody", "partial", "progress", "nothing"]
     suspects: tuple[Rank, ...] = ()
     waiting: tuple[Rank, ...] = ()
     differing: tuple[tuple[int, Collective], ...] = ()  # rank and collective, where they first differ
@@ -200,10 +200,17 @@ def verdict(hang: Hang) -> Verdict:
     if not waiting and any(rank.kind != "gone" for rank in others):
         others = [rank for rank in others if rank.kind != "gone"]  # no rank waits for one that has ended
     first = next(kind for kind in _ORDER if any(rank.kind == kind for rank in others))
+    suspects = tuple(rank for rank in others if rank.kind == first)
+    if not waiting and first == "sleep" and _is_part(hang):
+        return Verdict("partial", suspects)  # the ranks of the other nodes may wait
     if not waiting and (first in ("busy", "sleep") or _may_serve(others, first)):
         return Verdict("progress")  # a sleep ends
-    suspects = tuple(rank for rank in others if rank.kind == first)
     return Verdict(first, suspects, waiting)
+
+
+def _is_part(hang: Hang) -> bool:
+    """Whether the run has ranks on other nodes, and what they do is not known."""
+    return len(hang.ranks) < hang.world and hang.world > hang.expected
 
 
 def _may_serve(ranks: Sequence[Rank], kind: Kind) -> bool:
@@ -218,6 +225,8 @@ def _among_waiting(ranks: tuple[Rank, ...], hang: Hang) -> Verdict:
     """Return why ranks that all wait in a collective do not go on."""
     if cut_off := tuple(rank for rank in ranks if rank.facts.unanswered):
         return Verdict("unreachable", cut_off, tuple(rank for rank in ranks if rank not in cut_off))
+    if _is_part(hang):
+        return Verdict("partial", (), ranks)
     if len(ranks) < 2 or len(ranks) < (hang.world or hang.expected):
         return Verdict("everybody", (), ranks)
     recorded = {rank.number: _sequence(rank.facts) for rank in ranks}

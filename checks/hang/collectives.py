@@ -109,10 +109,9 @@ def _host_of(address: str) -> str:
 
 @check(Severity.ERROR, source=SOURCE, role="secondary", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))
 def hang_collective_stuck(hang: Hang) -> Answer:
-    """All ranks of this machine are in the same collective, and it does not finish.
+    """All ranks are in the same collective, and it does not finish.
 
-    Why: The data does not arrive: the network between nodes, a GPU, or the transport between GPUs. Or a rank of another
-    node is missing.
+    Why: The data does not arrive: the network between nodes, a GPU, or the transport between GPUs.
 
     Fix: Test the same ranks with the smoke test, which finds the stage and the pair of GPUs.
     """
@@ -120,11 +119,35 @@ def hang_collective_stuck(hang: Hang) -> Answer:
     if found.kind != "everybody":
         return other_reason(hang)
     first = found.waiting[0]
-    more = " of this machine" if hang.world > hang.expected else ""
-    title = f"all {len(found.waiting)} ranks{more} wait{inside(first)}{at(first)}, which does not finish"
+    title = f"all {len(found.waiting)} ranks wait{inside(first)}{at(first)}, which does not finish"
     if first.pending is None and inside(first).endswith("init_process_group"):
         why = "A rank is missing: world_size is larger than the number of ranks, or another node has not started."
         fix: Fix | tuple[Fix, ...] = Fix("Compare WORLD_SIZE, RANK and MASTER_ADDR on all nodes.")
         return Problem(title, why, fix, evidence(hang, found))
     why = f"{sentence(hang)} {WHY}".strip()
     return Problem(title, why, commands("mgpu smoke-test"), evidence=evidence(hang, found))
+
+
+@check(Severity.INFO, source=SOURCE)
+def hang_others_unknown(hang: Hang) -> Answer:
+    """The ranks of this machine wait, and what those of the other nodes do is not known here.
+
+    Why: Each node asks its own ranks. Only together do the answers show which rank keeps the others waiting.
+    More: Nodes that write to one folder (--log-dir on shared storage) join what they find, and all give the same
+    verdict. Without that, --on-hang stop does not end a run because of ranks that only wait.
+
+    Fix: See what mgpu reports on the other nodes, or ask there. Next time give all nodes the same --log-dir, on storage
+    that they share.
+    """
+    found = verdict(hang)
+    if found.kind != "partial":
+        return other_reason(hang)
+    here, first = found.suspects or found.waiting, (found.suspects or found.waiting)[0]
+    verb = "sleep" if found.suspects else "wait"
+    does = f"{verb}s" if len(here) == 1 else verb
+    where = "" if found.suspects else inside(first)
+    rest = hang.world - len(hang.ranks)
+    others = "rank of this run does" if rest == 1 else f"{rest:,} ranks of this run do"
+    title = f"{names(here)} {does}{where}{at(first)}; what the other {others} is not known here"
+    why = f"{sentence(hang)} {WHY}".strip()
+    return Problem(title, why, commands("mgpu launch --why"), evidence(hang, found), subjects(found.suspects))

@@ -11,6 +11,14 @@ import torch.distributed as dist
 from tests.hangs.training import main, program, steps
 
 
+@program
+def sleeps(rank: int) -> None:
+    """The rank of one host keeps that of the other waiting."""
+    for step in steps(12):
+        if step == 8 and rank == 1:
+            time.sleep(1000)  # HERE
+
+
 def _is_cut() -> None:
     """Wait until the test has cut the network; the folder is this host's own."""
     open("ready", "w").close()

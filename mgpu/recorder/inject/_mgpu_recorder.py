@@ -191,7 +191,10 @@ def _start(rank: int) -> None:
     if NODE in os.environ.get(FOLDER, ""):
         make_own(RECORDER.folder)
     RECORDER.attend(rank)
+    import _mgpu_children  # type: ignore[import-not-found]
+
     os.register_at_fork(after_in_child=RECORDER.in_child)
+    _mgpu_children.begin(RECORDER)
     before = sys.excepthook
 
     def record(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -251,6 +254,7 @@ def _hooks() -> dict[str, Callable[[Any], None]]:
         "torch.distributed.distributed_c10d": _hook_groups,
         "torch.serialization": _hook_saving("save"),
         "safetensors.torch": _hook_saving("save_file"),
+        "multiprocessing.util": _hook_workers,
         **dict.fromkeys(_FINITE, _hook_finite),
     }
 
@@ -282,6 +286,12 @@ def _hook_finite(module: Any) -> None:
     import _mgpu_finite  # type: ignore[import-not-found]
 
     _mgpu_finite.hook(RECORDER, module)
+
+
+def _hook_workers(module: Any) -> None:
+    import _mgpu_children
+
+    _mgpu_children.hook(RECORDER, module)
 
 
 def _hook_saving(name: str) -> Callable[[Any], None]:
