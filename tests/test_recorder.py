@@ -124,7 +124,7 @@ def test_a_python_that_ignores_the_environment(
     tmp_path: Path, started: list[subprocess.Popen[str]], option: str
 ) -> None:
     pid = asleep(started, ASLEEP, variables(tmp_path), option)
-    assert looked_at(tmp_path, pid).silent == "it has no recorder"
+    assert looked_at(tmp_path, pid).silent == "its Python has not loaded the recorder (options -I, -E, -S?)"
     assert processes.state_of(pid) not in (None, "ended")
 
 

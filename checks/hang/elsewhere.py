@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mgpu.check import Answer, Fix, Severity, check
+from mgpu.check import WHY, Answer, Fix, Problem, Severity, check
 from mgpu.command_line import shell
-from mgpu.snapshot import Hang
+from mgpu.snapshot import NOT_LOADED, Hang
 
 from ._findings import SAME_AS, SOURCE, other_reason, problem, suspects
-from ._verdict import Rank, loader_workers
+from ._verdict import Rank, loader_workers, names, verdict, view
 
 
 def _at_line(rank: Rank) -> str:
@@ -150,3 +150,18 @@ def hang_rank_works(hang: Hang) -> Answer:
         return other_reason(hang)
     limit = f"torch gives up after {hang.timeout_s:,.0f} s." if hang.timeout_s else ""
     return problem(hang, f"works for {hang.quiet_s:,.0f} s", Fix(), why=limit)
+
+
+@check(Severity.INFO, source=SOURCE)
+def hang_stacks_unknown(hang: Hang) -> Answer:
+    """The run makes no progress, and the ranks have not loaded the recorder: what they do is not known.
+
+    Why: Python loads the recorder because of PYTHONPATH, which it ignores with -I, -E or -S.
+    More: mgpu launch sets PYTHONPATH and MGPU_RECORDER for all ranks. Progress is then known from output only.
+
+    Fix: Start the ranks without these options, and with the PYTHONPATH of the run.
+    """
+    silent = [view(rank) for rank in hang.ranks if rank.silent == NOT_LOADED]
+    if verdict(hang).kind != "nothing" or not silent:
+        return other_reason(hang)
+    return Problem(f"the stacks of {names(silent)} are not known: Python has not loaded the recorder", WHY, Fix())

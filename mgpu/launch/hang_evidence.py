@@ -27,7 +27,7 @@ from mgpu.readers.stack_dump import MOST_FRAMES, frame_at, main_thread
 from mgpu.recorder.inject._mgpu_finite import EVERY as NAN_CHECK
 from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT, ASK_STACKS, BEAT, FOLDER, SIGNAL, THREAD
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import Collective, HangRank, StackFrame, Worker
+from mgpu.snapshot import NOT_LOADED, Collective, HangRank, StackFrame, Worker
 from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
 from mgpu.text import clean
@@ -315,8 +315,15 @@ class Inquiry:
         if state in ("stopped", "traced"):
             return f"it is {state}"
         if not (self.folder / RECORDED / f"{rank}.{pid}.stacks").exists():
-            return "it has no recorder"
+            given = FOLDER.encode() in processes.environment(pid)
+            return NOT_LOADED if given and _is_python(pid) else "it has no recorder"
         return "it did not answer"
+
+
+def _is_python(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    return False
 
 
 def _raised(path: Path) -> tuple[str | None, StackFrame | None]:

@@ -28,6 +28,7 @@ from mgpu.snapshot.fleet_facts import (
 )
 from mgpu.snapshot.hang_facts import (
     AS_RECORDED,
+    NOT_LOADED,
     Collective,
     Hang,
     HangRank,

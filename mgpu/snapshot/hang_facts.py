@@ -8,6 +8,7 @@ from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import Label, Pid, Text
 
 AS_RECORDED = "as recorded"  # the state of a rank of which only the flight recorder's file is known
+NOT_LOADED = "its Python has not loaded the recorder (options -I, -E, -S?)"  # why its stack is not known
 
 
 @dataclass(frozen=True)

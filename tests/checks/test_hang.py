@@ -9,7 +9,7 @@ import pytest
 
 from mgpu import engine
 from mgpu.engine import selections
-from mgpu.snapshot import Collective, Hang, HangRank, Snapshot, StackFrame, Worker
+from mgpu.snapshot import NOT_LOADED, Collective, Hang, HangRank, Snapshot, StackFrame, Worker
 from tests.checks.facts import IN_TORCH, Case, fails, frame, hang, hang_rank, informs, table, waits, well
 
 REDUCE = Collective("all_reduce", "0", 14, "420 float", True, caller=frame(line=35))
@@ -39,6 +39,7 @@ IN_LOADER = hang_rank(
     workers=(Worker(5000, "sleeping", False, frames=(frame("LOCK.acquire()", file="/home/me/data.py", line=9),),
                     loader=True),),
 )  # fmt: skip
+SILENT = replace(hang_rank(0), frames=(), silent=NOT_LOADED)
 ASLEEP = hang_rank(1, here("time.sleep(1000)"))
 
 
@@ -125,6 +126,9 @@ CASES = (
     well("hang_rank_elsewhere", "not seen in 2 ranks"),
     informs("hang_rank_works", "rank 1 works for 45 s at train.py:31", "ddp_timeout", hang=hang(WAITS, hang_rank(1))),
     well("hang_rank_works", "not seen"),  # all ranks do
+    informs("hang_stacks_unknown", "the stacks of ranks 0 and 1 are not known: Python has not loaded the recorder",
+        "without these options", hang=hang(SILENT, replace(SILENT, rank=1))),
+    well("hang_stacks_unknown", "not seen", hang=hang(SILENT, ASLEEP)),  # the other one is to blame
     # collectives
     fails("hang_collectives_differ",
         "rank 0 called barrier #14 at train.py:74, but rank 1 called all_reduce #14 of 420 float at train.py:35",
