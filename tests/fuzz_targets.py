@@ -999,7 +999,7 @@ TARGETS: dict[str, Target] = {
     "stacks of a rank": Target("s", lambda: [STACKS], hang_of("stacks"),
         ("launch.hang_evidence.read", "readers.stack_dump._lines_of"), share=0.5),
     "exception of a rank": Target(
-        "r", lambda: [RAISED], hang_of("raised"), ("launch.hang_evidence._raised",), share=0.5
+        "r", lambda: [RAISED], hang_of("raised"), ("launch.hang_evidence.raised_in",), share=0.5
     ),
     "beat of a rank": Target("b", lambda: [BEAT], hang_of("beat"), ("launch.hang_evidence.beat_of",), share=0.5),
     "collectives of a rank": Target(

@@ -108,6 +108,10 @@ def test_what_ends_at_once(planted: Planted, here: Path, mgpu: Run) -> None:
     assert cause["id"] == planted.check
     assert planted.message in json.dumps([cause, found["first_failure"]])
     assert planted.rank is None or f"rank {planted.rank}" in json.dumps(cause)
+    at = {one["rank"]: one["at"] for one in found["ranks"]}
+    for rank, text in planted.others.items():
+        assert at[rank] in planted.filled(text).split(" or ")
+        assert f"rank {rank} at {at[rank]} " in " ".join(done.stderr.split())
     assert marked(here) == []
 
 

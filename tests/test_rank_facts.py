@@ -228,7 +228,7 @@ def test_memory_of_a_gpu_is_read(tmp_path: Path) -> None:
 def entry(rank: int, host: int | None, allocated: int | None = None, reserved: int | None = None) -> EndedRankEntry:
     return {
         "rank": rank, "exit": 0, "signal": None, "gpu": None, "host": None, "pid": 1, "error": None, "state": None,
-        "peak_host": host, "peak_allocated": allocated, "peak_reserved": reserved,
+        "at": None, "peak_host": host, "peak_allocated": allocated, "peak_reserved": reserved,
     }  # fmt: skip
 
 

@@ -246,7 +246,7 @@ class Inquiry:
     def _rank(self, rank: int, pid: int, known: tuple[Collective, ...], unrecorded: Any) -> HangRank:
         now = time.monotonic()
         beat = beat_of(self.folder, rank, pid)
-        raised, raised_at = _raised(self.folder / RECORDED / f"{rank}.{pid}.raised")
+        raised, raised_at = raised_in(self.folder / RECORDED / f"{rank}.{pid}.raised")
         state = processes.state_of(pid)
         samples = self._samples.get(pid, [])
         frames = samples[-1].frames if samples else None
@@ -326,7 +326,7 @@ def _is_python(pid: int) -> bool:
     return False
 
 
-def _raised(path: Path) -> tuple[str | None, StackFrame | None]:
+def raised_in(path: Path) -> tuple[str | None, StackFrame | None]:
     """Return the exception that ended a rank's script, and the user's line that it went through last."""
     try:
         lines = file_reading.read_part(path, most=_MOST_BYTES, start=0).decode("utf-8", "replace").splitlines()

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mgpu import file_reading
-from mgpu.launch.hang_evidence import RECORDED
+from mgpu.launch.hang_evidence import RECORDED, raised_in
 from mgpu.process import processes
 from mgpu.readers.stack_dump import frame_at
 from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import NotFinite
+from mgpu.snapshot import NotFinite, StackFrame
 from mgpu.snapshot.hang_facts import own_frame
 from mgpu.structured_text import json_of
 from mgpu.text import clean
@@ -66,6 +66,11 @@ class PeakMemory:
         stored = peaks(folder, rank, pid) if folder and pid else None
         known = self._host.get(rank, 0)
         return stored._replace(host=max(stored.host, known)) if stored else Peaks(known, None, None)
+
+
+def raised_at(folder: Path | None, rank: int, pid: int | None) -> StackFrame | None:
+    """Return the user's line in the exception that has ended the script of a rank; None if there is none."""
+    return raised_in(folder / RECORDED / f"{rank}.{pid}.raised")[1] if folder else None
 
 
 def not_finite(folder: Path) -> tuple[NotFinite, ...] | None:

@@ -230,7 +230,9 @@ def _others(document: Triage, ended: Sequence[EndedRankEntry]) -> list[str]:
         why = f"stopped because rank {first['rank'] if first else '?'} {how}"
         if "silent_rank" in tags:  # no rank failed: the run was stopped from outside
             why = "exited when the run was stopped"
-        texts.append(f"{plural(len(stopped), 'rank')} {names} {why}")
+        places = {rank.get("at") for rank in ranks if rank["rank"] in stopped}
+        where = f" at {place}" if len(places) == 1 and (place := places.pop()) else ""
+        texts.append(f"{plural(len(stopped), 'rank')} {names}{where} {why}")
     failed = [rank for rank in ranks if rank["exit"] not in (143, None, 0)]
     if failed:
         texts.append(", ".join(f"rank {rank['rank']} {_exit_text(rank)}" for rank in failed[:8]) + " after it")
@@ -331,6 +333,7 @@ def rank_entries(run: Run) -> list[EndedRankEntry]:
             "pid": rank.pid,
             "error": masked(rank.error) if rank.error else None,
             "state": rank.state,
+            "at": rank.raised_at.place if rank.raised_at else None,
             "peak_host": rank.peak_bytes,
             "peak_allocated": rank.peak_allocated_bytes,
             "peak_reserved": rank.peak_reserved_bytes,

@@ -230,6 +230,7 @@ class EndedRankEntry(TypedDict):
     pid: int | None
     error: str | None
     state: str | None
+    at: Annotated[str | None, "the user's line in the exception that ended its script: train.py:31"]
     peak_host: Annotated[Bytes, "resident memory of its process, according to the kernel"]
     peak_allocated: Annotated[Bytes, "by torch on its GPU"]
     peak_reserved: Annotated[Bytes, "by torch on its GPU"]

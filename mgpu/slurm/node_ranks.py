@@ -71,6 +71,7 @@ class RankRecords:
             peak_bytes=peaks.host or None,
             peak_allocated_bytes=peaks.allocated,
             peak_reserved_bytes=peaks.reserved,
+            raised_at=rank_facts.raised_at(self._local, rank, process.pid),
         )
 
 
@@ -122,4 +123,5 @@ def _with_memory(ended: EndedRank | None, recorded: EndedRank) -> EndedRank:
         peak_bytes=recorded.peak_bytes,
         peak_allocated_bytes=recorded.peak_allocated_bytes,
         peak_reserved_bytes=recorded.peak_reserved_bytes,
+        raised_at=recorded.raised_at,
     )

@@ -232,6 +232,7 @@ class EndedRank:
     peak_bytes: int | None = None  # of its process in the machine's memory, according to the kernel
     peak_allocated_bytes: int | None = None  # by torch on its GPU; None: no GPU used, or no recorder
     peak_reserved_bytes: int | None = None  # likewise
+    raised_at: StackFrame | None = None  # the user's innermost line of the exception that ended its script
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HANGS = Path(__file__).parent
@@ -34,6 +35,7 @@ class Planted:
     at: bool = True  # whether {here} is the suspect's own line, as JSON has it
     cause: str = ""  # the probable cause after the run, if it is another one
     always: bool = False  # not only with MGPU_HANGS=all
+    others: Mapping[int, str] = field(default_factory=dict)  # rank that follows -> its line, "LINE or LINE"
 
     @property
     def id(self) -> str:
@@ -48,8 +50,12 @@ class Planted:
     @property
     def message(self) -> str:
         """What is said, with the line."""
-        there = line_of(self.program, "THERE") if "{there}" in self.says else ""
-        return self.says.format(here=self.line, there=there, step=_STEP)
+        return self.filled(self.says)
+
+    def filled(self, text: str) -> str:
+        """Return a text with the lines."""
+        there = line_of(self.program, "THERE") if "{there}" in text else ""
+        return text.format(here=self.line, there=there, step=_STEP)
 
     @property
     def missing(self) -> str:
@@ -165,10 +171,10 @@ MATRIX = (
 )
 # Those that torch or the launcher ends at once: what is the cause, and which rank failed.
 ENDED = (
-    Planted("ends.killed", "run_rank_killed", "rank 1", at=False),
+    Planted("ends.killed", "run_rank_killed", "rank 1", at=False, others={0: "{step}"}),
     Planted("ends.exits", "run_rank_left_early", "{step} in steps", at=False),
     Planted("ends.raises", "log_exception", "{here}", at=False),
-    Planted("ends.other_shape", "log_collectives_differ", "", rank=None, at=False),
-    Planted("ends.other_dtype", "log_collectives_differ", "", rank=None, at=False),
+    Planted("ends.other_shape", "log_collectives_differ", "", rank=None, at=False, others={1: "{here} or {step}"}),
+    Planted("ends.other_dtype", "log_collectives_differ", "", rank=None, at=False, others={1: "{here}"}),
 )
 # fmt: on
