@@ -20,7 +20,7 @@ from mgpu import errors
 from mgpu.launch import hang_evidence, hang_files, hang_watch
 from tests.conftest import Run, environment
 from tests.hangs import table
-from tests.hangs.matrix import ENDED, HANGS, KINDS, MATRIX, Planted, line_of
+from tests.hangs.matrix import ENDED, HANGS, KINDS, MATRIX, REPORTED, Planted, line_of
 from tests.scripts import TWO_RANKS, kill_all, marked, wait_for, write_config
 from tests.terminal import CONTROL_C, Terminal
 
@@ -29,7 +29,9 @@ AFTER_S = table.AFTER_S
 LATEST_S = 15  # after --hang-after
 
 
-# Slow, and healthy: what is said, if anything. None is stopped.
+# Slow, and healthy: what is said, if anything. None is stopped. They are scaled: a pause is 14 s (WORK_S) and the
+# threshold 4 s (--hang-after), as a pause of 105 s with the default of 30 s. By hand, a compilation of 3 minutes:
+# WORK_S=180 mgpu launch --yes --unverified allow tests/hangs/slow.py compiles
 HEALTHY = {
     "healthy.busy_rank": "hang_rank_works", "healthy.busy_pool": "hang_rank_works",
     "healthy.busy_child": "hang_rank_works", "healthy.saves": "hang_rank_works",
@@ -88,6 +90,16 @@ def test_who_keeps_the_others_waiting(planted: Planted, here: Path, mgpu: Run) -
     facts = json.loads((here / "log" / hang_files.NAME).read_bytes())
     assert [one["rank"] for one in facts["ranks"]] == list(range(planted.ranks))
     assert marked(here) == []
+
+
+@pytest.mark.parametrize("planted", [pytest.param(one, id=one.id) for one in REPORTED if ALL])
+def test_what_may_go_on_is_reported(planted: Planted, here: Path, mgpu: Run) -> None:
+    """A rank that computes forever, or that a user debugs: it is named, and only --timeout ends it."""
+    done = mgpu(*options(planted.program, "--on-hang", "stop"), timeout=150)
+    said, hang = messages(here), result(here)["hang"]
+    assert done.returncode == 124 and "--timeout" in (here / "log" / "mgpu.log").read_text("utf-8"), said
+    assert planted.message in _message_of(planted.check, said) and planted.line in said
+    assert (hang["id"], hang["rank"]) == (planted.check, 1)
 
 
 def _message_of(check: str, said: str) -> str:

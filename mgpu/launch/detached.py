@@ -63,9 +63,20 @@ def start(
         os.close(reading)
         _supervise(writing, folder, supervised)
     os.close(writing)
+    run = _started_run(child, reading, folder)
+    if request.watch:
+        from mgpu.launch import gpu_table
+
+        return gpu_table.watch(registry.find(run, registry.entries()[0]))
+    _show_started(run)
+    return errors.READY
+
+
+def _started_run(child: int, descriptor: int, folder: Path) -> str:
+    """Wait for the message of the supervisor; return the run's id. Raises MgpuError if it has not started."""
     try:
         os.waitpid(child, 0)
-        with open(reading, encoding="utf-8") as pipe:
+        with open(descriptor, encoding="utf-8") as pipe:
             line = pipe.readline()
     except KeyboardInterrupt:
         raise MgpuError("interrupted; the run may continue:  mgpu launch --status", errors.INTERRUPTED) from None
@@ -75,12 +86,8 @@ def start(
         raise MgpuError(f"the run ended before its launcher started. See {folder / NOTES}", errors.CANNOT_RUN) from None
     if "error" in message:
         raise MgpuError(message["error"], message["exit_code"])
-    if request.watch:
-        from mgpu.launch import gpu_table
-
-        return gpu_table.watch(registry.find(message["id"], registry.entries()[0]))
-    _show_started(message["id"])
-    return errors.READY
+    run: str = message["id"]
+    return run
 
 
 def _show_started(run: str) -> None:

@@ -169,6 +169,11 @@ MATRIX = (
     Planted("others.start_wrong_number", "hang_collective_stuck", "all 2 ranks wait in init_process_group at {here}",
             rank=None, at=False),
 )
+# Those that may go on: reported as what they are, and not stopped.
+REPORTED = (
+    Planted("others.endless", "hang_rank_works", "rank 1 works for "),
+    Planted("others.debugs", "hang_rank_in_debugger", "rank 1 is held by a debugger at {here}"),
+)
 # Those that torch or the launcher ends at once: what is the cause, and which rank failed.
 ENDED = (
     Planted("ends.killed", "run_rank_killed", "rank 1", at=False, others={0: "{step}"}),
