@@ -98,7 +98,8 @@ def test_what_may_go_on_is_reported(planted: Planted, here: Path, mgpu: Run) -> 
     done = mgpu(*options(planted.program, "--on-hang", "stop"), timeout=150)
     said, hang = messages(here), result(here)["hang"]
     assert done.returncode == 124 and "--timeout" in (here / "log" / "mgpu.log").read_text("utf-8"), said
-    assert planted.message in _message_of(planted.check, said) and planted.line in said
+    assert planted.message in _message_of(planted.check, said)
+    assert planted.line in said or not planted.at
     assert (hang["id"], hang["rank"]) == (planted.check, 1)
 
 

@@ -172,7 +172,8 @@ MATRIX = (
 # Those that may go on: reported as what they are, and not stopped.
 REPORTED = (
     Planted("others.endless", "hang_rank_works", "rank 1 works for "),
-    Planted("others.debugs", "hang_rank_in_debugger", "rank 1 is held by a debugger at {here}"),
+    # before the line that follows; with Python 3.13 and later at the call
+    Planted("others.debugs", "hang_rank_in_debugger", "rank 1 is held by a debugger at others.py:", at=False),
 )
 # Those that torch or the launcher ends at once: what is the cause, and which rank failed.
 ENDED = (
