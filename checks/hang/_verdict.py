@@ -197,8 +197,10 @@ def verdict(hang: Hang) -> Verdict:
     others = [rank for rank in ranks if rank.kind not in ("waits", "unknown")]
     if not others:
         return _among_waiting(waiting, hang) if len(waiting) == len(ranks) > 0 else Verdict("nothing", (), waiting)
-    if not waiting and any(rank.kind != "gone" for rank in others):
-        others = [rank for rank in others if rank.kind != "gone"]  # no rank waits for one that has ended
+    if not waiting:  # no rank waits for one that has ended
+        others = [rank for rank in others if rank.kind != "gone"]
+    if not others:
+        return Verdict("progress")  # all have ended, and their launcher has not noticed yet
     first = next(kind for kind in _ORDER if any(rank.kind == kind for rank in others))
     suspects = tuple(rank for rank in others if rank.kind == first)
     if not waiting and first == "sleep" and _is_part(hang):

@@ -190,6 +190,13 @@ def test_ranks_that_import_do_not_wait() -> None:
     informs("hang_rank_works", "rank 0 works", "ddp_timeout", hang=hang(importing, WAITS)).verify()
 
 
+def test_ranks_that_have_all_ended_are_no_hang() -> None:
+    """On a crowded machine their launcher notices it seconds later."""
+    ended = [replace(ASLEEP, rank=rank, state=None) for rank in (0, 1)]
+    assert _failing(hang(*ended)) == []
+    assert _failing(hang(WAITS, ended[1])) == ["hang_rank_gone"]
+
+
 def test_a_sleep_of_all_ranks_is_no_hang() -> None:
     well("hang_rank_sleeps", "not seen", hang=hang(replace(ASLEEP, rank=0), ASLEEP)).verify()
 
