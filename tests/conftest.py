@@ -29,6 +29,7 @@ AREAS: tuple[str, ...] = sys.modules["mgpu.checks"].ORDER
 def pytest_configure(config: pytest.Config) -> None:
     """Compile mgpu once. The processes of the tests write no bytecode (`environment`) but read it: without it each of
     the thousands compiles a hundred modules, which is half of its work."""
+    sys.dont_write_bytecode = False  # of the tests themselves, with their asserts rewritten: 10 s for each worker
     if not hasattr(config, "workerinput"):
         for folder in ("mgpu", "checks", "tests/scripts"):
             compileall.compile_dir(ROOT / folder, quiet=2, workers=2)
@@ -42,6 +43,18 @@ _QUICK = frozenset({
 _LONG = frozenset({"test_each_kind_of_failure_that_people_report_has_its_cause", "test_redaction_changes_no_verdict"})
 
 
+# Seconds of wall time each, the longest first. They are started first: one that is started last runs alone at the end.
+LONG_FILES = (
+    "test_smoke_planted", "test_rehearsal_launch", "test_hang", "test_slurm_preflight", "test_slurm_jobs",
+    "test_smoke_faults", "test_smoke", "test_hostile", "test_slurm_ranks", "test_slurm_hang", "test_slurm_hosts",
+    "test_foreign_launch", "test_hang_launch", "test_rank_facts", "test_port", "test_launch", "test_launch_ends",
+    "test_slurm_launch", "test_slurm_hooks", "test_slurm_configure", "test_doctor", "test_guide", "test_hang_hosts",
+    "test_file_reading", "test_diagnosis", "test_left_behind", "test_log_noise", "test_smoke_watch", "test_recorder",
+    "test_gpu_stress", "test_smoke_bandwidth", "test_smoke_checkpoint", "test_smoke_training", "test_memory",
+    "test_machines", "test_corruption", "test_fuzz", "test_gate", "test_fixes_fed_back", "test_style",
+)  # fmt: skip
+
+
 def _is_quick(path: Path) -> bool:
     return path.parent.name == "checks" or path.stem in _QUICK
 
@@ -53,10 +66,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m quick`: every check and most pure functions, within a minute."""
+    """The longest files come first. `-m quick`: every check and most pure functions, within a minute."""
+    place = {name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
     for item in items:
         if _is_quick(item.path) and item.name not in _LONG:
             item.add_marker("quick")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one worker, in the order of the items: what its tests share is then made once.
+
+    None, which leaves it to xdist, for one of the other ways (`--dist`).
+    """
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False  # else by the number of tests
+    return LoadFileScheduling(config, log)
 
 
 def missing(reason: str) -> None:

@@ -7,7 +7,7 @@ every key of every section is tried with values of every kind, and mgpu must say
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import inspect
 import io
 import logging
@@ -29,8 +29,9 @@ from mgpu.config import reading
 from mgpu.snapshot import Snapshot
 from tests.conftest import CHECKS
 
-accelerate = pytest.importorskip("accelerate")
-pytest.importorskip("deepspeed")
+for _package in ("accelerate", "deepspeed"):  # imported when a test runs: torch takes seconds in each worker
+    if importlib.util.find_spec(_package) is None:
+        pytest.skip(f"{_package} is not installed", allow_module_level=True)
 
 schema: Any = importlib.import_module("mgpu.checks.config._schema")
 

@@ -80,10 +80,10 @@ def written(folder: Path, job: Job, cpus: int | None = 1) -> Path:
 
 
 def test_jobs_that_train(cluster: Cluster, folder: Path) -> None:
-    """Two and four nodes, by accelerate and by torchrun, all at the same time."""
+    """Two and three nodes, by accelerate and by torchrun, all at the same time."""
     digits, total = ("train_digits.py", "--epochs", "1"), ("sum.py",)
     shapes: list[tuple[Shape, int, tuple[str, ...]]] = [
-        ("accelerate", 4, total), ("torchrun", 4, total), ("accelerate", 2, digits), ("torchrun", 2, digits),
+        ("accelerate", 3, total), ("torchrun", 3, total), ("accelerate", 2, digits), ("torchrun", 2, digits),
     ]  # fmt: skip
     jobs = {}
     for shape, nodes, command in shapes:

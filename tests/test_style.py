@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.conftest import ROOT, missing
+from tests.conftest import LONG_FILES, ROOT, missing
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,14 +17,20 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy", "--cache-dir", os.devnull)],
+    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
     ids=["ruff check", "ruff format", "mypy --strict"],
 )
 def test_the_tree_is_clean(arguments: tuple[str, ...]) -> None:
+    """mypy keeps its cache, as when it is run by hand: 0.4 s of CPU instead of 18 if little has changed."""
     done = _run(*arguments)
     if f"No module named {arguments[0]}" in done.stderr:
         missing(f"{arguments[0]} is not installed")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_long_files_are_there() -> None:
+    """A name in the list that is no file any more would be silent."""
+    assert [name for name in LONG_FILES if not (ROOT / "tests" / f"{name}.py").is_file()] == []
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

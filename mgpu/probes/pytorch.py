@@ -7,6 +7,7 @@ process. It creates no CUDA context, and exits before anything else starts.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import time
@@ -30,6 +31,7 @@ _DIED = "the process died while loading it"
 def probe() -> Iterator[dict[str, Any]]:
     """Yield the fact torch_runtime several times with more fields, so a crash keeps the earlier ones."""
     yield {"asking": "import torch"}
+    gc.disable()  # nothing that is imported is garbage: an import of torch takes an eighth less (1.6 -> 1.4 s of CPU)
     start = time.perf_counter()
     try:
         import torch

@@ -7,6 +7,7 @@ are collected here; `survival.py` compares them with the errors.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,9 +80,11 @@ _RESTART = re.compile(
 # fmt: off
 _TEXTS = (
     "train_runtime", "stopped:`max", "complete", "finished", "succe", "done", "passed", "exitcode", "exit_code",
-    "exitstatus", "returncode", "returnstatus", "validationmetrics", "exitingprogram", "totaltime", "trainingtime",
-    "traintime", "elapsedtime", "walltime", "finalmodel", "trainedmodel", "mergedmodel", "finalcheckpoint",
-    "finalweights", "finaladapter", "raysubmit", "jobfailed", "jobhasfailed", "state:", "terminated",
+    "exitstatus", "returncode", "returnstatus", "validationmetrics", "exitingprogram", "totaltrainingtime",
+    "totaltraintime", "totalruntime", "totalelapsedtime", "totalwalltime", "endednormally", "finalmodel",
+    "trainedmodel", "mergedmodel", "finalcheckpoint", "trainedcheckpoint", "mergedcheckpoint", "finalweights",
+    "trainedweights", "mergedweights", "finaladapter", "trainedadapter", "mergedadapter", "raysubmit", "jobfailed",
+    "jobhasfailed", "state:", "terminated",
     "killed", "aborted", "exitedwith", "make:***", "restart", "relaunch",
     "respawn", "requeue", "closingsignalsig", "resum",
     "continuingtraining", "loadingcheckpoint", "loadedcheckpoint", "attempt", "recovered", "jobstate",
@@ -91,12 +94,12 @@ _WORDS = (
     "train_runtime", "stopped:", "complete", "finished", "succe", "done", "passed", "exit", "return", "metrics",
     "time", "model", "checkpoint", "weights", "adapter", "restart", "relaunch", "spawn", "queue", "signal", "resum",
     "continuing", "attempt", "recovered", "state", "shutdown", "terminated", "killed", "aborted", "failed", "make:",
+    "ended",
 )
 # fmt: on
 _OF_ENDS = [end.pattern for end in GOOD_ENDS]
 TEXTS = (*_TEXTS, *ANNOUNCING, *(text for pattern in _OF_ENDS for text in prefilter.required_texts(pattern)))
 WORDS = (*_WORDS, *ANNOUNCING_WORDS, *(word for pattern in _OF_ENDS for word in prefilter.required_words(pattern)))
-
 # Lines that report an error and what the program does about it.
 _HANDLED = re.compile(
     r"\b(?:[Rr]etry(?:ing)?\b(?! count)|[Rr]e-?spawn|[Rr]e-?start(?:ing|ed)|[Rr]e-?queue|[Rr]ecover(?:ed|ing)|"
@@ -146,20 +149,25 @@ class Course:
             and len(self.steps) < _MOST_STEPS
         )
 
-    def take(self, line: Line, number: int) -> None:
-        """Process a line that can be an end, a restart or a step."""
+    def take(self, line: Line, shape: bytes, number: int) -> None:
+        """Process a line that can be an end, a restart or a step; `shape` is that of the whole line."""
         text = line.text[:SEARCHED]
         self.announced.take(line.text)
-        if _EXIT.search(text) and not is_handled(text):
+        can_exit, can_end = _possible(shape)
+        if can_exit and _EXIT.search(text) and not is_handled(text):
             self.exits.append(Event(number, shown_text(line.text), line.rank))
+        if can_end:
+            self._end_or_restart(line, text, number)
+        if self.watching:
+            self._step(line, number)
+
+    def _end_or_restart(self, line: Line, text: str, number: int) -> None:
         if end := _end(line, number):
             self.ends.append(end)
             if not self.watching:
                 self.error(number)  # steps after it show that it was the end of something else: of pip, of a container
         elif _RESTART.search(text):
             self.restarts.append(Event(number, rank=line.rank))
-        if self.watching:
-            self._step(line, number)
 
     def finish(self, lines: int, tail: str) -> None:
         """Use the log's last lines, and drop the ends that are too far from them: `lines` is the last one's number."""
@@ -190,6 +198,23 @@ class Course:
         if before is not None and at > before:
             self.steps.append(Event(number, rank=line.rank))
             self._steps_since += 1
+
+
+@functools.lru_cache(4096)
+def _possible(shape: bytes) -> tuple[bool, bool]:
+    """Whether lines of a shape can report a process's exit, and whether they can be an end or a restart.
+
+    To search a line for all of them takes longer than everything else that is done with it.
+    """
+    return any(text in shape for text in _TEXTS_OF_EXITS), any(text in shape for text in _TEXTS_OF_ENDS)
+
+
+def _shapes(*patterns: re.Pattern[str]) -> set[bytes]:
+    return {text.encode() for pattern in patterns for text in prefilter.required_texts(pattern.pattern)}
+
+
+_TEXTS_OF_EXITS = tuple(_shapes(_EXIT))
+_TEXTS_OF_ENDS = tuple(_shapes(_END, _RESTART) | {text.encode() for text in TEXTS})
 
 
 def is_exit(text: str) -> bool:

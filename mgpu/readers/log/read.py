@@ -281,7 +281,7 @@ class _File:
         self.stacks.take(line, number)
         known = self.tracebacks.ended
         self.tracebacks.take(line, number)
-        self.course.take(line, self.before + number)
+        self.course.take(line, shape, self.before + number)
         if self.tracebacks.ended > known:
             self.course.error(self.before + number)
         self._record_nccl(line, number)
