@@ -20,7 +20,7 @@ NUMBER = re.compile(r"-?\d+\.\d+")
 
 
 def ported(text: str, *, ddp: bool = False) -> str:
-    result = port(text, "train.py", "nothing", ddp=ddp)
+    result = port(text, "nothing", ddp=ddp)
     assert not result.refused
     return result.text
 
@@ -32,7 +32,7 @@ def _runs(folder: Path, *, ddp: bool) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for script in SCRIPTS:
         text = script.read_text()
-        result = port(text, script.name, read.read(script).speaks, ddp=ddp)
+        result = port(text, read.read(script).speaks, ddp=ddp)
         assert not result.refused and not result.decisions, (script.name, result.refused, result.decisions)
         for kind, ranks in (("original", 0), ("one", 0), ("two", 2), ("four", 4)):
             if ddp and ranks and (script.stem == "iterable" or ranks == 4):

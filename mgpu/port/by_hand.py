@@ -7,12 +7,10 @@ import re
 import libcst as cst
 
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import argument, calls, dotted, keywords, method, nodes, receiver, targets, text_of
+from mgpu.port.source_tree import argument, assigned, calls, dotted, keywords, method, nodes, receiver, targets, text_of
 from mgpu.port.training_loops import back_loop
 
-_SUM = (
-    "line {} sums the loss over the batch, but gradients are averaged over the ranks: multiply it by {}.num_processes."
-)
+_SUM = "{} sums the loss over the batch, but gradients are averaged over the ranks: multiply it by {}.num_processes."
 _BATCHES = "every rank trains on the same batches (right, but not faster): give each rank its part of the batch."
 _NORM = (
     "BatchNorm uses the part of the batch on each rank. On GPUs, SyncBatchNorm.convert_sync_batchnorm(model) keeps it."
@@ -50,7 +48,7 @@ def _sums(porting: Porting) -> None:
             trains = porting.loops.in_training(call)
         if trains:
             for backward in porting.loops.backwards:
-                porting.changes.decide(backward, _SUM.format(tree.line(call), porting.ranks))
+                porting.changes.decide(backward, _SUM.format(tree.where(call), porting.ranks))
             return
 
 
@@ -97,10 +95,11 @@ def _split_draw(porting: Porting, loop: cst.CSTNode) -> bool:
     if not isinstance(loop, (cst.For, cst.While)):
         return False
     for node in nodes(loop.body, nested=False):
-        if not isinstance(node, cst.Assign) or len(node.targets) != 1 or not isinstance(node.value, cst.Call):
+        drawn = assigned(node)
+        if len(targets(node)) != 1 or not isinstance(drawn, cst.Call):
             continue
         names = [dotted(name) for one in targets(node) for name in flat_names(one)]
-        functions = porting.roles.local_function(node.value)
+        functions = porting.roles.local_function(drawn)
         if names and all(names) and functions and all(_stacks_random(porting, f) for f in functions):
             if porting.tree.inside(node, type(loop)) is not loop:
                 return False

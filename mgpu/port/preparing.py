@@ -6,7 +6,18 @@ import libcst as cst
 
 from mgpu.port.change import Edit
 from mgpu.port.porting import Porting, Site
-from mgpu.port.source_tree import argument, calls, dotted, flat, method, nodes, receiver, targets
+from mgpu.port.source_tree import (
+    argument,
+    assigned,
+    calls,
+    dotted,
+    flat,
+    is_main_guard,
+    method,
+    nodes,
+    receiver,
+    targets,
+)
 
 _PREPARE = "prepare wraps the model, so that gradients are averaged over all ranks, and moves it to the rank's device."
 _UNWRAP = "On several ranks the model is wrapped: its own attributes and keys are those of the model inside."
@@ -62,7 +73,7 @@ def _data_parallel(porting: Porting) -> None:
             continue
         place = next(n for n, one in enumerate(call.args) if one.value is inner)
         above = porting.tree.parent(call)
-        if isinstance(above, cst.Assign) and dotted(above.targets[0].target) == dotted(inner) != "":
+        if above is not None and assigned(above) is not None and dotted(targets(above)[0]) == dotted(inner) != "":
             porting.changes.remove(call, _PARALLEL)
         else:
             porting.changes.edit(call, _argument(place), _PARALLEL)
@@ -80,7 +91,7 @@ def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
             return parent
         if isinstance(parent, cst.IndentedBlock):
             around = porting.tree.parent(parent)
-            if isinstance(around, (cst.FunctionDef, cst.For, cst.While, cst.ClassDef)) or _is_guard(porting, around):
+            if isinstance(around, (cst.FunctionDef, cst.For, cst.While, cst.ClassDef)) or is_main_guard(around):
                 return parent
             if around is not None and porting.loops.trains(around):  # `try:` around the whole training
                 return parent
@@ -88,12 +99,12 @@ def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
     return above
 
 
-def _may_be_missing(porting: Porting, binding: cst.Assign, name: str) -> bool:
+def _may_be_missing(porting: Porting, binding: cst.CSTNode, name: str) -> bool:
     """Whether a name exists only if a condition holds: `if args.adam: optimizer = ...` and nothing else."""
     for above in porting.tree.parents(binding):
         if isinstance(above, (cst.FunctionDef, cst.For, cst.While)):
             return False
-        if isinstance(above, cst.If) and not _is_guard(porting, above):
+        if isinstance(above, cst.If) and not is_main_guard(above):
             others = sum(
                 name == dotted(target)
                 for node in nodes(porting.tree.module)
@@ -104,22 +115,19 @@ def _may_be_missing(porting: Porting, binding: cst.Assign, name: str) -> bool:
     return False
 
 
-def _is_guard(porting: Porting, node: cst.CSTNode | None) -> bool:
-    return isinstance(node, cst.If) and "__name__" in porting.tree.code(node.test)
-
-
 def _sites(porting: Porting) -> list[Site]:
     sites: dict[int, Site] = {}
     for node in nodes(porting.tree.module):
-        if not isinstance(node, cst.Assign) or isinstance(node.value, (cst.Name, cst.Attribute)):
+        value = assigned(node)
+        if value is None or isinstance(value, (cst.Name, cst.Attribute)):
             continue
         function = porting.tree.inside(node, cst.FunctionDef)
         for target in [name for one in targets(node) for name in flat(one)]:
             found = porting.roles.of(target, "optimizer") if dotted(target) else frozenset()
             if not found or _is_returned(porting, function, dotted(target)):
                 continue
-            made_here = found & porting.roles.value(node.value)
-            if not made_here and not isinstance(node.value, (cst.Call, cst.Tuple)):
+            made_here = found & porting.roles.value(value)
+            if not made_here and not isinstance(value, (cst.Call, cst.Tuple)):
                 continue
             block = _block(porting, node)
             site = sites.setdefault(id(block), Site(block, function))
@@ -163,7 +171,7 @@ def _add_model(
             site.models.append(name)
             return
     for node in nodes(porting.tree.module):  # a global model
-        if isinstance(node, cst.Assign) and porting.tree.inside(node, cst.FunctionDef) is None:
+        if assigned(node) is not None and porting.tree.inside(node, cst.FunctionDef) is None:
             for target in [name for one in targets(node) for name in flat(one)]:
                 if dotted(target) and porting.roles.of(target, "model") & models:
                     block = _block(porting, node)
@@ -196,9 +204,8 @@ def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode 
 
 def _makes_loader(porting: Porting, node: cst.CSTNode) -> bool:
     """Whether a statement assigns a new loader."""
-    return isinstance(node, cst.Assign) and any(
-        origin.node is node.value for origin in porting.roles.of(node.value, "loader")
-    )
+    value = assigned(node)
+    return any(origin.node is value for origin in porting.roles.of(value, "loader"))
 
 
 def _unwrap(porting: Porting, sites: list[Site]) -> None:
@@ -214,7 +221,9 @@ def _unwrap(porting: Porting, sites: list[Site]) -> None:
 
 
 def _is_assigned(porting: Porting, node: cst.Attribute) -> bool:
-    return isinstance(porting.tree.parent(node), cst.AssignTarget)
+    return isinstance(above := porting.tree.parent(node), cst.AssignTarget) or (
+        isinstance(above, cst.AnnAssign) and above.target is node
+    )
 
 
 def _is_before(porting: Porting, node: cst.CSTNode, sites: list[Site]) -> bool:

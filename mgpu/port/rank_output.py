@@ -169,7 +169,7 @@ def _test_of_file(porting: Porting, call: cst.Call) -> cst.CSTNode:
 
 def _is_state(porting: Porting, call: cst.Call) -> bool:
     """Whether what is loaded goes into a model or an optimizer."""
-    return "load_state_dict" in porting.tree.text and not _is_in_component(porting, call)
+    return any("load_state_dict" in one.text for one in porting.tree.files) and not _is_in_component(porting, call)
 
 
 def _wandb(porting: Porting, call: cst.Call) -> None:
@@ -236,7 +236,9 @@ def _files(porting: Porting) -> None:
         if _only_saves(porting, node):
             porting.changes.edit(node, _without_file, _SAVE)
             continue
-        assigns = any(isinstance(one, (cst.Assign, cst.AugAssign, cst.Return)) for one in nodes(node.body))
+        assigns = any(
+            isinstance(one, (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return)) for one in nodes(node.body)
+        )
         free = all(
             method(call) in ("write", "writelines", "writerow", "writerows", "dump", "writer", "writeheader", "print")
             or is_independent_call(porting, call)

@@ -13,6 +13,7 @@ from mgpu.port.source_tree import (
     Key,
     SourceTree,
     argument,
+    assigned,
     calls,
     dotted,
     flat,
@@ -20,6 +21,7 @@ from mgpu.port.source_tree import (
     nodes,
     parameters,
     receiver,
+    targets,
 )
 
 
@@ -27,7 +29,7 @@ from mgpu.port.source_tree import (
 class Origin:
     """Where an object was made, and what it is."""
 
-    kind: str  # model, optimizer, scheduler, loader, scaler, writer, criterion
+    kind: str  # model, optimizer, scheduler, loader, scaler, writer, criterion, object (of another class of the script)
     node: cst.CSTNode
 
     def __hash__(self) -> int:
@@ -51,7 +53,13 @@ _KINDS = (
     ("model", r"torch\.nn\.Sequential|torchvision\.models\.(?:\w+\.)*\w+|timm\.create_model"),
     ("model", r"transformers\.\w+\.from_(?:pretrained|config)"),
 )
-_MODULE = re.compile(r"torch\.nn\.(?:modules\.(?:\w+\.)?)?Module")
+_BASES = (
+    ("model", r"torch\.nn\.(?:modules\.(?:\w+\.)?)?Module|torch\.nn\.Sequential"),
+    ("optimizer", r"torch\.optim\.(?:\w+\.)?Optimizer"),
+    ("loader", r"torch\.utils\.data\.(?:\w+\.)?DataLoader"),
+    ("scheduler", r"torch\.optim\.lr_scheduler\.\w+"),
+)
+_DEEPEST = 3  # variables that hold a class
 _SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "double", "float", "half", "requires_grad_", "apply", "compile"}
 _PASSES_ON = re.compile(
     r"enumerate|iter|zip|list|reversed|itertools\.(?:cycle|islice|chain)|(?:tqdm\.)*(?:tqdm|auto\.tqdm|tqdm_notebook)"
@@ -69,6 +77,7 @@ class Roles:
         self._returns: dict[Function, list[Value]] = {}
         self._evaluating: set[int] = set()
         self._all = list(nodes(tree.module))
+        self._classes = self._class_values()
         for _ in range(_ROUNDS):
             before = sum(len(value) for value in self.values.values())
             self._round()
@@ -98,20 +107,53 @@ class Roles:
 
     def local_function(self, call: cst.Call) -> list[Function]:
         """The functions of the script that a call may run."""
+        if (made := self.tree.class_of(call.func)) is not None:
+            return self._inherited(made, "__init__")
         if isinstance(call.func, cst.Name):
-            if call.func.value in self.tree.classes:
-                return [one for one in self._methods("__init__") if self._class(one) == call.func.value]
-            found = self.tree.functions.get(call.func.value, [])
-            return [one for one in found if not self._class(one)]
-        name = method(call)
-        on = receiver(call)
-        if isinstance(on, cst.Name) and on.value == "self":
-            inside = self.tree.inside(call, cst.ClassDef)
-            own = [one for one in self._methods(name) if inside and self._class(one) == inside.name.value]
-            return own or self._methods(name)
+            here = self.tree.file(call)
+            inner = self.tree.functions.get(call.func.value, [])
+            inner = [one for one in inner if self.tree.inside(one, cst.FunctionDef) and self.tree.file(one) == here]
+            found = [one for one in self.tree.definitions(call.func) if isinstance(one, cst.FunctionDef)]
+            return found or [one for one in inner if not self._class(one)]
+        if found := [one for one in self.tree.definitions(call.func) if isinstance(one, cst.FunctionDef)]:
+            return found
+        return self._of_object(call, receiver(call), method(call))
+
+    def _of_object(self, call: cst.Call, on: cst.BaseExpression | None, name: str) -> list[Function]:
+        """The methods that a call of an object's method may run."""
+        inside = self.tree.inside(call, cst.ClassDef)
+        if isinstance(on, cst.Name) and on.value == "self" and inside is not None:
+            own = self._inherited(inside, name)
+            below = [f for f in self._methods(name) if f not in own and inside in self._line_of(f)]
+            return [*own, *below] or self._methods(name)
+        if isinstance(on, cst.Call) and dotted(on.func) == "super" and inside is not None:
+            bases = [b for one in inside.bases if (b := self.tree.class_of(one.value)) is not None]
+            return [f for base in bases for f in self._inherited(base, name)]
+        if on is not None and (instances := self.of(on, "object")):
+            classes = [c for o in instances if isinstance(o.node, cst.Call) and (c := self.tree.class_of(o.node.func))]
+            return [f for one in classes for f in self._inherited(one, name)]
         if self.of(on, "loader") or self.of(on, "optimizer") or name in ("train", "eval", "to", "step", "parameters"):
             return []
         return self._methods(name)
+
+    def _inherited(self, found: cst.ClassDef, name: str) -> list[Function]:
+        """The method of a class, or of the first class above it that has one."""
+        own = [one for one in self.tree.functions.get(name, []) if self.tree.inside(one, cst.ClassDef) is found]
+        if own:
+            return own
+        bases = [b for one in found.bases if (b := self.tree.class_of(one.value)) is not None and b is not found]
+        return next((f for base in bases if (f := self._inherited(base, name))), [])
+
+    def _line_of(self, function: Function) -> set[cst.ClassDef]:
+        """The class of a method and those above it."""
+        found: set[cst.ClassDef] = set()
+        new = [one] if (one := self.tree.inside(function, cst.ClassDef)) is not None else []
+        while new:
+            one = new.pop()
+            if one not in found:
+                found.add(one)
+                new += [b for base in one.bases if (b := self.tree.class_of(base.value)) is not None]
+        return found
 
     def _methods(self, name: str) -> list[Function]:
         return [one for one in self.tree.functions.get(name, []) if self._class(one)]
@@ -135,7 +177,10 @@ class Roles:
     def _value(self, node: cst.CSTNode) -> Value:
         if isinstance(node, (cst.Name, cst.Attribute)):
             key = self.tree.key(node)
-            return self.values.get(key, _NOTHING) if key else _NOTHING
+            found = self.values.get(key, _NOTHING) if key else _NOTHING
+            if isinstance(node, cst.Attribute) and dotted(node.value) != "self":
+                found |= self._attribute(node)
+            return found
         if isinstance(node, cst.Call):
             return self._call(node)
         if isinstance(node, cst.IfExp):
@@ -149,6 +194,15 @@ class Roles:
         if isinstance(node, (cst.DictComp, cst.ListComp, cst.GeneratorExp)):
             return self.value(node.value if isinstance(node, cst.DictComp) else node.elt)
         return _NOTHING
+
+    def _attribute(self, node: cst.Attribute) -> Value:
+        """What an attribute of an object of the script holds: `trainer.model`."""
+        found = _NOTHING
+        for origin in self.value(node.value):
+            made = self.tree.class_of(origin.node.func) if isinstance(origin.node, cst.Call) else None
+            if origin.kind in ("object", "model") and made is not None:
+                found |= self.values.get((self.tree.oldest(made), f"self.{node.attr.value}"), _NOTHING)
+        return found
 
     def _call(self, call: cst.Call) -> Value:
         if made := self._made(call):
@@ -168,26 +222,58 @@ class Roles:
 
     def _made(self, call: cst.Call) -> Value:
         """The object that a call creates."""
-        name = self.tree.name(call.func)
-        for kind, pattern in _KINDS:
-            if re.fullmatch(pattern, name):
-                return frozenset({Origin(kind, call)})
-        if isinstance(call.func, cst.Name) and (found := self.tree.classes.get(call.func.value)):
-            bases = self._bases(found, set())
-            if any(_MODULE.fullmatch(base) for base in bases):
-                return frozenset({Origin("criterion" if name.lower().endswith("loss") else "model", call)})
-            if any(re.fullmatch(r"torch\.optim\.(?:\w+\.)?Optimizer", base) for base in bases):
-                return frozenset({Origin("optimizer", call)})
-            if any(re.fullmatch(r"torch\.utils\.data\.(?:\w+\.)?DataLoader", base) for base in bases):
-                return frozenset({Origin("loader", call)})
+        for name in self._callees(call.func, 0):
+            for kind, pattern in _KINDS:
+                if re.fullmatch(pattern, name):
+                    return frozenset({Origin(kind, call)})
+        if (found := self.tree.class_of(call.func)) is not None:
+            bases = list(self._bases(found, set()))
+            for kind, pattern in _BASES:
+                if any(re.fullmatch(pattern, base) for base in bases):
+                    of_loss = kind == "model" and method(call).lower().endswith("loss")
+                    return frozenset({Origin("criterion" if of_loss else kind, call)})
+            return frozenset({Origin("object", call)})
         return _NOTHING
 
-    def _bases(self, found: cst.ClassDef, seen: set[str]) -> Iterator[str]:
+    def _callees(self, func: cst.BaseExpression, depth: int) -> set[str]:
+        """The names of what a call may call: `getattr(optim, name)`, `{"sgd": optim.SGD}[name]`, a variable."""
+        if isinstance(func, (cst.Name, cst.Attribute)):
+            key = self.tree.key(func)
+            values = self._classes.get(key, []) if key is not None and depth < _DEEPEST else []
+            return {self.tree.name(func)}.union(*(self._callees(value, depth + 1) for value in values))
+        if isinstance(func, cst.Call) and dotted(func.func) == "getattr" and len(func.args) > 1:
+            return {f"{self.tree.name(func.args[0].value)}.Any"}
+        if isinstance(func, cst.Call) and self.tree.name(func.func) == "functools.partial" and func.args:
+            return self._callees(func.args[0].value, depth + 1)
+        if isinstance(func, cst.Subscript):
+            if isinstance(func.value, cst.Attribute) and func.value.attr.value == "__dict__":
+                return {f"{self.tree.name(func.value.value)}.Any"}
+            return self._callees(func.value, depth)
+        if isinstance(func, cst.Dict):
+            return set[str]().union(*(self._callees(one.value, depth) for one in func.elements))
+        if isinstance(func, cst.IfExp):
+            return self._callees(func.body, depth) | self._callees(func.orelse, depth)
+        return set()
+
+    def _class_values(self) -> dict[Key, list[cst.BaseExpression]]:
+        """What is assigned to each variable, if it may be a class or a function."""
+        found: dict[Key, list[cst.BaseExpression]] = {}
+        for node in self._all:
+            value = assigned(node)
+            if isinstance(value, (cst.Attribute, cst.Dict, cst.IfExp, cst.Subscript)) or (
+                isinstance(value, cst.Call)
+                and (dotted(value.func) == "getattr" or self.tree.name(value.func) == "functools.partial")
+            ):
+                for target in targets(node):
+                    if isinstance(target, (cst.Name, cst.Attribute)) and (key := self.tree.key(target)):
+                        found.setdefault(key, []).append(value)
+        return found
+
+    def _bases(self, found: cst.ClassDef, seen: set[cst.ClassDef]) -> Iterator[str]:
         for one in found.bases:
-            name = self.tree.name(one.value)
-            yield name
-            if name in self.tree.classes and name not in seen:
-                yield from self._bases(self.tree.classes[name], seen | {name})
+            yield self.tree.name(one.value)
+            if (base := self.tree.class_of(one.value)) is not None and base not in seen:
+                yield from self._bases(base, seen | {base})
 
     def is_class(self, found: cst.ClassDef, pattern: str) -> bool:
         """Whether a class of the script has a base that matches."""
@@ -197,11 +283,9 @@ class Roles:
 
     def _round(self) -> None:
         for node in self._all:
-            if isinstance(node, cst.Assign):
-                for target in node.targets:
-                    self._assign(target.target, node.value)
-            elif isinstance(node, cst.AnnAssign) and node.value is not None:
-                self._assign(node.target, node.value)
+            if (value := assigned(node)) is not None:
+                for target in targets(node):
+                    self._assign(target, value)
             elif isinstance(node, (cst.For, cst.CompFor)):
                 if not self.of(node.iter, "loader"):
                     self._assign(node.target, node.iter)
@@ -296,13 +380,10 @@ class Roles:
     def _definition(self, key: Key) -> cst.CSTNode | None:
         """The node that stands for a variable of unknown class: its first assignment."""
         for node in self._all:
-            if isinstance(node, cst.Assign):
-                for target in node.targets:
-                    if any(
-                        isinstance(o, (cst.Name, cst.Attribute)) and self.tree.key(o) == key
-                        for o in flat(target.target)
-                    ):
-                        return node
+            if assigned(node) is not None:
+                ends = [one for target in targets(node) for one in flat(target)]
+                if any(isinstance(one, (cst.Name, cst.Attribute)) and self.tree.key(one) == key for one in ends):
+                    return node
         return None
 
     def trained_by(self, optimizer: cst.CSTNode) -> list[cst.BaseExpression]:
@@ -322,10 +403,11 @@ class Roles:
         if key is None or depth > 2:
             return
         for other in self._all:
-            if isinstance(other, (cst.Assign, cst.AugAssign)):
-                ends = [other.target] if isinstance(other, cst.AugAssign) else [t.target for t in other.targets]
+            value = other.value if isinstance(other, cst.AugAssign) else assigned(other)
+            if value is not None:
+                ends = targets(other)
                 if any(isinstance(end, (cst.Name, cst.Attribute)) and self.tree.key(end) == key for end in ends):
-                    self._roots(other.value, found, depth + 1)
+                    self._roots(value, found, depth + 1)
         for call in calls(self.tree.module):
             on = receiver(call)
             if method(call) in ("append", "extend") and on is not None and self.tree.key(on) == key:

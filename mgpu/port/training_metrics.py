@@ -9,7 +9,7 @@ import libcst as cst
 from mgpu.port.batch_names import accumulates, batch_names, follow_batch, names_collected, names_in, names_read
 from mgpu.port.gathered_metrics import GATHER
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import calls, dotted, flat, method, nodes, receiver, targets
+from mgpu.port.source_tree import assigned, calls, dotted, flat, method, nodes, receiver, targets
 from mgpu.port.training_loops import Loop, back_loop
 
 _LOSS = "Each rank has the loss of its own part: what is printed and compared is the mean over all ranks."
@@ -92,10 +92,10 @@ def _computed(porting: Porting, statements: Sequence[cst.CSTNode]) -> set[str]:
     found: set[str] = set()
     for statement in statements:
         for node in nodes(statement):
-            if not isinstance(node, cst.Assign):
+            if (value := assigned(node)) is None:
                 continue
-            by_model = any(porting.roles.is_model(call.func) for call in calls(node.value))
-            if by_model or names_in(node.value) & found:
+            by_model = any(porting.roles.is_model(call.func) for call in calls(value))
+            if by_model or names_in(value) & found:
                 found |= {dotted(name) for one in targets(node) for name in flat(one)} - {""}
     return found
 
@@ -133,10 +133,8 @@ def _outputs(porting: Porting, loop: Loop) -> set[str]:
     """The names that hold the output of a model in a loop."""
     found: set[str] = set()
     for node in nodes(loop.node.body):
-        called = isinstance(node, cst.Assign) and isinstance(node.value, cst.Call)
-        if called and isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
-            if not porting.roles.is_model(node.value.func):
-                continue
+        value = assigned(node)
+        if isinstance(value, cst.Call) and porting.roles.is_model(value.func):
             found |= {dotted(name) for one in targets(node) for name in flat(one)} - {""}
     return found
 
