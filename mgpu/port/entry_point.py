@@ -14,8 +14,9 @@ _CREATE = (
     "batch, so that its size, and with it the learning rate, stay as they are."
 )
 _CREATE_DDP = "One process per GPU runs this script. This class does with torch.distributed what the other changes use."
+NEW_FILE = f"A new file. {_CREATE}"
 _CLASSES = {False: ("Accelerator", "DataLoaderConfiguration"), True: ("Ranks",)}  # by whether it is DDP
-_SHARED = f"{SHARED}.py creates the object that knows the ranks, for all files of the script."
+_SHARED = f"{SHARED}.py creates the object that knows the ranks. All files of the script import the same one."
 _DOCSTRING = "The processes of this run: one per GPU. The files of the script import the same object."
 _END = "Shut the process group down before the script ends."
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from mgpu.port.script_files import SourceFile
 from mgpu.readers.training_script import python_source
+from mgpu.readers.training_script.local_modules import MODEL_FOLDERS
 from mgpu.snapshot import Script
 
+# A module without any of these words needs no change, and nothing in it decides about one.
+_RELEVANT = re.compile(
+    r"\.cuda\(|cuda:|device|\.backward\(|\.step\(|optim|Loader|Dataset|Sampler|_split\(|shuffle|randperm|\.(?:save|load)\("
+    r"|print\(|tqdm|Writer|wandb|open\(|mkdirs?\(|savefig|save_image|reduction|size_average|autocast|GradScaler|DataParallel"
+    r"|seed|^class \w+\((?!.*(?:Module|Function)\))",
+    re.MULTILINE,
+)
+# Models are often many and large: only where they place something themselves.
+_RELEVANT_IN_MODEL = re.compile(r"\.cuda\(|cuda:|device|\.backward\(|DataLoader|optim\.|\.(?:save|load)\(|reduction=")
 _MOST_FILES = 60
 _MOST_BYTES = 512 << 10  # of all files together: ported in about 10 s (measured on one core, 2026-11)
 
@@ -26,6 +37,9 @@ def find_modules(path: Path, script: Script) -> tuple[list[SourceFile], str]:
             continue
         text = read_text(path.parent / name)
         if text is None or len(found) >= _MOST_FILES or size + len(text) > _MOST_BYTES:
+            continue
+        relevant = _RELEVANT_IN_MODEL if MODEL_FOLDERS.intersection(Path(name).parts[:-1]) else _RELEVANT
+        if not relevant.search(text) and not name.endswith("__init__.py"):
             continue
         size += len(text)
         found.append(SourceFile(name, module, text))

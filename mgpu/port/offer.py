@@ -143,7 +143,8 @@ def _show(result: Ported, path: Path, library: str, say: Callable[[str], None]) 
     say("")
     for text, places in result.notes.items():
         where = _places(places)
-        _say_wrapped(say, f"Note: {where[:1].upper()}{where[1:]}{': ' if where else ''}{text}", "  ")
+        start = where.capitalize() if where.startswith("line") and "," not in where else where
+        _say_wrapped(say, f"Note: {start}{': ' if where else ''}{text}", "  ")
     if result.decisions:
         say("")
         _say_wrapped(say, f"{counted(len(result.decisions), 'place')} for you to decide ({DECIDE.strip()}):")

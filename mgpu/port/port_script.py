@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -72,7 +73,8 @@ def _result(porting: Porting) -> Ported:
     every = zip(tree.files[1:], new[1:], found[1:], strict=True)
     others = [PortedFile(file.name, file.text, code, own) for file, code, own in every if own]
     if porting.shared:
-        others.append(PortedFile(f"{entry_point.SHARED}.py", None, porting.shared, hunks("", porting.shared, ())))
+        new_file = [replace(one, reasons=(entry_point.NEW_FILE,)) for one in hunks("", porting.shared, ())]
+        others.append(PortedFile(f"{entry_point.SHARED}.py", None, porting.shared, tuple(new_file)))
     decisions = tuple((tree.place(one.node), one.reason) for one in porting.changes.all if one.decide)
     return Ported(new[0], found[0], porting.notes, decisions, others=tuple(others))
 

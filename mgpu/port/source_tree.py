@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ Function = cst.FunctionDef
 # The function, class or module (None: the script's) that holds a variable, and its name.
 Place = tuple[str, int]  # a file, "" for the script, and a line in it
 Key = tuple[cst.CSTNode | None, str]
+_PLACES = re.compile(r"\.cuda\(|cuda:\d|device")
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
@@ -38,9 +40,7 @@ class SourceTree:
         self.main = self.modules[0]
         self._numbers = {module: number for number, module in enumerate(self.modules)}
         self._first_lines = list(accumulate((len(one.text.splitlines()) + 1 for one in self.files), initial=0))
-        # What others run only as scripts is not a part of this one.
-        body = [s for m in self.modules[1:] for s in m.body if not is_main_guard(s)]
-        self.module = self.main.with_changes(body=[*self.main.body, *body]) if others else self.main
+        self.module = self.main.with_changes(body=[*self.main.body, *self._used()]) if others else self.main
         self._meanings = Names(self.files, self.modules)
         self._definitions: dict[tuple[int, str], list[Function | cst.ClassDef]] = {}
         self.functions: dict[str, list[Function]] = {}
@@ -56,6 +56,25 @@ class SourceTree:
                     self.classes.setdefault(name, []).append(node)
                 if self.inside(node, cst.FunctionDef) is None and self.inside(node, cst.ClassDef) is None:
                     self._definitions.setdefault((self.file(node), name), []).append(node)
+
+    def _used(self) -> list[cst.CSTNode]:
+        """The statements of the other files that may run: not what they run as scripts, nor what no one calls."""
+        found: list[cst.CSTNode] = []
+        rest = [s for module in self.modules[1:] for s in module.body if not is_main_guard(s)]
+        names, new = _identifiers(self.main), True
+        while new:
+            new = [s for s in rest if not isinstance(s, (cst.FunctionDef, cst.ClassDef)) or s.name.value in names]
+            rest = [s for s in rest if not any(s is one for one in new)]
+            found += new
+            for one in new:
+                names |= _identifiers(one)
+        # A class that is chosen by name in the run.
+        found += [s for s in rest if isinstance(s, cst.ClassDef) and _PLACES.search(self.module_of(s).code_for_node(s))]
+        return sorted(found, key=lambda one: self.line(one))
+
+    def module_of(self, node: cst.CSTNode) -> cst.Module:
+        """The file that contains a node."""
+        return self.modules[self.file(node)]
 
     def file(self, node: cst.CSTNode) -> int:
         """The number of the file that contains a node. The script is 0."""
@@ -202,6 +221,16 @@ def nodes(node: cst.CSTNode, *, nested: bool = True) -> tuple[cst.CSTNode, ...]:
 def calls(node: cst.CSTNode, *, nested: bool = True) -> Iterator[cst.Call]:
     """The calls in a node."""
     return (one for one in nodes(node, nested=nested) if isinstance(one, cst.Call))
+
+
+def _identifiers(node: cst.CSTNode) -> set[str]:
+    """The names and attributes that a node mentions, without those that it imports."""
+    if isinstance(node, cst.SimpleStatementLine) and any(isinstance(s, (cst.Import, cst.ImportFrom)) for s in node.body):
+        return set()
+    body = node.body if isinstance(node, cst.Module) else None
+    if body is not None:
+        return set[str]().union(*(_identifiers(one) for one in body))
+    return {one.value for one in nodes(node) if isinstance(one, cst.Name)}
 
 
 def is_main_guard(node: cst.CSTNode | None) -> bool:
