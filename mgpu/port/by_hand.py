@@ -43,13 +43,43 @@ def _sums(porting: Porting) -> None:
         holder = next((o for o in porting.roles.origins("criterion") if o.node is call), None)
         if holder is not None:
             used = [c for c in calls(tree.module) if holder in porting.roles.of(c.func, "criterion")]
-            trains = any(porting.loops.in_training(c) for c in used)
         else:
-            trains = porting.loops.in_training(call)
-        if trains:
+            used = [call]
+        trains = any(porting.loops.in_training(c) for c in used)
+        if trains and not _is_averaged(porting, [*used, *porting.loops.backwards]):
             for backward in porting.loops.backwards:
                 porting.changes.decide(backward, _SUM.format(tree.where(call), porting.ranks))
             return
+
+
+def _is_averaged(porting: Porting, used: list[cst.Call]) -> bool:
+    """Whether a sum is divided by the size of the batch, as the mean over the rank's part is."""
+    tree = porting.tree
+    functions = [tree.inside(call, cst.FunctionDef) for call in used]
+    for node in nodes(tree.module):
+        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Divide):
+            continue
+        function = tree.inside(node, cst.FunctionDef)
+        kept = isinstance(tree.simple_statement(node), (cst.Assign, cst.AnnAssign, cst.Return))
+        reported = any(method(call) == "item" for call in calls(node.left))
+        if kept and not reported and any(function is one for one in functions) and _is_size(porting, node.right):
+            return True
+    return False
+
+
+def _is_size(porting: Porting, node: cst.BaseExpression, depth: int = 0) -> bool:
+    """Whether an expression is the length of a tensor: `x.size(0)`, `x.shape[0]`, `len(x)`, or a variable for it."""
+    if isinstance(node, cst.Name) and depth == 0:
+        values = [
+            v for one in nodes(porting.tree.module) if (v := assigned(one)) and node.value == dotted(targets(one)[0])
+        ]
+        return bool(values) and all(_is_size(porting, one, 1) for one in values)
+    if isinstance(node, cst.Subscript):
+        return dotted(node.value).endswith(".shape")
+    if not isinstance(node, cst.Call) or not node.args:
+        return False
+    of_tensor = dotted(node.func) == "len" and not porting.roles.value(node.args[0].value)
+    return method(node) == "size" or (of_tensor and "data" not in porting.tree.code(node))
 
 
 def _manual_batches(porting: Porting) -> None:

@@ -6,8 +6,8 @@ import re
 
 import libcst as cst
 
+from mgpu.port.makers import Origin
 from mgpu.port.porting import Porting
-from mgpu.port.roles import Origin
 from mgpu.port.source_tree import argument, assigned, calls, dotted, keywords, method, nodes, targets, text_of
 
 _REASON = (

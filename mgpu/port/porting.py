@@ -8,7 +8,8 @@ from itertools import chain, count
 import libcst as cst
 
 from mgpu.port.change import Changes
-from mgpu.port.roles import Origin, Roles
+from mgpu.port.makers import Origin
+from mgpu.port.roles import Roles
 from mgpu.port.source_tree import Place, SourceTree, nodes
 from mgpu.port.training_loops import Loops
 

@@ -95,7 +95,11 @@ def _save(porting: Porting, call: cst.Call) -> None:
             above = porting.tree.parent(node)
             bare = not isinstance(above, cst.Attribute) and not (isinstance(above, cst.Call) and above.func is node)
             bare = bare and not (isinstance(above, cst.Arg) and above.keyword is node)
-            if bare and porting.roles.is_model(node) and not porting.changes.touches(node):
+            bare = bare and not any(
+                isinstance(one, cst.CompFor) and node in nodes(one.target) for one in porting.tree.parents(node)
+            )
+            bare = bare and not porting.changes.touches(node) and not porting.roles.container(dotted(node))
+            if bare and porting.roles.is_model(node):
                 code = f"{porting.ranks}.unwrap_model({porting.tree.code(node)})"
                 porting.changes.replace(node, code, "The model is saved without its wrapper.")
 
@@ -140,7 +144,12 @@ def _folder(porting: Porting, call: cst.Call) -> None:
 
 def _load(porting: Porting, call: cst.Call) -> None:
     """A checkpoint is read to the CPU, after the main process has written it."""
-    if "map_location" not in keywords(call) and len([a for a in call.args if a.keyword is None]) == 1:
+    place = argument(call, 1, "map_location")
+    if isinstance(place, (cst.Name, cst.Attribute)) and _is_state(porting, call):
+        porting.changes.replace(
+            place, '"cpu"', "Loading to the CPU works on every rank, and the state then moves to the device."
+        )
+    elif "map_location" not in keywords(call) and len([a for a in call.args if a.keyword is None]) == 1:
         location = option('map_location="cpu"')
 
         def edit(updated: cst.Call) -> cst.Call:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import libcst as cst
 
+from mgpu.port.makers import Makers, Origin, Value
 from mgpu.port.source_tree import (
     Function,
     Key,
@@ -24,42 +23,9 @@ from mgpu.port.source_tree import (
     targets,
 )
 
-
-@dataclass(frozen=True)
-class Origin:
-    """Where an object was made, and what it is."""
-
-    kind: str  # model, optimizer, scheduler, loader, scaler, writer, criterion, object (of another class of the script)
-    node: cst.CSTNode
-
-    def __hash__(self) -> int:
-        return hash((self.kind, id(self.node)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Origin) and (self.kind, id(self.node)) == (other.kind, id(other.node))
-
-
-Value = frozenset[Origin]
 _NOTHING: Value = frozenset()
 _ROUNDS = 12
 
-_KINDS = (
-    ("scheduler", r"torch\.optim\.lr_scheduler\.\w+|transformers\.(?:optimization\.)?get_\w*schedule\w*"),
-    ("optimizer", r"torch\.optim\.(?:\w+\.)?[A-Z]\w*|transformers\.(?:AdamW|Adafactor)|bitsandbytes\.optim\.[A-Z]\w*"),
-    ("loader", r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"),
-    ("scaler", r"torch\.(?:cuda\.)?amp\.(?:grad_scaler\.)?GradScaler"),
-    ("writer", r"(?:torch\.utils\.tensorboard|tensorboardX)\.(?:writer\.)?SummaryWriter"),
-    ("criterion", r"torch\.nn\.(?:modules\.\w+\.)?\w*Loss"),
-    ("model", r"torch\.nn\.Sequential|torchvision\.models\.(?:\w+\.)*\w+|timm\.create_model"),
-    ("model", r"transformers\.\w+\.from_(?:pretrained|config)"),
-)
-_BASES = (
-    ("model", r"torch\.nn\.(?:modules\.(?:\w+\.)?)?Module|torch\.nn\.Sequential"),
-    ("optimizer", r"torch\.optim\.(?:\w+\.)?Optimizer"),
-    ("loader", r"torch\.utils\.data\.(?:\w+\.)?DataLoader"),
-    ("scheduler", r"torch\.optim\.lr_scheduler\.\w+"),
-)
-_DEEPEST = 3  # variables that hold a class
 _SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "double", "float", "half", "requires_grad_", "apply", "compile"}
 _PASSES_ON = re.compile(
     r"enumerate|iter|zip|list|reversed|itertools\.(?:cycle|islice|chain)|(?:tqdm\.)*(?:tqdm|auto\.tqdm|tqdm_notebook)"
@@ -77,7 +43,7 @@ class Roles:
         self._returns: dict[Function, list[Value]] = {}
         self._evaluating: set[int] = set()
         self._all = list(nodes(tree.module))
-        self._classes = self._class_values()
+        self._makers = Makers(tree)
         for _ in range(_ROUNDS):
             before = sum(len(value) for value in self.values.values())
             self._round()
@@ -86,6 +52,10 @@ class Roles:
         self.optimized = self._optimized()
 
     # ---- questions
+
+    def is_class(self, found: cst.ClassDef, pattern: str) -> bool:
+        """Whether a class of the script has a base that matches."""
+        return any(re.fullmatch(pattern, base) for base in self._makers.bases(found))
 
     def of(self, node: cst.CSTNode | None, kind: str) -> Value:
         """The objects of a kind that an expression may be."""
@@ -102,7 +72,7 @@ class Roles:
         found = {origin for value in self.values.values() for origin in value if origin.kind == kind}
         for node in self._all:
             if isinstance(node, cst.Call):
-                found |= {origin for origin in self._made(node) if origin.kind == kind}
+                found |= {origin for origin in self._makers.made(node) if origin.kind == kind}
         return sorted(found, key=lambda origin: self.tree.line(origin.node))
 
     def local_function(self, call: cst.Call) -> list[Function]:
@@ -114,6 +84,8 @@ class Roles:
             inner = self.tree.functions.get(call.func.value, [])
             inner = [one for one in inner if self.tree.inside(one, cst.FunctionDef) and self.tree.file(one) == here]
             found = [one for one in self.tree.definitions(call.func) if isinstance(one, cst.FunctionDef)]
+            if not found and self.of(call.func, "object"):
+                return self._of_object(call, call.func, "__call__")
             return found or [one for one in inner if not self._class(one)]
         if found := [one for one in self.tree.definitions(call.func) if isinstance(one, cst.FunctionDef)]:
             return found
@@ -205,7 +177,7 @@ class Roles:
         return found
 
     def _call(self, call: cst.Call) -> Value:
-        if made := self._made(call):
+        if made := self._makers.made(call):
             return made
         name = self.tree.name(call.func)
         if _PASSES_ON.fullmatch(name) and call.args:
@@ -220,65 +192,6 @@ class Roles:
             found |= frozenset().union(*self._returns.get(function, []))
         return found
 
-    def _made(self, call: cst.Call) -> Value:
-        """The object that a call creates."""
-        for name in self._callees(call.func, 0):
-            for kind, pattern in _KINDS:
-                if re.fullmatch(pattern, name):
-                    return frozenset({Origin(kind, call)})
-        if (found := self.tree.class_of(call.func)) is not None:
-            bases = list(self._bases(found, set()))
-            for kind, pattern in _BASES:
-                if any(re.fullmatch(pattern, base) for base in bases):
-                    of_loss = kind == "model" and method(call).lower().endswith("loss")
-                    return frozenset({Origin("criterion" if of_loss else kind, call)})
-            return frozenset({Origin("object", call)})
-        return _NOTHING
-
-    def _callees(self, func: cst.BaseExpression, depth: int) -> set[str]:
-        """The names of what a call may call: `getattr(optim, name)`, `{"sgd": optim.SGD}[name]`, a variable."""
-        if isinstance(func, (cst.Name, cst.Attribute)):
-            key = self.tree.key(func)
-            values = self._classes.get(key, []) if key is not None and depth < _DEEPEST else []
-            return {self.tree.name(func)}.union(*(self._callees(value, depth + 1) for value in values))
-        if isinstance(func, cst.Call) and dotted(func.func) == "getattr" and len(func.args) > 1:
-            return {f"{self.tree.name(func.args[0].value)}.Any"}
-        if isinstance(func, cst.Call) and self.tree.name(func.func) == "functools.partial" and func.args:
-            return self._callees(func.args[0].value, depth + 1)
-        if isinstance(func, cst.Subscript):
-            if isinstance(func.value, cst.Attribute) and func.value.attr.value == "__dict__":
-                return {f"{self.tree.name(func.value.value)}.Any"}
-            return self._callees(func.value, depth)
-        if isinstance(func, cst.Dict):
-            return set[str]().union(*(self._callees(one.value, depth) for one in func.elements))
-        if isinstance(func, cst.IfExp):
-            return self._callees(func.body, depth) | self._callees(func.orelse, depth)
-        return set()
-
-    def _class_values(self) -> dict[Key, list[cst.BaseExpression]]:
-        """What is assigned to each variable, if it may be a class or a function."""
-        found: dict[Key, list[cst.BaseExpression]] = {}
-        for node in self._all:
-            value = assigned(node)
-            if isinstance(value, (cst.Attribute, cst.Dict, cst.IfExp, cst.Subscript)) or (
-                isinstance(value, cst.Call)
-                and (dotted(value.func) == "getattr" or self.tree.name(value.func) == "functools.partial")
-            ):
-                for target in targets(node):
-                    if isinstance(target, (cst.Name, cst.Attribute)) and (key := self.tree.key(target)):
-                        found.setdefault(key, []).append(value)
-        return found
-
-    def _bases(self, found: cst.ClassDef, seen: set[cst.ClassDef]) -> Iterator[str]:
-        for one in found.bases:
-            yield self.tree.name(one.value)
-            if (base := self.tree.class_of(one.value)) is not None and base not in seen:
-                yield from self._bases(base, seen | {base})
-
-    def is_class(self, found: cst.ClassDef, pattern: str) -> bool:
-        """Whether a class of the script has a base that matches."""
-        return any(re.fullmatch(pattern, base) for base in self._bases(found, set()))
-
     # ---- one round of the flow
 
     def _round(self) -> None:
@@ -287,11 +200,13 @@ class Roles:
                 for target in targets(node):
                     self._assign(target, value)
             elif isinstance(node, (cst.For, cst.CompFor)):
-                if not self.of(node.iter, "loader"):
-                    self._assign(node.target, node.iter)
-                elif isinstance(node.target, cst.Tuple):  # for phase, loader in loaders.items()
-                    self._loop_over_containers(node)
-                elif isinstance(node.iter, (cst.List, cst.Tuple)):
+                if (
+                    isinstance(node.iter, cst.Call)
+                    and method(node.iter) == "items"
+                    and isinstance(node.target, cst.Tuple)
+                ):
+                    self._add(node.target.elements[-1].value, self.value(node.iter))
+                elif not self.of(node.iter, "loader") or isinstance(node.iter, (cst.List, cst.Tuple)):
                     self._assign(node.target, node.iter)
             elif isinstance(node, cst.With):
                 for item in node.items:
@@ -300,12 +215,11 @@ class Roles:
             elif isinstance(node, cst.Return) and node.value is not None:
                 self._return(node, node.value)
             elif isinstance(node, cst.Call):
+                on = receiver(node)
+                if method(node) == "append" and on is not None and len(node.args) == 1:
+                    self._add(on, self.value(node.args[0].value))
                 self._arguments(node)
                 self._parameters_of(node)
-
-    def _loop_over_containers(self, loop: cst.For | cst.CompFor) -> None:
-        if isinstance(loop.iter, cst.Call) and method(loop.iter) == "items" and isinstance(loop.target, cst.Tuple):
-            self._add(loop.target.elements[-1].value, self.of(loop.iter, "loader"))
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
         names = [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else None
@@ -371,11 +285,22 @@ class Roles:
 
     def _parameters_of(self, call: cst.Call) -> None:
         """What an optimizer gets the parameters of is a model, also if its class is not known."""
-        if not any(origin.kind == "optimizer" for origin in self._made(call)):
+        if not any(origin.kind == "optimizer" for origin in self._makers.made(call)):
             return
         for root in self.trained_by(call):
             if not self.of(root, "model") and (key := self.tree.key(root)):
                 self.values[key] = self.values.get(key, _NOTHING) | {Origin("model", self._definition(key) or root)}
+
+    def container(self, name: str) -> str:
+        """What holds the objects of a variable: "dict", "list" or "" for an object itself."""
+        for node in self._all:
+            value = assigned(node)
+            if value is not None and any(dotted(one) == name for one in targets(node)):
+                if isinstance(value, (cst.Dict, cst.DictComp)):
+                    return "dict"
+                if isinstance(value, (cst.List, cst.ListComp)):
+                    return "list"
+        return ""
 
     def _definition(self, key: Key) -> cst.CSTNode | None:
         """The node that stands for a variable of unknown class: its first assignment."""
@@ -398,7 +323,10 @@ class Roles:
         for call in calls(node):
             on = receiver(call)
             if on is not None and (method(call) in PARAMETERS or self.of(on, "model")):
-                found.append(self._root(on))
+                found.append(self._container_of(self._root(on)))
+        for one in nodes(node):  # groups: {"params": weights}
+            if isinstance(one, cst.DictElement) and isinstance(one.value, (cst.Name, cst.Attribute)):
+                self._roots(one.value, found, depth + 1)
         key = self.tree.key(node) if isinstance(node, (cst.Name, cst.Attribute)) else None
         if key is None or depth > 2:
             return
@@ -412,6 +340,19 @@ class Roles:
             on = receiver(call)
             if method(call) in ("append", "extend") and on is not None and self.tree.key(on) == key:
                 self._roots(call, found, depth + 1)
+
+    def _container_of(self, root: cst.BaseExpression) -> cst.BaseExpression:
+        """The dict or list that a comprehension takes a model from: `models` for `m` in `models.values()`."""
+        for above in self.tree.parents(root):
+            if not isinstance(above, (cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.SetComp)):
+                continue
+            part: cst.CompFor | None = above.for_in
+            while part is not None:
+                if dotted(root) in {dotted(one) for one in flat(part.target)} - {""}:
+                    on = receiver(part.iter) if isinstance(part.iter, cst.Call) else part.iter
+                    return on if isinstance(on, (cst.Name, cst.Attribute)) else root
+                part = part.inner_for_in
+        return root
 
     def _root(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The model of an expression for a part of it: `self.model` of `self.model.encoder`."""

@@ -38,14 +38,16 @@ class SourceTree:
             self._parents |= wrapper.resolve(metadata.ParentNodeProvider)
             self._qualified |= wrapper.resolve(metadata.QualifiedNameProvider)
         self.main = self.modules[0]
-        self._numbers = {module: number for number, module in enumerate(self.modules)}
+        self._in_file: dict[cst.CSTNode, int] = {}
+        self._numbers: dict[cst.CSTNode, int] = {module: number for number, module in enumerate(self.modules)}
         self._first_lines = list(accumulate((len(one.text.splitlines()) + 1 for one in self.files), initial=0))
         self.module = self.main.with_changes(body=[*self.main.body, *self._used()]) if others else self.main
         self._meanings = Names(self.files, self.modules)
         self._definitions: dict[tuple[int, str], list[Function | cst.ClassDef]] = {}
         self.functions: dict[str, list[Function]] = {}
         self.classes: dict[str, list[cst.ClassDef]] = {}
-        self._names: dict[cst.CSTNode, str] = {}
+        self._known: dict[cst.CSTNode, tuple[int, str] | str] = {}
+        self._keys: dict[cst.CSTNode, Key | None] = {}
         self._locals: dict[cst.CSTNode, set[str]] = {}
         for node in nodes(self.module):
             if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
@@ -61,11 +63,13 @@ class SourceTree:
         """The statements of the other files that may run: not what they run as scripts, nor what no one calls."""
         found: list[cst.CSTNode] = []
         rest = [s for module in self.modules[1:] for s in module.body if not is_main_guard(s)]
-        names, new = _identifiers(self.main), True
-        while new:
+        names = _identifiers(self.main)
+        while True:
             new = [s for s in rest if not isinstance(s, (cst.FunctionDef, cst.ClassDef)) or s.name.value in names]
             rest = [s for s in rest if not any(s is one for one in new)]
             found += new
+            if not new:
+                break
             for one in new:
                 names |= _identifiers(one)
         # A class that is chosen by name in the run.
@@ -78,9 +82,10 @@ class SourceTree:
 
     def file(self, node: cst.CSTNode) -> int:
         """The number of the file that contains a node. The script is 0."""
-        while (above := self._parents.get(node)) is not None:
-            node = above
-        return self._numbers.get(node, 0) if isinstance(node, cst.Module) else 0
+        if node not in self._in_file:
+            above = self._parents.get(node)
+            self._in_file[node] = self.file(above) if above is not None else self._numbers.get(node, 0)
+        return self._in_file[node]
 
     def first_line(self, file: int) -> int:
         """The number of lines before a file: lines are counted through all of them, starting with the script."""
@@ -119,12 +124,15 @@ class SourceTree:
 
     def name(self, node: cst.CSTNode) -> str:
         """The qualified name of an expression (`torch.optim.Adam`), else its dotted text, else ""."""
-        if node not in self._names:
-            meaning = self._meaning(node)
-            self._names[node] = meaning if isinstance(meaning, str) else meaning[1]
-        return self._names[node]
+        meaning = self._meaning(node)
+        return meaning if isinstance(meaning, str) else meaning[1]
 
     def _meaning(self, node: cst.CSTNode) -> tuple[int, str] | str:
+        if node not in self._known:
+            self._known[node] = self._find_meaning(node)
+        return self._known[node]
+
+    def _find_meaning(self, node: cst.CSTNode) -> tuple[int, str] | str:
         """What an expression names: a file and what is in it, or the name in a library, or its dotted text."""
         named, file = self._qualified.get(node, ()), self.file(node)
         for found in named() if callable(named) else named:  # libcst computes most of them late
@@ -167,6 +175,11 @@ class SourceTree:
 
     def key(self, node: cst.CSTNode) -> Key | None:
         """The variable that an expression names: a name, or an attribute such as `self.model`."""
+        if node not in self._keys:
+            self._keys[node] = self._find_key(node)
+        return self._keys[node]
+
+    def _find_key(self, node: cst.CSTNode) -> Key | None:
         text = dotted(node)
         if not text:
             return None
@@ -225,7 +238,9 @@ def calls(node: cst.CSTNode, *, nested: bool = True) -> Iterator[cst.Call]:
 
 def _identifiers(node: cst.CSTNode) -> set[str]:
     """The names and attributes that a node mentions, without those that it imports."""
-    if isinstance(node, cst.SimpleStatementLine) and any(isinstance(s, (cst.Import, cst.ImportFrom)) for s in node.body):
+    if isinstance(node, cst.SimpleStatementLine) and any(
+        isinstance(s, (cst.Import, cst.ImportFrom)) for s in node.body
+    ):
         return set()
     body = node.body if isinstance(node, cst.Module) else None
     if body is not None:

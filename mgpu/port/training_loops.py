@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from mgpu.port.roles import Origin, Roles
+from mgpu.port.makers import Origin
+from mgpu.port.roles import Roles
 from mgpu.port.source_tree import Function, SourceTree, assigned, calls, dotted, method, nodes, receiver, targets
 
 _STEPS = re.compile(r"zero_grad|step|update|unscale_|backward|clip_grad_(?:norm|value)_")
