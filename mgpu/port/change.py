@@ -33,9 +33,12 @@ class Changes:
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
         self.all: list[Change] = []
+        self._on_all: list[cst.CSTNode] = []
 
-    def replace(self, node: cst.CSTNode, code: str, reason: str) -> None:
-        """Replace an expression by other code."""
+    def replace(self, node: cst.CSTNode, code: str, reason: str, *, on_all: bool = False) -> None:
+        """Replace an expression by other code, which all ranks have to run if it is `on_all`."""
+        if on_all:
+            self._on_all.append(node)
         self.edit(node, lambda _: _in_parentheses(cst.parse_expression(code)), reason)
 
     def rename_call(self, call: cst.Call, code: str, reason: str) -> None:
@@ -120,6 +123,10 @@ class Changes:
         line = self.tree.line(statement)
         if not any(one.decide and one.node is statement and one.reason == text for one in self.all):
             self._add(statement, mark, line, line, text, decide=True)
+
+    def is_for_all(self, node: cst.CSTNode) -> bool:
+        """Whether all ranks have to run a node, because of a change inside it."""
+        return any(one is node or node in self.tree.parents(one) for one in self._on_all)
 
     def touches(self, node: cst.CSTNode) -> bool:
         """Whether a node is already edited."""

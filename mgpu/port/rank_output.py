@@ -205,7 +205,7 @@ def _write(porting: Porting, call: cst.Call) -> None:
     statement, expression = tree.statement(call), tree.parent(call)
     if porting.changes.touches(statement) or _is_guarded(tree, call):
         return
-    if not isinstance(expression, cst.Expr) or not is_independent(porting, call):
+    if porting.changes.is_for_all(call) or not (isinstance(expression, cst.Expr) and is_independent(porting, call)):
         porting.changes.decide(call, "every rank writes this: let only the main process do it.")
         return
     porting.changes.guard(call, f"{porting.ranks}.is_main_process", _SAVE)
