@@ -49,7 +49,7 @@ def _runs(folder: Path, *, ddp: bool) -> list[dict[str, object]]:
             (work / script.name).write_text(code)
             trace = str(folder / f"{script.stem}.{kind}")
             found.append({"script": str(work / script.name), "ranks": ranks, "folder": str(work), "trace": trace})
-    for name, script, module in FOLDERS:
+    for name, start_file, module in FOLDERS:
         for kind, ranks in (("original", 0), ("one", 0), ("two", 2), ("four", 4)):
             if ddp and ranks == 4:
                 continue
@@ -58,9 +58,9 @@ def _runs(folder: Path, *, ddp: bool) -> list[dict[str, object]]:
             if kind != "original":
                 said: list[str] = []
                 library = "ddp" if ddp else "accelerate"
-                assert offer.offer(work / script, library, said.append, yes=True, dry_run=False, can_ask=False)
+                assert offer.offer(work / start_file, library, said.append, yes=True, dry_run=False, can_ask=False)
                 assert "decide" not in "\n".join(said)
-            start = {"script": str(work / script), "folder": str(work), "module": module}
+            start = {"script": str(work / start_file), "folder": str(work), "module": module}
             found.append({**start, "ranks": ranks, "trace": str(folder / f"{name}.{kind}")})
     return found
 

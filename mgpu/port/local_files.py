@@ -9,6 +9,7 @@ import tokenize
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from mgpu.errors import MgpuError
 from mgpu.port.script_files import SourceFile
 from mgpu.readers.training_script import python_source
 from mgpu.readers.training_script.local_modules import MODEL_FOLDERS
@@ -35,7 +36,7 @@ def find_modules(path: Path, script: Script) -> tuple[list[SourceFile], str]:
     for name in script.files:
         if (module := _module(name, package)) is None:
             continue
-        text = read_text(path.parent / name)
+        text = source_text(path.parent / name)
         if text is None or len(found) >= _MOST_FILES or size + len(text) > _MOST_BYTES:
             continue
         relevant = _RELEVANT_IN_MODEL if MODEL_FOLDERS.intersection(Path(name).parts[:-1]) else _RELEVANT
@@ -82,11 +83,11 @@ def _module(name: str, package: str) -> str | None:
     return ".".join(parts[:-1] if last == "__init__" else [*parts[:-1], last]) or None
 
 
-def read_text(path: Path) -> str | None:
+def source_text(path: Path) -> str | None:
     """Return the text of a Python file in UTF-8; None if it is not one, or cannot be read."""
     try:
-        raw = python_source.read_bytes(path)
-    except OSError:
+        raw = python_source.read_python(path)
+    except MgpuError:
         return None
     return None if isinstance(raw, str) else decoded(raw)
 

@@ -99,7 +99,7 @@ def _restore(written: Sequence[_File]) -> None:
     for one in written:
         if one.old is None:
             one.path.unlink(missing_ok=True)
-        elif local_files.read_text(one.path) == one.text:
+        elif local_files.source_text(one.path) == one.text:
             files.write(one.path, one.old.decode())
 
 
