@@ -1,9 +1,9 @@
 """Run training scripts and record the parameters after every optimizer step: as they are, or as one of several ranks.
 
-python port_runs.py FILE.json: a list of runs, each {"script", "arguments", "ranks", "folder", "trace"}. torch and
-accelerate are imported once, and each rank is a fork of this process, because imports take most of the time. Two things
-are held equal in all runs, since they are not what is compared: the order of a shuffle, and the random numbers that
-accelerate draws while it prepares a loader. The process group is not destroyed.
+python port_runs.py FILE.json: a list of runs, each {"script", "arguments", "ranks", "folder", "trace"}, and "module" if
+it is run with `python -m`. torch and accelerate are imported once, and each rank is a fork of this process, because
+imports take most of the time. Two things are held equal in all runs, since they are not compared: the order of a
+shuffle, and the random numbers that accelerate draws while it prepares a loader. The process group is not destroyed.
 `python port_runs.py --one TRACE SCRIPT ...` is one rank of a launcher.
 """
 
@@ -78,7 +78,11 @@ def _rank(run: dict[str, Any], rank: int, port: int) -> None:
     sys.argv = [str(script), *run.get("arguments", [])]
     sys.path.insert(0, str(script.parent))
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        if module := run.get("module"):  # as `python -m` in the folder of the run
+            sys.path[0] = run["folder"]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(str(script), run_name="__main__")
     except BaseException:
         traceback.print_exc()
         os._exit(1)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mgpu.port import offer
 from mgpu.port.port_script import port
 from mgpu.readers.training_script import read
 from tests.conftest import ROOT
@@ -19,8 +21,12 @@ SCRIPTS = sorted((ROOT / "tests/port_scripts").glob("*.py"))
 NUMBER = re.compile(r"-?\d+\.\d+")
 
 
+# Scripts of several files: the folder, the script in it, and its name if it is run with `python -m`.
+FOLDERS = (("project", "train.py", ""), ("package", "pixels/train.py", "pixels.train"))
+
+
 def ported(text: str, *, ddp: bool = False) -> str:
-    result = port(text, "train.py", "nothing", ddp=ddp)
+    result = port(text, "nothing", ddp=ddp)
     assert not result.refused
     return result.text
 
@@ -32,7 +38,7 @@ def _runs(folder: Path, *, ddp: bool) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for script in SCRIPTS:
         text = script.read_text()
-        result = port(text, script.name, read.read(script).speaks, ddp=ddp)
+        result = port(text, read.read(script).speaks, ddp=ddp)
         assert not result.refused and not result.decisions, (script.name, result.refused, result.decisions)
         for kind, ranks in (("original", 0), ("one", 0), ("two", 2), ("four", 4)):
             if ddp and ranks and (script.stem == "iterable" or ranks == 4):
@@ -43,6 +49,19 @@ def _runs(folder: Path, *, ddp: bool) -> list[dict[str, object]]:
             (work / script.name).write_text(code)
             trace = str(folder / f"{script.stem}.{kind}")
             found.append({"script": str(work / script.name), "ranks": ranks, "folder": str(work), "trace": trace})
+    for name, start_file, module in FOLDERS:
+        for kind, ranks in (("original", 0), ("one", 0), ("two", 2), ("four", 4)):
+            if ddp and ranks == 4:
+                continue
+            work = folder / name / kind
+            shutil.copytree(ROOT / "tests/port_scripts" / name, work)
+            if kind != "original":
+                said: list[str] = []
+                library = "ddp" if ddp else "accelerate"
+                assert offer.offer(work / start_file, library, said.append, yes=True, dry_run=False, can_ask=False)
+                assert "decide" not in "\n".join(said)
+            start = {"script": str(work / start_file), "folder": str(work), "module": module}
+            found.append({**start, "ranks": ranks, "trace": str(folder / f"{name}.{kind}")})
     return found
 
 

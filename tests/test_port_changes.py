@@ -39,7 +39,7 @@ for x, y in loader:
 
 
 def ported(text: str, *, ddp: bool = False) -> str:
-    result = port(text, "train.py", "nothing", ddp=ddp)
+    result = port(text, "nothing", ddp=ddp)
     assert not result.refused
     ast.parse(result.text)
     return result.text
@@ -116,19 +116,19 @@ def test_every_model_that_is_trained_is_prepared(given: str) -> None:
     if given == "parameters":
         named = "parameters = list(model.parameters())\nparameters += list(other.parameters())\noptimizer ="
         text = text.replace("optimizer =", named, 1)
-    result = port(text + LOOP, "train.py", "nothing")
+    result = port(text + LOOP, "nothing")
     prepared = next((line for line in result.text.splitlines() if ".prepare(" in line), "")
     assert result.refused or result.decisions or ("model" in prepared and "other" in prepared), result.text
 
 
 def test_a_trained_tensor_without_a_model_is_marked() -> None:
     text = HEAD.replace("model.parameters()", "[{'params': model.parameters()}, {'params': [log_alpha]}]")
-    assert any("log_alpha" in why for _, why in port(text + LOOP, "train.py", "nothing").decisions)
+    assert any("log_alpha" in why for _, why in port(text + LOOP, "nothing").decisions)
 
 
 def test_every_hunk_has_a_reason() -> None:
     for script in sorted((ROOT / "tests/port_scripts").glob("*.py")):
-        for hunk in port(script.read_text(), script.name, "nothing").hunks:
+        for hunk in port(script.read_text(), "nothing").hunks:
             assert hunk.reasons, (script.name, hunk.lines)
 
 
@@ -143,7 +143,7 @@ def test_every_hunk_has_a_reason() -> None:
     ],
 )
 def test_what_is_not_safe_is_marked(text: str, said: str) -> None:
-    result = port(HEAD + text, "train.py", "nothing")
+    result = port(HEAD + text, "nothing")
     assert not result.refused
     if said:
         assert any(said in why for _, why in result.decisions) and DECIDE in result.text
@@ -161,7 +161,7 @@ def test_what_is_not_safe_is_marked(text: str, said: str) -> None:
     ],
 )
 def test_what_is_not_ported_says_why(text: str, framework: str | None, why: str) -> None:
-    assert why in port(text, "train.py", framework).refused
+    assert why in port(text, framework).refused
 
 
 def test_a_trainer_gets_the_one_change_it_needs() -> None:
@@ -169,13 +169,13 @@ def test_a_trainer_gets_the_one_change_it_needs() -> None:
         "from transformers import AutoModel, Trainer\nmodel = AutoModel.from_pretrained('x', device_map='auto')\n"
         "model.to('cuda')\nTrainer(model).train()\n"
     )
-    new = port(text, "train.py", "trainer").text
+    new = port(text, "trainer").text
     assert "device_map=None" in new and "cuda" not in new and "accelerat" not in new.lower().replace("accelerator", "")
 
 
 def test_lightning_gets_all_devices() -> None:
     text = "import lightning as L\nt = L.Trainer(accelerator='gpu', devices=1)\n"
-    assert 'devices="auto"' in port(text, "train.py", "lightning").text
+    assert 'devices="auto"' in port(text, "lightning").text
 
 
 # ---- the command
@@ -267,7 +267,7 @@ def test_only_utf8_is_ported(tmp_path: Path, raw: bytes) -> None:
 def test_a_script_that_changes_before_it_is_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _train(tmp_path)
 
-    def confirm(path: Path) -> bool:
+    def confirm(_: object) -> bool:
         path.write_text("new = 1\n")
         return True
 
@@ -357,7 +357,7 @@ def test_quotes_in_an_f_string_are_those_that_every_python_accepts() -> None:
     ],
 )
 def test_a_backward_pass_on_one_line_with_what_is_reported_is_refused(loop: str) -> None:
-    result = port(HEAD + loop, "train.py", "nothing")
+    result = port(HEAD + loop, "nothing")
     assert "on a line of its own" in result.refused and result.text == HEAD + loop
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from mgpu.port.source_tree import dotted, flat, method, nodes, targets
+from mgpu.port.source_tree import assigned, dotted, flat, method, nodes, targets
 from mgpu.port.training_loops import Loop
 
 # Calls that keep the first dimension of a batch.
@@ -38,12 +38,12 @@ def follow_batch(
     tracked, derived = set(batch), set[str]()
     for statement in before:
         for node in nodes(statement):
-            if not isinstance(node, cst.Assign):
+            if (value := assigned(node)) is None:
                 continue
             names = {dotted(name) for one in targets(node) for name in flat(one)} - {""}
-            if not names_in(node.value) & (tracked | derived) or names <= set(outputs):
+            if not names_in(value) & (tracked | derived) or names <= set(outputs):
                 continue
-            if isinstance(node.value, cst.Tuple) or _keeps_batch(node.value, tracked):
+            if isinstance(value, cst.Tuple) or _keeps_batch(value, tracked):
                 tracked |= names
             else:
                 derived |= names
@@ -91,8 +91,8 @@ def names_read(statements: Iterable[cst.CSTNode]) -> set[str]:
     found: set[str] = set()
     for statement in statements:
         for node in nodes(statement):
-            if isinstance(node, cst.Assign):
-                found |= names_in(node.value)
+            if (value := assigned(node)) is not None:
+                found |= names_in(value)
             elif isinstance(node, (cst.AugAssign, cst.Expr, cst.If, cst.Return, cst.For)):
                 part = node.test if isinstance(node, cst.If) else node.iter if isinstance(node, cst.For) else node
                 found |= names_in(part)
@@ -115,8 +115,9 @@ def names_collected(statements: Iterable[cst.CSTNode], tracked: set[str]) -> set
     found: set[str] = set()
     for statement in statements:
         for node in nodes(statement):
-            if isinstance(node, (cst.AugAssign, cst.Assign)):
-                found |= names_in(node.value) & tracked
+            value = node.value if isinstance(node, cst.AugAssign) else assigned(node)
+            if value is not None:
+                found |= names_in(value) & tracked
             elif isinstance(node, cst.Call) and method(node) in ("append", "extend", "update", "add", "print"):
                 found |= {name for one in node.args for name in names_in(one.value)} & tracked
     return found

@@ -7,12 +7,10 @@ import re
 import libcst as cst
 
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import argument, calls, dotted, keywords, method, nodes, receiver, targets, text_of
+from mgpu.port.source_tree import argument, assigned, calls, dotted, keywords, method, nodes, receiver, targets, text_of
 from mgpu.port.training_loops import back_loop
 
-_SUM = (
-    "line {} sums the loss over the batch, but gradients are averaged over the ranks: multiply it by {}.num_processes."
-)
+_SUM = "{} sums the loss over the batch, but gradients are averaged over the ranks: multiply it by {}.num_processes."
 _BATCHES = "every rank trains on the same batches (right, but not faster): give each rank its part of the batch."
 _NORM = (
     "BatchNorm uses the part of the batch on each rank. On GPUs, SyncBatchNorm.convert_sync_batchnorm(model) keeps it."
@@ -45,13 +43,43 @@ def _sums(porting: Porting) -> None:
         holder = next((o for o in porting.roles.origins("criterion") if o.node is call), None)
         if holder is not None:
             used = [c for c in calls(tree.module) if holder in porting.roles.of(c.func, "criterion")]
-            trains = any(porting.loops.in_training(c) for c in used)
         else:
-            trains = porting.loops.in_training(call)
-        if trains:
+            used = [call]
+        trains = any(porting.loops.in_training(c) for c in used)
+        if trains and not _is_averaged(porting, [*used, *porting.loops.backwards]):
             for backward in porting.loops.backwards:
-                porting.changes.decide(backward, _SUM.format(tree.line(call), porting.ranks))
+                porting.changes.decide(backward, _SUM.format(tree.where(call), porting.ranks))
             return
+
+
+def _is_averaged(porting: Porting, used: list[cst.Call]) -> bool:
+    """Whether a sum is divided by the size of the batch, as the mean over the rank's part is."""
+    tree = porting.tree
+    functions = [tree.inside(call, cst.FunctionDef) for call in used]
+    for node in nodes(tree.module):
+        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Divide):
+            continue
+        function = tree.inside(node, cst.FunctionDef)
+        kept = isinstance(tree.simple_statement(node), (cst.Assign, cst.AnnAssign, cst.Return))
+        reported = any(method(call) == "item" for call in calls(node.left))
+        if kept and not reported and any(function is one for one in functions) and _is_size(porting, node.right):
+            return True
+    return False
+
+
+def _is_size(porting: Porting, node: cst.BaseExpression, depth: int = 0) -> bool:
+    """Whether an expression is the length of a tensor: `x.size(0)`, `x.shape[0]`, `len(x)`, or a variable for it."""
+    if isinstance(node, cst.Name) and depth == 0:
+        values = [
+            v for one in nodes(porting.tree.module) if (v := assigned(one)) and node.value == dotted(targets(one)[0])
+        ]
+        return bool(values) and all(_is_size(porting, one, 1) for one in values)
+    if isinstance(node, cst.Subscript):
+        return dotted(node.value).endswith(".shape")
+    if not isinstance(node, cst.Call) or not node.args:
+        return False
+    of_tensor = dotted(node.func) == "len" and not porting.roles.value(node.args[0].value)
+    return method(node) == "size" or (of_tensor and "data" not in porting.tree.code(node))
 
 
 def _manual_batches(porting: Porting) -> None:
@@ -97,10 +125,11 @@ def _split_draw(porting: Porting, loop: cst.CSTNode) -> bool:
     if not isinstance(loop, (cst.For, cst.While)):
         return False
     for node in nodes(loop.body, nested=False):
-        if not isinstance(node, cst.Assign) or len(node.targets) != 1 or not isinstance(node.value, cst.Call):
+        drawn = assigned(node)
+        if len(targets(node)) != 1 or not isinstance(drawn, cst.Call):
             continue
         names = [dotted(name) for one in targets(node) for name in flat_names(one)]
-        functions = porting.roles.local_function(node.value)
+        functions = porting.roles.local_function(drawn)
         if names and all(names) and functions and all(_stacks_random(porting, f) for f in functions):
             if porting.tree.inside(node, type(loop)) is not loop:
                 return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from mgpu.port.source_tree import SourceTree
+from mgpu.port.source_tree import SourceTree, assigned, targets
 
 Edit = Callable[[Any], Any]
 DECIDE = "# mgpu: decide: "
@@ -24,6 +24,7 @@ class Change:
     last_line: int
     reason: str
     decide: bool = False
+    file: int = 0
 
 
 class Changes:
@@ -32,9 +33,12 @@ class Changes:
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
         self.all: list[Change] = []
+        self._on_all: list[cst.CSTNode] = []
 
-    def replace(self, node: cst.CSTNode, code: str, reason: str) -> None:
-        """Replace an expression by other code."""
+    def replace(self, node: cst.CSTNode, code: str, reason: str, *, on_all: bool = False) -> None:
+        """Replace an expression by other code, which all ranks have to run if it is `on_all`."""
+        if on_all:
+            self._on_all.append(node)
         self.edit(node, lambda _: _in_parentheses(cst.parse_expression(code)), reason)
 
     def rename_call(self, call: cst.Call, code: str, reason: str) -> None:
@@ -44,7 +48,12 @@ class Changes:
 
     def edit(self, node: cst.CSTNode, edit: Edit, reason: str) -> None:
         """Edit a node. The function gets the node with the edits of its children applied."""
-        self.all.append(Change(node, edit, self.tree.line(node), self.tree.last_line(node), reason))
+        self._add(node, edit, self.tree.line(node), self.tree.last_line(node), reason)
+
+    def _add(self, node: cst.CSTNode, edit: Edit, line: int, last: int, reason: str, *, decide: bool = False) -> None:
+        file = self.tree.file(node)
+        first = self.tree.first_line(file)
+        self.all.append(Change(node, edit, line - first, last - first, reason, decide, file))
 
     def _statement(self, node: cst.CSTNode) -> cst.CSTNode:
         """The statement that contains a node: one of several on a line (`a; b`, `if c: a`) is separated from them."""
@@ -74,14 +83,14 @@ class Changes:
                 return cst.FlattenSentinel([*moved, old[0].with_changes(leading_lines=[]), *old[1:]])
             return cst.FlattenSentinel([*old, *new] if after else [*new, *old])
 
-        self.all.append(Change(statement, insert, line, line, reason))
+        self._add(statement, insert, line, line, reason)
 
     def remove(self, node: cst.CSTNode, reason: str) -> None:
         """Remove the statement that consists of a node. Where the node is a part of it, or binds more, mark it."""
         statement = self._statement(node)
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
         whole = isinstance(small, cst.Expr) and small.value is node
-        if whole or (isinstance(small, cst.Assign) and len(small.targets) == 1 and node in (small, small.value)):
+        if whole or (assigned(small) is not None and len(targets(small)) == 1 and node in (small, assigned(small))):
             self.edit(statement, lambda _: cst.FlattenSentinel([]), reason)
         else:
             self.decide(node, f"remove {self.tree.code(node).strip()}, and keep the rest of the statement.")
@@ -112,19 +121,23 @@ class Changes:
             return updated.with_changes(leading_lines=[*updated.leading_lines, comment])
 
         line = self.tree.line(statement)
-        if not any(one.decide and one.line == line and one.reason == text for one in self.all):
-            self.all.append(Change(statement, mark, line, line, text, decide=True))
+        if not any(one.decide and one.node is statement and one.reason == text for one in self.all):
+            self._add(statement, mark, line, line, text, decide=True)
+
+    def is_for_all(self, node: cst.CSTNode) -> bool:
+        """Whether all ranks have to run a node, because of a change inside it."""
+        return any(one is node or node in self.tree.parents(one) for one in self._on_all)
 
     def touches(self, node: cst.CSTNode) -> bool:
         """Whether a node is already edited."""
         return any(change.node is node and not change.decide for change in self.all)
 
-    def apply(self) -> str:
-        """The text of the script with all changes."""
+    def apply(self) -> list[str]:
+        """The text of each file with all changes."""
         edits: dict[int, list[Change]] = {}
         for change in self.all:
             edits.setdefault(id(change.node), []).append(change)
-        return self.tree.module.visit(_Apply(edits)).code
+        return [module.visit(_Apply(edits)).code for module in self.tree.modules]
 
 
 class _Apply(cst.CSTTransformer):

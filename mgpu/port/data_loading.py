@@ -6,9 +6,9 @@ import re
 
 import libcst as cst
 
+from mgpu.port.makers import Origin
 from mgpu.port.porting import Porting
-from mgpu.port.roles import Origin
-from mgpu.port.source_tree import argument, calls, dotted, keywords, method, nodes, text_of
+from mgpu.port.source_tree import argument, assigned, calls, dotted, keywords, method, nodes, targets, text_of
 
 _REASON = (
     "Each rank gets its part of every batch. The batch of the whole run, the steps per epoch, the learning rate and "
@@ -79,9 +79,9 @@ def _sizes(porting: Porting, size: cst.BaseExpression) -> None:
 def _joins(porting: Porting, call: cst.Call) -> bool:
     """Add a loader to the prepare of its block, if it has a name there; return whether it was added."""
     assign, statement = porting.tree.parent(call), porting.tree.statement(call)
-    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
+    if assign is None or assigned(assign) is None or len(targets(assign)) != 1:
         return False
-    name = dotted(assign.targets[0].target)
+    name = dotted(targets(assign)[0])
     for site in porting.sites:
         if site.at is None or porting.tree.parent(statement) is not site.block or not name or not site.models:
             continue
@@ -130,9 +130,10 @@ def _unpacked_names(porting: Porting, given: cst.BaseExpression) -> bool:
     names: set[str] = set()
     name = dotted(given)
     for node in nodes(porting.tree.module):
-        if isinstance(node, cst.Assign) and any(dotted(one.target) == name for one in node.targets):
-            names |= {text_of(one) or "" for one in nodes(node.value) if isinstance(one, cst.SimpleString)}
-            names |= {one.keyword.value for one in nodes(node.value) if isinstance(one, cst.Arg) and one.keyword}
+        value = assigned(node)
+        if value is not None and any(dotted(one) == name for one in targets(node)):
+            names |= {text_of(one) or "" for one in nodes(value) if isinstance(one, cst.SimpleString)}
+            names |= {one.keyword.value for one in nodes(value) if isinstance(one, cst.Arg) and one.keyword}
     return "batch_size" in names and not names & {"sampler", "batch_sampler", "collate_fn"}
 
 
@@ -140,7 +141,8 @@ def _is_iterable(porting: Porting, call: cst.Call) -> bool:
     """Whether the dataset of a loader is one of the script's iterable ones, or not known to be indexed."""
     classes = [
         name
-        for name, found in porting.tree.classes.items()
+        for name, every in porting.tree.classes.items()
+        for found in every
         if porting.roles.is_class(found, r"torch\.utils\.data\.(?:\w+\.)?IterableDataset")
     ]
-    return any(re.search(rf"\b{re.escape(name)}\(", porting.tree.text) for name in classes)
+    return any(re.search(rf"\b{re.escape(name)}\(", one.text) for name in classes for one in porting.tree.files)

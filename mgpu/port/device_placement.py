@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import Key, dotted, flat, method, nodes, receiver, targets, text_of
+from mgpu.port.source_tree import Key, assigned, dotted, flat, method, nodes, receiver, targets, text_of
 
 _REASON = "Each rank has its own GPU. A fixed device is GPU 0 on every rank."
 _LIMITED = "CUDA_VISIBLE_DEVICES and set_device would give every rank the same GPU. The launcher selects the GPUs."
@@ -79,13 +79,12 @@ class _Devices:
         """`device = ...` in all its branches, if one of them selects a GPU."""
         found: dict[Key, list[tuple[cst.BaseExpression, bool]]] = {}
         for node in every:
-            if not isinstance(node, (cst.Assign, cst.AnnAssign)) or node.value is None:
+            if (value := assigned(node)) is None:
                 continue
             for target in [name for one in targets(node) for name in flat(one)]:
                 key = self.tree.key(target)
                 if key is None or not key[1].lower().endswith(("device", "dev")):
                     continue
-                value = node.value
                 of_device = isinstance(value, cst.Call) and self.tree.name(value.func) == "torch.device"
                 gpu = bool(_CUDA.search(self.tree.code(value))) or (of_device and "cpu" not in self.tree.code(value))
                 found.setdefault(key, []).append((value, gpu))
@@ -179,14 +178,15 @@ class _Devices:
     def _options(self, every: list[cst.CSTNode]) -> None:
         """`args.device` of a parsed command line."""
         for node in every:
-            if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call):
+            value = assigned(node)
+            if not isinstance(value, cst.Call):
                 continue
-            if method(node.value) not in ("parse_args", "parse_known_args", "get_args"):
+            if method(value) not in ("parse_args", "parse_known_args", "get_args"):
                 continue
-            name = dotted(flat(node.targets[0].target)[0])
+            name = dotted(flat(targets(node)[0])[0])
             wanted = f"{name}.device"
             used = [one for one in every if isinstance(one, cst.Attribute) and dotted(one) == wanted]
             used = [one for one in used if not self._is_done(one)]
-            assigned = any(wanted == dotted(t) for one in every for t in targets(one))
-            if name and used and not assigned:
+            is_set = any(wanted == dotted(t) for one in every for t in targets(one))
+            if name and used and not is_set:
                 self.changes.after(node, [f"{wanted} = str({self.porting.device})"], _REASON)

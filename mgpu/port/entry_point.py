@@ -6,33 +6,46 @@ import libcst as cst
 
 from mgpu.port.porting import Porting, free_name, imports_module
 from mgpu.port.ranks_class import RANKS_CLASS
-from mgpu.port.source_tree import calls, nodes
+from mgpu.port.source_tree import calls, is_main_guard, nodes
 
+SHARED = "ranks_of_run"  # the module that several files import the object from
 _CREATE = (
     "One process per GPU runs this script. This object knows its rank and device. split_batches: the ranks share each "
     "batch, so that its size, and with it the learning rate, stay as they are."
 )
 _CREATE_DDP = "One process per GPU runs this script. This class does with torch.distributed what the other changes use."
+NEW_FILE = f"A new file. {_CREATE}"
 _CLASSES = {False: ("Accelerator", "DataLoaderConfiguration"), True: ("Ranks",)}  # by whether it is DDP
+_SHARED = f"{SHARED}.py creates the object that knows the ranks. All files of the script import the same one."
+_DOCSTRING = "The processes of this run: one per GPU. The files of the script import the same object."
 _END = "Shut the process group down before the script ends."
 
 
 def plan(porting: Porting, seed: list[str], seed_reason: str) -> None:
     """Insert the import, the object, a seed if one is needed, and its end."""
-    module = porting.tree.module
-    guard = next((one for one in module.body if isinstance(one, cst.If) and "__name__" in _test(porting, one)), None)
-    at_top = _used_by_module(porting, guard)
+    module = porting.tree.main
+    guard = next((one for one in module.body if is_main_guard(one)), None)
+    guard = guard if isinstance(guard, cst.If) else None
+    others = sorted({one.file for one in porting.changes.all if not one.decide} - {0})
     classes = [free_name(porting.tree, name, f"Mgpu{name}") for name in _CLASSES[porting.ddp]]
     lines = [f"{porting.ranks} = {classes[0]}()" if porting.ddp else _accelerator(porting, *classes)]
-    lines += seed
-    imports = _last_import(porting, at_top)
     reason = _CREATE_DDP if porting.ddp else _CREATE
     head = _import(porting, classes)
-    if guard is not None and at_top is None:
+    at_top = _used_by_module(porting, porting.tree.main, guard)
+    if others:  # they need the same object
+        porting.shared = _shared(porting, [*head, *lines])
+        shared = f"from {_package(porting)}{SHARED} import {porting.ranks}"
+        for file in others:
+            body = porting.tree.modules[file]
+            _insert(porting, body, _last_import(porting, body, _used_by_module(porting, body, None)), [shared], _SHARED)
+        head, lines, reason = [shared], [], _SHARED
+    lines += seed
+    imports = _last_import(porting, module, at_top)
+    if guard is not None and at_top is None and lines:
         porting.changes.before(guard.body.body[0], lines, reason)
-        _insert(porting, imports, head, reason)
+        _insert(porting, module, imports, head, reason)
     else:
-        _insert(porting, imports, [*head, *lines], reason)
+        _insert(porting, module, imports, [*head, *lines], reason)
     if seed:
         porting.note(seed_reason)
     end = guard.body.body[-1] if guard is not None else module.body[-1]
@@ -41,8 +54,21 @@ def plan(porting: Porting, seed: list[str], seed_reason: str) -> None:
     porting.changes.after(end, [f"{porting.ranks}.end_training()"], _END)
 
 
-def _test(porting: Porting, node: cst.If) -> str:
-    return porting.tree.code(node.test)
+def _shared(porting: Porting, lines: list[str]) -> str:
+    """The text of the module that creates the object for all files."""
+    head = lines if porting.ddp or "import torch" in lines or not porting.mixed_precision else ["import torch", *lines]
+    imports = [one.strip("\n") for one in head if one.startswith(("import ", "from "))]
+    if porting.ddp and "import torch" not in imports:
+        imports.insert(0, "import torch")
+    rest = [one.strip("\n") for one in head if not one.startswith(("import ", "from "))]
+    between = "\n\n\n" if porting.ddp else "\n\n"
+    return f'"""{_DOCSTRING}"""\n\n' + "\n".join(imports) + between + between.join(rest) + "\n"
+
+
+def _package(porting: Porting) -> str:
+    """The package of the script, with a dot, if it is run as one of its modules."""
+    package = porting.tree.files[0].module.rpartition(".")[0]
+    return f"{package}." if package else ""
 
 
 def _accelerator(porting: Porting, accelerator: str, configuration: str) -> str:
@@ -62,12 +88,12 @@ def _import(porting: Porting, classes: list[str]) -> list[str]:
     ]
 
 
-def _insert(porting: Porting, after: cst.CSTNode | None, lines: list[str], reason: str) -> None:
+def _insert(porting: Porting, module: cst.Module, after: cst.CSTNode | None, lines: list[str], reason: str) -> None:
     statements = [one for line in lines for one in _split(line)]
     if after is not None:
         porting.changes.after(after, statements, reason)
     else:
-        porting.changes.before(porting.tree.module.body[0], statements, reason)
+        porting.changes.before(module.body[0], statements, reason)
 
 
 def _split(code: str) -> list[str]:
@@ -76,7 +102,7 @@ def _split(code: str) -> list[str]:
     return [parsed.code_for_node(one) for one in parsed.body]
 
 
-def _used_by_module(porting: Porting, guard: cst.If | None) -> cst.CSTNode | None:
+def _used_by_module(porting: Porting, module: cst.Module, guard: cst.If | None) -> cst.CSTNode | None:
     """The first statement at module level, outside the main guard, that needs the object."""
     changed = [change.node for change in porting.changes.all if not change.decide]
     first: cst.CSTNode | None = None
@@ -86,20 +112,20 @@ def _used_by_module(porting: Porting, guard: cst.If | None) -> cst.CSTNode | Non
         chain = [node, *porting.tree.parents(node)]
         if guard is not None and any(one is guard for one in chain):
             continue
-        top = next((one for one in chain if porting.tree.parent(one) is porting.tree.module), None)
+        top = next((one for one in chain if porting.tree.parent(one) is module), None)
         if top is not None and (first is None or porting.tree.line(top) < porting.tree.line(first)):
             first = top
-    if guard is None and first is None:
-        return porting.tree.module.body[0]
+    if guard is None and first is None and module is porting.tree.main:
+        return module.body[0]
     return first
 
 
-def _last_import(porting: Porting, first_use: cst.CSTNode | None) -> cst.CSTNode | None:
-    """The last import at the top of the script: before the first statement that runs something of the script."""
+def _last_import(porting: Porting, module: cst.Module, first_use: cst.CSTNode | None) -> cst.CSTNode | None:
+    """The last import at the top of a file: before the first statement that runs something of the script."""
     last: cst.CSTNode | None = None
-    limit = porting.tree.line(first_use) if first_use is not None else len(porting.tree.text)
-    for one in porting.tree.module.body:
-        if porting.tree.line(one) >= limit and one is not first_use:
+    limit = porting.tree.line(first_use) if first_use is not None else None
+    for one in module.body:
+        if limit is not None and porting.tree.line(one) >= limit and one is not first_use:
             break
         imports = [node for node in nodes(one, nested=False) if isinstance(node, (cst.Import, cst.ImportFrom))]
         if imports and isinstance(one, (cst.SimpleStatementLine, cst.Try)):
@@ -108,11 +134,6 @@ def _last_import(porting: Porting, first_use: cst.CSTNode | None) -> cst.CSTNode
             continue
         elif one is first_use or any(porting.roles.local_function(call) for call in calls(one)):
             break
-    return last or _docstring(porting)
-
-
-def _docstring(porting: Porting) -> cst.CSTNode | None:
-    body = porting.tree.module.body
-    if body and porting.tree.module.get_docstring() is not None:
-        return body[0]
-    return None
+    if last is None and module.body and module.get_docstring() is not None:
+        return module.body[0]
+    return last

@@ -9,7 +9,7 @@ import libcst as cst
 from mgpu.port.batch_names import accumulates, batch_names, follow_batch, names_read
 from mgpu.port.data_loading import can_split_evaluation
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import calls, dotted, flat, nodes, targets
+from mgpu.port.source_tree import assigned, calls, dotted, flat, nodes, targets
 from mgpu.port.training_loops import Loop
 
 GATHER = "From here on, every rank has the whole batch, so the metrics are those of all data, and equal on all ranks."
@@ -56,7 +56,7 @@ def _evaluation(porting: Porting, loop: Loop) -> tuple[cst.CSTNode, list[str]] |
         return None
     assign = porting.tree.parent(forward[0])
     statement = porting.tree.statement(forward[0])
-    if not isinstance(assign, cst.Assign) or porting.tree.inside(statement, cst.For) is not loop.node:
+    if assign is None or assigned(assign) is None or porting.tree.inside(statement, cst.For) is not loop.node:
         return None
     if not _is_straight(porting, statement, loop.node):
         return None

@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import argument, calls, dotted, keywords, method, nodes, receiver, text_of
+from mgpu.port.source_tree import argument, assigned, calls, dotted, keywords, method, nodes, receiver, text_of
 
 _REASON = "Accelerate runs autocast and scales the loss itself, so that the settings of its config apply."
 _AUTOCAST = re.compile(r"torch\.(?:cuda\.|cpu\.)?(?:amp\.)?(?:autocast_mode\.)?autocast")
@@ -76,13 +76,13 @@ def _is_understood(porting: Porting, casts: list[cst.Call]) -> bool:
             dotted(one.value) != "True" for one in origin.node.args if one.keyword and one.keyword.value == "enabled"
         ):
             return False
-        if not isinstance(tree.parent(origin.node), cst.Assign):
+        if assigned(tree.parent(origin.node)) is None:
             return False
     for node in nodes(tree.module):
         if isinstance(node, (cst.Name, cst.Attribute)) and porting.roles.of(node, "scaler"):
             above = tree.parent(node)
             used = isinstance(above, cst.Attribute) and above.value is node and above.attr.value in _SIMPLE
-            bound = isinstance(above, cst.AssignTarget)
+            bound = isinstance(above, (cst.AssignTarget, cst.AnnAssign))
             part = isinstance(above, cst.Attribute) and above.attr is node
             if not (used or bound or part):
                 return False

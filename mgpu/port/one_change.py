@@ -8,7 +8,7 @@ import libcst as cst
 
 from mgpu.port.change import Changes
 from mgpu.port.ported import Ported, hunks
-from mgpu.port.source_tree import SourceTree, argument, calls, dotted, method, receiver, text_of
+from mgpu.port.source_tree import SourceTree, argument, assigned, calls, dotted, method, receiver, targets, text_of
 
 _LIBRARIES = {
     "accelerate": "it already trains with accelerate",
@@ -24,7 +24,7 @@ _LIGHTNING = re.compile(r"(?:pytorch_lightning|lightning(?:\.pytorch)?)\.(?:Trai
 
 def trains_with_library(tree: SourceTree) -> bool:
     """Whether a script creates or starts something of a library for several GPUs."""
-    for call in calls(tree.module):
+    for call in calls(tree.main):
         name = tree.name(call.func)
         if _TRAINER.fullmatch(name) or _LIGHTNING.fullmatch(name):
             return True
@@ -33,11 +33,11 @@ def trains_with_library(tree: SourceTree) -> bool:
     return False
 
 
-def port(tree: SourceTree, name: str, framework: str | None) -> Ported:
+def port(tree: SourceTree, framework: str | None) -> Ported:
     """Return the script with the one change it needs."""
     changes = Changes(tree)
     kind = framework if framework in _LIBRARIES else _kind(tree)
-    for call in calls(tree.module):
+    for call in calls(tree.main):
         if kind == "trainer":
             _trainer(tree, changes, call)
         elif kind == "lightning":
@@ -45,12 +45,12 @@ def port(tree: SourceTree, name: str, framework: str | None) -> Ported:
     why = _LIBRARIES.get(kind, "a library already distributes it")
     if not changes.all:
         return Ported(tree.text, refused=f"nothing to change: {why}")
-    new = changes.apply()
-    return Ported(new, hunks(tree.text, new, name, changes.all), {f"Only this: {why}.": ()})
+    new = changes.apply()[0]
+    return Ported(new, hunks(tree.text, new, changes.all), {f"Only this: {why}.": ()})
 
 
 def _kind(tree: SourceTree) -> str:
-    for call in calls(tree.module):
+    for call in calls(tree.main):
         name = tree.name(call.func)
         if _TRAINER.fullmatch(name):
             return "trainer"
@@ -69,11 +69,11 @@ def _trainer(tree: SourceTree, changes: Changes, call: cst.Call) -> None:
             changes.replace(place, "None", reason)
     placed = tree.parent(call)
     on = receiver(call)
-    target = placed.targets[0].target if isinstance(placed, cst.Assign) else None
+    target = targets(placed)[0] if assigned(placed) is not None and placed is not None else None
     is_model = isinstance(on, cst.Name) and "model" in on.value
     if not is_model or not (target is None or dotted(target) == dotted(on)):  # type: ignore[arg-type]
         return
-    if isinstance(placed, (cst.Expr, cst.Assign)) and (
+    if isinstance(placed, (cst.Expr, cst.Assign, cst.AnnAssign)) and (
         method(call) == "cuda" or (method(call) == "to" and re.search(r"cuda|device", tree.code(call)))
     ):
         changes.remove(call, "The Trainer moves the model to the rank's own GPU.")

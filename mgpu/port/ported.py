@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mgpu.port.change import Change
+from mgpu.port.source_tree import Place
 
 _CONTEXT = 1
 _LONG = 5000  # lines; equal ones make difflib quadratic
@@ -22,17 +23,28 @@ class Hunk:
 
 
 @dataclass(frozen=True)
+class PortedFile:
+    """Another file that changes with the script."""
+
+    name: str  # relative to the script's folder
+    old: str | None  # None: a new file
+    text: str
+    hunks: tuple[Hunk, ...]
+
+
+@dataclass(frozen=True)
 class Ported:
     """A script's port. `text` is the old text if there is nothing to change; `refused` says why."""
 
     text: str
     hunks: tuple[Hunk, ...] = ()
-    notes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # text -> lines of the old text
-    decisions: tuple[tuple[int, str], ...] = ()  # line of the old text, what to decide
+    notes: Mapping[str, Sequence[Place]] = field(default_factory=dict)  # text -> places in the old texts
+    decisions: tuple[tuple[Place, str], ...] = ()  # place in the old text, what to decide
     refused: str = ""
+    others: tuple[PortedFile, ...] = ()
 
 
-def hunks(old: str, new: str, name: str, changes: Sequence[Change]) -> tuple[Hunk, ...]:
+def hunks(old: str, new: str, changes: Sequence[Change]) -> tuple[Hunk, ...]:
     """Return the differences in groups, each with the reasons of its changes."""
     before, after = _lines(old), _lines(new)
     found = []

@@ -8,8 +8,9 @@ from itertools import chain, count
 import libcst as cst
 
 from mgpu.port.change import Changes
-from mgpu.port.roles import Origin, Roles
-from mgpu.port.source_tree import SourceTree, nodes
+from mgpu.port.makers import Origin
+from mgpu.port.roles import Roles
+from mgpu.port.source_tree import Place, SourceTree, nodes
 from mgpu.port.training_loops import Loops
 
 
@@ -40,7 +41,8 @@ class Porting:
     split: set[Origin] = field(default_factory=set)  # the loaders whose batches are split between the ranks
     sites: list[Site] = field(default_factory=list)
     wrapped: bool = False  # models and optimizers are prepared
-    notes: dict[str, list[int]] = field(default_factory=dict)  # text -> the lines that it is about
+    notes: dict[str, list[Place]] = field(default_factory=dict)  # text -> the places that it is about
+    shared: str = ""  # the text of a new module that creates the object, if several files need it
 
     @property
     def device(self) -> str:
@@ -49,9 +51,9 @@ class Porting:
 
     def note(self, text: str, node: cst.CSTNode | None = None) -> None:
         """Add a note for the user, about the line of a node or about the script."""
-        lines = self.notes.setdefault(text, [])
-        if node is not None and (line := self.tree.line(node)) not in lines:
-            lines.append(line)
+        places = self.notes.setdefault(text, [])
+        if node is not None and (place := self.tree.place(node)) not in places:
+            places.append(place)
 
 
 def free_name(tree: SourceTree, *wanted: str) -> str:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import libcst as cst
 
 from mgpu.port.change import Edit
-from mgpu.port.porting import Porting, Site
-from mgpu.port.source_tree import argument, calls, dotted, flat, method, nodes, receiver, targets
+from mgpu.port.porting import Porting, Site, free_name
+from mgpu.port.source_tree import (
+    argument,
+    assigned,
+    calls,
+    dotted,
+    flat,
+    is_main_guard,
+    method,
+    nodes,
+    receiver,
+    targets,
+)
 
 _PREPARE = "prepare wraps the model, so that gradients are averaged over all ranks, and moves it to the rank's device."
 _UNWRAP = "On several ranks the model is wrapped: its own attributes and keys are those of the model inside."
@@ -45,11 +58,24 @@ def plan(porting: Porting) -> None:
     """Collect the changes of models and optimizers."""
     _data_parallel(porting)
     for site in porting.sites:
-        names = ", ".join(dict.fromkeys([*site.models, *site.optimizers, *site.loaders]))
+        names = list(dict.fromkeys([*site.models, *site.optimizers, *site.loaders]))
         if site.at is not None and names:
             porting.wrapped = porting.wrapped or bool(site.models)
-            porting.changes.after(site.at, [f"{names} = {porting.ranks}.prepare({names})"], _PREPARE)
+            porting.changes.after(site.at, _statements(porting, names), _PREPARE)
     _unwrap(porting, porting.sites)
+
+
+def _statements(porting: Porting, names: Sequence[str]) -> list[str]:
+    """The statements that prepare objects: together, and those of a dict or list one by one."""
+    ranks, kinds = porting.ranks, {name: porting.roles.container(name) for name in names}
+    plain = ", ".join(name for name in names if not kinds[name])
+    found = [f"{plain} = {ranks}.prepare({plain})"] if plain else []
+    for name, kind in kinds.items():
+        if kind == "dict":
+            found.append(f"{name} = {{key: {ranks}.prepare(one) for key, one in {name}.items()}}")
+        elif kind == "list":
+            found.append(f"{name} = [{ranks}.prepare(one) for one in {name}]")
+    return found
 
 
 def _data_parallel(porting: Porting) -> None:
@@ -62,7 +88,7 @@ def _data_parallel(porting: Porting) -> None:
             continue
         place = next(n for n, one in enumerate(call.args) if one.value is inner)
         above = porting.tree.parent(call)
-        if isinstance(above, cst.Assign) and dotted(above.targets[0].target) == dotted(inner) != "":
+        if above is not None and assigned(above) is not None and dotted(targets(above)[0]) == dotted(inner) != "":
             porting.changes.remove(call, _PARALLEL)
         else:
             porting.changes.edit(call, _argument(place), _PARALLEL)
@@ -80,7 +106,7 @@ def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
             return parent
         if isinstance(parent, cst.IndentedBlock):
             around = porting.tree.parent(parent)
-            if isinstance(around, (cst.FunctionDef, cst.For, cst.While, cst.ClassDef)) or _is_guard(porting, around):
+            if isinstance(around, (cst.FunctionDef, cst.For, cst.While, cst.ClassDef)) or is_main_guard(around):
                 return parent
             if around is not None and porting.loops.trains(around):  # `try:` around the whole training
                 return parent
@@ -88,12 +114,12 @@ def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
     return above
 
 
-def _may_be_missing(porting: Porting, binding: cst.Assign, name: str) -> bool:
+def _may_be_missing(porting: Porting, binding: cst.CSTNode, name: str) -> bool:
     """Whether a name exists only if a condition holds: `if args.adam: optimizer = ...` and nothing else."""
     for above in porting.tree.parents(binding):
         if isinstance(above, (cst.FunctionDef, cst.For, cst.While)):
             return False
-        if isinstance(above, cst.If) and not _is_guard(porting, above):
+        if isinstance(above, cst.If) and not is_main_guard(above):
             others = sum(
                 name == dotted(target)
                 for node in nodes(porting.tree.module)
@@ -104,35 +130,70 @@ def _may_be_missing(porting: Porting, binding: cst.Assign, name: str) -> bool:
     return False
 
 
-def _is_guard(porting: Porting, node: cst.CSTNode | None) -> bool:
-    return isinstance(node, cst.If) and "__name__" in porting.tree.code(node.test)
-
-
 def _sites(porting: Porting) -> list[Site]:
     sites: dict[int, Site] = {}
-    for node in nodes(porting.tree.module):
-        if not isinstance(node, cst.Assign) or isinstance(node.value, (cst.Name, cst.Attribute)):
+    for node, target, value in _bindings(porting):
+        function, name = porting.tree.inside(node, cst.FunctionDef), dotted(target)
+        found = porting.roles.of(target, "optimizer") if name else frozenset()
+        if not found or _is_returned(porting, function, name):
             continue
-        function = porting.tree.inside(node, cst.FunctionDef)
-        for target in [name for one in targets(node) for name in flat(one)]:
-            found = porting.roles.of(target, "optimizer") if dotted(target) else frozenset()
-            if not found or _is_returned(porting, function, dotted(target)):
-                continue
-            made_here = found & porting.roles.value(node.value)
-            if not made_here and not isinstance(node.value, (cst.Call, cst.Tuple)):
-                continue
-            block = _block(porting, node)
-            site = sites.setdefault(id(block), Site(block, function))
-            if _may_be_missing(porting, node, dotted(target)):
-                line = f"{dotted(target)} = {porting.ranks}.prepare({dotted(target)})"
-                porting.changes.after(node, [line], _PREPARE)
-            else:
-                site.optimizers.append(dotted(target))
-                site.bound.append(node)
-            trained = [root for origin in found for root in porting.roles.trained_by(origin.node)]
-            for root in trained:
-                _add_model(porting, sites, site, root, node)
+        made_here = found & porting.roles.value(value)
+        if not made_here and not isinstance(value, (cst.Call, cst.Tuple)):
+            continue
+        block = _block(porting, node)
+        site = sites.setdefault(id(block), Site(block, function))
+        if _may_be_missing(porting, node, name):
+            porting.changes.after(node, [f"{name} = {porting.ranks}.prepare({name})"], _PREPARE)
+        else:
+            site.optimizers.append(name)
+            site.bound.append(node)
+        for root in [root for origin in found for root in porting.roles.trained_by(origin.node)]:
+            _add_model(porting, sites, site, root, node)
+    _inline(porting, sites)
     return list(sites.values())
+
+
+def _bindings(porting: Porting) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, cst.BaseExpression]]:
+    """The statements that give a variable a value, or add one to a dict or list, with the variable and the value."""
+    for node in nodes(porting.tree.module):
+        value = assigned(node)
+        if value is not None and not isinstance(value, (cst.Name, cst.Attribute)):
+            for target in [name for one in targets(node) for name in flat(one)]:
+                if isinstance(target, cst.Subscript):
+                    yield _outside_loop(porting, node), target.value, value
+                else:
+                    yield node, target, value
+        elif isinstance(node, cst.Call) and method(node) == "append" and node.args and receiver(node) is not None:
+            yield _outside_loop(porting, node), cst.ensure_type(node.func, cst.Attribute).value, node.args[0].value
+
+
+def _outside_loop(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
+    """The outermost loop around a statement that fills a dict or list, else the statement."""
+    outer = node
+    for above in porting.tree.parents(node):
+        if isinstance(above, cst.FunctionDef):
+            break
+        if isinstance(above, (cst.For, cst.While)) and not porting.loops.trains(above):
+            outer = above
+    return outer
+
+
+def _inline(porting: Porting, sites: dict[int, Site]) -> None:
+    """An optimizer that is made as an argument, and the model of this block: both get prepared before the call."""
+    for origin in porting.roles.origins("optimizer"):
+        call = origin.node
+        if not isinstance(call, cst.Call) or not isinstance(porting.tree.parent(call), cst.Arg):
+            continue
+        around = porting.tree.inside(call, cst.Call)
+        roots = [dotted(one) for one in porting.roles.trained_by(call)]
+        if around is None or not all(roots) or not porting.roles.local_function(around):
+            continue
+        name = free_name(porting.tree, "optimizer", "trained_by")
+        names = ", ".join([*dict.fromkeys(roots), name])
+        lines = [f"{name} = {porting.tree.code(call)}", f"{names} = {porting.ranks}.prepare({names})"]
+        porting.changes.before(call, lines, _PREPARE)
+        porting.changes.replace(call, name, _PREPARE)
+        porting.wrapped = True
 
 
 def _is_returned(porting: Porting, function: cst.FunctionDef | None, name: str) -> bool:
@@ -163,7 +224,7 @@ def _add_model(
             site.models.append(name)
             return
     for node in nodes(porting.tree.module):  # a global model
-        if isinstance(node, cst.Assign) and porting.tree.inside(node, cst.FunctionDef) is None:
+        if assigned(node) is not None and porting.tree.inside(node, cst.FunctionDef) is None:
             for target in [name for one in targets(node) for name in flat(one)]:
                 if dotted(target) and porting.roles.of(target, "model") & models:
                     block = _block(porting, node)
@@ -179,8 +240,9 @@ def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode 
     for statement in site.block.body:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
             continue
-        found = [dotted(name) for node in nodes(statement) for one in targets(node) for name in flat(one)]
-        binds = bool(names & set(found)) or any(
+        found = [_variable(name) for node in nodes(statement) for one in targets(node) for name in flat(one)]
+        adds = [dotted(on) for call in calls(statement) if method(call) == "append" and (on := receiver(call))]
+        binds = bool(names & {*found, *adds}) or any(
             porting.roles.of(name, "scheduler") or _makes_loader(porting, node)
             for node in nodes(statement)
             for one in targets(node)
@@ -194,27 +256,52 @@ def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode 
     return last
 
 
+def _variable(target: cst.BaseExpression) -> str:
+    """The variable of a target: `models` of `models["a"]`."""
+    return dotted(target.value if isinstance(target, cst.Subscript) else target)
+
+
 def _makes_loader(porting: Porting, node: cst.CSTNode) -> bool:
     """Whether a statement assigns a new loader."""
-    return isinstance(node, cst.Assign) and any(
-        origin.node is node.value for origin in porting.roles.of(node.value, "loader")
-    )
+    value = assigned(node)
+    return any(origin.node is value for origin in porting.roles.of(value, "loader"))
 
 
 def _unwrap(porting: Porting, sites: list[Site]) -> None:
     """Read the attributes of prepared models from the model inside."""
     for node in nodes(porting.tree.module):
         if isinstance(node, cst.Attribute) and porting.roles.is_model(node.value):
+            if porting.roles.container(dotted(node.value)):
+                continue
             if not _is_before(porting, node, sites) and not _is_assigned(porting, node):
                 _attribute(porting, node)
+        elif isinstance(node, cst.Subscript) and porting.roles.is_model(node.value) and dotted(node.value):
+            _part(porting, node, sites)
         elif isinstance(node, cst.Call) and porting.tree.name(node.func) in _COPIES and node.args:
             first = node.args[0].value
             if porting.roles.is_model(first) and dotted(first) and not _is_before(porting, node, sites):
                 porting.changes.replace(first, f"{porting.ranks}.unwrap_model({dotted(first)})", _UNWRAP)
 
 
+def _part(porting: Porting, node: cst.Subscript, sites: list[Site]) -> None:
+    """`nets["a"](x)`, where nets is one model: a ModuleDict, or a Sequential."""
+    name = dotted(node.value)
+    if porting.roles.container(name) or _is_before(porting, node, sites) or not _is_prepared(name, sites):
+        return
+    if porting.loops.in_training(node):
+        text = f"gradients of what a part of {name} computes are not averaged: call {name}(...) to train."
+        porting.changes.decide(node, text)
+    porting.changes.replace(node.value, f"{porting.ranks}.unwrap_model({name})", _UNWRAP)
+
+
+def _is_prepared(name: str, sites: list[Site]) -> bool:
+    return any(name in site.models for site in sites)
+
+
 def _is_assigned(porting: Porting, node: cst.Attribute) -> bool:
-    return isinstance(porting.tree.parent(node), cst.AssignTarget)
+    return isinstance(above := porting.tree.parent(node), cst.AssignTarget) or (
+        isinstance(above, cst.AnnAssign) and above.target is node
+    )
 
 
 def _is_before(porting: Porting, node: cst.CSTNode, sites: list[Site]) -> bool:

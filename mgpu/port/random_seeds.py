@@ -22,7 +22,13 @@ _OF = {
     "random": re.compile(r"random\.seed"),
 }
 _SPLITS = (
-    ("torch", re.compile(r"torch\.utils\.data\.(?:dataset\.)?random_split|torch\.randperm")),
+    (
+        "torch",
+        re.compile(
+            r"torch\.utils\.data\.(?:dataset\.)?random_split|torch\.randperm"
+            r"|torch\.utils\.data\.(?:sampler\.)?(?:Weighted|Subset)RandomSampler"
+        ),
+    ),
     ("numpy", re.compile(r"sklearn\.model_selection\.\w+|numpy\.random\.(?:permutation|shuffle|choice)")),
     ("random", re.compile(r"random\.(?:shuffle|sample|choices?|random|randint)")),
 )

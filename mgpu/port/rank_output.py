@@ -95,7 +95,11 @@ def _save(porting: Porting, call: cst.Call) -> None:
             above = porting.tree.parent(node)
             bare = not isinstance(above, cst.Attribute) and not (isinstance(above, cst.Call) and above.func is node)
             bare = bare and not (isinstance(above, cst.Arg) and above.keyword is node)
-            if bare and porting.roles.is_model(node) and not porting.changes.touches(node):
+            bare = bare and not any(
+                isinstance(one, cst.CompFor) and node in nodes(one.target) for one in porting.tree.parents(node)
+            )
+            bare = bare and not porting.changes.touches(node) and not porting.roles.container(dotted(node))
+            if bare and porting.roles.is_model(node):
                 code = f"{porting.ranks}.unwrap_model({porting.tree.code(node)})"
                 porting.changes.replace(node, code, "The model is saved without its wrapper.")
 
@@ -140,7 +144,12 @@ def _folder(porting: Porting, call: cst.Call) -> None:
 
 def _load(porting: Porting, call: cst.Call) -> None:
     """A checkpoint is read to the CPU, after the main process has written it."""
-    if "map_location" not in keywords(call) and len([a for a in call.args if a.keyword is None]) == 1:
+    place = argument(call, 1, "map_location")
+    if isinstance(place, (cst.Name, cst.Attribute)) and _is_state(porting, call):
+        porting.changes.replace(
+            place, '"cpu"', "Loading to the CPU works on every rank, and the state then moves to the device."
+        )
+    elif "map_location" not in keywords(call) and len([a for a in call.args if a.keyword is None]) == 1:
         location = option('map_location="cpu"')
 
         def edit(updated: cst.Call) -> cst.Call:
@@ -169,7 +178,7 @@ def _test_of_file(porting: Porting, call: cst.Call) -> cst.CSTNode:
 
 def _is_state(porting: Porting, call: cst.Call) -> bool:
     """Whether what is loaded goes into a model or an optimizer."""
-    return "load_state_dict" in porting.tree.text and not _is_in_component(porting, call)
+    return any("load_state_dict" in one.text for one in porting.tree.files) and not _is_in_component(porting, call)
 
 
 def _wandb(porting: Porting, call: cst.Call) -> None:
@@ -196,7 +205,7 @@ def _write(porting: Porting, call: cst.Call) -> None:
     statement, expression = tree.statement(call), tree.parent(call)
     if porting.changes.touches(statement) or _is_guarded(tree, call):
         return
-    if not isinstance(expression, cst.Expr) or not is_independent(porting, call):
+    if porting.changes.is_for_all(call) or not (isinstance(expression, cst.Expr) and is_independent(porting, call)):
         porting.changes.decide(call, "every rank writes this: let only the main process do it.")
         return
     porting.changes.guard(call, f"{porting.ranks}.is_main_process", _SAVE)
@@ -236,7 +245,9 @@ def _files(porting: Porting) -> None:
         if _only_saves(porting, node):
             porting.changes.edit(node, _without_file, _SAVE)
             continue
-        assigns = any(isinstance(one, (cst.Assign, cst.AugAssign, cst.Return)) for one in nodes(node.body))
+        assigns = any(
+            isinstance(one, (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return)) for one in nodes(node.body)
+        )
         free = all(
             method(call) in ("write", "writelines", "writerow", "writerows", "dump", "writer", "writeheader", "print")
             or is_independent_call(porting, call)

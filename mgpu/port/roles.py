@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import libcst as cst
 
+from mgpu.port.makers import Makers, Origin, Value
 from mgpu.port.source_tree import (
     Function,
     Key,
     SourceTree,
     argument,
+    assigned,
     calls,
     dotted,
     flat,
@@ -20,38 +20,12 @@ from mgpu.port.source_tree import (
     nodes,
     parameters,
     receiver,
+    targets,
 )
 
-
-@dataclass(frozen=True)
-class Origin:
-    """Where an object was made, and what it is."""
-
-    kind: str  # model, optimizer, scheduler, loader, scaler, writer, criterion
-    node: cst.CSTNode
-
-    def __hash__(self) -> int:
-        return hash((self.kind, id(self.node)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Origin) and (self.kind, id(self.node)) == (other.kind, id(other.node))
-
-
-Value = frozenset[Origin]
 _NOTHING: Value = frozenset()
 _ROUNDS = 12
 
-_KINDS = (
-    ("scheduler", r"torch\.optim\.lr_scheduler\.\w+|transformers\.(?:optimization\.)?get_\w*schedule\w*"),
-    ("optimizer", r"torch\.optim\.(?:\w+\.)?[A-Z]\w*|transformers\.(?:AdamW|Adafactor)|bitsandbytes\.optim\.[A-Z]\w*"),
-    ("loader", r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"),
-    ("scaler", r"torch\.(?:cuda\.)?amp\.(?:grad_scaler\.)?GradScaler"),
-    ("writer", r"(?:torch\.utils\.tensorboard|tensorboardX)\.(?:writer\.)?SummaryWriter"),
-    ("criterion", r"torch\.nn\.(?:modules\.\w+\.)?\w*Loss"),
-    ("model", r"torch\.nn\.Sequential|torchvision\.models\.(?:\w+\.)*\w+|timm\.create_model"),
-    ("model", r"transformers\.\w+\.from_(?:pretrained|config)"),
-)
-_MODULE = re.compile(r"torch\.nn\.(?:modules\.(?:\w+\.)?)?Module")
 _SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "double", "float", "half", "requires_grad_", "apply", "compile"}
 _PASSES_ON = re.compile(
     r"enumerate|iter|zip|list|reversed|itertools\.(?:cycle|islice|chain)|(?:tqdm\.)*(?:tqdm|auto\.tqdm|tqdm_notebook)"
@@ -69,6 +43,7 @@ class Roles:
         self._returns: dict[Function, list[Value]] = {}
         self._evaluating: set[int] = set()
         self._all = list(nodes(tree.module))
+        self._makers = Makers(tree)
         for _ in range(_ROUNDS):
             before = sum(len(value) for value in self.values.values())
             self._round()
@@ -77,6 +52,10 @@ class Roles:
         self.optimized = self._optimized()
 
     # ---- questions
+
+    def is_class(self, found: cst.ClassDef, pattern: str) -> bool:
+        """Whether a class of the script has a base that matches."""
+        return any(re.fullmatch(pattern, base) for base in self._makers.bases(found))
 
     def of(self, node: cst.CSTNode | None, kind: str) -> Value:
         """The objects of a kind that an expression may be."""
@@ -93,25 +72,60 @@ class Roles:
         found = {origin for value in self.values.values() for origin in value if origin.kind == kind}
         for node in self._all:
             if isinstance(node, cst.Call):
-                found |= {origin for origin in self._made(node) if origin.kind == kind}
+                found |= {origin for origin in self._makers.made(node) if origin.kind == kind}
         return sorted(found, key=lambda origin: self.tree.line(origin.node))
 
     def local_function(self, call: cst.Call) -> list[Function]:
         """The functions of the script that a call may run."""
+        if (made := self.tree.class_of(call.func)) is not None:
+            return self._inherited(made, "__init__")
         if isinstance(call.func, cst.Name):
-            if call.func.value in self.tree.classes:
-                return [one for one in self._methods("__init__") if self._class(one) == call.func.value]
-            found = self.tree.functions.get(call.func.value, [])
-            return [one for one in found if not self._class(one)]
-        name = method(call)
-        on = receiver(call)
-        if isinstance(on, cst.Name) and on.value == "self":
-            inside = self.tree.inside(call, cst.ClassDef)
-            own = [one for one in self._methods(name) if inside and self._class(one) == inside.name.value]
-            return own or self._methods(name)
+            here = self.tree.file(call)
+            inner = self.tree.functions.get(call.func.value, [])
+            inner = [one for one in inner if self.tree.inside(one, cst.FunctionDef) and self.tree.file(one) == here]
+            found = [one for one in self.tree.definitions(call.func) if isinstance(one, cst.FunctionDef)]
+            if not found and self.of(call.func, "object"):
+                return self._of_object(call, call.func, "__call__")
+            return found or [one for one in inner if not self._class(one)]
+        if found := [one for one in self.tree.definitions(call.func) if isinstance(one, cst.FunctionDef)]:
+            return found
+        return self._of_object(call, receiver(call), method(call))
+
+    def _of_object(self, call: cst.Call, on: cst.BaseExpression | None, name: str) -> list[Function]:
+        """The methods that a call of an object's method may run."""
+        inside = self.tree.inside(call, cst.ClassDef)
+        if isinstance(on, cst.Name) and on.value == "self" and inside is not None:
+            own = self._inherited(inside, name)
+            below = [f for f in self._methods(name) if f not in own and inside in self._line_of(f)]
+            return [*own, *below] or self._methods(name)
+        if isinstance(on, cst.Call) and dotted(on.func) == "super" and inside is not None:
+            bases = [b for one in inside.bases if (b := self.tree.class_of(one.value)) is not None]
+            return [f for base in bases for f in self._inherited(base, name)]
+        if on is not None and (instances := self.of(on, "object")):
+            classes = [c for o in instances if isinstance(o.node, cst.Call) and (c := self.tree.class_of(o.node.func))]
+            return [f for one in classes for f in self._inherited(one, name)]
         if self.of(on, "loader") or self.of(on, "optimizer") or name in ("train", "eval", "to", "step", "parameters"):
             return []
         return self._methods(name)
+
+    def _inherited(self, found: cst.ClassDef, name: str) -> list[Function]:
+        """The method of a class, or of the first class above it that has one."""
+        own = [one for one in self.tree.functions.get(name, []) if self.tree.inside(one, cst.ClassDef) is found]
+        if own:
+            return own
+        bases = [b for one in found.bases if (b := self.tree.class_of(one.value)) is not None and b is not found]
+        return next((f for base in bases if (f := self._inherited(base, name))), [])
+
+    def _line_of(self, function: Function) -> set[cst.ClassDef]:
+        """The class of a method and those above it."""
+        found: set[cst.ClassDef] = set()
+        new = [one] if (one := self.tree.inside(function, cst.ClassDef)) is not None else []
+        while new:
+            one = new.pop()
+            if one not in found:
+                found.add(one)
+                new += [b for base in one.bases if (b := self.tree.class_of(base.value)) is not None]
+        return found
 
     def _methods(self, name: str) -> list[Function]:
         return [one for one in self.tree.functions.get(name, []) if self._class(one)]
@@ -135,7 +149,10 @@ class Roles:
     def _value(self, node: cst.CSTNode) -> Value:
         if isinstance(node, (cst.Name, cst.Attribute)):
             key = self.tree.key(node)
-            return self.values.get(key, _NOTHING) if key else _NOTHING
+            found = self.values.get(key, _NOTHING) if key else _NOTHING
+            if isinstance(node, cst.Attribute) and dotted(node.value) != "self":
+                found |= self._attribute(node)
+            return found
         if isinstance(node, cst.Call):
             return self._call(node)
         if isinstance(node, cst.IfExp):
@@ -150,8 +167,17 @@ class Roles:
             return self.value(node.value if isinstance(node, cst.DictComp) else node.elt)
         return _NOTHING
 
+    def _attribute(self, node: cst.Attribute) -> Value:
+        """What an attribute of an object of the script holds: `trainer.model`."""
+        found = _NOTHING
+        for origin in self.value(node.value):
+            made = self.tree.class_of(origin.node.func) if isinstance(origin.node, cst.Call) else None
+            if origin.kind in ("object", "model") and made is not None:
+                found |= self.values.get((self.tree.oldest(made), f"self.{node.attr.value}"), _NOTHING)
+        return found
+
     def _call(self, call: cst.Call) -> Value:
-        if made := self._made(call):
+        if made := self._makers.made(call):
             return made
         name = self.tree.name(call.func)
         if _PASSES_ON.fullmatch(name) and call.args:
@@ -166,48 +192,21 @@ class Roles:
             found |= frozenset().union(*self._returns.get(function, []))
         return found
 
-    def _made(self, call: cst.Call) -> Value:
-        """The object that a call creates."""
-        name = self.tree.name(call.func)
-        for kind, pattern in _KINDS:
-            if re.fullmatch(pattern, name):
-                return frozenset({Origin(kind, call)})
-        if isinstance(call.func, cst.Name) and (found := self.tree.classes.get(call.func.value)):
-            bases = self._bases(found, set())
-            if any(_MODULE.fullmatch(base) for base in bases):
-                return frozenset({Origin("criterion" if name.lower().endswith("loss") else "model", call)})
-            if any(re.fullmatch(r"torch\.optim\.(?:\w+\.)?Optimizer", base) for base in bases):
-                return frozenset({Origin("optimizer", call)})
-            if any(re.fullmatch(r"torch\.utils\.data\.(?:\w+\.)?DataLoader", base) for base in bases):
-                return frozenset({Origin("loader", call)})
-        return _NOTHING
-
-    def _bases(self, found: cst.ClassDef, seen: set[str]) -> Iterator[str]:
-        for one in found.bases:
-            name = self.tree.name(one.value)
-            yield name
-            if name in self.tree.classes and name not in seen:
-                yield from self._bases(self.tree.classes[name], seen | {name})
-
-    def is_class(self, found: cst.ClassDef, pattern: str) -> bool:
-        """Whether a class of the script has a base that matches."""
-        return any(re.fullmatch(pattern, base) for base in self._bases(found, set()))
-
     # ---- one round of the flow
 
     def _round(self) -> None:
         for node in self._all:
-            if isinstance(node, cst.Assign):
-                for target in node.targets:
-                    self._assign(target.target, node.value)
-            elif isinstance(node, cst.AnnAssign) and node.value is not None:
-                self._assign(node.target, node.value)
+            if (value := assigned(node)) is not None:
+                for target in targets(node):
+                    self._assign(target, value)
             elif isinstance(node, (cst.For, cst.CompFor)):
-                if not self.of(node.iter, "loader"):
-                    self._assign(node.target, node.iter)
-                elif isinstance(node.target, cst.Tuple):  # for phase, loader in loaders.items()
-                    self._loop_over_containers(node)
-                elif isinstance(node.iter, (cst.List, cst.Tuple)):
+                if (
+                    isinstance(node.iter, cst.Call)
+                    and method(node.iter) == "items"
+                    and isinstance(node.target, cst.Tuple)
+                ):
+                    self._add(node.target.elements[-1].value, self.value(node.iter))
+                elif not self.of(node.iter, "loader") or isinstance(node.iter, (cst.List, cst.Tuple)):
                     self._assign(node.target, node.iter)
             elif isinstance(node, cst.With):
                 for item in node.items:
@@ -216,12 +215,11 @@ class Roles:
             elif isinstance(node, cst.Return) and node.value is not None:
                 self._return(node, node.value)
             elif isinstance(node, cst.Call):
+                on = receiver(node)
+                if method(node) == "append" and on is not None and len(node.args) == 1:
+                    self._add(on, self.value(node.args[0].value))
                 self._arguments(node)
                 self._parameters_of(node)
-
-    def _loop_over_containers(self, loop: cst.For | cst.CompFor) -> None:
-        if isinstance(loop.iter, cst.Call) and method(loop.iter) == "items" and isinstance(loop.target, cst.Tuple):
-            self._add(loop.target.elements[-1].value, self.of(loop.iter, "loader"))
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
         names = [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else None
@@ -287,22 +285,30 @@ class Roles:
 
     def _parameters_of(self, call: cst.Call) -> None:
         """What an optimizer gets the parameters of is a model, also if its class is not known."""
-        if not any(origin.kind == "optimizer" for origin in self._made(call)):
+        if not any(origin.kind == "optimizer" for origin in self._makers.made(call)):
             return
         for root in self.trained_by(call):
             if not self.of(root, "model") and (key := self.tree.key(root)):
                 self.values[key] = self.values.get(key, _NOTHING) | {Origin("model", self._definition(key) or root)}
 
+    def container(self, name: str) -> str:
+        """What holds the objects of a variable: "dict", "list" or "" for an object itself."""
+        for node in self._all:
+            value = assigned(node)
+            if value is not None and any(dotted(one) == name for one in targets(node)):
+                if isinstance(value, (cst.Dict, cst.DictComp)):
+                    return "dict"
+                if isinstance(value, (cst.List, cst.ListComp)):
+                    return "list"
+        return ""
+
     def _definition(self, key: Key) -> cst.CSTNode | None:
         """The node that stands for a variable of unknown class: its first assignment."""
         for node in self._all:
-            if isinstance(node, cst.Assign):
-                for target in node.targets:
-                    if any(
-                        isinstance(o, (cst.Name, cst.Attribute)) and self.tree.key(o) == key
-                        for o in flat(target.target)
-                    ):
-                        return node
+            if assigned(node) is not None:
+                ends = [one for target in targets(node) for one in flat(target)]
+                if any(isinstance(one, (cst.Name, cst.Attribute)) and self.tree.key(one) == key for one in ends):
+                    return node
         return None
 
     def trained_by(self, optimizer: cst.CSTNode) -> list[cst.BaseExpression]:
@@ -317,19 +323,36 @@ class Roles:
         for call in calls(node):
             on = receiver(call)
             if on is not None and (method(call) in PARAMETERS or self.of(on, "model")):
-                found.append(self._root(on))
+                found.append(self._container_of(self._root(on)))
+        for one in nodes(node):  # groups: {"params": weights}
+            if isinstance(one, cst.DictElement) and isinstance(one.value, (cst.Name, cst.Attribute)):
+                self._roots(one.value, found, depth + 1)
         key = self.tree.key(node) if isinstance(node, (cst.Name, cst.Attribute)) else None
         if key is None or depth > 2:
             return
         for other in self._all:
-            if isinstance(other, (cst.Assign, cst.AugAssign)):
-                ends = [other.target] if isinstance(other, cst.AugAssign) else [t.target for t in other.targets]
+            value = other.value if isinstance(other, cst.AugAssign) else assigned(other)
+            if value is not None:
+                ends = targets(other)
                 if any(isinstance(end, (cst.Name, cst.Attribute)) and self.tree.key(end) == key for end in ends):
-                    self._roots(other.value, found, depth + 1)
+                    self._roots(value, found, depth + 1)
         for call in calls(self.tree.module):
             on = receiver(call)
             if method(call) in ("append", "extend") and on is not None and self.tree.key(on) == key:
                 self._roots(call, found, depth + 1)
+
+    def _container_of(self, root: cst.BaseExpression) -> cst.BaseExpression:
+        """The dict or list that a comprehension takes a model from: `models` for `m` in `models.values()`."""
+        for above in self.tree.parents(root):
+            if not isinstance(above, (cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.SetComp)):
+                continue
+            part: cst.CompFor | None = above.for_in
+            while part is not None:
+                if dotted(root) in {dotted(one) for one in flat(part.target)} - {""}:
+                    on = receiver(part.iter) if isinstance(part.iter, cst.Call) else part.iter
+                    return on if isinstance(on, (cst.Name, cst.Attribute)) else root
+                part = part.inner_for_in
+        return root
 
     def _root(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The model of an expression for a part of it: `self.model` of `self.model.encoder`."""

@@ -3,43 +3,110 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import TypeVar
+import re
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import libcst as cst
 from libcst import metadata
 
+from mgpu.port.script_files import Names, SourceFile
+
 Function = cst.FunctionDef
-Key = tuple[cst.CSTNode | None, str]  # the function, class or module (None) that holds a variable, and its name
+# The function, class or module (None: the script's) that holds a variable, and its name.
+Place = tuple[str, int]  # a file, "" for the script, and a line in it
+Key = tuple[cst.CSTNode | None, str]
+_PLACES = re.compile(r"\.cuda\(|cuda:\d|device")
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
 class SourceTree:
-    """A parsed script. All nodes are those of `module`."""
+    """A parsed script and the modules of its own. All nodes are those of `module`."""
 
-    def __init__(self, text: str) -> None:
-        wrapper = metadata.MetadataWrapper(cst.parse_module(text))
+    def __init__(self, text: str, others: Sequence[SourceFile] = (), module: str = "") -> None:
         self.text = text
-        self.module = wrapper.module
-        self._positions = wrapper.resolve(metadata.PositionProvider)
-        self._parents = wrapper.resolve(metadata.ParentNodeProvider)
-        self._names = wrapper.resolve(metadata.QualifiedNameProvider)
+        self.files = (SourceFile("", module, text), *others)
+        self._positions: dict[cst.CSTNode, metadata.CodeRange] = {}
+        self._parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self._qualified: dict[cst.CSTNode, Any] = {}
+        self.modules: list[cst.Module] = []
+        for one in self.files:
+            wrapper = metadata.MetadataWrapper(cst.parse_module(one.text))
+            self.modules.append(wrapper.module)
+            self._positions |= wrapper.resolve(metadata.PositionProvider)
+            self._parents |= wrapper.resolve(metadata.ParentNodeProvider)
+            self._qualified |= wrapper.resolve(metadata.QualifiedNameProvider)
+        self.main = self.modules[0]
+        self._in_file: dict[cst.CSTNode, int] = {}
+        self._numbers: dict[cst.CSTNode, int] = {module: number for number, module in enumerate(self.modules)}
+        self._first_lines = list(accumulate((len(one.text.splitlines()) + 1 for one in self.files), initial=0))
+        self.module = self.main.with_changes(body=[*self.main.body, *self._used()]) if others else self.main
+        self._meanings = Names(self.files, self.modules)
+        self._definitions: dict[tuple[int, str], list[Function | cst.ClassDef]] = {}
         self.functions: dict[str, list[Function]] = {}
-        self.classes: dict[str, cst.ClassDef] = {}
-        for node in nodes(self.module):
-            if isinstance(node, cst.FunctionDef):
-                self.functions.setdefault(node.name.value, []).append(node)
-            elif isinstance(node, cst.ClassDef):
-                self.classes[node.name.value] = node
+        self.classes: dict[str, list[cst.ClassDef]] = {}
+        self._known: dict[cst.CSTNode, tuple[int, str] | str] = {}
+        self._keys: dict[cst.CSTNode, Key | None] = {}
         self._locals: dict[cst.CSTNode, set[str]] = {}
+        for node in nodes(self.module):
+            if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+                name = node.name.value
+                if isinstance(node, cst.FunctionDef):
+                    self.functions.setdefault(name, []).append(node)
+                else:
+                    self.classes.setdefault(name, []).append(node)
+                if self.inside(node, cst.FunctionDef) is None and self.inside(node, cst.ClassDef) is None:
+                    self._definitions.setdefault((self.file(node), name), []).append(node)
+
+    def _used(self) -> list[cst.CSTNode]:
+        """The statements of the other files that may run: not what they run as scripts, nor what no one calls."""
+        found: list[cst.CSTNode] = []
+        rest = [s for module in self.modules[1:] for s in module.body if not is_main_guard(s)]
+        names = _identifiers(self.main)
+        while True:
+            new = [s for s in rest if not isinstance(s, (cst.FunctionDef, cst.ClassDef)) or s.name.value in names]
+            rest = [s for s in rest if not any(s is one for one in new)]
+            found += new
+            if not new:
+                break
+            for one in new:
+                names |= _identifiers(one)
+        # A class that is chosen by name in the run.
+        found += [s for s in rest if isinstance(s, cst.ClassDef) and _PLACES.search(self.module_of(s).code_for_node(s))]
+        return sorted(found, key=lambda one: self.line(one))
+
+    def module_of(self, node: cst.CSTNode) -> cst.Module:
+        """The file that contains a node."""
+        return self.modules[self.file(node)]
+
+    def file(self, node: cst.CSTNode) -> int:
+        """The number of the file that contains a node. The script is 0."""
+        if node not in self._in_file:
+            above = self._parents.get(node)
+            self._in_file[node] = self.file(above) if above is not None else self._numbers.get(node, 0)
+        return self._in_file[node]
+
+    def first_line(self, file: int) -> int:
+        """The number of lines before a file: lines are counted through all of them, starting with the script."""
+        return self._first_lines[file]
 
     def line(self, node: cst.CSTNode) -> int:
-        """The line where a node starts."""
-        return self._positions[node].start.line
+        """The line where a node starts, counted through all files."""
+        return self._positions[node].start.line + self._first_lines[self.file(node)]
 
     def last_line(self, node: cst.CSTNode) -> int:
-        """The line where a node stops."""
-        return self._positions[node].end.line
+        """The line where a node stops, counted through all files."""
+        return self._positions[node].end.line + self._first_lines[self.file(node)]
+
+    def place(self, node: cst.CSTNode) -> Place:
+        """The file and the line where a node starts."""
+        return self.files[self.file(node)].name, self._positions[node].start.line
+
+    def where(self, node: cst.CSTNode) -> str:
+        """The place of a node as text: `line 3`, `engine.py line 3`."""
+        file, line = self.place(node)
+        return f"{file} line {line}".strip()
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """The node that contains this one."""
@@ -57,11 +124,37 @@ class SourceTree:
 
     def name(self, node: cst.CSTNode) -> str:
         """The qualified name of an expression (`torch.optim.Adam`), else its dotted text, else ""."""
-        named = self._names.get(node, ())
+        meaning = self._meaning(node)
+        return meaning if isinstance(meaning, str) else meaning[1]
+
+    def _meaning(self, node: cst.CSTNode) -> tuple[int, str] | str:
+        if node not in self._known:
+            self._known[node] = self._find_meaning(node)
+        return self._known[node]
+
+    def _find_meaning(self, node: cst.CSTNode) -> tuple[int, str] | str:
+        """What an expression names: a file and what is in it, or the name in a library, or its dotted text."""
+        named, file = self._qualified.get(node, ()), self.file(node)
         for found in named() if callable(named) else named:  # libcst computes most of them late
             if found.source is metadata.QualifiedNameSource.IMPORT:
-                return str(found.name)
-        return dotted(node)
+                return self._meanings.imported(file, str(found.name))
+        text = dotted(node)
+        if not text or self.holder(node, text.partition(".")[0]) is not None:
+            return text
+        return self._meanings.in_file(file, text)
+
+    def definitions(self, node: cst.CSTNode) -> list[Function | cst.ClassDef]:
+        """The functions and classes at module level that an expression names, in whichever file."""
+        meaning = self._meaning(node)
+        return self._definitions.get(meaning, []) if isinstance(meaning, tuple) else []
+
+    def class_of(self, node: cst.CSTNode) -> cst.ClassDef | None:
+        """The class of the script that an expression names."""
+        found = [one for one in self.definitions(node) if isinstance(one, cst.ClassDef)]
+        if not found and isinstance(node, cst.Name):  # a class in a function
+            here = self.classes.get(node.value, [])
+            found = [one for one in here if self.inside(one, cst.FunctionDef) and self.file(one) == self.file(node)]
+        return found[-1] if found else None
 
     def statement(self, node: cst.CSTNode) -> cst.CSTNode:
         """The statement in a block that contains a node (a compound statement is its own)."""
@@ -82,13 +175,31 @@ class SourceTree:
 
     def key(self, node: cst.CSTNode) -> Key | None:
         """The variable that an expression names: a name, or an attribute such as `self.model`."""
+        if node not in self._keys:
+            self._keys[node] = self._find_key(node)
+        return self._keys[node]
+
+    def _find_key(self, node: cst.CSTNode) -> Key | None:
         text = dotted(node)
         if not text:
             return None
         first, _, rest = text.partition(".")
         if first == "self" and rest:
-            return self.inside(node, cst.ClassDef), text
-        return self.holder(node, first), text
+            inside = self.inside(node, cst.ClassDef)
+            return self.oldest(inside) if inside is not None else None, text
+        if (holder := self.holder(node, first)) is not None:
+            return holder, text
+        meaning = self._meanings.in_file(self.file(node), text)
+        file, name = meaning if isinstance(meaning, tuple) else (self.file(node), text)
+        return self.modules[file] if file else None, name
+
+    def oldest(self, found: cst.ClassDef) -> cst.ClassDef:
+        """The class of the script that a class inherits from in the end: both hold the same attributes."""
+        seen = {found}
+        while (base := next((b for one in found.bases if (b := self.class_of(one.value))), None)) and base not in seen:
+            seen.add(base)
+            found = base
+        return found
 
     def holder(self, node: cst.CSTNode, name: str) -> cst.CSTNode | None:
         """The function that holds a name read at this node; None for the module."""
@@ -125,6 +236,25 @@ def calls(node: cst.CSTNode, *, nested: bool = True) -> Iterator[cst.Call]:
     return (one for one in nodes(node, nested=nested) if isinstance(one, cst.Call))
 
 
+def _identifiers(node: cst.CSTNode) -> set[str]:
+    """The names and attributes that a node mentions, without those that it imports."""
+    if isinstance(node, cst.SimpleStatementLine) and any(
+        isinstance(s, (cst.Import, cst.ImportFrom)) for s in node.body
+    ):
+        return set()
+    body = node.body if isinstance(node, cst.Module) else None
+    if body is not None:
+        return set[str]().union(*(_identifiers(one) for one in body))
+    return {one.value for one in nodes(node) if isinstance(one, cst.Name)}
+
+
+def is_main_guard(node: cst.CSTNode | None) -> bool:
+    """Whether a statement is `if __name__ == "__main__":`."""
+    return isinstance(node, cst.If) and any(
+        isinstance(one, cst.Name) and one.value == "__name__" for one in nodes(node.test)
+    )
+
+
 def dotted(node: cst.CSTNode) -> str:
     """The text of a name or a chain of attributes, else ""."""
     if isinstance(node, cst.Name):
@@ -133,6 +263,11 @@ def dotted(node: cst.CSTNode) -> str:
         before = dotted(node.value)
         return f"{before}.{node.attr.value}" if before else ""
     return ""
+
+
+def assigned(node: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """The value of an assignment, annotated or not."""
+    return node.value if isinstance(node, (cst.Assign, cst.AnnAssign)) else None
 
 
 def targets(node: cst.CSTNode) -> list[cst.BaseExpression]:

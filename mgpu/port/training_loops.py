@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from mgpu.port.roles import Origin, Roles
-from mgpu.port.source_tree import Function, SourceTree, calls, dotted, method, nodes, receiver, targets
+from mgpu.port.makers import Origin
+from mgpu.port.roles import Roles
+from mgpu.port.source_tree import Function, SourceTree, assigned, calls, dotted, method, nodes, receiver, targets
 
 _STEPS = re.compile(r"zero_grad|step|update|unscale_|backward|clip_grad_(?:norm|value)_")
 _NO_GRAD = re.compile(r"torch\.(?:no_grad|inference_mode|autograd\.no_grad)")
@@ -136,7 +137,7 @@ def _only_steps(statement: cst.BaseSmallStatement, losses: set[str]) -> bool:
     """`optimizer.zero_grad()`, `optimizer.step()` or `loss = ...`."""
     if isinstance(statement, cst.Expr) and isinstance(statement.value, cst.Call):
         return bool(_STEPS.fullmatch(method(statement.value)))
-    return isinstance(statement, cst.Assign) and {dotted(one) for one in targets(statement)} <= losses
+    return assigned(statement) is not None and {dotted(one) for one in targets(statement)} <= losses
 
 
 def is_backward(tree: SourceTree, call: cst.Call) -> bool:

@@ -9,7 +9,7 @@ import libcst as cst
 from mgpu.port.batch_names import accumulates, batch_names, follow_batch, names_collected, names_in, names_read
 from mgpu.port.gathered_metrics import GATHER
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import calls, dotted, flat, method, nodes, receiver, targets
+from mgpu.port.source_tree import assigned, calls, dotted, flat, method, nodes, receiver, targets
 from mgpu.port.training_loops import Loop, back_loop
 
 _LOSS = "Each rank has the loss of its own part: what is printed and compared is the mean over all ranks."
@@ -36,6 +36,9 @@ def _training(porting: Porting, loop: Loop) -> None:
     earlier = [s for s in _simple(loop) if tree.line(s) < tree.line(own[-1])]
     earlier = [s for s in earlier if not any(one is b for one in nodes(s) for b in own)]
     _report_losses(porting, own, losses, at, earlier, after)
+    for name in dict.fromkeys(losses):
+        if name.isidentifier() and name not in names_read(after):
+            _report_after(porting, loop.node, name)
     outputs = _outputs(porting, loop)
     tracked, derived = follow_batch(batch_names(loop) | outputs, earlier, outputs)
     tracked -= set(losses)
@@ -92,10 +95,10 @@ def _computed(porting: Porting, statements: Sequence[cst.CSTNode]) -> set[str]:
     found: set[str] = set()
     for statement in statements:
         for node in nodes(statement):
-            if not isinstance(node, cst.Assign):
+            if (value := assigned(node)) is None:
                 continue
-            by_model = any(porting.roles.is_model(call.func) for call in calls(node.value))
-            if by_model or names_in(node.value) & found:
+            by_model = any(porting.roles.is_model(call.func) for call in calls(value))
+            if by_model or names_in(value) & found:
                 found |= {dotted(name) for one in targets(node) for name in flat(one)} - {""}
     return found
 
@@ -119,7 +122,7 @@ def _in_body(porting: Porting, node: cst.CSTNode, body: cst.CSTNode) -> cst.CSTN
 
 def _later(body: cst.CSTNode, at: cst.CSTNode) -> Sequence[cst.CSTNode]:
     """The statements of a block after one of them."""
-    if not isinstance(body, cst.IndentedBlock):
+    if not isinstance(body, (cst.IndentedBlock, cst.Module)):
         return ()
     place = next((n for n, one in enumerate(body.body) if one is at), len(body.body))
     return body.body[place + 1 :]
@@ -133,10 +136,8 @@ def _outputs(porting: Porting, loop: Loop) -> set[str]:
     """The names that hold the output of a model in a loop."""
     found: set[str] = set()
     for node in nodes(loop.node.body):
-        called = isinstance(node, cst.Assign) and isinstance(node.value, cst.Call)
-        if called and isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
-            if not porting.roles.is_model(node.value.func):
-                continue
+        value = assigned(node)
+        if isinstance(value, cst.Call) and porting.roles.is_model(value.func):
             found |= {dotted(name) for one in targets(node) for name in flat(one)} - {""}
     return found
 
@@ -162,10 +163,43 @@ def _report_losses(
             porting.changes.decide(at, f"{name} is the loss of this rank's part of the batch.")
         for statement in earlier:
             for call in calls(statement):
-                on = receiver(call)
-                if method(call) == "item" and on is not None and dotted(on).removesuffix(".data") == name:
+                on = _read(call)
+                if on is not None and dotted(on) == name:
                     new = f'{ranks}.reduce({name}.detach(), reduction="mean")'
-                    porting.changes.replace(on, new, _LOSS)
+                    porting.changes.replace(on, new, _LOSS, on_all=True)
+
+
+def _report_after(porting: Porting, loop: cst.CSTNode, name: str) -> None:
+    """Average the loss of the last batch once, if it is read after the loop: all ranks run that statement."""
+    current = loop
+    while (block := porting.tree.parent(current)) is not None:
+        for statement in _later(block, current):
+            names = {one.value for one in nodes(statement, nested=False) if isinstance(one, cst.Name)}
+            if name not in names or isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+                continue
+            bound = [dotted(one) for node in nodes(statement) for target in targets(node) for one in flat(target)]
+            if name not in bound:
+                line = f'{name} = {porting.ranks}.reduce({name}.detach(), reduction="mean")'
+                porting.changes.before(statement, [line], _LOSS)
+            return
+        if isinstance(block, (cst.FunctionDef, cst.Module)):
+            return
+        current = block
+
+
+def _read(call: cst.Call) -> cst.BaseExpression | None:
+    """The tensor whose value a call reads: `loss` of `loss.item()`, `loss.detach().cpu().numpy()` and `float(loss)`."""
+    on = call.args[0].value if dotted(call.func) == "float" and len(call.args) == 1 else receiver(call)
+    if on is None or not (dotted(call.func) == "float" or method(call) in ("item", "tolist", "numpy")):
+        return None
+    while True:
+        if isinstance(on, cst.Call) and method(on) in ("detach", "cpu", "clone") and not on.args:
+            assert isinstance(on.func, cst.Attribute)
+            on = on.func.value
+        elif isinstance(on, cst.Attribute) and on.attr.value == "data":
+            on = on.value
+        else:
+            return on
 
 
 def _only_size(statements: Iterable[cst.CSTNode], name: str) -> bool:
@@ -213,7 +247,7 @@ def _sum_here(porting: Porting, statement: cst.CSTNode, tracked: set[str], losse
             on = receiver(node)
             if isinstance(on, cst.Call) and method(on) == "sum" and names_in(on) & tracked:
                 code = f'{porting.ranks}.reduce({porting.tree.code(on)}, reduction="sum")'
-                porting.changes.replace(on, code, GATHER)
+                porting.changes.replace(on, code, GATHER, on_all=True)
                 done = True
     for name in tracked:
         for node in nodes(statement):

@@ -25,7 +25,7 @@ _RELEVANT = re.compile(
     rb"|device_map|open\(|(?:import|from) [^\n]*\b(?:train\w*|run\w*|main|engine\w*|launch\w*)\b"
 )
 # In folders of models, which can be large, only these words are relevant.
-_MODELS = frozenset(
+MODEL_FOLDERS = frozenset(
     {"models", "model", "modeling", "layers", "backbones", "nets", "networks", "modules", "ops", "kernels"}
 )
 _RELEVANT_IN_MODEL = re.compile(
@@ -141,7 +141,7 @@ class LocalModules:
         if len(self.files) >= MOST_FILES or self.bytes + len(raw) > self.most_bytes:
             self.skipped[name] = "limit"
             return Scope({})
-        relevant = _RELEVANT_IN_MODEL if _MODELS.intersection(Path(name).parts[:-1]) else _RELEVANT
+        relevant = _RELEVANT_IN_MODEL if MODEL_FOLDERS.intersection(Path(name).parts[:-1]) else _RELEVANT
         if not relevant.search(raw) and not path.endswith("__init__.py"):
             self.files.append(name)
             return Scope({})

@@ -1,0 +1,78 @@
+"""Are models, optimizers and sums found in the ways that scripts write them?"""
+
+from __future__ import annotations
+
+import pytest
+
+from mgpu.port.port_script import port
+from tests.test_port_changes import HEAD, LOOP, ported
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "getattr(torch.optim, name)(model.parameters())",
+        "torch.optim.__dict__[name](model.parameters())",
+        "{'sgd': torch.optim.SGD, 'adam': torch.optim.Adam}[name](model.parameters())",
+        "kind(model.parameters())",
+    ],
+)
+@pytest.mark.parametrize("annotated", [False, True])
+def test_an_optimizer_that_is_chosen_in_the_run(made: str, annotated: bool) -> None:
+    text = HEAD.replace("torch.optim.SGD(model.parameters(), lr=0.1)", made)
+    text = text.replace("optimizer =", "kind = torch.optim.Adam if c else torch.optim.SGD\noptimizer =", 1)
+    if annotated:
+        text = text.replace("model =", "model: nn.Module =", 1).replace("optimizer =", "optimizer: Optimizer =", 1)
+    new = ported(text + LOOP)
+    assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
+
+
+def test_a_part_of_a_module_dict_is_marked() -> None:
+    text = HEAD.replace("nn.Linear(2, 1)", "nn.ModuleDict({'a': nn.Linear(2, 1)})") + LOOP.replace(
+        "model(x)", "model['a'](x)"
+    )
+    result = port(text, "nothing")
+    assert any("a part of model" in why for _, why in result.decisions)
+    assert "accelerator.unwrap_model(model)['a'](x)" in result.text
+
+
+@pytest.mark.parametrize("size", ["x.size(0)", "len(x)", "x.shape[0]"])
+def test_a_sum_that_is_divided_by_the_batch_is_its_mean(size: str) -> None:
+    summed = LOOP.replace("y)", f"y, reduction='sum') / {size}")
+    assert not port(HEAD + summed, "nothing").decisions
+    assert port(HEAD + summed.replace(size, "3"), "nothing").decisions
+
+
+def test_a_device_of_a_checkpoint_is_the_cpu() -> None:
+    """torch cannot restore to the device cpu:0, which Accelerate uses on CPU ranks."""
+    text = (
+        HEAD + LOOP + "device = torch.device('cuda')\nmodel.load_state_dict(torch.load('x.pt', map_location=device))\n"
+    )
+    assert "torch.load('x.pt', map_location=\"cpu\")" in ported(text)
+
+
+@pytest.mark.parametrize(
+    "read", ["loss.item()", "loss.detach().cpu().item()", "loss.data.cpu().numpy()", "float(loss)"]
+)
+def test_a_loss_that_is_read_before_the_backward_pass_is_that_of_all_ranks(read: str) -> None:
+    new = ported(HEAD + LOOP.replace("    loss.backward()", f"    losses.append({read})\n    loss.backward()"))
+    line = next(one for one in new.splitlines() if "losses.append" in one)
+    assert 'accelerator.reduce(loss.detach(), reduction="mean")' in line
+
+
+def test_a_loss_that_is_read_after_the_loop_is_that_of_all_ranks() -> None:
+    loop = (
+        "for epoch in range(2):\n" + "".join(f"    {line}\n" for line in LOOP.splitlines()) + "    print(loss.item())\n"
+    )
+    assert (
+        '    loss = accelerator.reduce(loss.detach(), reduction="mean")\n    accelerator.print(loss.item())'
+        in ported(HEAD + loop)
+    )
+
+
+def test_a_loss_that_is_written_before_the_backward_pass_is_no_collective_of_one_rank() -> None:
+    text = HEAD + LOOP.replace("    loss.backward()", "    writer.add_scalar('loss', loss.item())\n    loss.backward()")
+    result = port(text, "nothing")
+    assert "is_main_process" not in result.text and any("writes this" in why for _, why in result.decisions)
