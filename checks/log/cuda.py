@@ -10,6 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
 from ._circumstances import shown
+from ._gpu_number_cases import GPU_NUMBERS
 from ._kernel_cases import CRASHES
 from ._ray_cases import GPU_NOT_REQUESTED
 
@@ -146,7 +147,7 @@ ROWS = (
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
-        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(_PHYSICAL_NUMBER,)),
+        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(_PHYSICAL_NUMBER, *GPU_NUMBERS)),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
         r"an illegal instruction was encountered|hardware stack error|invalid program counter|"
@@ -281,11 +282,12 @@ ROWS = (
     Row("log_cudnn_failed", "root", "cuda",
         r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|NOT_INITIALIZED|NOT_SUPPORTED|"
         r"MAPPING_ERROR|SUBLIBRARY)|"
-        r"Unable to find (?:a valid cuDNN algorithm|an engine to execute)|cuDNN version incompatibility|"
+        r"[Uu]nable to find (?:a valid cuDNN algorithm|an engine to execute)|\w+Desc->finalize\(\)|cuDNN version incompatibility|"
         r"Could not load library libcudnn",
         ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
          "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 2) but found runtime "
          "version (8, 5, 0).", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
+         "RuntimeError: ptrDesc->finalize()",
          "Could not load library libcudnn_cnn_infer.so.8. Error: libcuda.so: cannot open shared object file"),
         "cuDNN failed, or is not the version that torch was built with",
         "Another cuDNN comes first on the library path, two packages of it (-cu12, -cu13) overwrote each other, or GPU "

@@ -140,10 +140,11 @@ ROWS = (
         ("ValueError: Could not find the transformer layer class LlamaDecoderLayer in the model.",
          "Exception: Could not find the transformer layer class to wrap in the model."),
         "FSDP is configured to wrap a layer class that the model does not have",
-        "fsdp_transformer_layer_cls_to_wrap is for another model.",
+        "fsdp_transformer_layer_cls_to_wrap is for another model. If you did not turn FSDP on, a config that another "
+        "project left in ~/.cache/huggingface/accelerate/default_config.yaml probably did.",
         Fix("Use the model's own layer class, or remove the setting: many models define it.",
             ("python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('MODEL'); "
-             "print(m._no_split_modules)\"",)), _FSDP_UTILS),
+             "print(m._no_split_modules)\"", "cat ~/.cache/huggingface/accelerate/default_config.yaml")), _FSDP_UTILS),
     Row("log_fsdp_model_on_cpu", "root", "script",
         r"An FSDP-managed module unexpectedly has parameters on|Inconsistent compute device and `device_id`|"
         r"has CPU parameters or buffers when `sync_module_states=True`|FSDP parameters should be materialized on CUDA",

@@ -22,10 +22,11 @@ _DDP_INTERNALS = (
 # fmt: off
 ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior "
-        r"iteration|parameters that were not used in producing the loss|indices which did not receive grad",
+        r"iteration|parameters that were not used in producing the loss|(?:indices|Parameters) which did not receive grad",
         ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
          "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
-         "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14"),
+         "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14",
+         "Parameters which did not receive grad for rank 14: final_block.bias, norm_mid.weight"),
         "the model has parameters that get no gradient in a step, and DDP waits for them",
         "A layer is not used for this input, or the loss ignores an output.",
         (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
