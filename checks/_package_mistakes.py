@@ -130,7 +130,8 @@ _ALWAYS = {
     "AutoConfig": "models.auto.configuration_auto", "AutoTokenizer": "models.auto.tokenization_auto",
     "AutoModel": "models.auto.modeling_auto", "AutoModelForCausalLM": "models.auto.modeling_auto",
     "AutoModelForSequenceClassification": "models.auto.modeling_auto", "BertModel": "models.bert.modeling_bert",
-    "PreTrainedTokenizer": "tokenization_utils", "pipeline": "pipelines", "GPT2LMHeadModel": "models.gpt2.modeling_gpt2",
+    "PreTrainedTokenizer": "tokenization_utils", "pipeline": "pipelines",
+    "GPT2LMHeadModel": "models.gpt2.modeling_gpt2",
 }  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def explain_lazy_import(module: str, name: str) -> Meaning | None:
         "transformers next to the script.",
         (
             Fix(
-                "Import the module directly: the traceback then ends at the broken package. Reinstall or remove that one.",
+                "Import the module directly: its traceback ends at the broken package. Reinstall or remove that one.",
                 (
                     shell("python -c {}", f"import transformers.{inner}"),
                     "python -c 'import transformers; print(transformers.__file__)'",

@@ -10,7 +10,9 @@ from mgpu.signature import Case
 from ._circumstances import counts
 
 _LISTS = r"requested gpus?: \[([\d, ]*)\].{0,10}But your machine only has: \[([\d, ]*)\]"
-_SOURCE = "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/utilities/device_parser.py"
+_SOURCE = (
+    "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/utilities/device_parser.py"
+)
 
 
 def _numbers(text: str) -> set[int]:
@@ -38,12 +40,12 @@ GPU_NUMBERS = (
               ("Trainer(accelerator='gpu', devices=[0])", "Trainer(accelerator='gpu', devices=1)",
                "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")),
           Fix("If another GPU should be visible, change what hides it.", ("mgpu doctor --only visibility",))),
-         "lightning.fabric.utilities.exceptions.MisconfigurationException: You requested gpu: [1] But your machine only "
-         "has: [0]\n", _SOURCE),
+         "lightning.fabric.utilities.exceptions.MisconfigurationException: You requested gpu: [1] But your machine "
+         "only has: [0]\n", _SOURCE),
     Case(counts(_LISTS, _too_few_gpus),
          "the process sees fewer GPUs than the trainer requests",
-         "CUDA_VISIBLE_DEVICES or the container hides the others. Under Slurm, --gpus-per-task and --gpu-bind show each "
-         "task only its own GPU, while Lightning expects that every task sees all GPUs of the node.",
+         "CUDA_VISIBLE_DEVICES or the container hides the others. Under Slurm, --gpus-per-task and --gpu-bind show "
+         "each task only its own GPU, while Lightning expects that every task sees all GPUs of the node.",
          (Fix("Under Slurm, request GPUs per node, so that each task sees all of them.",
               ("sbatch --gpus-per-node=8 --ntasks-per-node=8 ...",)),
           Fix("Otherwise request as many devices as are visible.",

@@ -123,7 +123,7 @@ def _by_name(one: UncaughtException, name: str) -> Problem:
         first,
         (
             Fix(
-                "Upgrade both together, or install the versions that one requires. Find out which packages use the name.",
+                "Find out which packages use the name, and upgrade them together.",
                 (
                     f"cd $(python -c 'import site; print(site.getsitepackages()[0])') && {search}",
                     *((shell("pip show {:package}", skew.distribution(package)),) if package else ()),
@@ -139,7 +139,13 @@ def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...]) -> Prob
     return Problem(
         f"{title}: {short_name(one.type)}: {one.message}",
         fix=fixes,
-        evidence={"line": whole_message(one), "exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
+        evidence={
+            "line": whole_message(one),
+            "exception": one.type,
+            "place": one.place,
+            "rank": one.rank,
+            "at": one.at,
+        },
         subjects=tuple(f"rank {rank}" for rank in one.ranks),
         place=Place(one.file, one.line),
     )

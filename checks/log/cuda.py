@@ -282,7 +282,8 @@ ROWS = (
     Row("log_cudnn_failed", "root", "cuda",
         r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|NOT_INITIALIZED|NOT_SUPPORTED|"
         r"MAPPING_ERROR|SUBLIBRARY)|"
-        r"[Uu]nable to find (?:a valid cuDNN algorithm|an engine to execute)|\w+Desc->finalize\(\)|cuDNN version incompatibility|"
+        r"[Uu]nable to find (?:a valid cuDNN algorithm|an engine to execute)|\w+Desc->finalize\(\)|"
+        r"cuDNN version incompatibility|"
         r"Could not load library libcudnn",
         ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
          "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 2) but found runtime "

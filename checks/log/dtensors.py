@@ -100,8 +100,8 @@ ROWS = (
         r"'(?P<policy>MixedPrecisionPolicy|CPUOffloadPolicy|OffloadPolicy)' object has no attribute",
         ("AttributeError: 'MixedPrecisionPolicy' object has no attribute '_module_classes_to_ignore'",),
         "FSDP 1 got a setting of FSDP 2: {policy} is for fully_shard, not for FullyShardedDataParallel",
-        "The config selects FSDP 2 (fsdp_version: 2), but a package wraps one of the models with the class of FSDP 1: a "
-        "reference or a value model in TRL, an older accelerate, code of your own.",
+        "The config selects FSDP 2 (fsdp_version: 2), but a package wraps one of the models with the class of FSDP 1: "
+        "a reference or a value model in TRL, an older accelerate, code of your own.",
         (Fix("Upgrade the package that wraps the model: the last frames of the traceback name it.",
              ("pip install --upgrade accelerate trl", "pip show torch accelerate trl")),
          Fix("Or use FSDP 1 until then.", ("accelerate launch --fsdp_version 1 ...",))),

@@ -15,9 +15,9 @@ _REMOTE_CODE = Case(
     said(r"module 'transformers_modules[^']*' has no attribute"),
     "the checkpoint's own code (trust_remote_code) does not define the class that its config names, or its copy is "
     "incomplete",
-    "transformers copies the Python files of a model's repository to transformers_modules, and imports them from there. "
-    "The class is missing in these files (another revision, a renamed class, a local folder with some of the files), or "
-    "several ranks wrote the copy at the same time. No installed package is missing.",
+    "transformers copies the Python files of a model's repository to transformers_modules, and imports them from "
+    "there. The class is missing in these files (another revision, a renamed class, a folder with some of the files), "
+    "or several ranks wrote the copy at the same time. No installed package is missing.",
     (Fix("Delete the copy, and load the config in one process: if it fails there too, the model's files are wrong.",
          ("rm -rf ~/.cache/huggingface/modules/transformers_modules",
           "python -c \"from transformers import AutoConfig; AutoConfig.from_pretrained('MODEL', "

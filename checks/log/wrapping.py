@@ -22,7 +22,8 @@ _DDP_INTERNALS = (
 # fmt: off
 ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior "
-        r"iteration|parameters that were not used in producing the loss|(?:indices|Parameters) which did not receive grad",
+        r"iteration|parameters that were not used in producing the loss|"
+        r"(?:indices|Parameters) which did not receive grad",
         ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
          "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
          "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14",

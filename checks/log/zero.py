@@ -25,7 +25,7 @@ _WORLD = r"world_size (\d+) != (\d+) \* (\d+) \* (\d+)"
 def _others_are_missing(numbers: Sequence[str]) -> bool:
     """Whether the batch size fits several ranks, while DeepSpeed found one."""
     total, micro, steps, world = map(int, numbers)
-    return world == 1 and 1 < total // max(1, micro * steps) and total % max(1, micro * steps) == 0
+    return world == 1 and total // max(1, micro * steps) > 1 and total % max(1, micro * steps) == 0
 
 
 # fmt: off
