@@ -21,7 +21,7 @@ CONTAINER_NETWORKS = Case(
     "node only: a connection to their addresses fails, and torch reports a failed system call.",
     (Fix("Name the interface of the network between the nodes, on every node.",
          ("ip -br addr", "export NCCL_SOCKET_IFNAME=^docker,br-,veth,lo GLOO_SOCKET_IFNAME=eth0",
-          "mgpu doctor --only network")), 
+          "mgpu doctor --only network")),
      Fix("Run again with NCCL's messages, and read the first WARN.", ("NCCL_DEBUG=INFO mgpu launch train.py",))),
     "INFO NET/Socket : Using [0]bond0:192.168.1.161<0> [1]br-05ab815fa14e:172.19.0.1<0>\n"
     "[2]veth6163fba:fe80::b878:6cff:fe52:abe2%veth6163fba<0>\n"

@@ -53,7 +53,7 @@ def opens_another(text: str) -> bool:
 def is_frame_of_package(text: str) -> bool:
     """Whether the line is a frame as IPython shows it, in an installed package: the head of its traceback was cut."""
     found = IPYTHON_FRAME.match(text)
-    return bool(found) and bool(INSTALLED.search(found["file"]))
+    return found is not None and bool(INSTALLED.search(found["file"]))
 
 
 def takes_frames(one: UncaughtException, below: int) -> bool:
