@@ -208,7 +208,7 @@ ROWS = (
         Fix("Remove device_map. If the model is too large for one GPU, use FSDP or ZeRO-3.",
             (_SCRIPT, "mgpu configure")),
         _ACCELERATOR, cases=_device_cases.DEVICE_MAP),
-    Row("log_quantized_on_wrong_gpu", "root", "script", 
+    Row("log_quantized_on_wrong_gpu", "root", "script",
         r"(?:8-bit or 4-bit|8-bit|4-bit) precision on a different device",
         ("ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device "
          "than the one you're training on.",

@@ -11,7 +11,7 @@ from mgpu.readers.log.traceback_frames import FRAME, INSTALLED, IPYTHON_FRAME
 from mgpu.snapshot import UncaughtException
 
 # What people and other programs put in front of a quoted line: a list's dash, a quotation mark, pytest's "E   ".
-_ORNAMENT = re.compile(r"(?:[>\[*`-]{1,3} ?|E {2,6})(?=[\w(])")
+_ORNAMENT = re.compile(r"(?:[>\[*`-]{1,3} ?|E {2,9})(?=[\w(])")
 _BARE = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*(?:Error|Exception|NotFound|Refused|Timeout|Expired)) ?: (?P<message>.*\S)$"
 )
