@@ -125,6 +125,7 @@ def fixes(*packages: str, beside: bool = False) -> tuple[Fix, ...]:
 
 
 # What transformers has in every release, and where: it imports its names when they are first used.
+# fmt: off
 _ALWAYS = {
     "Trainer": "trainer", "TrainingArguments": "training_args", "PreTrainedModel": "modeling_utils",
     "AutoConfig": "models.auto.configuration_auto", "AutoTokenizer": "models.auto.tokenization_auto",
@@ -132,7 +133,8 @@ _ALWAYS = {
     "AutoModelForSequenceClassification": "models.auto.modeling_auto", "BertModel": "models.bert.modeling_bert",
     "PreTrainedTokenizer": "tokenization_utils", "pipeline": "pipelines",
     "GPT2LMHeadModel": "models.gpt2.modeling_gpt2",
-}  # fmt: skip
+}
+# fmt: on
 
 
 def explain_lazy_import(module: str, name: str) -> Meaning | None:

@@ -90,12 +90,14 @@ _OWNERS = {
     "flash_attn_varlen_func": "flash_attn",
 }
 # Words of names that belong to one package: `_unsloth_get_batch_samples`, `SGLangRollout`.
+# fmt: off
 _IN_NAMES = (
     (r"unsloth", "unsloth"), (r"(?:^|_)verl(?:_|$)", "verl"), (r"sglang|SGLang", "sglang"), (r"vllm|VLLM|vLLM", "vllm"),
     (r"deepspeed|DeepSpeed", "deepspeed"), (r"megatron|Megatron", "megatron"), (r"^MM[A-Z]", "mmcv"),
     (r"lightning|Lightning", "lightning"), (r"liger|Liger", "liger_kernel"), (r"flash_attn|FlashAttn", "flash_attn"),
     (r"axolotl|Axolotl", "axolotl"), (r"^Peft|^Lora[A-Z]", "peft"), (r"torchtune", "torchtune"),
-)  # fmt: skip
+)
+# fmt: on
 PYTHONS_OWN = frozenset({"asyncio", "collections", "dataclasses", "enum", "functools", "inspect", "typing", "types"})
 _OF_MODEL = re.compile(r"(?:Config|Model|For[A-Z]\w*|PreTrained\w*|Processor\w*|ImageProcessor\w*|Tokenizer\w*)$")
 _CUT = 8  # characters of a name that suffice to know it

@@ -11,7 +11,7 @@ from mgpu.snapshot import UncaughtException
 from .. import _notebooks as notebooks
 from ._circumstances import shown
 from ._gpu_number_cases import GPU_NUMBERS
-from ._kernel_cases import CRASHES
+from ._kernel_cases import CRASHES, START_IN_FORK
 from ._ray_cases import GPU_NOT_REQUESTED
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
@@ -235,7 +235,8 @@ ROWS = (
         "CUDA_VISIBLE_DEVICES was changed after CUDA had started.",
         (Fix("Check what CUDA reports on its own.", ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*")),
          Fix("Reload nvidia_uvm.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm",), who="admin")),
-        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689", explain=notebooks.explain_start),
+        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689", explain=notebooks.explain_start,
+        cases=(START_IN_FORK,)),
     Row("log_peer_access_refused", "root", "cuda",
         r"^(?!.*transport/shm\.cc).*peer access is not supported between these two devices|"
         r"cudaErrorPeerAccessUnsupported",

@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from functools import cache
 
 from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.row_matching import Signatures, signature_rows
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException
 
@@ -27,11 +28,17 @@ _MISTAKES = 2
 _LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
 
 
-def read_again(log: Log, tail: str, signatures: Signatures) -> Log:
-    """Return the log with the rows that match once the changes of the person who pasted it are undone.
+def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
+    """Return the log with what the end of its only file shows: a pasted message, the program's last one.
 
-    `tail`: the end of the only file.
+    `tail`: the end of that file. `lines`: how many it has.
     """
+    log = _read_again(log, tail, signatures)
+    return replace(log, own_error=own_error(tail, log, lines))
+
+
+def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:
+    """Return the log with the rows that match once the changes of the person who pasted it are undone."""
     known = any(not one.survived and signatures.roles[one.signature] == "root" for one in log.seen)
     if log.finished is not None or known or any(one.signatures and not one.caught for one in log.raised):
         return log

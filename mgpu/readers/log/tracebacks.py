@@ -36,7 +36,7 @@ from mgpu.snapshot import UncaughtException
 
 _ENDS = re.compile(
     # lower case only with a module (socket.timeout), because "loss: 0.53" is not an exception
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)"
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*(?!(?:None|True|False|NaN)\b)[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)"
     r"(?:: (?P<message>.*)|(?<=Error):|(?<=Exception):)?$"
 )
 # What the C++ library prints for an uncaught exception.
@@ -179,7 +179,13 @@ class Tracebacks:
             self._close(key)
         if key in self._ended:
             self._read_after(self._ended[key], key, line)
-        elif frame := FRAME.match(text):  # a syntax error has no head
+        else:
+            self._without_head(key, line, number)
+
+    def _without_head(self, key: _Writer, line: Line, number: int) -> None:
+        """Process a line of a traceback whose head is not in the log, or an exception without its traceback."""
+        text = line.text
+        if frame := FRAME.match(text):  # a syntax error has no head
             indent = max(0, len(text) - len(text.lstrip()) - _FRAME_INDENT)
             self._open[key] = _Open(number, line, number, 1, place_of(frame), place_of(frame), indent=indent)
         elif is_frame_of_package(text) and (frame := IPYTHON_FRAME.match(text)):
