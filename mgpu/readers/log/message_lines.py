@@ -20,6 +20,11 @@ NOT_OF_MESSAGE = re.compile(
 )
 
 
+def continues(text: str) -> bool:
+    """Whether a line certainly belongs to the message above it: it is indented."""
+    return text[:1].isspace()
+
+
 def whole_message(first: str, lines: list[str]) -> tuple[str, list[str]]:
     """Return the message, with the lines that its first line only introduces, and the lines that are left."""
     if not _INTRODUCES.search(first):

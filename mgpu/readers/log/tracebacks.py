@@ -16,7 +16,7 @@ from mgpu.readers.log.bare_exceptions import is_frame_of_package, opens_another,
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
-from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, whole_message
+from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, continues, whole_message
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.readers.log.traceback_frames import (
     CHECKED_OUT,
@@ -355,7 +355,7 @@ class Tracebacks:
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
-        elif one.left > _BLANK_LINES:
+        elif one.left > _BLANK_LINES and (not one.alone or continues(line.text)):
             one.signatures += [row for row in self._rows_of(line.text) if row not in self._of_others]
 
     @staticmethod
