@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 _SHAPE = re.compile(r"\d+")
+_OF_ADAPTER = re.compile(r"lora_")
 _OF_VOCABULARY = re.compile(r"embed|lm_head|\bwte\b|vocab|output_layer")
 _ADDED_TOKENS = 2048  # most tokens that people add
 _PADDINGS = (128, 64, 8)
@@ -36,6 +37,8 @@ def _relation(a: list[int], b: list[int], text: str) -> str:
     if len(pairs) != 1 or min(pairs[0]) < 2:
         return ""
     small, large = sorted(pairs[0])
+    if _OF_ADAPTER.search(text):  # its size is a rank that someone chose
+        return ""
     return _vocabularies(small, large) if _OF_VOCABULARY.search(text) else _between(small, large)
 
 

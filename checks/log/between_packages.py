@@ -93,7 +93,9 @@ def _between(one: UncaughtException, packages: tuple[str, ...]) -> Problem:
     both = f"{names[0]} does not fit its caller"
     if names[1:]:
         both = f"the installed {listed(names)} probably do not fit"
-    elif _GIVEN.search(one.message):  # who calls a package's function is not in the log: a package that uses or patches
+    elif "" not in one.packages and _GIVEN.search(
+        one.message
+    ):  # who calls a package's function is not in the log: a package that uses or patches
         both = f"the installed {names[0]} and the package that it patches or that calls it probably do not fit"
     if lacks:  # whose class it is, is not known
         both = f"{names[0]} reads an attribute that an object of the class {lacks['owner']} does not have"

@@ -73,7 +73,7 @@ ROWS = (
          Fix("Find the sample: without workers, the traceback shows it.", ("DataLoader(..., num_workers=0)",))),
         "https://github.com/lm-sys/FastChat/issues/568"),
     Row("log_checkpoint_file_not_created", "root", "script",
-        r"^(?:\w+Error: )?(?:File (?P<file>\S+) cannot be opened|Parent directory (?P<folder>\S+) does not exist)\.?$",
+        r"^(?:\w+Error: )?(?:File \S+ cannot be opened|Parent directory \S+ does not exist)\.?$",
         ("RuntimeError: File out/checkpoints/checkpoint_0.pt cannot be opened.",
          "RuntimeError: Parent directory out/checkpoints does not exist."),
         "torch.save could not create its file",
