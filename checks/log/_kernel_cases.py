@@ -47,7 +47,7 @@ NEW_NVSHMEM = Case(
     "DeepEP waited for tokens until its timeout, probably because it does not support the installed NVSHMEM",
     *_NEW_NVSHMEM, "deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5\n" + _DEEPEP_LINES, _DEEPEP)
 START_IN_FORK = Case(
-    reported(r"CUDA error: initialization error"),
+    reported(r"what\(\): +CUDA error: initialization error"),
     "CUDA was probably used in a forked process, where it cannot start: a DataLoader worker, or map(num_proc=...)",
     "A process that is forked after its parent used CUDA cannot use it. It fails when the dataset, the collator or a "
     "destructor touches a GPU tensor, often after some epochs. Without any fork, the driver itself does not start.",
