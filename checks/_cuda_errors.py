@@ -247,6 +247,18 @@ ERRORS: dict[int, CudaError] = {
         CudaError(710, "CUDA_ERROR_ASSERT", "device-side assert triggered", _NOT_THE_PROGRAM, _FAULTY),
         CudaError(714, "CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error", _NOT_THE_PROGRAM, _FAULTY),
         CudaError(
+            711, "CUDA_ERROR_TOO_MANY_PEERS", "peer mapping resources exhausted",
+            "A GPU can have direct access to at most 8 others over PCIe. This process uses more: it sees more than 9 "
+            "GPUs, or more ranks than GPUs were started on this machine.",
+            (
+                Fix("Check that there are as many ranks as GPUs, at most 8 for each run.",
+                    ("nvidia-smi -L", "mgpu configure --validate accelerate.yaml",
+                     "export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7")),
+                Fix("Or run without direct access.", ("export NCCL_P2P_DISABLE=1",)),
+            ),
+            "https://discuss.pytorch.org/t/run-time-error-when-using-driver-with-16-gpus/73503",
+        ),
+        CudaError(
             715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "an illegal instruction was encountered", _NOT_THE_PROGRAM, _FAULTY,
         ),
         CudaError(716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address", _NOT_THE_PROGRAM, _FAULTY),

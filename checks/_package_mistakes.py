@@ -124,6 +124,42 @@ def fixes(*packages: str, beside: bool = False) -> tuple[Fix, ...]:
     )
 
 
+# What transformers has in every release, and where: it imports its names when they are first used.
+# fmt: off
+_ALWAYS = {
+    "Trainer": "trainer", "TrainingArguments": "training_args", "PreTrainedModel": "modeling_utils",
+    "AutoConfig": "models.auto.configuration_auto", "AutoTokenizer": "models.auto.tokenization_auto",
+    "AutoModel": "models.auto.modeling_auto", "AutoModelForCausalLM": "models.auto.modeling_auto",
+    "AutoModelForSequenceClassification": "models.auto.modeling_auto", "BertModel": "models.bert.modeling_bert",
+    "PreTrainedTokenizer": "tokenization_utils", "pipeline": "pipelines",
+    "GPT2LMHeadModel": "models.gpt2.modeling_gpt2",
+}
+# fmt: on
+
+
+def explain_lazy_import(module: str, name: str) -> Meaning | None:
+    """Explain a name that every release of transformers has, but that could not be imported."""
+    inner = _ALWAYS.get(name) if module == "transformers" else None
+    if inner is None:
+        return None
+    return Meaning(
+        f"transformers could not import its own {name}: probably a package that it imports is broken",
+        f"Every release has {name}, and imports it when it is first used. The real error is hidden: a broken or wrong "
+        "package that this module imports (apex, accelerate, torch, tensorflow, numpy), or a file or folder named "
+        "transformers next to the script.",
+        (
+            Fix(
+                "Import the module directly: its traceback ends at the broken package. Reinstall or remove that one.",
+                (
+                    shell("python -c {}", f"import transformers.{inner}"),
+                    "python -c 'import transformers; print(transformers.__file__)'",
+                    "pip check",
+                ),
+            ),
+        ),
+    )
+
+
 def explain_own_attribute(owner: str, name: str, raised: UncaughtException | None) -> Meaning | None:
     """Explain an attribute that a class of a package should have set itself."""
     if raised is None or not reads_its_own_attribute(raised, name):

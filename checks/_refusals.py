@@ -10,6 +10,7 @@ from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
 from . import _version_skew as skew
+from ._cuda_errors import error_in_message
 
 _WORDS = 6  # a message with fewer names a value ("'labels'"), it does not explain
 _SENTENCE = re.compile(r"[A-Za-z_`'\"]{2,}")
@@ -45,6 +46,8 @@ def explain(one: UncaughtException) -> Refusal | None:
     The innermost frame must be a package's: it raised the exception by itself.
     """
     message = one.message or " ".join((one.more or "").split())  # it may begin on the next line
+    if message.startswith("CUDA error: ") and (error := error_in_message(message)):
+        return Refusal(error.cause, error.fixes)
     package, short = one.packages[-1] if one.packages else "", one.type.rpartition(".")[2]
     if not package or package in _NOT_ASKED or short in _UNEXPECTED or _OF_PYTHON.search(message):
         return None

@@ -131,6 +131,7 @@ def _in_table(known: skew.Known, what: str, caller: str | None) -> Meaning:
         )
     if known.removed is not None:
         return _removed(known, what, other)
+    other = other or known.user or other
     return Meaning(
         f"the installed {package} is too old: {skew.month(known.package, known.added or '?')} added {what}",
         f"{'The code' if other is None else _named(other).capitalize() if not other else _named(other)} expects a "
@@ -292,6 +293,8 @@ def explain_name(groups: Mapping[str, str], raised: UncaughtException | None) ->
     package = module.partition(".")[0]
     if (module, name) == ("transformer_engine", "pytorch"):
         return _ENGINE_WITHOUT_TORCH
+    if lazy := mistakes.explain_lazy_import(module, name):
+        return lazy
     if known := skew.find_name(module, name):
         return _in_table(known, f"{module}.{name}", _caller(raised, known.package))
     return _unknown(f"{module} has no {name}", package, _caller(raised, package), raised)

@@ -271,7 +271,7 @@ torch 2.0 - /_six
 torch 2.1 + float8_e4m3fn float8_e5m2
 torch 2.2 + init_device_mesh DeviceMesh register_pytree_node /distributed.device_mesh /distributed.checkpoint.state_dict
 torch 2.3 + GradScaler@amp uint16 uint32 uint64 get_default_device
-torch 2.4 + register_fake custom_op custom_fwd@amp custom_bwd@amp RMSNorm
+torch 2.4 + register_fake custom_op custom_fwd@amp custom_bwd@amp RMSNorm is_bf16_supported(including_emulation)
 torch 2.4 - _get_socket_with_port log@api
 torch 2.5 + *@tensor flex_attention create_block_mask
 torch 2.5 + /nn.attention.flex_attention
@@ -307,6 +307,9 @@ setuptools 82.0 - /pkg_resources
 USED_BY = {
     ("torch", "_get_socket_with_port"): "deepspeed",
     ("torch", "log@api"): "deepspeed",
+    ("torch", "is_bf16_supported(including_emulation)"): "unsloth",  # unslothai/unsloth/issues/926
+    ("transformers", "top_k_top_p_filtering"): "trl",  # huggingface/trl/issues/1409
+    ("diffusers", "convert_state_dict_to_diffusers"): "trl",
 }
 
 # Releases in which a base class began to pass an argument to a method that scripts override.

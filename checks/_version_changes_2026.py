@@ -18,6 +18,8 @@ transformers 5.15 - TrainingArguments(warmup_ratio)=warmup_steps TrainingArgumen
 transformers 5.16 - TensorParallelLayer@tensor_parallel ColwiseParallel@tensor_parallel RowwiseParallel@tensor_parallel
 transformers 5.20 - Cache.get_max_cache_shape=get_max_length DynamicCache.get_max_cache_shape=get_max_length
 transformers 5.23 + TrainingArguments(activation_checkpointing,activation_checkpointing_kwargs)
+diffusers 0.22 + convert_state_dict_to_diffusers
+vllm 0.8 + EngineArgs(worker_extension_cls) LLM(worker_extension_cls) AsyncEngineArgs(worker_extension_cls)
 diffusers 0.29 - /models.unet_2d_condition=diffusers.models.unets /models.unet_2d=diffusers.models.unets
 diffusers 0.29 - /models.unet_2d_blocks=diffusers.models.unets /models.transformer_2d=diffusers.models.transformers
 diffusers 0.29 - /models.transformer_temporal=diffusers.models.transformers FromOriginalUNetMixin
@@ -88,6 +90,7 @@ RELEASED = {
 
 PAGES = {
     "deepspeed": "https://github.com/deepspeedai/DeepSpeed/releases/tag/v{release}",
+    "vllm": "https://github.com/vllm-project/vllm/releases/tag/v{release}.0",
     "diffusers": "https://github.com/huggingface/diffusers/releases/tag/v{release}.0",
     "bitsandbytes": "https://github.com/bitsandbytes-foundation/bitsandbytes/releases/tag/{release}.0",
     "sentence_transformers": "https://github.com/huggingface/sentence-transformers/releases/tag/v{release}.0",

@@ -89,8 +89,18 @@ _OWNERS = {
     "flash_attn_func": "flash_attn",
     "flash_attn_varlen_func": "flash_attn",
 }
+# Words of names that belong to one package: `_unsloth_get_batch_samples`, `SGLangRollout`.
+# fmt: off
+_IN_NAMES = (
+    (r"unsloth", "unsloth"), (r"(?:^|_)verl(?:_|$)", "verl"), (r"sglang|SGLang", "sglang"), (r"vllm|VLLM|vLLM", "vllm"),
+    (r"deepspeed|DeepSpeed", "deepspeed"), (r"megatron|Megatron", "megatron"), (r"^MM[A-Z]", "mmcv"),
+    (r"lightning|Lightning", "lightning"), (r"liger|Liger", "liger_kernel"), (r"flash_attn|FlashAttn", "flash_attn"),
+    (r"axolotl|Axolotl", "axolotl"), (r"^Peft|^Lora[A-Z]", "peft"), (r"torchtune", "torchtune"),
+)
+# fmt: on
 PYTHONS_OWN = frozenset({"asyncio", "collections", "dataclasses", "enum", "functools", "inspect", "typing", "types"})
 _OF_MODEL = re.compile(r"(?:Config|Model|For[A-Z]\w*|PreTrained\w*|Processor\w*|ImageProcessor\w*|Tokenizer\w*)$")
+_CUT = 8  # characters of a name that suffice to know it
 _ITEM = re.compile(r"(?P<what>[^=@]+)(?:@(?P<module>\w+))?(?:=(?P<instead>.+))?")
 
 
@@ -177,7 +187,9 @@ def find_argument(call: str, name: str) -> Known | None:
 def find_passed(call: str, name: str) -> str | None:
     """Return the release of transformers that began to pass this argument to an overridden method."""
     wanted = f"{call.rpartition('.')[2]}({name})"
-    return next((line.split()[1] for line in PASSED.splitlines() if wanted in line.split()), None)
+    cut = wanted[:-1] if len(name) >= _CUT else f"{wanted})"  # a message that was copied in part
+    passed = [(line.split()[1], one) for line in PASSED.splitlines() for one in line.split()[2:]]
+    return next((release for release, one in passed if one == wanted or one.startswith(cut)), None)
 
 
 def find_attribute(owner: str, name: str) -> Known | None:
@@ -250,6 +262,11 @@ def package_of(call: str) -> str | None:
     owner = _base(call).partition(".")[0]
     found = {one.package for what, known in _table().items() if re.split(r"[.(]", what)[0] == owner for one in known}
     return found.pop() if len(found) == 1 else _OWNERS.get(owner)
+
+
+def package_in_name(name: str) -> str | None:
+    """Return the package that a name of a function or class contains; None if it contains none."""
+    return next((package for pattern, package in _IN_NAMES if re.search(pattern, name)), None)
 
 
 def _base(owner: str) -> str:

@@ -68,6 +68,7 @@ class Row:
     tags: tuple[Tag, ...] = ()
     explain: Explain | None = None  # a more specific meaning, or None for the row's own
     cases: tuple[Case, ...] = ()  # the first that applies replaces the row's own meaning
+    remark: Callable[[str], str] | None = None  # a sentence about the line's own values, after the reason; or ""
 
     @property
     def makes_check(self) -> bool:
@@ -103,7 +104,7 @@ def _check(module: str, row: Row) -> Signature:
             meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
         return Problem(
             meaning.title,
-            meaning.why,
+            f"{meaning.why}{row.remark(first.text) if row.remark else ''}",
             tuple(_with_names(fix, first.text) for fix in meaning.fixes),
             evidence,
             tuple(f"rank {rank}" for rank in first.ranks),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 from mgpu.signature import Applies
 from mgpu.snapshot import Log, SignatureMatch, UncaughtException
@@ -63,6 +64,19 @@ def message(pattern: str) -> Applies:
     """The message of the exception matches."""
     searched = re.compile(pattern)
     return lambda log, raised: raised is not None and bool(searched.search(raised.message))
+
+
+def counts(pattern: str, test: Callable[[Sequence[str]], bool]) -> Applies:
+    """The whole message of the exception, or of a known line, has this pattern, and its groups pass the test."""
+    searched = re.compile(pattern)
+
+    def applies(log: Log, raised: UncaughtException | None) -> bool:
+        texts = [one.text for one in log.seen]
+        if raised is not None:
+            texts.append(" ".join(filter(None, (raised.message, raised.more))))
+        return any(test([group or "" for group in found.groups()]) for found in map(searched.search, texts) if found)
+
+    return applies
 
 
 def shown(*names: str) -> Applies:

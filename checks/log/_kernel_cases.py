@@ -46,6 +46,17 @@ NEW_NVSHMEM = Case(
     shown("new_nvshmem"),
     "DeepEP waited for tokens until its timeout, probably because it does not support the installed NVSHMEM",
     *_NEW_NVSHMEM, "deep_ep 1.2.1+17cfb81 nvidia-nvshmem-cu13 3.6.5\n" + _DEEPEP_LINES, _DEEPEP)
+START_IN_FORK = Case(
+    reported(r"what\(\): +CUDA error: initialization error"),
+    "CUDA was probably used in a forked process, where it cannot start: a DataLoader worker, or map(num_proc=...)",
+    "A process that is forked after its parent used CUDA cannot use it. It fails when the dataset, the collator or a "
+    "destructor touches a GPU tensor, often after some epochs. Without any fork, the driver itself does not start.",
+    (Fix("Keep GPU tensors out of the dataset and the collator, or start the workers with spawn.",
+         ("DataLoader(..., num_workers=0)  # to confirm it", "DataLoader(..., multiprocessing_context='spawn')")),
+     Fix("If a plain CUDA program fails too, check the driver.",
+         ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*"))),
+    "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: initialization error\n",
+    "https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing")
 CRASHES = (
     Case(every(within(_FLASH), shown("long_sequences")),
          "a FlashAttention kernel read outside of its tensors, probably a 32-bit overflow with this many tokens",

@@ -95,6 +95,8 @@ def _missing(one: UncaughtException) -> str:
         return f" {empty} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
     if short == "KeyError" and (found := _only(_ITEM, code)):
         return f" {found['of']} has no key {one.message or found['key']}."
+    if short == "ValueError" and (variable := _VARIABLE.search(code)) and _NOT_A_NUMBER.search(one.message):
+        return _of_variable(variable["name"], one.message)
     if short == "ZeroDivisionError" and (found := _LENGTH.search(code)):
         return f" {found['of']} is empty: its length is 0. {_WHERE_EMPTY}"
     if short == "ZeroDivisionError" and (found := _only(_DIVISOR, code)):
@@ -104,6 +106,19 @@ def _missing(one: UncaughtException) -> str:
     if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):
         return f" {found['of']} is empty. {_WHERE_EMPTY}"
     return ""
+
+
+_VARIABLE = re.compile(r"(?:environ(?:\.get)?|getenv)[\[(]['\"](?P<name>\w+)['\"]")
+_NOT_A_NUMBER = re.compile(r"invalid literal for int\(\)|could not convert string to float")
+_SLURM_COUNTS = re.compile(r"'\d+\(x\d+\)")
+
+
+def _of_variable(name: str, message: str) -> str:
+    """Return what an environment variable contains instead of a number."""
+    text = f" The value is from the environment variable {name}, which is not a plain number in this run."
+    if _SLURM_COUNTS.search(message):
+        return f"{text} Slurm writes counts of several nodes in a short form: 2(x3) means 2 on each of 3 nodes."
+    return text
 
 
 _WHERE_EMPTY = "Check what was passed in: a data split, an evaluation set or a rank's share without samples."

@@ -32,7 +32,7 @@ ROWS = (
          Fix("If it is a quantized layer, upgrade PEFT.", ("pip install --upgrade peft",))), _LORA,
         summary="LoRA's target_modules match a module that LoRA cannot adapt."),
     Row("log_quantized_over_gpus", "root", "script",
-        r"8-bit or 4-bit precision on multiple devices in any distributed mode",
+        r"loaded in (?:8-bit or 4-bit|8-bit|4-bit) precision on multiple devices",
         ("ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on multiple devices in "
          "any distributed mode.",),
         "the quantized model was spread across GPUs by device_map, in every rank",

@@ -11,7 +11,7 @@ from mgpu.text import listed
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
-from ._messages import short_name
+from ._messages import short_name, whole_message
 from .exceptions import unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
@@ -22,6 +22,10 @@ _DO_NOT_FIT = re.compile(
     r"|'(?!(?:NoneType|str|int|float|bool|list|dict|tuple|set|function|method|Tensor)')\w+' object has no attribute"
     r"|type object '\w+' has no attribute"
 )
+_GIVEN = re.compile(r"(?P<call>[A-Za-z_][\w.]*)\(\) (?:missing \d+ required|takes (?:from )?\d+ )")
+_READ = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'")
+# Internal names of packages have a leading underscore and several words. Scripts seldom have such names.
+_INTERNAL = re.compile(r"(?:^|\.)_(?!_)[a-z0-9]+(?:_[a-z0-9]+)+$")
 _TYPES = frozenset({"TypeError", "AttributeError", "ValueError", "ImportError"})
 
 
@@ -37,6 +41,22 @@ def _raised_in_package(one: UncaughtException) -> tuple[str, ...]:
     inner = callers[-1]
     outer = next((package for package in reversed(named) if package not in (inner, "torch")), None)
     return (inner, outer) if outer else (inner,)
+
+
+def _name_of_a_package(one: UncaughtException) -> str | None:
+    """Return the function, class or attribute of a message without a traceback, if it is probably a package's own."""
+    if one.packages:
+        return None
+    if (found := _GIVEN.search(one.message)) and (_INTERNAL.search(found["call"]) or _is_of_package(found["call"])):
+        return found["call"]
+    read = _READ.search(one.message)
+    if read and _is_of_package(read["owner"]):
+        return read["owner"]
+    return read["name"] if read and _INTERNAL.search(read["name"]) else None
+
+
+def _is_of_package(name: str) -> bool:
+    return bool(skew.package_of(name) or skew.package_in_name(name))
 
 
 @check(
@@ -56,29 +76,78 @@ def log_packages_do_not_fit(log: Log) -> Answer:
     Fix: Compare the versions with those that the code was tested with, and upgrade both packages together.
     """
     for one in unknown_exceptions(log):
-        packages = _raised_in_package(one)
         short = short_name(one.type)
-        if one.signatures or not packages or short not in _TYPES or not _DO_NOT_FIT.search(one.message):
+        if one.signatures or short not in _TYPES or not _DO_NOT_FIT.search(one.message):
             continue
-        names = [skew.distribution(package) for package in packages]
-        lacks = mistakes.LACKS.match(one.message)
-        both = f"{names[0]} does not fit its caller"
-        if names[1:]:
-            both = f"the installed {listed(names)} probably do not fit"
-        if lacks:  # whose class it is, is not known
-            both = f"{names[0]} reads an attribute that an object of the class {lacks['owner']} does not have"
-        own = f"If {lacks['owner']} is your own class, define {lacks['name']} in it." if lacks else ""
-        return Problem(
-            f"{both}: {short}: {one.message}",
-            fix=(
-                Fix(
-                    "Compare the versions with those that the code was tested with, and upgrade them together.",
-                    (shell("pip show {:package}", names), "pip check"),
-                ),
-                Fix(own or "If you call it yourself, compare the arguments with its documentation."),
-            ),
-            evidence={"exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
-            subjects=tuple(f"rank {rank}" for rank in one.ranks),
-            place=Place(one.file, one.line),
-        )
+        if packages := _raised_in_package(one):
+            return _between(one, packages)
+        if meant := _name_of_a_package(one):
+            return _by_name(one, meant)
     return Ok(f"no such exception in {log.lines:,} lines")
+
+
+def _between(one: UncaughtException, packages: tuple[str, ...]) -> Problem:
+    """Return what is wrong between these packages, which the traceback shows: the innermost one first."""
+    names = [skew.distribution(package) for package in packages]
+    lacks = mistakes.LACKS.match(one.message)
+    both = f"{names[0]} does not fit its caller"
+    if names[1:]:
+        both = f"the installed {listed(names)} probably do not fit"
+    elif "" not in one.packages and _GIVEN.search(
+        one.message
+    ):  # who calls a package's function is not in the log: a package that uses or patches
+        both = f"the installed {names[0]} and the package that it patches or that calls it probably do not fit"
+    if lacks:  # whose class it is, is not known
+        both = f"{names[0]} reads an attribute that an object of the class {lacks['owner']} does not have"
+    own = f"If {lacks['owner']} is your own class, define {lacks['name']} in it." if lacks else ""
+    return _problem(
+        one,
+        both,
+        (
+            Fix(
+                "Compare the versions with those that the code was tested with, and upgrade them together.",
+                (shell("pip show {:package}", names), "pip check"),
+            ),
+            Fix(own or "If you call it yourself, compare the arguments with its documentation."),
+        ),
+    )
+
+
+def _by_name(one: UncaughtException, name: str) -> Problem:
+    """Return what is wrong with a call or an attribute of this name, of which the log has no traceback."""
+    package = skew.package_of(name) or skew.package_in_name(name)
+    first = "two installed packages probably do not fit"
+    if package:
+        first = f"the installed {skew.distribution(package)} and another package probably do not fit"
+    search = shell("grep -rlw --include='*.py' {:dotted} {}", name.rpartition(".")[2], ".")
+    return _problem(
+        one,
+        first,
+        (
+            Fix(
+                "Find out which packages use the name, and upgrade them together.",
+                (
+                    f"cd $(python -c 'import site; print(site.getsitepackages()[0])') && {search}",
+                    *((shell("pip show {:package}", skew.distribution(package)),) if package else ()),
+                    "pip check",
+                ),
+            ),
+            Fix("If the name is your own, compare the call with its definition."),
+        ),
+    )
+
+
+def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...]) -> Problem:
+    return Problem(
+        f"{title}: {short_name(one.type)}: {one.message}",
+        fix=fixes,
+        evidence={
+            "line": whole_message(one),
+            "exception": one.type,
+            "place": one.place,
+            "rank": one.rank,
+            "at": one.at,
+        },
+        subjects=tuple(f"rank {rank}" for rank in one.ranks),
+        place=Place(one.file, one.line),
+    )

@@ -25,6 +25,13 @@ ROWS = (
          ("UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will instead "
           "unsqueeze and return a vector.", "RuntimeError: Caught RuntimeError in replica 1 on device 1."),
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
+    _row("interfaces_of_containers",
+         r"\[\d+\](?:veth\w+|docker\d+|virbr\d+|flannel\S*?|cali[0-9a-f]{11}):|"
+         r"NCCL_SOCKET_IFNAME set (?:by environment )?to (?:docker|virbr|br-|veth)|"
+         r"NET/Socket : Using (?:\[0\])?(?:docker|virbr|br-|veth)\w*:",
+         ("[12]veth6163fba:fe80::b878:6cff:fe52:abe2%veth6163fba<0>", "[0]docker0:172.17.0.1<0>",
+          "NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>"),
+         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname"),
     _row("expert_model",
          r"\bMixtral\b|num_experts|expert_parallel|\bDeepSeek-?V[23]\b|\bQwen[\d.]+-\d+B-A\d+B\b",
          ("model: Qwen3-30B-A3B", "Initializing MoE layer with num_experts 64"),

@@ -64,6 +64,7 @@ ROWS = (
         "releases. Or a default config was not included. The next line of the log (full_key) has its full name.",
         (Fix("Start from the config files of the installed version, and apply your changes again.", (_SHOW,)),
          Fix("Or add the key, with a +.", ("python train.py +group.key=value",))), _STRUCT,
+        because_of=("log_override_unknown",),
         summary="The program uses a config key that the config does not have."),
     Row("log_config_value_missing", "root", "script",
         r"(?:Missing mandatory value: |You must specify '(?=[^']+', e\.g))(?P<key>[^\s']+)",

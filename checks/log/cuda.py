@@ -10,7 +10,8 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
 from ._circumstances import shown
-from ._kernel_cases import CRASHES
+from ._gpu_number_cases import GPU_NUMBERS
+from ._kernel_cases import CRASHES, START_IN_FORK
 from ._ray_cases import GPU_NOT_REQUESTED
 
 _API = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
@@ -146,7 +147,7 @@ ROWS = (
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
-        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(_PHYSICAL_NUMBER,)),
+        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(_PHYSICAL_NUMBER, *GPU_NUMBERS)),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
         r"an illegal instruction was encountered|hardware stack error|invalid program counter|"
@@ -234,7 +235,8 @@ ROWS = (
         "CUDA_VISIBLE_DEVICES was changed after CUDA had started.",
         (Fix("Check what CUDA reports on its own.", ("mgpu doctor --deep --only cuda", "ls -l /dev/nvidia*")),
          Fix("Reload nvidia_uvm.", ("sudo modprobe -r nvidia_uvm; sudo modprobe nvidia_uvm",), who="admin")),
-        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689", explain=notebooks.explain_start),
+        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/689", explain=notebooks.explain_start,
+        cases=(START_IN_FORK,)),
     Row("log_peer_access_refused", "root", "cuda",
         r"^(?!.*transport/shm\.cc).*peer access is not supported between these two devices|"
         r"cudaErrorPeerAccessUnsupported",
@@ -281,11 +283,13 @@ ROWS = (
     Row("log_cudnn_failed", "root", "cuda",
         r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|NOT_INITIALIZED|NOT_SUPPORTED|"
         r"MAPPING_ERROR|SUBLIBRARY)|"
-        r"Unable to find (?:a valid cuDNN algorithm|an engine to execute)|cuDNN version incompatibility|"
+        r"[Uu]nable to find (?:a valid cuDNN algorithm|an engine to execute)|\w+Desc->finalize\(\)|"
+        r"cuDNN version incompatibility|"
         r"Could not load library libcudnn",
         ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
          "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 2) but found runtime "
          "version (8, 5, 0).", "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
+         "RuntimeError: ptrDesc->finalize()",
          "Could not load library libcudnn_cnn_infer.so.8. Error: libcuda.so: cannot open shared object file"),
         "cuDNN failed, or is not the version that torch was built with",
         "Another cuDNN comes first on the library path, two packages of it (-cu12, -cu13) overwrote each other, or GPU "

@@ -89,13 +89,24 @@ def _mixed(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 
 # fmt: off
 ROWS = (
-    Row("log_tensor_kinds_mixed", "root", "script", r"(?P<operator>[\w.]+): got mixed torch\.Tensor and DTensor",
+    Row("log_tensor_kinds_mixed", "root", "script", r"(?P<operator>[\w.]+):? got mixed torch\.Tensor and DTensor",
         ("RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
          "DTensor before calling distributed operators!",
          "RuntimeError: aten._foreach_mul_.Tensor: got mixed torch.Tensor and DTensor, need to convert all "
          "torch.Tensor to DTensor before calling distributed operators!"),
         "{operator} got a sharded tensor (DTensor) and a plain tensor", _OUTSIDE, _USE_FORWARD, _FSDP2,
         summary="An operator got a sharded tensor (DTensor) and a plain tensor.", explain=_mixed),
+    Row("log_fsdp_versions_mixed", "root", "script",
+        r"'(?P<policy>MixedPrecisionPolicy|CPUOffloadPolicy|OffloadPolicy)' object has no attribute",
+        ("AttributeError: 'MixedPrecisionPolicy' object has no attribute '_module_classes_to_ignore'",),
+        "FSDP 1 got a setting of FSDP 2: {policy} is for fully_shard, not for FullyShardedDataParallel",
+        "The config selects FSDP 2 (fsdp_version: 2), but a package wraps one of the models with the class of FSDP 1: "
+        "a reference or a value model in TRL, an older accelerate, code of your own.",
+        (Fix("Upgrade the package that wraps the model: the last frames of the traceback name it.",
+             ("pip install --upgrade accelerate trl", "pip show torch accelerate trl")),
+         Fix("Or use FSDP 1 until then.", ("accelerate launch --fsdp_version 1 ...",))),
+        "https://github.com/huggingface/trl/issues/3581",
+        summary="FSDP 1 got a setting of FSDP 2."),
     Row("log_meshes_mixed", "root", "script",
         r"does not support cross-mesh operation|must have the same mesh, but got|on inputs with different meshes|"
         r"Cannot distribute a DTensor with device mesh",

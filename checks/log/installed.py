@@ -6,6 +6,7 @@ from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
 from .. import _skew_meanings as meanings
+from ._start_cases import NCCL_NOT_ON_PATH
 
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
 _SYS_PATH = "https://docs.python.org/3/library/sys_path_init.html"
@@ -119,7 +120,7 @@ ROWS = (
          Fix("For vLLM, unset the path, or set it to the file that exists.",
              ("unset VLLM_NCCL_SO_PATH", "find $(python -c 'import site; print(site.getsitepackages()[0])')/nvidia "
               "-name 'libnccl.so*'"))),
-        "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"),
+        "https://docs.vllm.ai/en/latest/usage/troubleshooting.html", cases=(NCCL_NOT_ON_PATH,)),
     Row("log_library_missing", "root", "library",
         r"(?:ImportError|OSError|loading shared libraries): (?P<library>lib(?!nccl\.so)[\w+.-]+): "
         r"cannot open shared object file",

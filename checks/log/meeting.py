@@ -12,6 +12,7 @@ from mgpu.snapshot import UncaughtException
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
+from ._start_cases import NO_SUCH_COMMAND, SERVER_PORT
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -89,7 +90,7 @@ ROWS = (
                                    "torchrun --standalone ...")),
          Fix("Find the process that uses it.",
              ("ss -ltnp 'sport = :29500'", "mgpu doctor --only port_busy,rank_orphaned"))),
-        "https://github.com/pytorch/pytorch/issues/126510"),
+        "https://github.com/pytorch/pytorch/issues/126510", cases=(SERVER_PORT,)),
     Row("log_main_port_taken", "root", "launcher", r"Tried to launch distributed communication on port `(?P<port>\d+)`",
         ("ConnectionError: Tried to launch distributed communication on port `29500`, but another process is utilizing "
          "it.",),
@@ -288,7 +289,7 @@ ROWS = (
         "the script or the launcher does not accept an argument: {argument}",
         "Launcher options go before the script, script options after it.",
         Fix("Check which arguments they accept.", ("python train.py --help", "mgpu launch --help")),
-        "https://docs.python.org/3/library/argparse.html#exit-methods",
+        "https://docs.python.org/3/library/argparse.html#exit-methods", cases=(NO_SUCH_COMMAND,),
         summary="The script or the launcher does not accept an argument."),
     Row("log_local_rank_required", "root", "script",
         r"error: the following arguments are required: --local[-_]rank\b",

@@ -8,6 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from ._start_cases import CONTAINER_NETWORKS
 from .reinforcement import SEPARATE_GPUS, explain_shared_gpu
 
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -358,7 +359,7 @@ ROWS = (
          "details), NCCL version 2.18.5"),
         "a system call in NCCL failed; see 'Last error:' or NCCL's WARN lines for which one",
         "The cause is shared memory, sockets, locked memory or InfiniBand. torch does not report which.",
-        _DEBUG, "https://github.com/vllm-project/vllm/issues/6574"),
+        _DEBUG, "https://github.com/vllm-project/vllm/issues/6574", cases=(CONTAINER_NETWORKS,)),
     Row("log_nccl_invalid_usage", "wrapper", "nccl",
         r"ncclInvalidUsage: This usually reflects invalid usage|ncclInvalidArgument: Invalid value for an argument|"
         r"NCCL error(?: in)?: (?:.*, )?invalid (?:usage|argument)|NCCL Error \d+: invalid (?:usage|argument)",

@@ -32,6 +32,11 @@ ROWS = (
           "NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object "
           "file: No such file or directory"),
          "no vendor plugin", "Normal. NCCL has a built-in transport.", "https://github.com/NVIDIA/nccl/issues/259"),
+    _row("log_bitsandbytes_load_reported", "library", r"Configured ROCm binary not found at \S*bitsandbytes",
+         ("RuntimeError: Configured ROCm binary not found at /x/bitsandbytes/libbitsandbytes_rocm82.so",),
+         "bitsandbytes has no library for this ROCm", "bitsandbytes reports it when it is imported, and goes on. An "
+         "operation that needs the library fails later, with an error of its own.",
+         "https://github.com/bitsandbytes-foundation/bitsandbytes/blob/main/bitsandbytes/cextension.py"),
     _row("log_no_libibverbs", "nccl", r"Failed to open libibverbs\.so|NET/IB : No device found",
          ("NCCL WARN Failed to open libibverbs.so[.1]", "NCCL INFO NET/IB : No device found."),
          "no InfiniBand", "Normal on nodes without it.", "https://github.com/NVIDIA/nccl/issues/259"),

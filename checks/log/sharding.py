@@ -11,6 +11,7 @@ from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _checkpoint_cases, _device_cases, _loading_cases
+from ._sizes import sizes
 
 _FSDP = "https://pytorch.org/docs/stable/fsdp.html"
 _FSDP2 = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
@@ -140,10 +141,11 @@ ROWS = (
         ("ValueError: Could not find the transformer layer class LlamaDecoderLayer in the model.",
          "Exception: Could not find the transformer layer class to wrap in the model."),
         "FSDP is configured to wrap a layer class that the model does not have",
-        "fsdp_transformer_layer_cls_to_wrap is for another model.",
+        "fsdp_transformer_layer_cls_to_wrap is for another model. If you did not turn FSDP on, a config that another "
+        "project left in ~/.cache/huggingface/accelerate/default_config.yaml probably did.",
         Fix("Use the model's own layer class, or remove the setting: many models define it.",
             ("python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('MODEL'); "
-             "print(m._no_split_modules)\"",)), _FSDP_UTILS),
+             "print(m._no_split_modules)\"", "cat ~/.cache/huggingface/accelerate/default_config.yaml")), _FSDP_UTILS),
     Row("log_fsdp_model_on_cpu", "root", "script",
         r"An FSDP-managed module unexpectedly has parameters on|Inconsistent compute device and `device_id`|"
         r"has CPU parameters or buffers when `sync_module_states=True`|FSDP parameters should be materialized on CUDA",
@@ -256,7 +258,9 @@ ROWS = (
         "or with another tensor- or pipeline-parallel size.",
         (Fix("Compare the checkpoint's configuration with the run's.", ("ls -lt CHECKPOINT_FOLDER",)),
          Fix("Resume with the configuration and parallel sizes that wrote it, convert it, or start in a new folder.")),
-        "https://pytorch.org/docs/stable/generated/torch.nn.Module.html", cases=_checkpoint_cases.SIZES),
+        "https://pytorch.org/docs/stable/generated/torch.nn.Module.html", cases=_checkpoint_cases.SIZES,
+        remark=sizes(r"shape torch\.Size\(\[(?P<a>[\d, ]+)\]\) from checkpoint, the shape in current model is "
+                     r"torch\.Size\(\[(?P<b>[\d, ]+)\]\)")),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|weight should have at least three dimensions|"
         r"mat2 must be a matrix, got 1-D tensor|"
@@ -351,9 +355,11 @@ ROWS = (
         Fix("Change the parallel sizes, upgrade Megatron-LM, or save in another format.",
             ("pip show megatron-core", "--ckpt-fully-parallel-save --dist-ckpt-strictness log_all")), _DCP),
     Row("log_tensor_sizes_differ", "root", "script",
-        r"[Tt]he size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
+        r"(?:[Tt]he size of tensor a|[Tt]he expanded size of the tensor) \((?P<a>\d+)\) must match the (?:size of "
+        r"tensor b|existing size) \((?P<b>\d+)\)",
         ("RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
-         "dimension 0",),
+         "dimension 0", "RuntimeError: The expanded size of the tensor (514) must match the existing size (512) at "
+         "non-singleton dimension 1.  Target sizes: [1, 514].  Tensor sizes: [1, 512]"),
         "two tensors have different sizes: {a} and {b}",
         "In a step: a mask, labels or positions were padded or cut to another length than the input, or this rank's "
         "last batch is smaller. While a checkpoint is loaded: its model has another vocabulary or other parallel "
@@ -361,7 +367,8 @@ ROWS = (
         (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
          Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
                                                         "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
-        summary="Two tensors have different sizes.", explain=_sizes),
+        summary="Two tensors have different sizes.", explain=_sizes,
+        remark=sizes(r"\((?P<a>\d+)\) must match the [\w ]+ \((?P<b>\d+)\)")),
     Row("log_checkpoint_race", "root", "script",
         r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|"
         r"^\s*shutil\.rmtree\((?:checkpoint|staging_output_dir)|Directory not "

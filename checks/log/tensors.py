@@ -8,6 +8,8 @@ from mgpu.check import Fix
 from mgpu.signature import Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
+from ._sizes import sizes
+
 _LOSS = "https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html"
 _LINEAR = "https://pytorch.org/docs/stable/generated/torch.nn.Linear.html"
 _DATA = "https://pytorch.org/docs/stable/data.html"
@@ -79,7 +81,18 @@ ROWS = (
         "or image size, or sizes per rank instead of in total (tensor parallelism, gathered batches).",
         (Fix("Take sizes from the tensor, or drop the last batch.",
              ("x.view(x.shape[0], -1, x.shape[-1])", "DataLoader(..., drop_last=True)")), _SHAPES), _TENSOR,
-        summary="A tensor cannot be reshaped.", explain=_adapter),
+        summary="A tensor cannot be reshaped.", explain=_adapter,
+        remark=sizes(r"shape '\[(?P<a>[\d, ]+)\]' is invalid for input of size (?P<b>\d+)")),
+    Row("log_split_sizes_wrong", "root", "script",
+        r"split_with_sizes expects split_sizes to sum exactly to (?P<size>\d+).*split_sizes=\[(?P<parts>[\d, ]+)\]",
+        ("RuntimeError: split_with_sizes expects split_sizes to sum exactly to 128 (input tensor's size at dimension "
+         "-1), but got split_sizes=[64, 96]",),
+        "a dimension of {size} was split into [{parts}], which has another sum",
+        "The code computes the parts from another configuration than the tensor has: other heads or groups, another "
+        "hidden size, a fused layer (QKV, gate and up) of another release, or sizes per rank instead of in total.",
+        (Fix("Compare the model's config with the one that the code expects.", ("cat MODEL/config.json",)), _SHAPES),
+        "https://docs.pytorch.org/docs/stable/generated/torch.split.html",
+        summary="A tensor was split into parts that have another sum."),
     Row("log_labels_not_per_prediction", "root", "script",
         r"Expected input batch_size \((?P<a>\d+)\) to match target batch_size \((?P<b>\d+)\)",
         ("ValueError: Expected input batch_size (32) to match target batch_size (16).",),
@@ -87,7 +100,8 @@ ROWS = (
         "One of them was flattened over the sequence and the other was not, they were cut or padded to different "
         "lengths (images or prompts inserted into one only), or they come from different ranks' batches.",
         (Fix("Pad and shift labels exactly like the input ids.", ("assert labels.shape == input_ids.shape",)), _SHAPES),
-        _LOSS, summary="The loss got different numbers of predictions and labels."),
+        _LOSS, summary="The loss got different numbers of predictions and labels.",
+        remark=sizes(r"batch_size \((?P<a>\d+)\) to match target batch_size \((?P<b>\d+)\)")),
     Row("log_label_shapes_differ", "root", "script",
         r"Target size \(torch\.Size\((?P<a>\[[^\]]*\])\)\) must be the same as input size "
         r"\(torch\.Size\((?P<b>\[[^\]]*\])\)\)",

@@ -6,12 +6,28 @@ from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import python
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import said
 
 _TRAINER = "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"
 _TOKENIZER = "https://huggingface.co/docs/transformers/main_classes/tokenizer"
 _PEFT = "https://huggingface.co/docs/peft/developer_guides/troubleshooting"
+
+
+# fmt: off
+_NO_TARGETS = Case(
+    said(r"Target modules (?:\[\s*\]|\{\s*\}|set\(\)|'') not found"),
+    "LoRA's list of target modules is empty",
+    "The code that collects the names (find_all_linear_names and similar) found no layer of the class it looks for: "
+    "the model is not quantized as it expects (Linear4bit, Linear8bitLt), or has other layers.",
+    Fix("Name the layers, or target all linear ones.",
+        ("LoraConfig(target_modules='all-linear')",
+         "print({{(name.rpartition('.')[2], type(one).__name__) for name, one in model.named_modules()}})")),
+    "ValueError: Target modules [] not found in the base model. Please check the target modules and try again.\n",
+    _PEFT)
+# fmt: on
 
 
 def _not_imported(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -58,7 +74,7 @@ ROWS = (
         "Layers have other names in other architectures, or after a wrapper renamed them.",
         Fix("Target all linear layers, or look up the names.",
             ("LoraConfig(target_modules='all-linear')",
-            "print({{name for name, _ in model.named_modules()}})")), _PEFT),
+            "print({{name for name, _ in model.named_modules()}})")), _PEFT, cases=(_NO_TARGETS,)),
     Row("log_quantized_not_trainable", "root", "script",
         r"cannot perform fine-tuning on purely quantized models|"
         r"quantization method \S+ .*does not support training|is not trainable with (?:this )?quantization",

@@ -22,7 +22,7 @@ _COMPARE = Fix("Compare the versions with those that the code was tested with.",
 ROWS = (
     Row("log_argument_not_accepted", "root", "library",
         r"(?<![\w.\"'])(?!\w*[Rr]eward\w*\(\))(?P<call>[\w.]+)(?:\.<locals>\.\w+)?\(\) got an unexpected keyword "
-        r"argument '(?P<name>\w+)'",
+        r"argument '(?P<name>\w+)(?:'|$)",
         ("TypeError: frobnicate() got an unexpected keyword argument 'strength'",
          "TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'",
          "TypeError: __init__() got an unexpected keyword argument 'evaluation_strategy'",

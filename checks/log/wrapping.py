@@ -22,10 +22,12 @@ _DDP_INTERNALS = (
 # fmt: off
 ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior "
-        r"iteration|parameters that were not used in producing the loss|indices which did not receive grad",
+        r"iteration|parameters that were not used in producing the loss|"
+        r"(?:indices|Parameters) which did not receive grad",
         ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
          "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss "
-         "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14"),
+         "returned by training_step.", "Parameter indices which did not receive grad for rank 0: 12 13 14",
+         "Parameters which did not receive grad for rank 14: final_block.bias, norm_mid.weight"),
         "the model has parameters that get no gradient in a step, and DDP waits for them",
         "A layer is not used for this input, or the loss ignores an output.",
         (Fix("Freeze or remove the unused parameters, or let DDP search for them.",
@@ -206,9 +208,12 @@ ROWS = (
         Fix("Remove device_map. If the model is too large for one GPU, use FSDP or ZeRO-3.",
             (_SCRIPT, "mgpu configure")),
         _ACCELERATOR, cases=_device_cases.DEVICE_MAP),
-    Row("log_quantized_on_wrong_gpu", "root", "script", r"8-bit or 4-bit precision on a different device",
+    Row("log_quantized_on_wrong_gpu", "root", "script",
+        r"(?:8-bit or 4-bit|8-bit|4-bit) precision on a different device",
         ("ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device "
-         "than the one you're training on.",),
+         "than the one you're training on.",
+         "ValueError: You can't train a model that has been loaded in 8-bit precision on a different device than the "
+         "one you're training on."),
         "the quantized model was loaded on a GPU other than this rank's",
         "device_map names a fixed GPU. A quantized model cannot be moved afterwards.",
         Fix("Load it on the rank's own GPU.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import counts
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
@@ -15,6 +17,31 @@ _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launch
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
 _CLASSES = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
+
+
+_WORLD = r"world_size (\d+) != (\d+) \* (\d+) \* (\d+)"
+
+
+def _others_are_missing(numbers: Sequence[str]) -> bool:
+    """Whether the batch size fits several ranks, while DeepSpeed found one."""
+    total, micro, steps, world = map(int, numbers)
+    return world == 1 and total // max(1, micro * steps) > 1 and total % max(1, micro * steps) == 0
+
+
+# fmt: off
+_ONE_RANK = Case(
+    counts(_WORLD, _others_are_missing),
+    "DeepSpeed found only 1 rank: {total} = {micro} x {steps} x ranks fits several ranks",
+    "The batch sizes fit the number of GPUs, but DeepSpeed read its config with a world size of 1. Either no launcher "
+    "started the script, or the process group did not exist yet when the config was read: transformers and accelerate "
+    "that do not fit each other create TrainingArguments or the DeepSpeed plugin too early.",
+    (Fix("Start one process per GPU.", ("mgpu launch train.py", "deepspeed --num_gpus 8 train.py")),
+     Fix("If a launcher did start it, upgrade both packages together, and create TrainingArguments before the model.",
+         ("pip install --upgrade accelerate transformers", "pip show accelerate transformers deepspeed")),
+     Fix("Or let DeepSpeed compute the total.", ('"train_batch_size": "auto"',))),
+    "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+    "gradient_acc_step * world_size 256 != 4 * 8 * 1\n", "https://github.com/microsoft/DeepSpeed/issues/3228")
+# fmt: on
 
 
 def _no_sync(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
@@ -98,7 +125,7 @@ ROWS = (
         "started the script.",
         Fix("Let DeepSpeed compute train_batch_size, or correct one of the values.",
             ('"train_batch_size": "auto"', _VALIDATE)),
-        _CONFIG,
+        _CONFIG, cases=(_ONE_RANK,),
         summary="DeepSpeed's batch sizes do not match."),
     Row("log_deepspeed_batch_missing", "root", "launcher",
         r"Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided|"
@@ -218,10 +245,15 @@ ROWS = (
         "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/zero/stage_1_and_2.py"),
     Row("log_no_sync_with_zero", "root", "script", r"no_sync context manager is incompatible with gradient",
         ("AssertionError: no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 2",),
-        "the script turns off gradient exchange, which ZeRO 2 and 3 do not allow",
-        "ZeRO shards gradients as they are computed. Accumulation with no_sync() keeps them whole.",
-        Fix("Let accelerate or DeepSpeed accumulate gradients.", ("pip install --upgrade accelerate",
-                                                                  "with accelerator.accumulate(model):")), _ENGINE,
+        "gradient exchange is turned off (no_sync), which DeepSpeed 0.16 and later reject with ZeRO 2 and 3",
+        "ZeRO shards gradients as they are computed. Accumulation with no_sync() keeps them whole. If the script does "
+        "not call no_sync() itself, the installed transformers or accelerate is probably older than this DeepSpeed: "
+        "their older releases call it to accumulate gradients.",
+        (Fix("Upgrade them together, or stay on the DeepSpeed before it.",
+             ("pip install --upgrade accelerate transformers", "pip install 'deepspeed<0.16'",
+              "pip show deepspeed accelerate transformers")),
+         Fix("In your own loop, let accelerate or DeepSpeed accumulate gradients.",
+             ("with accelerator.accumulate(model):",))), _ENGINE,
         explain=_no_sync),
     Row("log_zero_order_differs", "root", "script",
         r"still have inflight params|Invalidate trace cache @ step \d+.*(?:AssertionError|assert)|"

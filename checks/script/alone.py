@@ -45,7 +45,7 @@ def script_nothing_prepared(script: Script) -> Answer:
     Fix: Prepare model, optimizer and loader before the training loop.
     """
     made = calls(script, r"accelerate\.Accelerator")
-    training = [call for call in _training(script) if re.match(_ACCELERATOR, call.name)]
+    training = _training(script)
     names = {name for call in made for name in call.targets}
     passed_on = any(names & set(call.written) for call in script.calls) or any(
         names & dotted_names([one.value]) for one in script.sets

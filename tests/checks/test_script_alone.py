@@ -19,6 +19,15 @@ model = wrap(accelerator)
 for batch in range(3):
     accelerator.backward(model(batch))
 """
+# It prepares nothing, and does not even compute gradients through the accelerator.
+PLAIN_BACKWARD = """\
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator()
+model = torch.nn.Linear(4, 1)
+for step in range(10):
+    model(torch.randn(8, 4)).sum().backward()
+"""
 # The average is computed by hand.
 BY_HAND = """\
 import torch
@@ -58,6 +67,8 @@ ON_CPU = config("use_cpu: true\nnum_processes: 2\ndistributed_type: MULTI_CPU\n"
 CASES = (
     warns("script_nothing_prepared", "accelerator never prepares anything", "accelerator.prepare(", at=(4, 15),
         script=bad("alone-an-accelerator-that-prepares-nothing")),
+    warns("script_nothing_prepared", "accelerator never prepares anything", "accelerator.prepare(",
+        script=read(PLAIN_BACKWARD)),
     well("script_nothing_prepared", "something is prepared", script=good("alone-an-accelerator-that-prepares-nothing")),
     well("script_nothing_prepared", "no visible training loop", script=read(HANDED_ON)),
     skips("script_nothing_prepared", "scripts that use ddp", script=bad("alone-a-group-and-no-wrapper")),

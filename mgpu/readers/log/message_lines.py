@@ -7,8 +7,8 @@ import re
 from mgpu.readers.log.line import LONGEST_TEXT
 
 # First lines that only introduce the next ones, which name what is wrong: pydantic's ("1 validation error for X"),
-# load_state_dict's, an empty one, and all with a colon or an opening bracket at the end.
-_INTRODUCES = re.compile(r"[:({\[]$|^\d+ validation errors? for |^Error\(s\) in |^$")
+# load_state_dict's, an empty one, and all with a colon, a comma or an opening bracket at the end.
+_INTRODUCES = re.compile(r"[:,({\[]$|^\d+ validation errors? for |^Error\(s\) in |^$")
 _CONTINUED = re.compile(r"\s|.*:$|[\w.\[\]-]+$")  # indented, introducing again, or a name alone
 # What other programs, and C++ libraries, print below an exception: not a part of its message.
 NOT_OF_MESSAGE = re.compile(
@@ -20,13 +20,19 @@ NOT_OF_MESSAGE = re.compile(
 )
 
 
+def continues(text: str) -> bool:
+    """Whether a line certainly belongs to the message above it: it is indented."""
+    return text[:1].isspace()
+
+
 def whole_message(first: str, lines: list[str]) -> tuple[str, list[str]]:
     """Return the message, with the lines that its first line only introduces, and the lines that are left."""
     if not _INTRODUCES.search(first):
         return first, lines
     message, joined = " ".join(first.split()), 0
     for line in lines:
-        if len(message) >= LONGEST_TEXT or (joined and not _CONTINUED.match(line)):
+        wrapped = message.endswith(",")
+        if len(message) >= LONGEST_TEXT or (joined and not wrapped and not _CONTINUED.match(line)):
             break
         message, joined = f"{message} {' '.join(line.split())}".strip(), joined + 1
     return message[:LONGEST_TEXT], lines[joined:]

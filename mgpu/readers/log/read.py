@@ -20,8 +20,8 @@ from mgpu.readers.log.learned_prefixes import LearnedPrefixes
 from mgpu.readers.log.line import Line, LineNumbers, clip_around_match, looks_labelled, parse_line
 from mgpu.readers.log.nccl_errors import NcclErrors
 from mgpu.readers.log.opening import open_log, pieces, rank_in_name
-from mgpu.readers.log.own_error import own_error
 from mgpu.readers.log.row_matching import LONGEST_LINE, Signatures, known_signatures
+from mgpu.readers.log.second_reading import read_end
 from mgpu.readers.log.stack_dumps import StackDumps
 from mgpu.readers.log.survival import Latest, key_of, settle
 from mgpu.readers.log.torchrun_table import Tables
@@ -106,7 +106,7 @@ def read_logs(
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
     log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
-    return replace(log, own_error=own_error(one.tail(), log, one.lines)) if alone else log
+    return read_end(log, one.tail(), one.lines, wanted) if alone else log
 
 
 def _add_fallen(fallen: dict[int, FailedRank], ranks: Iterable[FailedRank]) -> None:

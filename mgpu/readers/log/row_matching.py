@@ -21,12 +21,14 @@ _STRUCTURE = (
     "traceback(mostrecentcalllast", '",line', "rootcause(firstobservedfailure", "failures:", "exitcode:",
     "returnednonzeroexitstatus", "diedwithsignals", "diedwith<signals", "watchdogcaughtcollective",
     "exceptionignoredin", "errorinatexit", "exceptioninthread", "error:", "ncclwarn", "exception:", "notfound:",
-    "what():", "refused:", "timeout:", "expired:",
+    "what():", "refused:", "timeout:", "expired:", "objecthasnoattribute", "gotanunexpectedkeyword",
+    "gotmultiplevaluesfor", "positionalargument", "objectisnot", "indexoutofrange", "invalidliteralfor",
+    "unsupportedoperandtype", "sitepackages/", "distpackages/",
 )
 _STRUCTURE_WORDS = (
     "traceback", '",', "(first", "failures:", "exitcode", "non-zero", "died", "watchdog",
     "ignored", "atexit", "thread", "error:", "warn", "what():", "exception:", "notfound:", "refused:",
-    "timeout:", "expired:",
+    "timeout:", "expired:", "attribute", "keyword", "positional", "literal", "operand", "packages/", "object", "index",
 )
 # fmt: on
 

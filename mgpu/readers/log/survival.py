@@ -173,8 +173,13 @@ def settle(
 def without_uncertain(log: Log, signatures: Signatures) -> tuple[UncaughtException, ...]:
     """Return the exceptions. Those without a traceback count only near the end of a log that shows nothing else."""
     known = {one.signature for one in log.seen} - signatures.noise - signatures.exit_only
-    alone = not known and all(one.bare for one in log.raised)
-    return tuple(one for one in log.raised if not one.bare or (alone and one.after <= _LINES_AFTER_BARE))
+    bare = all(one.bare for one in log.raised)
+
+    def counts(one: UncaughtException) -> bool:
+        """Whether the log shows nothing else, or only what this exception's own message contains."""
+        return bare and known.issubset(one.signatures) and one.after <= _LINES_AFTER_BARE
+
+    return tuple(one for one in log.raised if not one.bare or counts(one))
 
 
 def key_of(one: UncaughtException) -> tuple[str, str, str | None]:

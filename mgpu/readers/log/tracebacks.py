@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mgpu.known_launchers import OTHERS
+from mgpu.readers.log.bare_exceptions import is_frame_of_package, opens_another, read_bare, takes_frames
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
-from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, whole_message
+from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, continues, whole_message
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
 from mgpu.readers.log.traceback_frames import (
     CHECKED_OUT,
@@ -35,16 +36,12 @@ from mgpu.snapshot import UncaughtException
 
 _ENDS = re.compile(
     # lower case only with a module (socket.timeout), because "loss: 0.53" is not an exception
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)"
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*(?!(?:None|True|False|NaN)\b)[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?!py:)[a-z_]\w*)"
     r"(?:: (?P<message>.*)|(?<=Error):|(?<=Exception):)?$"
 )
 # What the C++ library prints for an uncaught exception.
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[\w:]+)")
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*\S)")
-# A line that is nothing but an exception: all that is left of a traceback in a shortened log.
-_BARE = re.compile(
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*(?:Error|Exception|NotFound|Refused|Timeout|Expired)): (?P<message>.*\S)$"
-)
 # IPython: "ValueError      Traceback (most recent call last)", then "File /x/train.py:41, in main(batch)" or, before
 # version 8, "/x/train.py in main(batch)".
 _IPYTHON_HEAD = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\s{2,}Traceback")
@@ -60,6 +57,7 @@ _REPEATED_BY_RAY = re.compile(
     r"(?:ray\.exceptions\.)?(?:RayTaskError\(\w+\)|\w+): (?:ray::|The actor died because of an error raised in its "
     r"creation task)"
 )
+_ANY = "?"  # in place of the type, if IPython's head is missing
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _DIRECT = "The above exception was the direct cause"
 _CHAINED = ("During handling of the above exception", _DIRECT)
@@ -98,7 +96,7 @@ class _Open:
     loader: bool = False
     launcher: bool = False
     group: bool = False
-    ipython: str = ""  # the type in IPython's head
+    ipython: str = ""  # the type in IPython's head; _ANY without it
     quoted: bool = True  # so far: no frame is in a file of its own
     library: str | None = None  # the latest frame, if it is in an installed package
     raised_in: str | None = None  # of the deepest frame in a package's or the user's files
@@ -117,6 +115,7 @@ class _Ended:
     left: int = _MESSAGE_LINES
     signatures: list[str] = field(default_factory=list)
     more: list[str] = field(default_factory=list)  # the lines of the message after its first
+    alone: bool = False  # its traceback is missing
     complete: bool = False  # no further line belongs to the message
 
 
@@ -175,14 +174,26 @@ class Tracebacks:
             return
         if key in self._open:
             self._within(self._open[key], key, line, number)
-        elif key in self._ended:
+            return
+        if key in self._ended and self._ended[key].alone and opens_another(text):
+            self._close(key)
+        if key in self._ended:
             self._read_after(self._ended[key], key, line)
-        elif frame := FRAME.match(text):  # a syntax error has no head
+        else:
+            self._without_head(key, line, number)
+
+    def _without_head(self, key: _Writer, line: Line, number: int) -> None:
+        """Process a line of a traceback whose head is not in the log, or an exception without its traceback."""
+        text = line.text
+        if frame := FRAME.match(text):  # a syntax error has no head
             indent = max(0, len(text) - len(text.lstrip()) - _FRAME_INDENT)
             self._open[key] = _Open(number, line, number, 1, place_of(frame), place_of(frame), indent=indent)
-        elif len(self.bare) < _BARE_KEPT and (bare := _BARE.match(text)):
-            alone = self._exception(bare["type"], bare["message"], line, number)
-            self.bare.append(replace(alone, bare=True, signatures=self._rows_of(line.text)))
+        elif is_frame_of_package(text) and (frame := IPYTHON_FRAME.match(text)):
+            self._open[key] = _Open(number, line, number, ipython=_ANY)
+            self._frame(self._open[key], frame)
+        elif len(self.bare) < _BARE_KEPT and (bare := read_bare(text)):
+            alone = replace(self._exception(*bare, line, number), bare=True)
+            self._ended[key] = _Ended(alone, signatures=list(self._rows_of(line.text)), alone=True)
 
     def _key_of(self, line: Line) -> _Writer:
         """Return who wrote a line. A rank named only in the text ("nan on rank 1") is not reliable."""
@@ -207,6 +218,9 @@ class Tracebacks:
 
     def end(self) -> None:
         """Finish the file, after its last line."""
+        for one in self._open.values():
+            if self.bare and takes_frames(self.bare[-1], one.number) and not one.tail:  # pasted below their message
+                self.bare[-1] = replace(self.bare[-1], more=None, place=one.place or one.deepest, **_frames_of(one))
         for key, one in list(self._open.items()):
             if one.tail and not one.harmless and not one.launcher:  # a printed message, without the exception's type
                 ends = re.match("(?P<type>)(?P<message>.*)", one.tail)
@@ -257,7 +271,7 @@ class Tracebacks:
             one.code = text.strip()
         elif one.ipython:
             ends = _ENDS.match(text)
-            if ends and ends["type"].rpartition(".")[2] == one.ipython:
+            if ends and (ends["type"].rpartition(".")[2] == one.ipython or (one.ipython == _ANY and read_bare(text))):
                 self._add_exception(one, key, ends, line, number)
         elif _REPEATED_BY_RAY.match(text):
             one.code = ""
@@ -321,12 +335,8 @@ class Tracebacks:
             quoted=one.quoted,
             bare=not ends["type"],
             of_launcher=_is_of_launcher(ends["type"] or "", text, in_launcher=one.launcher),
-            packages=one.packages,
-            code=masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None,
-            library=one.library,
             direct=direct,
-            raised_in=one.raised_in,
-            frames=one.frames_seen,
+            **_frames_of(one),
         )
         self.ended += 1
         signatures = (*signatures, *(self._rows_of(line.text) or (self._rows_of(text) if text == one.code else ())))
@@ -345,7 +355,7 @@ class Tracebacks:
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
         if line.at or one.left <= 0 or "ChildFailedError" in line.text:
             self._close(key)
-        elif one.left > _BLANK_LINES:
+        elif one.left > _BLANK_LINES and (not one.alone or continues(line.text)):
             one.signatures += [row for row in self._rows_of(line.text) if row not in self._of_others]
 
     @staticmethod
@@ -369,9 +379,17 @@ class Tracebacks:
         message, lines = whole_message(one.found.message, masked("\n".join(one.more))[:_MORE_CHARS].split("\n"))
         more = "\n".join(lines) or None
         signatures = tuple(dict.fromkeys(one.signatures))
-        self.found.append(replace(one.found, signatures=signatures, message=message, more=more))
+        kept = self.bare if one.alone else self.found
+        kept.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
+
+
+def _frames_of(one: _Open) -> dict[str, Any]:
+    """Return the fields of an exception that its frames fill."""
+    code = masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None
+    facts = {"library": one.library, "raised_in": one.raised_in, "code": code}
+    return {**facts, "packages": one.packages, "frames": one.frames_seen}
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:

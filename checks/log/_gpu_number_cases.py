@@ -1,0 +1,56 @@
+"""Which GPU numbers were requested, and which are there? Cases of `log_gpu_number_invalid`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import counts
+
+_LISTS = r"requested gpus?: \[([\d, ]*)\].{0,10}But your machine only has: \[([\d, ]*)\]"
+_SOURCE = (
+    "https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/utilities/device_parser.py"
+)
+
+
+def _numbers(text: str) -> set[int]:
+    return {int(one) for one in text.replace(",", " ").split()}
+
+
+def _enough_gpus(lists: Sequence[str]) -> bool:
+    wanted, there = map(_numbers, lists)
+    return 0 < len(wanted) <= len(there)
+
+
+def _too_few_gpus(lists: Sequence[str]) -> bool:
+    wanted, there = map(_numbers, lists)
+    return 0 < len(there) < len(wanted)
+
+
+# fmt: off
+GPU_NUMBERS = (
+    Case(counts(_LISTS, _enough_gpus),
+         "the trainer requests a GPU by a number that does not exist: devices lists other numbers than those that are "
+         "visible",
+         "There are enough GPUs. A list for devices contains GPU numbers, counted from 0 among the visible ones. With "
+         "CUDA_VISIBLE_DEVICES=1, that GPU is number 0.",
+         (Fix("Request the numbers that the message lists after \"only has\", or a count.",
+              ("Trainer(accelerator='gpu', devices=[0])", "Trainer(accelerator='gpu', devices=1)",
+               "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")),
+          Fix("If another GPU should be visible, change what hides it.", ("mgpu doctor --only visibility",))),
+         "lightning.fabric.utilities.exceptions.MisconfigurationException: You requested gpu: [1] But your machine "
+         "only has: [0]\n", _SOURCE),
+    Case(counts(_LISTS, _too_few_gpus),
+         "the process sees fewer GPUs than the trainer requests",
+         "CUDA_VISIBLE_DEVICES or the container hides the others. Under Slurm, --gpus-per-task and --gpu-bind show "
+         "each task only its own GPU, while Lightning expects that every task sees all GPUs of the node.",
+         (Fix("Under Slurm, request GPUs per node, so that each task sees all of them.",
+              ("sbatch --gpus-per-node=8 --ntasks-per-node=8 ...",)),
+          Fix("Otherwise request as many devices as are visible.",
+              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility"))),
+         "lightning.fabric.utilities.exceptions.MisconfigurationException: You requested gpu: [0, 1, 2, 3] But your "
+         "machine only has: [0]\n", _SOURCE),
+)
+# fmt: on

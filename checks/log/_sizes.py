@@ -1,0 +1,72 @@
+"""How do two sizes in a message relate: one token more, padded, a multiple, the last batch?"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+_SHAPE = re.compile(r"\d+")
+_OF_ADAPTER = re.compile(r"lora_")
+_OF_VOCABULARY = re.compile(r"embed|lm_head|\bwte\b|vocab|output_layer")
+_ADDED_TOKENS = 2048  # most tokens that people add
+_PADDINGS = (128, 64, 8)
+_MOST_PARTS = 256  # ranks, heads or samples
+
+
+def sizes(pattern: str) -> Callable[[str], str]:
+    """Return a remark on the two sizes or shapes that the pattern's groups `a` and `b` have in a message."""
+    searched = re.compile(pattern)
+
+    def remark(text: str) -> str:
+        found = searched.search(text)
+        return _relation(_numbers(found["a"]), _numbers(found["b"]), text) if found else ""
+
+    return remark
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in _SHAPE.findall(text)]
+
+
+def _relation(a: list[int], b: list[int], text: str) -> str:
+    """Return a sentence about the only dimension that differs; empty if the numbers say nothing."""
+    if len(a) != len(b):
+        return _elements(math.prod(a), math.prod(b)) if 1 in (len(a), len(b)) else ""
+    pairs = [(one, other) for one, other in zip(a, b, strict=True) if one != other]
+    if len(pairs) != 1 or min(pairs[0]) < 2:
+        return ""
+    small, large = sorted(pairs[0])
+    if _OF_ADAPTER.search(text):  # its size is a rank that someone chose
+        return ""
+    return _vocabularies(small, large) if _OF_VOCABULARY.search(text) else _between(small, large)
+
+
+def _between(small: int, large: int) -> str:
+    if large % small == 0 and large // small <= _MOST_PARTS:
+        return _parts(large // small)
+    if large - small == 1:
+        return " The sizes differ by 1: something was shifted, or one special token was added, on one side only."
+    return ""
+
+
+def _vocabularies(small: int, large: int) -> str:
+    """Return what two sizes of a vocabulary mean."""
+    padding = next((one for one in _PADDINGS if large == -(-small // one) * one), None)
+    if large - small == 1 or (padding is None and large - small <= _ADDED_TOKENS):
+        return f" {large:,} is {large - small:,} more than {small:,}: tokens were added to one of them only."
+    if padding:
+        return f" {large:,} is {small:,} rounded up to a multiple of {padding}: one of them is padded."
+    return _parts(large // small) if large % small == 0 else ""
+
+
+def _elements(a: int, b: int) -> str:
+    small, large = sorted((a, b))
+    return _parts(large // small) if small and large % small == 0 and 1 < large // small <= _MOST_PARTS else ""
+
+
+def _parts(times: int) -> str:
+    return (
+        f" One is exactly {times} times the other: a split over {times} ranks (tensor or sequence parallelism), "
+        f"{times} samples, or grouped heads that only one side counts."
+    )

@@ -1,0 +1,65 @@
+"""Cases of what stops a run at its start: NCCL's interfaces and library, a server's port, a missing command."""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import either, line_of, passed, reported, shown
+
+_SERVERS = (
+    r"\b(?:uvicorn|aiohttp|fastapi|flask|gradio|prometheus_client|socketserver|http/server|hypercorn|werkzeug|zmq)\b|"
+    r"_server\b.* in \w*(?:main|serve|start|run)\w*$"
+)
+
+# fmt: off
+CONTAINER_NETWORKS = Case(
+    shown("interfaces_of_containers"),
+    "NCCL uses network interfaces of containers and bridges (docker, br-, veth), which other nodes probably cannot "
+    "reach",
+    "Without NCCL_SOCKET_IFNAME, NCCL takes the interfaces that are up. Bridges and virtual interfaces exist on one "
+    "node only: a connection to their addresses fails, and torch reports a failed system call.",
+    (Fix("Name the interface of the network between the nodes, on every node.",
+         ("ip -br addr", "export NCCL_SOCKET_IFNAME=^docker,br-,veth,lo GLOO_SOCKET_IFNAME=eth0",
+          "mgpu doctor --only network")),
+     Fix("Run again with NCCL's messages, and read the first WARN.", ("NCCL_DEBUG=INFO mgpu launch train.py",))),
+    "INFO NET/Socket : Using [0]bond0:192.168.1.161<0> [1]br-05ab815fa14e:172.19.0.1<0>\n"
+    "[2]veth6163fba:fe80::b878:6cff:fe52:abe2%veth6163fba<0>\n"
+    "ncclSystemError: System call (socket, malloc, munmap, etc) failed\n",
+    "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname")
+NCCL_NOT_ON_PATH = Case(
+    line_of("log_nccl_not_found", r"error while loading shared libraries"),
+    "the system's loader does not find libnccl.so.2: its folder is not on LD_LIBRARY_PATH",
+    "A compiled program (nccl-tests, an MPI program) does not look into Python's packages. NCCL is not installed on "
+    "this node, or in a folder that the loader does not search.",
+    (Fix("Add the folder that has the library, on every node.",
+         ("find / -name 'libnccl.so.2' -not -path '/proc/*' 2>/dev/null",
+          "export LD_LIBRARY_PATH=/path/to/nccl/lib:$LD_LIBRARY_PATH")),
+     Fix("Or install NCCL for the system.", ("sudo apt install libnccl2",), who="admin")),
+    "./build/all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No "
+    "such file or directory\n",
+    "https://github.com/NVIDIA/nccl-tests#quick-examples")
+SERVER_PORT = Case(
+    either(passed(_SERVERS), reported(r"Address already in use \(os error 98\)"),
+           reported(r"error while attempting to bind on address")),
+    "the port of a server that this program starts is already in use",
+    "It is not the rendezvous of the ranks: the program itself opens a server (a lighthouse, an inference or a metrics "
+    "server), and another process on this node listens on its port, often the same server of an earlier run.",
+    (Fix("Find the process that listens, and stop it if it is a leftover.",
+         ("ss -ltnp", "mgpu doctor --only rank_orphaned,port_busy")),
+     Fix("Or give the server another port: --port or --bind in most programs.")),
+    "Traceback (most recent call last):\n"
+    '  File "/home/u/.local/bin/torchft_lighthouse", line 8, in <module>\n'
+    "    sys.exit(lighthouse_main())\n"
+    "RuntimeError: Address already in use (os error 98)\n",
+    "https://doc.rust-lang.org/std/io/enum.ErrorKind.html#variant.AddrInUse")
+NO_SUCH_COMMAND = Case(
+    line_of("log_argument_unknown", r"argument (?:\w*command\w*|action|cmd|\{[^}]*\}): invalid choice"),
+    "the installed release of this program does not have this command: {argument}",
+    "The command is in the instructions of another release: newer ones add commands (trl 0.16 added vllm-serve), some "
+    "remove them. The log lists those that this release has.",
+    (Fix("Upgrade the package that the program comes with.", ("pip install --upgrade trl  # or its own package",)),
+     Fix("Or use the documentation of the installed release.", ("pip show trl accelerate transformers deepspeed",))),
+    "usage: trl\nTRL CLI: error: argument command: invalid choice: 'vllm-serve' (choose from 'chat', 'dpo', 'sft')\n",
+    "https://github.com/huggingface/trl/releases/tag/v0.16.0")
+# fmt: on

@@ -1,0 +1,132 @@
+"""Which row does a message match that a person wrapped, cut or typed when they pasted it?
+
+Only logs in which nothing else explains the end are read again. A wrapped message must match a row across its line
+breaks. A typed or cut one must have the words of a row's sample, in their order, with at most two typing mistakes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from difflib import SequenceMatcher
+from functools import cache
+
+from mgpu.readers.log.line import parse_line, shown_text
+from mgpu.readers.log.own_error import own_error
+from mgpu.readers.log.row_matching import Signatures, signature_rows
+from mgpu.snapshot import Log, SignatureMatch, UncaughtException
+
+_EXCERPT_LINES = 60  # a longer log was not typed or wrapped by hand
+_WRAPPED_AT = 50  # characters of the shortest line that a terminal or a person breaks
+_TOGETHER = 6  # most lines of one wrapped message
+_WORD = re.compile(r"[a-z]{2,}")
+_TYPE = re.compile(r"^\W*(?:[\w.]*(?:Error|Exception)) ?: ")
+_FEWEST_WORDS, _FEWEST_LETTERS = 4, 24
+_CUT_WORDS = 6  # of a message that is cut before its end
+_MISTAKES = 2
+_LONG_WORD, _ALIKE = 5, 0.8  # shorter words must be equal; similarity of longer ones
+
+
+def read_end(log: Log, tail: str, lines: int, signatures: Signatures) -> Log:
+    """Return the log with what the end of its only file shows: a pasted message, the program's last one.
+
+    `tail`: the end of that file. `lines`: how many it has.
+    """
+    log = _read_again(log, tail, signatures)
+    return replace(log, own_error=own_error(tail, log, lines))
+
+
+def _read_again(log: Log, tail: str, signatures: Signatures) -> Log:
+    """Return the log with the rows that match once the changes of the person who pasted it are undone."""
+    known = any(not one.survived and signatures.roles[one.signature] == "root" for one in log.seen)
+    if log.finished is not None or known or any(one.signatures and not one.caught for one in log.raised):
+        return log
+    raised = [one for one in log.raised if not one.caught and not one.of_launcher]
+    if raised:
+        return _of_exceptions(log, raised, signatures)
+    return _of_lines(log, tail, signatures) if log.lines <= _EXCERPT_LINES and not log.raised else log
+
+
+def _of_exceptions(log: Log, raised: list[UncaughtException], signatures: Signatures) -> Log:
+    for one in raised:
+        lines = [f"{one.type}: {one.message}", *(one.more or "").split("\n")]
+        match = _wrapped(lines, signatures, 0) or _typed(one.message, signatures)
+        if match is None:
+            continue
+        name, groups = match
+        line = SignatureMatch(
+            name, shown_text(" ".join(lines)), one.file, one.line, one.rank, one.at, one.times, one.ranks, groups
+        )
+        named = tuple(replace(other, signatures=(name,)) if other is one else other for other in log.raised)
+        return replace(log, seen=(*log.seen, line), raised=named)
+    return log
+
+
+def _of_lines(log: Log, tail: str, signatures: Signatures) -> Log:
+    lines = [parse_line(line).text.strip() for line in tail.split("\n")]
+    for number, text in enumerate(lines, 1):
+        match = (_wrapped(lines, signatures, number - 1) if len(text) >= _WRAPPED_AT else None) or (
+            _typed(text, signatures) if text else None
+        )
+        if match is not None:
+            name, groups = match
+            line = SignatureMatch(name, shown_text(text), log.files[-1], number, groups=groups)
+            return replace(log, seen=(*log.seen, line))
+    return log
+
+
+def _wrapped(lines: list[str], signatures: Signatures, first: int) -> tuple[str, dict[str, str]] | None:
+    """Return the row of a failure that matches across the end of a line, with its groups."""
+    for last in range(first + 2, min(len(lines), first + _TOGETHER) + 1):
+        if not lines[last - 1]:
+            return None
+        for between in (" ", ""):
+            text = between.join(lines[first:last])
+            start = len(text) - len(lines[last - 1]) - len(between)
+            for name, match in signatures.rows_of(text):
+                if _explains(name, signatures) and match.start() < start < match.end() - len(between):
+                    return name, {key: value for key, value in match.groupdict().items() if value is not None}
+    return None
+
+
+def _explains(name: str, signatures: Signatures) -> bool:
+    return signatures.roles[name] == "root" and name not in signatures.of_others
+
+
+def _typed(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] | None:
+    """Return the only row with a sample of these words, but for typing mistakes, or of which this is the beginning."""
+    words = _words(message)
+    if len(words) < _FEWEST_WORDS or sum(map(len, words)) < _FEWEST_LETTERS:
+        return None
+    found = {name for name, sample in _samples() if _explains(name, signatures) and _says_the_same(words, sample)}
+    return (found.pop(), {}) if len(found) == 1 else None
+
+
+def _says_the_same(words: tuple[str, ...], sample: tuple[str, ...]) -> bool:
+    cut = len(words) < len(sample)
+    if len(words) > len(sample) or (cut and len(words) < _CUT_WORDS):
+        return False
+    pairs = list(zip(words, sample, strict=False))
+    if cut and sample[len(words) - 1].startswith(words[-1]):
+        pairs.pop()  # cut within the word
+    wrong = [pair for pair in pairs if pair[0] != pair[1]]
+    return len(wrong) <= _MISTAKES and all(
+        min(map(len, pair)) >= _LONG_WORD and SequenceMatcher(None, *pair).ratio() >= _ALIKE for pair in wrong
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(_TYPE.sub("", text).lower()))
+
+
+@cache
+def _samples() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the words of the samples of all rows whose meaning needs no value from the line."""
+    return tuple(_iterate())
+
+
+def _iterate() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for row in signature_rows():
+        if row.makes_check and not re.compile(row.pattern).groupindex and row.explain is None:
+            yield from ((row.id, _words(sample)) for sample in row.samples)

@@ -1,0 +1,139 @@
+"""Logs as people paste them: wrapped, cut, typed, without a traceback or without the type of the exception."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mgpu.engine import root_cause
+from mgpu.readers.log import read
+
+
+def explained(text: str, folder: Path) -> tuple[str, str]:
+    """The id of the first cause, and its title, reason and commands as one text; empty without a cause."""
+    path = folder / "run.log"
+    path.write_text(text, "utf-8")
+    first = root_cause.find_cause(read.read_logs([path]), None).first
+    if first is None or first.outcome.problem is None:
+        return "", ""
+    problem = first.outcome.problem
+    return first.id, " | ".join(
+        (problem.title, problem.cause, *(line for fix in problem.fixes for line in fix.commands))
+    )
+
+
+WRAPPED = """\
+RuntimeError: one of the variables needed for gradient computation has been modified by
+an inplace operation: [torch.cuda.FloatTensor [512]] is at version 4; expected version 3
+ instead. Hint: the backtrace further above shows the operation that failed to compute i
+ts gradient.
+"""
+BELOW = """\
+ValueError: invalid literal for int() with base 10: '2(x3)'
+    _init_process_group_auto()
+  File "/home/ada/core/distributed.py", line 288, in _init_process_group_slurm
+    LOCAL_WORLD_SIZE = int(os.environ['SLURM_STEP_TASKS_PER_NODE'])
+"""
+IPYTHON_CUT = """\
+/usr/local/lib/python3.10/dist-packages/unsloth/models/llama.py in _fast_inner_training_loop(self, batch_size, args)
+
+TypeError: _unsloth_get_batch_samples() takes 3 positional arguments but 4 were given
+"""
+MISSING = """\
+TypeError: _launch_subprocesses() missing 2 required positional arguments:
+'init_tokenizer_manager_func',
+and 'run_scheduler_process_func'
+"""
+TWO_LINES = "lightning.fabric.MisconfigurationException: You requested gpu: [1]\n But your machine only has: [0]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "words"),
+    [
+        # Wrapped by hand or by a terminal, also within a word.
+        (WRAPPED, "log_changed_in_place", "modified"),
+        ("RuntimeError: Expected all tensors to be on the same device, but found at least two de\nvices, cuda:0 and "
+         "cpu!\n", "log_tensors_on_several_devices", "device"),
+        (MISSING, "log_packages_do_not_fit", "'run_scheduler_process_func'"),
+        (TWO_LINES, "log_gpu_number_invalid", "by a number that does not exist"),
+        # Typed: two mistakes and another case.
+        ("[ValueError : Attemting to unscale fp16 Gradients]\n", "log_fp16_gradients_unscaled", "fp16"),
+        # Cut before its end.
+        ("TypeError: MyTrainer.compute_loss() got an unexpected keyword argument 'num_items_in_bat\n",
+         "log_argument_not_accepted", "transformers passes since 4.46"),
+        # Without the type, or quoted.
+        ("'MyDataset' object has no attribute 'column'\n", "log_exception", "AttributeError"),
+        ("> ValueError: bad batch\n", "log_exception", "raised ValueError: bad batch"),
+        ("E       ValueError: bad batch\n", "log_exception", "raised ValueError: bad batch"),
+        # The frames below the message, or in IPython's form without its head.
+        (BELOW, "log_exception", "2(x3) means 2 on each of 3 nodes"),
+        (IPYTHON_CUT, "log_packages_do_not_fit", "the installed unsloth"),
+        # Names of packages and of their internals.
+        ("TypeError: _unsloth_get_batch_samples() takes 3 positional arguments but 4 were given\n",
+         "log_packages_do_not_fit", "the installed unsloth and another package"),
+        ("AttributeError: 'Linear' object has no attribute '_old_hook_table'\n", "log_packages_do_not_fit",
+         "grep -rlw --include='*.py' _old_hook_table ."),
+        ("ImportError: cannot import name 'Trainer' from 'transformers'\n", "log_name_not_in_module",
+         "import transformers.trainer"),
+        ("RuntimeError: CUDA error: peer mapping resources exhausted\n", "log_exception", "at most 8 others"),
+        # A script's own names.
+        ("TypeError: collate() takes 1 positional argument but 2 were given\n", "log_exception", "raised TypeError"),
+        ("AttributeError: 'Net' object has no attribute 'head'\n", "log_exception", "raised AttributeError"),
+    ],
+)  # fmt: skip
+def test_what_a_person_pasted(text: str, row: str, words: str, tmp_path: Path) -> None:
+    found, shown = explained(text, tmp_path)
+    assert (found, words in shown) == (row, True), shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The variables needed for this gradient computation have been collected\nby an operation of the script\n",
+        "loss 0.3\nWe attempt to unscale the gradients of the model in fp16\nloss 0.2\n",
+        "Parameters which did not need a change: head.weight\n",
+        "Saved the model's state\n'columns' of the table: object has no header\n",
+    ],
+)
+def test_text_that_only_looks_similar_is_no_cause(text: str, tmp_path: Path) -> None:
+    assert explained(text, tmp_path) == ("", "")
+
+
+def test_a_message_between_others_is_not_joined_with_them(tmp_path: Path) -> None:
+    text = "RuntimeError: bad batch\n\nExpected all tensors to be on the same\ndevice: checked, they are\n"
+    assert explained(text, tmp_path)[0] == "log_exception"
+
+
+SHAPES = (
+    "RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for {}: copying a param with shape "
+    "torch.Size([{}]) from checkpoint, the shape in current model is torch.Size([{}]).\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (SHAPES.format("embed_tokens.weight", "32001, 64", "32000, 64"), "32,001 is 1 more than 32,000: tokens"),
+        (SHAPES.format("lm_head.weight", "151936, 64", "151900, 64"), "rounded up to a multiple of 128"),
+        (SHAPES.format("layers.0.q_proj.weight", "1024, 64", "4096, 64"), "exactly 4 times the other"),
+        ("RuntimeError: The size of tensor a (51) must match the size of tensor b (52) at non-singleton dimension 1\n",
+         "differ by 1"),
+        ("RuntimeError: shape '[2, 1024, 32]' is invalid for input of size 16384\n", "exactly 4 times"),
+    ],
+)  # fmt: skip
+def test_what_two_sizes_mean(text: str, words: str, tmp_path: Path) -> None:
+    assert words in explained(text, tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SHAPES.format("head.weight", "12, 64", "17, 128"),
+        "RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at dimension 0\n",
+        "RuntimeError: shape '[4, -1, 512]' is invalid for input of size 1000\n",
+    ],
+)
+def test_sizes_without_a_relation_have_no_remark(text: str, tmp_path: Path) -> None:
+    shown = explained(text, tmp_path)[1]
+    assert shown and "times the other" not in shown and "tokens were added" not in shown and "differ by 1" not in shown
