@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PACKAGES = ("mgpu", "checks")
+# In a clone, the checks are beside mgpu; installed, they are in it.
+_PACKAGES = {"mgpu": "mgpu", "checks": "mgpu/checks"}
 _ALSO = ("pynvml",)  # single files of the standard library's kind
 OWN, OTHERS = "own", "others"  # folders of the archive
 
@@ -54,9 +55,9 @@ def archive() -> str:
     """Return the archive in base64. About 3 MB; it is made once for all hosts."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as target:
-        for package in _PACKAGES:
+        for package, there in _PACKAGES.items():
             for path in sorted((_ROOT / package).rglob("*.py")):
-                target.write(path, f"{OWN}/{path.relative_to(_ROOT)}")
+                target.write(path, f"{OWN}/{there}/{path.relative_to(_ROOT / package)}")
         for name in _ALSO:
             found = importlib.util.find_spec(name)
             if found is not None and found.origin and found.origin.endswith(f"{name}.py"):

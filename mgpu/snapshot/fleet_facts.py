@@ -98,7 +98,7 @@ class NodePath:
 class HostAccess:
     """How a host of `--hosts` was reached with ssh, or why not."""
 
-    host: Name
+    node: Name
     destination: Text  # as ssh gets it: user@host
     port: int | None = None  # None: ssh's own choice
     local: bool = False  # this machine, without ssh
