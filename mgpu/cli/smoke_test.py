@@ -34,7 +34,8 @@ OPTIONS = (
     Option("--checkpoint-dir", str, "Also test saving a checkpoint in this folder.", "DIR", field="checkpoint_folder"),
     Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
     Option("--slurm", bool, "Pre-flight: check and test all nodes of this Slurm job."),
-    Option("--need", int, "With --slurm: minimum number of healthy nodes.", "N", least=1),
+    Option("--hosts", str, "Pre-flight: check and test these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
+    Option("--need", int, "With --slurm or --hosts: minimum number of healthy nodes.", "N", least=1),
     Option("--allow-busy", bool, "Run even if other processes are using the GPUs."),
     Option("--stamp/--no-stamp", bool, "Mark the config as verified after a pass.", default=True),
     Option("--show", bool, "Print the last result without running anything."),
@@ -55,13 +56,13 @@ def run(values: Values) -> int:
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
-        return json_schema.show(json_schema.preflight() if values["slurm"] else json_schema.smoke())
+        return json_schema.show(json_schema.preflight() if values["slurm"] or values["hosts"] else json_schema.smoke())
     from mgpu.smoke.request import Request
 
     if values.pop("json"):
         values["format"] = "json"
     request = Request(**values)
-    if request.slurm:
+    if request.slurm or request.hosts:
         from mgpu.fleet import preflight
 
         return preflight.run(request)
@@ -71,7 +72,7 @@ def run(values: Values) -> int:
 
 
 def _early(values: Values) -> Sequence[Probe]:
-    if values["show"] or values["slurm"] or values["json_schema"]:
+    if values["show"] or values["slurm"] or values["hosts"] or values["json_schema"]:
         return ()
     from mgpu.probes import runner
 

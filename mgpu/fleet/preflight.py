@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,13 +22,16 @@ from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import allocation as jobs
-from mgpu.fleet import artifacts, bad_nodes, examination, stages
+from mgpu.fleet import artifacts, bad_nodes, examination, hosts_doctor, route, stages
 from mgpu.fleet import screen as screens
 from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.examination import Examination
+from mgpu.fleet.route import Route
 from mgpu.fleet.srun_workers import SrunWorkers
+from mgpu.fleet.ssh_workers import SshWorkers
 from mgpu.fleet.stages import Bad, Stage
 from mgpu.fleet.workers import Workers
+from mgpu.hosts.host import read_hosts
 from mgpu.launchers import run_folder
 from mgpu.process import scratch, signals
 from mgpu.report import document, findings
@@ -46,10 +50,10 @@ _STALL_S = 15.0  # at most: no step of the quick level is silent for this long
 
 
 def run(request: Request) -> int:
-    """Run `mgpu smoke-test --slurm`; return 0 for enough good nodes, 1 for too few, 3 if unknown."""
+    """Run `mgpu smoke-test --slurm` or `--hosts`; return 0 for enough good nodes, 1 for too few, 3 if unknown."""
     request.check()
     began = time.monotonic()
-    job = jobs.allocation(os.environ)
+    job = jobs.of_hosts(read_hosts(request.hosts)) if request.hosts else jobs.allocation(os.environ)
     try:
         with signals.stop_once():  # the cleanup has its own time limits (Workers.close)
             return _Preflight(request, job, began).run()
@@ -81,7 +85,8 @@ class _Preflight:
         self.stages: list[Stage] = []
         self._stage_began = began
         self.trouble = ""  # a problem of all nodes
-        self.port = stages.first_port(job.job)
+        self.port = stages.first_port(job.job) if job.job else hosts_doctor.FIRST_PORT
+        self.routes: dict[str, Route] = {}  # the way into each host of --hosts
 
     def run(self) -> int:
         """Run the pre-flight in its claimed folder; return the exit code."""
@@ -96,14 +101,20 @@ class _Preflight:
         """Run the stages in the claimed folder."""
         count = len(self.job.nodes)
         self.progress.say(
-            f"pre-flight of job {self.job.job}: {counted(count, 'node')} ({hostlist.fold(self.job.nodes)}), "
+            f"pre-flight of {self.job.label}: {counted(count, 'node')} ({hostlist.fold(self.job.nodes)}), "
             f"{self.wanted.need} needed"
         )
-        with SrunWorkers(self.job) as workers:
+        with self._workers() as workers:
             outcomes, bad = self._examine(workers)
             good = [node for node in self.job.nodes if node not in {one.node for one in bad}]
             tested = self._test(workers, good)
         return self._conclude(outcomes, bad, tested)
+
+    def _workers(self) -> Workers:
+        """Return the workers, not started yet."""
+        if self.job.hosts:
+            return SshWorkers(self.job.hosts, python=sys.executable, folder=os.getcwd())
+        return SrunWorkers(self.job)
 
     # ---- the clock
 
@@ -131,10 +142,12 @@ class _Preflight:
             config=stages.derive_config(wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port),
             config_name=Path(wanted.config.path).name or reading.DEFAULT_CONFIG,
             cpu=wanted.cpu,
-            folders=tuple(_folders(self.request)),
-            files=self._files(),
+            folders=() if job.hosts else tuple(_folders(self.request)),  # each host has its own copy
+            files={} if job.hosts else self._files(),  # the hosts get the config from here
             ports=tuple(stages.some_ports(self.port)),
             nodes=wanted.need,
+            project=bool(job.hosts),
+            by_name=not job.hosts,
         )
         self.examined = Examination(workers, wish, self._left, self.request.start_s, self._stage, self.progress)
         self.examined.run()
@@ -148,7 +161,8 @@ class _Preflight:
     def _compare(self, workers: Workers) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
         self.progress.say(f"compare: {counted(len(self.examined.found), 'node')}")
         there = self.examined.there
-        fleet = self.examined.fleet(self.folder)
+        fleet = self.examined.fleet(self.folder, workers.access if isinstance(workers, SshWorkers) else None)
+        self.routes = route.of_all(fleet, there) if self.job.hosts else {}
         snapshot = Snapshot(fleet=fleet, config=self.wanted.config, plan=Plan(nodes=self.wanted.need))
         outcomes = engine.judge(snapshot, selections.FLEET)
         bad = bad_nodes.bad_nodes(outcomes, fleet, workers.lost, self.job.nodes)
@@ -187,6 +201,8 @@ class _Preflight:
             rehearsal=request.cpu is not None,
             ports=itertools.cycle(stages.some_ports(self.port)),
             busy=self.examined.busy,
+            addresses={node: way.address for node, way in self.routes.items()},
+            interfaces={node: way.interface for node, way in self.routes.items()},
             options=options,
             start_s=request.start_s,
             stall_s=min(request.stall_s, _STALL_S),
@@ -205,6 +221,8 @@ class _Preflight:
         reasons = [o.answer.reason for o in outcomes if o.unknown and isinstance(o.answer, Skip)]
         result = screens.Result(
             job=self.job.job,
+            label=self.job.label,
+            hosts=self.request.hosts,
             of_job=self.job.nodes,
             need=self.wanted.need,
             what=self.wanted.what,
@@ -222,7 +240,12 @@ class _Preflight:
         )
         whole = bad_nodes.make_document(result)
         artifacts.write(
-            self.folder, whole, of_job=self.job.nodes, tasks_per_node=self.job.tasks_per_node, environ=os.environ
+            self.folder,
+            whole,
+            of_job=self.job.nodes,
+            tasks_per_node=self.job.tasks_per_node,
+            environ=os.environ,
+            sourced=not self.job.hosts,
         )
         if self.request.format == "json":
             _report(self.request.output, lambda stream: _put(stream, document.text(whole)), self.folder)
@@ -260,7 +283,8 @@ def _show(screen: Screen, result: screens.Result) -> None:
 
 def _folder(request: Request, job: Allocation) -> Path:
     """Return --log-dir, or runs/preflight-JOB in the current folder. Raises MgpuError."""
-    return Path(request.log_dir) if request.log_dir else run_folder.base_folder() / f"preflight-{job.job}"
+    name = f"preflight-{job.job}" if job.job else f"preflight-hosts-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Path(request.log_dir) if request.log_dir else run_folder.base_folder() / name
 
 
 def _short_path(folder: Path) -> str:

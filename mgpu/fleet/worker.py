@@ -185,11 +185,17 @@ class Node:
             if len(group["nodes"]) > 1:
                 arguments += ["--node-rank", str(group["nodes"].index(self.name))]
             limit_s, log = float(command["limit_s"]) + _LATE_S, place / "output"
-            code, printed = self._run(arguments, {**os.environ, **command["environment"]}, limit_s, log)
+            variables = {**self._interface(command), **os.environ, **command["environment"]}
+            code, printed = self._run(arguments, variables, limit_s, log)
             document = _read(output)
         if document is None:
             return {"code": code, "error": printed or "the smoke test wrote no result"}
         return {"code": code, "seconds": round(time.monotonic() - began, 3), **summary(document)}
+
+    def _interface(self, command: Mapping[str, Any]) -> dict[str, str]:
+        """Return the variables for the interface that was measured to work; a value of the user's own wins."""
+        name = command["interfaces"].get(self.name)
+        return {} if name is None else {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
 
     def _run(self, arguments: list[str], variables: Mapping[str, str], limit_s: float, log: Path) -> tuple[int, str]:
         """Run mgpu in its own process; return the exit code and the end of its output."""
