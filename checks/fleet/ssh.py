@@ -214,7 +214,7 @@ def ssh_refused_by_host(fleet: Fleet) -> Answer:
     )
 
 
-@check(Severity.ERROR, source=_MEASURED, given=over_ssh)
+@check(Severity.ERROR, source=_MEASURED, given=over_ssh, role="root", kind="network")
 def ssh_connection_lost(fleet: Fleet) -> Answer:
     """The connection to a host broke.
 

@@ -28,6 +28,8 @@ OPTIONS = (
         ),
         Option("--gpus", str, "Number or list of GPUs: 2 or 0,2. 1: one process.", "N|LIST"),
         Option("--port", str, "Rendezvous port. Default: the config's, else a free one (auto).", "N|auto"),
+        Option("--hosts", str, "Train on these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
+        Option("--pass-env", list, "Variable that the ranks on --hosts get too; repeatable.", "NAME"),
         Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
     ),
     *panel(
@@ -118,6 +120,7 @@ def run(values: Values) -> int:
         from mgpu.cli import json_schema
 
         return json_schema.show(json_schema.why() if values["why"] else json_schema.run())
+    values["pass_env"] = tuple(values["pass_env"] or ())
     return launch(Request(**values))
 
 
@@ -131,6 +134,10 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
+    if request.hosts:
+        from mgpu.fleet import hosts_launch
+
+        return hosts_launch.run(request)
     gc.disable()  # until the hand-off: nothing allocated before is garbage, and a collection takes 20 ms
     with start_errors.attempt(request):
         if request.foreign:

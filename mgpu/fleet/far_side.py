@@ -12,13 +12,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any
 
 from mgpu.fleet import worker
 from mgpu.process import scratch
 
-SILENT_S = 20.0  # without a greeting, which comes every 2 s: the network or the other side is gone
+if TYPE_CHECKING:
+    from mgpu.fleet import far_run
+
+SILENT_S = 15.0  # without a greeting, which comes every 2 s: the network or the other side is gone
 _IDLE_S = 0.2
 
 
@@ -33,7 +36,8 @@ def main(place: str, name: str, folder: str, wanted: str) -> None:
     except OSError as failure:
         error = failure.strerror
     with scratch.adopted(place):
-        worker.serve(lambda answers: _FarNode(answers, name, error), _Incoming())
+        incoming = _Incoming()
+        worker.serve(lambda answers: _FarNode(answers, name, error, incoming), incoming)
 
 
 class _FarNode(worker.Node):
@@ -41,9 +45,11 @@ class _FarNode(worker.Node):
 
     carried = True
 
-    def __init__(self, answers: IO[str], name: str, folder_error: str | None) -> None:
+    def __init__(self, answers: IO[str], name: str, folder_error: str | None, incoming: _Incoming) -> None:
         super().__init__(answers, name)
         self._folder_error = folder_error
+        self._incoming = incoming
+        self._part: far_run.Part | None = None
 
     def greeting(self) -> dict[str, Any]:
         """Return the first message."""
@@ -54,6 +60,24 @@ class _FarNode(worker.Node):
             "connection": os.environ.get("SSH_CONNECTION", ""),
         }
 
+    def commands(self) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
+        """Return what this host can do."""
+        return {**super().commands(), "launch": self._launch}
+
+    def close(self) -> None:
+        """Stop everything that this host started."""
+        if self._part is not None:
+            self._part.end()
+        super().close()
+
+    def _launch(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Run this host's part of a training; meanwhile the other side may stop it."""
+        from mgpu.fleet import far_run
+
+        self._part = part = far_run.Part(command["hosts"][self.name], self._interface(command), self._send)
+        self._incoming.stop = part.stop
+        return part.run()
+
 
 class _Incoming(Iterable[Mapping[str, Any]]):
     """The commands. A thread reads them, so that the end of the connection also ends a command that is running."""
@@ -61,6 +85,7 @@ class _Incoming(Iterable[Mapping[str, Any]]):
     def __init__(self) -> None:
         self._commands: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._heard = time.monotonic()
+        self.stop: Callable[[int], None] = lambda number: None  # what a message to stop does
         for work in (self._read, self._notice_silence):
             threading.Thread(target=work, daemon=True).start()
 
@@ -72,7 +97,9 @@ class _Incoming(Iterable[Mapping[str, Any]]):
     def _read(self) -> None:
         for command in worker.read_commands():
             self._heard = time.monotonic()
-            if command.get("do") != "ping":
+            if command.get("do") == "stop":
+                self.stop(int(command["signal"]))
+            elif command.get("do") != "ping":
                 self._commands.put(command)
         self._end()
 

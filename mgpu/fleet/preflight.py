@@ -7,6 +7,7 @@ to a folder, from which the job script sources it (artifacts.py).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -22,7 +23,7 @@ from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import allocation as jobs
-from mgpu.fleet import artifacts, bad_nodes, examination, hosts_doctor, route, stages
+from mgpu.fleet import artifacts, bad_nodes, examination, hosts_doctor, route, stages, verified_hosts
 from mgpu.fleet import screen as screens
 from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.examination import Examination
@@ -247,11 +248,22 @@ class _Preflight:
             environ=os.environ,
             sourced=not self.job.hosts,
         )
+        if self.job.hosts and verdict == "passed" and self.request.stamp:
+            self._record(good)
         if self.request.format == "json":
             _report(self.request.output, lambda stream: _put(stream, document.text(whole)), self.folder)
         else:
             _report(self.request.output, lambda stream: _show(Screen.of(stream), result), self.folder)
         return code
+
+    def _record(self, good: Sequence[str]) -> None:
+        """Store that this config was tested on these hosts, unless its ranks ran on the CPU instead."""
+        config = self.wanted.config
+        if config.sha256 is None or self.request.cpu is not None:
+            return
+        hosts = tuple(host.destination for host in self.job.hosts if host.name in good[: self.wanted.need])
+        with contextlib.suppress(MgpuError, OSError):  # the result counts more than the record of it
+            verified_hosts.record(Path(config.path), verified_hosts.Tested(config.sha256, hosts, sys.executable))
 
     def _untried(self) -> list[str]:
         """Return a line for each folder for which it is unknown whether the nodes share it."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -72,6 +73,7 @@ class Node:
         self.name = name
         self._answers = answers
         self._sent = 0
+        self._sending = threading.Lock()  # several threads send the output of a run
         self._listening: Any = None
         self._test: child_process.Program | None = None
 
@@ -85,14 +87,7 @@ class Node:
 
     def serve(self, command: Mapping[str, Any]) -> None:
         """Run a command and send the answer; an exception becomes an answer too."""
-        do: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "examine": self._examine,
-            "clock": self._clock,
-            "listen": self._listen,
-            "walk": self._walk,
-            "test": self._smoke_test,
-        }
-        work = do.get(str(command.get("do")))
+        work = self.commands().get(str(command.get("do")))
         if work is None or (command.get("of") is not None and self.name not in command["of"]):
             return
         try:
@@ -105,6 +100,16 @@ class Node:
             found = {"error": reason(error)}
         self._send({"number": command.get("number"), **found})
 
+    def commands(self) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
+        """Return what this node can do."""
+        return {
+            "examine": self._examine,
+            "clock": self._clock,
+            "listen": self._listen,
+            "walk": self._walk,
+            "test": self._smoke_test,
+        }
+
     def close(self) -> None:
         """Stop everything that this node started."""
         if self._listening is not None:
@@ -113,10 +118,11 @@ class Node:
             _end(self._test)
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._sent += 1
-        for line in framing.lines(self._sent, {"node": self.name, **message}):
-            self._answers.write(line)
-        self._answers.flush()
+        with self._sending:
+            self._sent += 1
+            for line in framing.lines(self._sent, {"node": self.name, **message}):
+                self._answers.write(line)
+            self._answers.flush()
 
     def _clock(self, command: Mapping[str, Any]) -> dict[str, Any]:
         return {"time": time.time()}

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mgpu import errors, messages
 from mgpu.command_line import shell
@@ -28,11 +28,20 @@ from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from mgpu.launch.run_json import RunDocument
+
 NOTES = "mgpu.log"
 _LOGIND_S = 2.0  # timeout; logind answers in milliseconds
 
 
-def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) -> int:
+def start(
+    request: Request,
+    command: Command,
+    folder: Path,
+    snapshot: Snapshot,
+    amend: Callable[[RunDocument], None] | None = None,
+) -> int:
     """Start the run in the background; return 0 once the launcher is running. Raises MgpuError if it cannot start.
 
     The caller has called `run_entry.can_keep`.
@@ -44,7 +53,7 @@ def start(request: Request, command: Command, folder: Path, snapshot: Snapshot) 
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _supervise(request, command, folder, snapshot, writing)
+        _supervise(request, command, folder, snapshot, writing, amend)
     os.close(writing)
     try:
         os.waitpid(child, 0)
@@ -79,7 +88,14 @@ def _show_started(run: str) -> None:
         print(run, flush=True)
 
 
-def _supervise(request: Request, command: Command, folder: Path, snapshot: Snapshot, descriptor: int) -> NoReturn:
+def _supervise(
+    request: Request,
+    command: Command,
+    folder: Path,
+    snapshot: Snapshot,
+    descriptor: int,
+    amend: Callable[[RunDocument], None] | None,
+) -> NoReturn:
     """Run the supervisor in this process, which never returns; write one message to the pipe `descriptor`."""
     code = errors.LAUNCH_REFUSED
     pipe = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
@@ -97,7 +113,9 @@ def _supervise(request: Request, command: Command, folder: Path, snapshot: Snaps
         _detach_streams(folder)
         from mgpu.launch import hand_off
 
-        code = hand_off.hand_off(request, command, folder, snapshot, started=lambda entry: report(id=entry.id))
+        code = hand_off.hand_off(
+            request, command, folder, snapshot, started=lambda entry: report(id=entry.id), amend=amend
+        )
     except MgpuError as error:
         code = error.exit_code
         messages.notice(error.message)
