@@ -21,7 +21,7 @@ from mgpu.process import scratch
 if TYPE_CHECKING:
     from mgpu.fleet import far_run
 
-SILENT_S = 15.0  # without a greeting, which comes every 2 s: the network or the other side is gone
+SILENT_S = 12.0  # without a greeting, which comes every 2 s: the network or the other side is gone
 _IDLE_S = 0.2
 
 

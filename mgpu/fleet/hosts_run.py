@@ -29,6 +29,7 @@ ORDERS, RESULTS = "hosts.json", "hosts"
 _START_S = 60.0  # for the connections
 _OTHERS_S = 15.0  # after the first host has failed: its ranks' partners mostly fail by themselves within seconds
 _STOP_S = 20.0  # from a request to stop until the connections are closed, which kills what is left
+_SAME_S = 0.5  # a second signal this soon is the same request
 _POLL_S = 0.1
 
 
@@ -46,7 +47,9 @@ class _Run:
         hosts = [Host(**host) for host in orders["hosts"]]
         self.workers = SshWorkers(hosts, python=orders["python"], folder=orders["folder"])
         self.ended: dict[str, dict[str, Any]] = {}  # in the order of their ends
-        self.asked: list[int] = []  # signals
+        self.asked: list[int] = []  # signals that are not passed on yet
+        self.signalled: int | None = None  # the first one
+        self._noted_at = 0.0
         self.stopping_since: float | None = None
         self.rest: dict[tuple[str, str], str] = {}  # the last line of each stream, without an end yet
 
@@ -62,10 +65,16 @@ class _Run:
             except MgpuError as error:
                 return _refused(error.message)
         self._store()
+        if self.signalled is not None:
+            return 128 + self.signalled
         return next((end["code"] for end in self.ended.values() if end["code"]), 0)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked.append(number)
+        """Note a request to stop. The supervisor sends SIGTERM together with the SIGINT of a terminal."""
+        now = time.monotonic()
+        if self.signalled is None or now - self._noted_at > _SAME_S:
+            self.signalled, self._noted_at = self.signalled or number, now
+            self.asked.append(number)
 
     def _connect(self) -> str:
         """Connect to all hosts; return why one of them cannot be used."""
@@ -106,6 +115,8 @@ class _Run:
                     self._end(node, {"code": 1, "document": None, "said": "", "lost": why})
             if failed_at is None and any(end["code"] for end in self.ended.values()):
                 failed_at = time.monotonic()
+            if workers.lost:  # the others can only wait for it
+                failed_at = float("-inf")
             self._stop_if_asked(failed_at)
             if self.stopping_since is not None and time.monotonic() - self.stopping_since > _STOP_S:
                 break

@@ -58,9 +58,14 @@ def read_parts(folder: Path) -> list[dict[str, Any]]:
 
 
 def _weight(part: Mapping[str, Any]) -> tuple[int, int]:
-    """Sort key: a lost host explains more than a broken connection, and less than an error of its own."""
+    """Sort key: a lost host explains more than a broken connection, and less than an error of its own.
+
+    A part that mgpu stopped explains nothing: another one had failed before.
+    """
     if part.get("lost"):
         return (1, part["order"])
+    if (part["document"] or {}).get("signalled"):
+        return (4, part["order"])
     cause = (part["document"] or {}).get("probable_cause") or {}
     return (_WEIGHT.get(str(cause.get("role")), 3), part["order"])
 

@@ -14,7 +14,7 @@ from mgpu.errors import NOT_FOUND, MgpuError
 from mgpu.hosts.host import Host
 
 CONNECT_S = 10  # to connect, and then for the key exchange
-_ALIVE_S, _ALIVE = 5, 3  # a connection that answers none of 3 questions in 15 s is lost
+_ALIVE_S, _ALIVE = 4, 3  # a connection that answers none of 3 questions in 12 s is lost
 # ControlMaster=no: an open connection of the user is used, but none is left behind. RemoteCommand and forwardings of
 # the configuration are for interactive logins.
 _OPTIONS = (
