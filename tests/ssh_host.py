@@ -40,7 +40,6 @@ _MANY = """\
 for pair in "$@"; do
     unshare -u sh -c 'hostname "$1"; exec "$3" -D -e -o ListenAddress="$2"' sh "${pair%=*}" "${pair#*=}" "$0" &
 done
-wait
 """
 
 
@@ -136,7 +135,7 @@ class SshHost:
         """Until the server, or so many of them, waits for connections."""
         end = time.monotonic() + _START_S
         while (said := self.log.read_text(errors="replace")).count("Server listening on") < count:
-            if time.monotonic() > end or self._servers[-1].poll() is not None:
+            if time.monotonic() > end or self._servers[-1].poll():
                 missing(f"sshd does not start here: {said[-600:]}")
             time.sleep(0.02)
 
@@ -273,10 +272,14 @@ class SshHost:
     # The machine and its network.
 
     def kill_all(self) -> None:
-        """Kill everything on the host but its server."""
-        for pid in self.bed.left(self.name):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """Kill everything on the host but its server, and wait for the end of it."""
+        end = time.monotonic() + _START_S
+        while pids := self.bed.left(self.name):
+            assert time.monotonic() < end, self.left()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
     def down(self) -> None:
         """The cable is pulled: nothing comes or goes, nothing on the host ends."""
@@ -289,6 +292,7 @@ class SshHost:
     def crash(self) -> None:
         """The host loses power: it ends without a word to those that are connected."""
         self.down()
+        self.root("ss", "-K", "state", "connected")  # or the kernel would still say goodbye when the cable is back
         self.stop_sshd(sessions=True)
 
     def boot(self) -> None:
