@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.ssh_host import HOME, SshHost
 from tests.ssh_hosts import OPTIONS, Said, SshHosts
 
@@ -27,6 +28,7 @@ _TIMED_OUT = "ssh: connect to host {name} port 22: Connection timed out"
 _REFUSED = "ssh: connect to host {name} port 22: Connection refused"
 _NO_ROUTE = "ssh: connect to host {name} port 22: No route to host"
 _CHANGED = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @"
+_PROCESSES = "cat /proc/[0-9]*/cmdline"
 _NO_TERMINAL = "sorry, you must have a tty"
 
 
@@ -229,7 +231,7 @@ def test_processes_are_seen_on_their_host_only(bed: SshHosts) -> None:
     client = bed.head.popen("ssh", *OPTIONS, "n1", "echo ready; exec sleep 12345")
     assert client.stdout is not None and client.stdout.readline() == "ready\n"
     assert any("12345" in command for command in bed["n1"].left().values())
-    assert "12345" in bed.ssh("n1", "ps ax").stdout and "12345" not in bed.ssh("n2", "ps ax").stdout
+    assert "12345" in bed.ssh("n1", _PROCESSES).stdout and "12345" not in bed.ssh("n2", _PROCESSES).stdout
     client.kill()  # the pid is the client's own
     client.communicate()
     assert not bed["n2"].idle(10) and not bed.head.idle(10)
@@ -276,6 +278,9 @@ def test_what_is_missing_on_a_host(tmp_path: Path) -> None:
         assert (
             hosts.ssh("n3", sys.executable, "-c", "'import torch'").stderr.rstrip().endswith("No module named 'torch'")
         )
+        three.replace(version := str(ROOT / "mgpu" / "__init__.py"), "changed = True\n")
+        assert hosts.ssh("n3", "cat", version).stdout == "changed = True\n"
+        assert hosts.ssh("n1", "cat", version).stdout == Path(version).read_text()
         three.mtu(1400)
         assert "mtu 1400" in hosts.ssh("n3", "ip link show eth0").stdout
         hosts.second_network()
