@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +41,6 @@ _MANY = """\
 for pair in "$@"; do
     unshare -u sh -c 'hostname "$1"; exec "$3" -D -e -o ListenAddress="$2"' sh "${pair%=*}" "${pair#*=}" "$0" &
 done
-wait
 """
 
 
@@ -53,7 +53,7 @@ class SshHost:
         self.home = self.folder / "home" / USER
         self.project = self.home / "project"
         self.log = self.folder / "sshd.log"
-        self.env: dict[str, str] = {}  # added to what `command` gives
+        self.env: dict[str, str] = {}  # added to the variables of what starts there
         self._servers: list[subprocess.Popen[str]] = []
         self._lines: list[str] = []
         self._shell = need("bash")
@@ -127,7 +127,9 @@ class SshHost:
 
     def start_sshd(self, *, wait: bool = True) -> None:
         """Start the server, with the lines of `configure` before its own."""
-        (self.folder / "ssh" / "sshd_config").write_text("\n".join([*self._lines, _SERVER]))
+        variables = " ".join(f'"{name}={value}"' for name, value in self.env.items())
+        lines = [*self._lines, f"SetEnv {variables}" if variables else "", _SERVER]
+        (self.folder / "ssh" / "sshd_config").write_text("\n".join(lines))
         self._serve([need("sshd"), "-D", "-e"])
         if wait:
             self.wait_for_sshd()
@@ -136,7 +138,7 @@ class SshHost:
         """Until the server, or so many of them, waits for connections."""
         end = time.monotonic() + _START_S
         while (said := self.log.read_text(errors="replace")).count("Server listening on") < count:
-            if time.monotonic() > end or self._servers[-1].poll() is not None:
+            if time.monotonic() > end or self._servers[-1].poll():
                 missing(f"sshd does not start here: {said[-600:]}")
             time.sleep(0.02)
 
@@ -273,10 +275,14 @@ class SshHost:
     # The machine and its network.
 
     def kill_all(self) -> None:
-        """Kill everything on the host but its server."""
-        for pid in self.bed.left(self.name):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """Kill everything on the host but its server, and wait for the end of it."""
+        end = time.monotonic() + _START_S
+        while pids := self.bed.left(self.name):
+            assert time.monotonic() < end, self.left()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
     def down(self) -> None:
         """The cable is pulled: nothing comes or goes, nothing on the host ends."""
@@ -289,6 +295,7 @@ class SshHost:
     def crash(self) -> None:
         """The host loses power: it ends without a word to those that are connected."""
         self.down()
+        self.root("ss", "-K", "state", "connected")  # or the kernel would still say goodbye when the cable is back
         self.stop_sshd(sessions=True)
 
     def boot(self) -> None:
@@ -353,11 +360,30 @@ class SshHost:
 
     def clock(self, seconds: int) -> None:
         """What programs of the host that start from now on take for the time of day is off by so much."""
-        library = self.folder / "home" / "clock.so"
+        library = self.folder / "clock.so"
         subprocess.run(
             [need("cc"), "-shared", "-fPIC", "-o", str(library), str(ROOT / "tests/clock_shift.c"), "-ldl"], check=True
         )
-        (self.folder / "home" / "clock").write_text(f"{seconds}\n")
-        self.env |= {"LD_PRELOAD": "/home/clock.so", "CLOCK_SHIFT": "/home/clock"}
+        (self.folder / "clock").write_text(f"{seconds}\n")
+        self.set_env(LD_PRELOAD=self.put(library), CLOCK_SHIFT=self.put(self.folder / "clock"))
+
+    def put(self, source: Path) -> str:
+        """Copy a file or folder of the test, whose own folder is not there, to the host: its path there."""
+        copy = self.folder / "home" / source.name
+        if source.is_dir():
+            shutil.copytree(source, copy, symlinks=True, dirs_exist_ok=True)
+        else:
+            shutil.copy(source, copy)
+        return f"/home/{source.name}"
+
+    def replace(self, path: str, text: str) -> None:
+        """Another text in a file of the host, as of torch/version.py; the real one is kept."""
+        copy = self.folder / f"{uuid.uuid4()}.replaced"
+        copy.write_text(text)
+        self.root("mount", "--bind", self.put(copy), path)
+
+    def set_env(self, **values: str) -> None:
+        """Variables of all that starts on the host from now on, in sessions of ssh too."""
+        self.env |= values
         if self._servers:
-            self.configure("SetEnv LD_PRELOAD=/home/clock.so CLOCK_SHIFT=/home/clock")
+            self.configure()
