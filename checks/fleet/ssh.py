@@ -300,7 +300,7 @@ def ssh_other_python(fleet: Fleet) -> Answer:
         f"Ranks are started with this path on every host. There, {found[0].python} answered, without your packages.",
         Fix(
             "Create the environment at the same path, or name another one with --python.",
-            (shell(f"{template} ls -l {{path:id}}", **values, path=wanted),),
+            (shell(f"{template} ls -l /{{path:id}}", **values, path=wanted.removeprefix("/")),),
         ),
         {"hosts": fold(nodes), "wanted": wanted, "found": found[0].python},
         subjects=tuple(nodes),

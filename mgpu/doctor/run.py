@@ -150,7 +150,7 @@ def _fleet_of_hosts(request: Request) -> Fleet:
     import sys
 
     from mgpu.fleet import hosts_doctor
-    from mgpu.hosts.host import read_hosts
+    from mgpu.hosts.named_hosts import read_hosts
 
     subject = hosts_doctor.Subject(request.python or sys.executable, request.config, data=request.data)
     with progress() as show:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mgpu import errors, hostlist
 from mgpu.config import reading
 from mgpu.errors import MgpuError
-from mgpu.hosts.host import Host, names
+from mgpu.hosts.named_hosts import Host, names
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Config

@@ -15,7 +15,7 @@ from mgpu.errors import MgpuError
 from mgpu.fleet import stages
 from mgpu.fleet.examination import Examination, Wish
 from mgpu.fleet.ssh_workers import SshWorkers
-from mgpu.hosts.host import Host
+from mgpu.hosts.named_hosts import Host
 from mgpu.process import signals
 from mgpu.snapshot import Fleet
 from mgpu.text import counted

@@ -17,7 +17,7 @@ from mgpu.errors import MgpuError
 from mgpu.fleet import allocation, hosts_doctor, hosts_run, hosts_verdict, route, stages, verified_hosts
 from mgpu.fleet.allocation import Wanted
 from mgpu.fleet.examination import Examination
-from mgpu.hosts.host import Host, names, read_hosts
+from mgpu.hosts.named_hosts import Host, names, read_hosts
 from mgpu.launch import detached, gate, hand_off, result_document, run_entry, start_errors
 from mgpu.launch.request import Request
 from mgpu.launchers import choice, run_folder

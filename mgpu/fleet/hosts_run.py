@@ -19,7 +19,7 @@ from typing import Any
 from mgpu import files
 from mgpu.errors import LAUNCH_REFUSED, MgpuError
 from mgpu.fleet.ssh_workers import SshWorkers
-from mgpu.hosts.host import Host
+from mgpu.hosts.named_hosts import Host
 from mgpu.process import signals
 from mgpu.report.document import text
 from mgpu.structured_text import json_of

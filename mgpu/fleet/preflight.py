@@ -32,7 +32,7 @@ from mgpu.fleet.srun_workers import SrunWorkers
 from mgpu.fleet.ssh_workers import SshWorkers
 from mgpu.fleet.stages import Bad, Stage
 from mgpu.fleet.workers import Workers
-from mgpu.hosts.host import read_hosts
+from mgpu.hosts.named_hosts import read_hosts
 from mgpu.launchers import run_folder
 from mgpu.process import scratch, signals
 from mgpu.report import document, findings

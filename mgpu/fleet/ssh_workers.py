@@ -21,7 +21,7 @@ from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.fleet import framing
 from mgpu.fleet.workers import KEPT_LINES, Workers
 from mgpu.hosts import payload, ssh, ssh_errors
-from mgpu.hosts.host import Host, names
+from mgpu.hosts.named_hosts import Host, names
 from mgpu.process import child_process
 from mgpu.snapshot import HostAccess
 

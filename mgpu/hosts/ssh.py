@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 
 from mgpu.errors import NOT_FOUND, MgpuError
-from mgpu.hosts.host import Host
+from mgpu.hosts.named_hosts import Host
 
 CONNECT_S = 10  # to connect, and then for the key exchange
 _ALIVE_S, _ALIVE = 4, 3  # a connection that answers none of 3 questions in 12 s is lost
