@@ -90,7 +90,7 @@ FAULTS = {
     "host key unknown": Fault(lambda host: host.bed.head.forget(host.name), 255, "Host key verification failed."),
     "server stopped": Fault(SshHost.stop_sshd, 255, _REFUSED),
     "server does not answer": Fault(SshHost.freeze_sshd, 255, "Connection timed out during banner exchange"),
-    "server is full": Fault(_occupied, 255, "kex_exchange_identification: "),  # … Connection closed by remote host, or reset by peer
+    "server is full": Fault(_occupied, 255, "kex_exchange_identification: "),  # closed, or reset
     "old server": Fault(
         _set("KexAlgorithms diffie-hellman-group1-sha1"), 255,
         "Unable to negotiate with {address} port 22: no matching key exchange method found.",
