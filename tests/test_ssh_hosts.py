@@ -77,7 +77,7 @@ def _behind_closed(host: SshHost) -> None:
 FAULTS = {
     "key refused": Fault(SshHost.refuse_key, 255, _DENIED),
     "password only": Fault(
-        lambda host: (host.refuse_key(), host.configure("PasswordAuthentication yes")), 255,
+        _set("PasswordAuthentication yes", "AuthorizedKeysFile none"), 255,
         "trainer@{name}: Permission denied (publickey,password).",
     ),
     "home folder writable for all": Fault(lambda host: host.home.chmod(0o777), 255, _DENIED),
@@ -90,7 +90,7 @@ FAULTS = {
     "host key unknown": Fault(lambda host: host.bed.head.forget(host.name), 255, "Host key verification failed."),
     "server stopped": Fault(SshHost.stop_sshd, 255, _REFUSED),
     "server does not answer": Fault(SshHost.freeze_sshd, 255, "Connection timed out during banner exchange"),
-    "server is full": Fault(_occupied, 255, "kex_exchange_identification: Connection closed by remote host"),
+    "server is full": Fault(_occupied, 255, "kex_exchange_identification: "),  # closed, or reset
     "old server": Fault(
         _set("KexAlgorithms diffie-hellman-group1-sha1"), 255,
         "Unable to negotiate with {address} port 22: no matching key exchange method found.",
