@@ -15,7 +15,7 @@ from mgpu.fleet.flatten import KNOWN, Values, flat, names_of
 from mgpu.fleet.node_groups import compare_role, roles
 from mgpu.fleet.outliers import MEASURED, outliers
 from mgpu.hostlist import order
-from mgpu.snapshot import Fleet, HostAccess, NodeAddresses, NodeFault, NodePath, Snapshot, to_json
+from mgpu.snapshot import Fleet, NodeAddresses, NodeFault, NodePath, Snapshot, to_json
 
 _FAILED_READS = frozenset({"timed out", "crashed", "no permission"})  # reasons why a fact is unknown
 
@@ -64,12 +64,11 @@ def fleet_of(
     doors: Sequence[NodeAddresses] = (),
     together: bool = False,
     strangers: Sequence[str] = (),
-    access: Sequence[HostAccess] | None = None,
 ) -> Fleet:
     """Return the fact `fleet`.
 
     `missing`: nodes that did not answer -> why. `faults` None: the nodes were not checked one by one. `together`: they
-    will run one job. `access`: how the hosts of --hosts were reached.
+    will run one job.
     """
     machines = sorted(machines, key=lambda machine: order(machine.node))
     nodes = {machine.node: machine.values for machine in machines}
@@ -93,7 +92,6 @@ def fleet_of(
         together,
         _unread(nodes, found),
         tuple(strangers),
-        None if access is None else tuple(access),
     )
 
 

@@ -10,7 +10,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -174,7 +174,7 @@ class Examination:
         for shared in self.wish.folders:
             if blind := tuple(node for node, answer in found.items() if shared in answer["unseen"]):
                 unshared[shared] = blind
-        return fleet_of(
+        compared = fleet_of(
             [Machine(node, one["facts"], extra=bad_nodes.file_facts(one["files"])) for node, one in found.items()],
             dict(self.workers.lost),
             faults=[NodeFault(node, fault["id"], fault["text"]) for node in found for fault in found[node]["faults"]],
@@ -183,8 +183,10 @@ class Examination:
             paths=None if self.paths is None else [decode(NodePath, dict(path), "path") for path in self.paths],
             doors=tuple(connectivity.door_of(card) for card in self.cards),
             together=True,
-            access=None if access is None else tuple(access[n] for n in self.workers.all_nodes if n in access),
         )
+        if access is None:
+            return compared
+        return replace(compared, access=tuple(access[n] for n in self.workers.all_nodes if n in access))
 
 
 @contextlib.contextmanager

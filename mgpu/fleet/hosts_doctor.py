@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import errors
+from mgpu import errors, file_reading
 from mgpu.errors import MgpuError
 from mgpu.fleet import stages
 from mgpu.fleet.examination import Examination, Wish
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _START_S = 60.0  # for Python to start and the probes to end on every host; importing from a cold disk takes long
 _WHOLE_S = 180.0
+_LARGEST = 16 << 20  # bytes of a config
 # Below the ports that Linux uses for outgoing connections, as in a job's pre-flight.
 FIRST_PORT = 29500
 
@@ -64,7 +65,7 @@ def wish(hosts: Sequence[Host], subject: Subject) -> Wish:
     """Return what every host is asked."""
     path = Path(subject.config) if subject.config else None
     return Wish(
-        config=path.read_text("utf-8", "replace") if path else None,
+        config=file_reading.read(path, most=_LARGEST).decode("utf-8", "replace") if path else None,
         config_name=path.name if path else "",
         cpu=subject.cpu,
         folders=(),  # without a shared file system, each host has its own copy, which is compared

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mgpu import engine, errors
+from mgpu import engine, errors, files
 from mgpu.command_line import shell
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
@@ -131,7 +131,7 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
     with run_folder.claim_folder(planned, run_folder.LAUNCH, named=bool(request.log_dir), outlived=outlived) as folder:
         where = str(folder.absolute())
         orders["common"]["logs"] = where
-        (folder / hosts_run.ORDERS).write_text(hosts_run.orders_text(orders), "utf-8")
+        files.write(folder / hosts_run.ORDERS, hosts_run.orders_text(orders), mode=0o600)
         whole = Command(**{**vars(command), "argv": (*command.argv, where)})
         snapshot = Snapshot(config=wanted.config)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mgpu import files
+from mgpu import file_reading, files
 from mgpu.errors import LAUNCH_REFUSED, MgpuError
 from mgpu.fleet.ssh_workers import SshWorkers
 from mgpu.hosts.named_hosts import Host
@@ -31,12 +31,13 @@ _OTHERS_S = 15.0  # after the first host has failed: its ranks' partners mostly 
 _STOP_S = 20.0  # from a request to stop until the connections are closed, which kills what is left
 _SAME_S = 0.5  # a second signal this soon is the same request
 _POLL_S = 0.1
+_LARGEST = 16 << 20  # bytes of the orders
 
 
 def main() -> None:
     """Run; the argument is the run's folder. The exit code is that of the host that failed first."""
     folder = Path(sys.argv[1])
-    sys.exit(_Run(folder, json_of((folder / ORDERS).read_bytes())).run())
+    sys.exit(_Run(folder, json_of(file_reading.read_own(folder / ORDERS, most=_LARGEST))).run())
 
 
 class _Run:

@@ -235,11 +235,11 @@ class SshWorkers(Workers):
         self._live.pop(name, None)
         child_process.end(one.process)
         text = "\n".join(one.stderr)
-        kind = ssh_errors.kind_of(text, code)
+        kind = ssh_errors.kind_of("\n".join((text, *one.noise)), code)  # nologin prints to stdout
         if not one.greeted and kind == ssh_errors.BUSY and self._tries[name] <= _AGAIN:
             self._waiting.append(one.host)
             return
-        why = ssh_errors.reason(text, code)
+        why = ssh_errors.reason(text or "\n".join(one.noise), code)
         if one.greeted:
             kind = ssh_errors.LOST
             self.lost.setdefault(name, f"the connection ended: {why}")

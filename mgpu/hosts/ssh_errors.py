@@ -27,16 +27,16 @@ _KNOWN: Sequence[tuple[str, str]] = (
     (HOST_KEY_NEW, r"^No .*host key is known for |^Host key verification failed|^key_verify failed"),
     (CONFIG, r"[Bb]ad configuration option|terminating, \d+ bad configuration options|^Bad owner or permissions on "
              r"|^unknown option -- |: line \d+: .*(?:missing argument|unsupported option)|^Bad \w+ .* in .* line \d+"),
-    (JUMP, r"stdio forwarding failed|^channel \d+: open failed: |^Jumphost loop|^ssh_askpass|jump host"),
+    (JUMP, r"stdio forwarding failed|UNKNOWN port 65535|^Jumphost loop|jump host"),
     (NO_NAME, r"^ssh: Could not resolve hostname "),
     (CLOSED, r"^ssh: connect to host .*: Connection refused"),
-    (DOWN, r"^ssh: connect to host |^Connection timed out during banner exchange"),
+    (DOWN, r"^ssh: connect to host |^Connection timed out during banner exchange|^Connection to .* port \d+ timed out"),
     (ACCOUNT, r"[Pp]assword (?:change required|has expired)|This account is (?:currently )?not available"
               r"|account (?:has )?expired|System is booting up|nologin|[Rr]equired to change your password"),
     (KEY, r"Permission denied|Too many authentication failures|sign_and_send_pubkey: |no mutual signature"
           r"|No supported authentication methods|UNPROTECTED PRIVATE KEY FILE"),
     (BUSY, r"^(?:kex|ssh)_exchange_identification: |Exceeded MaxStartups|Not allowed at this time"
-           r"|^mux_client_request_session: .*refused|open failed: administratively prohibited"),
+           r"|^mux_client_request_session: .*refused|^channel \d+: open failed: |^Unable to negotiate with "),
     (LOST, r"^Timeout, server .* not responding|^client_loop: send disconnect|closed by remote host|Broken pipe"
            r"|^Connection (?:to .* )?(?:reset|closed)|^Read from remote host "),
     (NO_PYTHON, r"^mgpu: no Python here"),

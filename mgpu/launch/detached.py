@@ -53,7 +53,7 @@ def start(
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _supervise(request, command, folder, snapshot, writing, amend)
+        _supervise(lambda started: _hand_off(request, command, folder, snapshot, started, amend), folder, writing)
     os.close(writing)
     try:
         os.waitpid(child, 0)
@@ -88,14 +88,20 @@ def _show_started(run: str) -> None:
         print(run, flush=True)
 
 
-def _supervise(
+def _hand_off(
     request: Request,
     command: Command,
     folder: Path,
     snapshot: Snapshot,
-    descriptor: int,
+    started: Callable[[registry.Entry], None],
     amend: Callable[[RunDocument], None] | None,
-) -> NoReturn:
+) -> int:
+    from mgpu.launch import hand_off
+
+    return hand_off.hand_off(request, command, folder, snapshot, started=started, amend=amend)
+
+
+def _supervise(run: Callable[[Callable[[registry.Entry], None]], int], folder: Path, descriptor: int) -> NoReturn:
     """Run the supervisor in this process, which never returns; write one message to the pipe `descriptor`."""
     code = errors.LAUNCH_REFUSED
     pipe = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
@@ -111,11 +117,7 @@ def _supervise(
             os._exit(0)  # the grandchild is not a session leader, so a terminal it opens cannot become its own
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         _detach_streams(folder)
-        from mgpu.launch import hand_off
-
-        code = hand_off.hand_off(
-            request, command, folder, snapshot, started=lambda entry: report(id=entry.id), amend=amend
-        )
+        code = run(lambda entry: report(id=entry.id))
     except MgpuError as error:
         code = error.exit_code
         messages.notice(error.message)

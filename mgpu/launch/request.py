@@ -120,21 +120,8 @@ class Request:
 
     def _check_together(self) -> None:
         """Raise MgpuError (2) for options that contradict each other."""
-        if not self.slurm:
-            of_a_job = (
-                ("--nodes", self.nodes is not None),
-                ("--gpus-per-node", self.gpus_per_node is not None),
-                ("--partition", self.partition),
-                ("--account", self.account),
-                ("--qos", self.qos),
-                ("--time", self.time),
-                ("--spare", self.spare),
-                ("--no-preflight", not self.preflight),
-            )
-            for flag, given in of_a_job:
-                if given:
-                    raise MgpuError(f"{flag} is only for Slurm jobs: add --slurm", USAGE)
         self._check_hosts()
+        self._check_job()
         shows = "--print-command" if self.print_command else "--dry-run" if self.dry_run else ""
         starts = (("--exec", self.exec_), ("--detach", self.detach), ("--watch", self.watch))
         ends = ((self.log_dir, "write --log-dir"), (not self.triage, "diagnose a failure: omit --no-triage"))
@@ -159,6 +146,24 @@ class Request:
         for wrong, text in together:
             if wrong:
                 raise MgpuError(text, USAGE)
+
+    def _check_job(self) -> None:
+        """Raise MgpuError (2) for options of a Slurm job without --slurm."""
+        if self.slurm:
+            return
+        of_a_job = (
+            ("--nodes", self.nodes is not None),
+            ("--gpus-per-node", self.gpus_per_node is not None),
+            ("--partition", self.partition),
+            ("--account", self.account),
+            ("--qos", self.qos),
+            ("--time", self.time),
+            ("--spare", self.spare),
+            ("--no-preflight", not self.preflight),
+        )
+        for flag, given in of_a_job:
+            if given:
+                raise MgpuError(f"{flag} is only for Slurm jobs: add --slurm", USAGE)
 
     def _check_hosts(self) -> None:
         """Raise MgpuError (2) for options that do not fit --hosts, or that need it."""

@@ -85,18 +85,22 @@ class Request:
         if self.slurm or self.hosts:
             self._check_preflight()
         if self.show:
-            started = (
-                ("--cpu", self.cpu is not None),
-                ("--gpus", self.gpus),
-                ("--fill", self.fill_percent),
-                ("--baseline", self.baseline),
-                ("--checkpoint-dir", self.checkpoint_folder),
-                ("--node-rank", self.node is not None),
-                ("--allow-busy", self.allow_busy),
-                ("--timeout", self.timeout_s is not None),
-            )
-            if given := [flag for flag, value in started if value]:
-                raise MgpuError(f"--show only prints the last result: remove {', '.join(given)}", USAGE)
+            self._check_show()
+
+    def _check_show(self) -> None:
+        """Reject options that start something."""
+        started = (
+            ("--cpu", self.cpu is not None),
+            ("--gpus", self.gpus),
+            ("--fill", self.fill_percent),
+            ("--baseline", self.baseline),
+            ("--checkpoint-dir", self.checkpoint_folder),
+            ("--node-rank", self.node is not None),
+            ("--allow-busy", self.allow_busy),
+            ("--timeout", self.timeout_s is not None),
+        )
+        if given := [flag for flag, value in started if value]:
+            raise MgpuError(f"--show only prints the last result: remove {', '.join(given)}", USAGE)
 
     def _check_preflight(self) -> None:
         """Reject options that a pre-flight ignores: it chooses levels, ranks and folders for each node itself."""
