@@ -134,6 +134,7 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
+    request = _with_kept_hosts(request)
     if request.hosts:
         from mgpu.fleet import hosts_launch
 
@@ -147,6 +148,20 @@ def launch(request: Request) -> int:
         from mgpu.launch import run
 
         return run.run(request)
+
+
+def _with_kept_hosts(request: Request) -> Request:
+    """Return the request with the hosts of the answers beside its config, if that is for several machines."""
+    if request.hosts or request.foreign or request.node is not None:
+        return request
+    config = request.config or "accelerate.yaml"
+    if not os.path.exists(os.path.join(os.path.dirname(config), "mgpu.answers.toml")):
+        return request
+    from dataclasses import replace
+
+    from mgpu.fleet import hosts_config
+
+    return replace(request, hosts=hosts_config.kept(config))
 
 
 def _names_job(request: Request) -> bool:

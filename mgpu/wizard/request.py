@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mgpu.job_formats import FORMATS
+from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers_file
 from mgpu.wizard.answers import Answers
 
@@ -56,6 +57,7 @@ class Request:
     emit: str = ""  # an engine: torchrun, kubeflow, skypilot; Slurm is an answer
     job: str = ""  # the file for it; "": its usual name
     python: str | None = None
+    machine: tuple[Snapshot, int, str] | None = None  # of --hosts: the first host, their number, and their names
 
     @property
     def path(self) -> Path:

@@ -109,6 +109,8 @@ def _validate(request: Request) -> int:
 
 def _look(request: Request) -> tuple[Snapshot, int, str]:
     """Return the machine the config is for, the number of nodes, and a description if it is not this machine."""
+    if request.machine:
+        return request.machine
     if request.target:
         from mgpu.planning import gpu_models
 
