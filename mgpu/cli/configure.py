@@ -140,9 +140,7 @@ def run(values: Values) -> int:
         "params_from": (options.params_from, *files) if options.params_from else (),
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
-    if own["answers"].hosts:
-        own["machine"], own["answers"] = _hosts(own["answers"], options.python)
-    return run.run(run.Request(**own, loader=not options.no_loader))
+    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts))
 
 
 def _hosts(decided: Answers, python: str) -> tuple[tuple[Any, int, str], Answers]:

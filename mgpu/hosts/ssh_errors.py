@@ -10,16 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+# fmt: off
 # Kinds of problems with a host.
 NO_NAME, DOWN, CLOSED, KEY, HOST_KEY_CHANGED, HOST_KEY_NEW, CONFIG, ACCOUNT, BUSY, JUMP, NO_PYTHON, OLD_PYTHON = (
     "no_name", "down", "closed", "key", "host_key_changed", "host_key_new", "config", "account", "busy", "jump",
     "no_python", "old_python",
-)  # fmt: skip
+)
 FULL, SHELL, LOST, OTHER = "full", "shell", "lost", "other"
 KINDS = (
     NO_NAME, DOWN, CLOSED, KEY, HOST_KEY_CHANGED, HOST_KEY_NEW, CONFIG, ACCOUNT, BUSY, JUMP, NO_PYTHON, OLD_PYTHON,
     FULL, SHELL, LOST, OTHER,
-)  # fmt: skip
+)
 
 # The first match counts: a jump host's own failure is followed by the messages of the connection through it.
 _KNOWN: Sequence[tuple[str, str]] = (
@@ -42,7 +43,8 @@ _KNOWN: Sequence[tuple[str, str]] = (
     (NO_PYTHON, r"^mgpu: no Python here"),
     (OLD_PYTHON, r"^mgpu: Python [\d.]+ is too old"),
     (FULL, r"^mgpu: no folder for temporary files: |No space left on device|Disk quota exceeded"),
-)  # fmt: skip
+)
+# fmt: on
 _COMPILED = tuple((kind, re.compile(pattern, re.MULTILINE)) for kind, pattern in _KNOWN)
 # Lines that are not the reason: warnings, the frame of the message about a changed host key.
 _NOISE = re.compile(
