@@ -51,6 +51,7 @@ TYPED: dict[str, tuple[str, Any]] = {
     "port": ("29501", 29501),
     "compile": ("on", True),
     "reshard": ("true", True),
+    "hosts": ("node[1-4],me@n9:2222", "node[1-4],me@n9:2222"),
     "nodes": ("2", 2),
     "address": ("node-1.cluster", "node-1.cluster"),
     "slurm": ("yes", True),
@@ -153,7 +154,8 @@ def test_auto_gives_every_answer_back(name: str) -> None:
 def test_nonsense_is_refused_with_what_is_allowed(name: str, raw: Any) -> None:
     if name == "model" and isinstance(raw, str) and raw:
         return  # what is no model is found out when it is looked up
-    if name in ("address", "partition", "account", "qos", "constraint") and isinstance(raw, str) and raw.isalnum():
+    names = ("hosts", "address", "partition", "account", "qos", "constraint")
+    if name in names and isinstance(raw, str) and raw.isalnum():
         return  # any word may be a host, or what a site calls its queues
     if name == "container" and isinstance(raw, str) and raw.strip("-1"):
         return  # any file or name may be an image
@@ -217,6 +219,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "lr": st.floats(1e-12, 10, allow_nan=False),
     "lr_rule": st.sampled_from(["keep", "sqrt", "linear"]),
     "port": st.integers(1024, 65535),
+    "hosts": st.sampled_from(["a,b", "node[1-8]", "me@n1:2222"]),
     "address": st.sampled_from(["node1", "10.0.0.1", "fe80::1", "a.b-c.d"]),
     **dict.fromkeys(
         ("partition", "account", "qos", "constraint"), st.from_regex(r"[a-z][a-z0-9_.]{0,9}", fullmatch=True)

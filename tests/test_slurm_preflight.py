@@ -28,9 +28,10 @@ from mgpu.cli import json_schema
 from mgpu.config import facts
 from mgpu.errors import NOT_READY, UNKNOWN, USAGE, MgpuError
 from mgpu.fleet import allocation as jobs
-from mgpu.fleet import artifacts, bad_nodes, framing, groups, preflight, stages
+from mgpu.fleet import artifacts, bad_nodes, framing, groups, srun_workers, stages
 from mgpu.fleet import workers as fleet_workers
 from mgpu.fleet.allocation import Allocation
+from mgpu.fleet.examination import Examination
 from mgpu.fleet.screen import Result, lines
 from mgpu.report import screen as report_screen
 from mgpu.smoke.request import Request
@@ -249,24 +250,27 @@ def test_a_step_is_started_again_without_the_node_it_cannot_be_started_on(tmp_pa
     (tmp_path / "srun").write_text(SRUN.format(python=sys.executable))
     (tmp_path / "srun").chmod(0o755)
     environ = environment(tmp_path / "home", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    with fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")), environ) as workers:
+    with srun_workers.SrunWorkers(Allocation("7", ("n1", "n2", "n3")), environ) as workers:
         answers = workers.ask({"do": "clock"}, 30)
         assert workers.lost == {"n3": "Communication connection failure"}
         assert sorted(answers) == ["n1", "n2"] and all(answer["time"] > 0 for answer in answers.values())
         assert sorted(workers.ask({"do": "clock"}, 30, of=["n2"])) == ["n2"]
         seen = {"do": "examine", "name": "a.yaml", "config": CONFIG, "cpu": True, "files": {"config": "/nowhere"}}
         seen |= {"tokens": {str(tmp_path): "srun", "/proc": "not-there"}, "ports": [12000]}
+        seen |= {"nodes": 3, "data": [], "project": False}
         answer = workers.ask(seen, 60, of=["n1"])["n1"]
         assert answer["unseen"] == ["/proc"] and answer["facts"]["host"]["name"]
         assert answer["files"] == {"config": "not readable: No such file or directory"}
-        failed = workers.ask({"do": "walk", "endpoints": [], "head": "n1"}, 30)  # before it was told to listen
+        failed = workers.ask(
+            {"do": "walk", "endpoints": [], "head": "n1", "by_name": True}, 30
+        )  # before it was told to listen
         assert [answer["error"] for answer in failed.values()] == ["AssertionError", "AssertionError"]
 
 
-def heard(*said: str) -> fleet_workers.Workers:
+def heard(*said: str) -> srun_workers.SrunWorkers:
     """Workers of three nodes that have heard these lines of stdout."""
-    workers = fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")))
-    workers._tasks = {place: fleet_workers._Task(node) for place, node in enumerate(workers.allocation.nodes)}
+    workers = srun_workers.SrunWorkers(Allocation("7", ("n1", "n2", "n3")))
+    workers._tasks = {place: srun_workers._Task(node) for place, node in enumerate(workers.allocation.nodes)}
     for line in said:
         workers._take("out", line)
     return workers
@@ -306,7 +310,7 @@ def test_a_step_that_is_cancelled_or_refused_blames_no_node(line: str) -> None:
 def test_srun_that_cannot_be_started(tmp_path: Path) -> None:
     with (
         pytest.raises(MgpuError, match="cannot start srun"),
-        fleet_workers.Workers(Allocation("7", ("n1",)), {"PATH": str(tmp_path)}),
+        srun_workers.SrunWorkers(Allocation("7", ("n1",)), {"PATH": str(tmp_path)}),
     ):
         raise AssertionError("unreachable")
 
@@ -381,12 +385,12 @@ def test_of_what_srun_hands_on_only_whole_lines_are_taken(monkeypatch: pytest.Mo
 
 def test_a_step_that_takes_no_command_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """srun whose nodes read nothing: its own memory is full, and so is the pipe."""
-    monkeypatch.setattr(fleet_workers, "_TAKEN_S", 0.2)
+    monkeypatch.setattr(srun_workers, "_TAKEN_S", 0.2)
     (tmp_path / "srun").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "srun").chmod(0o755)
     environ = environment(tmp_path / "home", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     with (
-        fleet_workers.Workers(Allocation("7", ("n1",)), environ) as workers,
+        srun_workers.SrunWorkers(Allocation("7", ("n1",)), environ) as workers,
         pytest.raises(MgpuError, match="srun accepted no input") as raised,
     ):
         workers.ask({"do": "walk", "endpoints": os.urandom(1 << 18).hex()}, 30)
@@ -521,13 +525,13 @@ def test_a_node_is_waited_for_as_long_as_half_of_the_others_took_three_times() -
     ],
 )
 def test_srun_s_words_about_nodes(line: str, lost: Mapping[str, str]) -> None:
-    workers = fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")))
+    workers = srun_workers.SrunWorkers(Allocation("7", ("n1", "n2", "n3")))
     workers.heard_from_srun(line)
     assert workers.lost == lost
 
 
 def test_a_step_that_slurm_gave_up_has_killed_good_workers_with_the_bad() -> None:
-    workers = fleet_workers.Workers(Allocation("7", ("n1", "n2", "n3")))
+    workers = srun_workers.SrunWorkers(Allocation("7", ("n1", "n2", "n3")))
     for line in (
         "srun: error: Task launch for StepId=7.0 failed on node n3: Socket timed out on send/recv operation",
         "srun: error: Application launch failed: Socket timed out on send/recv operation",
@@ -550,12 +554,12 @@ def test_a_step_that_slurm_gave_up_has_killed_good_workers_with_the_bad() -> Non
     ],
 )
 def test_gpus_that_belong_to_tasks_are_asked_for_all_at_once(variables: Mapping[str, str], gpus: str | None) -> None:
-    command = fleet_workers.srun(allocated(SLURM_NTASKS_PER_NODE="4", **variables), ["n1", "n2"])
+    command = srun_workers.srun(allocated(SLURM_NTASKS_PER_NODE="4", **variables), ["n1", "n2"])
     assert [command[at + 1] for at, word in enumerate(command) if word == "--gpus-per-node"] == ([gpus] if gpus else [])
 
 
 def test_the_step_sees_all_of_a_node() -> None:
-    command = fleet_workers.srun(Allocation("7", ("n1", "n2"), tasks_per_node=4, cpus_per_task=8), ["n1", "n2"])
+    command = srun_workers.srun(Allocation("7", ("n1", "n2"), tasks_per_node=4, cpus_per_task=8), ["n1", "n2"])
     assert command[:2] == ["srun", "--overlap"]
     assert command[command.index("--cpus-per-task") + 1] == "32"
     assert command[command.index("--ntasks-per-node") + 1] == "1"
@@ -660,7 +664,7 @@ def failed(title: str, host: str | None = None, check: str = "ranks_hang") -> HO
     return {"verdict": "failed", "problems": [problem], "culprit": {"host": host} if host else None, "seconds": 1.0}
 
 
-class Answering(fleet_workers.Workers):
+class Answering(srun_workers.SrunWorkers):
     """Workers whose answers are made up: `how` gives that of a node in a group; None: it answers no more."""
 
     def __init__(self, nodes: Sequence[str], how: Callable[[str, Sequence[str]], HOW | None]) -> None:
@@ -691,7 +695,7 @@ def staged(
     ended: dict[str, str] = {}
     testing = stages.Testing(
         workers=workers, config=facts(tmp_path / "a.yaml", ask_loader=False), ranks_per_node=1, need=need,
-        rehearsal=False, ports=iter(range(12000, 30000)), busy={"a": [12000]}, options=[], start_s=9, stall_s=9,
+        rehearsal=False, ports=iter(range(12000, 30000)), busy={"a": [12000]}, addresses={}, interfaces={}, options=[], start_s=9, stall_s=9,
         folder=tmp_path, left_s=lambda: 99.0, began=lambda stage, groups: None,
         ended=lambda stage, status, detail: ended.__setitem__(stage, status), show=lambda *told: None,
     )  # fmt: skip
@@ -814,9 +818,8 @@ def test_a_clock_is_off_whichever_of_the_questions_was_answered_fastest(monkeypa
             return {node: {"time": 1e6 + way / 2 + seconds, "heard": 1e6 + way} for node, seconds in off.items()}
 
         monkeypatch.setattr("time.time", lambda: 1e6)
-        workers: Any = SimpleNamespace(ask=ask)
-        asking: Any = SimpleNamespace(_left=lambda: 99.0)
-        assert preflight._Preflight._clocks(asking, workers) == off, ways
+        asking: Any = SimpleNamespace(left_s=lambda: 99.0, workers=SimpleNamespace(ask=ask))
+        assert Examination._clocks(asking) == off, ways
 
 
 def test_two_clocks_that_do_not_agree_fail_the_pre_flight_and_no_node() -> None:

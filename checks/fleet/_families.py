@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mgpu.check import WHY, Answer, Evidence, Fix, Ok, Problem, Skip
-from mgpu.command_line import Value, shell
+from mgpu.command_line import Value
 from mgpu.hostlist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 from mgpu.text import counted
 
-# Prefix of the commands that show how nodes differ.
-ON_NODES = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
+from ._ways import commands, leave_out
+
 _SHOWN = 28  # characters of a value in a title, which must fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
 _LEAST = 2  # nodes
@@ -195,8 +195,8 @@ def groups(fleet: Fleet, family: str) -> Iterator[Group]:
 def judge(fleet: Fleet, family: str, well: str, *lines: str, cause: str = WHY, fix: str = "") -> Answer:
     """Return a problem for each group of nodes that differ in a family, or Ok.
 
-    `lines` are the commands of the fix: templates of `shell` with the holes {nodes:hosts}, {count:number}, {usual:id}
-    and {key:name}. `fix` may contain {usual}.
+    `lines` are the commands of the fix, see `_ways.commands`, with the holes {usual:id} and {key:name}. `fix` may
+    contain {usual}.
     """
     if (skip := too_few_nodes(fleet)) is not None:
         return skip
@@ -229,16 +229,14 @@ def too_few_nodes(fleet: Fleet) -> Skip | None:
 def _problem(fleet: Fleet, group: Group, cause: str, fix: str, lines: Iterable[str]) -> Problem:
     first = group.differences[0]
     values: dict[str, Value] = {
-        "nodes": group.range,
-        "count": len(group.nodes),
         "usual": first.usual,
         "key": first.key.rpartition(".")[2],
     }
     if group.tied:
         cause = f"Equally many nodes have each value, so which one is right is unknown. {cause}"
-    own_fix = Fix(fix.replace("{usual}", first.usual or ""), tuple(shell(line, **values) for line in lines))
+    own_fix = Fix(fix.replace("{usual}", first.usual or ""), commands(fleet, group.nodes, *lines, **values))
     subjects = () if group.tied and not fleet.together else group.nodes
-    return Problem(title(group), cause, (own_fix, leave_out(group.nodes)), evidence(group), subjects)
+    return Problem(title(group), cause, (own_fix, leave_out(group.nodes, fleet)), evidence(group), subjects)
 
 
 def title(group: Group) -> str:
@@ -284,16 +282,6 @@ def evidence(group: Group) -> Evidence:
 
 def _value_or_none(value: str | None) -> str:
     return "none" if value is None else value
-
-
-def leave_out(nodes: Iterable[str]) -> Fix:
-    """Return the fix of running without these nodes."""
-    return Fix(
-        "Or exclude them.",
-        (shell("sbatch --exclude={:hosts} job.sbatch", fold(nodes)),),
-        kind="stopgap",
-        caveat="the job waits until other nodes are free",
-    )
 
 
 def describe_class(one: NodeClass) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Severity, check
 from mgpu.snapshot import Fleet
 
-from ._families import ON_NODES, judge
+from ._families import judge
+from ._ways import ON_NODES
 
 _QUERY = f"{ON_NODES} nvidia-smi --format=csv --query-gpu="
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet
 from mgpu.text import counted
 
-from ._families import ON_NODES, judge, leave_out
+from ._families import judge
+from ._ways import ON_NODES, commands, leave_out
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
@@ -67,9 +67,11 @@ def fleet_folder_not_shared(fleet: Fleet) -> Answer:
             (
                 Fix(
                     "Start the job from a folder that all nodes share.",
-                    (shell("srun -N{:number} -w {:hosts} df -hT {:path}", len(nodes), fold(nodes), folder),),
+                    commands(
+                        fleet, nodes, "srun -N{count:number} -w {nodes:hosts} df -hT {folder:path}", folder=folder
+                    ),
                 ),
-                leave_out(nodes),
+                leave_out(nodes, fleet),
             ),
             {"folder": folder, "nodes": fold(nodes), "of": len(fleet.nodes)},
             subjects=nodes,

@@ -12,15 +12,14 @@ from mgpu.text import counted
 
 from ._families import (
     MINOR,
-    ON_NODES,
     describe_class,
     families,
     judge,
-    leave_out,
     population_differences,
     scattered_facts,
     too_few_nodes,
 )
+from ._ways import ON_NODES, commands, leave_out
 
 _SOURCE = "mgpu: a difference shared by more than a tenth of the nodes, or by a rack, is not an accident"
 
@@ -37,33 +36,43 @@ def fleet_node_missing(fleet: Fleet) -> Answer:
     """
     if not fleet.missing:
         return Ok(f"{counted(len(fleet.nodes), 'node')} answered")
+    unreached = {one.node for one in fleet.access or () if one.problem}  # ssh.py reports these
     reasons: dict[str, list[str]] = {}
     for node, why in fleet.missing.items():
+        if node in unreached:
+            continue
         reasons.setdefault(why, []).append(node)
-    return tuple(_missing_problem(why, nodes, len(fleet.nodes)) for why, nodes in reasons.items())
+    if not reasons:
+        return Ok("no other host is missing")
+    return tuple(_missing_problem(why, nodes, fleet) for why, nodes in reasons.items())
 
 
-def _missing_problem(why: str, nodes: Sequence[str], answered: int) -> Problem:
+def _missing_problem(why: str, nodes: Sequence[str], fleet: Fleet) -> Problem:
     """Return the problem for nodes that could not be examined for one reason."""
-    number, named = len(nodes), fold(nodes)
+    named = fold(nodes)
     if why.startswith(OTHER_MGPU):
         cause = "Its data cannot be compared with the other nodes and was discarded. Its environment differs."
         fix = Fix(
             "Use the same environment on all nodes. See which mgpu is there:",
-            (shell("srun -N{:number} -w {:hosts} --time=1 --label mgpu --version", number, named),),
+            (shell("srun -N{:number} -w {:hosts} --time=1 --label mgpu --version", len(nodes), named),),
         )
     else:
         cause = "A launcher may not start there either, and all others would wait until the rendezvous times out."
-        slurm = shell("scontrol show node {:hosts}", named)
+        slurm = fleet.access is None
         fix = Fix(
-            "Check whether it responds at all, and its state in Slurm.",
-            (shell("srun -N{:number} -w {:hosts} --time=1 hostname", number, named), slurm),
+            f"Check whether it responds at all{', and its state in Slurm' if slurm else ''}.",
+            (
+                shell("srun -N{:number} -w {:hosts} --time=1 hostname", len(nodes), named),
+                shell("scontrol show node {:hosts}", named),
+            )
+            if slurm
+            else commands(fleet, nodes, f"{ON_NODES} uptime"),
         )
     return Problem(
         f"{fold(nodes)} not examined: {why or 'no answer'}",
         cause,
-        (fix, leave_out(nodes)),
-        {"nodes": fold(nodes), "why": why, "answered": answered},
+        (fix, leave_out(nodes, fleet)),
+        {"nodes": fold(nodes), "why": why, "answered": len(fleet.nodes)},
         subjects=tuple(nodes),
     )
 
@@ -83,10 +92,10 @@ def fleet_node_faulty(fleet: Fleet) -> Answer:
     alike: dict[str, dict[str, str]] = {}
     for fault in fleet.faults:
         alike.setdefault(fault.id or fault.text, {}).setdefault(fault.node, fault.text)
-    return tuple(_fault_problem(key, texts, len(fleet.nodes)) for key, texts in alike.items())
+    return tuple(_fault_problem(key, texts, fleet) for key, texts in alike.items())
 
 
-def _fault_problem(key: str, texts: Mapping[str, str], of: int) -> Problem:
+def _fault_problem(key: str, texts: Mapping[str, str], fleet: Fleet) -> Problem:
     """Return the problem for nodes with the same fault: one check, or one message."""
     named, first = fold(texts), next(iter(texts.values()))
     explain = (shell("mgpu doctor --explain {:id}", key),) if key != first else ()
@@ -97,14 +106,11 @@ def _fault_problem(key: str, texts: Mapping[str, str], of: int) -> Problem:
         (
             Fix(
                 "Run mgpu doctor there to see the details and the fix.",
-                (
-                    shell("srun -N{:number} -w {:hosts} --ntasks-per-node=1 --label mgpu doctor", len(texts), named),
-                    *explain,
-                ),
+                (*commands(fleet, tuple(texts), f"{ON_NODES} mgpu doctor"), *explain),
             ),
-            leave_out(texts),
+            leave_out(texts, fleet),
         ),
-        {"nodes": named, "of": of, **(texts if more else {})},
+        {"nodes": named, "of": len(fleet.nodes), **(texts if more else {})},
         subjects=tuple(texts),
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mgpu.check import Answer, Severity, check
 from mgpu.snapshot import Fleet
 
-from ._families import ON_NODES, judge
+from ._families import judge
+from ._ways import ON_NODES
 
 _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlInitializationAndCleanup.html"
 _TORCH = "python -c 'import torch; print(torch.__version__, torch.__file__)'"

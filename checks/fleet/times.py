@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.command_line import shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, Outlier
 from mgpu.text import counted
 
-from ._families import leave_out, too_few_nodes
+from ._families import too_few_nodes
+from ._ways import ON_NODES, commands, leave_out
 
 # Log rotation, make and rsync compare times in seconds; the offsets are measured over srun to about 0.1 s.
 _OFF_S = 2.0
 # munge credentials are valid for 300 s (munged(8), --ttl), and two nodes may be off in opposite directions.
 # Certificates, tokens and leases fail within minutes. This is mgpu's own limit, far above the accuracy of NTP.
 _FAR_OFF_S = 60.0
+_CLOCK = f"{ON_NODES} timedatectl status"
 _MUNGE = "https://manpages.debian.org/bookworm/munge/munged.8.en.html"
 _MOST_SHOWN = 12  # nodes in the evidence
 _HOT = ("temperature", "load")
@@ -63,7 +64,7 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
         if apart > least:
             if below is not None and apart > below:
                 return Ok("larger offset: see fleet_clock_far_off")
-            return _tied_clocks_problem(behind, ahead, apart, cause)
+            return _tied_clocks_problem(fleet, behind, ahead, apart, cause)
     off = {
         node: offset
         for node, offset in fleet.clock_offsets_s.items()
@@ -81,10 +82,10 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
             (
                 Fix(
                     "Have its time service started; check its status.",
-                    (shell("srun -N{:number} -w {:hosts} --label timedatectl status", len(nodes), fold(nodes)),),
+                    commands(fleet, nodes, _CLOCK),
                     who="admin",
                 ),
-                leave_out(nodes),
+                leave_out(nodes, fleet),
             ),
             {"nodes": fold(nodes), "offset_s": round(off[nodes[0]], 1), "of": len(fleet.nodes)},
             subjects=tuple(nodes),
@@ -102,7 +103,7 @@ def _halves(offsets: Mapping[str, float]) -> tuple[list[str], list[str], float] 
     return behind, ahead, min(offsets[node] for node in ahead) - max(offsets[node] for node in behind)
 
 
-def _tied_clocks_problem(behind: list[str], ahead: list[str], seconds: float, cause: str) -> Problem:
+def _tied_clocks_problem(fleet: Fleet, behind: list[str], ahead: list[str], seconds: float, cause: str) -> Problem:
     """Return the problem for two equally large groups of clocks."""
     nodes = (*behind, *ahead)
     return Problem(
@@ -110,7 +111,7 @@ def _tied_clocks_problem(behind: list[str], ahead: list[str], seconds: float, ca
         f"Equally many are behind and ahead, so which ones are right is unknown. {cause}",
         Fix(
             "Have the time services started; check their status.",
-            (shell("srun -N{:number} -w {:hosts} --label timedatectl status", len(nodes), fold(nodes)),),
+            commands(fleet, nodes, _CLOCK),
             who="admin",
         ),
         {"behind": fold(behind), "ahead": fold(ahead), "apart_s": round(seconds, 1)},
@@ -159,12 +160,12 @@ def _outliers(fleet: Fleet, found: list[Outlier], well: str, cause: str) -> Answ
     alike: dict[tuple[str, float], list[Outlier]] = {}  # one problem per group, not one per node
     for one in found:
         alike.setdefault((one.key, one.median), []).append(one)
-    return tuple(_outlier_problem(far, cause) for far in alike.values()) or Ok(
+    return tuple(_outlier_problem(fleet, far, cause) for far in alike.values()) or Ok(
         f"{well} ({counted(len(fleet.nodes), 'node')})"
     )
 
 
-def _outlier_problem(far: list[Outlier], cause: str) -> Problem:
+def _outlier_problem(fleet: Fleet, far: list[Outlier], cause: str) -> Problem:
     """Return the problem for nodes that are far from the median in one value."""
     far = sorted(far, key=lambda one: abs(one.deviation))
     least, most, nodes = far[0], far[-1], [one.node for one in far]
@@ -177,16 +178,9 @@ def _outlier_problem(far: list[Outlier], cause: str) -> Problem:
         (
             Fix(
                 "Check what runs there, and run mgpu doctor.",
-                (
-                    shell(
-                        "srun -N{:number} -w {:hosts} --ntasks-per-node=1 --label "
-                        "bash -c 'uptime; nvidia-smi; mgpu doctor'",
-                        len(nodes),
-                        named,
-                    ),
-                ),
+                commands(fleet, nodes, f"{ON_NODES} bash -c 'uptime; nvidia-smi; mgpu doctor'"),
             ),
-            leave_out(nodes),
+            leave_out(nodes, fleet),
         ),
         evidence | {one.node: one.value for one in far[-_MOST_SHOWN:]},
         subjects=tuple(nodes),

@@ -140,7 +140,14 @@ def run(values: Values) -> int:
         "params_from": (options.params_from, *files) if options.params_from else (),
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
-    return run.run(run.Request(**own, loader=not options.no_loader))
+    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts if own["answers"].hosts else None))
+
+
+def _hosts(decided: Answers, python: str) -> tuple[tuple[Any, int, str], Answers]:
+    """Examine the hosts; return their machine, and the answers with the address that was measured to work."""
+    from mgpu.fleet import hosts_config
+
+    return hosts_config.look(decided, python)
 
 
 def _validate(options: SimpleNamespace, files: tuple[str, ...]) -> int:

@@ -39,6 +39,7 @@ OPTIONS = (
         "--compare-nodes", list,
         "Compare nodes: a folder with one --save file per node, or a pre-flight's.", "DIR|FILE",
     ),
+    Option("--hosts", str, "Examine and compare these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
     Option("--strict", bool, "Treat warnings as failures."),
     Option("--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human"),
     Option("--json", bool, "Same as --format json."),
@@ -63,7 +64,7 @@ OPTIONS = (
 )
 # fmt: on
 # With one of these the doctor does not probe this machine.
-_ELSEWHERE = ("from_", "list_checks", "explain", "script", "log", "compare_nodes")
+_ELSEWHERE = ("from_", "list_checks", "explain", "script", "log", "compare_nodes", "hosts")
 
 
 def run(values: Values) -> int:
@@ -80,7 +81,7 @@ def run(values: Values) -> int:
         from mgpu.errors import USAGE, MgpuError
 
         raise MgpuError(f"doctor accepts no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
-    if values["python"]:
+    if values["python"] and not values["hosts"]:  # else it is a path on the hosts
         from mgpu.doctor.request import interpreter
 
         values["python"] = interpreter(values["python"])
@@ -108,6 +109,7 @@ def _with_probes(values: Values, started: list[Child] | None, began: float) -> i
     from mgpu.doctor import run
 
     own = {name: values.pop(name) for name in ("json", "json_schema", "list_checks", "explain", "path", "more")}
+    values["data"] = tuple(own["path"] or ()) if values["hosts"] else ()
     log, nodes = values["log"], values["compare_nodes"]
     values |= {
         "only": _split(values["only"]),

@@ -28,6 +28,8 @@ OPTIONS = (
         ),
         Option("--gpus", str, "Number or list of GPUs: 2 or 0,2. 1: one process.", "N|LIST"),
         Option("--port", str, "Rendezvous port. Default: the config's, else a free one (auto).", "N|auto"),
+        Option("--hosts", str, "Train on these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
+        Option("--pass-env", list, "Variable that the ranks on --hosts get too; repeatable.", "NAME"),
         Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
     ),
     *panel(
@@ -118,6 +120,7 @@ def run(values: Values) -> int:
         from mgpu.cli import json_schema
 
         return json_schema.show(json_schema.why() if values["why"] else json_schema.run())
+    values["pass_env"] = tuple(values["pass_env"] or ())
     return launch(Request(**values))
 
 
@@ -131,6 +134,11 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
+    request = _with_kept_hosts(request)
+    if request.hosts:
+        from mgpu.fleet import hosts_launch
+
+        return hosts_launch.run(request)
     gc.disable()  # until the hand-off: nothing allocated before is garbage, and a collection takes 20 ms
     with start_errors.attempt(request):
         if request.foreign:
@@ -140,6 +148,20 @@ def launch(request: Request) -> int:
         from mgpu.launch import run
 
         return run.run(request)
+
+
+def _with_kept_hosts(request: Request) -> Request:
+    """Return the request with the hosts of the answers beside its config, if that is for several machines."""
+    if request.hosts or request.foreign or request.node is not None:
+        return request
+    config = request.config or "accelerate.yaml"
+    if not os.path.exists(os.path.join(os.path.dirname(config), "mgpu.answers.toml")):
+        return request
+    from dataclasses import replace
+
+    from mgpu.fleet import hosts_config
+
+    return replace(request, hosts=hosts_config.kept(config))
 
 
 def _names_job(request: Request) -> bool:

@@ -9,6 +9,7 @@ from mgpu.cli.option import Command, Option, Values
 
 if TYPE_CHECKING:
     from mgpu.probes.runner import Probe
+    from mgpu.smoke.request import Request
 
 # fmt: off
 OPTIONS = (
@@ -34,7 +35,8 @@ OPTIONS = (
     Option("--checkpoint-dir", str, "Also test saving a checkpoint in this folder.", "DIR", field="checkpoint_folder"),
     Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
     Option("--slurm", bool, "Pre-flight: check and test all nodes of this Slurm job."),
-    Option("--need", int, "With --slurm: minimum number of healthy nodes.", "N", least=1),
+    Option("--hosts", str, "Pre-flight: check and test these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
+    Option("--need", int, "With --slurm or --hosts: minimum number of healthy nodes.", "N", least=1),
     Option("--allow-busy", bool, "Run even if other processes are using the GPUs."),
     Option("--stamp/--no-stamp", bool, "Mark the config as verified after a pass.", default=True),
     Option("--show", bool, "Print the last result without running anything."),
@@ -55,13 +57,15 @@ def run(values: Values) -> int:
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
-        return json_schema.show(json_schema.preflight() if values["slurm"] else json_schema.smoke())
+        return json_schema.show(json_schema.preflight() if values["slurm"] or values["hosts"] else json_schema.smoke())
     from mgpu.smoke.request import Request
 
     if values.pop("json"):
         values["format"] = "json"
     request = Request(**values)
-    if request.slurm:
+    if not (request.hosts or request.slurm or request.show or request.target or request.gpus):
+        request = _with_kept_hosts(request)
+    if request.slurm or request.hosts:
         from mgpu.fleet import preflight
 
         return preflight.run(request)
@@ -70,8 +74,23 @@ def run(values: Values) -> int:
     return run.run(request)
 
 
+def _with_kept_hosts(request: Request) -> Request:
+    """Return the request with the hosts of the answers beside its config, if there are any."""
+    import os
+
+    config = request.config or "accelerate.yaml"
+    kept = os.path.join(os.path.dirname(config), "mgpu.answers.toml")
+    if request.node is not None or request.cpu is not None or not os.path.exists(kept):
+        return request
+    from dataclasses import replace
+
+    from mgpu.fleet import hosts_config
+
+    return replace(request, hosts=hosts_config.kept(config))
+
+
 def _early(values: Values) -> Sequence[Probe]:
-    if values["show"] or values["slurm"] or values["json_schema"]:
+    if values["show"] or values["slurm"] or values["hosts"] or values["json_schema"]:
         return ()
     from mgpu.probes import runner
 

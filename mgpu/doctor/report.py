@@ -196,6 +196,7 @@ def _same(request: Request) -> str:
         ("--script", request.script),
         ("--python", request.python),
         ("-c", request.config),
+        ("--hosts", request.hosts),
     )
     nodes = f" --compare-nodes {from_words(request.compare_nodes) or '...'}" if request.compare_nodes else ""
     if len(nodes) > _LONGEST_NAMES:  # the shell expanded nodes/*.json; too long to paste
@@ -234,7 +235,7 @@ def _changes(found: Examined, screen: Screen) -> list[Line]:
 
 def _again(request: Request, outcome: engine.Outcome) -> str:
     """The command that runs a check again."""
-    if request.compare_nodes and not request.hides:
+    if (request.compare_nodes or request.hosts) and not request.hides:
         return f"mgpu doctor{_same(request)}"
     asks_script = request.script and not request.hides and {"script", "job_script"} & set(outcome.check.facts)
     of_script = f" --script {_word(request.script)}" if asks_script else ""

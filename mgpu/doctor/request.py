@@ -43,6 +43,8 @@ class Request:
     from_: str = ""
     compare: str = ""
     compare_nodes: tuple[str, ...] = ()  # files and folders
+    hosts: str = ""
+    data: tuple[str, ...] = ()  # of --path with --hosts
     config: str = ""
     script: str = ""
     log: tuple[str, ...] = ()
@@ -74,8 +76,8 @@ class Request:
 
     @property
     def of_files(self) -> bool:
-        """Whether files are judged (a script, logs, saved machines) instead of this machine."""
-        return bool(self.script or self.log or self.compare_nodes)
+        """Whether files or other machines are judged (a script, logs, saved machines, hosts) instead of this one."""
+        return bool(self.script or self.log or self.compare_nodes or self.hosts)
 
     @property
     def hides(self) -> bool:
@@ -105,6 +107,10 @@ def check(request: Request) -> None:
         (
             request.compare_nodes and (request.script or request.log or request.python),
             "--compare-nodes judges saved machines: remove --script, --log and --python",
+        ),
+        (
+            request.hosts and (request.compare_nodes or request.script or request.log or request.from_ or request.fix),
+            "--hosts examines other machines: remove --compare-nodes, --script, --log, --from and --fix",
         ),
         (request.python and request.from_, "--python examines an interpreter on this machine: remove --from"),
         ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes need --fix"),

@@ -25,7 +25,7 @@ from mgpu.report import findings, output
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
 from mgpu.report.screen import Screen, can_ask
-from mgpu.snapshot import Config, Hang, Plan, Snapshot, to_json
+from mgpu.snapshot import Config, Fleet, Hang, Plan, Snapshot, to_json
 from mgpu.text import counted
 from mgpu.version import __version__
 
@@ -134,6 +134,8 @@ def _of_files(request: Request) -> Snapshot:
 
         with progress() as show:
             snapshot = replace(snapshot, fleet=load.fleet(request.compare_nodes, show))
+    if request.hosts:
+        snapshot = replace(snapshot, fleet=_fleet_of_hosts(request))
     if request.log:
         from mgpu.readers.log import read
 
@@ -141,6 +143,18 @@ def _of_files(request: Request) -> Snapshot:
         log = read.read_logs(paths)
         snapshot = replace(snapshot, log=log, hang=None if log.finished else _hang_beside(paths))
     return snapshot
+
+
+def _fleet_of_hosts(request: Request) -> Fleet:
+    """Examine the hosts of `--hosts`. Raises MgpuError."""
+    import sys
+
+    from mgpu.fleet import hosts_doctor
+    from mgpu.hosts.named_hosts import read_hosts
+
+    subject = hosts_doctor.Subject(request.python or sys.executable, request.config, data=request.data)
+    with progress() as show:
+        return hosts_doctor.examine(read_hosts(request.hosts), subject, show, request.timeout_s)[0]
 
 
 def _hang_beside(logs: Sequence[Path]) -> Hang | None:

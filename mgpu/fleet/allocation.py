@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpu import errors, hostlist
 from mgpu.config import reading
 from mgpu.errors import MgpuError
+from mgpu.hosts.named_hosts import Host, names
 from mgpu.smoke import config_under_test as subjects
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Config
@@ -23,7 +24,7 @@ _OF_A_TASK = re.compile(r"(?P<type>[^:,]+:)?(?P<number>\d+)")
 
 @dataclass(frozen=True)
 class Allocation:
-    """The job whose nodes are checked."""
+    """The job whose nodes are checked, or the hosts of `--hosts`."""
 
     job: str
     nodes: tuple[str, ...]
@@ -31,6 +32,12 @@ class Allocation:
     cpus_per_task: int | None = None
     in_step: bool = False
     gpus: str | None = None  # per node, "4" or "a100:4", if the job requested GPUs per task
+    hosts: tuple[Host, ...] = ()  # reached with ssh; then there is no job
+
+    @property
+    def label(self) -> str:
+        """What the nodes belong to, as text."""
+        return f"{counted(len(self.hosts), 'host')}" if self.hosts else f"job {self.job}"
 
     @property
     def cpus_per_node(self) -> int | None:
@@ -38,6 +45,11 @@ class Allocation:
         if self.cpus_per_task is None and self.tasks_per_node == 1:
             return None
         return (self.cpus_per_task or 1) * self.tasks_per_node
+
+
+def of_hosts(hosts: Sequence[Host]) -> Allocation:
+    """Return the hosts of `--hosts`."""
+    return Allocation("", names(hosts), hosts=tuple(hosts))
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation:
@@ -118,7 +130,8 @@ class Wanted:
 def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
     """Return the config, its ranks per node, and the number of nodes needed. Raises MgpuError (2)."""
     nodes = len(job.nodes)
-    if request.cpu is None and not request.config and not Path(subjects.config_path(request)).exists():
+    missing = not request.config and not Path(subjects.config_path(request)).exists()
+    if request.cpu is None and missing and not job.hosts:
         gpus = _number(environ.get("SLURM_GPUS_ON_NODE"))
         need, ranks = request.need or nodes, gpus or job.tasks_per_node
         path = scratch / reading.DEFAULT_CONFIG
@@ -141,7 +154,10 @@ def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], s
                 f"{subject.name}: {world} processes cannot be divided equally among {machines} machines", errors.USAGE
             )
     if need > nodes:
-        raise MgpuError(f"--need {need}: job {job.job} has only {counted(nodes, 'node')}", errors.USAGE)
+        raise MgpuError(
+            f"--need {need}: {'there are' if job.hosts else f'job {job.job} has'} only {counted(nodes, 'node')}",
+            errors.USAGE,
+        )
     # CPU ranks of a job are marked by a comment in the config, and by a variable in the job.
     on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
     return Wanted(subject.config, on_cpu, ranks, need, subject.name)

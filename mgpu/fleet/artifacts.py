@@ -83,8 +83,12 @@ def write(
     of_job: Sequence[str],
     tasks_per_node: int,
     environ: Mapping[str, str],
+    sourced: bool = True,
 ) -> None:
-    """Write all files except the machines. nodes.sh comes last, and only if the job may continue. Raises MgpuError."""
+    """Write all files except the machines. nodes.sh comes last, and only if the job may continue. Raises MgpuError.
+
+    `sourced`: by a job script; without one, there are no hostfile and nodes.sh.
+    """
     from mgpu.report.document import text
 
     (folder / NODES_SH).unlink(missing_ok=True)
@@ -92,7 +96,7 @@ def write(
     files.write(folder / DOCUMENT, text(document))
     files.write(folder / PASSING, "".join(f"{node}\n" for node in document["good"]))
     files.write(folder / FAILING, failing({entry["node"]: entry["reason"] for entry in document["bad"]}))
-    if chosen:
+    if chosen and sourced:
         files.write(folder / HOSTFILE, hostfile(chosen, tasks_per_node))
         script = nodes_sh(chosen, of_job, (folder / HOSTFILE).absolute(), tasks_per_node, environ)
         files.write(folder / NODES_SH, script)

@@ -99,13 +99,23 @@ class Listening:
                     writer.write(bytes(back))
         writer.transport.abort()  # the peer closes the connection first, unless something is wrong
 
-    def walk(self, endpoints: Sequence[Mapping[str, Any]], *, head: str | None = None) -> list[NodePath]:
+    def walk(
+        self,
+        endpoints: Sequence[Mapping[str, Any]],
+        *,
+        head: str | None = None,
+        by_name: bool = True,
+        ways: bool = True,
+    ) -> list[NodePath]:
         """Try to connect to the others, within RESOLVE_S + LIMIT_S.
 
         `endpoints`: of all nodes in the job's order. `head`: the rendezvous host, which is the node that listens on a
-        rendezvous port.
+        rendezvous port. `by_name`: also by each node's names. `ways`: also over each interface.
         """
         roads = _roads(self._node, endpoints, head)
+        roads = [
+            road for road in roads if (by_name if road.via in ("name", "full_name") else ways or road.via == "head")
+        ]
         known = _resolve({road.name for road in roads if road.name})
         done: dict[int, NodePath] = {}
         self._do(self._walk(roads, known, done))

@@ -54,6 +54,11 @@ def lines(number: int, message: Any) -> Iterator[str]:
         yield f"{_MARK} {number} {place}/{len(pieces)} {piece}\n"
 
 
+def is_piece(line: str) -> bool:
+    """Whether a line is a piece of a message."""
+    return _LINE.search(line) is not None
+
+
 class Reader:
     """Reassembles the messages of one writer."""
 

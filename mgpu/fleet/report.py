@@ -144,13 +144,14 @@ def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
 
 def _next_steps(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
     shown: list[Line] = []
-    if (bad := failing(outcomes)) and (names := shell("--exclude={:nodes}", fold(bad))):
+    over_ssh = fleet.access is not None
+    if (bad := failing(outcomes)) and not over_ssh and (names := shell("--exclude={:nodes}", fold(bad))):
         shown += [[("Exclude:  ", "bold"), (names, "")]]  # one line, for pasting
     first = next((outcome.check.id for outcome in findings.in_order(outcomes)), None)
     if first:
         shown += findings.explain_command(first, screen)
     elif not bad:
-        shown += unstyled(["Next:  mgpu configure --slurm"])
+        shown += unstyled([f"Next:  mgpu {'smoke-test --hosts ...' if over_ssh else 'configure --slurm'}"])
     return shown
 
 

@@ -38,6 +38,8 @@ class Result:
     """The result of a pre-flight."""
 
     job: str
+    label: str  # what the nodes belong to: "job 17", "3 hosts"
+    hosts: str  # the value of --hosts; "" for a job
     of_job: tuple[str, ...]
     need: int
     what: str  # the config and the ranks per node, as text
@@ -63,7 +65,7 @@ class Result:
     @property
     def exclude(self) -> str:
         """The option for sbatch: --exclude=n[3,7]."""
-        if not self.bad or self.in_common:
+        if not self.bad or self.in_common or self.hosts:
             return ""
         return shell("--exclude={:nodes}", hostlist.fold(bad.node for bad in self.bad))
 
@@ -116,7 +118,7 @@ class Progress:
 def lines(result: Result, screen: Screen) -> list[Line]:
     """Return the report."""
     count = len(result.of_job)
-    head = f"Pre-flight of job {result.job}: {counted(count, 'node')}, {result.need} needed, {result.what}."
+    head = f"Pre-flight of {result.label}: {counted(count, 'node')}, {result.need} needed, {result.what}."
     shown: list[Line] = screen.paragraph(head, style="bold")
     shown.append([])
     for number, stage in enumerate(result.stages, 1):
@@ -124,7 +126,7 @@ def lines(result: Result, screen: Screen) -> list[Line]:
         shown += report_screen.row(
             screen, stage.status, f"{number} {TITLES[stage.name]:<{_TITLE}} ", f"{stage.detail}{took}"
         )
-    shown += findings.problems(result.outcomes, screen, command="mgpu smoke-test --slurm", show_all=True)
+    shown += findings.problems(result.outcomes, screen, command=_command(result), show_all=True)
     shown += [[], *_verdict(result, screen)]
     shown += _bad_node_rows(result, screen)
     if result.exclude:
@@ -168,7 +170,21 @@ def _bad_node_rows(result: Result, screen: Screen) -> list[Line]:
     return shown
 
 
+def _command(result: Result) -> str:
+    """Return the command that tests the same nodes again."""
+    return (shell("mgpu smoke-test --hosts {}", result.hosts) if result.hosts else "") or "mgpu smoke-test --slurm"
+
+
+def _next_for_hosts(result: Result, screen: Screen) -> list[Line]:
+    wanted = ",".join(result.chosen) if result.bad and result.chosen else result.hosts
+    if result.verdict == "passed":
+        return labelled("Next", shell("mgpu launch --hosts {} train.py", wanted), screen, whole=True)
+    return labelled("Next", f"repair what is named, then: {_command(result)}", screen)
+
+
 def _next_step(result: Result, screen: Screen) -> list[Line]:
+    if result.hosts:
+        return _next_for_hosts(result, screen)
     if result.verdict == "passed":
         names = hostlist.fold(result.chosen)
         return labelled("Next", f"the job continues on {counted(len(result.chosen), 'node')}: {names}", screen)

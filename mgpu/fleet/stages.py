@@ -67,13 +67,16 @@ class Tested:
     trouble: str = ""  # why the good nodes still cannot train together
 
 
-def derive_config(config: Config, ranks_per_node: int, nodes: Sequence[str], port: int) -> str:
-    """Return the job's config for some of its nodes, as JSON, which is valid YAML."""
+def derive_config(config: Config, ranks_per_node: int, nodes: Sequence[str], port: int, address: str = "") -> str:
+    """Return the job's config for some of its nodes, as JSON, which is valid YAML.
+
+    `address`: of the first node; by default its name.
+    """
     values: dict[str, Any] = {key: value for key, value in config.values.items() if key not in _OURS}
     world = ranks_per_node * len(nodes)
     values |= {"num_machines": len(nodes), "num_processes": world}
     if len(nodes) > 1:
-        values |= {"main_process_ip": nodes[0], "main_process_port": port}
+        values |= {"main_process_ip": address or nodes[0], "main_process_port": port}
     kind = config.distributed_type
     if world == 1 and kind == "MULTI_GPU":
         values["distributed_type"] = "NO"
@@ -104,6 +107,8 @@ class Testing:
     rehearsal: bool  # --cpu: the ranks do not use the GPUs
     ports: Iterator[int]
     busy: Mapping[str, Sequence[int]]  # node -> ports in use on it
+    addresses: Mapping[str, str]  # node -> where the others reach it; nodes without one: by their name
+    interfaces: Mapping[str, str]  # node -> the interface for its ranks, unless it has one set
     options: Sequence[str]  # for every smoke test
     start_s: float
     stall_s: float
@@ -236,12 +241,19 @@ class Testing:
         return {
             "do": "test",
             "environment": {"ACCELERATE_USE_CPU": "true"} if self.rehearsal else {},
+            "interfaces": dict(self.interfaces),
             "options": [*options, *self.options],
             "limit_s": limit_s,
             "groups": [
                 {
                     "nodes": list(group),
-                    "config": derive_config(self.config, self.ranks_per_node, group, self._port(group[0])),
+                    "config": derive_config(
+                        self.config,
+                        self.ranks_per_node,
+                        group,
+                        self._port(group[0]),
+                        self.addresses.get(group[0], ""),
+                    ),
                     "folder": str(self.folder / stage),
                 }
                 for group in able

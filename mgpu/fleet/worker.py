@@ -12,14 +12,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
 from mgpu import file_reading
-from mgpu.fleet import framing
+from mgpu.fleet import framing, project_state
 from mgpu.process import child_process, interpreter, scratch, signals
 from mgpu.structured_text import json_of
 from mgpu.version import __version__
@@ -29,51 +30,64 @@ _LATE_S = 10.0  # past its own limit, a smoke test is stopped from outside
 _LARGEST = 16 << 20  # bytes of a test's document
 _MOST_HASHED = 64 << 20  # bytes of a config or a script
 _TAIL = 2000  # characters of a test's output, if it left no document
+# Packages installed on the node come before the head's mgpu, unless mgpu came with the connection.
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.__main__ import main; main()"
+_BOOT_CARRIED = "import sys; sys.path.insert(0, sys.argv.pop(1)); from mgpu.__main__ import main; main()"
 
 
 def main() -> None:
-    """Serve commands until stdin is closed."""
+    """Serve commands until stdin is closed, as a task of srun's step."""
+    serve(lambda answers: Node(answers, os.environ.get("SLURMD_NODENAME") or socket.gethostname()))
+
+
+def serve(make: Callable[[IO[str]], Node], commands: Iterable[Mapping[str, Any]] | None = None) -> None:
+    """Serve commands until stdin is closed. What is printed meanwhile goes to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
-    node = Node(answers)
+    node = make(answers)
     with signals.stop_once():  # the head of the pre-flight and Slurm may both send a signal
         try:
             node.greet()
-            for line in framing.whole_lines(sys.stdin):
-                command = framing.decode_message(line)
-                if isinstance(command, dict):
-                    node.serve(command)
+            for command in read_commands() if commands is None else commands:
+                node.serve(command)
         except (BrokenPipeError, KeyboardInterrupt, signals.Stopped):
             pass
         finally:
             node.close()
 
 
+def read_commands() -> Iterator[Mapping[str, Any]]:
+    """Yield the messages on stdin."""
+    for line in framing.whole_lines(sys.stdin):
+        command = framing.decode_message(line)
+        if isinstance(command, dict):
+            yield command
+
+
 class Node:
     """This node, and the port it opened for the other nodes."""
 
-    def __init__(self, answers: IO[str]) -> None:
-        self.name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    carried = False  # whether mgpu's source came with the connection
+
+    def __init__(self, answers: IO[str], name: str) -> None:
+        self.name = name
         self._answers = answers
         self._sent = 0
+        self._sending = threading.Lock()  # several threads send the output of a run
         self._listening: Any = None
         self._test: child_process.Program | None = None
 
     def greet(self) -> None:
         """Send the first message."""
-        self._send({"pid": os.getpid(), "host": socket.gethostname(), "mgpu": __version__})
+        self._send(self.greeting())
+
+    def greeting(self) -> dict[str, Any]:
+        """Return the first message."""
+        return {"pid": os.getpid(), "host": socket.gethostname(), "mgpu": __version__}
 
     def serve(self, command: Mapping[str, Any]) -> None:
         """Run a command and send the answer; an exception becomes an answer too."""
-        do: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "examine": self._examine,
-            "clock": self._clock,
-            "listen": self._listen,
-            "walk": self._walk,
-            "test": self._smoke_test,
-        }
-        work = do.get(str(command.get("do")))
+        work = self.commands().get(str(command.get("do")))
         if work is None or (command.get("of") is not None and self.name not in command["of"]):
             return
         try:
@@ -86,6 +100,16 @@ class Node:
             found = {"error": reason(error)}
         self._send({"number": command.get("number"), **found})
 
+    def commands(self) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
+        """Return what this node can do."""
+        return {
+            "examine": self._examine,
+            "clock": self._clock,
+            "listen": self._listen,
+            "walk": self._walk,
+            "test": self._smoke_test,
+        }
+
     def close(self) -> None:
         """Stop everything that this node started."""
         if self._listening is not None:
@@ -94,10 +118,11 @@ class Node:
             _end(self._test)
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._sent += 1
-        for line in framing.lines(self._sent, {"node": self.name, **message}):
-            self._answers.write(line)
-        self._answers.flush()
+        with self._sending:
+            self._sent += 1
+            for line in framing.lines(self._sent, {"node": self.name, **message}):
+                self._answers.write(line)
+            self._answers.flush()
 
     def _clock(self, command: Mapping[str, Any]) -> dict[str, Any]:
         return {"time": time.time()}
@@ -108,16 +133,24 @@ class Node:
         from mgpu.config import facts
         from mgpu.snapshot import Plan, to_json
 
-        with scratch.folder() as place:
-            path = place / str(command["name"])
-            path.write_text(command["config"], "utf-8")
-            config = replace(facts(path, ask_loader=False), path=str(command["name"]))
-        plan = Plan(nodes=config.num_machines, cpu_ranks=(config.ranks_here or 1) if command["cpu"] else None)
+        config = None
+        if command["config"] is not None:
+            with scratch.folder() as place:
+                path = place / str(command["name"])
+                path.write_text(command["config"], "utf-8")
+                config = replace(facts(path, ask_loader=False), path=str(command["name"]))
+        ranks = (config.ranks_here if config else None) or 1
+        plan = Plan(
+            nodes=config.num_machines if config else command["nodes"], cpu_ranks=ranks if command["cpu"] else None
+        )
         snapshot = replace(probes.gather(probes.QUICK, plan=plan), config=config)
+        files = {name: _sha256(Path(path)) for name, path in command["files"].items()}
+        if command["project"]:
+            files |= project_state.facts(command["data"])
         return {
             "facts": to_json(replace(snapshot, config=None)),  # the config came from the head
             "faults": faults(snapshot),
-            "files": {name: _sha256(Path(path)) for name, path in command["files"].items()},
+            "files": files,
             "unseen": [folder for folder, token in command["tokens"].items() if not (Path(folder) / token).exists()],
             "busy": [port for port in command["ports"] if _busy(port)],
         }
@@ -135,7 +168,10 @@ class Node:
 
     def _walk(self, command: Mapping[str, Any]) -> dict[str, Any]:
         assert self._listening is not None
-        return {"paths": [asdict(path) for path in self._listening.walk(command["endpoints"], head=command["head"])]}
+        found = self._listening.walk(
+            command["endpoints"], head=command["head"], by_name=command["by_name"], ways=command.get("ways", True)
+        )
+        return {"paths": [asdict(path) for path in found]}
 
     def _smoke_test(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run `mgpu smoke-test` of this node's group."""
@@ -155,18 +191,24 @@ class Node:
             if len(group["nodes"]) > 1:
                 arguments += ["--node-rank", str(group["nodes"].index(self.name))]
             limit_s, log = float(command["limit_s"]) + _LATE_S, place / "output"
-            code, printed = self._run(arguments, {**os.environ, **command["environment"]}, limit_s, log)
+            variables = {**self._interface(command), **os.environ, **command["environment"]}
+            code, printed = self._run(arguments, variables, limit_s, log)
             document = _read(output)
         if document is None:
             return {"code": code, "error": printed or "the smoke test wrote no result"}
         return {"code": code, "seconds": round(time.monotonic() - began, 3), **summary(document)}
+
+    def _interface(self, command: Mapping[str, Any]) -> dict[str, str]:
+        """Return the variables for the interface that was measured to work; a value of the user's own wins."""
+        name = command["interfaces"].get(self.name)
+        return {} if name is None else {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
 
     def _run(self, arguments: list[str], variables: Mapping[str, str], limit_s: float, log: Path) -> tuple[int, str]:
         """Run mgpu in its own process; return the exit code and the end of its output."""
         root = str(Path(__file__).resolve().parents[2])
         with log.open("wb") as output:
             self._test = child_process.start(
-                [*interpreter.text(sys.executable, _BOOT), root, *arguments],
+                [*interpreter.text(sys.executable, _BOOT_CARRIED if self.carried else _BOOT), root, *arguments],
                 env=variables,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -30,6 +30,7 @@ from mgpu.snapshot import Run, Snapshot
 
 if TYPE_CHECKING:
     from mgpu.launch.hand_off import Hangs
+    from mgpu.launch.run_json import RunDocument
 
 NOTES = "mgpu.log"
 _LOGIND_S = 2.0  # timeout; logind answers in milliseconds
@@ -43,16 +44,17 @@ def start(
     snapshot: Snapshot,
     hangs: Hangs | None = None,
     recorded: Callable[[Run], Run] | None = None,
+    amend: Callable[[RunDocument], None] | None = None,
 ) -> int:
     """Start the run in the background; return 0 once the launcher is running. Raises MgpuError if it cannot start.
 
-    The caller has called `run_entry.can_keep`. `hangs`, `recorded`: see `hand_off`.
+    The caller has called `run_entry.can_keep`. `hangs`, `recorded`, `amend`: see `hand_off`.
     """
 
     def supervised(started: _Started) -> int:
         from mgpu.launch import hand_off
 
-        return hand_off.hand_off(request, command, folder, snapshot, started, hangs, recorded)
+        return hand_off.hand_off(request, command, folder, snapshot, started, hangs, recorded, amend)
 
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

@@ -17,6 +17,7 @@ from mgpu.command_line import shell
 from mgpu.errors import MgpuError
 from mgpu.launch import registry
 from mgpu.launch.registry import Entry
+from mgpu.launch.report import PROGRAM_ENDS
 from mgpu.launch.request import Request, flag_of
 from mgpu.process.log_follower import Output
 from mgpu.report import screen as report_screen
@@ -97,7 +98,7 @@ def attach(entry: Entry) -> int:
         screen.show([[], [(f"mgpu: detached; {entry.id} {text}", "")]])
         return errors.INTERRUPTED
     _settle(output, on_terminal)
-    screen.show([[(screen.rule("end of your program"), "")], *_end(entry, screen)])
+    screen.show([[(screen.rule(PROGRAM_ENDS), "")], *_end(entry, screen)])
     return entry.known_exit_code
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mgpu import errors, messages
 from mgpu.errors import MgpuError
@@ -26,6 +26,10 @@ from mgpu.process import supervisor as process_supervisor
 from mgpu.process.command import Command
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Hang, Run, Snapshot
+
+PROGRAM_STARTS = "your program's output starts here"
+if TYPE_CHECKING:
+    from mgpu.launch.run_json import RunDocument
 
 _READER_GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET)  # the other end of a pipe, terminal or socket was closed
 
@@ -92,16 +96,18 @@ def hand_off(
     started: Callable[[registry.Entry], None] | None = None,
     hangs: Hangs | None = None,
     recorded: Callable[[Run], Run] | None = None,
+    amend: Callable[[RunDocument], None] | None = None,
 ) -> int:
     """Run the launcher under supervision; return the training's own exit code.
 
     `started` is called with the run's entry as soon as the launcher is running. `hangs`: of a job, whose script gives
-    its ranks the recorder and whose nodes watch them. `recorded` adds what these nodes have recorded to its end.
+    its ranks the recorder and whose nodes watch them. `recorded` adds what these nodes have recorded to its end,
+    `amend` what the hosts of a run over ssh say of it.
     """
     open_files.open_missing_streams()
     screen = report_screen.Screen.of(sys.stderr)
     with contextlib.suppress(OSError):  # the reader of stderr exited
-        screen.show([[(screen.rule("your program's output starts here"), "")]])
+        screen.show([[(screen.rule(PROGRAM_STARTS), "")]])
     if request.recorder and not command.is_job:
         command = hang_evidence.with_recorder(command, folder, nan_check=request.nan_check)
     watches = _watches(request, command, folder, snapshot, hangs)
@@ -112,7 +118,7 @@ def hand_off(
         ended = _supervise(command, folder, ticks, watches.before_signal)
         code = _exit_code(command, ended)
         try:
-            _report_end(request, command, folder, snapshot, ended, watches, code, recorded)
+            _report_end(request, command, folder, snapshot, ended, watches, code, recorded, amend)
         finally:
             hang_evidence.tidy(folder)
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
@@ -128,6 +134,7 @@ def _report_end(
     watches: _Watches,
     code: int,
     recorded: Callable[[Run], Run] | None = None,
+    amend: Callable[[RunDocument], None] | None = None,
 ) -> None:
     """Report how the run ended and why. An error here does not change the exit code."""
     from mgpu.launch import report as launch_report
@@ -135,7 +142,7 @@ def _report_end(
     try:
         run = _fact(command, ended, watches, code)
         with_ranks = recorded(run) if recorded else None
-        launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang, with_ranks)
+        launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang, with_ranks, amend)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mgpu.snapshot import Hang, Log, Run, Snapshot
 
 STORED = "result.json"
+PROGRAM_ENDS = "end of your program"
 _FORESEEN_SHOWN = 2
 _RUNNING_SHOWN = 5
 _LARGEST = 4 << 20  # bytes; a result of 1,000 ranks takes less than 1 MiB
@@ -46,12 +47,16 @@ def report_end(
     snapshot: Snapshot | None = None,
     hang: Hang | None = None,
     recorded: Run | None = None,
+    amend: Callable[[RunDocument], None] | None = None,
 ) -> None:
     """Report the end of a run on stderr, store it in the folder, and write --json-result.
 
-    `recorded`: of a job, the run with what its nodes have recorded of its ranks.
+    `recorded`: of a job, the run with what its nodes have recorded of its ranks. `amend` adds what the hosts of a run
+    say of it.
     """
     document = _document(request, command, folder, run, snapshot, hang)
+    if amend is not None:
+        amend(document)
     if recorded is not None:
         result_document.add_ranks(document, recorded)
     result_document.store(folder / STORED, document, 0o600)
@@ -61,7 +66,7 @@ def report_end(
     try:
         # Without a line break at its end, the rule would follow the last output on the same line.
         line_break: list[Line] = [] if _ends_its_line(folder / run_log.NAME) else [[]]
-        screen.show([*line_break, [(screen.rule("end of your program"), "")], *lines(document, screen)])
+        screen.show([*line_break, [(screen.rule(PROGRAM_ENDS), "")], *lines(document, screen)])
     except OSError:  # the terminal was closed; Python would exit with 120 if it cannot flush these streams
         sys.stdout = sys.stderr = None
 

@@ -57,6 +57,8 @@ class Request:
     watch: bool = False  # `target` names a run or is empty, else it is the script
     log_dir: str = ""
     json_result: str = ""
+    hosts: str = ""  # machines reached with ssh
+    pass_env: tuple[str, ...] = ()  # names of variables that their ranks get
     slurm: bool = False  # `target` is a job script, or a Python script for which one is written
     nodes: int | None = None  # this and the rest: of the Slurm job
     gpus_per_node: int | None = None
@@ -118,20 +120,8 @@ class Request:
 
     def _check_together(self) -> None:
         """Raise MgpuError (2) for options that contradict each other."""
-        if not self.slurm:
-            of_a_job = (
-                ("--nodes", self.nodes is not None),
-                ("--gpus-per-node", self.gpus_per_node is not None),
-                ("--partition", self.partition),
-                ("--account", self.account),
-                ("--qos", self.qos),
-                ("--time", self.time),
-                ("--spare", self.spare),
-                ("--no-preflight", not self.preflight),
-            )
-            for flag, given in of_a_job:
-                if given:
-                    raise MgpuError(f"{flag} is only for Slurm jobs: add --slurm", USAGE)
+        self._check_hosts()
+        self._check_job()
         shows = "--print-command" if self.print_command else "--dry-run" if self.dry_run else ""
         starts = (("--exec", self.exec_), ("--detach", self.detach), ("--watch", self.watch))
         ends = ((self.log_dir, "write --log-dir"), (not self.triage, "diagnose a failure: omit --no-triage"))
@@ -156,6 +146,40 @@ class Request:
         for wrong, text in together:
             if wrong:
                 raise MgpuError(text, USAGE)
+
+    def _check_job(self) -> None:
+        """Raise MgpuError (2) for options of a Slurm job without --slurm."""
+        if self.slurm:
+            return
+        of_a_job = (
+            ("--nodes", self.nodes is not None),
+            ("--gpus-per-node", self.gpus_per_node is not None),
+            ("--partition", self.partition),
+            ("--account", self.account),
+            ("--qos", self.qos),
+            ("--time", self.time),
+            ("--spare", self.spare),
+            ("--no-preflight", not self.preflight),
+        )
+        for flag, given in of_a_job:
+            if given:
+                raise MgpuError(f"{flag} is only for Slurm jobs: add --slurm", USAGE)
+
+    def _check_hosts(self) -> None:
+        """Raise MgpuError (2) for options that do not fit --hosts, or that need it."""
+        if not self.hosts:
+            if self.pass_env:
+                raise MgpuError("--pass-env is for --hosts: here the ranks inherit all variables", USAGE)
+            return
+        others = (
+            ("--slurm", self.slurm),
+            ("--node-rank", self.node is not None),
+            ("--gpus", self.gpus),
+            ("--exec", self.exec_),
+            ("-- COMMAND", self.foreign),
+        )
+        if given := [flag for flag, value in others if value]:
+            raise MgpuError(f"--hosts starts the ranks on each host itself: remove {', '.join(given)}", USAGE)
 
 
 def flag_of(field: str) -> str:

@@ -46,6 +46,19 @@ def folder() -> Iterator[Path]:
             os.close(lock)
 
 
+@contextlib.contextmanager
+def adopted(path: str) -> Iterator[None]:
+    """Treat a folder that was created before mgpu ran as one of its own: remove it at the end of the block."""
+    lock = _mark(path)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _remove(os.path.dirname(path), os.path.basename(path))
+        if lock is not None:
+            os.close(lock)
+
+
 def _mark(path: str) -> int | None:
     """Create the locked marker in a folder; None if files cannot be locked: then the folder is never swept.
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from mgpu.errors import MgpuError
-from mgpu.fleet import allocation, workers
+from mgpu.fleet import allocation, srun_workers
 from mgpu.process import interpreter
 
 LOG = "watch.log"
@@ -47,8 +47,8 @@ def main() -> None:
     except MgpuError as error:
         sys.exit(error.message)
     program = [sys.executable, "-c", interpreter.text_on_nodes(_BOOT), str(Path(__file__).resolve().parents[2])]
-    step = workers.step(job, job.nodes, "mgpu-watch", "--input=none", "--quiet")
-    environ = workers.environment(os.environ)
+    step = srun_workers.step(job, job.nodes, "mgpu-watch", "--input=none", "--quiet")
+    environ = srun_workers.environment(os.environ)
     command = [*step, *program, str(Path(folder).absolute()), after_s, on_hang, output]
     for _ in range(_STARTS):
         code = subprocess.call(command, env=interpreter.on_nodes(environ))

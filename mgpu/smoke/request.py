@@ -48,6 +48,7 @@ class Request:
     format: str = "human"
     output: str = "-"
     slurm: bool = False  # the pre-flight of a Slurm job: all its nodes
+    hosts: str = ""  # machines reached with ssh
     need: int | None = None  # minimum number of healthy nodes for it
     target: tuple[str, ...] = ()  # the user's script and its arguments, to be rehearsed; empty: none
     module: bool = False  # the script is a module
@@ -66,29 +67,40 @@ class Request:
             (self.cpu is not None and self.gpus, "--cpu uses no GPUs: remove --gpus"),
             (self.cpu is not None and self.fill_percent, "--cpu uses no GPU memory: remove --fill"),
             (self.cpu is not None and self.allow_busy, "--cpu uses no GPUs: remove --allow-busy"),
-            (self.need is not None and not self.slurm, "--need counts the nodes of a Slurm job: add --slurm"),
+            (
+                self.need is not None and not (self.slurm or self.hosts),
+                "--need counts the nodes of a Slurm job or the hosts: add --slurm or --hosts",
+            ),
+            (self.slurm and self.hosts, "--hosts names the machines, --slurm takes the job's: choose one"),
             (self.module and not self.target, "--module: name the module to rehearse"),
-            (self.target and self.slurm, "--slurm tests the nodes of a job, and rehearses no script: remove SCRIPT"),
+            (
+                self.target and (self.slurm or self.hosts),
+                "--slurm and --hosts test machines, and rehearse no script: remove SCRIPT",
+            ),
             (self.target and self.show, "--show only prints the last result: remove SCRIPT"),
         )
         for wrong, text in together:
             if wrong:
                 raise MgpuError(text, USAGE)
-        if self.slurm:
+        if self.slurm or self.hosts:
             self._check_preflight()
         if self.show:
-            started = (
-                ("--cpu", self.cpu is not None),
-                ("--gpus", self.gpus),
-                ("--fill", self.fill_percent),
-                ("--baseline", self.baseline),
-                ("--checkpoint-dir", self.checkpoint_folder),
-                ("--node-rank", self.node is not None),
-                ("--allow-busy", self.allow_busy),
-                ("--timeout", self.timeout_s is not None),
-            )
-            if given := [flag for flag, value in started if value]:
-                raise MgpuError(f"--show only prints the last result: remove {', '.join(given)}", USAGE)
+            self._check_show()
+
+    def _check_show(self) -> None:
+        """Reject options that start something."""
+        started = (
+            ("--cpu", self.cpu is not None),
+            ("--gpus", self.gpus),
+            ("--fill", self.fill_percent),
+            ("--baseline", self.baseline),
+            ("--checkpoint-dir", self.checkpoint_folder),
+            ("--node-rank", self.node is not None),
+            ("--allow-busy", self.allow_busy),
+            ("--timeout", self.timeout_s is not None),
+        )
+        if given := [flag for flag, value in started if value]:
+            raise MgpuError(f"--show only prints the last result: remove {', '.join(given)}", USAGE)
 
     def _check_preflight(self) -> None:
         """Reject options that a pre-flight ignores: it chooses levels, ranks and folders for each node itself."""
@@ -101,7 +113,8 @@ class Request:
             ("--format", self.format not in ("human", "json")),
         )
         if given := [flag for flag, value in useless if value]:
-            raise MgpuError(f"--slurm tests all nodes of the job: remove {', '.join(given)}", USAGE)
+            which = "--hosts tests all hosts" if self.hosts else "--slurm tests all nodes of the job"
+            raise MgpuError(f"{which}: remove {', '.join(given)}", USAGE)
 
     def _check_output(self) -> None:
         """Check before the ranks start that the result can be written afterwards."""

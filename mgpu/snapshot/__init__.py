@@ -20,6 +20,7 @@ from mgpu.snapshot.fleet_facts import (
     OTHER_MGPU,
     Difference,
     Fleet,
+    HostAccess,
     NodeAddresses,
     NodeClass,
     NodeFault,

@@ -94,6 +94,22 @@ class NodePath:
     mbit_per_s: float | None = None
 
 
+@dataclass(frozen=True)
+class HostAccess:
+    """How a host of `--hosts` was reached with ssh, or why not."""
+
+    node: Name
+    destination: Text  # as ssh gets it: user@host
+    port: int | None = None  # None: ssh's own choice
+    local: bool = False  # this machine, without ssh
+    problem: Label = ""  # a kind of hosts/ssh_errors.py; empty: its worker answered
+    said: Text = ""  # ssh's message
+    python: Label = ""  # the Python that answered
+    python_wanted: Label = ""  # the project's, which is tried first
+    folder_error: Text | None = None  # why the project's folder could not be entered
+    noise: tuple[Text, ...] = ()  # lines that the shell's start-up files print to stdout
+
+
 # Prefix of the reason for a node that answered, but with answers that may mean something else.
 OTHER_MGPU = "mgpu there is "
 
@@ -118,3 +134,4 @@ class Fleet:
     together: bool = False  # the nodes will run one job
     unread: Mapping[str, Label] = field(default_factory=dict)  # facts not read on any node of a role -> why
     strangers: tuple[Text, ...] = ()  # files that are not the Snapshot of a node: n1.json
+    access: tuple[HostAccess, ...] | None = None  # of --hosts, in order; None: not reached with ssh

@@ -47,6 +47,7 @@ class Answers:
     compile: bool | None = None  # torch.compile
     reshard: bool | None = None  # the run may resume on a different number of GPUs
     # nodes
+    hosts: str | None = None  # machines reached with ssh, as typed: a,b or n[1-8] or a file
     nodes: int | None = None
     address: str | None = None  # address of the first node, as the others reach it
     # a job on Slurm

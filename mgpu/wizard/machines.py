@@ -40,14 +40,17 @@ def machines(snapshot: Snapshot, answers: Answers, engine: str = "") -> Machines
     if slurm is not None and slurm.job_id is not None and slurm.nodes is not None and nodes > slurm.nodes:
         problems.append(f"{nodes} nodes: this Slurm job has {slurm.nodes}; request more with  sbatch --nodes={nodes}")
     origin = "rule" if answers.nodes is None else origin_of(answers, "nodes")
-    text = "1" if nodes == 1 else f"{nodes}, started by hand"
+    text = (
+        "1" if nodes == 1 else f"{nodes}, over ssh: {answers.hosts}" if answers.hosts else f"{nodes}, started by hand"
+    )
     rows = [Setting("nodes", text, origin, "this machine" if nodes == 1 else "", "nodes", {"num_machines": nodes})]
     notes: tuple[str, ...] = ()
     if nodes > 1:
         address_row, wrong = _address(snapshot, answers)
         rows.append(address_row)
         problems += wrong
-        notes = ("Start mgpu smoke-test and mgpu launch on every node, each with its own --node-rank.",)
+        by_hand = "Start mgpu smoke-test and mgpu launch on every node, each with its own --node-rank."
+        notes = () if answers.hosts else (by_hand,)
     return Machines(nodes, Part(tuple(rows), {}, {"nodes": str(nodes)}, tuple(problems), notes))
 
 

@@ -67,7 +67,7 @@ def _next_lines(planned: Planned) -> list[report_screen.Line]:
     else:
         first = "Not verified yet."
     there = ""
-    if planned.script is None and proposal.nodes > 1:
+    if planned.script is None and proposal.nodes > 1 and not proposal.answers.hosts:
         more = proposal.nodes - 1
         there = f"  (with 1{f' to {more}' if more > 1 else ''} on the other node{'s' * (more > 1)})"
     elif planned.script is None and planned.request.machine_flags:
@@ -101,8 +101,9 @@ def _next_commands(planned: Planned) -> list[str]:
     """Return the command that starts the job or tests the config; with several nodes, it runs on each."""
     if planned.script is None:
         config = planned.config_option
-        rank = ("--node-rank", "0") if planned.proposal.nodes > 1 else ()
-        line = from_words(["mgpu", "smoke-test", *config, *rank])
+        hosts = planned.proposal.answers.hosts
+        several = ("--hosts", hosts) if hosts else ("--node-rank", "0")
+        line = from_words(["mgpu", "smoke-test", *config, *(several if planned.proposal.nodes > 1 else ())])
         return [line] if line else []
     script = os.fspath(planned.script)
     start = shell(FORMATS[planned.proposal.engine].start, script)
@@ -130,7 +131,7 @@ def _too_old(proposal: Proposal, verdict: str | None) -> list[str]:
 def _commands(planned: Planned, screen: report_screen.Screen) -> list[report_screen.Line]:
     """Return commands to paste: never wrapped, except with the shell's continuation lines."""
     lines: list[report_screen.Line] = []
-    if planned.proposal.nodes > 1 and not planned.proposal.engine:
+    if planned.proposal.nodes > 1 and not planned.proposal.engine and not planned.proposal.answers.hosts:
         lines += [[], [("Run one command per node, with your own script:", "bold")]]
         headings: dict[Tool, str] = {"mgpu": "", "accelerate": "or with accelerate:", "torchrun": "or with torchrun:"}
         for tool, heading in headings.items():

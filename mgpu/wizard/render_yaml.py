@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Final
 
+from mgpu.command_line import from_words
 from mgpu.config.reading import CPU_JOB, LAUNCH_ADDS, WRITTEN_BY, for_engine, job_sets, seal
 from mgpu.quantities import count_text, params_text
 from mgpu.version import __version__
@@ -140,9 +141,15 @@ def _manual_commands(proposal: Proposal, output: str) -> Iterator[str]:
     """Yield comments with the command for each node; none for a single node."""
     if proposal.nodes < 2 or proposal.problems:
         return
-    yield "# Run one command per node:"
-    for command in first_and_last(proposal, config=output, tool="mgpu"):
-        yield _one_line(f"#   {command}")
+    if proposal.answers.hosts:
+        yield "# Run it on all hosts, from one terminal:"
+        yield _one_line(
+            f"#   {from_words(['mgpu', 'launch', '-c', output, '--hosts', proposal.answers.hosts, 'train.py'])}"
+        )
+    else:
+        yield "# Run one command per node:"
+        for command in first_and_last(proposal, config=output, tool="mgpu"):
+            yield _one_line(f"#   {command}")
     yield "# or, without mgpu:"
     for command in first_and_last(proposal, config=output):
         yield _one_line(f"#   {command}")

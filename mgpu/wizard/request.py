@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from mgpu.job_formats import FORMATS
+from mgpu.snapshot import Snapshot
 from mgpu.wizard import answers_file
 from mgpu.wizard.answers import Answers
 
 DEFAULT_FILE: Final = "accelerate.yaml"
+Machine: TypeAlias = tuple[Snapshot, int, str]
 
 
 def elsewhere(emit: str, target: str, saved: str) -> str:
@@ -56,6 +59,9 @@ class Request:
     emit: str = ""  # an engine: torchrun, kubeflow, skypilot; Slurm is an answer
     job: str = ""  # the file for it; "": its usual name
     python: str | None = None
+    # Examines the hosts of the answers: the facts of the first one, their number and names, and the answers completed.
+    look: Callable[[Answers, str], tuple[Machine, Answers]] | None = None
+    machine: Machine | None = None  # what `look` has found
 
     @property
     def path(self) -> Path:

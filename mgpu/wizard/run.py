@@ -44,6 +44,9 @@ def run(request: Request) -> int:
         from mgpu.wizard import drafts
 
         drafts.drop(drafts.path_of(Path.cwd()))
+    if request.answers.hosts and request.look is not None:
+        found, decided = request.look(request.answers, request.python or "")
+        request = replace(request, machine=found, answers=decided)
     asking = not (request.yes or request.dry_run or request.diff or request.plan)
     away = _look(request) if request.machine_flags else None  # a wrong --target is said before what is missing
     if asking and (request.no_input or not report_screen.can_ask() or request.format != "human"):
@@ -109,6 +112,8 @@ def _validate(request: Request) -> int:
 
 def _look(request: Request) -> tuple[Snapshot, int, str]:
     """Return the machine the config is for, the number of nodes, and a description if it is not this machine."""
+    if request.machine:
+        return request.machine
     if request.target:
         from mgpu.planning import gpu_models
 

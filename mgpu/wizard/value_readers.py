@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from mgpu import quantities
+from mgpu.errors import MgpuError
+from mgpu.hosts.named_hosts import read_hosts
 
 MOST: Final = 999_999  # samples, steps, epochs: anything larger is a typing error
 MOST_SAMPLES: Final = 1_000_000_000
@@ -69,6 +71,16 @@ def host_of(raw: object) -> str:
     text = raw.strip() if isinstance(raw, str) else ""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.%]*:[0-9A-Za-z:.%]*\]?", text):
         raise ValueError("expected a host name or an address, without a port")
+    return text
+
+
+def hosts_of(raw: object) -> str:
+    """Read the machines of --hosts: a list, or the name of a file."""
+    text = raw.strip() if isinstance(raw, str) else ""
+    try:
+        read_hosts(text)
+    except MgpuError as error:
+        raise ValueError(error.message) from None
     return text
 
 

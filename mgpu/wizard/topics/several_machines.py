@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mgpu.wizard.decision import Decision
-from mgpu.wizard.value_readers import host_of, port_of, whole_number
+from mgpu.wizard.value_readers import host_of, hosts_of, port_of, whole_number
 
 # fmt: off
 NODES: Final = Decision("nodes", "machines", "N", "Number of nodes.", whole_number(1, 100_000),
@@ -15,6 +15,8 @@ NODES: Final = Decision("nodes", "machines", "N", "Number of nodes.", whole_numb
          "All nodes need the same number of GPUs, the same Python environment and a network between them.\n"
          "The node rank is passed on the command line, so all nodes share one file.")
 DECISIONS: Final = (
+    Decision("hosts", "machines", "HOSTS", "Machines reached with ssh, all with one config: a,b or n[1-8] or a file.",
+        hosts_of, row="nodes"),
     NODES,
     Decision("address", "machines", "HOST", "Address of the first node, reachable by the others.", host_of,
         walk="quick", in_config=True, row="nodes",

@@ -1,0 +1,140 @@
+"""Run this host's part of a training that spans several hosts: `mgpu launch --node-rank K`, here on the host.
+
+Its output is sent as it is written; what mgpu itself says before the program starts and after it ends is not, because
+the other side gives the one verdict. It gets the document of the run instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from mgpu import file_reading
+from mgpu.launch.hand_off import PROGRAM_STARTS
+from mgpu.launch.report import PROGRAM_ENDS
+from mgpu.process import child_process, interpreter, scratch, signals
+from mgpu.structured_text import json_of
+
+BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from mgpu.__main__ import main; main()"
+_LARGEST = 16 << 20  # bytes of a run's document
+_CHUNK = 1 << 16
+_KEPT = 4000  # characters of mgpu's own messages
+_END_S = 8.0  # after SIGTERM, for the launcher and its ranks to stop
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class Part:
+    """One host's part of a run."""
+
+    def __init__(self, orders: Mapping[str, Any], added: Mapping[str, str], tell: Tell) -> None:
+        self._orders, self._added, self._tell = orders, added, tell
+        self._process: child_process.Program | None = None
+        self._own = ""  # what mgpu said before the program started
+        self._inside = False
+
+    def run(self) -> dict[str, Any]:
+        """Run to the end; return the exit code and the document of the run."""
+        with scratch.folder() as place:
+            config, result = place / str(self._orders["name"]), place / "result.json"
+            config.write_text(self._orders["config"], "utf-8")
+            code = self._wait(self._arguments(config, result, place))
+            document = _document(result)
+        return {"code": code, "document": document, "said": "" if self._inside else self._own[-_KEPT:]}
+
+    def stop(self, number: int) -> None:
+        """Pass a signal on to the launcher, which stops its ranks."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+
+    def end(self) -> None:
+        """Stop the run, within _END_S."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+            return
+        process.kill()
+        process.wait()
+
+    def _arguments(self, config: Path, result: Path, place: Path) -> list[str]:
+        logs = Path(self._orders["logs"])
+        with contextlib.suppress(OSError):
+            logs.mkdir(parents=True, exist_ok=True)
+        folder = logs if os.access(logs, os.W_OK) else place / "logs"
+        return [
+            "launch",
+            *("-c", str(config)),
+            *("--node-rank", str(self._orders["node"])),
+            *("--yes", "--unverified", "allow"),
+            *("--json-result", str(result)),
+            *("--log-dir", str(folder)),
+            *self._orders["options"],
+            *self._orders["target"],
+        ]
+
+    def _wait(self, arguments: Sequence[str]) -> int:
+        root = str(Path(__file__).resolve().parents[2])
+        self._process = process = child_process.start(
+            [*interpreter.text(sys.executable, BOOT), root, *arguments],
+            env={**self._added, **os.environ, **self._orders["environment"]},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            at_our_end=signal.SIGTERM,
+        )
+        assert process.stdout is not None and process.stderr is not None
+        threads = [
+            threading.Thread(target=self._copy_output, args=(process.stdout,), daemon=True),
+            threading.Thread(target=self._copy_errors, args=(process.stderr,), daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            code = process.wait()
+        except (KeyboardInterrupt, signals.Stopped):
+            self.end()
+            raise
+        for thread in threads:
+            thread.join(2)  # a background process of the program may hold its output open
+        return code
+
+    def _copy_output(self, stream: IO[bytes]) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while data := os.read(stream.fileno(), _CHUNK):
+                self._send("out", data)
+
+    def _copy_errors(self, stream: IO[bytes]) -> None:
+        """Send what the program writes to stderr: the lines between mgpu's two rules."""
+        with contextlib.suppress(OSError, ValueError):
+            for line in iter(stream.readline, b""):
+                text = line.decode("utf-8", "replace")
+                if PROGRAM_STARTS in text and not self._inside:
+                    self._inside = True
+                elif PROGRAM_ENDS in text and self._inside:
+                    break
+                elif self._inside:
+                    self._send("err", line)
+                else:
+                    self._own += text
+            while os.read(stream.fileno(), _CHUNK):
+                pass
+
+    def _send(self, stream: str, data: bytes) -> None:
+        self._tell({"event": "output", "stream": stream, "text": data.decode("utf-8", "surrogateescape")})
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json_of(file_reading.read_whole(path, most=_LARGEST))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

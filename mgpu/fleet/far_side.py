@@ -1,0 +1,115 @@
+"""A worker on a host that was reached with ssh: stops by itself when it hears nothing more.
+
+It runs from a private folder with mgpu's source (hosts/payload.py), which it removes at its end. The network may break
+without an end of the connection being seen here, so the other side greets it every two seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any
+
+from mgpu.fleet import worker
+from mgpu.process import scratch
+
+if TYPE_CHECKING:
+    from mgpu.fleet import far_run
+
+SILENT_S = 12.0  # without a greeting, which comes every 2 s: the network or the other side is gone
+_IDLE_S = 0.2
+
+
+def main(place: str, name: str, folder: str, wanted: str) -> None:
+    """Serve commands until the connection ends; then remove `place`, the folder with mgpu's source.
+
+    `folder`: the project's; `wanted`: the project's Python, which may not be the one that runs this.
+    """
+    error = None
+    try:
+        os.chdir(folder)
+    except OSError as failure:
+        error = failure.strerror
+    with scratch.adopted(place):
+        incoming = _Incoming()
+        worker.serve(lambda answers: _FarNode(answers, name, error, incoming), incoming)
+
+
+class _FarNode(worker.Node):
+    """This host."""
+
+    carried = True
+
+    def __init__(self, answers: IO[str], name: str, folder_error: str | None, incoming: _Incoming) -> None:
+        super().__init__(answers, name)
+        self._folder_error = folder_error
+        self._incoming = incoming
+        self._part: far_run.Part | None = None
+
+    def greeting(self) -> dict[str, Any]:
+        """Return the first message."""
+        return {
+            **super().greeting(),
+            "python": sys.executable,
+            "folder_error": self._folder_error,
+            "connection": os.environ.get("SSH_CONNECTION", ""),
+        }
+
+    def commands(self) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
+        """Return what this host can do."""
+        return {**super().commands(), "launch": self._launch}
+
+    def close(self) -> None:
+        """Stop everything that this host started."""
+        if self._part is not None:
+            self._part.end()
+        super().close()
+
+    def _launch(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Run this host's part of a training; meanwhile the other side may stop it."""
+        from mgpu.fleet import far_run
+
+        self._part = part = far_run.Part(command["hosts"][self.name], self._interface(command), self._send)
+        self._incoming.stop = part.stop
+        return part.run()
+
+
+class _Incoming(Iterable[Mapping[str, Any]]):
+    """The commands. A thread reads them, so that the end of the connection also ends a command that is running."""
+
+    def __init__(self) -> None:
+        self._commands: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._heard = time.monotonic()
+        self.stop: Callable[[int], None] = lambda number: None  # what a message to stop does
+        for work in (self._read, self._notice_silence):
+            threading.Thread(target=work, daemon=True).start()
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the commands until the connection ends."""
+        while (command := self._commands.get()) is not None:
+            yield command
+
+    def _read(self) -> None:
+        for command in worker.read_commands():
+            self._heard = time.monotonic()
+            if command.get("do") == "stop":
+                self.stop(int(command["signal"]))
+            elif command.get("do") != "ping":
+                self._commands.put(command)
+        self._end()
+
+    def _notice_silence(self) -> None:
+        while time.monotonic() - self._heard < SILENT_S:
+            time.sleep(1)
+        self._end()
+
+    def _end(self) -> None:
+        """End this process and all that it started."""
+        self._commands.put(None)
+        time.sleep(_IDLE_S)  # without a running command, it has ended by now
+        os.kill(os.getpid(), signal.SIGTERM)

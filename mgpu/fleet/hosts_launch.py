@@ -1,0 +1,209 @@
+"""`mgpu launch --hosts`: check the hosts, then start one part of the run on each, under one supervisor here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mgpu import engine, errors, files
+from mgpu.command_line import shell
+from mgpu.engine import selections
+from mgpu.errors import MgpuError
+from mgpu.fleet import allocation, hosts_doctor, hosts_run, hosts_verdict, route, stages, verified_hosts
+from mgpu.fleet.allocation import Wanted
+from mgpu.fleet.examination import Examination
+from mgpu.hosts.named_hosts import Host, names, read_hosts
+from mgpu.launch import detached, gate, hand_off, result_document, run_entry, start_errors
+from mgpu.launch.request import Request
+from mgpu.launchers import choice, run_folder
+from mgpu.process import interpreter, scratch
+from mgpu.process.command import Command
+from mgpu.report import findings, output
+from mgpu.report import screen as report_screen
+from mgpu.smoke.request import Request as SmokeRequest
+from mgpu.snapshot import Fleet, Plan, Snapshot
+from mgpu.text import counted
+
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from mgpu.fleet.hosts_run import main; main()"
+_ROOT = str(Path(__file__).resolve().parents[2])
+_LABEL = 11  # columns
+
+
+def run(request: Request) -> int:
+    """Run a training on the hosts; return 125 if mgpu refuses, else the exit code of the host that failed first."""
+    result_document.check(request)
+    with start_errors.documented_attempt(request):
+        request.check()
+        choice.resolve_target(request.target, module=request.module)
+        return _run(request, read_hosts(request.hosts))
+
+
+def _run(request: Request, hosts: Sequence[Host]) -> int:
+    with scratch.folder() as place:
+        job = allocation.of_hosts(hosts)
+        wanted = allocation.read_wanted(SmokeRequest(config=request.config), job, os.environ, place)
+    subject = hosts_doctor.Subject(config=wanted.config.path, cpu=wanted.cpu)
+    with output.progress() as show:
+        fleet, examination = hosts_doctor.examine(hosts, subject, show)
+    problems = _problems(fleet, wanted, len(hosts))
+    policy = gate.policy(request)
+    if problems and policy != "allow":
+        return _refuse(request, problems)
+    if policy != "allow" and (code := _require_test(request, hosts, wanted)) is not None:
+        return code
+    return _start(request, hosts, wanted, fleet, examination)
+
+
+def _problems(fleet: Fleet, wanted: Wanted, nodes: int) -> list[engine.Outcome]:
+    snapshot = Snapshot(fleet=fleet, config=wanted.config, plan=Plan(nodes=nodes))
+    outcomes = engine.judge(snapshot, selections.FLEET)
+    return [one for one in findings.in_order(outcomes) if one.status in ("fail", "crash")]
+
+
+def _refuse(request: Request, problems: Sequence[engine.Outcome]) -> int:
+    doctor = shell("mgpu doctor --hosts {}", request.hosts) or "mgpu doctor --hosts ..."
+    rerun = result_document.rerun_command(request.target, "--unverified", "allow")
+    return gate.refuse(request, problems, "Fix this, or launch anyway:", rerun, doctor)
+
+
+def _require_test(request: Request, hosts: Sequence[Host], wanted: Wanted) -> int | None:
+    """Return the exit code of a refusal if these hosts were not tested with this config; None if they were."""
+    path = Path(wanted.config.path)
+    if request.smoke != "always" and verified_hosts.find(
+        path, wanted.config.sha256, [host.destination for host in hosts], sys.executable
+    ):
+        return None
+    flag = shell("-c {:path} ", request.config) if request.config else ""
+    test = f"mgpu smoke-test {flag}{shell('--hosts {}', request.hosts)}"
+    if request.smoke == "always" or (gate.policy(request) == "ask" and _confirm_test()):
+        from mgpu.fleet import preflight
+
+        code = preflight.run(SmokeRequest(config=request.config, hosts=request.hosts, output=os.devnull))
+        if code == errors.READY:
+            return None
+        raise MgpuError(f"not started: the smoke test did not pass. See it:  {test}", errors.LAUNCH_REFUSED)
+    anyway = result_document.rerun_command(request.target, "--unverified", "allow")
+    raise MgpuError(
+        f"not started: {path} was not tested on these hosts. Test them first:\n  {test}\nor launch anyway:\n  {anyway}",
+        errors.LAUNCH_REFUSED,
+    )
+
+
+def _confirm_test() -> bool:
+    from mgpu.prompts import prompts
+    from mgpu.prompts.question import Choice, Question
+
+    question = Question(
+        "hosts_untested",
+        "These hosts were not tested with this config. Run the smoke test first?",
+        "It takes about a minute and shows whether their ranks can train together.",
+        default="test",
+        choices=(Choice("test", "Yes, then launch"), Choice("stop", "Stop")),
+        saves=False,
+    )
+    return prompts.ask(question) == "test"
+
+
+def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet, examination: Examination) -> int:
+    orders = _orders(request, hosts, wanted, fleet, examination)
+    command = Command(
+        (*interpreter.text(sys.executable, _BOOT), _ROOT),
+        run_id=uuid.uuid4().hex,
+        launcher="command",
+        ranks=0,
+        script=request.target[0],
+        arguments=tuple(request.target[1:]),
+        is_job=True,
+    )
+    planned = run_folder.plan_folder(request.log_dir, run_folder.LAUNCH)
+    if request.dry_run or request.print_command:
+        _summary(request, hosts, wanted, orders, planned, sys.stdout)
+        return errors.READY
+    if request.detach or request.watch:
+        run_entry.can_keep()
+    _summary(request, hosts, wanted, orders, planned, sys.stderr)
+    outlived = request.detach or request.watch
+    with run_folder.claim_folder(planned, run_folder.LAUNCH, named=bool(request.log_dir), outlived=outlived) as folder:
+        where = str(folder.absolute())
+        orders["common"]["logs"] = where
+        files.write(folder / hosts_run.ORDERS, hosts_run.orders_text(orders), mode=0o600)
+        whole = Command(**{**vars(command), "argv": (*command.argv, where)})
+        snapshot = Snapshot(config=wanted.config)
+
+        def amend(document: Any) -> None:
+            hosts_verdict.amend(folder, document, orders["hosts"])
+
+        if outlived:
+            return detached.start(request, whole, folder, snapshot, amend=amend)
+        return hand_off.hand_off(request, whole, folder, snapshot, amend=amend)
+
+
+def _orders(
+    request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet, examination: Examination
+) -> dict[str, Any]:
+    """Return what every host is told: its place in the run, and the address of the first host."""
+    nodes = names(hosts)
+    routes = route.of_all(fleet, nodes)
+    first = routes.get(nodes[0])
+    busy = examination.busy.get(nodes[0], ())
+    port = int(request.port) if request.port.isdecimal() else _free_port(busy)
+    config = stages.derive_config(wanted.config, wanted.ranks_per_node, nodes, port, first.address if first else "")
+    return {
+        "hosts": [asdict(host) for host in hosts],
+        "python": sys.executable,
+        "folder": os.getcwd(),
+        "pass_env": list(request.pass_env),
+        "interfaces": {node: way.interface for node, way in routes.items()},
+        "common": {
+            "config": config,
+            "name": Path(wanted.config.path).name,
+            "options": _options(request),
+            "target": list(request.target),
+        },
+        "parts": {node: {"node": number} for number, node in enumerate(nodes)},
+    }
+
+
+def _free_port(busy: Sequence[int]) -> int:
+    return next(port for port in stages.some_ports(hosts_doctor.FIRST_PORT) if port not in busy)
+
+
+def _options(request: Request) -> list[str]:
+    """Return the options of launch that every host needs."""
+    given: Mapping[str, str] = {
+        "--hang-after": f"{request.hang_after_s:g}",
+        "--on-hang": request.on_hang,
+        "--launcher": request.launcher,
+        **({"--nan-check": str(request.nan_check)} if request.nan_check else {}),
+    }
+    flags = ["--no-recorder"] if not request.recorder else []
+    return [*(word for pair in given.items() for word in pair), *flags, *(["-m"] if request.module else [])]
+
+
+def _summary(
+    request: Request, hosts: Sequence[Host], wanted: Wanted, orders: Mapping[str, Any], folder: Path, stream: Any
+) -> None:
+    """Show what will run, and where."""
+    screen = report_screen.Screen.of(stream)
+    config = Path(wanted.config.path)
+    tested = verified_hosts.find(config, wanted.config.sha256, [host.destination for host in hosts], sys.executable)
+    ranks = wanted.ranks_per_node * len(hosts)
+    known = f"tested on these hosts {tested.time[:16].replace('T', ' ')} UTC" if tested else "NOT tested on these hosts"
+    rows = [
+        ("Config", f"{wanted.name}   {known}"),
+        ("Hosts", ", ".join(f"{host.name} (node {number})" for number, host in enumerate(hosts))),
+        ("Ranks", f"{counted(ranks, 'rank')}, {wanted.ranks_per_node} on each host{' (CPU)' if wanted.cpu else ''}"),
+        ("Network", ", ".join(sorted(set(orders["interfaces"].values()))) or "the ranks' own choice"),
+        ("Passed", ", ".join(orders["pass_env"])),
+        ("Logs", f"{folder}/"),
+    ]
+    lines: list[report_screen.Line] = []
+    for label, text in rows:
+        if text:
+            lines += report_screen.columned([(f"{label:<{_LABEL}}", "bold")], text, screen)
+    screen.show(lines)

@@ -1,0 +1,171 @@
+"""The launcher of a run on several hosts: start the ranks everywhere over ssh, copy their output, stop them together.
+
+It is the program that `mgpu launch --hosts` supervises, so a run on hosts is detached, attached to, listed and stopped
+like any other. If it ends, however it ends, each host stops its ranks (far_side.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mgpu import file_reading, files
+from mgpu.errors import LAUNCH_REFUSED, MgpuError
+from mgpu.fleet.ssh_workers import SshWorkers
+from mgpu.hosts.named_hosts import Host
+from mgpu.process import signals
+from mgpu.report.document import text
+from mgpu.structured_text import json_of
+from mgpu.text import visible
+
+ORDERS, RESULTS = "hosts.json", "hosts"
+_START_S = 60.0  # for the connections
+_OTHERS_S = 15.0  # after the first host has failed: its ranks' partners mostly fail by themselves within seconds
+_STOP_S = 20.0  # from a request to stop until the connections are closed, which kills what is left
+_SAME_S = 0.5  # a second signal this soon is the same request
+_POLL_S = 0.1
+_LARGEST = 16 << 20  # bytes of the orders
+
+
+def main() -> None:
+    """Run; the argument is the run's folder. The exit code is that of the host that failed first."""
+    folder = Path(sys.argv[1])
+    sys.exit(_Run(folder, json_of(file_reading.read_own(folder / ORDERS, most=_LARGEST))).run())
+
+
+class _Run:
+    """One run on all its hosts."""
+
+    def __init__(self, folder: Path, orders: Mapping[str, Any]) -> None:
+        self.folder, self.orders = folder, orders
+        hosts = [Host(**host) for host in orders["hosts"]]
+        self.workers = SshWorkers(hosts, python=orders["python"], folder=orders["folder"])
+        self.ended: dict[str, dict[str, Any]] = {}  # in the order of their ends
+        self.asked: list[int] = []  # signals that are not passed on yet
+        self.signalled: int | None = None  # the first one
+        self._noted_at = 0.0
+        self.stopping_since: float | None = None
+        self.rest: dict[tuple[str, str], str] = {}  # the last line of each stream, without an end yet
+
+    def run(self) -> int:
+        """Run to the end; return the exit code."""
+        handlers = dict.fromkeys((signal.SIGINT, *signals.STOPPING), self._note)
+        with signals.installed_handlers(handlers), self.workers:
+            try:
+                if why := self._connect():
+                    return _refused(why)
+                self._start()
+                self._follow()
+            except MgpuError as error:
+                return _refused(error.message)
+        self._store()
+        if self.signalled is not None:
+            return 128 + self.signalled
+        return next((end["code"] for end in self.ended.values() if end["code"]), 0)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        """Note a request to stop. The supervisor sends SIGTERM together with the SIGINT of a terminal."""
+        now = time.monotonic()
+        if self.signalled is None or now - self._noted_at > _SAME_S:
+            self.signalled, self._noted_at = self.signalled or number, now
+            self.asked.append(number)
+
+    def _connect(self) -> str:
+        """Connect to all hosts; return why one of them cannot be used."""
+        end = time.monotonic() + _START_S
+        workers = self.workers
+        while len(workers.greetings) + len(workers.lost) < len(workers.all_nodes):
+            workers.hear(_POLL_S)
+            if self.asked:
+                return "interrupted while connecting"
+            if time.monotonic() > end:
+                late = [node for node in workers.all_nodes if node not in workers.greetings]
+                return f"{', '.join(late)}: no connection within {_START_S:.0f} s"
+        for node, access in workers.access.items():
+            if access.folder_error:
+                return f"{node}: {self.orders['folder']}: {access.folder_error}"
+            if access.python != access.python_wanted and not access.problem:
+                return f"{node}: no {access.python_wanted}"
+        return "; ".join(f"{node}: {why}" for node, why in workers.lost.items())
+
+    def _start(self) -> None:
+        passed = {name: os.environ[name] for name in self.orders["pass_env"] if name in os.environ}
+        parts = {
+            node: {**self.orders["common"], **own, "environment": passed} for node, own in self.orders["parts"].items()
+        }
+        self.workers.send({"do": "launch", "number": 1, "hosts": parts, "interfaces": self.orders["interfaces"]})
+
+    def _follow(self) -> None:
+        """Copy the output until every host has ended."""
+        workers, failed_at = self.workers, None
+        while len(self.ended) < len(workers.all_nodes):
+            for node, message in workers.hear(_POLL_S):
+                if message.get("event") == "output":
+                    self._copy(node, str(message["stream"]), str(message["text"]))
+                elif "code" in message or "error" in message:
+                    self._end(node, message)
+            for node, why in workers.lost.items():
+                if node not in self.ended:
+                    self._end(node, {"code": 1, "document": None, "said": "", "lost": why})
+            if failed_at is None and any(end["code"] for end in self.ended.values()):
+                failed_at = time.monotonic()
+            if workers.lost:  # the others can only wait for it
+                failed_at = float("-inf")
+            self._stop_if_asked(failed_at)
+            if self.stopping_since is not None and time.monotonic() - self.stopping_since > _STOP_S:
+                break
+
+    def _stop_if_asked(self, failed_at: float | None) -> None:
+        """Pass on a request to stop, or stop the others some time after the first failure."""
+        late = failed_at is not None and time.monotonic() - failed_at > _OTHERS_S
+        if not self.asked and not (late and self.stopping_since is None):
+            return
+        number = self.asked.pop(0) if self.asked else signal.SIGTERM
+        self.stopping_since = self.stopping_since or time.monotonic()
+        self.workers.send({"do": "stop", "signal": int(number)})
+
+    def _end(self, node: str, message: Mapping[str, Any]) -> None:
+        """Store how a host's part ended, and show what mgpu said there if the program never started."""
+        end = {"code": LAUNCH_REFUSED, "document": None, "said": message.get("error", ""), **message}
+        self.ended[node] = end
+        for stream in ("out", "err"):
+            if self.rest.get((node, stream)):
+                self._copy(node, stream, "\n")
+        said = end.get("lost") or end["said"]
+        if said and end["code"]:
+            self._copy(node, "err", f"mgpu: {said.strip()}\n")
+
+    def _copy(self, node: str, stream: str, new: str) -> None:
+        """Write the whole lines of a host's output, each with its name."""
+        *lines, rest = (self.rest.get((node, stream), "") + new).split("\n")
+        self.rest[node, stream] = rest
+        target = sys.stdout if stream == "out" else sys.stderr
+        for line in lines:
+            data = f"[{node}] {line}\n".encode("utf-8", "surrogateescape")
+            target.buffer.write(data)
+        target.flush()
+
+    def _store(self) -> None:
+        """Write what each host said of the end, for the verdict."""
+        place = self.folder / RESULTS
+        place.mkdir(mode=0o700, exist_ok=True)
+        for number, (node, end) in enumerate(self.ended.items()):
+            kept = {"host": node, "order": number, "code": end["code"], "lost": end.get("lost"), "said": end["said"]}
+            files.write(place / f"{number}.json", text({**kept, "document": end["document"]}), mode=0o600)
+
+
+def _refused(why: str) -> int:
+    print(f"mgpu: not started: {visible(why)}", file=sys.stderr, flush=True)
+    return LAUNCH_REFUSED
+
+
+def orders_text(orders: Mapping[str, Any]) -> str:
+    """Return the orders as they are stored: no value of the environment is among them."""
+    return json.dumps(orders, indent=1)

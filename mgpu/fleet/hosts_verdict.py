@@ -1,0 +1,97 @@
+"""Why did a run on several hosts end? One verdict from what each host says of its part.
+
+A rank that fails makes the others fail too: their connections break. So the part whose cause is a root cause counts,
+and among equals the one that ended first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgpu import engine, file_reading
+from mgpu.engine import root_cause, selections
+from mgpu.fleet.hosts_run import RESULTS
+from mgpu.report import failure
+from mgpu.snapshot import Fleet, HostAccess, Snapshot
+from mgpu.structured_text import json_of
+
+if TYPE_CHECKING:
+    from mgpu.launch.run_json import RunDocument
+
+_LARGEST = 16 << 20  # bytes of one host's document
+_MOST = 1024  # files
+_RANKS = ("ranks", "remarks")  # lists of a document that all hosts have
+_WEIGHT = {"root": 0, "secondary": 2, "wrapper": 3}
+
+
+def amend(folder: Path, document: RunDocument, hosts: Sequence[Mapping[str, Any]]) -> None:
+    """Complete the document of the whole run with what its hosts say. `hosts`: as in the run's orders."""
+    parts = read_parts(folder)
+    if not parts:
+        return
+    whole: Any = document
+    for name in _RANKS:
+        found = [entry for part in parts for entry in (part["document"] or {}).get(name) or ()]
+        whole[name] = sorted(found, key=lambda one: one["rank"]) if name == "ranks" else _unique(found)
+    if not document["exit_code"] or document["signalled"] or document["timed_out"]:
+        return
+    chosen = min((part for part in parts if part["code"]), key=_weight, default=None)
+    if chosen is None:
+        return
+    whole.update(_triage(chosen, hosts))
+
+
+def read_parts(folder: Path) -> list[dict[str, Any]]:
+    """Return what each host said of its part, in the order of their ends."""
+    found = []
+    for number in range(_MOST):
+        try:
+            part = json_of(file_reading.read_own(folder / RESULTS / f"{number}.json", most=_LARGEST))
+        except (OSError, ValueError):
+            break
+        if isinstance(part, dict) and isinstance(part.get("code"), int) and isinstance(part.get("host"), str):
+            own = part.get("document")
+            found.append({**part, "document": own if isinstance(own, dict) else None, "order": number})
+    return found
+
+
+def _weight(part: Mapping[str, Any]) -> tuple[int, int]:
+    """Sort key: a lost host explains more than a broken connection, and less than an error of its own.
+
+    A part that mgpu stopped explains nothing: another one had failed before.
+    """
+    if part.get("lost"):
+        return (1, part["order"])
+    if (part["document"] or {}).get("signalled"):
+        return (4, part["order"])
+    cause = (part["document"] or {}).get("probable_cause") or {}
+    return (_WEIGHT.get(str(cause.get("role")), 3), part["order"])
+
+
+def _triage(part: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the triage of the part that failed first, on its host."""
+    if part.get("lost"):
+        return _of_lost_host(part, hosts)
+    document = part["document"] or {}
+    found = {key: document[key] for key in ("probable_cause", "secondary", "hang", "foreseen") if key in document}
+    first = document.get("first_failure")
+    if isinstance(first, dict):
+        found["first_failure"] = {**first, "host": part["host"]}
+    return found
+
+
+def _of_lost_host(part: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    name = part["host"]
+    host = next((one for one in hosts if one["name"] == name), {"name": name})
+    destination = f"{host['user']}@{name}" if host.get("user") else name
+    access = HostAccess(name, destination, port=host.get("port"))
+    fleet = Fleet((), {name: str(part["lost"])}, access=(access,))
+    outcomes = engine.judge(Snapshot(fleet=fleet), selections.FLEET)
+    found: Mapping[str, Any] = failure.triage_document(root_cause.choose(outcomes, None, None), None, None)
+    return {**found, "first_failure": None}
+
+
+def _unique(entries: Sequence[Any]) -> list[Any]:
+    return [entry for place, entry in enumerate(entries) if entry not in entries[:place]]
