@@ -285,5 +285,6 @@ def test_a_damaged_draft_is_set_aside(text: str, tmp_path: Path) -> None:
 def test_every_answer_has_a_question_or_a_reason() -> None:
     """What can be decided by a flag can be asked; the rest follows from another question."""
     asked_with_another = {"model", "effective_batch"}  # typed as the size of the model; follows from accumulation
+    asked_with_another |= {"hosts"}  # examined before the first question
     assert {key.name for key in KEYS} - asked_with_another == set(flow.QUESTIONS)
     assert {key.name for key in KEYS if key.text and key.info} == set(flow.QUESTIONS)

@@ -695,7 +695,8 @@ def staged(
     ended: dict[str, str] = {}
     testing = stages.Testing(
         workers=workers, config=facts(tmp_path / "a.yaml", ask_loader=False), ranks_per_node=1, need=need,
-        rehearsal=False, ports=iter(range(12000, 30000)), busy={"a": [12000]}, addresses={}, interfaces={}, options=[], start_s=9, stall_s=9,
+        rehearsal=False, ports=iter(range(12000, 30000)), busy={"a": [12000]}, addresses={}, interfaces={}, options=[],
+        start_s=9, stall_s=9,
         folder=tmp_path, left_s=lambda: 99.0, began=lambda stage, groups: None,
         ended=lambda stage, status, detail: ended.__setitem__(stage, status), show=lambda *told: None,
     )  # fmt: skip
