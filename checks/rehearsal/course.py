@@ -68,11 +68,24 @@ def script_stalls(rehearsal: Rehearsal) -> Answer:
     """
     if rehearsal.ended != "stalled":
         return Ok("no stall")
+    steps = rehearsal.steps
+    when = f"after {counted(steps, 'optimizer step')}" if steps else "before its first optimizer step"
     texts = [f"rank {rank.rank}: {rank.steps} steps, at {short(_last_line(rank))}" for rank in rehearsal.ranks]
+    listed = "; ".join(texts[:4])
+    if (cause := rehearsal.cause) is not None:
+        return Problem(
+            f"the script makes no progress {when}: {cause.title}",
+            f"{cause.why} {listed}.".strip(),
+            Fix(cause.fix),
+            {"rank": cause.rank, "steps": steps, "cause": cause.id},
+            () if cause.rank is None else (f"rank {cause.rank}",),
+            place(cause.line),
+        )
+    where = place(_last_line(rehearsal.ranks[0])) if rehearsal.ranks else None
     return Problem(
-        f"the script makes no progress after {counted(rehearsal.steps, 'optimizer step')}: {'; '.join(texts[:4])}",
-        evidence={"rank": None, "steps": rehearsal.steps},
-        place=place(_last_line(rehearsal.ranks[0])) if rehearsal.ranks else None,
+        f"the script makes no progress {when}: {listed}",
+        evidence={"rank": None, "steps": steps},
+        place=where,
     )
 
 

@@ -11,6 +11,8 @@ from ._gradients import first_difference
 from ._rehearsed import at, failed_in_exchange, place, several_ranks, short, stepping_ranks
 
 _LAUNCH = "https://pytorch.org/docs/stable/elastic/run.html"
+# What a stalled script's ranks do: all of them wait for each other, or one has come to its end.
+_IN_COLLECTIVES = ("hang_collectives_differ", "hang_rank_behind", "hang_collective_stuck", "hang_rank_left")
 _COLLECTIVES = "https://pytorch.org/docs/stable/distributed.html"
 
 
@@ -75,7 +77,12 @@ def _of_world(rank: RehearsedRank) -> list[Call]:
 
 
 def _counts_are_final(rehearsal: Rehearsal) -> bool:
-    """Whether a rank with fewer collectives would not have called more. A rank that failed by itself might have."""
+    """Whether a rank with fewer collectives would not have called more.
+
+    One that failed by itself, or that is stopped, or waits for something else than the other ranks, might have.
+    """
+    if rehearsal.ended == "stalled" and rehearsal.cause is not None:
+        return rehearsal.cause.id in _IN_COLLECTIVES
     if rehearsal.ended != "failed":
         return rehearsal.ended not in ("timed_out", "interrupted")
     return all(failed_in_exchange(rank) if rank.raised else rank.ended or rank.inside_call for rank in rehearsal.ranks)

@@ -19,8 +19,8 @@ from statistics import median
 
 from mgpu import file_reading, files
 from mgpu.errors import MgpuError
+from mgpu.hangs.hang_files import node_folders
 from mgpu.launch import pace_report
-from mgpu.launch.hang_files import node_folders
 from mgpu.launch.pace_watch import EVERY_S, Ended, PaceWatch, Supervised, Times
 from mgpu.process.boot import boot_id
 from mgpu.snapshot import BadSnapshot, decode

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mgpu import file_reading, files
 from mgpu.errors import MgpuError
+from mgpu.hangs.hang_files import node_folders
 from mgpu.launch import pace_report, rank_facts
-from mgpu.launch.hang_files import node_folders
 from mgpu.process import processes
 from mgpu.snapshot import BadSnapshot, EndedRank, NotFinite, Run, decode
 from mgpu.structured_text import json_of

@@ -182,12 +182,14 @@ class RehearsedRank:
 
 @dataclass(frozen=True)
 class ScriptCause:
-    """Why the script failed, according to its log."""
+    """Why the script failed, according to its log; or why it made no progress, according to its ranks."""
 
     id: Label
     title: Text
     why: Text = ""
     fix: Text = ""
+    rank: int | None = None  # that keeps the others waiting
+    line: Text | None = None  # of that rank, as path:number
 
 
 @dataclass(frozen=True)
