@@ -18,7 +18,6 @@ from tests.rehearsal_scripts import FOLDER, Ranks
 
 FAULTS = sorted((FOLDER / "faults").glob("*.py"))
 HEALTHY = sorted((FOLDER / "healthy").glob("*.py"))
-STALLS = {"waits_forever", "collective_on_rank_0"}  # ended after a few seconds
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def judged(rehearsal: Rehearsal) -> list[Outcome]:
 def test_a_fault_is_named_with_its_line(ranks: Ranks, tmp_path: Path, script: Path) -> None:
     text = script.read_text()
     wanted, line = (ast.get_docstring(ast.parse(text)) or "").partition(":")[0], text.partition("# here")[0].count("\n")
-    rehearsal = ranks.rehearse(script, tmp_path, 10.0 if script.stem in STALLS else 60.0)
+    rehearsal = ranks.rehearse(script, tmp_path, 60.0)
     found = judged(rehearsal)
     roots = [o for o in found if not o.because_of]
     assert wanted in {o.check.id for o in roots}, (rehearsal.ended, [(o.check.id, o.problem) for o in found])

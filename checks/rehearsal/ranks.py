@@ -8,7 +8,7 @@ from mgpu.snapshot import Call, Rehearsal, RehearsedRank
 from mgpu.text import counted
 
 from ._gradients import first_difference
-from ._rehearsed import at, failed_in_exchange, place, several_ranks, short, stepping_ranks
+from ._rehearsed import at, exchanges_otherwise, failed_in_exchange, place, several_ranks, short, stepping_ranks
 
 _LAUNCH = "https://pytorch.org/docs/stable/elastic/run.html"
 # What a stalled script's ranks do: all of them wait for each other, or one has come to its end.
@@ -51,8 +51,10 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
             subjects=(f"rank {alone[0].rank}",),
             place=place(line),
         )
-    if not any(rank.wrappers for rank in ranks) and any(rank.optimizer_exchanges for rank in ranks):
-        return Skip("the optimizer exchanges data itself, inside its step")
+    if not any(rank.wrappers for rank in ranks) and (other_way := exchanges_otherwise(ranks)):
+        return Skip(other_way)
+    if not any(rank.wrappers for rank in ranks) and any(one.sharded for rank in ranks for one in rank.optimizers):
+        return Ok(f"{number} in one group ({ranks[0].backend}), each with a part of the parameters")
     if not any(rank.wrappers for rank in ranks) and (found := first_difference(rehearsal)) is not None:
         return Problem(
             f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",
@@ -88,14 +90,20 @@ def _counts_are_final(rehearsal: Rehearsal) -> bool:
     return all(failed_in_exchange(rank) if rank.raised else rank.ended or rank.inside_call for rank in rehearsal.ranks)
 
 
+def _matched(call: Call) -> tuple[str, ...]:
+    return call.name, call.shape, call.dtype, call.detail
+
+
 def _describe(call: Call) -> str:
     data = f" of {call.shape} {call.dtype}" if call.shape else ""
-    return f"{call.name}{data}{at(call.line)}"
+    detail = f" with {call.detail}" if call.detail else ""
+    return f"{call.name}{data}{detail}{at(call.line)}"
 
 
 @check(
     Severity.ERROR,
     source=_COLLECTIVES,
+    because_of=("batches_differ",),
     same_as=("script_collective_on_one_rank",),
     given=several_ranks,
 )
@@ -114,7 +122,7 @@ def collectives_differ(rehearsal: Rehearsal) -> Answer:
     for other in ranks[1:]:
         others = _of_world(other)
         for mine, its in zip(calls, others, strict=False):
-            if (mine.name, mine.shape, mine.dtype) != (its.name, its.shape, its.dtype):
+            if _matched(mine) != _matched(its):
                 return _problem(first, mine, other, f"rank {other.rank} calls {_describe(its)}")
         if len(calls) == len(others) or not _counts_are_final(rehearsal):
             continue

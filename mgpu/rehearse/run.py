@@ -154,7 +154,7 @@ def _watch(launcher: Any, wanted: Wanted, began: float, watch: StallWatch, show:
                 return "stopped"
             if now - began > wanted.limit_s:
                 return "timed_out"
-            if watch.is_stalled(moved_at):
+            if done_at is None and watch.is_stalled(moved_at):  # after its last step, a rank waits for the others
                 return "stalled"
             if show is not None and now - shown > 1.0:
                 shown = now

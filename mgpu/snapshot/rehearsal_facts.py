@@ -67,6 +67,7 @@ class Wrapper:
     ranks: int | None = None  # that exchange its gradients
     dropout: bool = False
     line: Text | None = None
+    batch_norms: int = 0  # layers with statistics of the rank's own batches
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class RehearsedLoader:
     line: Text | None = None
     trains: bool = False  # a backward pass followed one of its batches
     epochs: tuple[int | None, ...] = ()  # the sampler's epoch at the start of each iterator
-    delivered: tuple[int, ...] = ()  # batches of each iterator that came to its end
+    delivered: Mapping[int, int] = field(default_factory=dict)  # batches of each iterator that came to its end
     batches: tuple[Batch, ...] = ()
 
 
@@ -107,8 +108,9 @@ class Call:
     name: Label
     shape: Label = ""
     dtype: Label = ""
-    ranks: int | None = None
+    ranks: int | None = None  # None: all ranks
     line: Text | None = None
+    detail: Label = ""  # further arguments that must be equal on all ranks: "src=0", "op=SUM"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class WrittenFile:
     path: Text
     how: Label  # write, append, save, rename, remove
     line: Text | None = None
+    cache: bool = False  # in a folder that a variable names as the cache of a library
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,8 @@ class RehearsedRank:
     subgroups: tuple[int, ...] = ()  # sizes of further process groups
     other_library: Label | None = None  # loaded, and able to exchange gradients without torch.distributed
     optimizer_exchanges: bool = False  # an optimizer called collectives inside its step
+    averages_parameters: Label | None = None  # what averages parameters instead of gradients: "LocalSGD"
+    joins_uneven: bool = False  # it used Join, with which ranks may have different numbers of batches
     prepared: tuple[Label, ...] = ()  # what accelerate's prepare was called with
     wrappers: tuple[Wrapper, ...] = ()
     optimizers: tuple[RehearsedOptimizer, ...] = ()

@@ -94,7 +94,7 @@ CASES = (
     fails("rank_steps_differ", "rank 1 made 3 optimizer steps, rank 0 made 4 (train.py:31)", "all_reduce",
         rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(*map(rehearsed_step, (1, 2, 3))))),
     well("rank_steps_differ", "the same number on every rank"),
-    well("rank_steps_differ", "the same number",  # the run was cut off in the middle of a step
+    skips("rank_steps_differ", "did not run to its last step",  # the run was cut off in the middle of a step
         rehearsal=two(None, {"optimizers": (rehearsed_optimizer(rehearsed_step(1)),), "reached": False, "ended": False},
             ended="timed_out")),
     skips("rank_steps_differ", "one rank", rehearsal=rehearsal(rehearsed_rank(0), expected=1)),
@@ -175,15 +175,15 @@ CASES = (
         rehearsal=reading(*(rehearsed_loader(first, samples=32) for first in (0, 10)))),
     well("data_not_covered", "16 samples in an epoch"),
     skips("data_not_covered", "no whole epoch",
-        rehearsal=reading(*(rehearsed_loader(first, delivered=()) for first in (0, 10)))),
+        rehearsal=reading(*(rehearsed_loader(first, delivered={}) for first in (0, 10)))),
     # batches_differ
     fails("batches_differ", "rank 1 has 5 batches of Images, rank 0 has 4 (train.py:28)", "drop_last",
         rehearsal=reading(rehearsed_loader(), rehearsed_loader(10, length=5))),
     fails("batches_differ", "rank 1 has 5 batches of Images, rank 0 has 4", "drop_last",
-        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered=(4 + n // 10,)) for n in (0, 10)))),
+        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered={0: 4 + n // 10}) for n in (0, 10)))),
     well("batches_differ", "4 batches on every rank"),
     skips("batches_differ", "known length",
-        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered=()) for n in (0, 10)))),
+        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered={}) for n in (0, 10)))),
     # sampler_without_set_epoch
     warns("sampler_without_set_epoch", "epoch 2 has the same batches as epoch 1 on rank 0", "set_epoch(epoch)",
         rehearsal=reading(*(rehearsed_loader(batches=SECOND, epochs=(0, 0)) for _ in range(2)))),
