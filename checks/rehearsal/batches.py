@@ -130,7 +130,11 @@ def _repeated(rank: RehearsedRank, other: RehearsedRank, loader: RehearsedLoader
 
 
 @check(
-    Severity.WARNING, source=_SAMPLER, because_of=("same_data", "data_repeated", "script_failed"), given=data_loaders
+    Severity.WARNING,
+    source=_SAMPLER,
+    because_of=("same_data", "data_repeated", "script_failed"),
+    same_as=("script_replicas_fixed",),
+    given=data_loaders,
 )
 def data_not_covered(rehearsal: Rehearsal) -> Answer:
     """In a whole epoch, the ranks together read only a part of the data.

@@ -118,7 +118,7 @@ def script_never_stepped(rehearsal: Rehearsal) -> Answer:
     Severity.ERROR,
     source=_DDP,
     because_of=("batches_differ", "collectives_differ"),
-    same_as=("script_rank_skips_backward",),
+    same_as=("script_rank_skips_backward", "script_steps_on_one_rank"),
     given=several_ranks,
 )
 def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
@@ -170,6 +170,7 @@ def _left_early(rehearsal: Rehearsal) -> Answer:
     Severity.ERROR,
     source="https://docs.pytorch.org/docs/stable/optim.html",
     because_of=("script_failed", "separate_trainings", "rank_steps_differ"),
+    same_as=("script_steps_on_one_rank",),
     given=stepping_ranks,
 )
 def learning_rates_differ(rehearsal: Rehearsal) -> Answer:

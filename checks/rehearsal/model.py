@@ -30,6 +30,7 @@ _START = 1e-6  # of the norm: parameters are sent, so they are equal bit by bit
     Severity.ERROR,
     source=_DDP,
     because_of=("script_failed", "separate_trainings"),
+    same_as=("script_loads_on_one_rank",),
     given=replicated,
 )
 def different_start(rehearsal: Rehearsal) -> Answer:
@@ -96,7 +97,12 @@ def _problem(found: Difference, text: str) -> Problem:
     Severity.ERROR,
     source=_DDP,
     because_of=("script_failed", "separate_trainings", "different_start", "rank_steps_differ"),
-    same_as=("script_model_not_prepared", "script_wrapped_model_not_used", "script_trains_unwrapped_model"),
+    same_as=(
+        "script_model_not_prepared",
+        "script_wrapped_model_not_used",
+        "script_trains_unwrapped_model",
+        "script_trains_inner_model",
+    ),
     given=exchanged,
 )
 def gradients_differ_between_ranks(rehearsal: Rehearsal) -> Answer:
@@ -128,6 +134,7 @@ def gradients_differ_between_ranks(rehearsal: Rehearsal) -> Answer:
         "rank_steps_differ",
         "gradients_differ_between_ranks",
     ),
+    same_as=("script_never_exchanges",),
     given=exchanged,
 )
 def gradients_differ_in_accumulation(rehearsal: Rehearsal) -> Answer:

@@ -69,7 +69,7 @@ def same_file_written(rehearsal: Rehearsal) -> Answer:
     Severity.INFO,
     source=_SAVING,
     because_of=("separate_trainings", "same_file_written"),
-    same_as=("script_writes_on_every_rank",),
+    same_as=("script_writes_on_every_rank", "script_logs_on_every_rank"),
     given=several_ranks,
 )
 def same_file_appended(rehearsal: Rehearsal) -> Answer:

@@ -19,7 +19,13 @@ _COLLECTIVES = "https://pytorch.org/docs/stable/distributed.html"
 @check(
     Severity.ERROR,
     source=_LAUNCH,
-    same_as=("script_trains_alone", "script_group_without_wrapper", "script_nothing_prepared"),
+    same_as=(
+        "script_trains_alone",
+        "script_group_without_wrapper",
+        "script_nothing_prepared",
+        "script_group_of_one_rank",
+        "script_model_not_prepared",
+    ),
     given=stepping_ranks,
 )
 def separate_trainings(rehearsal: Rehearsal) -> Answer:
@@ -104,7 +110,7 @@ def _describe(call: Call) -> str:
     Severity.ERROR,
     source=_COLLECTIVES,
     because_of=("batches_differ",),
-    same_as=("script_collective_on_one_rank",),
+    same_as=("script_collective_on_one_rank", "script_sends_from_every_rank", "script_wrapped_model_on_one_rank"),
     given=several_ranks,
 )
 def collectives_differ(rehearsal: Rehearsal) -> Answer:

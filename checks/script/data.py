@@ -35,6 +35,7 @@ _LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"
 _SAMPLING = ("sampler", "batch_sampler")
 # Calls that get the rank in most scripts, but do not shard the data.
+_OF_DATA = re.compile(r"Subset|DataLoader|Dataset|load_data|read_")  # by an argument that depends on the rank
 _KNOWS_RANK = re.compile(
     r"print|int|str|len|range|.*(?:log\w*|info|debug|device|set_device|cuda|to|init_process_group|barrier|seed|spawn"
     r"|get|getenv|add_argument|format|DistributedDataParallel|join|wandb\.\w+|append|write|save\w*|load\w*|tqdm)$"
@@ -126,10 +127,12 @@ def _divides_by_rank(script: Script) -> bool:
         "Sampler" in call.name
         or re.search(r"shard|split_dataset|split_by|webdataset|\bwds\b", call.name)
         or (mentions_rank(*call.arguments, *call.written, *call.keywords) and not _KNOWS_RANK.fullmatch(call.name))
+        or (call.unique and _OF_DATA.search(call.name))
         for call in script.calls
     )
     return divides or any(
-        mentions_rank(one.value) and re.search(r"\[.*(?:rank|world)|%|//", one.value) for one in script.sets
+        mentions_rank(one.value) and re.search(r"\[.*(?:rank|world)|%|//|\bif\b.*rank", one.value)
+        for one in script.sets
     )
 
 
@@ -185,7 +188,8 @@ def _has_fixed_order(script: Script, one: ScriptClass) -> bool:
     makers = [call for call in script.calls if call.name.rpartition(".")[2] == one.name]
     own = any(f.name == f"{one.name}.__iter__" and f.file == one.file for f in script.functions)
     drawn = any(re.search(r"random|\brand|shuffle|sample|choice|normal|uniform", call.name) for call in inside)
-    return own and not drawn and not any(unpacks(call) or mentions_rank(*call.written) for call in makers)
+    knows = any(call.name.endswith(("get_rank", "get_world_size")) for call in inside)
+    return own and not drawn and not knows and not any(unpacks(call) or mentions_rank(*call.written) for call in makers)
 
 
 @check(Severity.WARNING, source=_SAMPLER_DOC, given=by_hand)

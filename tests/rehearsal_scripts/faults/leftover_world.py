@@ -7,7 +7,9 @@ import torch.distributed as dist
 from setting import loader, loss_of, model
 from torch.nn.parallel import DistributedDataParallel
 
-os.environ.update(WORLD_SIZE="1", RANK="0", MASTER_PORT=str(20000 + os.getpid() % 40000))
+os.environ["WORLD_SIZE"] = "1"
+os.environ["RANK"] = "0"
+os.environ["MASTER_PORT"] = str(20000 + os.getpid() % 40000)
 dist.init_process_group("gloo")
 net = DistributedDataParallel(model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
