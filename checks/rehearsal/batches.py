@@ -82,9 +82,9 @@ def _longest_pass(loader: RehearsedLoader) -> int:
 
 def _whole_pass(loaders: Sequence[RehearsedLoader]) -> int | None:
     """Return the first pass that came to its end on every rank, and of which all batches are known."""
-    for number, count in sorted(loaders[0].delivered.items()):
+    for number, count in sorted(loaders[0].whole.items()):
         drawn = [sum(batch.epoch == number for batch in one.batches) for one in loaders]
-        if all(one.delivered.get(number) == have for one, have in zip(loaders, drawn, strict=True)) and count:
+        if all(one.whole.get(number) == have for one, have in zip(loaders, drawn, strict=True)) and count:
             return number
     return None
 
@@ -202,10 +202,10 @@ def _lengths(loaders: Sequence[RehearsedLoader]) -> list[int]:
 
 def _delivered(loaders: Sequence[RehearsedLoader]) -> list[int]:
     """Return how many batches each rank got in one pass; of a rank that is still in it, at least as many."""
-    for number, count in sorted(pair for one in loaders for pair in one.delivered.items()):
+    for number, count in sorted(pair for one in loaders for pair in one.whole.items()):
         drawn = [sum(batch.epoch == number for batch in one.batches) for one in loaders]
-        counts = [one.delivered.get(number, drawn[index]) for index, one in enumerate(loaders)]
-        if all(number in one.delivered or drawn[index] > count for index, one in enumerate(loaders)):
+        counts = [one.whole.get(number, drawn[index]) for index, one in enumerate(loaders)]
+        if all(number in one.whole or drawn[index] > count for index, one in enumerate(loaders)):
             return counts
     return []
 

@@ -90,7 +90,7 @@ def _whole(known: _Known) -> RehearsedRank:
             one,
             trains=number in known.trains,
             epochs=tuple(known.epochs.get(number, ())),
-            delivered=known.delivered.get(number, {}),
+            delivered=_by_pass(known.delivered.get(number, {})),
             batches=tuple(known.batches.get(number, ())),
         )
         for number, one in known.loaders.items()
@@ -107,6 +107,10 @@ def _whole(known: _Known) -> RehearsedRank:
         subgroups=tuple(known.subgroups),
         prepared=tuple(known.prepared),
     )
+
+
+def _by_pass(counts: dict[int, int]) -> tuple[int | None, ...]:
+    return tuple(counts.get(number) for number in range(max(counts, default=-1) + 1))
 
 
 def _plain(value: Any) -> Any:
@@ -216,7 +220,7 @@ def _batch(known: _Known, record: dict[str, Any]) -> None:
 
 def _exhausted(known: _Known, record: dict[str, Any]) -> None:
     found = known.delivered.setdefault(int(record["l"]), {})
-    if len(found) < _MOST_LISTED:
+    if 0 <= int(record["p"]) < _MOST_LISTED:
         found[int(record["p"])] = int(record["n"])
 
 

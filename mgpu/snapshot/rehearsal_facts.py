@@ -97,8 +97,13 @@ class RehearsedLoader:
     line: Text | None = None
     trains: bool = False  # a backward pass followed one of its batches
     epochs: tuple[int | None, ...] = ()  # the sampler's epoch at the start of each iterator
-    delivered: Mapping[int, int] = field(default_factory=dict)  # batches of each iterator that came to its end
+    delivered: tuple[int | None, ...] = ()  # batches of each pass over the data; None: it did not come to its end
     batches: tuple[Batch, ...] = ()
+
+    @property
+    def whole(self) -> Mapping[int, int]:
+        """The number of batches of each pass that came to its end, by its number."""
+        return {number: count for number, count in enumerate(self.delivered) if count is not None}
 
 
 @dataclass(frozen=True)

@@ -635,7 +635,7 @@ def rehearsed_loader(first: int = 0, **changes: Any) -> RehearsedLoader:
     both = (*batches(first), *tuple(replace(one, epoch=1) for one in batches(first + 1, 3)))
     usual = RehearsedLoader(
         "Images", 16, 4, 2, "DistributedSampler", "BatchSampler", 2, True, line="/run/train.py:28", trains=True,
-        epochs=(0, 1), delivered={0: 4}, batches=both,
+        epochs=(0, 1), delivered=(4,), batches=both,
     )  # fmt: skip
     return replace(usual, **changes)
 

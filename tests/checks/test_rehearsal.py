@@ -220,18 +220,18 @@ CASES = (
         rehearsal=reading(*(rehearsed_loader(first, samples=32) for first in (0, 10)))),
     well("data_not_covered", "16 samples in an epoch"),
     skips("data_not_covered", "no whole epoch",
-        rehearsal=reading(*(rehearsed_loader(first, delivered={}) for first in (0, 10)))),
+        rehearsal=reading(*(rehearsed_loader(first, delivered=()) for first in (0, 10)))),
     # batches_differ
     fails("batches_differ", "rank 1 has 5 batches of Images, rank 0 has 4 (train.py:28)", "drop_last",
         rehearsal=reading(rehearsed_loader(), rehearsed_loader(10, length=5))),
     fails("batches_differ", "rank 1 has 5 batches of Images, rank 0 has 4", "drop_last",
-        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered={0: 4 + n // 10}) for n in (0, 10)))),
+        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered=(4 + n // 10,)) for n in (0, 10)))),
     well("batches_differ", "4 batches on every rank"),
     skips("batches_differ", "known length",
-        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered={}) for n in (0, 10)))),
+        rehearsal=reading(*(rehearsed_loader(n, length=None, delivered=()) for n in (0, 10)))),
     fails("batches_differ", "rank 0 has 5 batches of Images, rank 1 has 4", "drop_last",  # rank 0 waits in its fifth
-        rehearsal=reading(rehearsed_loader(length=None, delivered={}, batches=batches(5, 5)),
-            rehearsed_loader(10, length=None, delivered={0: 4}))),
+        rehearsal=reading(rehearsed_loader(length=None, delivered=(), batches=batches(5, 5)),
+            rehearsed_loader(10, length=None, delivered=(4,)))),
     skips("batches_differ", "Join", rehearsal=two(*({"joins_uneven": True} for _ in range(2)))),
     # sampler_without_set_epoch
     warns("sampler_without_set_epoch", "epoch 2 has the same batches as epoch 1 on rank 0", "set_epoch(epoch)",
