@@ -57,19 +57,28 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
             subjects=(f"rank {alone[0].rank}",),
             place=place(line),
         )
-    if not any(rank.wrappers for rank in ranks) and (other_way := exchanges_otherwise(ranks)):
-        return Skip(other_way)
-    if not any(rank.wrappers for rank in ranks) and any(one.sharded for rank in ranks for one in rank.optimizers):
-        return Ok(f"{number} in one group ({ranks[0].backend}), each with a part of the parameters")
-    if not any(rank.wrappers for rank in ranks) and (found := first_difference(rehearsal)) is not None:
-        return Problem(
-            f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",
-            fix=_port(rehearsal),
-            evidence={"rank": None, "world": ranks[0].world},
-            place=place(found.line),
-        )
+    if not any(rank.wrappers for rank in ranks) and (answer := _without_wrapper(rehearsal, ranks)) is not None:
+        return answer
     kinds = list(dict.fromkeys(one.kind for rank in ranks for one in rank.wrappers))
     return Ok(f"{number} in one group ({ranks[0].backend}{', ' + ', '.join(kinds) if kinds else ''})")
+
+
+def _without_wrapper(rehearsal: Rehearsal, ranks: list[RehearsedRank]) -> Answer | None:
+    """Return whether ranks train separately that have a group, and no wrapped model; None if their gradients agree."""
+    number = counted(len(ranks), "rank")
+    if other_way := exchanges_otherwise(ranks):
+        return Skip(other_way)
+    if any(one.sharded for rank in ranks for one in rank.optimizers):
+        return Ok(f"{number} in one group ({ranks[0].backend}), each with a part of the parameters")
+    found = first_difference(rehearsal)
+    if found is None:
+        return None
+    return Problem(
+        f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",
+        fix=_port(rehearsal),
+        evidence={"rank": None, "world": ranks[0].world},
+        place=place(found.line),
+    )
 
 
 def _port(rehearsal: Rehearsal) -> tuple[Fix, ...]:

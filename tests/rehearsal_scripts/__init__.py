@@ -71,8 +71,9 @@ class Ranks:
 
     def _wait(self, watch: StallWatch, folder: Path, pids: list[int]) -> bool:
         """Wait for the ranks; those that make no progress are killed. Returns whether they were."""
-        written, moved_at = -1, time.monotonic()
-        while not select.select([self.process.stdout], [], [], 0.1)[0]:
+        written, moved_at, answers = -1, time.monotonic(), self.process.stdout
+        assert answers is not None
+        while not select.select([answers], [], [], 0.1)[0]:
             done_at, size = run._progress(folder / run.RECORDED, folder / "0.log")
             if size != written:
                 written, moved_at = size, time.monotonic()
