@@ -130,6 +130,8 @@ def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
     Fix: Let all ranks make the same decision whether to step: exchange the condition first, for example with
     all_reduce.
     """
+    if any(rank.joins_uneven for rank in rehearsal.ranks):
+        return Skip("the script joins ranks with different numbers of batches (Join)")
     made = {rank.rank: min(rank.steps, rehearsal.wanted) for rank in rehearsal.ranks}
     most, least = max(made.values()), min(made.values())
     if rehearsal.ended not in ("stopped", "finished"):

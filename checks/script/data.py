@@ -34,8 +34,9 @@ _ITERABLE = "torch.utils.data.IterableDataset"
 _LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"
 _SAMPLING = ("sampler", "batch_sampler")
-# Calls that get the rank in most scripts, but do not shard the data.
 _OF_DATA = re.compile(r"Subset|DataLoader|Dataset|load_data|read_")  # by an argument that depends on the rank
+_OF_SAMPLES = re.compile(r".*\.(?:__iter__|__getitem__|__len__)")
+# Calls that get the rank in most scripts, but do not shard the data.
 _KNOWS_RANK = re.compile(
     r"print|int|str|len|range|.*(?:log\w*|info|debug|device|set_device|cuda|to|init_process_group|barrier|seed|spawn"
     r"|get|getenv|add_argument|format|DistributedDataParallel|join|wandb\.\w+|append|write|save\w*|load\w*|tqdm)$"
@@ -128,6 +129,7 @@ def _divides_by_rank(script: Script) -> bool:
         or re.search(r"shard|split_dataset|split_by|webdataset|\bwds\b", call.name)
         or (mentions_rank(*call.arguments, *call.written, *call.keywords) and not _KNOWS_RANK.fullmatch(call.name))
         or (call.unique and _OF_DATA.search(call.name))
+        or (_OF_SAMPLES.fullmatch(call.function) and call.name.endswith(".get_rank"))
         for call in script.calls
     )
     return divides or any(
@@ -188,8 +190,7 @@ def _has_fixed_order(script: Script, one: ScriptClass) -> bool:
     makers = [call for call in script.calls if call.name.rpartition(".")[2] == one.name]
     own = any(f.name == f"{one.name}.__iter__" and f.file == one.file for f in script.functions)
     drawn = any(re.search(r"random|\brand|shuffle|sample|choice|normal|uniform", call.name) for call in inside)
-    knows = any(call.name.endswith(("get_rank", "get_world_size")) for call in inside)
-    return own and not drawn and not knows and not any(unpacks(call) or mentions_rank(*call.written) for call in makers)
+    return own and not drawn and not any(unpacks(call) or mentions_rank(*call.written) for call in makers)
 
 
 @check(Severity.WARNING, source=_SAMPLER_DOC, given=by_hand)
