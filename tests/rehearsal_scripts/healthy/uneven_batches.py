@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Subset
 dist.init_process_group("gloo")
 net = DistributedDataParallel(model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-part = range(12) if dist.get_rank() == 0 else range(60, 80)
+part = range(44) if dist.get_rank() == 0 else range(50, 90)
 with Join([net]):
     for batch in DataLoader(Subset(data(), part), batch_size=4):
         optimizer.zero_grad()
