@@ -138,7 +138,7 @@ def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, t
     found = cause(document)
     assert code == errors.NOT_READY and found["id"] == "script_stalls", found
     assert "after 2 optimizer steps: rank 1 sleeps at train.py:11" in found["title"] and found["line"] == 11
-    assert "rank 0: 2 steps, at train.py:13; rank 1: 2 steps, at train.py:11" in found["why"]
+    assert "rank 0: 2 steps, at train.py:13; rank 1: 2 steps, at train.py:11" in found["cause"]
     assert found["evidence"]["cause"] == "hang_rank_sleeps" and found["evidence"]["rank"] == 1
     assert document["rehearsal"]["ended"] == "stalled" and not marked(tmp_path)
 
