@@ -30,10 +30,9 @@ from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts, worker
 from mgpu.fleet import load as fleet_reading
+from mgpu.hangs import hang_evidence, hang_files
 from mgpu.launch import (
     gpu_readings_file,
-    hang_evidence,
-    hang_files,
     hang_report,
     list_runs,
     memory_text,
@@ -997,21 +996,21 @@ TARGETS: dict[str, Target] = {
         "rank0.recorder", lambda: document(RECORDER), recorder_of, ("smoke.stacks._stack", "smoke.stacks._recorder")
     ),
     "stacks of a rank": Target("s", lambda: [STACKS], hang_of("stacks"),
-        ("launch.hang_evidence.read", "readers.stack_dump._lines_of"), share=0.5),
+        ("hangs.hang_evidence.read", "readers.stack_dump._lines_of"), share=0.5),
     "exception of a rank": Target(
-        "r", lambda: [RAISED], hang_of("raised"), ("launch.hang_evidence.raised_in",), share=0.5
+        "r", lambda: [RAISED], hang_of("raised"), ("hangs.hang_evidence.raised_in",), share=0.5
     ),
-    "beat of a rank": Target("b", lambda: [BEAT], hang_of("beat"), ("launch.hang_evidence.beat_of",), share=0.5),
+    "beat of a rank": Target("b", lambda: [BEAT], hang_of("beat"), ("hangs.hang_evidence.beat_of",), share=0.5),
     "collectives of a rank": Target(
-        "f.json", lambda: document(FLIGHT), hang_of("flight"), ("launch.hang_evidence._flight",)
+        "f.json", lambda: document(FLIGHT), hang_of("flight"), ("hangs.hang_evidence._flight",)
     ),
     "process of a rank": Target(
         "p", lambda: list(PROC), proc_of,
-        ("launch.hang_evidence._io_bytes",
+        ("hangs.hang_evidence._io_bytes",
          "process.system_calls.waits_for"),
     ),
     "hang of a node": Target(
-        hang_files.NAME, lambda: document(HANG), hang_file_of, ("launch.hang_files.read", "launch.fact_file.read")
+        hang_files.NAME, lambda: document(HANG), hang_file_of, ("hangs.hang_files.read", "snapshot.fact_file.read")
     ),
     "steps of a rank": Target(
         "0.7.beat", step_files, steps_file_of, ("launch.pace_watch.steps_of",)

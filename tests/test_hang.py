@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mgpu import errors
-from mgpu.launch import hang_evidence, hang_files, hang_watch
+from mgpu.hangs import hang_evidence, hang_files, hang_watch
 from tests.conftest import Run, environment
 from tests.hangs import table
 from tests.hangs.matrix import ENDED, HANGS, KINDS, MATRIX, REPORTED, Planted, line_of

@@ -24,7 +24,8 @@ import pytest
 
 from mgpu import engine
 from mgpu.engine import selections
-from mgpu.launch import hang_files, hang_report, py_spy, ras_query, why
+from mgpu.hangs import hang_files, ras_query
+from mgpu.launch import hang_report, py_spy, why
 from mgpu.launchers import run_folder
 from mgpu.process import processes
 from mgpu.readers import nccl_ras, plain_pickle, torch_dumps

@@ -17,7 +17,8 @@ import pexpect
 import pytest
 
 from mgpu import errors
-from mgpu.launch import hang_files, registry
+from mgpu.hangs import hang_files
+from mgpu.launch import registry
 from tests.conftest import Run, environment
 from tests.hosts import Network
 from tests.scripts import kill_all, wait_for, write_config

@@ -1,4 +1,4 @@
-"""mgpu/launch/hang_watch.py with a clock of its own: when the ranks are asked, and when the run is stopped."""
+"""mgpu/hangs/hang_watch.py with a clock of its own: when the ranks are asked, and when the run is stopped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mgpu.launch import hang_evidence, hang_files, hang_watch
-from mgpu.launch.hang_evidence import Beat
-from mgpu.launch.hang_watch import HangWatch, OnHang
+from mgpu.hangs import hang_evidence, hang_files, hang_watch
+from mgpu.hangs.hang_evidence import Beat
+from mgpu.hangs.hang_watch import HangWatch, OnHang
 from mgpu.process import processes
 from mgpu.snapshot import HangRank
 from tests.checks.facts import frame, hang, hang_rank, waits

@@ -24,9 +24,9 @@ import pytest
 
 from mgpu import errors
 from mgpu.cli import option_parser
+from mgpu.hangs.hang_evidence import INJECTED
 from mgpu.launch import result_document as told
 from mgpu.launch import run
-from mgpu.launch.hang_evidence import INJECTED
 from mgpu.launch.request import Request
 from mgpu.launchers import choice
 from mgpu.process import interpreter, processes

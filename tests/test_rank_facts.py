@@ -15,8 +15,8 @@ import pytest
 
 from mgpu import engine
 from mgpu.engine import selections
+from mgpu.hangs.hang_evidence import INJECTED, RECORDED
 from mgpu.launch import finite_watch, memory_text, pace_report, rank_facts
-from mgpu.launch.hang_evidence import INJECTED, RECORDED
 from mgpu.launchers.port import free_port
 from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY, STEP, STEPS
 from mgpu.report.json_types import EndedRankEntry

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from mgpu.launch import hang_evidence
-from mgpu.launch.hang_evidence import INJECTED, RECORDED, Inquiry
+from mgpu.hangs import hang_evidence
+from mgpu.hangs.hang_evidence import INJECTED, RECORDED, Inquiry
 from mgpu.launchers.port import free_port
 from mgpu.process import processes
 from mgpu.process.command import Command

@@ -137,7 +137,9 @@ def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, t
     code, document = rehearse(mgpu, "--cpu", "2", "--stall-timeout", "6", "train.py")
     found = cause(document)
     assert code == errors.NOT_READY and found["id"] == "script_stalls", found
-    assert "rank 0: 2 steps, at train.py:13; rank 1: 2 steps, at train.py:11" in found["title"]
+    assert "after 2 optimizer steps: rank 1 sleeps at train.py:11" in found["title"] and found["line"] == 11
+    assert "rank 0: 2 steps, at train.py:13; rank 1: 2 steps, at train.py:11" in found["cause"]
+    assert found["evidence"]["cause"] == "hang_rank_sleeps" and found["evidence"]["rank"] == 1
     assert document["rehearsal"]["ended"] == "stalled" and not marked(tmp_path)
 
 

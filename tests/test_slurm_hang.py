@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from mgpu import errors
+from mgpu.hangs import hang_files
 from mgpu.job_files import watch_block
 from mgpu.job_files.job import Watch
-from mgpu.launch import hang_files
 from mgpu.process import processes
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.slurm import node_watch

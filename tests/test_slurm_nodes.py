@@ -236,7 +236,7 @@ def test_what_an_earlier_job_has_left(made: Path) -> None:
 
 def test_the_end_of_a_job_is_no_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Slurm prints when it cancels a job that hangs withdraws the verdict only until the watch is ended."""
-    from mgpu.launch import hang_files
+    from mgpu.hangs import hang_files
 
     (tmp_path / "node-n1").mkdir()
     run = node_watch.NodeRun(tmp_path / "recorder", None, "7")

@@ -32,6 +32,15 @@ def stepping_ranks(rehearsal: Rehearsal) -> Ok | Skip | None:
     return None
 
 
+def trained(rehearsal: Rehearsal) -> Ok | Skip | None:
+    """Return why it is not known whether optimizers have gradients; None if it is."""
+    if any(one.kind == "DeepSpeed" for rank in rehearsal.ranks for one in rank.wrappers):
+        return Skip("DeepSpeed keeps the gradients itself")
+    if not any(rank.losses for rank in rehearsal.ranks):
+        return Skip("no backward pass was seen")
+    return None
+
+
 def replicated(rehearsal: Rehearsal) -> Ok | Skip | None:
     """Return why parameters cannot be compared between ranks; None if each rank has all of them."""
     if (unmet := stepping_ranks(rehearsal)) is not None:
@@ -42,9 +51,23 @@ def replicated(rehearsal: Rehearsal) -> Ok | Skip | None:
             return Skip(f"{kind or 'the strategy'} shards parameters: each rank has its own part")
         if has_subgroups(rank):
             return Skip("the script divides its ranks into groups")
-        if rank.optimizer_exchanges:
-            return Skip("the optimizer exchanges data itself, inside its step")
     return None
+
+
+def exchanged(rehearsal: Rehearsal) -> Ok | Skip | None:
+    """Return why gradients cannot be compared between ranks; None if they must be equal in each step."""
+    if (unmet := replicated(rehearsal)) is not None:
+        return unmet
+    why = exchanges_otherwise(rehearsal.ranks)
+    return Skip(why) if why else None
+
+
+def exchanges_otherwise(ranks: Sequence[RehearsedRank]) -> str:
+    """Return in which way ranks exchange something else than gradients before each step; "" if they do not."""
+    if any(rank.optimizer_exchanges for rank in ranks):
+        return "the optimizer exchanges data itself, inside its step"
+    by = next((rank.averages_parameters for rank in ranks if rank.averages_parameters), None)
+    return f"the ranks average parameters from time to time, not gradients ({by})" if by else ""
 
 
 def has_subgroups(rank: RehearsedRank) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
@@ -67,9 +69,24 @@ def _same(rank: RehearsedRank, other: RehearsedRank, loader: RehearsedLoader, ba
     )
 
 
-def _samples(loader: RehearsedLoader) -> list[str]:
-    """Return the fingerprints of the samples of a loader's first pass."""
-    return [one for batch in loader.batches if batch.epoch == 0 for one in batch.each]
+def _samples(loader: RehearsedLoader, number: int) -> list[str]:
+    """Return the fingerprints of the samples of one pass of a loader over its data."""
+    return [one for batch in loader.batches if batch.epoch == number for one in batch.each]
+
+
+def _longest_pass(loader: RehearsedLoader) -> int:
+    """Return the number of the pass with the most batches; the first one may have been a look at the data."""
+    counts = Counter(batch.epoch for batch in loader.batches)
+    return max(counts, key=lambda number: (counts[number], -number), default=0)
+
+
+def _whole_pass(loaders: Sequence[RehearsedLoader]) -> int | None:
+    """Return the first pass that came to its end on every rank, and of which all batches are known."""
+    for number, count in sorted(loaders[0].whole.items()):
+        drawn = [sum(batch.epoch == number for batch in one.batches) for one in loaders]
+        if all(one.whole.get(number) == have for one, have in zip(loaders, drawn, strict=True)) and count:
+            return number
+    return None
 
 
 @check(
@@ -90,7 +107,7 @@ def data_repeated(rehearsal: Rehearsal) -> Answer:
     for ranks, loaders in pairs_of_loaders(rehearsal):
         if any(one.sampler in _DRAWS_AGAIN or one.batch_sampler in _DRAWS_AGAIN for one in loaders):
             continue
-        parts = [_samples(one) for one in loaders]
+        parts = [_samples(one, _longest_pass(loaders[0])) for one in loaders]
         if any(len(set(part)) < len(part) for part in parts):  # equal samples in the data itself
             continue
         for index, part in enumerate(parts[1:], 1):
@@ -113,7 +130,11 @@ def _repeated(rank: RehearsedRank, other: RehearsedRank, loader: RehearsedLoader
 
 
 @check(
-    Severity.WARNING, source=_SAMPLER, because_of=("same_data", "data_repeated", "script_failed"), given=data_loaders
+    Severity.WARNING,
+    source=_SAMPLER,
+    because_of=("same_data", "data_repeated", "script_failed"),
+    same_as=("script_replicas_fixed",),
+    given=data_loaders,
 )
 def data_not_covered(rehearsal: Rehearsal) -> Answer:
     """In a whole epoch, the ranks together read only a part of the data.
@@ -126,9 +147,11 @@ def data_not_covered(rehearsal: Rehearsal) -> Answer:
     for ranks, loaders in pairs_of_loaders(rehearsal):
         whole = {loader.samples for loader in loaders}
         size = loaders[0].samples
-        full = all(one.delivered and len(one.batches) >= one.delivered[0] for one in loaders)
-        parts = [_samples(one) for one in loaders]
-        if len(ranks) < rehearsal.expected or len(whole) > 1 or not size or not full or not all(parts):
+        number = _whole_pass(loaders)
+        if len(ranks) < rehearsal.expected or len(whole) > 1 or not size or number is None:
+            continue
+        parts = [_samples(one, number) for one in loaders]
+        if not all(parts):
             continue
         if any(len(set(part)) < len(part) for part in parts) or any(not batch.each for batch in loaders[0].batches):
             continue
@@ -160,22 +183,31 @@ def batches_differ(rehearsal: Rehearsal) -> Answer:
     Fix: Give every rank the same number of batches: use a DistributedSampler, drop_last=True, or accelerator.prepare.
     """
     known = 0
+    if any(rank.joins_uneven for rank in rehearsal.ranks):
+        return Skip("the script joins ranks with different numbers of batches (Join)")
     for ranks, loaders in pairs_of_loaders(rehearsal):
-        for what in ("length", "delivered"):
-            counts = {rank.rank: _batches(one, what) for rank, one in zip(ranks, loaders, strict=True)}
-            there = {number: count for number, count in counts.items() if count is not None}
-            if len(there) < len(ranks):
+        for counts in (_lengths(loaders), _delivered(loaders)):
+            if not counts:
                 continue
-            known = max(known, *there.values())
-            if len(set(there.values())) > 1:
-                return _uneven(there, loaders[0])
+            known = max(known, *counts)
+            if len(set(counts)) > 1:
+                return _uneven(dict(zip([rank.rank for rank in ranks], counts, strict=True)), loaders[0])
     return Ok(f"{counted(known, 'batch', 'batches')} on every rank") if known else Skip("no loader has a known length")
 
 
-def _batches(loader: RehearsedLoader, what: str) -> int | None:
-    if what == "length":
-        return loader.length
-    return loader.delivered[0] if loader.delivered else None
+def _lengths(loaders: Sequence[RehearsedLoader]) -> list[int]:
+    found = [one.length for one in loaders if one.length is not None]
+    return found if len(found) == len(loaders) else []
+
+
+def _delivered(loaders: Sequence[RehearsedLoader]) -> list[int]:
+    """Return how many batches each rank got in one pass; of a rank that is still in it, at least as many."""
+    for number, count in sorted(pair for one in loaders for pair in one.whole.items()):
+        drawn = [sum(batch.epoch == number for batch in one.batches) for one in loaders]
+        counts = [one.whole.get(number, drawn[index]) for index, one in enumerate(loaders)]
+        if all(number in one.whole or drawn[index] > count for index, one in enumerate(loaders)):
+            return counts
+    return []
 
 
 def _uneven(counts: dict[int, int], loader: RehearsedLoader) -> Problem:
@@ -206,24 +238,36 @@ def sampler_without_set_epoch(rehearsal: Rehearsal) -> Answer:
     seen = False
     for rank in rehearsal.ranks:
         for loader in training_loaders(rank):
-            if loader.replicas is None or not loader.shuffle or len(loader.epochs) < 2:
+            if loader.replicas is None or not loader.shuffle:
                 continue
-            first, second = (_first_batches(loader, epoch) for epoch in (0, 1))
-            both = min(len(first), len(second))
-            seen = seen or both > 0
-            if both and first[:both] == second[:both] and loader.epochs[0] == loader.epochs[1]:
-                return Problem(
-                    f"epoch 2 has the same batches as epoch 1 on rank {rank.rank}: set_epoch was not called"
-                    f"{at(loader.line)}",
-                    evidence={"rank": rank.rank, "batches": both, "epoch": loader.epochs[1]},
-                    subjects=(f"rank {rank.rank}",),
-                    place=place(loader.line),
-                )
+            epochs = _trained_epochs(loader)
+            for (before, first), (epoch, second) in itertools.pairwise(epochs):
+                both, seen = min(len(first), len(second)), True
+                if first[:both] == second[:both] and before == epoch:
+                    return _in_one_order(rank, loader, both, epoch)
     return Ok("another order in the second epoch") if seen else Skip("no second epoch with a DistributedSampler")
 
 
-def _first_batches(loader: RehearsedLoader, epoch: int) -> Sequence[str | None]:
-    return [batch.fingerprint for batch in loader.batches if batch.epoch == epoch]
+def _in_one_order(rank: RehearsedRank, loader: RehearsedLoader, batches: int, epoch: int | None) -> Problem:
+    return Problem(
+        f"epoch 2 has the same batches as epoch 1 on rank {rank.rank}: set_epoch was not called{at(loader.line)}",
+        evidence={"rank": rank.rank, "batches": batches, "epoch": epoch},
+        subjects=(f"rank {rank.rank}",),
+        place=place(loader.line),
+    )
+
+
+def _trained_epochs(loader: RehearsedLoader) -> list[tuple[int | None, Sequence[str | None]]]:
+    """Return the sampler's epoch and the batches of each pass over the data.
+
+    A pass that ended after one batch was a look at the data, for example at its shapes.
+    """
+    passes: list[tuple[int | None, Sequence[str | None]]] = []
+    for number, epoch in enumerate(loader.epochs):
+        batches = [batch.fingerprint for batch in loader.batches if batch.epoch == number]
+        if len(batches) > 1 or (batches and loader.length == 1):
+            passes.append((epoch, batches))
+    return passes
 
 
 @check(Severity.INFO, source=_SEED, because_of=("separate_trainings",), given=several_ranks)

@@ -7,13 +7,18 @@ from mgpu.command_line import shell
 from mgpu.snapshot import Rehearsal, RehearsedRank
 from mgpu.text import counted
 
-from ._rehearsed import at, failed_in_exchange, place, several_ranks, short
+from ._rehearsed import at, failed_in_exchange, pairs_of_optimizers, place, several_ranks, short, stepping_ranks
 
 _STEPS = "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.register_step_post_hook.html"
+_SAME_RATE = 1e-6  # relative; a rate is computed in the same way everywhere
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 
 
-@check(Severity.ERROR, source="https://pytorch.org/docs/stable/elastic/errors.html", because_of=("collectives_differ",))
+@check(
+    Severity.ERROR,
+    source="https://pytorch.org/docs/stable/elastic/errors.html",
+    because_of=("collectives_differ", "rank_steps_differ"),
+)
 def script_failed(rehearsal: Rehearsal) -> Answer:
     """The script stops with an error.
 
@@ -68,11 +73,24 @@ def script_stalls(rehearsal: Rehearsal) -> Answer:
     """
     if rehearsal.ended != "stalled":
         return Ok("no stall")
+    steps = rehearsal.steps
+    when = f"after {counted(steps, 'optimizer step')}" if steps else "before its first optimizer step"
     texts = [f"rank {rank.rank}: {rank.steps} steps, at {short(_last_line(rank))}" for rank in rehearsal.ranks]
+    listed = "; ".join(texts[:4])
+    if (cause := rehearsal.cause) is not None:
+        return Problem(
+            f"the script makes no progress {when}: {cause.title}",
+            f"{cause.why} {listed}.".strip(),
+            Fix(cause.fix),
+            {"rank": cause.rank, "steps": steps, "cause": cause.id},
+            () if cause.rank is None else (f"rank {cause.rank}",),
+            place(cause.line),
+        )
+    where = place(_last_line(rehearsal.ranks[0])) if rehearsal.ranks else None
     return Problem(
-        f"the script makes no progress after {counted(rehearsal.steps, 'optimizer step')}: {'; '.join(texts[:4])}",
-        evidence={"rank": None, "steps": rehearsal.steps},
-        place=place(_last_line(rehearsal.ranks[0])) if rehearsal.ranks else None,
+        f"the script makes no progress {when}: {listed}",
+        evidence={"rank": None, "steps": steps},
+        place=where,
     )
 
 
@@ -99,8 +117,8 @@ def script_never_stepped(rehearsal: Rehearsal) -> Answer:
 @check(
     Severity.ERROR,
     source=_DDP,
-    because_of=("script_failed", "batches_differ"),
-    same_as=("script_rank_skips_backward",),
+    because_of=("batches_differ", "collectives_differ"),
+    same_as=("script_rank_skips_backward", "script_steps_on_one_rank"),
     given=several_ranks,
 )
 def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
@@ -112,11 +130,13 @@ def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
     Fix: Let all ranks make the same decision whether to step: exchange the condition first, for example with
     all_reduce.
     """
+    if any(rank.joins_uneven for rank in rehearsal.ranks):
+        return Skip("the script joins ranks with different numbers of batches (Join)")
     made = {rank.rank: min(rank.steps, rehearsal.wanted) for rank in rehearsal.ranks}
     most, least = max(made.values()), min(made.values())
-    orderly = rehearsal.ended in ("stopped", "finished")
-    left_early = [r for r in rehearsal.ranks if r.ended and not r.reached and not r.raised and r.steps < most]
-    if most == least or not (orderly or left_early):
+    if rehearsal.ended not in ("stopped", "finished"):
+        return _left_early(rehearsal)
+    if most == least:
         return Ok("the same number on every rank") if most else Skip("no rank made a step")
     few = next(rank for rank in rehearsal.ranks if made[rank.rank] == least)
     line = next((step.line for one in few.optimizers for step in one.steps), None)
@@ -129,3 +149,55 @@ def rank_steps_differ(rehearsal: Rehearsal) -> Answer:
         subjects=(f"rank {few.rank}",),
         place=place(line),
     )
+
+
+def _left_early(rehearsal: Rehearsal) -> Answer:
+    """Whether the script of a rank came to its end, and others then failed or waited in an exchange."""
+    by_itself = [rank for rank in rehearsal.ranks if rank.raised and not failed_in_exchange(rank)]
+    left = [rank for rank in rehearsal.ranks if rank.ended and not rank.reached and not rank.raised]
+    others = [rank for rank in rehearsal.ranks if rank not in left]
+    if rehearsal.ended not in ("failed", "stalled") or by_itself or not left or not others:
+        return Skip("the script did not run to its last step")
+    first, line = left[0], next((s.line for one in left[0].optimizers for s in reversed(one.steps)), None)
+    return Problem(
+        f"the script of rank {first.rank} ends after {counted(first.steps, 'optimizer step')}, and rank "
+        f"{others[0].rank} goes on{at(line)}",
+        evidence={"rank": first.rank, **{f"rank_{rank.rank}": rank.steps for rank in rehearsal.ranks}},
+        subjects=(f"rank {first.rank}",),
+        place=place(line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.pytorch.org/docs/stable/optim.html",
+    because_of=("script_failed", "separate_trainings", "rank_steps_differ"),
+    same_as=("script_steps_on_one_rank",),
+    given=stepping_ranks,
+)
+def learning_rates_differ(rehearsal: Rehearsal) -> Answer:
+    """The ranks make a step with different learning rates.
+
+    Why: Equal gradients then change the parameters by different amounts, so the ranks train different models. A
+    schedule that only some ranks step, or ReduceLROnPlateau with each rank's own loss, does this.
+
+    Fix: Step the schedule on every rank, with a loss that is averaged over the ranks.
+    """
+    compared = 0
+    for ranks, optimizers in pairs_of_optimizers(rehearsal):
+        first = {step.number: step for step in optimizers[0].steps}
+        for rank, optimizer in zip(ranks[1:], optimizers[1:], strict=True):
+            for step in optimizer.steps:
+                mine = first[step.number].rate if step.number in first else None
+                if mine is None or step.rate is None:
+                    continue
+                compared += 1
+                if abs(mine - step.rate) > _SAME_RATE * max(abs(mine), abs(step.rate)):
+                    return Problem(
+                        f"step {step.number} has the learning rate {mine:.6g} on rank {ranks[0].rank} and "
+                        f"{step.rate:.6g} on rank {rank.rank}{at(step.line)}",
+                        evidence={"rank": rank.rank, "step": step.number, "rate": step.rate, "other_rate": mine},
+                        subjects=(f"rank {rank.rank}",),
+                        place=place(step.line),
+                    )
+    return Ok("equal learning rates") if compared else Skip("no learning rate was seen on two ranks")

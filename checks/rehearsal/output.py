@@ -50,7 +50,7 @@ def same_file_written(rehearsal: Rehearsal) -> Answer:
     written = 0
     for rank in rehearsal.ranks:
         for path, one in _kept(rank.files).items():
-            if _is_cache(path):
+            if one.cache or _is_cache(path):
                 continue
             written += 1
             if path in first:
@@ -63,6 +63,36 @@ def same_file_written(rehearsal: Rehearsal) -> Answer:
                 )
             first[path] = (rank.rank, one)
     return Ok(f"{counted(written, 'file')}, each written by one rank") if written else Ok("no files written")
+
+
+@check(
+    Severity.INFO,
+    source=_SAVING,
+    because_of=("separate_trainings", "same_file_written"),
+    same_as=("script_writes_on_every_rank", "script_logs_on_every_rank"),
+    given=several_ranks,
+)
+def same_file_appended(rehearsal: Rehearsal) -> Answer:
+    """Two ranks append to the same file.
+
+    Why: It contains the lines of all ranks, in any order: a log has each line N times, and a table each row.
+
+    Fix: Write it on rank 0 only (if accelerator.is_main_process), or put the rank into its name.
+    """
+    first: dict[str, int] = {}
+    for rank in rehearsal.ranks:
+        for one in rank.files:
+            if one.how != "append" or one.cache or _is_cache(one.path):
+                continue
+            other = first.setdefault(one.path, rank.rank)
+            if other != rank.rank:
+                return Problem(
+                    f"ranks {other} and {rank.rank} both append to {one.path}{at(one.line)}",
+                    evidence={"rank": rank.rank, "other": other},
+                    subjects=(f"rank {other}", f"rank {rank.rank}"),
+                    place=place(one.line),
+                )
+    return Ok(f"{counted(len(first), 'file')}, each appended to by one rank") if first else Ok("no file appended to")
 
 
 @check(Severity.ERROR, source=_LOAD, because_of=("script_failed",))
@@ -99,8 +129,11 @@ def files_outside(rehearsal: Rehearsal) -> Answer:
     outside: Mapping[str, int] = {
         path: rank.rank
         for rank in rehearsal.ranks
-        for path in _kept(rank.files)
-        if not (own and path.startswith(own)) and not path.startswith(_TEMPORARY) and not _is_cache(path)
+        for path, one in _kept(rank.files).items()
+        if not one.cache
+        and not (own and path.startswith(own))
+        and not path.startswith(_TEMPORARY)
+        and not _is_cache(path)
     }
     if not outside:
         return Ok("nothing written outside the run's folder")

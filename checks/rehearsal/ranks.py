@@ -8,16 +8,24 @@ from mgpu.snapshot import Call, Rehearsal, RehearsedRank
 from mgpu.text import counted
 
 from ._gradients import first_difference
-from ._rehearsed import at, failed_in_exchange, place, several_ranks, short, stepping_ranks
+from ._rehearsed import at, exchanges_otherwise, failed_in_exchange, place, several_ranks, short, stepping_ranks
 
 _LAUNCH = "https://pytorch.org/docs/stable/elastic/run.html"
+# What a stalled script's ranks do: all of them wait for each other, or one has come to its end.
+_IN_COLLECTIVES = ("hang_collectives_differ", "hang_rank_behind", "hang_collective_stuck", "hang_rank_left")
 _COLLECTIVES = "https://pytorch.org/docs/stable/distributed.html"
 
 
 @check(
     Severity.ERROR,
     source=_LAUNCH,
-    same_as=("script_trains_alone", "script_group_without_wrapper", "script_nothing_prepared"),
+    same_as=(
+        "script_trains_alone",
+        "script_group_without_wrapper",
+        "script_nothing_prepared",
+        "script_group_of_one_rank",
+        "script_model_not_prepared",
+    ),
     given=stepping_ranks,
 )
 def separate_trainings(rehearsal: Rehearsal) -> Answer:
@@ -49,17 +57,28 @@ def separate_trainings(rehearsal: Rehearsal) -> Answer:
             subjects=(f"rank {alone[0].rank}",),
             place=place(line),
         )
-    if not any(rank.wrappers for rank in ranks) and any(rank.optimizer_exchanges for rank in ranks):
-        return Skip("the optimizer exchanges data itself, inside its step")
-    if not any(rank.wrappers for rank in ranks) and (found := first_difference(rehearsal)) is not None:
-        return Problem(
-            f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",
-            fix=_port(rehearsal),
-            evidence={"rank": None, "world": ranks[0].world},
-            place=place(found.line),
-        )
+    if not any(rank.wrappers for rank in ranks) and (answer := _without_wrapper(rehearsal, ranks)) is not None:
+        return answer
     kinds = list(dict.fromkeys(one.kind for rank in ranks for one in rank.wrappers))
     return Ok(f"{number} in one group ({ranks[0].backend}{', ' + ', '.join(kinds) if kinds else ''})")
+
+
+def _without_wrapper(rehearsal: Rehearsal, ranks: list[RehearsedRank]) -> Answer | None:
+    """Return whether ranks train separately that have a group, and no wrapped model; None if their gradients agree."""
+    number = counted(len(ranks), "rank")
+    if other_way := exchanges_otherwise(ranks):
+        return Skip(other_way)
+    if any(one.sharded for rank in ranks for one in rank.optimizers):
+        return Ok(f"{number} in one group ({ranks[0].backend}), each with a part of the parameters")
+    found = first_difference(rehearsal)
+    if found is None:
+        return None
+    return Problem(
+        f"{number} train separately: nothing wraps the model, and their gradients differ{at(found.line)}",
+        fix=_port(rehearsal),
+        evidence={"rank": None, "world": ranks[0].world},
+        place=place(found.line),
+    )
 
 
 def _port(rehearsal: Rehearsal) -> tuple[Fix, ...]:
@@ -75,21 +94,32 @@ def _of_world(rank: RehearsedRank) -> list[Call]:
 
 
 def _counts_are_final(rehearsal: Rehearsal) -> bool:
-    """Whether a rank with fewer collectives would not have called more. A rank that failed by itself might have."""
+    """Whether a rank with fewer collectives would not have called more.
+
+    One that failed by itself, or that is stopped, or waits for something else than the other ranks, might have.
+    """
+    if rehearsal.ended == "stalled" and rehearsal.cause is not None:
+        return rehearsal.cause.id in _IN_COLLECTIVES
     if rehearsal.ended != "failed":
         return rehearsal.ended not in ("timed_out", "interrupted")
     return all(failed_in_exchange(rank) if rank.raised else rank.ended or rank.inside_call for rank in rehearsal.ranks)
 
 
+def _matched(call: Call) -> tuple[str, ...]:
+    return call.name, call.shape, call.dtype, call.detail
+
+
 def _describe(call: Call) -> str:
     data = f" of {call.shape} {call.dtype}" if call.shape else ""
-    return f"{call.name}{data}{at(call.line)}"
+    detail = f" with {call.detail}" if call.detail else ""
+    return f"{call.name}{data}{detail}{at(call.line)}"
 
 
 @check(
     Severity.ERROR,
     source=_COLLECTIVES,
-    same_as=("script_collective_on_one_rank",),
+    because_of=("batches_differ",),
+    same_as=("script_collective_on_one_rank", "script_sends_from_every_rank", "script_wrapped_model_on_one_rank"),
     given=several_ranks,
 )
 def collectives_differ(rehearsal: Rehearsal) -> Answer:
@@ -107,7 +137,7 @@ def collectives_differ(rehearsal: Rehearsal) -> Answer:
     for other in ranks[1:]:
         others = _of_world(other)
         for mine, its in zip(calls, others, strict=False):
-            if (mine.name, mine.shape, mine.dtype) != (its.name, its.shape, its.dtype):
+            if _matched(mine) != _matched(its):
                 return _problem(first, mine, other, f"rank {other.rank} calls {_describe(its)}")
         if len(calls) == len(others) or not _counts_are_final(rehearsal):
             continue

@@ -34,6 +34,8 @@ _ITERABLE = "torch.utils.data.IterableDataset"
 _LOADER = r"torch\.utils\.data\.(?:dataloader\.)?DataLoader"
 _SAMPLER = r"torch\.utils\.data\.(?:distributed\.)?DistributedSampler"
 _SAMPLING = ("sampler", "batch_sampler")
+_OF_DATA = re.compile(r"Subset|DataLoader|Dataset|load_data|read_")  # by an argument that depends on the rank
+_OF_SAMPLES = re.compile(r".*\.(?:__iter__|__getitem__|__len__)")
 # Calls that get the rank in most scripts, but do not shard the data.
 _KNOWS_RANK = re.compile(
     r"print|int|str|len|range|.*(?:log\w*|info|debug|device|set_device|cuda|to|init_process_group|barrier|seed|spawn"
@@ -126,10 +128,13 @@ def _divides_by_rank(script: Script) -> bool:
         "Sampler" in call.name
         or re.search(r"shard|split_dataset|split_by|webdataset|\bwds\b", call.name)
         or (mentions_rank(*call.arguments, *call.written, *call.keywords) and not _KNOWS_RANK.fullmatch(call.name))
+        or (call.unique and _OF_DATA.search(call.name))
+        or (_OF_SAMPLES.fullmatch(call.function) and call.name.endswith(".get_rank"))
         for call in script.calls
     )
     return divides or any(
-        mentions_rank(one.value) and re.search(r"\[.*(?:rank|world)|%|//", one.value) for one in script.sets
+        mentions_rank(one.value) and re.search(r"\[.*(?:rank|world)|%|//|\bif\b.*rank", one.value)
+        for one in script.sets
     )
 
 

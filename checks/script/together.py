@@ -14,7 +14,7 @@ from ._rank_paths import ONE_RANK, backward_calls, own_loop, training_loops, tra
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
 _COLLECTIVES = (
     r"torch\.distributed\.(?:distributed_c10d\.)?(?:barrier|monitored_barrier|all_reduce|all_gather\w*|all_to_all\w*"
-    r"|reduce|reduce_scatter\w*|broadcast|broadcast_object_list|gather|gather_object|scatter|scatter_object_list)"
+    r"|reduce|reduce_scatter\w*|broadcast|broadcast_object_list|gather|gather_object|scatter|scatter_object_list|new_group)"
     r"|accelerate\.(?:Accelerator|PartialState|AcceleratorState)\(\)\."
     r"(?:gather|gather_for_metrics|reduce|pad_across_processes|wait_for_everyone)"
     r"|accelerate\.utils\.(?:gather|gather_object|broadcast|broadcast_object_list|reduce|wait_for_everyone)"

@@ -159,7 +159,7 @@ def _fleet_of_hosts(request: Request) -> Fleet:
 
 def _hang_beside(logs: Sequence[Path]) -> Hang | None:
     """Return what the ranks of the run did before its end, from the files of mgpu or torch beside its log."""
-    from mgpu.launch import hang_files
+    from mgpu.hangs import hang_files
     from mgpu.readers import torch_dumps
 
     beside = [path for path in logs if path.is_file()]  # not stdin

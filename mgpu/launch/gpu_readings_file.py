@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mgpu import durations
-from mgpu.launch import fact_file, gpu_usage
-from mgpu.snapshot import GpuWork
+from mgpu.launch import gpu_usage
+from mgpu.snapshot import GpuWork, fact_file
 from mgpu.text import counted
 
 NAME = "gpus.json"

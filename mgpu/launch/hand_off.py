@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from mgpu import errors, messages
 from mgpu.errors import MgpuError
-from mgpu.launch import hang_evidence, registry, run_entry, start_errors
+from mgpu.hangs import hang_evidence
+from mgpu.hangs.hang_watch import HangWatch, OnHang
+from mgpu.launch import registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.launch.finite_watch import FiniteWatch
 from mgpu.launch.gpu_watch import Watch
-from mgpu.launch.hang_watch import HangWatch, OnHang
 from mgpu.launch.pace_watch import PaceWatch
 from mgpu.launch.request import Request
 from mgpu.launch.run_outcome import Aftermath

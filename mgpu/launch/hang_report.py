@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mgpu import durations
 from mgpu.engine import Outcome
-from mgpu.launch import hang_watch
+from mgpu.hangs import hang_watch
 from mgpu.launch.run_json import HangOfRun, RankOfHang
 from mgpu.report import screen as report_screen
 from mgpu.report.document import check_json

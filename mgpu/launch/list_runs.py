@@ -13,7 +13,8 @@ from typing import Any
 
 from mgpu import durations, errors, file_reading, files, messages
 from mgpu.command_line import shell
-from mgpu.launch import gpu_readings_file, hang_files, hang_report, pace_report, registry
+from mgpu.hangs import hang_files
+from mgpu.launch import gpu_readings_file, hang_report, pace_report, registry
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
 from mgpu.launchers.argv import by_accelerate

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from mgpu import engine
 from mgpu.engine import selections
-from mgpu.launch import fact_file
 from mgpu.launch.run_json import PaceOfRun
 from mgpu.report.screen import Line, Screen
-from mgpu.snapshot import Pace, RankPace, Run, Snapshot
+from mgpu.snapshot import Pace, RankPace, Run, Snapshot, fact_file
 
 NAME = "pace.json"
 _LARGEST = 1 << 20

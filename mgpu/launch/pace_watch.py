@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 from mgpu import file_reading
 from mgpu.engine import selections
 from mgpu.errors import reason
+from mgpu.hangs.hang_evidence import RECORDED, Inquiry, beat_of
 from mgpu.launch import pace_report, remarks
-from mgpu.launch.hang_evidence import RECORDED, Inquiry, beat_of
 from mgpu.process import processes
 from mgpu.recorder.inject._mgpu_recorder import BEAT, STEP, STEPS
 from mgpu.snapshot import Pace, RankPace, Run

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mgpu import file_reading
-from mgpu.launch.hang_evidence import RECORDED, raised_in
+from mgpu.hangs.hang_evidence import RECORDED, raised_in
 from mgpu.process import processes
 from mgpu.readers.stack_dump import frame_at
 from mgpu.recorder.inject._mgpu_recorder import MEMORY, MEMORY_AT

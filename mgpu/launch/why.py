@@ -14,8 +14,9 @@ from pathlib import Path
 
 from mgpu import durations, errors, files
 from mgpu.errors import MgpuError
-from mgpu.launch import hang_evidence, hang_files, hang_report, list_runs, py_spy, registry
-from mgpu.launch.hang_evidence import Inquiry
+from mgpu.hangs import hang_evidence, hang_files
+from mgpu.hangs.hang_evidence import Inquiry
+from mgpu.launch import hang_report, list_runs, py_spy, registry
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.launch.run_json import WhyDocument

@@ -49,7 +49,7 @@ class _Known:
     losses: list[Loss] = field(default_factory=list)
     loaders: dict[int, RehearsedLoader] = field(default_factory=dict)
     epochs: dict[int, list[int | None]] = field(default_factory=dict)
-    delivered: dict[int, list[int]] = field(default_factory=dict)
+    delivered: dict[int, dict[int, int]] = field(default_factory=dict)
     batches: dict[int, list[Batch]] = field(default_factory=dict)
     trains: set[int] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
@@ -90,7 +90,7 @@ def _whole(known: _Known) -> RehearsedRank:
             one,
             trains=number in known.trains,
             epochs=tuple(known.epochs.get(number, ())),
-            delivered=tuple(known.delivered.get(number, ())),
+            delivered=_by_pass(known.delivered.get(number, {})),
             batches=tuple(known.batches.get(number, ())),
         )
         for number, one in known.loaders.items()
@@ -107,6 +107,10 @@ def _whole(known: _Known) -> RehearsedRank:
         subgroups=tuple(known.subgroups),
         prepared=tuple(known.prepared),
     )
+
+
+def _by_pass(counts: dict[int, int]) -> tuple[int | None, ...]:
+    return tuple(counts.get(number) for number in range(max(counts, default=-1) + 1))
 
 
 def _plain(value: Any) -> Any:
@@ -134,17 +138,17 @@ def _rank(known: _Known, record: dict[str, Any]) -> None:
 
 def _group(known: _Known, record: dict[str, Any]) -> None:
     names = {
-        "rank": "rank",
         "world": "world",
         "backend": "backend",
         "replaced_backend": "replaced",
         "group_line": "line",
     }
-    known.rank = _merge(known.rank, _fact(RehearsedRank, record, **names), names)
+    # Its rank is the launcher's: a script that sets the variables itself may have another one.
+    known.rank = _merge(known.rank, _fact(RehearsedRank, record, rank="rank", **names), names)
 
 
 def _wrapper(known: _Known, record: dict[str, Any]) -> None:
-    names = {name: name for name in ("kind", "parameters", "ranks", "dropout", "line")}
+    names = {name: name for name in ("kind", "parameters", "ranks", "dropout", "batch_norms", "line")}
     _append(known.wrappers, _fact(Wrapper, record, **names))
 
 
@@ -210,17 +214,19 @@ def _epoch(known: _Known, record: dict[str, Any]) -> None:
 
 def _batch(known: _Known, record: dict[str, Any]) -> None:
     number = int(record["l"])
-    epoch = max(0, len(known.epochs.get(number, ())) - 1)
-    found = _fact(Batch, record, number="n", fingerprint="print", each="each", samples="samples")
-    _append(known.batches.setdefault(number, []), replace(found, epoch=epoch))
+    found = _fact(Batch, record, number="n", epoch="p", fingerprint="print", each="each", samples="samples")
+    _append(known.batches.setdefault(number, []), found)
 
 
 def _exhausted(known: _Known, record: dict[str, Any]) -> None:
-    _append(known.delivered.setdefault(int(record["l"]), []), int(record["n"]))
+    found = known.delivered.setdefault(int(record["l"]), {})
+    if 0 <= int(record["p"]) < _MOST_LISTED:
+        found[int(record["p"])] = int(record["n"])
 
 
 def _collective(known: _Known, record: dict[str, Any]) -> None:
-    _append(known.calls, _fact(Call, record, name="op", shape="shape", dtype="dtype", ranks="ranks", line="line"))
+    names = {"name": "op", "shape": "shape", "dtype": "dtype", "detail": "detail", "ranks": "ranks", "line": "line"}
+    _append(known.calls, _fact(Call, record, **names))
     if record["inside"] is True:
         known.rank = replace(known.rank, optimizer_exchanges=True)
 
@@ -229,8 +235,16 @@ def _other(known: _Known, record: dict[str, Any]) -> None:
     known.rank = replace(known.rank, other_library=str(record["name"]))
 
 
+def _averages(known: _Known, record: dict[str, Any]) -> None:
+    known.rank = replace(known.rank, averages_parameters=str(record["by"]))
+
+
+def _joins(known: _Known, record: dict[str, Any]) -> None:
+    known.rank = replace(known.rank, joins_uneven=True)
+
+
 def _file(known: _Known, record: dict[str, Any]) -> None:
-    _append(known.files, _fact(WrittenFile, record, path="path", how="how", line="line"))
+    _append(known.files, _fact(WrittenFile, record, path="path", how="how", cache="cache", line="line"))
 
 
 def _checkpoint(known: _Known, record: dict[str, Any]) -> None:
@@ -293,6 +307,8 @@ _TAKE: dict[str, Callable[[_Known, dict[str, Any]], None]] = {
     "exhausted": _exhausted,
     "collective": _collective,
     "other": _other,
+    "averages": _averages,
+    "joins": _joins,
     "file": _file,
     "checkpoint": _checkpoint,
     "subgroup": _subgroup,

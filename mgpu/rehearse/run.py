@@ -24,14 +24,14 @@ from mgpu.process import child_process, exit_code, guard, leftover_files, open_f
 from mgpu.process.command import Command
 from mgpu.recorder.inject import _mgpu_rehearsal as in_rank
 from mgpu.recorder.inject._mgpu_recorder import FOLDER
-from mgpu.rehearse import failure_cause, rank_record, stopped_at
+from mgpu.rehearse import failure_cause, rank_record, stall_watch, stopped_at
+from mgpu.rehearse.stall_watch import StallWatch
 from mgpu.secrets_masking import masked_argv
 from mgpu.snapshot import Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
 
 RECORDED, LOG = "recorder", "script.log"
 _INJECTED = Path(in_rank.__file__).resolve().parent
 _POLL_S = 0.05
-_LOOK_S = 1.0
 _GRACE_S = 2.0
 _LEAVE_S = in_rank.WAIT_S + 15.0  # from the first rank's last step until the run is stopped
 _MOST_FILES = 4096
@@ -63,12 +63,15 @@ def rehearse(wanted: Wanted, show: Show | None = None) -> Rehearsal:
     began = time.monotonic()
     with guard.guard_run(command.run_id):
         launcher = _start(command, wanted)
-        ended = _watch(launcher, wanted, began, show)
-        at = stopped_at.lines(wanted.folder / RECORDED) if ended in ("stalled", "timed_out") else {}
+        watch = StallWatch(wanted.folder, command, launcher.pid, wanted.stall_s)
+        ended = _watch(launcher, wanted, began, watch, show)
+        at = _lines(ended, watch, wanted)
         _end_run(command.run_id, launcher)
     pids = {rank.pid for rank in read_ranks(wanted.folder) if rank.pid}
     leftover_files.sweep(files_before, pids, frozenset())
     facts = _facts(wanted, command, ended, launcher.poll(), time.monotonic() - began)
+    if ended == "stalled" and watch.hang is not None:
+        facts = replace(facts, cause=stall_watch.cause_of(watch.hang) or facts.cause)
     ranks = tuple(replace(rank, stopped_line=at.get(rank.pid or 0)) for rank in facts.ranks)
     return replace(facts, ranks=ranks) if at else facts
 
@@ -131,10 +134,16 @@ def _start(command: Command, wanted: Wanted) -> child_process.Program:
             raise MgpuError(f"the launcher cannot be started: {reason(error)}", CANNOT_RUN) from None
 
 
-def _watch(launcher: Any, wanted: Wanted, began: float, show: Show | None) -> RehearsalEnd | None:
+def _lines(ended: RehearsalEnd | None, watch: StallWatch, wanted: Wanted) -> dict[int, str]:
+    """Return the user's line at which each process was when the script was stopped, by process ID."""
+    if ended == "stalled" and watch.hang is not None:
+        return stall_watch.lines_of(watch.hang)
+    return stopped_at.lines(wanted.folder / RECORDED) if ended == "timed_out" else {}
+
+
+def _watch(launcher: Any, wanted: Wanted, began: float, watch: StallWatch, show: Show | None) -> RehearsalEnd | None:
     """Wait for the end of the script; return why it was stopped, None if the launcher exited by itself."""
     recorded, moved_at, size, shown = wanted.folder / RECORDED, began, -1, 0.0
-    trains, looked = False, 0.0
     try:
         while launcher.poll() is None:
             now = time.monotonic()
@@ -145,9 +154,7 @@ def _watch(launcher: Any, wanted: Wanted, began: float, show: Show | None) -> Re
                 return "stopped"
             if now - began > wanted.limit_s:
                 return "timed_out"
-            if not trains and now - looked > _LOOK_S:
-                looked, trains = now, _trains(recorded)
-            if trains and now - moved_at > wanted.stall_s:
+            if done_at is None and watch.is_stalled(moved_at):  # after its last step, a rank waits for the others
                 return "stalled"
             if show is not None and now - shown > 1.0:
                 shown = now
@@ -166,14 +173,10 @@ def _progress(recorded: Path, log: Path) -> tuple[float | None, int]:
             if entry.name.endswith(f".{in_rank.DONE}"):
                 at = entry.stat().st_mtime
                 first = at if first is None else min(first, at)
-            written += entry.stat().st_size
+            if entry.name.endswith(f".{in_rank.KIND}"):  # not the answers to questions about a rank
+                written += entry.stat().st_size
         written += log.stat().st_size
     return first, written
-
-
-def _trains(recorded: Path) -> bool:
-    """Whether a rank has computed a loss. Before that, imports, downloads and preparations may take long."""
-    return any(one.losses or one.steps for one in read_ranks(recorded.parent))
 
 
 def _end_run(run_id: str, launcher: Any) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from mgpu import errors
 from mgpu.command_line import shell
 from mgpu.errors import MgpuError
+from mgpu.hangs import hang_files
 from mgpu.job_files.watch_block import FOLDER
-from mgpu.launch import hang_files, why
+from mgpu.launch import why
 from mgpu.launch.request import Request
 from mgpu.slurm import job_outcome, node_watch
 from mgpu.slurm.record import Record

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mgpu.launch import hang_files, hang_watch
+from mgpu.hangs import hang_files, hang_watch
 from mgpu.process.supervisor import Supervisor
 from mgpu.slurm import node_ranks
 from mgpu.slurm.rank_follower import JobRanks

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mgpu.errors import reason
-from mgpu.launch.hang_evidence import RECORDED
+from mgpu.hangs.hang_evidence import RECORDED
 from mgpu.process import processes
 from mgpu.recorder.inject._mgpu_recorder import FOLDER, folder_in, make_own
 

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from mgpu.launch import fact_file, pace_report
-from mgpu.launch.hang_files import node_folders
+from mgpu.hangs.hang_files import node_folders
+from mgpu.launch import pace_report
 from mgpu.launch.pace_watch import EVERY_S, Ended, PaceWatch, Supervised, Times
 from mgpu.process.boot import boot_id
+from mgpu.snapshot import fact_file
 
 NAME = "steps.json"
 _LARGEST = 16 << 20

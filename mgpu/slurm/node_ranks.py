@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from mgpu.launch import fact_file, pace_report, rank_facts
-from mgpu.launch.hang_files import node_folders
+from mgpu.hangs.hang_files import node_folders
+from mgpu.launch import pace_report, rank_facts
 from mgpu.process import processes
-from mgpu.snapshot import EndedRank, NotFinite, Run
+from mgpu.snapshot import EndedRank, NotFinite, Run, fact_file
 
 NAME = "ranks.json"
 _LARGEST = 4 << 20

@@ -23,8 +23,9 @@ from typing import NoReturn
 
 from mgpu import file_reading
 from mgpu.errors import reason
-from mgpu.launch import hang_evidence, hang_files, why
-from mgpu.launch.hang_watch import HangWatch, OnHang
+from mgpu.hangs import hang_evidence, hang_files
+from mgpu.hangs.hang_watch import HangWatch, OnHang
+from mgpu.launch import why
 from mgpu.launchers import run_folder
 from mgpu.process import processes
 from mgpu.scheduler import submit

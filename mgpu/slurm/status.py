@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpu import errors
-from mgpu.launch import hang_files, hang_report, result_document
+from mgpu.hangs import hang_files
+from mgpu.launch import hang_report, result_document
 from mgpu.launch import report as launch_report
 from mgpu.launch.request import Request
 from mgpu.report import document

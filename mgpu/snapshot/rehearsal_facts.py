@@ -67,6 +67,7 @@ class Wrapper:
     ranks: int | None = None  # that exchange its gradients
     dropout: bool = False
     line: Text | None = None
+    batch_norms: int = 0  # layers with statistics of the rank's own batches
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,13 @@ class RehearsedLoader:
     line: Text | None = None
     trains: bool = False  # a backward pass followed one of its batches
     epochs: tuple[int | None, ...] = ()  # the sampler's epoch at the start of each iterator
-    delivered: tuple[int, ...] = ()  # batches of each iterator that came to its end
+    delivered: tuple[int | None, ...] = ()  # batches of each pass over the data; None: it did not come to its end
     batches: tuple[Batch, ...] = ()
+
+    @property
+    def whole(self) -> Mapping[int, int]:
+        """The number of batches of each pass that came to its end, by its number."""
+        return {number: count for number, count in enumerate(self.delivered) if count is not None}
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,9 @@ class Call:
     name: Label
     shape: Label = ""
     dtype: Label = ""
-    ranks: int | None = None
+    ranks: int | None = None  # None: all ranks
     line: Text | None = None
+    detail: Label = ""  # further arguments that must be equal on all ranks: "src=0", "op=SUM"
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,7 @@ class WrittenFile:
     path: Text
     how: Label  # write, append, save, rename, remove
     line: Text | None = None
+    cache: bool = False  # in a folder that a variable names as the cache of a library
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,8 @@ class RehearsedRank:
     subgroups: tuple[int, ...] = ()  # sizes of further process groups
     other_library: Label | None = None  # loaded, and able to exchange gradients without torch.distributed
     optimizer_exchanges: bool = False  # an optimizer called collectives inside its step
+    averages_parameters: Label | None = None  # what averages parameters instead of gradients: "LocalSGD"
+    joins_uneven: bool = False  # it used Join, with which ranks may have different numbers of batches
     prepared: tuple[Label, ...] = ()  # what accelerate's prepare was called with
     wrappers: tuple[Wrapper, ...] = ()
     optimizers: tuple[RehearsedOptimizer, ...] = ()
@@ -182,12 +192,14 @@ class RehearsedRank:
 
 @dataclass(frozen=True)
 class ScriptCause:
-    """Why the script failed, according to its log."""
+    """Why the script failed, according to its log; or why it made no progress, according to its ranks."""
 
     id: Label
     title: Text
     why: Text = ""
     fix: Text = ""
+    rank: int | None = None  # that keeps the others waiting
+    line: Text | None = None  # of that rank, as path:number
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mgpu.launch.hang_evidence import RECORDED, with_recorder
+from mgpu.hangs.hang_evidence import RECORDED, with_recorder
 from mgpu.process.command import Command
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.recorder.inject._mgpu_recorder import ASK_FLIGHT

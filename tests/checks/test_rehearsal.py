@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,6 +84,9 @@ CASES = (
         rehearsal=two(ended="stalled")),
     fails("script_stalls", "rank 0: 4 steps, at train.py:30; rank 1: 4 steps, at train.py:26", "same collectives",
         rehearsal=two({"stopped_line": "/run/train.py:30"}, {"stopped_line": "/run/train.py:26"}, ended="stalled")),
+    fails("script_stalls", "before its first optimizer step: rank 1 is stopped (SIGSTOP)", "Continue it",
+        rehearsal=two({"optimizers": ()}, {"optimizers": ()}, ended="stalled", cause=ScriptCause(
+            "hang_rank_stopped", "rank 1 is stopped (SIGSTOP)", "Rank 0 waits.", "Continue it.", 1))),
     well("script_stalls", "no stall"),
     # script_never_stepped: nothing is proved
     warns("script_never_stepped", "no rank made an optimizer step before the script ended", "--timeout",
@@ -94,10 +98,43 @@ CASES = (
     fails("rank_steps_differ", "rank 1 made 3 optimizer steps, rank 0 made 4 (train.py:31)", "all_reduce",
         rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(*map(rehearsed_step, (1, 2, 3))))),
     well("rank_steps_differ", "the same number on every rank"),
-    well("rank_steps_differ", "the same number",  # the run was cut off in the middle of a step
+    skips("rank_steps_differ", "did not run to its last step",  # the run was cut off in the middle of a step
         rehearsal=two(None, {"optimizers": (rehearsed_optimizer(rehearsed_step(1)),), "reached": False, "ended": False},
             ended="timed_out")),
     skips("rank_steps_differ", "one rank", rehearsal=rehearsal(rehearsed_rank(0), expected=1)),
+    fails("rank_steps_differ", "the script of rank 1 ends after 4 optimizer steps, and rank 0 goes on", "all_reduce",
+        rehearsal=two({"raised": LOST, "reached": False}, {"reached": False}, ended="failed")),
+    skips("rank_steps_differ", "did not run to its last step",  # rank 0 failed by itself
+        rehearsal=two({"raised": "ValueError: no", "reached": False}, {"reached": False}, ended="failed")),
+    # learning_rates_differ
+    fails("learning_rates_differ", "step 2 has the learning rate 0.1 on rank 0 and 0.05 on rank 1 (train.py:31)",
+        "every rank", rehearsal=stepping(*(rehearsed_optimizer(rehearsed_step(1), rehearsed_step(2, rate=rate))
+            for rate in (0.1, 0.05)))),
+    well("learning_rates_differ", "equal learning rates",
+        rehearsal=stepping(*(rehearsed_optimizer(rehearsed_step(1, rate=0.1)) for _ in range(2)))),
+    skips("learning_rates_differ", "no learning rate",
+        rehearsal=stepping(*(rehearsed_optimizer(rehearsed_step(1, rate=None)) for _ in range(2)))),
+    # optimizer_without_gradients
+    fails("optimizer_without_gradients", "SGD makes 1 step on rank 0, and none of its 2 parameters has a gradient",
+        "after the model is wrapped", rehearsal=stepping(*(rehearsed_optimizer(
+            replace(rehearsed_step(1), gradients=(None, None))) for _ in range(2)))),
+    well("optimizer_without_gradients", "gradients in 8 steps"),
+    skips("optimizer_without_gradients", "DeepSpeed keeps",
+        rehearsal=two(*({"wrappers": (Wrapper("DeepSpeed", 2),)} for _ in range(2)))),
+    # batch_norm_of_few_samples
+    informs("batch_norm_of_few_samples", "3 BatchNorm layers over 4 samples on each rank", "SyncBatchNorm",
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),), "loaders": (rehearsed_loader(batch=4),)}
+            for _ in range(2)))),
+    well("batch_norm_of_few_samples", "no BatchNorm"),
+    well("batch_norm_of_few_samples", "BatchNorm over 64 samples",
+        rehearsal=two(*({"wrappers": (Wrapper("DDP", 2, 2, batch_norms=3),), "loaders": (rehearsed_loader(batch=64),)}
+            for _ in range(2)))),
+    # same_file_appended
+    informs("same_file_appended", "ranks 0 and 1 both append to /run/all.log (train.py:44)", "is_main_process",
+        rehearsal=two(*(wrote("append", "/run/all.log") for _ in range(2)))),
+    well("same_file_appended", "no file appended to"),
+    well("same_file_appended", "2 files",
+        rehearsal=two(wrote("append", "/run/0.log"), wrote("append", "/run/1.log"))),
     # separate_trainings
     fails("separate_trainings", "2 ranks train separately: they start no process group", "accelerator.prepare",
         rehearsal=two(ALONE, ALONE)),
@@ -127,7 +164,13 @@ CASES = (
         rehearsal=two({"calls": EXTRA}, {"raised": "ValueError: no"}, ended="failed")),
     well("collectives_differ", "2 collectives",  # of a group of one rank
         rehearsal=two({"calls": (*EXTRA, Call("all_reduce", ranks=1))}, {"calls": EXTRA})),
+    fails("collectives_differ", "rank 0 calls broadcast with src=0, rank 1 calls broadcast with src=1", "order",
+        rehearsal=two(*({"calls": (Call("broadcast", ranks=2, detail=f"src={n}"),)} for n in (0, 1)))),
+    well("collectives_differ", "2 collectives",  # rank 1 is stopped, and would have called it
+        rehearsal=two({"calls": EXTRA}, ended="stalled", cause=ScriptCause("hang_rank_stopped", "rank 1 is stopped"))),
     # different_start
+    fails("different_start", "another order on rank 1: bias is where rank 0 has weight", "one order",
+        rehearsal=stepping(rehearsed_optimizer(), replace(rehearsed_optimizer(), names=("bias", "weight")))),
     fails("different_start", "bias (2) differs between ranks 0 and 1 before the first step (train.py:31)", "one seed",
         rehearsal=stepping(rehearsed_optimizer(), rehearsed_optimizer(start=(checksum(1.0), checksum(0.6))))),
     fails("different_start", "the number of parameters differs", "one seed",
@@ -151,6 +194,8 @@ CASES = (
         "accelerator.accumulate", rehearsal=stepping(late(0.5), late(0.7, unsynced=True))),
     well("gradients_differ_in_accumulation", "in 1 step of accumulation", rehearsal=stepping(late(0.5), late(0.5))),
     skips("gradients_differ_in_accumulation", "no accumulation"),
+    skips("gradients_differ_in_accumulation", "average parameters from time to time",
+        rehearsal=stepping(late(0.5), late(0.7), averages_parameters="LocalSGD")),
     # same_data
     fails("same_data", "ranks 0 and 1 get the same 7 batches of Images (train.py:28)", "DistributedSampler",
         rehearsal=reading(rehearsed_loader(), rehearsed_loader())),
@@ -184,10 +229,17 @@ CASES = (
     well("batches_differ", "4 batches on every rank"),
     skips("batches_differ", "known length",
         rehearsal=reading(*(rehearsed_loader(n, length=None, delivered=()) for n in (0, 10)))),
+    fails("batches_differ", "rank 0 has 5 batches of Images, rank 1 has 4", "drop_last",  # rank 0 waits in its fifth
+        rehearsal=reading(rehearsed_loader(length=None, delivered=(), batches=batches(5, 5)),
+            rehearsed_loader(10, length=None, delivered=(4,)))),
+    skips("batches_differ", "Join", rehearsal=two(*({"joins_uneven": True} for _ in range(2)))),
     # sampler_without_set_epoch
     warns("sampler_without_set_epoch", "epoch 2 has the same batches as epoch 1 on rank 0", "set_epoch(epoch)",
         rehearsal=reading(*(rehearsed_loader(batches=SECOND, epochs=(0, 0)) for _ in range(2)))),
     well("sampler_without_set_epoch", "another order"),
+    skips("sampler_without_set_epoch", "no second epoch",  # a look at the data before set_epoch
+        rehearsal=reading(*(rehearsed_loader(batches=(*batches(n, 1), *batches(n, 4, epoch=1)), epochs=(0, 0))
+            for n in (0, 10)))),
     skips("sampler_without_set_epoch", "no second epoch",
         rehearsal=reading(*(rehearsed_loader(n, epochs=(0,)) for n in (0, 10)))),
     # same_random_state
@@ -213,6 +265,8 @@ CASES = (
         rehearsal=two(wrote("write", "/run/0.csv"), wrote("write", "/run/1.csv"))),
     well("same_file_written", "no files", rehearsal=two(*(wrote("append", "/run/all.log") for _ in range(2)))),
     well("same_file_written", "no files", rehearsal=two(*(wrote("write", "/home/me/.cache/x") for _ in range(2)))),
+    well("same_file_written", "no files",
+        rehearsal=two(*({"files": (WrittenFile("/hf/modules/x", "write", None, True),)} for _ in range(2)))),
     # checkpoint_unreadable
     fails("checkpoint_unreadable", "/run/model.pt cannot be read on rank 0: RuntimeError: cut", "one rank",
         rehearsal=two({"checkpoints": (SavedCheckpoint("/run/model.pt", False, "RuntimeError: cut"),)})),

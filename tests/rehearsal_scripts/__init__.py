@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from mgpu.launchers.port import free_port
+from mgpu.process import processes
+from mgpu.process.command import Command
 from mgpu.recorder.inject import _mgpu_rehearsal
-from mgpu.rehearse import run
+from mgpu.rehearse import run, stall_watch
+from mgpu.rehearse.stall_watch import StallWatch
 from mgpu.snapshot import Rehearsal, RehearsalEnd
 from tests.conftest import environment
 
 FOLDER = Path(__file__).parent
 INJECTED = Path(_mgpu_rehearsal.__file__).parent
 STEPS = 8
+STALL_S = 3.0  # without progress, until the ranks are asked
 
 
 class Ranks:
@@ -46,15 +54,35 @@ class Ranks:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
+        pids = json.loads(self.process.stdout.readline())
+        watch = StallWatch(folder, Command(("x",), ranks=len(pids)), self.process.pid, STALL_S)
+        watch.ranks = {number: processes.Rank(pid) for number, pid in enumerate(pids)}
+        stalled = self._wait(watch, folder, pids)
         codes = json.loads(self.process.stdout.readline())
         ranks = run.read_ranks(folder)
         reached = bool(ranks) and all(rank.reached for rank in ranks)
-        ended: RehearsalEnd = "stopped" if reached else "stalled" if None in codes else "failed"
+        ended: RehearsalEnd = "stopped" if reached else "stalled" if stalled or None in codes else "failed"
         ended = "finished" if not reached and codes == [0, 0] else ended
+        cause = stall_watch.cause_of(watch.hang) if stalled and watch.hang else None
         return Rehearsal(
             str(script), STEPS, 2, ended, ranks, True, "torchrun", max(code or 0 for code in codes),
-            folder=str(folder), own_folder=str(folder / "run"),
+            folder=str(folder), own_folder=str(folder / "run"), cause=cause,
         )  # fmt: skip
+
+    def _wait(self, watch: StallWatch, folder: Path, pids: list[int]) -> bool:
+        """Wait for the ranks; those that make no progress are killed. Returns whether they were."""
+        written, moved_at, answers = -1, time.monotonic(), self.process.stdout
+        assert answers is not None
+        while not select.select([answers], [], [], 0.1)[0]:
+            done_at, size = run._progress(folder / run.RECORDED, folder / "0.log")
+            if size != written:
+                written, moved_at = size, time.monotonic()
+            if done_at is None and watch.is_stalled(moved_at):
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                return True
+        return False
 
     def end(self) -> None:
         """End the process."""

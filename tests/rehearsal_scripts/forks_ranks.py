@@ -1,7 +1,7 @@
 """Run scripts on forked ranks: torch is imported once, with the hooks of the rehearsal in it.
 
 Reads one JSON object a line: "script", "folder" (to start in, with a folder `recorder` for the records), "port",
-"steps", "seconds". Writes the exit codes of the ranks as JSON when the last one has ended.
+"steps", "seconds". Writes the process IDs of the ranks as JSON, then their exit codes when the last one has ended.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def main() -> None:
                 children.append(child)
             else:
                 rank(number, order)
+        print(json.dumps(children), flush=True)
         print(json.dumps(ended(children, order["seconds"])), flush=True)
 
 

@@ -51,6 +51,7 @@ class Rehearsal:
         self.drawn_from: int | None = None  # the loader of the last batch
         self.training: Any = None
         self.files: Any = None
+        self.calls: Any = None
         self.at_stop: list[Callable[[], object]] = []
         self.off = False  # in a child of a rank
         self._buffer: list[str] = []

@@ -27,6 +27,7 @@ class Data:
     def __init__(self, rehearsal: Any) -> None:
         self.rehearsal = rehearsal
         self.loaders = self.described = 0
+        self.passes: dict[int, int] = {}  # of each loader over its data, so far
 
     def begin(self, iterator: Any, loader: Any) -> None:
         """A loader starts to deliver."""
@@ -36,7 +37,8 @@ class Data:
             self.loaders += 1
             object.__setattr__(loader, _NUMBER, number)
             self._describe(number, loader)
-        iterator._mgpu = [number, 0]
+        iterator._mgpu = [number, 0, self.passes.get(number, 0)]
+        self.passes[number] = iterator._mgpu[2] + 1
         epoch = getattr(_distributed(loader), "epoch", None)
         self.rehearsal.note("epoch", l=number, epoch=epoch if isinstance(epoch, int) else None)
 
@@ -60,7 +62,7 @@ class Data:
     def deliver(self, iterator: Any, batch: Any, waited: float) -> None:
         """A batch was delivered."""
         known = self.rehearsal
-        number, count = iterator._mgpu
+        number, count, part = iterator._mgpu
         iterator._mgpu[1] = count + 1
         if not known.drawn:
             guarded(lambda: known.note("random", **_random_states()))
@@ -83,6 +85,7 @@ class Data:
             "batch",
             l=number,
             n=count,
+            p=part,
             print=whole.hexdigest() if raw else None,
             samples=size,
             each=hashes,
@@ -191,12 +194,18 @@ def _hash(content: bytes) -> str:
 def _loaders(rehearsal: Any, module: Any) -> None:
     data = Data(rehearsal)
     kind = module._BaseDataLoaderIter
-    start, following = kind.__init__, kind.__next__
+    start, following, again = kind.__init__, kind.__next__, kind._reset
 
     @functools.wraps(start)
     def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         guarded(lambda: data.begin(self, loader))
         start(self, loader, *args, **kwargs)
+
+    @functools.wraps(again)
+    def reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+        if not first_iter:  # its workers are kept for another pass
+            guarded(lambda: data.begin(self, loader))
+        again(self, loader, first_iter)
 
     @functools.wraps(following)
     def fetch(self: Any) -> Any:
@@ -204,14 +213,14 @@ def _loaders(rehearsal: Any, module: Any) -> None:
         try:
             batch = following(self)
         except StopIteration:
-            guarded(lambda: rehearsal.note("exhausted", l=self._mgpu[0], n=self._mgpu[1]))
+            guarded(lambda: rehearsal.note("exhausted", **dict(zip("lnp", self._mgpu))))  # noqa: B905 - Python 3.8
             raise
         waited = time.monotonic() - began
         rehearsal.waited += waited
         rehearsal.look(lambda: data.deliver(self, batch, waited))
         return batch
 
-    kind.__init__, kind.__next__ = init, fetch
+    kind.__init__, kind.__next__, kind._reset = init, fetch, reset
 
 
 HOOKS = {"torch.utils.data.dataloader": _loaders}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,9 @@ _COLLECTIVES = (
 )
 # fmt: on
 _SAME_SHAPE = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor")
+_BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
 _MOST = 1000  # collectives
+_LONGEST = 200
 _GPU_BACKENDS = ("nccl", "ucc", "cuda:nccl", "cpu:gloo,cuda:nccl")
 
 
@@ -41,6 +45,7 @@ def _groups(rehearsal: Any, module: Any) -> None:
         return found
 
     module.init_process_group = init_process_group
+    calls = rehearsal.calls = _Calls(rehearsal, module)
     new_group = module.new_group
 
     @functools.wraps(new_group)
@@ -51,8 +56,25 @@ def _groups(rehearsal: Any, module: Any) -> None:
             guarded(lambda: rehearsal.note("subgroup", ranks=len(list(ranks)), line=user_line()))
         return found
 
+    group_of = _recorded_group(group_of, calls)
+
     module.new_group = group_of
-    _record_calls(rehearsal, module)
+    for name in _COLLECTIVES:
+        if hasattr(module, name):
+            calls.wrap(name)
+
+
+def _recorded_group(original: Any, calls: _Calls) -> Any:
+    """Return new_group, recorded as a collective: all ranks must call it, also those that are not in the group."""
+
+    @functools.wraps(original)
+    def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if calls.depth == 0 and not kwargs.get("use_local_synchronization"):
+            members = "all" if ranks is None else ",".join(map(str, ranks))
+            guarded(lambda: calls.note("new_group", detail=f"ranks={members}"[:_LONGEST]))
+        return original(ranks, *args, **kwargs)
+
+    return new_group
 
 
 def _on_cpu(args: Any, kwargs: Any) -> Any:
@@ -82,11 +104,12 @@ class _Calls:
 
     def wrap(self, name: str) -> None:
         original = getattr(self.module, name)
+        parameters = inspect.signature(original)
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if self.depth == 0:
-                guarded(lambda: self.record(name, args, kwargs))
+                guarded(lambda: self.record(name, parameters, args, kwargs))
             self.depth += 1
             try:
                 return original(*args, **kwargs)
@@ -95,30 +118,41 @@ class _Calls:
 
         setattr(self.module, name, wrapped)
 
-    def record(self, name: str, args: Any, kwargs: Any) -> None:
-        self.number += 1
-        if self.number > _MOST:
-            return
+    def record(self, name: str, parameters: Any, args: Any, kwargs: Any) -> None:
+        given = parameters.bind(*args, **kwargs).arguments
         group = kwargs.get("group") or next((one for one in args if type(one).__name__ == "ProcessGroup"), None)
         size = group.size() if group is not None and hasattr(group, "size") else self.module.get_world_size()
         tensor = next((one for one in (*args, *kwargs.values()) if hasattr(one, "data_ptr")), None)
         known = tensor is not None and name in _SAME_SHAPE
+        shape = ("x".join(map(str, tensor.shape)) or "scalar") if known and tensor is not None else ""
+        dtype = str(tensor.dtype).replace("torch.", "") if known and tensor is not None else ""
+        training = training_of(self.rehearsal)
+        if tensor is not None and training.steps and tensor.data_ptr() in training.storages:
+            self.rehearsal.note("averages", by=name)
+        self.note(name, shape, dtype, _options(given), size)
+
+    def note(self, name: str, shape: str = "", dtype: str = "", detail: str = "", ranks: int | None = None) -> None:
+        """Note one call. `ranks`: None for all of them."""
+        self.number += 1
+        if self.number > _MOST:
+            return
         self.rehearsal.note(
             "collective",
             op=name,
-            shape=("x".join(map(str, tensor.shape)) or "scalar") if known and tensor is not None else "",
-            dtype=str(tensor.dtype).replace("torch.", "") if known and tensor is not None else "",
-            ranks=size,
+            shape=shape,
+            dtype=dtype,
+            detail=detail,
+            ranks=ranks,
             inside=training_of(self.rehearsal).outermost is not None,
             line=user_line(),
         )
 
 
-def _record_calls(rehearsal: Any, module: Any) -> None:
-    calls = _Calls(rehearsal, module)
-    for name in _COLLECTIVES:
-        if hasattr(module, name):
-            calls.wrap(name)
+def _options(given: Any) -> str:
+    """Return the arguments that must be equal on all ranks: "src=0", "op=SUM"."""
+    names = ("src", "dst", "group_src", "group_dst", "op")
+    found = ((name, given[name]) for name in names if given.get(name) is not None)
+    return ", ".join(f"{name}={str(value).rpartition('.')[2]}" for name, value in found)
 
 
 def _note_wrapper(rehearsal: Any, kind: str, model: Any, ranks: int | None) -> None:
@@ -129,7 +163,16 @@ def _note_wrapper(rehearsal: Any, kind: str, model: Any, ranks: int | None) -> N
         number += 1
     kinds = {type(one).__name__ for one in model.modules() if getattr(one, "p", 0)}
     dropout = any("Dropout" in one for one in kinds)
-    rehearsal.note("wrapper", kind=kind, parameters=number, ranks=ranks, dropout=dropout, line=user_line())
+    norms = [one for one in model.modules() if type(one).__name__ in _BATCH_NORMS and one.track_running_stats]
+    rehearsal.note(
+        "wrapper",
+        kind=kind,
+        parameters=number,
+        ranks=ranks,
+        dropout=dropout,
+        batch_norms=len(norms),
+        line=user_line(),
+    )
 
 
 def _class_hook(kind: str, name: str) -> Any:
@@ -149,6 +192,7 @@ def _class_hook(kind: str, name: str) -> Any:
         wrapper.__init__ = init
         if kind == "DDP":
             _watch_no_sync(rehearsal, wrapper)
+            _watch_buffers(rehearsal, wrapper)
 
     return hook
 
@@ -167,6 +211,46 @@ def _watch_no_sync(rehearsal: Any, wrapper: Any) -> None:
                 training.no_sync = before
 
     wrapper.no_sync = no_sync
+
+
+def _watch_buffers(rehearsal: Any, wrapper: Any) -> None:
+    """Record the calls of a model that send its buffers: to the other ranks, they are a collective."""
+    original = wrapper.forward
+
+    @functools.wraps(original)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if rehearsal.calls is not None and self.will_sync_module_buffers():
+            trains = sys.modules["torch"].is_grad_enabled()
+            guarded(lambda: rehearsal.calls.note("the model's forward", detail="" if trains else "no_grad"))
+        return original(self, *args, **kwargs)
+
+    wrapper.forward = forward
+
+
+def _shards(rehearsal: Any, module: Any) -> None:
+    """Record the calls that collect a parameter from all ranks."""
+    original = module.DTensor.full_tensor
+
+    @functools.wraps(original)
+    def full_tensor(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if rehearsal.calls is not None:
+            shape = "x".join(map(str, self.shape))
+            size = self.device_mesh.size()
+            guarded(lambda: rehearsal.calls.note("full_tensor", shape, str(self.dtype).rpartition(".")[2], ranks=size))
+        return original(self, *args, **kwargs)
+
+    module.DTensor.full_tensor = full_tensor
+
+
+def _joins(rehearsal: Any, module: Any) -> None:
+    original = module.Join.__enter__
+
+    @functools.wraps(original)
+    def enter(self: Any) -> Any:
+        guarded(lambda: rehearsal.note("joins"))
+        return original(self)
+
+    module.Join.__enter__ = enter
 
 
 def _fully_shard(rehearsal: Any, module: Any) -> None:
@@ -195,7 +279,29 @@ def _accelerator(rehearsal: Any, module: Any) -> None:
     module.Accelerator.prepare = prepare
 
 
+def _averages(name: str) -> Any:
+    """Note that parameters are averaged from time to time instead of gradients in each step, once a class is used."""
+
+    def hook(rehearsal: Any, module: Any) -> None:
+        averager = getattr(module, name)
+        original = averager.__init__
+
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if getattr(self, "enabled", True):
+                guarded(lambda: rehearsal.note("averages", by=name))
+
+        averager.__init__ = init
+
+    return hook
+
+
 HOOKS = {
+    "torch.distributed.tensor._api": _shards,
+    "torch.distributed.algorithms.join": _joins,
+    "accelerate.local_sgd": _averages("LocalSGD"),
+    "torch.distributed.algorithms.model_averaging.averagers": _averages("ModelAverager"),
     "torch.distributed.distributed_c10d": _groups,
     "torch.nn.parallel.distributed": _class_hook("DDP", "DistributedDataParallel"),
     "torch.distributed.fsdp.fully_sharded_data_parallel": _class_hook("FSDP", "FullyShardedDataParallel"),

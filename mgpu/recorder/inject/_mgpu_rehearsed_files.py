@@ -17,7 +17,27 @@ else:
 _MOST = 1000  # files
 _MOST_CHECKPOINTS = 8  # that are read again
 _WRITES = os.O_WRONLY | os.O_RDWR
+_CACHE_VARIABLES = (
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "HF_MODULES_CACHE",
+    "HF_METRICS_CACHE",
+    "TORCH_HOME",
+    "TORCH_EXTENSIONS_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+    "XDG_CACHE_HOME",
+    "MPLCONFIGDIR",
+    "WANDB_CACHE_DIR",
+)
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
+
+
+def _cache_folders() -> list[str]:
+    """Return the folders of libraries' caches. Libraries expect several processes there, and lock what they write."""
+    return [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
 
 
 class Files:
@@ -27,6 +47,7 @@ class Files:
         self.rehearsal = rehearsal
         self.seen: set[tuple[str, str]] = set()
         self.checkpoints: dict[str, str] = {}  # path -> format
+        self.caches = tuple(os.path.abspath(os.path.expanduser(place)) + os.sep for place in _cache_folders())
         self._busy = threading.local()
 
     def audit(self, event: str, args: Any) -> None:
@@ -65,7 +86,7 @@ class Files:
         if name.endswith(".pyc") or "__pycache__" in name or name.startswith(self.rehearsal.folder + os.sep):
             return
         self.seen.add((name, how))
-        self.rehearsal.note("file", path=name, how=how, line=user_line())
+        self.rehearsal.note("file", path=name, how=how, cache=name.startswith(self.caches), line=user_line())
 
     def check(self) -> None:
         """Read the checkpoints that were written."""

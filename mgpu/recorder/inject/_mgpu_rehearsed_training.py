@@ -42,6 +42,7 @@ class Training:
         self.began = 0.0
         self.ended = time.monotonic()
         self.before = (0.0, 0.0, 0.0, 0.0, 0)
+        self.storages: set[int] = set()  # addresses of the parameters of optimizers that have stepped
         self.kept: list[Any] = []  # optimizers, so that no identity is used twice
 
     def pre(self, optimizer: Any, *_: Any) -> None:
@@ -61,6 +62,7 @@ class Training:
         if number is None:
             number = self.numbers[id(optimizer)] = len(self.numbers)
             self.kept.append(optimizer)
+            self.storages.update(p.data_ptr() for p in parameters if hasattr(p, "data_ptr") and p.numel())
             self._start(number, optimizer, parameters)
         step = self.steps.get(number, 0) + 1
         rate = optimizer.param_groups[0].get("lr")

@@ -19,7 +19,7 @@ from typing import Any
 
 from mgpu import file_reading, messages
 from mgpu.errors import reason
-from mgpu.launch import ras_query, unanswered
+from mgpu.hangs import ras_query, unanswered
 from mgpu.process import processes, system_calls
 from mgpu.process.command import Command
 from mgpu.readers import flight_recorder

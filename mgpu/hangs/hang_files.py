@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu.launch import fact_file
-from mgpu.snapshot import Hang, Snapshot, to_json
+from mgpu.snapshot import Hang, Snapshot, fact_file, to_json
 
 NAME = "hang.json"
 _LARGEST = 16 << 20  # bytes; 64 collectives with their stacks of a rank take 20 KiB

@@ -15,8 +15,8 @@ from typing import Literal, Protocol
 from mgpu import durations, engine
 from mgpu.engine import Outcome, selections
 from mgpu.errors import reason
-from mgpu.launch import hang_evidence, hang_files
-from mgpu.launch.hang_evidence import Inquiry
+from mgpu.hangs import hang_evidence, hang_files
+from mgpu.hangs.hang_evidence import Inquiry
 from mgpu.process import processes
 from mgpu.snapshot import Hang, Snapshot
 

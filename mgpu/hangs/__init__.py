@@ -1,0 +1,1 @@
+"""Why does a run make no progress? Asks its ranks what they do, twice, and lets the checks compare."""

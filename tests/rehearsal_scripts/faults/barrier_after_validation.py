@@ -1,0 +1,18 @@
+"""collectives_differ: rank 0 validates and waits in a barrier that rank 1 does not reach."""
+
+import torch
+import torch.distributed as dist
+from setting import loader, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number, batch in enumerate(loader()):
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and number == 2:
+        with torch.no_grad():
+            print(loss_of(net.module, batch))
+        dist.barrier()  # here

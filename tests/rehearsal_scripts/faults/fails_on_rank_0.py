@@ -1,0 +1,16 @@
+"""script_failed: only rank 0 writes a report, into a folder that does not exist."""
+
+import torch
+import torch.distributed as dist
+from setting import loader, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number, batch in enumerate(loader()):
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and number == 2:
+        open("reports/epoch.csv", "w").close()  # here

@@ -1,0 +1,16 @@
+"""collectives_differ: only rank 0 creates a group."""
+
+import torch
+import torch.distributed as dist
+from setting import loader, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number, batch in enumerate(loader()):
+    if dist.get_rank() == 0 and number == 2:
+        dist.new_group([0])  # here
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()

@@ -1,0 +1,19 @@
+"""script_stalls: rank 1 is stopped."""
+
+import os
+import signal
+
+import torch
+import torch.distributed as dist
+from setting import loader, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number, batch in enumerate(loader()):
+    if dist.get_rank() == 1 and number == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    optimizer.zero_grad()
+    loss_of(net, batch).backward()
+    optimizer.step()

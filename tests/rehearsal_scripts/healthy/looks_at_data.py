@@ -1,0 +1,21 @@
+"""It looks at the first batch before each epoch, and then calls set_epoch."""
+
+import torch
+import torch.distributed as dist
+from setting import data, loss_of, model
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+samples = data(32)
+sampler = DistributedSampler(samples)
+batches = DataLoader(samples, batch_size=4, sampler=sampler)
+for epoch in range(3):
+    size = len(next(iter(batches))[0])
+    sampler.set_epoch(epoch)
+    for batch in batches:
+        optimizer.zero_grad()
+        loss_of(net, batch).backward()
+        optimizer.step()
