@@ -13,20 +13,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu import file_reading
+from mgpu import durations, file_reading
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launchers import choice as launchers_choice
 from mgpu.launchers import port
 from mgpu.launchers.gpu_selection import Selection
 from mgpu.launchers.module_file import find_module_file
 from mgpu.launchers.table import WAYS, Start
+from mgpu.planning import measured
 from mgpu.process import child_process, exit_code, guard, leftover_files, open_files, processes, signals
 from mgpu.process.command import Command
 from mgpu.recorder.inject import _mgpu_rehearsal as in_rank
+from mgpu.recorder.inject import _mgpu_rehearsed_times as times
 from mgpu.recorder.inject._mgpu_recorder import FOLDER
 from mgpu.rehearse import failure_cause, rank_record, stopped_at
 from mgpu.secrets_masking import masked_argv
-from mgpu.snapshot import Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
+from mgpu.snapshot import Measurement, Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
 
 RECORDED, LOG = "recorder", "script.log"
 _INJECTED = Path(in_rank.__file__).resolve().parent
@@ -54,6 +56,9 @@ class Wanted:
     stall_s: float
     cpu: bool = False  # the ranks stay off the GPUs
     environment: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()  # for accelerate's launcher, with fewer ranks than in the config
+    checkpoint: bool = False  # write one after the last step
+    measure: bool = True
 
 
 def rehearse(wanted: Wanted, show: Show | None = None) -> Rehearsal:
@@ -97,7 +102,7 @@ def _command(wanted: Wanted) -> Command:
     assert config is not None
     chosen = launchers_choice.choose(config, wanted.script)
     way = WAYS[chosen.launcher]
-    selected = Selection(snapshot, (), wanted.environment)
+    selected = Selection(snapshot, wanted.flags, wanted.environment)
     if why := chosen.forbidden(selected):
         raise MgpuError(why, CANNOT_RUN)
     meet = port.launch_port(config, None, needs_port=way.needs_port)
@@ -114,6 +119,8 @@ def _variables(wanted: Wanted) -> dict[str, str]:
         FOLDER: str(recorded),
         in_rank.STEPS: str(wanted.steps),
     }
+    if wanted.measure:
+        added[times.UNTIL] = str(time.monotonic() + wanted.limit_s)
     if wanted.cpu:
         added |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", in_rank.ON_CPU: "1"}
     return added
@@ -212,11 +219,18 @@ def _facts(
         folder=os.getcwd(),
         own_folder=str(wanted.folder.absolute()),
     )
-    return (
-        replace(facts, cause=failure_cause.find(wanted.folder / LOG, facts))
-        if ended in ("failed", "stalled")
-        else facts
-    )
+    if ended in ("failed", "stalled"):
+        return replace(facts, cause=failure_cause.find(wanted.folder / LOG, facts))
+    return replace(facts, measurement=_measurement(wanted, facts)) if ended in ("stopped", "finished") else facts
+
+
+def _measurement(wanted: Wanted, facts: Rehearsal) -> Measurement | None:
+    config = wanted.snapshot.config
+    found = measured.measurement(facts, wanted.target[2 if wanted.target[0] == "-m" else 1 :])
+    if found is None or config is None:
+        return None
+    kind, run = config.distributed_type, str(wanted.folder)
+    return replace(found, strategy=kind, precision=config.precision, taken=durations.now(), run=run)
 
 
 def _exit_code(returncode: int, log: Path) -> int:

@@ -16,7 +16,7 @@ else:
     from _mgpu_rehearsed_training import training_of
 
 # fmt: off
-_COLLECTIVES = (
+COLLECTIVES = (
     "all_reduce", "all_reduce_coalesced", "broadcast", "broadcast_object_list", "reduce", "all_gather",
     "all_gather_object", "all_gather_into_tensor", "all_gather_coalesced", "gather", "gather_object", "scatter",
     "scatter_object_list", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier",
@@ -85,7 +85,7 @@ class _Calls:
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if self.depth == 0:
+            if self.depth == 0 and not self.rehearsal.measuring:
                 guarded(lambda: self.record(name, args, kwargs))
             self.depth += 1
             try:
@@ -116,7 +116,7 @@ class _Calls:
 
 def _record_calls(rehearsal: Any, module: Any) -> None:
     calls = _Calls(rehearsal, module)
-    for name in _COLLECTIVES:
+    for name in COLLECTIVES:
         if hasattr(module, name):
             calls.wrap(name)
 
