@@ -1,8 +1,8 @@
 """What do the measured steps of a script mean: its speed, what costs it, and which batch fits? Pure arithmetic.
 
-Assumptions of the batch that fits: what a GPU holds between two steps (weights, optimizer) does not depend on the batch,
-and what exists only within a step (activations, gradients) grows with it in proportion. The second one is too high for
-gradients, which do not grow: the batch is rather too small than too large.
+Assumptions of the batch that fits: what a GPU holds between two steps (weights, optimizer) does not depend on it, and
+what exists only within a step (activations, gradients) grows with it in proportion. Gradients do not grow, so that the
+batch is rather too small than too large.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def arguments_hash(arguments: Sequence[str]) -> str:
 
 
 def _median(steps: Sequence[MeasuredStep], name: str) -> float:
-    return round(max(0.0, median(getattr(step, name) for step in steps)), _DIGITS)
+    values: list[float] = [getattr(step, name) for step in steps]
+    return round(max(0.0, median(values)), _DIGITS)
 
 
 def _exchange(ranks: Sequence[Measured]) -> tuple[float | None, float | None]:
@@ -98,7 +99,7 @@ def _rate(rehearsal: Rehearsal, ranks: Sequence[Measured], step_s: float) -> flo
 
 
 def _checkpoint(ranks: Sequence[RehearsedRank]) -> float | None:
-    """Return the seconds of a checkpoint on the rank that needs the longest; None if none was saved within the steps."""
+    """Return the seconds of a checkpoint on the slowest rank; None if none was saved within the steps."""
     found = []
     for rank in ranks:
         own = [one.write_s for one in rank.checkpoints if one.how and one.ok and one.write_s is not None]
@@ -147,4 +148,3 @@ def costs(found: Measurement, alone: Measurement) -> dict[str, float]:
         "forward and backward": found.compute_s - alone.compute_s,
     }
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
-

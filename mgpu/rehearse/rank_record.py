@@ -36,7 +36,13 @@ _MOST_LINES = 30_000
 _LONGEST_TEXT = 1000
 _MOST_LISTED = 2000  # of a kind
 _MOST_LOADERS = 64
-_MEASURED = {"batch": "batch", "static_bytes": "static", "peak_bytes": "peak", "reserved_bytes": "held"}
+_MEASURED = {
+    "batch": "batch",
+    "static_bytes": "static",
+    "peak_bytes": "peak",
+    "reserved_bytes": "held",
+    "threads": "threads",
+}
 
 T = TypeVar("T")
 
@@ -276,9 +282,8 @@ def _end(known: _Known, record: dict[str, Any]) -> None:
 
 
 def _measured(known: _Known, record: dict[str, Any]) -> None:
-    rows = [MeasuredStep(*map(_number, row[:5]), _count(row[5]) or 0) for row in record["steps"][:_MOST_LISTED]]
-    if any(None in (row.step_s, row.loader_s, row.optimizer_s, row.saving_s) for row in rows):
-        raise ValueError("a time is missing")
+    names = ("step_s", "loader_s", "exchange_s", "optimizer_s", "saving_s", "samples")
+    rows = [decode(MeasuredStep, dict(zip(names, row, strict=True)), "") for row in record["steps"][:_MOST_LISTED]]
     sizes = {name: _count(record.get(key)) for name, key in _MEASURED.items()}
     known.rank = replace(known.rank, measured=Measured(tuple(rows), queued=_count(record["queued"]) or 0, **sizes))
 

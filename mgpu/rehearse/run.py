@@ -24,6 +24,7 @@ from mgpu.planning import measured
 from mgpu.process import child_process, exit_code, guard, leftover_files, open_files, processes, signals
 from mgpu.process.command import Command
 from mgpu.recorder.inject import _mgpu_rehearsal as in_rank
+from mgpu.recorder.inject import _mgpu_rehearsed_checkpoint as checkpoint
 from mgpu.recorder.inject import _mgpu_rehearsed_times as times
 from mgpu.recorder.inject._mgpu_recorder import FOLDER
 from mgpu.rehearse import failure_cause, rank_record, stopped_at
@@ -121,6 +122,8 @@ def _variables(wanted: Wanted) -> dict[str, str]:
     }
     if wanted.measure:
         added[times.UNTIL] = str(time.monotonic() + wanted.limit_s)
+    if wanted.checkpoint:
+        added[checkpoint.CHECKPOINT] = "1"
     if wanted.cpu:
         added |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", in_rank.ON_CPU: "1"}
     return added

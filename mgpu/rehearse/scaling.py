@@ -1,4 +1,4 @@
-"""How fast is the script on fewer ranks? The same command on 1, 2 ... ranks, each with the batch it has on all of them."""
+"""How fast is the script on fewer ranks? The same command on 1, 2 ... ranks, with the same batch on each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(wanted: Wanted, done: Rehearsal, show: Show | None = None) -> Rehearsal:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             fewer = select_gpus(str(count), wanted.snapshot)
-            environment = {**fewer.env, **wanted.environment, **fewer.env}
+            environment = {**wanted.environment, **_threads(done), **fewer.env}
             few = replace(wanted, snapshot=fewer.snapshot, flags=fewer.flags, environment=environment, folder=folder)
             one = rehearse(replace(few, steps=_WATCHED, checkpoint=False), show)
         except (MgpuError, OSError) as error:
@@ -35,6 +35,12 @@ def run(wanted: Wanted, done: Rehearsal, show: Show | None = None) -> Rehearsal:
         if one.ended == "interrupted":
             return replace(done, ended="interrupted", scaling=tuple(found))
     return replace(done, scaling=tuple(found))
+
+
+def _threads(rehearsal: Rehearsal) -> dict[str, str]:
+    """Return the variable with which a rank has as many threads as on all ranks: launchers give one rank more."""
+    threads = {rank.measured.threads for rank in rehearsal.ranks if rank.measured and rank.measured.threads}
+    return {"OMP_NUM_THREADS": str(max(threads))} if threads else {}
 
 
 def why(rehearsal: Rehearsal) -> str:

@@ -139,7 +139,9 @@ class MeasuredStep:
 
     step_s: float
     loader_s: float
-    exchange_s: float | None  # from the last gradient of this rank to the end of backward, and collectives; None: unknown
+    exchange_s: (
+        float | None
+    )  # from the last gradient of this rank to the end of backward, and collectives; None: unknown
     optimizer_s: float
     saving_s: float
     samples: int = 0  # that this rank's loaders delivered
@@ -157,6 +159,7 @@ class Measured:
     steps: tuple[MeasuredStep, ...] = ()
     batch: int | None = None  # samples of the largest batch
     queued: int = 0  # batches that a loader's workers may have prepared before the first measured step
+    threads: int | None = None  # of torch on the CPU
     static_bytes: int | None = None  # allocated on the GPU between two steps, without gradients; None: no GPU
     peak_bytes: int | None = None  # allocated on the GPU at most
     reserved_bytes: int | None = None

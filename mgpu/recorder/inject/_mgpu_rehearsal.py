@@ -54,6 +54,7 @@ class Rehearsal:
         self.step_seconds: list[float] = []  # of the watched steps
         self.training: Any = None
         self.times: Any = None
+        self.checkpoint: Any = None
         self.measuring = False  # only time is taken
         self.peaks: dict[str, int] = {}  # of memory, before the measured steps
         self.files: Any = None
@@ -119,6 +120,8 @@ class Rehearsal:
             self.note("left", together=None)
             os._exit(0)
         self._stopped = True
+        if self.checkpoint is not None:
+            guarded(lambda: self.checkpoint.write(optimizer))
         self.note("done", **peaks(self))
         together = self._meet()
         for function in self.at_stop:
@@ -177,6 +180,7 @@ def begin() -> None:
     if not REHEARSAL.folder or REHEARSAL.wanted < 1:
         return
     import _mgpu_recorder  # type: ignore[import-not-found]
+    import _mgpu_rehearsed_checkpoint as checkpoint  # type: ignore[import-not-found]
     import _mgpu_rehearsed_data as data  # type: ignore[import-not-found]
     import _mgpu_rehearsed_exchange as exchange  # type: ignore[import-not-found]
     import _mgpu_rehearsed_files as files  # type: ignore[import-not-found]
@@ -188,13 +192,15 @@ def begin() -> None:
         REHEARSAL.join(rank, _number("WORLD_SIZE"))
     _record_raised()
     files.begin(REHEARSAL)
+    checkpoint.begin(REHEARSAL)
     wanted: dict[str, Callable[[Any], None]] = {}
     for part in (data, exchange, files, training):
         for name, hook in part.HOOKS.items():
             wanted[name] = functools.partial(hook, REHEARSAL)
     sys.meta_path.insert(0, _mgpu_recorder.Hooks(wanted))
-    around = {name: functools.partial(hook, REHEARSAL) for name, hook in times.HOOKS.items()}
-    sys.meta_path.insert(0, _mgpu_recorder.Hooks(around))
+    for part in (times, checkpoint):
+        around = {name: functools.partial(hook, REHEARSAL) for name, hook in part.HOOKS.items()}
+        sys.meta_path.insert(0, _mgpu_recorder.Hooks(around))
 
 
 def _in_child() -> None:

@@ -1,4 +1,4 @@
-"""How fast does this rank train, and in how much memory? Some steps after the watched ones, in which only time is taken.
+"""How fast does this rank train, and in how much memory? In steps after the watched ones, only time is taken.
 
 A time is one of perf_counter, or a CUDA event if the parameters are on a GPU: events are read once, at the end, so that
 no step waits for the GPU. Phases: the loader; the exchange, from this rank's last gradient to the end of backward, and
@@ -192,15 +192,15 @@ class Times:
         known = (self.fired and bool(self._hooked)) or (self.rehearsal.world or 1) == 1
         rows, before = [], self._began
         for end, phases, samples in self.steps:
-            row = dict.fromkeys(("loader", "exchange", "optimizer", "saving"), 0.0)
+            row: dict[str, Any] = dict.fromkeys(("loader", "exchange", "optimizer", "saving"), 0.0)
             for name, first, last in phases:
                 row[name] += self._between(first, last)
+            row["exchange"] = row["exchange"] if known else None
             rows.append([self._between(before, end), *row.values(), samples])
-            rows[-1][2] = rows[-1][2] if known else None
             before = end
         if len(rows) > _FEWEST:
-            batch = self.batch or None
-            self.rehearsal.note("measured", steps=rows[1:], batch=batch, queued=self.queued, **memory)
+            batch, threads = self.batch or None, sys.modules["torch"].get_num_threads()
+            self.rehearsal.note("measured", steps=rows[1:], batch=batch, queued=self.queued, threads=threads, **memory)
         else:
             self._cannot("the script ended before enough steps were measured")
 
