@@ -56,7 +56,9 @@ def _run(request: Request) -> int:
     verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
-    details = _details(request, few, choice, verified, stopping, lone=lone)
+    details = replace(
+        _details(request, few, choice, verified, stopping, lone=lone), arguments=target[request.module + 1 :]
+    )
     if request.dry_run:
         return start_run.show_plan(request, details, command, stopping, policy)
     if stopping and policy != "allow" and (config.num_machines == 1 or request.node is not None):  # it starts here

@@ -11,11 +11,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from mgpu.planning import memory
 from mgpu.snapshot import Measured, MeasuredStep, Measurement, Rehearsal, RehearsedRank
+from mgpu.text import counted
 
 # Share of the memory left by RESERVE_BYTES that the batch may fill; the rest is for fragmentation and longer samples.
 FILL: Final = 0.90
@@ -36,23 +37,23 @@ def measurement(rehearsal: Rehearsal, arguments: Sequence[str]) -> Measurement |
     ranks = [(rank, rank.measured) for rank in rehearsal.ranks if rank.measured is not None and rank.measured.steps]
     if rehearsal.script_sha256 is None or not ranks or len(ranks) < rehearsal.expected:
         return None
-    slowest = max((found for _, found in ranks), key=lambda found: median(step.step_s for step in found.steps))
-    step, own = median(one.step_s for one in slowest.steps), slowest.steps
-    exchange, waiting = _exchange([found for _, found in ranks])
+    rows = _rows([found.steps for _, found in ranks])
+    usual = _middle_half(rows)
+    step = median(row.step_s for row in rows)
     return Measurement(
         script=rehearsal.script,
         script_sha256=rehearsal.script_sha256,
         arguments_sha256=arguments_hash(arguments),
         ranks=len(ranks),
         cpu=rehearsal.cpu,
-        steps=min(len(found.steps) for _, found in ranks),
+        steps=len(rows),
         step_s=round(step, _DIGITS),
-        step_mad_s=round(median(abs(one.step_s - step) for one in own), _DIGITS),
-        loader_s=_median(own, "loader_s"),
-        compute_s=_median(own, "compute_s"),
-        optimizer_s=_median(own, "optimizer_s"),
-        exchange_s=exchange,
-        waiting_s=waiting,
+        step_mad_s=round(median(abs(row.step_s - step) for row in rows), _DIGITS),
+        loader_s=_mean(row.loader_s for row in usual) or 0.0,
+        compute_s=_mean(row.compute_s for row in usual) or 0.0,
+        optimizer_s=_mean(row.optimizer_s for row in usual) or 0.0,
+        exchange_s=_mean(row.exchange_s for row in usual),
+        waiting_s=_mean(row.waiting_s for row in usual),
         samples_per_s=_rate(rehearsal, [found for _, found in ranks], step),
         batch=max((found.batch for _, found in ranks if found.batch), default=None),
         queued=max(found.queued for _, found in ranks),
@@ -69,24 +70,50 @@ def arguments_hash(arguments: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(arguments)).encode()).hexdigest()
 
 
-def _median(steps: Sequence[MeasuredStep], name: str) -> float:
-    values: list[float] = [getattr(step, name) for step in steps]
-    return round(max(0.0, median(values)), _DIGITS)
+@dataclass(frozen=True)
+class _Row:
+    """One step: the mean of all ranks."""
+
+    step_s: float
+    loader_s: float
+    compute_s: float
+    optimizer_s: float
+    exchange_s: float | None  # of the rank that comes last, which does not wait: the shortest
+    waiting_s: float | None  # what the exchange takes longer
 
 
-def _exchange(ranks: Sequence[Measured]) -> tuple[float | None, float | None]:
-    """Return the time for the exchange itself, and the longest that a rank waits for slower ones.
+def _rows(ranks: Sequence[Sequence[MeasuredStep]]) -> list[_Row]:
+    """Return the steps that all ranks have measured."""
+    found = []
+    for steps in zip(*ranks, strict=False):
+        exchanges = [one.exchange_s for one in steps]
+        known = [one for one in exchanges if one is not None]
+        least = min(known) if len(known) == len(exchanges) else None
+        found.append(
+            _Row(
+                fmean(one.step_s for one in steps),
+                fmean(one.loader_s for one in steps),
+                fmean(one.compute_s for one in steps),
+                fmean(one.optimizer_s for one in steps),
+                least,
+                None if least is None else fmean(known) - least,
+            )
+        )
+    return found
 
-    In each step the rank that comes last does not wait: the shortest time of all ranks is that of the exchange.
-    """
-    number = min(len(found.steps) for found in ranks)
-    rows = [[found.steps[-number:][at].exchange_s for found in ranks] for at in range(number)]
-    known = [[one for one in row if one is not None] for row in rows]
-    if any(len(row) < len(ranks) for row in known):
-        return None, None
-    least = [min(row) for row in known]
-    waits = [median(row[at] - low for row, low in zip(known, least, strict=True)) for at in range(len(ranks))]
-    return round(median(least), _DIGITS), round(max(waits), _DIGITS)
+
+def _middle_half(rows: Sequence[_Row]) -> list[_Row]:
+    """Return the steps around the median one, so that their parts add up to it and outliers do not count."""
+    ordered = sorted(rows, key=lambda row: row.step_s)
+    cut = len(ordered) // 4
+    return ordered[cut : len(ordered) - cut]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None if a value is not known."""
+    found = list(values)
+    known = [one for one in found if one is not None]
+    return round(max(0.0, fmean(known)), _DIGITS) if len(known) == len(found) else None
 
 
 def _rate(rehearsal: Rehearsal, ranks: Sequence[Measured], step_s: float) -> float | None:
@@ -148,3 +175,16 @@ def costs(found: Measurement, alone: Measurement) -> dict[str, float]:
         "forward and backward": found.compute_s - alone.compute_s,
     }
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def seconds_text(value: float) -> str:
+    """Return a short time as text: "2.9 ms", "1.25 s"."""
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.2g} ms" if value < 0.1 else f"{value * 1000:.3g} ms"
+
+
+def rate_text(found: Measurement) -> str:
+    """Return the samples per second and the ranks; "" if not known."""
+    if found.samples_per_s is None:
+        return ""
+    number = f"{found.samples_per_s:,.0f}" if found.samples_per_s >= 100 else f"{found.samples_per_s:.3g}"
+    return f"{number} samples/s on {counted(found.ranks, 'CPU rank' if found.cpu else 'GPU')}"

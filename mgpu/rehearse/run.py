@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import signal
 import time
@@ -18,7 +17,7 @@ from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launchers import choice as launchers_choice
 from mgpu.launchers import port
 from mgpu.launchers.gpu_selection import Selection
-from mgpu.launchers.module_file import find_module_file
+from mgpu.launchers.script_hash import script_hash
 from mgpu.launchers.table import WAYS, Start
 from mgpu.planning import measured
 from mgpu.process import child_process, exit_code, guard, leftover_files, open_files, processes, signals
@@ -39,7 +38,6 @@ _GRACE_S = 2.0
 _LEAVE_S = in_rank.WAIT_S + 15.0  # from the first rank's last step until the run is stopped
 _MOST_FILES = 4096
 _LOG_BYTES = 1 << 20
-_SCRIPT_BYTES = 16 << 20
 
 Show = Callable[[int, float], None]  # called with the optimizer steps that all ranks have made, and the seconds
 
@@ -241,17 +239,3 @@ def _exit_code(returncode: int, log: Path) -> int:
     with contextlib.suppress(OSError):
         output = file_reading.read_part(log, most=_LOG_BYTES)
     return exit_code.training_exit_code(returncode, output, None)
-
-
-def script_hash(target: Sequence[str]) -> str | None:
-    """Return the hash of the script's file; None if it cannot be read."""
-    path = find_module_file(target[1]) if target[0] == "-m" else Path(target[0])
-    return None if path is None else hash_of(path)
-
-
-def hash_of(path: Path) -> str | None:
-    """Return the hash of a file; None if it cannot be read."""
-    try:
-        return hashlib.sha256(file_reading.read_whole(path, most=_SCRIPT_BYTES)).hexdigest()
-    except OSError:
-        return None

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mgpu.planning import measured
+from mgpu.planning.measured import rate_text, seconds_text
 from mgpu.quantities import gib
 from mgpu.rehearse import scaling
 from mgpu.snapshot import Measurement, Rehearsal
@@ -28,32 +29,19 @@ def lines(rehearsal: Rehearsal) -> list[str]:
 
 
 def _step(found: Measurement) -> str:
-    exchange = [] if found.exchange_s is None or found.ranks == 1 else [f"exchange {seconds(found.exchange_s)}"]
+    exchange = [] if found.exchange_s is None or found.ranks == 1 else [f"exchange {seconds_text(found.exchange_s)}"]
     if found.waiting_s is not None and found.ranks > 1:
-        exchange.append(f"waiting for slower ranks {seconds(found.waiting_s)}")
+        exchange.append(f"waiting for slower ranks {seconds_text(found.waiting_s)}")
     elif found.ranks > 1:
         exchange = ["the exchange is part of it"]
     parts = [
-        f"loader {seconds(found.loader_s)}",
-        f"forward and backward {seconds(found.compute_s)}",
+        f"loader {seconds_text(found.loader_s)}",
+        f"forward and backward {seconds_text(found.compute_s)}",
         *exchange,
-        f"optimizer {seconds(found.optimizer_s)}",
+        f"optimizer {seconds_text(found.optimizer_s)}",
     ]
-    spread = f"median of {counted(found.steps, 'more step')} without hooks, +-{seconds(found.step_mad_s)}"
-    return f"{seconds(found.step_s)} per step ({spread}): {', '.join(parts)}"
-
-
-def seconds(value: float) -> str:
-    """Return a short time as text: "2.9 ms", "1.25 s"."""
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.2g} ms" if value < 0.1 else f"{value * 1000:.3g} ms"
-
-
-def rate_text(found: Measurement) -> str:
-    """Return the samples per second and the ranks; "" if not known."""
-    if found.samples_per_s is None:
-        return ""
-    number = f"{found.samples_per_s:,.0f}" if found.samples_per_s >= 100 else f"{found.samples_per_s:.3g}"
-    return f"{number} samples/s on {counted(found.ranks, 'CPU rank' if found.cpu else 'GPU')}"
+    spread = f"median of {counted(found.steps, 'more step')} without hooks, +-{seconds_text(found.step_mad_s)}"
+    return f"{seconds_text(found.step_s)} per step ({spread}): {', '.join(parts)}"
 
 
 def _rate(found: Measurement) -> list[str]:
@@ -87,9 +75,10 @@ def _checkpoint(rehearsal: Rehearsal) -> list[str]:
         size, read = max(one.size_bytes or 0 for one in own), max(one.read_s or 0.0 for one in own)
         wrote = max(one.write_s or 0.0 for one in own)
         kept = "removed" if all(one.ok for one in own) else f"kept in {_relative(own[0].path, rehearsal.folder)}"
-        return [f"Checkpoint ({own[0].how}): {gib(size)}, written in {seconds(wrote)}, read in {seconds(read)}, {kept}"]
+        times = f"written in {seconds_text(wrote)}, read in {seconds_text(read)}"
+        return [f"Checkpoint ({own[0].how}): {gib(size)}, {times}, {kept}"]
     if found is not None and found.checkpoint_s is not None:
-        return [f"A checkpoint takes {seconds(found.checkpoint_s)}"]
+        return [f"A checkpoint takes {seconds_text(found.checkpoint_s)}"]
     return []
 
 
@@ -121,10 +110,10 @@ def _scaling(rehearsal: Rehearsal) -> list[str]:
 def _scaling_costs(found: Measurement, alone: Measurement) -> list[str]:
     parts = measured.costs(found, alone)
     longer = found.step_s - alone.step_s
-    shown = [f"{name} +{seconds(part)}" for name, part in parts.items() if part > _SHOWN_SHARE * alone.step_s]
+    shown = [f"{name} +{seconds_text(part)}" for name, part in parts.items() if part > _SHOWN_SHARE * alone.step_s]
     texts = []
     if found is not alone and longer > 0 and shown:
-        more = f"{seconds(longer)} longer than on {alone.ranks}"
+        more = f"{seconds_text(longer)} longer than on {alone.ranks}"
         texts.append(f"A step on {found.ranks} ranks takes {more}: {', '.join(shown)}")
     if found.cpu:
         texts.append("CPU ranks share cores: this says nothing about scaling on GPUs.")

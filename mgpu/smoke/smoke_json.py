@@ -142,7 +142,7 @@ class RehearsedRankEntry(TypedDict):
 
 
 class MeasurementEntry(TypedDict):
-    """Medians over the measured steps: seconds of the slowest rank, bytes of the rank with the most."""
+    """Seconds of a step: the median, and its parts in the steps around it, over all ranks. Bytes: of the rank with most."""
 
     script: str
     script_sha256: str
@@ -156,7 +156,7 @@ class MeasurementEntry(TypedDict):
     compute_s: Annotated[float, "forward, backward, and the rest of the script"]
     optimizer_s: Seconds
     exchange_s: Annotated[float | None, "the exchange between ranks, without waiting"]
-    waiting_s: Annotated[float | None, "for slower ranks, on the rank that waits the longest"]
+    waiting_s: Annotated[float | None, "for slower ranks, mean of the ranks"]
     samples_per_s: Annotated[float | None, "of all ranks"]
     batch: Annotated[int | None, "samples per batch and rank"]
     queued: Annotated[Count, "batches that may have been ready before the first measured step"]

@@ -219,9 +219,10 @@ class RehearsedRank:
 
 @dataclass(frozen=True)
 class Measurement:
-    """How fast a script trains, and in how much memory: medians over its measured steps, in seconds and bytes.
+    """How fast a script trains, and in how much memory.
 
-    The seconds are those of the slowest rank; bytes those of the rank with the most.
+    Seconds: `step_s` is the median of the measured steps, its parts are means of the steps around it, over all ranks.
+    Bytes: of the rank with the most.
     """
 
     script: Text
@@ -235,7 +236,7 @@ class Measurement:
     loader_s: float
     compute_s: float  # forward, backward, and the rest of the script
     optimizer_s: float
-    exchange_s: float | None = None  # of gradients, without waiting: of the rank that the others wait for
+    exchange_s: float | None = None  # between ranks, without waiting: of the rank that comes last
     waiting_s: float | None = None  # for slower ranks
     samples_per_s: float | None = None  # of all ranks
     batch: int | None = None  # samples per batch and rank

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.planning import memory, plan
 from mgpu.planning.memory import Need
 from mgpu.report import describe
 from mgpu.snapshot import Snapshot
-from mgpu.wizard import devices
+from mgpu.wizard import devices, measured_plan
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.precision import precision as precision_of
 from mgpu.wizard.topics.learning_rate import RULE_NAMES
+
+if TYPE_CHECKING:
+    from mgpu.launchers.measurements import Known
 
 LEAST_PLANNED: Final = 8  # the plan covers at least this many GPUs, even if there are none
 
@@ -47,8 +50,13 @@ class Sheet:
     notes: tuple[str, ...]
 
 
-def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> Sheet:
-    """Return the plan for these answers on this machine; pure. `measured`: speed-up by number of GPUs."""
+def sheet(
+    answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None, script: Known | None = None
+) -> Sheet:
+    """Return the plan for these answers on this machine; pure.
+
+    `measured`: speed-up by number of GPUs, of the smoke test's model. `script`: what was measured of the user's script.
+    """
     used, unknown = _machine(answers, snapshot)
     here = len(used.gpus) if used else None
     assumed: list[str] = []
@@ -69,7 +77,8 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
         lr=answers.lr,
         tuned_at=answers.lr_ref_batch,
         optimizer=optimizer,
-        measured=measured,
+        measured=measured_plan.speed_ups(script) or measured,
+        measured_by=measured_plan.speed_ups_by(script),
     )
     size = used.memory_bytes if used and not used.cpu else None
     held = {}
@@ -90,6 +99,7 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
         assumed=tuple(assumed),
         notes=(
             *unknown,
+            *measured_plan.notes(script, answers, size),
             *_batch_notes(answers, rows),
             *_rate_notes(rows),
             *_memory_notes(answers, held, size, kind),
