@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mgpu import durations, engine, quantities, secrets_masking
 from mgpu.command_line import shell
+from mgpu.engine import before_start
 from mgpu.launch import gate, line_rows
 from mgpu.launchers import argv as launching
 from mgpu.launchers.choice import Choice
@@ -67,6 +68,7 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
         ("Launcher", _launcher(details, command)),
         ("Note", line_rows.notes_text(details.line) if details.line else ""),
         ("Script", _script(details)),
+        ("Memory", "\n".join(f"does not fit: {text}" for text in before_start.memory_texts(details.fewer.snapshot))),
         ("Warnings", f"{', '.join(details.warnings)}   (details: {doctor})" if details.warnings else ""),
         ("Env", line_rows.marks_text() if details.line else added or "nothing added"),
         ("Recorder", _recorder(details) if details.recorder else ""),

@@ -142,7 +142,7 @@ class RehearsedRankEntry(TypedDict):
 
 
 class MeasurementEntry(TypedDict):
-    """Seconds of a step: the median, and its parts in the steps around it, over all ranks. Bytes: of the rank with most."""
+    """Seconds of a step: the median, and its parts in the steps around it. Bytes: of the rank with the most."""
 
     script: str
     script_sha256: str

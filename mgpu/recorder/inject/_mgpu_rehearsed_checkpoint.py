@@ -177,14 +177,13 @@ def begin(rehearsal: Any) -> None:
 
 
 def _accelerator(rehearsal: Any, module: Any) -> None:
-    if rehearsal.checkpoint is None:
-        return
     original = module.Accelerator.__init__
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        rehearsal.checkpoint.accelerator = self
+        if rehearsal.checkpoint is not None:
+            rehearsal.checkpoint.accelerator = self
 
     module.Accelerator.__init__ = init
 
