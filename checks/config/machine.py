@@ -298,8 +298,9 @@ def config_batch_too_large(config: Config, stamp: Stamp, gpus: tuple[Gpu, ...], 
         return Ok(f"batch {config.batch_per_gpu} needs {gib(need_now)} of {gib(room)}, by a measurement")
     return Problem(
         f"batch {config.batch_per_gpu} per GPU needs {gib(need_now)}, a GPU here has {gib(room)}: {fitting.batch} fit",
-        f"Measured for {found.script} with batch {found.batch}: {gib(found.peak_bytes or 0)}, of which {gib(found.static_bytes or 0)} do "
-        f"not depend on the batch. {gib(RESERVE_BYTES)} for CUDA and NCCL and {1 - measured.FILL:.0%} stay free.",
+        f"Measured for {found.script} with batch {found.batch}: {gib(found.peak_bytes or 0)}, of which "
+        f"{gib(found.static_bytes or 0)} do not depend on the batch. {gib(RESERVE_BYTES)} for CUDA and NCCL and "
+        f"{1 - measured.FILL:.0%} stay free.",
         evidence={"batch": config.batch_per_gpu, "fits": fitting.batch, "need_bytes": need_now, "gpu_bytes": room},
         place=place_of(config, "distributed_type"),
     )

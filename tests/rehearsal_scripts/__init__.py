@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,20 @@ class Ranks:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
-    def rehearse(self, script: Path, folder: Path, seconds: float = 30.0) -> Rehearsal:
-        """Run a script on two ranks."""
+    def rehearse(
+        self,
+        script: Path,
+        folder: Path,
+        seconds: float = 30.0,
+        *,
+        measured: float | None = None,
+        checkpoint: bool = False,
+    ) -> Rehearsal:
+        """Run a script on two ranks. `measured`: seconds in which steps may be measured; None: none are."""
         (folder / run.RECORDED).mkdir()
         order: dict[str, Any] = {
             "script": str(script), "folder": str(folder), "port": free_port(), "steps": STEPS, "seconds": seconds,
+            "until": 0 if measured is None else time.monotonic() + measured, "checkpoint": checkpoint,
         }  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")

@@ -114,14 +114,14 @@ class Rehearsal:
 
     def reach(self, optimizer: Any) -> None:
         """Stop the script, once all ranks have made as many steps and their times are measured. Raises Stop."""
+        if self.checkpoint is not None and not self.checkpoint.tried:
+            guarded(lambda: self.checkpoint.write(optimizer))
         if self.times is not None and not self._stopped and self.times.goes_on(optimizer):
             return
         if self._stopped:  # the script has caught the first one
             self.note("left", together=None)
             os._exit(0)
         self._stopped = True
-        if self.checkpoint is not None:
-            guarded(lambda: self.checkpoint.write(optimizer))
         self.note("done", **peaks(self))
         together = self._meet()
         for function in self.at_stop:

@@ -1,4 +1,4 @@
-"""A checkpoint at the end of the rehearsal (`--checkpoint-now`): written as the script would, timed, read, and removed.
+"""A checkpoint after the last watched step (`--checkpoint-now`): written as the script would, timed, read, and removed.
 
 With an Accelerator, `save_state` and `load_state` on all ranks. Else, if parameters are sharded, torch's distributed
 checkpoint on all ranks. Else `torch.save` of models and optimizer on rank 0. It is written below the recorder's folder.
@@ -38,10 +38,11 @@ class Checkpoint:
     def __init__(self, rehearsal: Any) -> None:
         self.rehearsal = rehearsal
         self.accelerator: Any = None
+        self.tried = False
 
     def write(self, optimizer: Any) -> None:
         """Write and read a checkpoint together with the other ranks, or note why not."""
-        known = self.rehearsal
+        known, self.tried = self.rehearsal, True
         reason = guarded(lambda: self._reason(optimizer))
         texts = known.agree("checkpoint", "an error in mgpu" if reason is None else reason)
         if texts is None or any(texts):
@@ -92,12 +93,18 @@ class Checkpoint:
             shutil.rmtree(path, ignore_errors=True)
 
     def _by_accelerator(self, optimizer: Any, path: str) -> Any:
-        accelerator = self.accelerator
-        return (
-            "accelerator.save_state",
-            functools.partial(accelerator.save_state, path),
-            functools.partial(accelerator.load_state, path),
-        )
+        settings = self.accelerator.project_configuration
+
+        def here(function: Any) -> Any:
+            """Call a function with this path: with automatic names, it would use the script's own folder."""
+            named, settings.automatic_checkpoint_naming = settings.automatic_checkpoint_naming, False
+            try:
+                return function(path)
+            finally:
+                settings.automatic_checkpoint_naming = named
+
+        save, load = self.accelerator.save_state, self.accelerator.load_state
+        return "accelerator.save_state", lambda: here(save), lambda: here(load)
 
     def _distributed(self, optimizer: Any, path: str) -> Any:
         import torch.distributed.checkpoint as dcp  # type: ignore[import-not-found,unused-ignore]
