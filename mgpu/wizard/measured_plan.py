@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mgpu.launchers.measurements import Known
 
 LABEL = "batch that fits"
+_NAMES = {"ranks": "number of ranks"}
 _ASSUMPTION = (
     f"in proportion to the batch; {memory.gib(memory.RESERVE_BYTES)} for CUDA and NCCL and "
     f"{1 - measured.FILL:.0%} of the rest stay free"
@@ -84,8 +85,10 @@ def part(known: Known | None, answers: Answers, shape: Mapping[str, object], roo
     by = visible(known.by)
     if known.changed:
         return Part(notes=(f"The measured memory is not used ({by}), {_changed(known)}.",))
-    if other := [name for name, value in shape.items() if getattr(found, name) != value]:
-        return Part(notes=(f"The measured memory is not used ({by}): it has another {listed(other)}.",))
+    if other := [_NAMES.get(name, name) for name, value in shape.items() if getattr(found, name) != value]:
+        return Part(
+            notes=(f"The measured memory is not used ({by}): it has another {listed(other)} than this config.",)
+        )
     given = answers.batch_per_gpu
     need = measured.need_bytes(found, given) if given else None
     wanted = f"; {given} needs {memory.gib(need)}" if given and need else ""
