@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mgpu import engine
 from mgpu.engine import selections
 from mgpu.planning import measured
+from mgpu.recorder.inject import _mgpu_recorder, _mgpu_rehearsed_times
 from mgpu.snapshot import MeasuredStep, Measurement, Rehearsal, RehearsedRank, Snapshot
 from tests.rehearsal_scripts import FOLDER, STEPS, Ranks
 
@@ -105,3 +110,52 @@ def test_the_checkpoint_says_why_it_was_not_written(ranks: Ranks, tmp_path: Path
     assert {rank.checkpoint_refused for rank in rehearsal.ranks} == {"no model has the parameters of the optimizer"}
     assert rehearsal.ended == "stopped" and all(step.exchange_s for step in steps_of(rehearsal.ranks[0]))
     assert figures(rehearsal).samples_per_s is None, "no loader: not known"
+
+
+class Event:
+    """A CUDA event: when its place in the stream was reached."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self, stream: str) -> None:
+        assert stream == "stream of cuda:1"
+        Event.clock += 1.0
+        self.at = Event.clock
+
+    def elapsed_time(self, other: Event) -> float:
+        return (other.at - self.at) * 1000
+
+
+def test_on_a_gpu_times_are_events_and_memory_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no GPU in the tests: its calls are replaced. Each event is one second after the one before."""
+    resets: list[str] = []
+    cuda = SimpleNamespace(
+        Event=Event, current_stream=lambda device: f"stream of {device}", synchronize=lambda device: None,
+        reset_peak_memory_stats=resets.append, memory_allocated=lambda device: 700,
+        max_memory_reserved=lambda device: 2000, max_memory_allocated=lambda device: 1500, is_initialized=lambda: False,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, get_num_threads=lambda: 4))
+    monkeypatch.setitem(sys.modules, "_mgpu_recorder", _mgpu_recorder)
+    gradient = SimpleNamespace(numel=lambda: 50, element_size=lambda: 4)
+    parameter = SimpleNamespace(is_cuda=True, device="cuda:1", grad=gradient)
+    optimizer = SimpleNamespace(param_groups=[{"params": [parameter]}])
+    notes: dict[str, Any] = {}
+    rehearsal = SimpleNamespace(
+        measuring=False, wanted=8, world=1, peaks={}, step_seconds=[0.5, 0.5], times=None,
+        note=lambda name, **values: notes.update({name: values}), agree=lambda what, text: [text, "0.5 1000.0"],
+    )  # fmt: skip
+    monkeypatch.setenv(_mgpu_rehearsed_times.UNTIL, str(time.monotonic() + 1000))
+    times = _mgpu_rehearsed_times.Times(rehearsal)
+    assert times.goes_on(optimizer) and times.wanted == 6 and resets == ["cuda:1"], notes
+    for _ in range(6):
+        times.phase("loader", len, ((),), {})
+        times.before_step(optimizer)
+        times.after_step(optimizer)
+        assert times.goes_on(optimizer)
+    assert not times.goes_on(optimizer) and not rehearsal.measuring
+    found = notes["measured"]
+    assert found["steps"][0] == [5.0, 1.0, 0.0, 1.0, 0.0, 0] and len(found["steps"]) == 6
+    assert (found["static"], found["peak"], found["held"]) == (500, 1500, 2000), "gradients are not static"

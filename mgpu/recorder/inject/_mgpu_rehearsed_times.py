@@ -51,7 +51,7 @@ class Times:
         self._hooked: dict[int, Any] = {}  # parameters whose gradients are waited for: their handles
         self._last = 0
         self._lasts: set[int] = set()
-        self._events = False
+        self._gpu: Any = None  # the device of the parameters; None: the CPU
         self._began: Any = None
         self._pulse = 0.0
 
@@ -62,10 +62,11 @@ class Times:
 
     def stamp(self) -> Any:
         """Return the time, as a number or as an event on the GPU's stream."""
-        if not self._events:
+        if self._gpu is None:
             return time.perf_counter()
-        event = sys.modules["torch"].cuda.Event(enable_timing=True)
-        event.record()
+        cuda = sys.modules["torch"].cuda
+        event = cuda.Event(enable_timing=True)
+        event.record(cuda.current_stream(self._gpu))  # the script may not have set its device
         return event
 
     def phase(self, name: str, original: Any, args: Any, kwargs: Any) -> Any:
@@ -156,12 +157,12 @@ class Times:
         parameters = [p for group in self.leader.param_groups for p in group["params"]]
         if any(map(is_sharded, parameters)):
             self._hooked.clear()
-        cuda = sys.modules["torch"].cuda
-        if any(p.is_cuda for p in parameters):
-            self._events = True
-            cuda.synchronize()
+        self._gpu = next((p.device for p in parameters if p.is_cuda), None)
+        if self._gpu is not None:
+            cuda = sys.modules["torch"].cuda
+            cuda.synchronize(self._gpu)
             known.peaks = peaks(known)
-            cuda.reset_peak_memory_stats()
+            cuda.reset_peak_memory_stats(self._gpu)
         known.note("watched", steps=known.wanted)
         known.measuring = True
         self._began, self._pulse = self.stamp(), time.monotonic()
@@ -181,13 +182,13 @@ class Times:
 
     def finish(self) -> None:
         """Write the measured steps. The first one settles: what the watched steps delayed is in it."""
-        if self.on:
-            guarded(self._write)
+        if self.on and guarded(self._write) is None:
+            self._cannot("the times could not be read")
         self.rehearsal.measuring = False
 
-    def _write(self) -> None:
-        if self._events:
-            sys.modules["torch"].cuda.synchronize()
+    def _write(self) -> bool:
+        if self._gpu is not None:
+            sys.modules["torch"].cuda.synchronize(self._gpu)
         memory = guarded(self._memory) or {}
         known = (self.fired and bool(self._hooked)) or (self.rehearsal.world or 1) == 1
         rows, before = [], self._began
@@ -203,19 +204,24 @@ class Times:
             self.rehearsal.note("measured", steps=rows[1:], batch=batch, queued=self.queued, threads=threads, **memory)
         else:
             self._cannot("the script ended before enough steps were measured")
+        return True
 
     def _between(self, first: Any, last: Any) -> float:
-        return float(first.elapsed_time(last)) / 1000 if self._events else float(last - first)
+        return float(last - first) if self._gpu is None else float(first.elapsed_time(last)) / 1000
 
     def _memory(self) -> dict[str, int]:
         """Return the bytes that are allocated between steps, without gradients, and the peaks within the steps."""
-        if not self._events:
+        if self._gpu is None:
             return {}
         cuda = sys.modules["torch"].cuda
         gradients = (p.grad for group in self.leader.param_groups for p in group["params"])
         local = [one.to_local() if hasattr(one, "to_local") else one for one in gradients if one is not None]
-        static = cuda.memory_allocated() - sum(one.numel() * one.element_size() for one in local)
-        return {"static": static, "peak": cuda.max_memory_allocated(), "held": cuda.max_memory_reserved()}
+        static = cuda.memory_allocated(self._gpu) - sum(one.numel() * one.element_size() for one in local)
+        return {
+            "static": static,
+            "peak": cuda.max_memory_allocated(self._gpu),
+            "held": cuda.max_memory_reserved(self._gpu),
+        }
 
     def delivered(self, iterator: Any, batch: Any) -> None:
         """A loader delivered a batch in a measured step."""
