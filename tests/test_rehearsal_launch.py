@@ -37,7 +37,7 @@ dist.init_process_group("nccl")
 net = DistributedDataParallel(model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 print("secret output of the script")
-for batch in loader():
+for batch in [one for _ in range(3) for one in loader()]:  # more steps than are watched and measured
     optimizer.zero_grad()
     loss_of(net, batch).backward()
     try:

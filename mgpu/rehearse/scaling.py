@@ -7,7 +7,7 @@ from dataclasses import replace
 from mgpu.errors import MgpuError
 from mgpu.launchers.gpu_selection import select_gpus
 from mgpu.rehearse.run import Show, Wanted, rehearse
-from mgpu.snapshot import Rehearsal, ScalingRun
+from mgpu.snapshot import Measurement, Rehearsal, ScalingRun
 
 _WATCHED = 2  # steps: the checks have run on all ranks, these only warm up
 
@@ -31,10 +31,17 @@ def run(wanted: Wanted, done: Rehearsal, show: Show | None = None) -> Rehearsal:
         except (MgpuError, OSError) as error:
             found.append(ScalingRun(count, why=str(error).splitlines()[0]))
             continue
-        found.append(ScalingRun(count, one.measurement, "" if one.measurement else why(one)))
+        found.append(ScalingRun(count, _as_part_of(one, done), "" if one.measurement else why(one)))
         if one.ended == "interrupted":
             return replace(done, ended="interrupted", scaling=tuple(found))
     return replace(done, scaling=tuple(found))
+
+
+def _as_part_of(one: Rehearsal, done: Rehearsal) -> Measurement | None:
+    """Return the measurement with the time of the run on all ranks, which it belongs to."""
+    if one.measurement is None or done.measurement is None:
+        return one.measurement
+    return replace(one.measurement, taken=done.measurement.taken)
 
 
 def _threads(rehearsal: Rehearsal) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpu import durations
@@ -37,7 +38,7 @@ def speed_ups_by(known: Known | None) -> str:
     """Return what the measured speed-ups are from."""
     if known is None or not speed_ups(known):
         return plan.SMALL_MODEL
-    return f"the rehearsal of {visible(known.measurement.script)} ({visible(known.by)})"
+    return f"the rehearsal of {_name(known.measurement)} ({visible(known.by)})"
 
 
 def notes(known: Known | None, answers: Answers, room_bytes: int | None) -> tuple[str, ...]:
@@ -46,8 +47,8 @@ def notes(known: Known | None, answers: Answers, room_bytes: int | None) -> tupl
         return ()
     found, by = known.measurement, visible(known.by)
     if known.changed:
-        return (f"Estimated: {visible(found.script)} was measured ({by}), {_changed(known)}.",)
-    text = f"Measured for {visible(found.script)} ({by}): {seconds_text(found.step_s)} per step"
+        return (f"Estimated: {_name(found)} was measured ({by}), {_changed(known)}.",)
+    text = f"Measured for {_name(found)} ({by}): {seconds_text(found.step_s)} per step"
     rate = rate_text(found)
     texts = [f"{text}, {rate}{_batch(found)}." if rate else f"{text}{_batch(found)}."]
     if found.cpu:
@@ -57,6 +58,10 @@ def notes(known: Known | None, answers: Answers, room_bytes: int | None) -> tupl
         texts.append(f"An epoch of {answers.dataset_size:,} samples takes {epoch} on {counted(found.ranks, 'GPU')}.")
     room = measured.batch_that_fits(found, room_bytes) if room_bytes is not None else None
     return (*texts, *([f"{_room_text(room, found)}, {_ASSUMPTION}."] if room else []))
+
+
+def _name(found: Measurement) -> str:
+    return visible(Path(found.script).name)
 
 
 def _changed(known: Known) -> str:
