@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
 import shutil
 import sys
@@ -107,11 +108,8 @@ class Checkpoint:
         return "accelerator.save_state", lambda: here(save), lambda: here(load)
 
     def _distributed(self, optimizer: Any, path: str) -> Any:
-        import torch.distributed.checkpoint as dcp  # type: ignore[import-not-found,unused-ignore]
-        from torch.distributed.checkpoint.state_dict import (  # type: ignore[import-not-found,unused-ignore]
-            get_state_dict,
-        )
-
+        dcp = importlib.import_module("torch.distributed.checkpoint")
+        get_state_dict = importlib.import_module("torch.distributed.checkpoint.state_dict").get_state_dict
         models = _models(_parameters(optimizer))
         state: dict[str, Any] = {}
 
