@@ -56,9 +56,7 @@ def _run(request: Request) -> int:
     verified: Sequence[engine.Outcome] = [] if lone else gate.verification(few.snapshot)
     stopping = preflight.problems(few.snapshot, named)
     policy = gate.policy(request)
-    details = replace(
-        _details(request, few, choice, verified, stopping, lone=lone), arguments=target[request.module + 1 :]
-    )
+    details = _details(request, few, choice, verified, stopping, lone=lone)
     if request.dry_run:
         return start_run.show_plan(request, details, command, stopping, policy)
     if stopping and policy != "allow" and (config.num_machines == 1 or request.node is not None):  # it starts here
@@ -92,7 +90,8 @@ def _details(
     found = [finding for finding in found if not (choice.own_ranks and "starts_ranks" in finding.check.tags)]
     warnings = preflight.warnings(few.snapshot, stopping)
     recorder = request.recorder and not request.exec_
-    return summary.Details(few, choice, verified, lone, warnings, found, recorder=recorder, nan_check=request.nan_check)
+    details = summary.Details(few, choice, verified, lone, warnings, found, arguments=request.target[1:])
+    return replace(details, recorder=recorder, nan_check=request.nan_check)
 
 
 def _config(request: Request) -> Config:

@@ -23,7 +23,6 @@ Rule = Literal["keep", "sqrt", "linear"]
 SMALL_CHANGE: Final = 2.0
 # Beyond this change, neither rule is reliable (an estimate); Goyal's linear rule stops near a batch of 8,192.
 LARGE_CHANGE: Final = 8.0
-SMALL_MODEL: Final = "the smoke test with its own small model"
 # Typical figures from guides for the GPUs of one machine, including communication; never measured here.
 TYPICAL_SPEED_UP: Final = {2: (1.8, 1.9), 4: (3.5, 3.8), 8: (6.5, 7.0)}
 
@@ -223,14 +222,14 @@ def scheduler_steps(optimizer_steps: int, ranks: int) -> Scheduler:
     )
 
 
-def speed_up(ranks: int, measured: float | None = None, by: str = SMALL_MODEL) -> SpeedUp:
+def speed_up(ranks: int, measured: float | None = None) -> SpeedUp:
     """Return the speed-up over one GPU: measured if available, else typical from guides, else unknown."""
     _positive(ranks=ranks)
     if ranks == 1:
         return SpeedUp(1.0, 1.0, "by definition", measured is not None)
     if measured is not None:
         times = round(measured, 2)
-        return SpeedUp(times, times, f"measured by {by}", True)
+        return SpeedUp(times, times, "measured by the smoke test with its own small model", True)
     if ranks not in TYPICAL_SPEED_UP:
         return SpeedUp(None, None, f"not measured here, and no typical figure for {ranks} GPUs", False)
     low, high = TYPICAL_SPEED_UP[ranks]
@@ -250,7 +249,6 @@ def table(
     tuned_at: int | None = None,
     optimizer: str = "adamw",
     measured: Mapping[int, float] | None = None,
-    measured_by: str = SMALL_MODEL,
 ) -> tuple[Row, ...]:
     """Return a row for each number of ranks.
 
@@ -276,7 +274,7 @@ def table(
                 kept=sizes_to_keep(reference, per_gpu, count) if reference and per_gpu else None,
                 rates=rates(lr, tuned_at, whole, optimizer) if lr is not None and tuned_at and whole else (),
                 scheduler=scheduler_steps(epoch.optimizer_steps, count) if epoch else None,
-                speed_up=speed_up(count, (measured or {}).get(count), measured_by),
+                speed_up=speed_up(count, (measured or {}).get(count)),
             )
         )
     return tuple(rows)

@@ -36,6 +36,7 @@ _MOST_LINES = 30_000
 _LONGEST_TEXT = 1000
 _MOST_LISTED = 2000  # of a kind
 _MOST_LOADERS = 64
+_LONGEST_S = 1e9
 _MEASURED = {
     "batch": "batch",
     "static_bytes": "static",
@@ -284,6 +285,8 @@ def _end(known: _Known, record: dict[str, Any]) -> None:
 def _measured(known: _Known, record: dict[str, Any]) -> None:
     names = ("step_s", "loader_s", "exchange_s", "optimizer_s", "saving_s", "samples")
     rows = [decode(MeasuredStep, dict(zip(names, row, strict=True)), "") for row in record["steps"][:_MOST_LISTED]]
+    if not all(0 <= value < _LONGEST_S for row in record["steps"] for value in row if value is not None):
+        raise ValueError("an impossible time")
     sizes = {name: _count(record.get(key)) for name, key in _MEASURED.items()}
     known.rank = replace(known.rank, measured=Measured(tuple(rows), queued=_count(record["queued"]) or 0, **sizes))
 

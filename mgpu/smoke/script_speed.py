@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mgpu.planning import measured
 from mgpu.planning.measured import rate_text, seconds_text
 from mgpu.quantities import gib
-from mgpu.rehearse import scaling
+from mgpu.rehearse import fewer_ranks
 from mgpu.snapshot import Measurement, Rehearsal
 from mgpu.text import counted, visible
 
@@ -24,7 +24,7 @@ def lines(rehearsal: Rehearsal) -> list[str]:
     if found is None:
         if rehearsal.ended not in ("stopped", "finished") or not rehearsal.steps:
             return []
-        return [f"Speed not measured: {scaling.why(rehearsal)}."]
+        return [f"Speed not measured: {fewer_ranks.why(rehearsal)}."]
     return [_step(found), *_rate(found), *_memory(found), *_checkpoint(rehearsal), *_scaling(rehearsal)]
 
 

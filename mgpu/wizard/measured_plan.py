@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,20 +26,17 @@ _ASSUMPTION = (
 )
 
 
-def speed_ups(known: Known | None) -> dict[int, float]:
-    """Return the speed-up of the script by number of GPUs; empty without --scaling, for CPU ranks, or after changes."""
+def with_speed_ups(rows: tuple[plan.Row, ...], known: Known | None) -> tuple[plan.Row, ...]:
+    """Return the rows with the speed-ups of the script, if it was measured on one GPU too (`--scaling`)."""
     if known is None or known.changed or known.measurement.cpu:
-        return {}
+        return rows
     runs = {one.ranks: one.samples_per_s for one in (*known.fewer, known.measurement) if one.samples_per_s}
-    alone = runs.get(1)
-    return {ranks: rate / alone for ranks, rate in runs.items()} if alone else {}
-
-
-def speed_ups_by(known: Known | None) -> str:
-    """Return what the measured speed-ups are from."""
-    if known is None or not speed_ups(known):
-        return plan.SMALL_MODEL
-    return f"the rehearsal of {_name(known.measurement)} ({visible(known.by)})"
+    if 1 not in runs:
+        return rows
+    source = f"measured by the rehearsal of {_name(known.measurement)} ({visible(known.by)})"
+    times = {ranks: round(rate / runs[1], 2) for ranks, rate in runs.items() if ranks > 1}
+    found = {ranks: plan.SpeedUp(one, one, source, True) for ranks, one in times.items()}
+    return tuple(replace(row, speed_up=found.get(row.ranks, row.speed_up)) for row in rows)
 
 
 def notes(known: Known | None, answers: Answers, room_bytes: int | None) -> tuple[str, ...]:

@@ -77,16 +77,11 @@ def sheet(
         lr=answers.lr,
         tuned_at=answers.lr_ref_batch,
         optimizer=optimizer,
-        measured=measured_plan.speed_ups(script) or measured,
-        measured_by=measured_plan.speed_ups_by(script),
+        measured=measured,
     )
+    rows = measured_plan.with_speed_ups(rows, script)
     size = used.memory_bytes if used and not used.cpu else None
-    held = {}
-    if answers.params:
-        try:
-            held = {count: _memory_by_strategy(answers, count, kind, size) for count in counts}
-        except ValueError as error:
-            raise MgpuError(str(error), USAGE) from None
+    held = _held(answers, counts, kind, size)
     return Sheet(
         machine=describe.machine(snapshot),
         gpus_here=here,
@@ -149,6 +144,18 @@ def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
     most = max(LEAST_PLANNED, *actual)
     powers = {2**power for power in range(most.bit_length()) if 2**power <= most}
     return tuple(sorted(powers | actual))
+
+
+def _held(
+    answers: Answers, counts: Sequence[int], kind: Mapping[str, Any], size: int | None
+) -> dict[int, tuple[Held, ...]]:
+    """Return the memory by number of GPUs; empty if the size of the model is not known. Raises MgpuError."""
+    if not answers.params:
+        return {}
+    try:
+        return {count: _memory_by_strategy(answers, count, kind, size) for count in counts}
+    except ValueError as error:
+        raise MgpuError(str(error), USAGE) from None
 
 
 def _memory_by_strategy(answers: Answers, ranks: int, kind: Mapping[str, Any], size: int | None) -> tuple[Held, ...]:
