@@ -7,7 +7,7 @@ from functools import partial
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.planning import measured
+from mgpu.planning.measured import FILL, batch_that_fits, need_bytes
 from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, Need, fits, gib, need, what_fits
 from mgpu.planning.requirements import GPU_TYPES
 from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Stamp, Visible
@@ -290,17 +290,17 @@ def config_batch_too_large(config: Config, stamp: Stamp, gpus: tuple[Gpu, ...], 
         return Skip("the file does not contain the batch")
     room = _smallest(gpus, visible.gpus, config.ranks_here)
     found = stamp.measurements[-1] if stamp.measurements and stamp.verified is not None else None
-    need_now = measured.need_bytes(found, config.batch_per_gpu) if found else None
+    need_now = need_bytes(found, config.batch_per_gpu) if found else None
     if found is None or need_now is None or room is None:
         return Skip("the memory of the script was not measured on these GPUs" if room else "no GPU memory is known")
-    fitting = measured.batch_that_fits(found, room)
+    fitting = batch_that_fits(found, room)
     if fitting is None or config.batch_per_gpu <= fitting.batch:
         return Ok(f"batch {config.batch_per_gpu} needs {gib(need_now)} of {gib(room)}, by a measurement")
     return Problem(
         f"batch {config.batch_per_gpu} per GPU needs {gib(need_now)}, a GPU here has {gib(room)}: {fitting.batch} fit",
         f"Measured for {found.script} with batch {found.batch}: {gib(found.peak_bytes or 0)}, of which "
         f"{gib(found.static_bytes or 0)} do not depend on the batch. {gib(RESERVE_BYTES)} for CUDA and NCCL and "
-        f"{1 - measured.FILL:.0%} stay free.",
+        f"{1 - FILL:.0%} stay free.",
         evidence={"batch": config.batch_per_gpu, "fits": fitting.batch, "need_bytes": need_now, "gpu_bytes": room},
         place=place_of(config, "distributed_type"),
     )

@@ -62,9 +62,7 @@ def sheet(
     assumed: list[str] = []
     kind = _memory_arguments(answers, snapshot, used, assumed)
     optimizer = kind["optimizer"]
-    reference = answers.effective_batch or answers.lr_ref_batch
-    if reference is None and answers.batch_per_gpu:
-        reference = answers.batch_per_gpu * (answers.accum or 1)  # what one GPU does
+    reference = _reference(answers)
     counts = _counts(answers, here)
     rows = plan.table(
         counts,
@@ -144,6 +142,12 @@ def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
     most = max(LEAST_PLANNED, *actual)
     powers = {2**power for power in range(most.bit_length()) if 2**power <= most}
     return tuple(sorted(powers | actual))
+
+
+def _reference(answers: Answers) -> int | None:
+    """Return the effective batch to keep; by default what one GPU does."""
+    alone = answers.batch_per_gpu * (answers.accum or 1) if answers.batch_per_gpu else None
+    return answers.effective_batch or answers.lr_ref_batch or alone
 
 
 def _held(
