@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mgpu.engine import before_start
 from mgpu.launchers import measurements, stamp
 from mgpu.launchers.measurements import Known
 from mgpu.planning import measured
@@ -19,6 +20,7 @@ from mgpu.snapshot import (
     Measured,
     MeasuredStep,
     Measurement,
+    Model,
     Rehearsal,
     RehearsedRank,
     SavedCheckpoint,
@@ -30,7 +32,9 @@ from mgpu.wizard.answers import Answers
 from mgpu.wizard.nodes import Site
 from mgpu.wizard.proposal import propose
 from tests import machines
+from tests.checks.configs import said
 from tests.checks.facts import GIB, driver, gpus, measurement, rehearsal, rehearsed_rank, seen
+from tests.checks.facts import stamp as stamp_fact
 
 ROOM = 80 * GIB
 
@@ -203,3 +207,17 @@ def test_a_measurement_counts_until_something_changes(tmp_path: Path, monkeypatc
 
 def test_ranks_that_recorded_nothing_have_no_figures() -> None:
     assert measured.measurement(rehearsal(RehearsedRank(0), script_sha256="a"), ()) is None
+
+
+def test_what_does_not_fit_is_said_before_the_start_with_what_fits() -> None:
+    """Both commands show it in full; for ranks on the CPU there is nothing to say."""
+    config = replace(said(), model=Model(8_030_000_000, "full", "adamw"), batch_per_gpu=64)
+    machine = Snapshot(config=config, driver=driver(), gpus=gpus(4), visible=seen(0, 1, 2, 3))
+    (text,) = before_start.memory_texts(machine)
+    assert text.startswith("the model needs 150 GiB per GPU with DDP on 4 GPUs, a GPU here has 79 GiB. ")
+    assert text.endswith("It fits with FSDP2 on 4 GPUs (30 GiB each).")
+    known = stamp_fact(measurements=(measurement(),))
+    (text,) = before_start.memory_texts(replace(machine, config=replace(config, model=None), stamp=known))
+    assert text.startswith("batch 64 per GPU needs 74 GiB, a GPU here has 79 GiB: ")
+    assert before_start.memory_texts(replace(machine, config=replace(config, values={"use_cpu": True}))) == []
+    assert before_start.memory_texts(replace(machine, config=replace(config, model=None))) == []
