@@ -68,6 +68,7 @@ Tag = Literal[
     "command_line",  # of a config: it works only with options on the launcher's command line
     "no_consequence",  # of a config: nothing changes if it is ignored; --validate lists it with -v only
     "not_examined",  # names a file that was not read, so that the verdict is unknown
+    "before_start",  # of a config: it stops nothing, but is shown in full before a start
     "unreadable",  # the reason why a file could not be read; no other check of the file runs then
 ]
 

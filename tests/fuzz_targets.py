@@ -46,6 +46,7 @@ from mgpu.launch import report as launch_report
 from mgpu.launchers import choice, deepspeed_hosts, framework_yaml, line_program, run_folder, stamp
 from mgpu.launchers.foreign_programs import FRAMEWORKS
 from mgpu.launchers.option_words import Given
+from mgpu.planning import measured
 from mgpu.probes import libraries, packages, pci
 from mgpu.process import log_follower as launch_written
 from mgpu.process import processes, system_calls, tail
@@ -557,7 +558,8 @@ def rehearsed_of(path: Path) -> None:
     (recorded / "1.7.rehearsal").write_bytes(path.read_bytes())
     (recorded / "0.6.rehearsal").write_bytes(REHEARSED)
     ranks = rehearse_run.read_ranks(path.parent)
-    found = snapshot_types.Rehearsal("train.py", 2, 2, "stopped", ranks)
+    found = snapshot_types.Rehearsal("train.py", 2, 2, "stopped", ranks, script_sha256="5c71")
+    found = replace(found, measurement=measured.measurement(found, ()))
     stopped_at._line(path)
     outcomes = engine.judge(Snapshot(rehearsal=found), selections.SMOKE)
     no_crash(outcomes)
@@ -628,6 +630,20 @@ REHEARSED = b"".join(
             "line": "/a/train.py:9",
         },
         {"k": "epoch", "t": 1.4, "l": 0, "epoch": 0},
+        {"k": "watched", "t": 1.41, "steps": 2},
+        {
+            "k": "measured",
+            "t": 1.42,
+            "steps": [[0.1, 0.01, 0.02, 0.005, 0.0, 2], [0.1, 0.01, None, 0.005, 0.0, 2]],
+            "batch": 2,
+            "queued": 0,
+            "threads": 1,
+            "static": 700,
+            "peak": 900,
+            "held": 1000,
+        },
+        {"k": "unmeasured", "t": 1.43, "why": "too long"},
+        {"k": "checkpoint_refused", "t": 1.44, "why": "no model"},
         {"k": "random", "t": 1.5, "torch": "a", "python": "b"},
         {
             "k": "batch",

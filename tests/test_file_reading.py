@@ -71,6 +71,7 @@ ALLOWED = {
     "launch.report._ends_its_line": "the log that this launch has just written",
     "smoke.ranks.context._queued_s": "/proc",
     "launch.detached._started_run": "a pipe from its own child",
+    "recorder.inject._mgpu_rehearsal._text_of": "in a rank, which imports nothing of mgpu: what another rank wrote",
     "smoke.ranks.rank_plan.read": "in a rank, which imports nothing else of mgpu: what the runner wrote for it",
     "smoke.ranks.full_checkpoint.expected_digest": "in a rank: what another rank wrote a moment before",
     **dict.fromkeys(

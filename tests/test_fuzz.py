@@ -30,7 +30,7 @@ OPENERS = frozenset({
 NOT_A_FILE = {
     "validate.run._bytes": "stdin, and then as contents",
     "config.reading.read": "calls contents",
-    "rehearse.run.hash_of": "only hashed",
+    "launchers.script_hash.hash_of": "only hashed",
 }
 
 

@@ -37,7 +37,7 @@ dist.init_process_group("nccl")
 net = DistributedDataParallel(model())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 print("secret output of the script")
-for batch in loader():
+for batch in [one for _ in range(3) for one in loader()]:  # more steps than are watched and measured
     optimizer.zero_grad()
     loss_of(net, batch).backward()
     try:
@@ -85,18 +85,31 @@ def test_the_next_command_has_the_same_script() -> None:
 def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) -> None:
     write_config(tmp_path)
     script = str(FOLDER / "healthy" / "with_accelerate.py")
-    code, document = rehearse(mgpu, "--steps", "14", script, "--option-of", "the-script")
+    options = ("--steps", "14", "--scaling", "--checkpoint-now")
+    code, document = rehearse(mgpu, *options, script, "--option-of", "the-script")
     assert code == errors.READY, document["checks"]
     found = document["rehearsal"]
-    assert (found["ended"], found["steps"], found["wanted"], found["launcher"]) == ("stopped", 14, 14, "accelerate")
+    assert (found["steps"], found["wanted"], found["launcher"]) == (14, 14, "accelerate")
+    assert found["ended"] in ("stopped", "finished"), "it has 24 steps, of which up to 20 after the 14th are measured"
     assert {group["status"] for group in found["groups"]} <= {"ok", "info"}
     for rank in found["ranks"]:
         assert rank["step_seconds"] > 0 and rank["backward_seconds"] > 0 and rank["samples_per_s"] > 0
         assert rank["peak_host_bytes"] > 0 and rank["loader_seconds"] >= 0
     assert any(name.endswith("/model.pt") for name in found["wrote"])
     assert not marked(tmp_path)
+    measured = found["measurement"]
+    assert measured["ranks"] == 2 and measured["cpu"] and measured["batch"] == 4 and measured["samples_per_s"] > 0
+    assert measured["checkpoint_s"] > 0 and measured["peak_bytes"] is None and measured["exchange_s"] is not None
+    assert not list(tmp_path.glob("runs/*/recorder/checkpoint")), "the checkpoint is removed"
+    alone, both = found["scaling"]
+    assert (alone["ranks"], both["ranks"], both["why"]) == (1, 2, None), alone
+    assert alone["samples_per_s"] > 0 and both["efficiency"] > 0 and set(both["costs"]) >= {"the loader"}
     shown = mgpu("launch", "--dry-run", script, env=PATHS)
     assert "this script rehearsed" in " ".join(shown.stdout.split()), shown.stdout + shown.stderr
+    same = mgpu("launch", "--dry-run", script, "--option-of", "the-script", env=PATHS)
+    assert re.search(r"\brehearsed \S+.*: [\d,.]+ samples/s on 2 CPU ranks", same.stdout), same.stdout
+    plan = " ".join(mgpu("configure", "--plan", env=PATHS).stdout.split())
+    assert "nothing is concluded from it for GPUs" in plan and "2 CPU ranks" in plan, plan
     other = mgpu("launch", "--dry-run", str(FOLDER / "healthy" / "plain_ddp.py"), env=PATHS)
     assert "rehearsed" not in other.stdout
     again = mgpu("smoke-test", "--show", env=PATHS)

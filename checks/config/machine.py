@@ -7,9 +7,10 @@ from functools import partial
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check, commands
 from mgpu.command_line import shell
-from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, Need, fits, gib, need
+from mgpu.planning.measured import FILL, batch_that_fits, need_bytes
+from mgpu.planning.memory import PRECISIONS, RESERVE_BYTES, STRATEGY_NAMES, Need, fits, gib, need, what_fits
 from mgpu.planning.requirements import GPU_TYPES
-from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Visible
+from mgpu.snapshot import Config, Driver, Gpu, Model, Slurm, Stamp, Visible
 from mgpu.text import counted
 
 from .._gpus import usable_count
@@ -18,6 +19,7 @@ from ._config_file import BROKEN, LAUNCH, is_readable, place_of, skip_if_away, s
 from ._schema import MEGATRON, PARALLELISM, settings
 from .gpus import selected_gpus
 
+_MEASURED = "mgpu: the result of `mgpu smoke-test SCRIPT`"
 _ZERO_PAPER = "https://arxiv.org/abs/1910.02054"
 _PLAN = "mgpu configure --plan --params {:id} --train {:id} --optimizer {:id}"
 _ALL = (None, "all")  # gpu_ids that leave the choice open
@@ -233,7 +235,13 @@ def config_runs_on_cpu(config: Config, driver: Driver) -> Answer:
     )
 
 
-@check(Severity.WARNING, source=_ZERO_PAPER, because_of=("config_more_ranks_than_gpus",), given=skip_if_away)
+@check(
+    Severity.WARNING,
+    source=_ZERO_PAPER,
+    because_of=("config_more_ranks_than_gpus",),
+    given=skip_if_away,
+    tags=("before_start",),
+)
 def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
     """The model this config was made for does not fit on the GPUs here.
 
@@ -258,11 +266,42 @@ def config_model_too_large(config: Config, gpus: tuple[Gpu, ...], visible: Visib
     name, needed = STRATEGY_NAMES[strategy], gib(each.resident_bytes)
     if fits(each, room):
         return Ok(f"{name} needs {needed} of {gib(room)}, before activations")
+    kind = {"optimizer": model.optimizer, "train": model.train, "trainable": model.trainable}
+    way = what_fits(model.params, room, ranks, precision=config.precision, **kind)
     return Problem(
         f"the model needs {needed} per GPU with {name} on {counted(ranks, 'GPU')}, a GPU here has {gib(room)}",
-        f"{each.formula}; {gib(RESERVE_BYTES)} are reserved for CUDA and NCCL. Activations need more.",
+        f"{each.formula}; {gib(RESERVE_BYTES)} are reserved for CUDA and NCCL. Activations need more. "
+        f"{f'It fits with {way}.' if way else 'It does not fit, split or offloaded.'}",
         commands(shell(_PLAN, model.params, model.train, model.optimizer)),
         {"parameters": model.params, "strategy": strategy, "need_bytes": each.resident_bytes, "gpu_bytes": room},
+        place=place_of(config, "distributed_type"),
+    )
+
+
+@check(Severity.WARNING, source=_MEASURED, because_of=("config_model_too_large",), tags=("before_start",))
+def config_batch_too_large(config: Config, stamp: Stamp, gpus: tuple[Gpu, ...], visible: Visible) -> Answer:
+    """The batch of the config needs more memory than a GPU here has, as measured with another batch.
+
+    Why: Activations grow in proportion to the batch. The script stops with "CUDA out of memory" in its first steps.
+
+    Fix: Use a batch that fits, and accumulate gradients for the same effective batch.
+    """
+    if config.batch_per_gpu is None:
+        return Skip("the file does not contain the batch")
+    room = _smallest(gpus, visible.gpus, config.ranks_here)
+    found = stamp.measurements[-1] if stamp.measurements and stamp.verified is not None else None
+    need_now = need_bytes(found, config.batch_per_gpu) if found else None
+    if found is None or need_now is None or room is None:
+        return Skip("the memory of the script was not measured on these GPUs" if room else "no GPU memory is known")
+    fitting = batch_that_fits(found, room)
+    if fitting is None or config.batch_per_gpu <= fitting.batch:
+        return Ok(f"batch {config.batch_per_gpu} needs {gib(need_now)} of {gib(room)}, by a measurement")
+    return Problem(
+        f"batch {config.batch_per_gpu} per GPU needs {gib(need_now)}, a GPU here has {gib(room)}: {fitting.batch} fit",
+        f"Measured for {found.script} with batch {found.batch}: {gib(found.peak_bytes or 0)}, of which "
+        f"{gib(found.static_bytes or 0)} do not depend on the batch. {gib(RESERVE_BYTES)} for CUDA and NCCL and "
+        f"{1 - FILL:.0%} stay free.",
+        evidence={"batch": config.batch_per_gpu, "fits": fitting.batch, "need_bytes": need_now, "gpu_bytes": room},
         place=place_of(config, "distributed_type"),
     )
 

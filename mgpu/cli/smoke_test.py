@@ -26,7 +26,11 @@ OPTIONS = (
     ),
     Option("--start-timeout", float, "Limit for start and rendezvous.", "SEC", field="start_s", default=90.0, least=1),
     Option("--bisect/--no-bisect", bool, "On failure, search for the cause.", default=True),
-    Option("--scaling/--no-scaling", bool, "Compare the speed of N ranks with 1 rank.", default=True),
+    Option(
+        "--scaling/--no-scaling", bool, "Compare the speed of N ranks with 1 rank; --scaling: of SCRIPT too.",
+        default=None,
+    ),
+    Option("--checkpoint-now", bool, "Write, read and remove a checkpoint of SCRIPT."),
     Option(
         "--fill", int, "Allocate this share of GPU memory during the test.", "PCT",
         field="fill_percent", default=0, least=0, most=95,

@@ -19,6 +19,15 @@ def refusals(snapshot: Snapshot) -> list[Outcome]:
     return found or blind[:1]
 
 
+def memory_texts(snapshot: Snapshot) -> list[str]:
+    """Return what does not fit in the memory of the GPUs, each with what would fit."""
+    if snapshot.config is None or snapshot.config.on_cpu:
+        return []
+    outcomes = engine.judge(snapshot, selections.BEFORE_START)
+    found = [o.problem for o in outcomes if o.problem is not None and not o.because_of]
+    return [f"{problem.title}. {problem.cause}" for problem in found]
+
+
 def warning_ids(snapshot: Snapshot) -> list[str]:
     """Return the ids of the doctor's other errors, which are reported before the ranks start."""
     outcomes = engine.judge(snapshot, selections.OTHER_ERRORS)

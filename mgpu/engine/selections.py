@@ -86,6 +86,8 @@ DOCTOR = Selection(here=_applies)
 # Before any rank starts: problems that certainly fail, and the other errors.
 START = Selection(without=_LATER, where=lambda c: c.fails_at_start, here=_may_start, as_errors=True)
 OTHER_ERRORS = Selection(without=_LATER, where=lambda c: _is_error(c) and not c.fails_at_start and c.area != "stamp")
+# Shown in full before a start, although it stops nothing: the model or the batch does not fit.
+BEFORE_START = Selection(only=("config",), where=lambda c: "before_start" in c.tags)
 # Is the config verified on this machine?
 VERIFIED = Selection(only=("stamp",))
 # Does another process use the GPUs?

@@ -90,7 +90,8 @@ def _details(
     found = [finding for finding in found if not (choice.own_ranks and "starts_ranks" in finding.check.tags)]
     warnings = preflight.warnings(few.snapshot, stopping)
     recorder = request.recorder and not request.exec_
-    return summary.Details(few, choice, verified, lone, warnings, found, recorder=recorder, nan_check=request.nan_check)
+    details = summary.Details(few, choice, verified, lone, warnings, found, arguments=request.target[1:])
+    return replace(details, recorder=recorder, nan_check=request.nan_check)
 
 
 def _config(request: Request) -> Config:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from mgpu import durations, engine, quantities, secrets_masking
 from mgpu.command_line import shell
+from mgpu.engine import before_start
 from mgpu.launch import gate, line_rows
 from mgpu.launchers import argv as launching
 from mgpu.launchers.choice import Choice
 from mgpu.launchers.foreign_line import Line
 from mgpu.launchers.gpu_selection import Selection
+from mgpu.launchers.script_hash import hash_of
 from mgpu.launchers.table import WAYS
+from mgpu.planning import measured
 from mgpu.process import command as process_command
 from mgpu.report import describe
 from mgpu.report import screen as report_screen
@@ -42,6 +45,7 @@ class Details:
     recorder: bool = False
     nan_check: int = 0
     line: Line | None = None  # the user's own launch line
+    arguments: Sequence[str] = ()  # of the script
 
 
 def doctor_command(config: Config) -> str:
@@ -64,6 +68,7 @@ def show(details: Details, command: process_command.Command, *, dry_run: bool = 
         ("Launcher", _launcher(details, command)),
         ("Note", line_rows.notes_text(details.line) if details.line else ""),
         ("Script", _script(details)),
+        ("Memory", "\n".join(f"does not fit: {text}" for text in before_start.memory_texts(details.fewer.snapshot))),
         ("Warnings", f"{', '.join(details.warnings)}   (details: {doctor})" if details.warnings else ""),
         ("Env", line_rows.marks_text() if details.line else added or "nothing added"),
         ("Recorder", _recorder(details) if details.recorder else ""),
@@ -100,20 +105,27 @@ def _config(details: Details) -> str:
     if details.needs_no_test:
         return f"{path}   one process: there are no ranks to verify"
     if not details.verified:
-        also = ", and this script rehearsed" if _is_rehearsed(details.fewer.snapshot) else ""
-        return f"{path}   verified {verified_ago(details.fewer.snapshot)} on this machine{also}"
+        return f"{path}   verified {verified_ago(details.fewer.snapshot)} on this machine{_rehearsed(details)}"
     head, *more = gate.differences(details.verified)
     return "\n".join([f"{path}   NOT verified: {head}", *(f"  {line}" for line in more)])
 
 
-def _is_rehearsed(snapshot: Snapshot) -> bool:
-    """Whether the smoke test that verified the config also ran this script, unchanged since."""
-    scripts = snapshot.stamp.rehearsed if snapshot.stamp else ()
-    if not scripts or snapshot.script is None:
-        return False
-    from mgpu.rehearse.run import hash_of
-
-    return hash_of(Path(snapshot.script.path)) in scripts
+def _rehearsed(details: Details) -> str:
+    """Return whether the smoke test also ran this script, unchanged since; with these arguments, its speed."""
+    snapshot = details.fewer.snapshot
+    stamp = snapshot.stamp
+    if stamp is None or not stamp.rehearsed or snapshot.script is None:
+        return ""
+    sha256 = hash_of(Path(snapshot.script.path))
+    if sha256 not in stamp.rehearsed:
+        return ""
+    command = (sha256, measured.arguments_hash(details.arguments))
+    same = [one for one in stamp.measurements if (one.script_sha256, one.arguments_sha256) == command]
+    found = max(same, key=lambda one: one.ranks, default=None)
+    rate = measured.rate_text(found) if found else ""
+    if found is None or not rate or not found.taken:
+        return ", and this script rehearsed"
+    return f"\nrehearsed {durations.age_text(found.taken)}: {rate}"
 
 
 def _gpus(fewer: Selection, *, own_ranks: bool) -> str:

@@ -20,7 +20,7 @@ from mgpu import durations, files
 from mgpu.errors import REFUSED, MgpuError, reason
 from mgpu.file_reading import read_own
 from mgpu.secrets_masking import masked_argv, masked_value
-from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Scaling, Snapshot, Stamp, decode
+from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Measurement, Rehearsal, Scaling, Snapshot, Stamp, decode
 from mgpu.structured_text import json_of
 from mgpu.text import plural
 
@@ -29,7 +29,7 @@ SCHEMA = 1
 _LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
 _MOST_SCRIPTS = 20  # rehearsed ones that an entry names
 _CLOCK_SKEW_S = 600  # maximum clock difference between nodes that share the folder (far above chrony's default alarm)
-Row = TypeVar("Row", Bandwidth, Scaling)
+Row = TypeVar("Row", Bandwidth, Scaling, Measurement)
 # fmt: off
 # The variables a verdict depends on: one list for the stamp, the launch and the report.
 RELEVANT_ENV = (
@@ -65,7 +65,18 @@ def current_stamp(snapshot: Snapshot) -> Stamp | None:
     if best is None:
         return Stamp(None, None, now, refused=refused)
     stages, scaling = tuple(best["rungs"]), _rows(Scaling, best.get("scaling"))
-    return Stamp(best["facts"], best["time"], now, stages, scaling, best.get("level"), tuple(_scripts(best)))
+    figures = _rows(Measurement, best.get("measurements"))
+    return Stamp(best["facts"], best["time"], now, stages, scaling, best.get("level"), tuple(_scripts(best)), figures)
+
+
+def measurements(folder: Path) -> list[tuple[dict[str, str], Measurement]]:
+    """Return what was measured of scripts with configs in this folder, each with the facts it depends on, latest first.
+
+    The measurements of one run have the number of ranks, and may have those with fewer ranks (`--scaling`).
+    """
+    entries = _read(folder)[0].values()
+    found = [(entry["facts"], one) for entry in entries for one in _rows(Measurement, entry.get("measurements"))]
+    return sorted(found, key=lambda pair: (pair[1].taken or "", pair[1].ranks), reverse=True)
 
 
 def _scripts(entry: Mapping[str, Any]) -> list[str]:
@@ -83,7 +94,7 @@ def unknown_reason(snapshot: Snapshot) -> str:
 
 def last_measurements(snapshot: Snapshot, folder: Path) -> Baseline | None:
     """Return the measurements of the last pass on exactly these GPUs, preferably of this config; None if none."""
-    now = _gpus(snapshot)
+    now = gpus_text(snapshot)
     entries = [entry for entry in _read(folder)[0].values() if now and entry["facts"].get("gpus") == now]
     config = snapshot.config.sha256 if snapshot.config else None
     best = max(entries, key=lambda e: (e["facts"].get("config") == config, str(e["time"])), default=None)
@@ -117,7 +128,7 @@ def _figures(measured: Any) -> dict[str, dict[str, float]]:
     }
 
 
-def _gpus(snapshot: Snapshot) -> str | None:
+def gpus_text(snapshot: Snapshot) -> str | None:
     """Return the GPUs a run would use, in CUDA's order, as in an entry; None if they are unknown."""
     if snapshot.gpus is None or snapshot.visible is None:
         return None
@@ -147,7 +158,7 @@ def fingerprint(snapshot: Snapshot) -> dict[str, str] | None:
     facts = {
         "config": config.sha256,
         "file": Path(config.path).name,
-        "gpus": _gpus(snapshot) or "none",
+        "gpus": gpus_text(snapshot) or "none",
         "driver": driver.version or "none",
         "torch": torch.version or "none",
         "nccl": (libraries[0].version or "unknown") if libraries else "none",
@@ -216,15 +227,26 @@ def write(snapshot: Snapshot, stages: Sequence[str], measured: Mapping[str, Any]
             entry |= {name: before.get(name) for name in ("bandwidth", "scaling")}
             entry["measured_at"] = before.get("measured_at") or before["time"]
         known = entries.get(key, {})
-        scripts = _scripts(known) if known.get("facts") == facts else []
-        if snapshot.rehearsal is not None and (sha256 := snapshot.rehearsal.script_sha256) is not None:
-            scripts = [*(one for one in scripts if one != sha256), sha256]
-        if scripts:
-            entry["rehearsed"] = scripts[-_MOST_SCRIPTS:]
+        entry |= _of_scripts(known if known.get("facts") == facts else {}, snapshot.rehearsal)
         entries[key] = entry
         path = folder / FOLDER / FILE
         files.write(path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n", mode=0o600)
     return path
+
+
+def _of_scripts(known: Mapping[str, Any], rehearsal: Rehearsal | None) -> dict[str, Any]:
+    """Return what an entry has of scripts: those of the entry before, and this one with its measurements."""
+    scripts, figures = _scripts(known), list(_rows(Measurement, known.get("measurements")))
+    if rehearsal is not None and (sha256 := rehearsal.script_sha256) is not None:
+        scripts = [*(one for one in scripts if one != sha256), sha256]
+    if rehearsal is not None and (new := rehearsal.measurement) is not None:
+        same = (new.script_sha256, new.arguments_sha256)
+        figures = [one for one in figures if (one.script_sha256, one.arguments_sha256) != same]
+        figures += [*(run.measurement for run in rehearsal.scaling if run.measurement is not None), new]
+    if not scripts:
+        return {}
+    rows = [asdict(one) for one in figures[-_MOST_SCRIPTS:]]
+    return {"rehearsed": scripts[-_MOST_SCRIPTS:], "measurements": rows}
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ for DDP and FSDP2 with real models.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mgpu import quantities
+from mgpu.text import counted
 
 GIB: Final = 2**30
 STRATEGY_NAMES: Final = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "fsdp2": "FSDP2"}
@@ -178,6 +179,22 @@ def gpus_needed(
         if strategy == "ddp":  # more copies do not make each smaller
             return None
     return None
+
+
+def what_fits(params: int, free_bytes: int, ranks: int, **kind: Any) -> str:
+    """Return a way in which the model fits: split over these GPUs, offloaded, or over more of them; "" if none does.
+
+    `kind`: optimizer, precision, train and trainable, as for `need`.
+    """
+    gpus = counted(ranks, "GPU")
+    split = need(params, strategy="fsdp2", ranks=ranks, **kind)
+    if ranks > 1 and fits(split, free_bytes):
+        return f"FSDP2 on {gpus} ({gib(split.resident_bytes)} each)"
+    enough = gpus_needed(params, free_bytes, strategy="fsdp2", **kind)
+    more = f"FSDP2 on {enough} such GPUs" if enough is not None and enough > ranks else ""
+    off = need(params, strategy="fsdp2", ranks=ranks, offload=True, **kind)
+    offload = f"FSDP2 with CPU offload on {gpus} ({gib(off.host_bytes)} of RAM)" if fits(off, free_bytes) else ""
+    return " or ".join(way for way in (more, offload) if way)
 
 
 def gib(count: float) -> str:

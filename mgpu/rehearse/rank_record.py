@@ -16,6 +16,8 @@ from mgpu.snapshot import (
     Call,
     Checksum,
     Loss,
+    Measured,
+    MeasuredStep,
     OptimizerStep,
     RehearsedLoader,
     RehearsedOptimizer,
@@ -34,6 +36,14 @@ _MOST_LINES = 30_000
 _LONGEST_TEXT = 1000
 _MOST_LISTED = 2000  # of a kind
 _MOST_LOADERS = 64
+_LONGEST_S = 1e9
+_MEASURED = {
+    "batch": "batch",
+    "static_bytes": "static",
+    "peak_bytes": "peak",
+    "reserved_bytes": "held",
+    "threads": "threads",
+}
 
 T = TypeVar("T")
 
@@ -248,7 +258,9 @@ def _file(known: _Known, record: dict[str, Any]) -> None:
 
 
 def _checkpoint(known: _Known, record: dict[str, Any]) -> None:
-    found = _fact(SavedCheckpoint, record, path="path", ok="ok", error="error", read_s="s", size_bytes="size")
+    names = {"path": "path", "ok": "ok", "error": "error", "read_s": "s", "size_bytes": "size"}
+    names |= {"how": "how", "write_s": "wrote"} if "how" in record else {}
+    found = _fact(SavedCheckpoint, record, **names)
     _append(known.checkpoints, found)
 
 
@@ -284,6 +296,23 @@ def _end(known: _Known, record: dict[str, Any]) -> None:
     known.rank = replace(known.rank, ended=True, host_bytes=host, allocated_bytes=allocated, reserved_bytes=reserved)
 
 
+def _measured(known: _Known, record: dict[str, Any]) -> None:
+    names = ("step_s", "loader_s", "exchange_s", "optimizer_s", "saving_s", "samples")
+    rows = [decode(MeasuredStep, dict(zip(names, row, strict=True)), "") for row in record["steps"][:_MOST_LISTED]]
+    if not all(0 <= value < _LONGEST_S for row in record["steps"] for value in row if value is not None):
+        raise ValueError("an impossible time")
+    sizes = {name: _count(record.get(key)) for name, key in _MEASURED.items()}
+    known.rank = replace(known.rank, measured=Measured(tuple(rows), queued=_count(record["queued"]) or 0, **sizes))
+
+
+def _unmeasured(known: _Known, record: dict[str, Any]) -> None:
+    known.rank = replace(known.rank, unmeasured=str(record["why"]))
+
+
+def _refused(known: _Known, record: dict[str, Any]) -> None:
+    known.rank = replace(known.rank, checkpoint_refused=str(record["why"]))
+
+
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -314,6 +343,9 @@ _TAKE: dict[str, Callable[[_Known, dict[str, Any]], None]] = {
     "subgroup": _subgroup,
     "prepare": _prepare,
     "random": _random,
+    "measured": _measured,
+    "unmeasured": _unmeasured,
+    "checkpoint_refused": _refused,
     "raised": _raised,
     "done": _done,
     "end": _end,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import signal
 import time
@@ -13,21 +12,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu import file_reading
+from mgpu import durations, file_reading
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.launchers import choice as launchers_choice
 from mgpu.launchers import port
 from mgpu.launchers.gpu_selection import Selection
-from mgpu.launchers.module_file import find_module_file
+from mgpu.launchers.script_hash import script_hash
 from mgpu.launchers.table import WAYS, Start
+from mgpu.planning import measured
 from mgpu.process import child_process, exit_code, guard, leftover_files, open_files, processes, signals
 from mgpu.process.command import Command
 from mgpu.recorder.inject import _mgpu_rehearsal as in_rank
+from mgpu.recorder.inject import _mgpu_rehearsed_checkpoint as checkpoint
+from mgpu.recorder.inject import _mgpu_rehearsed_times as times
 from mgpu.recorder.inject._mgpu_recorder import FOLDER
 from mgpu.rehearse import failure_cause, rank_record, stall_watch, stopped_at
 from mgpu.rehearse.stall_watch import StallWatch
 from mgpu.secrets_masking import masked_argv
-from mgpu.snapshot import Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
+from mgpu.snapshot import Measurement, Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
 
 RECORDED, LOG = "recorder", "script.log"
 _INJECTED = Path(in_rank.__file__).resolve().parent
@@ -36,7 +38,6 @@ _GRACE_S = 2.0
 _LEAVE_S = in_rank.WAIT_S + 15.0  # from the first rank's last step until the run is stopped
 _MOST_FILES = 4096
 _LOG_BYTES = 1 << 20
-_SCRIPT_BYTES = 16 << 20
 
 Show = Callable[[int, float], None]  # called with the optimizer steps that all ranks have made, and the seconds
 
@@ -54,6 +55,9 @@ class Wanted:
     stall_s: float
     cpu: bool = False  # the ranks stay off the GPUs
     environment: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()  # for accelerate's launcher, with fewer ranks than in the config
+    checkpoint: bool = False  # write one after the last step
+    measure: bool = True
 
 
 def rehearse(wanted: Wanted, show: Show | None = None) -> Rehearsal:
@@ -100,7 +104,7 @@ def _command(wanted: Wanted) -> Command:
     assert config is not None
     chosen = launchers_choice.choose(config, wanted.script)
     way = WAYS[chosen.launcher]
-    selected = Selection(snapshot, (), wanted.environment)
+    selected = Selection(snapshot, wanted.flags, wanted.environment)
     if why := chosen.forbidden(selected):
         raise MgpuError(why, CANNOT_RUN)
     meet = port.launch_port(config, None, needs_port=way.needs_port)
@@ -117,6 +121,10 @@ def _variables(wanted: Wanted) -> dict[str, str]:
         FOLDER: str(recorded),
         in_rank.STEPS: str(wanted.steps),
     }
+    if wanted.measure:
+        added[times.UNTIL] = str(time.monotonic() + wanted.limit_s)
+    if wanted.checkpoint:
+        added[checkpoint.CHECKPOINT] = "1"
     if wanted.cpu:
         added |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", in_rank.ON_CPU: "1"}
     return added
@@ -215,11 +223,18 @@ def _facts(
         folder=os.getcwd(),
         own_folder=str(wanted.folder.absolute()),
     )
-    return (
-        replace(facts, cause=failure_cause.find(wanted.folder / LOG, facts))
-        if ended in ("failed", "stalled")
-        else facts
-    )
+    if ended in ("failed", "stalled"):
+        return replace(facts, cause=failure_cause.find(wanted.folder / LOG, facts))
+    return replace(facts, measurement=_measurement(wanted, facts)) if ended in ("stopped", "finished") else facts
+
+
+def _measurement(wanted: Wanted, facts: Rehearsal) -> Measurement | None:
+    config = wanted.snapshot.config
+    found = measured.measurement(facts, wanted.target[2 if wanted.target[0] == "-m" else 1 :])
+    if found is None or config is None:
+        return None
+    kind, run = config.distributed_type, str(wanted.folder)
+    return replace(found, strategy=kind, precision=config.precision, taken=durations.now(), run=run)
 
 
 def _exit_code(returncode: int, log: Path) -> int:
@@ -227,17 +242,3 @@ def _exit_code(returncode: int, log: Path) -> int:
     with contextlib.suppress(OSError):
         output = file_reading.read_part(log, most=_LOG_BYTES)
     return exit_code.training_exit_code(returncode, output, None)
-
-
-def script_hash(target: Sequence[str]) -> str | None:
-    """Return the hash of the script's file; None if it cannot be read."""
-    path = find_module_file(target[1]) if target[0] == "-m" else Path(target[0])
-    return None if path is None else hash_of(path)
-
-
-def hash_of(path: Path) -> str | None:
-    """Return the hash of a file; None if it cannot be read."""
-    try:
-        return hashlib.sha256(file_reading.read_whole(path, most=_SCRIPT_BYTES)).hexdigest()
-    except OSError:
-        return None

@@ -147,6 +147,6 @@ def rank_orders(request: Request, subject: Subject, driver: Driver, folder: Path
         stall_s=request.stall_s,
         start_limit_s=request.start_s,
         checkpoint_folder=request.checkpoint_folder or None,
-        scaling=request.scaling,
+        scaling=request.scaling is not False,
         fill_percent=request.fill_percent,
     )

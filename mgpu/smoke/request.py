@@ -36,7 +36,7 @@ class Request:
     stall_s: float = 30.0
     start_s: float = 90.0  # for imports from a cold network file system, and for other nodes to join
     bisect: bool = True
-    scaling: bool = True
+    scaling: bool | None = None  # None: of the stages; True: also of the script; False: neither
     fill_percent: int = 0
     baseline: str = ""
     checkpoint_folder: str = ""
@@ -52,6 +52,7 @@ class Request:
     need: int | None = None  # minimum number of healthy nodes for it
     target: tuple[str, ...] = ()  # the user's script and its arguments, to be rehearsed; empty: none
     module: bool = False  # the script is a module
+    checkpoint_now: bool = False  # of the script, after its last step
     steps: int = 8  # optimizer steps of the rehearsal
 
     def check(self) -> None:
@@ -72,6 +73,7 @@ class Request:
                 "--need counts the nodes of a Slurm job or the hosts: add --slurm or --hosts",
             ),
             (self.slurm and self.hosts, "--hosts names the machines, --slurm takes the job's: choose one"),
+            (self.checkpoint_now and not self.target, "--checkpoint-now: name the script to rehearse"),
             (self.module and not self.target, "--module: name the module to rehearse"),
             (
                 self.target and (self.slurm or self.hosts),

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from mgpu import messages
 from mgpu.command_line import shell
-from mgpu.engine import Status
+from mgpu.engine import Status, before_start
 from mgpu.errors import clip
 from mgpu.launchers import argv as launching
 from mgpu.probes.gpu_monitor import Gauges, Reading
@@ -65,6 +65,8 @@ def headline(
     lines: list[Line] = screen.paragraph(head, style="bold")
     for text in (_cost(request, orders), *subject.notes, *_added_variables(subject, snapshot, request, added)):
         lines += screen.paragraph(text)
+    for text in [] if orders.cpu else before_start.memory_texts(snapshot):
+        lines += screen.paragraph(f"Does not fit: {text}", style="warn")
     if warnings:
         lines += screen.paragraph(_warnings(warnings, subject, screen.width), style="warn")
     return [*lines, []]

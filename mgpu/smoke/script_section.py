@@ -14,6 +14,7 @@ from mgpu.engine import Outcome, Status
 from mgpu.report import live
 from mgpu.report import screen as report_screen
 from mgpu.report.screen import Line, Screen
+from mgpu.smoke import script_speed
 from mgpu.snapshot import Rehearsal, RehearsedRank
 from mgpu.text import counted, visible
 
@@ -53,7 +54,8 @@ class Progress:
     def __call__(self, steps: int, seconds: float) -> None:
         """Show how far all ranks are."""
         if self._live and self._screen:
-            text = f"step {steps} of {self._wanted}, {seconds:.0f} s"
+            at = "measuring" if steps >= self._wanted else f"step {steps} of {self._wanted}"
+            text = f"{at}, {seconds:.0f} s"
             self._live.paint([[], *report_screen.row(self._screen, "run", f"{'your script':<{_WIDTH}} ", text)])
 
 
@@ -104,20 +106,13 @@ def _text(worst: Outcome, members: Sequence[Outcome]) -> str:
 
 
 def _notes(rehearsal: Rehearsal) -> list[str]:
-    """Return the times of a step, and what the rehearsal changed."""
-    found = []
-    entries = [_rank(rank) for rank in rehearsal.ranks]
-    timed = [entry for entry in entries if entry["step_seconds"]]
-    if timed:
-        slowest = max(timed, key=lambda entry: entry["step_seconds"] or 0.0)
-        step, loader = slowest["step_seconds"] or 0.0, slowest["loader_seconds"] or 0.0
-        slower = "median, slower than without the recording"
-        found.append(f"{step:.3g} s per step ({slower}), of which {loader:.2g} s wait for data")
+    """Return what was measured, and what the rehearsal changed."""
+    found = script_speed.lines(rehearsal)
     replaced = next((rank.replaced_backend for rank in rehearsal.ranks if rank.replaced_backend), None)
     if replaced:
         found.append(f"The script requests the backend {replaced}; the CPU ranks used gloo. {replaced} was not tested.")
     if rehearsal.cpu:
-        found.append("Not proved on CPU ranks: GPU memory, speed, and code that runs on GPUs only.")
+        found.append("Not proved on CPU ranks: GPU memory and speed, and code that runs on GPUs only.")
     return found
 
 
@@ -139,15 +134,20 @@ def add_entry(document: SmokeDocument, rehearsal: Rehearsal | None, outcomes: Se
         ],
         "ranks": [_rank(rank) for rank in rehearsal.ranks],
         "wrote": [f"rank {rank.rank}: {one.path}" for rank in rehearsal.ranks for one in rank.files],
+        "measurement": script_speed.entry(rehearsal.measurement),
+        "scaling": script_speed.scaling_entries(rehearsal),
         "log": rehearsal.log,
     }
 
 
 def _rank(rank: RehearsedRank) -> RehearsedRankEntry:
-    steps = [s for one in rank.optimizers[:1] for s in one.steps[1:] if s.step_s is not None]  # the first one warms up
+    watched = [
+        s for one in rank.optimizers[:1] for s in one.steps[1:] if s.step_s is not None
+    ]  # the first one warms up
+    steps: Sequence[Any] = rank.measured.steps if rank.measured else watched
 
-    def middle(field: str) -> float | None:
-        values = [value for step in steps if (value := getattr(step, field)) is not None]
+    def middle(steps: Sequence[Any], field: str) -> float | None:
+        values = [value for step in steps if (value := getattr(step, field, None)) is not None]
         return round(median(values), 6) if values else None
 
     seconds = sum(step.step_s or 0.0 for step in steps)
@@ -155,10 +155,12 @@ def _rank(rank: RehearsedRank) -> RehearsedRankEntry:
     return {
         "rank": rank.rank,
         "steps": rank.steps,
-        "step_seconds": middle("step_s"),
-        "loader_seconds": middle("loader_s"),
-        "backward_seconds": middle("backward_s"),
-        "optimizer_seconds": middle("optimizer_s"),
+        "measured_steps": len(rank.measured.steps) if rank.measured else 0,
+        "step_seconds": middle(steps, "step_s"),
+        "loader_seconds": middle(steps, "loader_s"),
+        "exchange_seconds": middle(steps, "exchange_s"),
+        "backward_seconds": middle(watched, "backward_s"),
+        "optimizer_seconds": middle(steps, "optimizer_s"),
         "samples_per_s": round(samples / seconds, 3) if samples and seconds else None,
         "peak_host_bytes": rank.host_bytes,
         "peak_allocated_bytes": rank.allocated_bytes,

@@ -128,15 +128,59 @@ class RehearsedRankEntry(TypedDict):
     """One rank of the user's script."""
 
     rank: int
-    steps: Count
-    step_seconds: Annotated[float | None, "median of the steps after the first"]
+    steps: Annotated[Count, "watched ones"]
+    measured_steps: Annotated[Count, "steps after them in which only time was taken"]
+    step_seconds: Annotated[float | None, "median of the measured steps; without any, of the watched ones"]
     loader_seconds: float | None
-    backward_seconds: float | None
+    exchange_seconds: Annotated[float | None, "from the last gradient of this rank on, and in collectives"]
+    backward_seconds: Annotated[float | None, "of the watched steps, with the exchange"]
     optimizer_seconds: float | None
     samples_per_s: float | None
     peak_host_bytes: int | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+
+
+class MeasurementEntry(TypedDict):
+    """Seconds of a step: the median, and its parts in the steps around it. Bytes: of the rank with the most."""
+
+    script: str
+    script_sha256: str
+    arguments_sha256: str
+    ranks: Count
+    cpu: bool
+    steps: Count
+    step_s: Seconds
+    step_mad_s: Annotated[float, "median absolute deviation"]
+    loader_s: Seconds
+    compute_s: Annotated[float, "forward, backward, and the rest of the script"]
+    optimizer_s: Seconds
+    exchange_s: Annotated[float | None, "the exchange between ranks, without waiting"]
+    waiting_s: Annotated[float | None, "for slower ranks, mean of the ranks"]
+    samples_per_s: Annotated[float | None, "of all ranks"]
+    batch: Annotated[int | None, "samples per batch and rank"]
+    queued: Annotated[Count, "batches that may have been ready before the first measured step"]
+    checkpoint_s: float | None
+    static_bytes: Annotated[int | None, "allocated on a GPU between steps, without gradients"]
+    peak_bytes: Annotated[int | None, "allocated on a GPU at most"]
+    reserved_bytes: int | None
+    activation_bytes: Annotated[int | None, "peak_bytes without static_bytes: activations and gradients"]
+    host_bytes: int | None
+    precision: str | None
+    strategy: str | None
+    taken: str | None
+    run: str | None
+
+
+class ScriptScalingEntry(TypedDict):
+    """The script on a number of ranks, with the same batch on each (weak scaling)."""
+
+    ranks: Count
+    samples_per_s: float | None
+    step_seconds: float | None
+    efficiency: Annotated[float | None, "samples per second and rank, relative to the fewest ranks"]
+    costs: Annotated[dict[str, float], "seconds by which each part of a step is longer"]
+    why: Annotated[str | None, "why it was not measured"]
 
 
 class RehearsalEntry(TypedDict):
@@ -151,6 +195,8 @@ class RehearsalEntry(TypedDict):
     groups: list[RehearsalGroup]
     ranks: list[RehearsedRankEntry]
     wrote: Annotated[list[str], "files that the script wrote, by rank: path"]
+    measurement: MeasurementEntry | None
+    scaling: Annotated[list[ScriptScalingEntry], "with --scaling"]
     log: str | None
 
 

@@ -9,6 +9,7 @@ from mgpu import engine
 from mgpu.engine import selections
 from mgpu.errors import USAGE, MgpuError
 from mgpu.launchers import choice
+from mgpu.rehearse import fewer_ranks
 from mgpu.rehearse.run import Wanted, rehearse
 from mgpu.report.screen import Screen
 from mgpu.smoke import script_section
@@ -47,6 +48,10 @@ def add(snapshot: Snapshot, subject: Subject, request: Request, target: list[str
         stall_s=request.stall_s,
         cpu=ranks.cpu,
         environment=subject.environment,
+        checkpoint=request.checkpoint_now,
     )
     with script_section.Progress(out, request.steps) as show:
-        return replace(snapshot, rehearsal=rehearse(wanted, show))
+        rehearsal = rehearse(wanted, show)
+        if request.scaling and rehearsal.measurement is not None:
+            rehearsal = fewer_ranks.run(wanted, rehearsal, show)
+        return replace(snapshot, rehearsal=rehearsal)

@@ -137,6 +137,40 @@ class SavedCheckpoint:
     error: Text | None = None
     read_s: float | None = None
     size_bytes: int | None = None
+    how: Label | None = None  # mgpu wrote it (--checkpoint-now), with this function; None: the script wrote it
+    write_s: float | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A step in which only time was taken, in seconds. `step_s` is all of it; the others are parts of it."""
+
+    step_s: float
+    loader_s: float
+    exchange_s: (
+        float | None
+    )  # from the last gradient of this rank to the end of backward, and collectives; None: unknown
+    optimizer_s: float
+    saving_s: float
+    samples: int = 0  # that this rank's loaders delivered
+
+    @property
+    def compute_s(self) -> float:
+        """Return what is left: forward, backward, and the rest of the script."""
+        return self.step_s - self.loader_s - (self.exchange_s or 0.0) - self.optimizer_s - self.saving_s
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measured steps of one rank, which follow the watched ones."""
+
+    steps: tuple[MeasuredStep, ...] = ()
+    batch: int | None = None  # samples of the largest batch
+    queued: int = 0  # batches that a loader's workers may have prepared before the first measured step
+    threads: int | None = None  # of torch on the CPU
+    static_bytes: int | None = None  # allocated on the GPU between two steps, without gradients; None: no GPU
+    peak_bytes: int | None = None  # allocated on the GPU at most
+    reserved_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +213,9 @@ class RehearsedRank:
     reached: bool = False  # it made all steps
     inside_call: bool = False  # its last record is a collective: it did not return from it, or ended right after it
     ended: bool = False  # its script ran to its end, or was stopped cleanly
+    measured: Measured | None = None
+    unmeasured: Text | None = None  # why no steps were measured
+    checkpoint_refused: Text | None = None  # why --checkpoint-now wrote none
     stopped_line: Text | None = None  # the user's line at which it was when the run made no progress
     host_bytes: int | None = None
     allocated_bytes: int | None = None
@@ -188,6 +225,57 @@ class RehearsedRank:
     def steps(self) -> int:
         """Return the optimizer steps that were completed, of the optimizer with the most."""
         return max((sum(s.step_s is not None for s in one.steps) for one in self.optimizers), default=0)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How fast a script trains, and in how much memory.
+
+    Seconds: `step_s` is the median of the measured steps, its parts are means of the steps around it, over all ranks.
+    Bytes: of the rank with the most.
+    """
+
+    script: Text
+    script_sha256: Label
+    arguments_sha256: Label
+    ranks: int
+    cpu: bool
+    steps: int
+    step_s: float
+    step_mad_s: float  # median absolute deviation
+    loader_s: float
+    compute_s: float  # forward, backward, and the rest of the script
+    optimizer_s: float
+    exchange_s: float | None = None  # between ranks, without waiting: of the rank that comes last
+    waiting_s: float | None = None  # for slower ranks
+    samples_per_s: float | None = None  # of all ranks
+    batch: int | None = None  # samples per batch and rank
+    queued: int = 0
+    checkpoint_s: float | None = None
+    static_bytes: int | None = None
+    peak_bytes: int | None = None
+    reserved_bytes: int | None = None
+    host_bytes: int | None = None
+    precision: Label | None = None
+    strategy: Label | None = None  # the config's distributed_type
+    taken: Label | None = None
+    run: Text | None = None  # its folder
+
+    @property
+    def activation_bytes(self) -> int | None:
+        """Return what exists only within a step: activations and gradients. None: not on a GPU."""
+        if self.static_bytes is None or self.peak_bytes is None:
+            return None
+        return max(0, self.peak_bytes - self.static_bytes)
+
+
+@dataclass(frozen=True)
+class ScalingRun:
+    """The same script on fewer ranks, or why it could not be measured."""
+
+    ranks: int
+    measurement: Measurement | None = None
+    why: Text = ""
 
 
 @dataclass(frozen=True)
@@ -217,6 +305,8 @@ class Rehearsal:
     took_s: float = 0.0
     limit_s: float = 0.0
     cause: ScriptCause | None = None
+    measurement: Measurement | None = None
+    scaling: tuple[ScalingRun, ...] = ()  # on fewer ranks, the least first
     log: Text | None = None
     script_sha256: Label | None = None
     folder: Text | None = None  # in which the script started

@@ -8,6 +8,7 @@ from typing import Literal
 
 from mgpu.snapshot.fast_dataclass import dataclass
 from mgpu.snapshot.field_types import InterfaceAddress, Label, Name, Pid, SecretsByKey, Text, Texts
+from mgpu.snapshot.rehearsal_facts import Measurement
 
 
 @dataclass(frozen=True)
@@ -252,4 +253,5 @@ class Stamp:
     scaling: tuple[Scaling, ...] = ()  # of the smoke test's small model, measured in that test
     level: Label | None = None  # of that test; None: written by an older mgpu
     rehearsed: tuple[Label, ...] = ()  # hashes of the scripts that passed with this config
+    measurements: tuple[Measurement, ...] = ()  # of those scripts, on this machine with this config
     refused: Text | None = None  # why the stamp file is not valid here; None: it is valid, or there is none

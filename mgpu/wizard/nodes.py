@@ -9,13 +9,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.planning import gpu_models
 from mgpu.probes.cluster import DEADLINE_S
 from mgpu.snapshot import Cluster, Driver, Gap, Gpu, NodeKind, Partition, Slurm, Snapshot, Visible
 from mgpu.wizard.answers import Answers, Origin
 from mgpu.wizard.proposal_types import origin_of
+
+if TYPE_CHECKING:
+    from mgpu.launchers.measurements import Known
 
 _NOT_SEEN: Final = Gap("not_asked", "the nodes of the job were not inspected")
 _OF_THIS_MACHINE: Final = ("links", "infiniband", "pci", "kernel", "storage", "network", "leftovers", "torch_runtime")
@@ -33,6 +36,7 @@ class Site:
     mgpu: str = "mgpu"
     config: str = "accelerate.yaml"
     file: str = "train.sbatch"  # the job script
+    measured: Known | None = None  # of a script, on this machine
 
     @property
     def offers_slurm(self) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mgpu.job_formats import TITLES
 from mgpu.planning import memory
 from mgpu.snapshot import Snapshot
-from mgpu.wizard import job
+from mgpu.wizard import job, measured_plan
 from mgpu.wizard.answers import Answers, Origin, contradiction
 from mgpu.wizard.batch import Batch, batch
 from mgpu.wizard.decided_rows import rows_of
@@ -23,13 +24,16 @@ from mgpu.wizard.strategy_constraints import Situation
 from mgpu.wizard.topics import HERE
 from mgpu.wizard.trained_model import model
 
+if TYPE_CHECKING:
+    from mgpu.launchers.measurements import Known
+
 __all__ = ["Option", "Proposal", "Setting", "propose"]
 
 # fmt: off
 _ROWS = (  # the review's order; other rows come last
-    "GPUs", "ranks", "precision", "model", "strategy", "effective batch", "steps per epoch", "learning rate note",
-    "threads / workers", "CPU pinning", "compile", "checkpoints", "engine", "nodes", "address", "port",
-    "partition", "time limit", "account", "QOS", "training", "pre-flight",
+    "GPUs", "ranks", "precision", "model", "strategy", "effective batch", measured_plan.LABEL, "steps per epoch",
+    "learning rate note", "threads / workers", "CPU pinning", "compile", "checkpoints", "engine", "nodes", "address",
+    "port", "partition", "time limit", "account", "QOS", "training", "pre-flight",
 )
 # fmt: on
 _PER_NODE = "gpus_per_node"
@@ -49,7 +53,7 @@ def propose(snapshot: Snapshot, answers: Answers, machine: str, site: Site = _NO
     """
     engine = site.engine or ("slurm" if answers.slurm else "")
     if not engine:
-        proposal = _make_proposal(snapshot, answers, machine)
+        proposal = _make_proposal(snapshot, answers, machine, measured=site.measured)
         return _with_offer(proposal) if site.offers_slurm else proposal
     on = nodes(snapshot, answers, site)
     whole = _make_proposal(on.snapshot, on.answers, on.text, engine)
@@ -98,7 +102,9 @@ def _headline(on: Nodes, whole: Proposal, engine: str) -> str:
     return f"{whole.nodes} {TITLES[engine]} node{'' if whole.nodes == 1 else 's'}{where}, {on.text}"
 
 
-def _make_proposal(snapshot: Snapshot, answers: Answers, machine: str, engine: str = "") -> Proposal:
+def _make_proposal(
+    snapshot: Snapshot, answers: Answers, machine: str, engine: str = "", measured: Known | None = None
+) -> Proposal:
     used = devices(snapshot, answers)
     name, precise = precision(snapshot, answers, used)
     known, train, optimizer = model(answers, cpu=used.cpu)
@@ -114,6 +120,8 @@ def _make_proposal(snapshot: Snapshot, answers: Answers, machine: str, engine: s
     parts = [_on_all_nodes(used, where), precise, known, way.part, _batch_part(sizes, way)]
     parts.append(host(snapshot, answers, used, deepspeed=way.name.startswith("zero"), offload=way.offload))
     parts += [_compile(answers, way), _checkpoints(answers, way), where.part]
+    shape = {"ranks": ranks, "strategy": way.part.settings[0].keys.get("distributed_type"), "precision": name}
+    parts.append(measured_plan.part(measured, answers, shape, used.memory_bytes))
     if not engine:
         parts.append(port(answers, where.nodes, single_process=ranks == 1 and way.name == "ddp"))
     return _join_parts(parts, answers, used, where, way, sizes, machine)

@@ -27,6 +27,7 @@ from mgpu.wizard.request import Request
 from mgpu.wizard.topics import JOB
 
 if TYPE_CHECKING:
+    from mgpu.launchers.measurements import Known
     from mgpu.wizard.session import Session
 
 __all__ = ["Request", "run"]
@@ -59,7 +60,7 @@ def run(request: Request) -> int:
     from mgpu.wizard.proposal import propose
 
     machine = text or describe.machine(snapshot)
-    site = _site(request, answers, snapshot, asking=asking)
+    site = replace(_site(request, answers, snapshot, asking=asking), measured=_measured(request, snapshot))
 
     def proposed(answers: Answers) -> Proposal:
         return propose(snapshot, answers, machine, site)
@@ -173,13 +174,20 @@ def _plan(request: Request, answers: Answers, snapshot: Snapshot) -> int:
     # With --target or --from, measurements in this folder are from another machine.
     passed = None if request.machine_flags else stamp.last_measurements(snapshot, request.path.parent)
     measured = bandwidth.speed_up(passed.scaling) if passed else None
+    script = _measured(request, snapshot)
     if request.format == "json":
-        print(document.text(scaling_table.document(answers, snapshot, measured)), end="")
+        print(document.text(scaling_table.document(answers, snapshot, measured, script)), end="")
     else:
-        scaling_table.show(
-            answers, snapshot, report_screen.Screen.of(), one_by_one=request.accessible, measured=measured
-        )
+        screen = report_screen.Screen.of()
+        scaling_table.show(answers, snapshot, screen, one_by_one=request.accessible, measured=measured, script=script)
     return errors.READY
+
+
+def _measured(request: Request, snapshot: Snapshot) -> Known | None:
+    """Return what was measured of a script in the folder of the config; None for another machine."""
+    from mgpu.launchers import measurements
+
+    return None if request.machine_flags else measurements.latest(snapshot, request.path.parent)
 
 
 def _write(request: Request, snapshot: Snapshot, proposal: Proposal, site: Site) -> int:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.errors import USAGE, MgpuError
 from mgpu.planning import memory, plan
 from mgpu.planning.memory import Need
 from mgpu.report import describe
 from mgpu.snapshot import Snapshot
-from mgpu.wizard import devices
+from mgpu.wizard import devices, measured_plan
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.precision import precision as precision_of
 from mgpu.wizard.topics.learning_rate import RULE_NAMES
+
+if TYPE_CHECKING:
+    from mgpu.launchers.measurements import Known
 
 LEAST_PLANNED: Final = 8  # the plan covers at least this many GPUs, even if there are none
 
@@ -47,16 +50,19 @@ class Sheet:
     notes: tuple[str, ...]
 
 
-def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> Sheet:
-    """Return the plan for these answers on this machine; pure. `measured`: speed-up by number of GPUs."""
+def sheet(
+    answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None, script: Known | None = None
+) -> Sheet:
+    """Return the plan for these answers on this machine; pure.
+
+    `measured`: speed-up by number of GPUs, of the smoke test's model. `script`: what was measured of the user's script.
+    """
     used, unknown = _machine(answers, snapshot)
     here = len(used.gpus) if used else None
     assumed: list[str] = []
     kind = _memory_arguments(answers, snapshot, used, assumed)
     optimizer = kind["optimizer"]
-    reference = answers.effective_batch or answers.lr_ref_batch
-    if reference is None and answers.batch_per_gpu:
-        reference = answers.batch_per_gpu * (answers.accum or 1)  # what one GPU does
+    reference = _reference(answers)
     counts = _counts(answers, here)
     rows = plan.table(
         counts,
@@ -71,13 +77,9 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
         optimizer=optimizer,
         measured=measured,
     )
+    rows = measured_plan.with_speed_ups(rows, script)
     size = used.memory_bytes if used and not used.cpu else None
-    held = {}
-    if answers.params:
-        try:
-            held = {count: _memory_by_strategy(answers, count, kind, size) for count in counts}
-        except ValueError as error:
-            raise MgpuError(str(error), USAGE) from None
+    held = _held(answers, counts, kind, size)
     return Sheet(
         machine=describe.machine(snapshot),
         gpus_here=here,
@@ -90,6 +92,7 @@ def sheet(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | 
         assumed=tuple(assumed),
         notes=(
             *unknown,
+            *measured_plan.notes(script, answers, size),
             *_batch_notes(answers, rows),
             *_rate_notes(rows),
             *_memory_notes(answers, held, size, kind),
@@ -139,6 +142,24 @@ def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:
     most = max(LEAST_PLANNED, *actual)
     powers = {2**power for power in range(most.bit_length()) if 2**power <= most}
     return tuple(sorted(powers | actual))
+
+
+def _reference(answers: Answers) -> int | None:
+    """Return the effective batch to keep; by default what one GPU does."""
+    alone = answers.batch_per_gpu * (answers.accum or 1) if answers.batch_per_gpu else None
+    return answers.effective_batch or answers.lr_ref_batch or alone
+
+
+def _held(
+    answers: Answers, counts: Sequence[int], kind: Mapping[str, Any], size: int | None
+) -> dict[int, tuple[Held, ...]]:
+    """Return the memory by number of GPUs; empty if the size of the model is not known. Raises MgpuError."""
+    if not answers.params:
+        return {}
+    try:
+        return {count: _memory_by_strategy(answers, count, kind, size) for count in counts}
+    except ValueError as error:
+        raise MgpuError(str(error), USAGE) from None
 
 
 def _memory_by_strategy(answers: Answers, ranks: int, kind: Mapping[str, Any], size: int | None) -> tuple[Held, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.errors import READY
 from mgpu.planning import memory, plan
+from mgpu.planning.measured import batch_that_fits
 from mgpu.quantities import rate_text
 from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
 from mgpu.snapshot import Snapshot
@@ -15,6 +16,9 @@ from mgpu.version import __version__
 from mgpu.wizard.answers import Answers
 from mgpu.wizard.scaling_plan import Held, Sheet, sheet
 from mgpu.wizard.topics.learning_rate import RULE_NAMES
+
+if TYPE_CHECKING:
+    from mgpu.launchers.measurements import Known
 
 _VERDICTS: Final = {"ok": "fits", "tight": "fits tightly", "no": "does not fit"}
 _NARROW: Final = 60  # below this, and for screen readers, every number is on its own line
@@ -37,14 +41,17 @@ def show(
     *,
     one_by_one: bool = False,
     measured: Mapping[int, float] | None = None,
+    script: Known | None = None,
 ) -> None:
     """Print the plan; `one_by_one` for screen readers: no table, a line for each number."""
-    screen.show(lines(sheet(answers, snapshot, measured), answers, screen, one_by_one=one_by_one))
+    screen.show(lines(sheet(answers, snapshot, measured, script), answers, screen, one_by_one=one_by_one))
 
 
-def document(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None) -> dict[str, Any]:
+def document(
+    answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None, script: Known | None = None
+) -> dict[str, Any]:
     """Return the plan as a JSON document."""
-    whole = sheet(answers, snapshot, measured)
+    whole = sheet(answers, snapshot, measured, script)
     return {
         "schema": "mgpu.configure/1.0",
         "mgpu": __version__,
@@ -52,12 +59,27 @@ def document(answers: Answers, snapshot: Snapshot, measured: Mapping[int, float]
             "machine": {"text": whole.machine, "gpus": whole.gpus_here, "gpu_memory_bytes": whole.memory_bytes},
             "reference_batch": whole.reference,
             "optimizer": whole.optimizer,
+            "measured": _measured_document(script, whole.memory_bytes),
             "rows": [_row_document(row, whole.held.get(row.ranks, ())) for row in whole.rows],
             "missing": list(whole.missing),
             "assumed": list(whole.assumed),
             "notes": list(whole.notes),
         },
         "exit_code": READY,
+    }
+
+
+def _measured_document(script: Known | None, room_bytes: int | None) -> dict[str, Any] | None:
+    """Return what was measured of the user's script, and what has changed since: it counts if nothing has."""
+    if script is None:
+        return None
+    counts = not script.changed and not script.measurement.cpu and room_bytes is not None
+    room = batch_that_fits(script.measurement, room_bytes or 0) if counts else None
+    return {
+        **asdict(script.measurement),
+        "changed": list(script.changed),
+        "batch_that_fits": room.batch if room else None,
+        "batch_that_fits_bytes": room.need_bytes if room else None,
     }
 
 

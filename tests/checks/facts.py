@@ -53,6 +53,7 @@ from mgpu.snapshot import (
     Log,
     Loss,
     Master,
+    Measurement,
     Nccl,
     NcclLibrary,
     NcclLine,
@@ -649,6 +650,16 @@ def rehearsed_rank(number: int, *loaders: RehearsedLoader, **changes: Any) -> Re
         loaders=loaders or (rehearsed_loader(10 * number),), calls=(Call("all_reduce", "2", "float32", 2),),
         checkpoints=(SavedCheckpoint("/run/model.pt", True),) if number == 0 else (),
         random_states={"torch": f"r{number}"}, reached=True, ended=True,
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def measurement(**changes: Any) -> Measurement:
+    """A script measured on two GPUs: 10 GiB between steps, 8 GiB more at the peak with a batch of 8."""
+    usual = Measurement(
+        "train.py", "5c71", "a45", 2, False, 20, 0.1, 0.002, 0.01, 0.06, 0.005, 0.015, 0.01, 160.0, 8,
+        static_bytes=10 * GIB, peak_bytes=18 * GIB, reserved_bytes=19 * GIB, host_bytes=3 * GIB, precision="bf16",
+        strategy="MULTI_GPU", taken="2026-11-20T10:00:00Z", run="runs/smoke-1",
     )  # fmt: skip
     return replace(usual, **changes)
 

@@ -16,10 +16,13 @@ from tests.checks.facts import (
     gpu,
     gpus,
     informs,
+    measurement,
     no_driver,
+    problem,
     seen,
     skips,
     slurm,
+    stamp,
     table,
     warns,
     well,
@@ -36,6 +39,12 @@ def of(params: int, config: Config, **changes: Any) -> Config:
     return replace(config, model=Model(params, **{"train": "full", "optimizer": "adamw", **changes}))
 
 
+def with_batch(size: int) -> Config:
+    """A config that says for which batch it was made."""
+    return replace(said(), batch_per_gpu=size)
+
+
+MEASURED = stamp(measurements=(measurement(),))
 LARGE = gpus(4, memory_reserved_bytes=0)
 SMALL = gpus(4, memory_total_bytes=24 * GIB, memory_reserved_bytes=0)
 FSDP2 = said(distributed_type="FSDP", fsdp_config="{fsdp_version: 2}")
@@ -185,6 +194,17 @@ CASES = (
     skips("config_model_too_large", "the sharding of the model is", config=of(8_030_000_000, BY_FILE)),
     skips("config_model_too_large", "memory of the GPUs", config=of(8_030_000_000, said()),
         gpus=gpus(4, memory_total_bytes=None)),
+    # config_batch_too_large: 10 GiB and 1 GiB for each sample; of 80 GiB, 3 are kept free and 10 % of the others
+    warns("config_batch_too_large", "batch 64 per GPU needs 74 GiB, a GPU here has 80 GiB: 59 fit", "accumulate",
+        config=with_batch(64), gpus=LARGE, stamp=MEASURED),
+    well("config_batch_too_large", "batch 59 needs 69 GiB of 80 GiB",
+        config=with_batch(59), gpus=LARGE, stamp=MEASURED),
+    skips("config_batch_too_large", "was not measured", config=with_batch(64), gpus=LARGE),
+    skips("config_batch_too_large", "was not measured", config=with_batch(64), gpus=LARGE,
+        stamp=stamp(measurements=(measurement(cpu=True),))),
+    skips("config_batch_too_large", "does not contain the batch", stamp=MEASURED),
+    skips("config_batch_too_large", "no GPU memory", config=with_batch(64), stamp=MEASURED,
+        gpus=gpus(4, memory_total_bytes=None)),
     # config_runs_on_cpu
     informs("config_runs_on_cpu", "no GPU here: 4 ranks on the CPU, over gloo", "Nothing to do for a dry run.",
         at=(2, 1), driver=no_driver()),
@@ -250,3 +270,13 @@ CASES = (
 @pytest.mark.parametrize("case", table(CASES))
 def test_answer(case: Case) -> None:
     case.verify()
+
+
+def test_what_would_fit_is_named() -> None:
+    """A split over the same GPUs, more of them, or offload."""
+    cause = problem("config_model_too_large", config=of(8_030_000_000, said()), gpus=LARGE).cause
+    assert cause.endswith("It fits with FSDP2 on 4 GPUs (30 GiB each).")
+    cause = problem("config_model_too_large", config=of(8_030_000_000, FSDP2), gpus=SMALL).cause
+    assert cause.endswith("It fits with FSDP2 on 6 such GPUs or FSDP2 with CPU offload on 4 GPUs (120 GiB of RAM).")
+    cause = problem("config_batch_too_large", config=with_batch(64), gpus=LARGE, stamp=MEASURED).cause
+    assert cause.startswith("Measured for train.py with batch 8: 18 GiB, of which 10 GiB do not depend on the batch.")

@@ -45,11 +45,20 @@ class Ranks:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
-    def rehearse(self, script: Path, folder: Path, seconds: float = 30.0) -> Rehearsal:
-        """Run a script on two ranks."""
+    def rehearse(
+        self,
+        script: Path,
+        folder: Path,
+        seconds: float = 30.0,
+        *,
+        measured: float | None = None,
+        checkpoint: bool = False,
+    ) -> Rehearsal:
+        """Run a script on two ranks. `measured`: seconds in which steps may be measured; None: none are."""
         (folder / run.RECORDED).mkdir()
         order: dict[str, Any] = {
             "script": str(script), "folder": str(folder), "port": free_port(), "steps": STEPS, "seconds": seconds,
+            "until": 0 if measured is None else time.monotonic() + measured, "checkpoint": checkpoint,
         }  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")

@@ -1,7 +1,8 @@
 """Run scripts on forked ranks: torch is imported once, with the hooks of the rehearsal in it.
 
 Reads one JSON object a line: "script", "folder" (to start in, with a folder `recorder` for the records), "port",
-"steps", "seconds". Writes the process IDs of the ranks as JSON, then their exit codes when the last one has ended.
+"steps", "seconds", "until" (0: nothing is measured), "checkpoint". Writes the process IDs of the ranks as JSON, then
+their exit codes when the last one has ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import _mgpu_recorder  # type: ignore[import-not-found]
 import _mgpu_rehearsal  # type: ignore[import-not-found]
+import _mgpu_rehearsed_checkpoint  # type: ignore[import-not-found]
 import accelerate
 import torch
 import torch._dynamo  # DDP imports it, which takes seconds
@@ -40,6 +42,8 @@ def rank(number: int, order: dict[str, Any]) -> int:
     atexit._clear()
     rehearsal = _mgpu_rehearsal.REHEARSAL
     rehearsal.off, rehearsal.folder, rehearsal.wanted = False, f"{order['folder']}/recorder", order["steps"]
+    rehearsal.times.until = order["until"]
+    rehearsal.checkpoint = _mgpu_rehearsed_checkpoint.Checkpoint(rehearsal) if order["checkpoint"] else None
     _mgpu_recorder.RECORDER.folder = rehearsal.folder
     rehearsal.join(number, RANKS)
     sys.argv = [order["script"]]

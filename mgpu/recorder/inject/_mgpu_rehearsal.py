@@ -28,6 +28,8 @@ WAIT_S = 10.0  # for the other ranks, before this one leaves
 _POLL_S = 0.02
 _MOST_BUFFERED = 2000  # records before the process is known to be a rank
 MOST_RECORDS = 20_000
+# The records that are also written while steps are measured.
+_ALWAYS = ("measured", "unmeasured", "pulse", "file", "checkpoint", "raised", "done", "left", "end")
 _SITES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -49,7 +51,12 @@ class Rehearsal:
         self.own = 0.0  # seconds that recording itself took, which are no part of a step
         self.samples = self.drawn = 0  # so far, from loaders: samples, batches
         self.drawn_from: int | None = None  # the loader of the last batch
+        self.step_seconds: list[float] = []  # of the watched steps
         self.training: Any = None
+        self.times: Any = None
+        self.checkpoint: Any = None
+        self.measuring = False  # only time is taken
+        self.peaks: dict[str, int] = {}  # of memory, before the measured steps
         self.files: Any = None
         self.calls: Any = None
         self.at_stop: list[Callable[[], object]] = []
@@ -62,7 +69,7 @@ class Rehearsal:
 
     def note(self, record: str, **values: Any) -> None:
         """Append one record. Cheap enough for each collective."""
-        if self.off or self._records > MOST_RECORDS:
+        if self.off or self._records > MOST_RECORDS or (self.measuring and record not in _ALWAYS):
             return
         with self._lock:
             self._records += 1
@@ -75,6 +82,8 @@ class Rehearsal:
 
     def look(self, function: Callable[[], object]) -> None:
         """Call a function that reads values of the script; its time does not count as the script's."""
+        if self.measuring:
+            return
         began = time.monotonic()
         guarded(function)
         self.own += time.monotonic() - began
@@ -97,18 +106,24 @@ class Rehearsal:
         atexit.register(guarded, self._end)
 
     def _end(self) -> None:
+        if self.times is not None:
+            self.times.finish()
         for function in self.at_stop:
             guarded(function)
         self.at_stop = []
-        self.note("end", **_memory())
+        self.note("end", **peaks(self))
 
-    def reach(self) -> None:
-        """Stop the script, once all ranks have made as many steps. Raises Stop."""
+    def reach(self, optimizer: Any) -> None:
+        """Stop the script, once all ranks have made as many steps and their times are measured. Raises Stop."""
+        if self.checkpoint is not None and not self.checkpoint.tried:
+            guarded(lambda: self.checkpoint.write(optimizer))
+        if self.times is not None and not self._stopped and self.times.goes_on(optimizer):
+            return
         if self._stopped:  # the script has caught the first one
             self.note("left", together=None)
             os._exit(0)
         self._stopped = True
-        self.note("done", **_memory())
+        self.note("done", **peaks(self))
         together = self._meet()
         for function in self.at_stop:
             guarded(function)
@@ -122,6 +137,20 @@ class Rehearsal:
     def _mark(self, what: str) -> None:
         with contextlib.suppress(OSError), open(os.path.join(self.folder, f"{self.rank}.{what}"), "w"):
             pass
+
+    def agree(self, what: str, text: str) -> list[str] | None:
+        """Exchange a text with the other ranks; return all of them, None if not all ranks have come."""
+        path = os.path.join(self.folder, f"{self.rank}.{what}")
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(path + ".tmp", path)
+        wanted, deadline = self.world or _number("WORLD_SIZE") or 1, time.monotonic() + WAIT_S
+        while time.monotonic() < deadline and not self.others_left():
+            names = [name for name in os.listdir(self.folder) if name.endswith(f".{what}")]
+            if len(names) >= wanted:
+                return [_text_of(os.path.join(self.folder, name)) for name in names]
+            time.sleep(_POLL_S)
+        return None
 
     def _meet(self) -> bool:
         """Wait for the other ranks; return whether all of them have come."""
@@ -152,9 +181,11 @@ def begin() -> None:
     if not REHEARSAL.folder or REHEARSAL.wanted < 1:
         return
     import _mgpu_recorder  # type: ignore[import-not-found]
+    import _mgpu_rehearsed_checkpoint as checkpoint  # type: ignore[import-not-found]
     import _mgpu_rehearsed_data as data  # type: ignore[import-not-found]
     import _mgpu_rehearsed_exchange as exchange  # type: ignore[import-not-found]
     import _mgpu_rehearsed_files as files  # type: ignore[import-not-found]
+    import _mgpu_rehearsed_times as times  # type: ignore[import-not-found]
     import _mgpu_rehearsed_training as training  # type: ignore[import-not-found]
 
     os.register_at_fork(after_in_child=_in_child)
@@ -162,11 +193,15 @@ def begin() -> None:
         REHEARSAL.join(rank, _number("WORLD_SIZE"))
     _record_raised()
     files.begin(REHEARSAL)
+    checkpoint.begin(REHEARSAL)
     wanted: dict[str, Callable[[Any], None]] = {}
     for part in (data, exchange, files, training):
         for name, hook in part.HOOKS.items():
             wanted[name] = functools.partial(hook, REHEARSAL)
     sys.meta_path.insert(0, _mgpu_recorder.Hooks(wanted))
+    for part in (times, checkpoint):
+        around = {name: functools.partial(hook, REHEARSAL) for name, hook in part.HOOKS.items()}
+        sys.meta_path.insert(0, _mgpu_recorder.Hooks(around))
 
 
 def _in_child() -> None:
@@ -253,8 +288,13 @@ def _main_thread() -> int:
     return threading.main_thread().ident or 0
 
 
-def _memory() -> dict[str, int]:
-    """Return the peaks of this rank's memory in bytes."""
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def peaks(rehearsal: Rehearsal) -> dict[str, int]:
+    """Return the peaks of this rank's memory in bytes. Torch's own begin again with the measured steps."""
     import _mgpu_recorder
 
     found = {}
@@ -263,4 +303,4 @@ def _memory() -> dict[str, int]:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         found.update(allocated=cuda.max_memory_allocated(), reserved=cuda.max_memory_reserved())
-    return found
+    return {name: max(size, rehearsal.peaks.get(name, 0)) for name, size in found.items()}

@@ -163,6 +163,13 @@ def _size_of(leaves: list[Any]) -> int | None:
     return next((size for leaf in leaves if (size := _first_size(leaf)) is not None), None)
 
 
+def samples_in(batch: Any) -> int:
+    """Return the number of samples in a batch; 0 if it is not known."""
+    leaves: list[Any] = []
+    _collect(batch, leaves)
+    return _size_of(leaves) or 0
+
+
 def _samples(leaves: list[Any], size: int) -> list[str]:
     """Return a hash of each sample: its part of all leaves that have one part per sample."""
     of_each = [leaf for leaf in leaves if _first_size(leaf) == size]

@@ -18,7 +18,7 @@ else:
     from _mgpu_rehearsed_training import training_of
 
 # fmt: off
-_COLLECTIVES = (
+COLLECTIVES = (
     "all_reduce", "all_reduce_coalesced", "broadcast", "broadcast_object_list", "reduce", "all_gather",
     "all_gather_object", "all_gather_into_tensor", "all_gather_coalesced", "gather", "gather_object", "scatter",
     "scatter_object_list", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier",
@@ -59,7 +59,7 @@ def _groups(rehearsal: Any, module: Any) -> None:
     group_of = _recorded_group(group_of, calls)
 
     module.new_group = group_of
-    for name in _COLLECTIVES:
+    for name in COLLECTIVES:
         if hasattr(module, name):
             calls.wrap(name)
 
@@ -69,7 +69,8 @@ def _recorded_group(original: Any, calls: _Calls) -> Any:
 
     @functools.wraps(original)
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if calls.depth == 0 and not kwargs.get("use_local_synchronization"):
+        counts = calls.depth == 0 and not calls.rehearsal.measuring
+        if counts and not kwargs.get("use_local_synchronization"):
             members = "all" if ranks is None else ",".join(map(str, ranks))
             guarded(lambda: calls.note("new_group", detail=f"ranks={members}"[:_LONGEST]))
         return original(ranks, *args, **kwargs)
@@ -108,7 +109,7 @@ class _Calls:
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if self.depth == 0:
+            if self.depth == 0 and not self.rehearsal.measuring:
                 guarded(lambda: self.record(name, parameters, args, kwargs))
             self.depth += 1
             try:

@@ -91,7 +91,7 @@ class Training:
             o=number,
             type=type(optimizer).__name__,
             parameters=len(parameters),
-            sharded=sum(_is_sharded(p) for p in parameters),
+            sharded=sum(is_sharded(p) for p in parameters),
             wrapped=sum(id(p) in self.names for p in parameters),
             names=[self.names.get(id(p), "") for p in shown],
             shapes=["x".join(map(str, p.shape)) for p in shown],
@@ -106,9 +106,10 @@ class Training:
         self.outermost = None
         number = self.numbers.get(id(optimizer), 0)
         step = self.steps[number] = self.steps.get(number, 0) + 1
-        guarded(lambda: self._stepped(number, step))
+        if not self.rehearsal.measuring:
+            guarded(lambda: self._stepped(number, step))
         if step >= self.rehearsal.wanted:
-            self.rehearsal.reach()
+            self.rehearsal.reach(optimizer)
 
     def _stepped(self, number: int, step: int) -> None:
         if self.torch.cuda.is_initialized():
@@ -128,6 +129,7 @@ class Training:
             save=saved,
             samples=samples,
         )
+        known.step_seconds.append(now - self.ended - own)
         self.ended, self.before = now, totals
 
     def sums(self, tensors: list[Any]) -> list[Any]:
@@ -177,7 +179,7 @@ class Training:
         self.rehearsal.note("loss", v=value if finite else str(value), line=self.backward_line, loader=loader)
 
 
-def _is_sharded(tensor: Any) -> bool:
+def is_sharded(tensor: Any) -> bool:
     placements = getattr(tensor, "placements", None)
     if placements is not None:
         return not all(one.is_replicate() for one in placements)
@@ -217,7 +219,8 @@ def _scaler(rehearsal: Any, module: Any) -> None:
 
     @functools.wraps(original)
     def scale(self: Any, outputs: Any) -> Any:
-        guarded(lambda: _keep(training_of(rehearsal), outputs))
+        if not rehearsal.measuring:  # it waits for the GPU
+            guarded(lambda: _keep(training_of(rehearsal), outputs))
         return original(self, outputs)
 
     module.GradScaler.scale = scale
