@@ -146,14 +146,13 @@ def ssh_host_key_changed(fleet: Fleet) -> Answer:
         lambda one: "its host key has changed",
         "It was installed again, or another machine has its name or address now.",
         lambda one: Fix(
-            "If this is expected, forget the old key and accept the new one.",
+            "Only if you know why it changed: forget the old key and accept the new one.",
             (
                 shell("ssh-keygen -R '[{:host}]:{:number}'", one.node, one.port)
                 if one.port
                 else shell("ssh-keygen -R {:host}", one.node),
                 _command(one),
             ),
-            caveat="only if you know why it changed",
         ),
         "every host key is the known one",
     )
