@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mgpu import files
 from mgpu.errors import MgpuError
-from mgpu.fleet import artifacts, bad_nodes
+from mgpu.fleet import artifacts, bad_nodes, route
 from mgpu.fleet.workers import Workers
 from mgpu.launchers import run_folder
-from mgpu.snapshot import Fleet, HostAccess, NodeFault
+from mgpu.snapshot import Fleet, HostAccess, NodeAddresses, NodeFault
 from mgpu.text import counted
 
 if TYPE_CHECKING:
@@ -186,7 +186,22 @@ class Examination:
         )
         if access is None:
             return compared
-        return replace(compared, access=tuple(access[n] for n in self.workers.all_nodes if n in access))
+        reached = tuple(access[node] for node in self.workers.all_nodes if node in access)
+        return replace(compared, access=reached, doors=_as_started(compared))
+
+
+def _as_started(fleet: Fleet) -> tuple[NodeAddresses, ...]:
+    """Return what the hosts advertise when mgpu starts their ranks: on the interface that works for all others.
+
+    A host on which the user has set an interface keeps it.
+    """
+    ways = route.of_all(fleet, fleet.nodes)
+    return tuple(
+        replace(door, address=ways[door.node].address, origin="interface")
+        if door.node in ways and not door.named
+        else door
+        for door in fleet.doors
+    )
 
 
 @contextlib.contextmanager

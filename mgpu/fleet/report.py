@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence, Set
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from mgpu.command_line import shell
+from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.engine import Outcome
 from mgpu.errors import clip
 from mgpu.hostlist import fold, order
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 _SHOWN_DIFFERENCES = 3
 _SHOWN_ROWS = 12  # for each kind of nodes
 _LONGEST = 34  # characters of a value on a screen
+_HOSTS = re.compile(r" --hosts ('[^']*'|\S+)")  # in a doctor's command
 _LABEL = 24  # the longest range in the column of nodes
 
 _Row: TypeAlias = tuple[Mark, Sequence[str], str]  # status, nodes, text
@@ -50,7 +54,7 @@ def lines(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen, command: st
     if fleet.faults is None:
         text = "Too many nodes to check each one's own problems; check single ones with: mgpu doctor --from FILE"
         shown += screen.paragraph(text)
-    return shown + _next_steps(fleet, outcomes, screen)
+    return shown + _next_steps(fleet, outcomes, screen, command)
 
 
 def _comparison_line(fleet: Fleet) -> str:
@@ -142,7 +146,7 @@ def failing(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
     return tuple(sorted(nodes, key=order))
 
 
-def _next_steps(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
+def _next_steps(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen, command: str) -> list[Line]:
     shown: list[Line] = []
     over_ssh = fleet.access is not None
     if (bad := failing(outcomes)) and not over_ssh and (names := shell("--exclude={:nodes}", fold(bad))):
@@ -151,8 +155,15 @@ def _next_steps(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen) -> li
     if first:
         shown += findings.explain_command(first, screen)
     elif not bad:
-        shown += unstyled([f"Next:  mgpu {'smoke-test --hosts ...' if over_ssh else 'configure --slurm'}"])
+        shown += unstyled([f"Next:  {_for_hosts(command) if over_ssh else 'mgpu configure --slurm'}"])
     return shown
+
+
+def _for_hosts(command: str) -> str:
+    """Return the next command for the hosts of a doctor's command."""
+    step = "smoke-test" if Path(DEFAULT_CONFIG).exists() else "configure"
+    hosts = _HOSTS.search(command)
+    return f"mgpu {step} --hosts {hosts[1]}" if hosts else f"mgpu {step}"
 
 
 def _format_node_count(number: int) -> str:
