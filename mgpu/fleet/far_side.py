@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mgpu.fleet import far_run
 
 SILENT_S = 12.0  # without a greeting, which comes every 2 s: the network or the other side is gone
-_IDLE_S = 0.2
+_IDLE_S = 0.5
 
 
 def main(place: str, name: str, folder: str, wanted: str) -> None:
@@ -38,6 +38,7 @@ def main(place: str, name: str, folder: str, wanted: str) -> None:
     with scratch.adopted(place):
         incoming = _Incoming()
         worker.serve(lambda answers: _FarNode(answers, name, error, incoming), incoming)
+    os._exit(0)  # without flushing: where the network broke, the connection takes nothing more
 
 
 class _FarNode(worker.Node):
@@ -85,6 +86,7 @@ class _Incoming(Iterable[Mapping[str, Any]]):
     def __init__(self) -> None:
         self._commands: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._heard = time.monotonic()
+        self._idle = threading.Event()  # no command is running, and none follows
         self.stop: Callable[[int], None] = lambda number: None  # what a message to stop does
         for work in (self._read, self._notice_silence):
             threading.Thread(target=work, daemon=True).start()
@@ -93,6 +95,7 @@ class _Incoming(Iterable[Mapping[str, Any]]):
         """Yield the commands until the connection ends."""
         while (command := self._commands.get()) is not None:
             yield command
+        self._idle.set()
 
     def _read(self) -> None:
         for command in worker.read_commands():
@@ -111,5 +114,5 @@ class _Incoming(Iterable[Mapping[str, Any]]):
     def _end(self) -> None:
         """End this process and all that it started."""
         self._commands.put(None)
-        time.sleep(_IDLE_S)  # without a running command, it has ended by now
-        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._idle.wait(_IDLE_S):  # a command is running
+            os.kill(os.getpid(), signal.SIGTERM)

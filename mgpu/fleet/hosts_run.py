@@ -60,7 +60,7 @@ class _Run:
         with signals.installed_handlers(handlers), self.workers:
             try:
                 if why := self._connect():
-                    return _refused(why)
+                    return _refused(why) if self.signalled is None else 128 + self.signalled
                 self._start()
                 self._follow()
             except MgpuError as error:
