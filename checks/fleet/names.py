@@ -12,6 +12,7 @@ from mgpu.text import counted
 
 from .._interfaces import is_loopback
 from ._mesh import doors_by_node, error_summary, find_blame, nodes_with_verb, paths_tried, reachable_addresses
+from ._ways import ON_NODES, commands
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
 _FIRST_NODE = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'

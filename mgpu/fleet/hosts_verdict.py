@@ -49,8 +49,10 @@ def read_parts(folder: Path) -> list[dict[str, Any]]:
     for number in range(_MOST):
         try:
             part = json_of(file_reading.read_own(folder / RESULTS / f"{number}.json", most=_LARGEST))
-        except (OSError, ValueError):
+        except OSError:
             break
+        except ValueError:
+            continue
         if isinstance(part, dict) and isinstance(part.get("code"), int) and isinstance(part.get("host"), str):
             own = part.get("document")
             found.append({**part, "document": own if isinstance(own, dict) else None, "order": number})
