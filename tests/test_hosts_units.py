@@ -1,4 +1,4 @@
-"""Machines that are reached with ssh: the names in --hosts, ssh's messages, what travels, and which host is to blame."""
+"""Machines that are reached with ssh: their names, ssh's messages, what travels, and which host is to blame."""
 
 from __future__ import annotations
 

@@ -195,7 +195,8 @@ def groups(fleet: Fleet, family: str) -> Iterator[Group]:
 def judge(fleet: Fleet, family: str, well: str, *lines: str, cause: str = WHY, fix: str = "") -> Answer:
     """Return a problem for each group of nodes that differ in a family, or Ok.
 
-    `lines` are the commands of the fix, see `_ways.commands`, with the holes {usual:id} and {key:name}. `fix` may contain {usual}.
+    `lines` are the commands of the fix, see `_ways.commands`, with the holes {usual:id} and {key:name}. `fix` may
+    contain {usual}.
     """
     if (skip := too_few_nodes(fleet)) is not None:
         return skip

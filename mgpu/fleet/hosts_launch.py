@@ -118,7 +118,6 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
         ranks=0,
         script=request.target[0],
         arguments=tuple(request.target[1:]),
-        is_job=True,
     )
     planned = run_folder.plan_folder(request.log_dir, run_folder.LAUNCH)
     if request.dry_run or request.print_command:
