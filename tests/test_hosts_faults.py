@@ -251,3 +251,14 @@ def test_hosts_that_do_not_reach_each_other(tmp_path: Path) -> None:
         seen = doctor(hosts, fold(hosts.nodes))
         assert seen.code == errors.NOT_READY
         names_each_fault(seen, NETWORK, hosts.nodes)
+
+
+def test_64_hosts(tmp_path: Path) -> None:
+    """All answer, are compared, and reach each other: 4032 connections a network, from one command."""
+    with SshHosts(tmp_path / "hosts", 1) as hosts:
+        hosts.many(64)
+        seen = doctor(hosts, "m[1-64]")
+        titles = {one["id"]: one["title"] for one in seen.document["checks"] if one["status"] == "ok"}
+        assert titles["ssh_unreachable"] == "every host answers (64 hosts)", seen.whole()
+        assert (seen.document["fleet"]["nodes"], seen.document["fleet"]["count"]) == ("m[1-64]", 64)
+        assert seen.code == errors.READY, seen.whole()

@@ -43,6 +43,7 @@ if what == "train":
     total = accelerator.reduce(torch.tensor([rank + 1.0]))
     print(f"rank {rank}: the sum is {total.item():g}, the token {os.environ.get('TOKEN')}"[:-4] + "...", flush=True)
     print("a warning", file=sys.stderr)
+    torch.distributed.destroy_process_group()
 if what == "raise":
     if rank == 1:
         raise ValueError("no such label: 7")
