@@ -229,15 +229,15 @@ def test_the_fastest_way_that_works_for_all(eth1: dict[str, Any], interface: str
     door = NodeAddresses("n1", "n1", interfaces=(_interface("eth0", "10.0.0.1"), _interface("eth1", "10.1.0.1")))
     paths = [_path(node, "eth0", "10.0.0.1") for node in ("n2", "n3")]
     paths += [_path("n2", "eth1", "10.1.0.1", mbit_per_s=9999.0), _path("n3", "eth1", "10.1.0.1", **eth1)]
-    found = route.into(Fleet((), doors=(door,), paths=paths), "n1")
+    found = route.into(Fleet((), doors=(door,), paths=tuple(paths)), "n1")
     assert found is not None and found.interface == interface
-    assert route.of_all(Fleet((), doors=(door,), paths=paths), ["n1", "n2"]) == {"n1": found}
+    assert route.of_all(Fleet((), doors=(door,), paths=tuple(paths)), ["n1", "n2"]) == {"n1": found}
 
 
 def test_no_way_without_all_hosts() -> None:
     door = NodeAddresses("n1", "n1", interfaces=(_interface("eth0", "10.0.0.1"),))
     paths = [_path("n2", "eth0", "10.0.0.1"), _path("n3", "name", "10.0.0.1")]
-    assert route.into(Fleet((), doors=(door,), paths=paths), "n1") is None
+    assert route.into(Fleet((), doors=(door,), paths=tuple(paths)), "n1") is None
     assert route.into(Fleet((), doors=(door,)), "n1") is None
 
 

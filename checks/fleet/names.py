@@ -140,7 +140,7 @@ def _port_fixes(fleet: Fleet, node: str, port: int | None) -> tuple[Fix, ...]:
     find = "Find the process that uses it."
     other = "Or use another port below 32768, where the system assigns none itself."
     if fleet.access is not None:
-        look = commands(fleet, (node,), f"{ON_NODES} ss -ltnp 'sport = :{{port:number}}'", port=port)
+        look = commands(fleet, (node,), f"{ON_NODES} ss -ltnp 'sport = :{{taken:number}}'", taken=port)
         return Fix(find, look), Fix(other, ("mgpu launch --port 12345",))
     return (
         Fix(find, (shell("sudo ss -ltnp 'sport = :{:number}'", port),)),

@@ -145,7 +145,7 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
 def _orders(
     request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet, examination: Examination
 ) -> dict[str, Any]:
-    """Return what every host is told: its place in the run, and the address of the first host."""
+    """Return what every host gets: its place in the run, and the address of the first host."""
     nodes = names(hosts)
     routes = route.of_all(fleet, nodes)
     first = routes.get(nodes[0])
