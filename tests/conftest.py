@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # Beside tests/checks/: what starts no process, or few.
 _QUICK = frozenset({
     "test_architecture", "test_catalogue", "test_changes", "test_engine", "test_exit_code", "test_flow", "test_formats",
-    "test_nccl_log", "test_report", "test_sbatch", "test_gpu_models",
+    "test_nccl_log", "test_report", "test_sbatch", "test_gpu_models", "test_hosts_units",
 })  # fmt: skip
 _LONG = frozenset({"test_each_kind_of_failure_that_people_report_has_its_cause", "test_redaction_changes_no_verdict"})
 

@@ -28,9 +28,10 @@ from mgpu.config import reading
 from mgpu.doctor import repair
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
-from mgpu.fleet import artifacts, worker
+from mgpu.fleet import artifacts, far_run, hosts_doctor, hosts_run, hosts_verdict, verified_hosts, worker
 from mgpu.fleet import load as fleet_reading
 from mgpu.hangs import hang_evidence, hang_files
+from mgpu.hosts import named_hosts
 from mgpu.launch import (
     gpu_readings_file,
     hang_report,
@@ -125,10 +126,60 @@ def no_crash(outcomes: Any) -> None:
         json.dumps(check_json(outcome)).encode("utf-8", "surrogatepass")
 
 
+# ---- hosts
+
+
+def tested_hosts() -> list[bytes]:
+    tested = {"config": "abc", "hosts": ["n1", "me@n2"], "python": "/p", "time": "2026-11-23T10:00:00+00:00"}
+    return document({"schema": 1, "tested": [tested]})
+
+
+def tested_hosts_of(path: Path) -> object:
+    """As launch reads what was tested, in its folder."""
+    place = path.parent / stamp.FOLDER
+    place.mkdir(exist_ok=True)
+    (place / verified_hosts.FILE).write_bytes(path.read_bytes())
+    return verified_hosts.find(path.parent / "accelerate.yaml", "abc", ["n1", "me@n2"], "/p")
+
+
+def parts_of_hosts() -> list[bytes]:
+    cause = {"id": "log_python_exception", "role": "root", "title": "ValueError", "status": "fail"}
+    own = {
+        "ranks": [{"rank": 0, "pid": 1, "exit_code": 1}, {"rank": 1, "pid": 2, "exit_code": 1}], "remarks": ["a"],
+        "probable_cause": cause, "secondary": [], "first_failure": {"rank": 0}, "signalled": None,
+    }  # fmt: skip
+    part = {"host": "n1", "order": 0, "code": 1, "lost": None, "said": "", "document": own}
+    return document(part, {**part, "lost": "the connection ended: x", "document": None})
+
+
+def part_of_hosts_of(path: Path) -> object:
+    """As launch completes its verdict with what a host says, after it came over the connection."""
+    far_run._document(path)
+    place = path.parent / hosts_run.RESULTS
+    place.mkdir(exist_ok=True)
+    (place / "0.json").write_bytes(path.read_bytes())
+    whole: Any = {"exit_code": 1, "signalled": None, "timed_out": False, "first_failure": None}
+    hosts_verdict.amend(path.parent, whole, [{"name": "n1", "user": "", "port": None}])
+    return json.dumps(whole)
+
+
+def orders_of_hosts() -> list[bytes]:
+    host = {"name": "n1", "user": "", "port": None, "slots": None, "local": False}
+    return document({
+        "hosts": [host], "python": "/p", "folder": "/f", "pass_env": [], "interfaces": {}, "parts": {"n1": {"node": 0}},
+        "common": {"config": "", "name": "a.yaml", "options": [], "target": ["t.py"], "logs": "/l"},
+    })  # fmt: skip
+
+
+def orders_of_hosts_of(path: Path) -> object:
+    return hosts_run.read_orders(path.parent)
+
+
 # ---- configs
 
 
 def config_of(path: Path) -> None:
+    hosts_doctor.wish((), hosts_doctor.Subject(config=str(path)))
     config = reading.read(path)
     no_crash(validate_run.judge(config, MACHINE))
     validate_run.fix_config(reading.contents(path), str(path), MACHINE)
@@ -914,7 +965,7 @@ def summary_of(path: Path) -> None:
 
 
 HOSTFILES = (b"n1\nn1\nn2\n", b"0: epoch 1\n1: epoch 1\nsrun: error: n2: task 1: Exited with exit code 1\n")
-CONFIGS = ("config.reading.contents",)
+CONFIGS = ("config.reading.contents", "fleet.hosts_doctor.wish")
 TARGETS: dict[str, Target] = {
     "config": Target("a.yaml", lambda: texts("bad_configs/*.yaml"), config_of, CONFIGS, share=0.5),
     "config json": Target("a.json", lambda: texts("bad_configs/*.json"), config_of, CONFIGS),
@@ -1115,6 +1166,17 @@ TARGETS: dict[str, Target] = {
     "document of a test": Target(
         "d.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), summary_of,
         ("fleet.worker._read", "fleet.worker._sha256", "fleet.worker._run"), share=0.3,
+    ),
+    "hosts file": Target(
+        "hosts.txt", lambda: [b"# ours\nn1 slots=4\nme@n[2-3]:2222 slots=2\n[fe80::1]:22\n10.0.0.9 # new\n"],
+        lambda path: named_hosts.read_hosts(str(path)), ("hosts.named_hosts._of_file",),
+    ),
+    "tested hosts": Target("hosts.json", tested_hosts, tested_hosts_of, ("fleet.verified_hosts._read",)),
+    "part of a run on hosts": Target(
+        "0.json", parts_of_hosts, part_of_hosts_of, ("fleet.hosts_verdict.read_parts", "fleet.far_run._document"),
+    ),
+    "orders of a run on hosts": Target(
+        "hosts.json", orders_of_hosts, orders_of_hosts_of, ("fleet.hosts_run.read_orders",)
     ),
     "mgpu.env": Target("mgpu.env", lambda: [b"export NCCL_DEBUG=INFO\n"], lambda path: repair._text_of(path),
                        ("doctor.repair._text_of",), share=0.3),

@@ -12,6 +12,7 @@ from mgpu.text import counted
 
 from .._interfaces import is_loopback
 from ._mesh import doors_by_node, error_summary, find_blame, nodes_with_verb, paths_tried, reachable_addresses
+from ._ways import ON_NODES, commands
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
 _FIRST_NODE = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
@@ -129,15 +130,21 @@ def head_port_taken(fleet: Fleet) -> Answer:
     return Problem(
         f"{head.node} cannot listen on the rendezvous port {head.meeting_port}: {head.meeting_error}",
         "Another process is using it: another job, or one left over from an earlier job.",
-        (
-            Fix("Find the process that uses it.", (shell("sudo ss -ltnp 'sport = :{:number}'", head.meeting_port),)),
-            Fix(
-                "Or use another port below 32768, where the system assigns none itself.",
-                ("export MASTER_PORT=$((12000 + (SLURM_JOB_ID + 1) % 20000))",),
-            ),
-        ),
+        _port_fixes(fleet, head.node, head.meeting_port),
         {"node": head.node, "port": head.meeting_port, "error": head.meeting_error},
         (head.node,),
+    )
+
+
+def _port_fixes(fleet: Fleet, node: str, port: int | None) -> tuple[Fix, ...]:
+    find = "Find the process that uses it."
+    other = "Or use another port below 32768, where the system assigns none itself."
+    if fleet.access is not None:
+        look = commands(fleet, (node,), f"{ON_NODES} ss -ltnp 'sport = :{{taken:number}}'", taken=port)
+        return Fix(find, look), Fix(other, ("mgpu launch --port 12345",))
+    return (
+        Fix(find, (shell("sudo ss -ltnp 'sport = :{:number}'", port),)),
+        Fix(other, ("export MASTER_PORT=$((12000 + (SLURM_JOB_ID + 1) % 20000))",)),
     )
 
 

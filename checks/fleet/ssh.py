@@ -314,19 +314,28 @@ def ssh_no_folder(fleet: Fleet) -> Answer:
 
     Fix: clone or copy the project to the same path.
     """
-    found = [one for one in fleet.access or () if one.folder_error]
-    if not found:
+    errors: dict[str, list[HostAccess]] = {}
+    for one in fleet.access or ():
+        if one.folder_error:
+            errors.setdefault(one.folder_error, []).append(one)
+    if not errors:
         return Ok("the current folder is on every host")
+    return tuple(_no_folder_problem(error, found) for error, found in errors.items())
+
+
+def _no_folder_problem(error: str, found: Sequence[HostAccess]) -> Problem:
     nodes = [one.node for one in found]
     template, values = destination(found[0])
+    if "denied" in error:
+        fix = Fix("Give your user access to it.", (shell(f"{template} 'id; ls -ld ~'", **values),))
+    else:
+        copy = shell('rsync -a ./ {:user}:"$PWD"/', found[0].destination)
+        fix = Fix("Copy the project to the same path, for example:", (copy, shell(template, **values)))
     return Problem(
-        f"{fold(nodes)}: no folder like the current one ({found[0].folder_error})",
+        f"{fold(nodes)}: no folder like the current one ({error})",
         "The ranks run in the folder with the same path on every host.",
-        Fix(
-            "Copy the project to the same path, for example:",
-            (shell('rsync -a ./ {:user}:"$PWD"/', found[0].destination), shell(template, **values)),
-        ),
-        {"hosts": fold(nodes), "error": found[0].folder_error},
+        fix,
+        {"hosts": fold(nodes), "error": error},
         subjects=tuple(nodes),
     )
 

@@ -27,14 +27,14 @@ _LARGEST = 16 << 20  # bytes of a run's document
 _CHUNK = 1 << 16
 _KEPT = 4000  # characters of mgpu's own messages
 _END_S = 8.0  # after SIGTERM, for the launcher and its ranks to stop
-Tell = Callable[[Mapping[str, Any]], None]
+Send = Callable[[Mapping[str, Any]], None]
 
 
 class Part:
     """One host's part of a run."""
 
-    def __init__(self, orders: Mapping[str, Any], added: Mapping[str, str], tell: Tell) -> None:
-        self._orders, self._added, self._tell = orders, added, tell
+    def __init__(self, orders: Mapping[str, Any], added: Mapping[str, str], send: Send) -> None:
+        self._orders, self._added, self._message = orders, added, send
         self._process: child_process.Program | None = None
         self._own = ""  # what mgpu said before the program started
         self._inside = False
@@ -129,7 +129,7 @@ class Part:
                 pass
 
     def _send(self, stream: str, data: bytes) -> None:
-        self._tell({"event": "output", "stream": stream, "text": data.decode("utf-8", "surrogateescape")})
+        self._message({"event": "output", "stream": stream, "text": data.decode("utf-8", "surrogateescape")})
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -34,9 +34,9 @@ def look(decided: Answers, python: str = "") -> tuple[tuple[Snapshot, int, str],
     machines = {name: from_json(examination.found[name]["facts"]) for name in names(hosts)}
     counts = {name: len(machine.gpus or ()) for name, machine in machines.items()}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
         raise MgpuError(
-            f"the hosts have different numbers of GPUs ({told}); accelerate starts the same number of ranks on each. "
+            f"the hosts have different numbers of GPUs ({shown}); accelerate starts the same number of ranks on each. "
             "Choose with --gpus N",
             errors.NOT_READY,
         )

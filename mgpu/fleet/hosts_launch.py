@@ -118,7 +118,6 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
         ranks=0,
         script=request.target[0],
         arguments=tuple(request.target[1:]),
-        is_job=True,
     )
     planned = run_folder.plan_folder(request.log_dir, run_folder.LAUNCH)
     if request.dry_run or request.print_command:
@@ -146,7 +145,7 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
 def _orders(
     request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet, examination: Examination
 ) -> dict[str, Any]:
-    """Return what every host is told: its place in the run, and the address of the first host."""
+    """Return what every host gets: its place in the run, and the address of the first host."""
     nodes = names(hosts)
     routes = route.of_all(fleet, nodes)
     first = routes.get(nodes[0])

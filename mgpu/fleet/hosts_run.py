@@ -37,7 +37,25 @@ _LARGEST = 16 << 20  # bytes of the orders
 def main() -> None:
     """Run; the argument is the run's folder. The exit code is that of the host that failed first."""
     folder = Path(sys.argv[1])
-    sys.exit(_Run(folder, json_of(file_reading.read_own(folder / ORDERS, most=_LARGEST))).run())
+    try:
+        orders = read_orders(folder)
+    except MgpuError as error:
+        sys.exit(_refused(error.message))
+    sys.exit(_Run(folder, orders).run())
+
+
+def read_orders(folder: Path) -> dict[str, Any]:
+    """Return the orders in a run's folder, with `Host` objects. Raises MgpuError (125) if they are damaged."""
+    path = folder / ORDERS
+    try:
+        orders = json_of(file_reading.read_own(path, most=_LARGEST))
+        hosts = [Host(**host) for host in orders["hosts"]]
+        known = {"python", "folder", "pass_env", "interfaces", "common", "parts"} <= orders.keys()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise MgpuError(f"{path}: the orders of this run are damaged", LAUNCH_REFUSED)
+    return {**orders, "hosts": hosts}
 
 
 class _Run:
@@ -45,8 +63,7 @@ class _Run:
 
     def __init__(self, folder: Path, orders: Mapping[str, Any]) -> None:
         self.folder, self.orders = folder, orders
-        hosts = [Host(**host) for host in orders["hosts"]]
-        self.workers = SshWorkers(hosts, python=orders["python"], folder=orders["folder"])
+        self.workers = SshWorkers(orders["hosts"], python=orders["python"], folder=orders["folder"])
         self.ended: dict[str, dict[str, Any]] = {}  # in the order of their ends
         self.asked: list[int] = []  # signals that are not passed on yet
         self.signalled: int | None = None  # the first one
@@ -71,7 +88,7 @@ class _Run:
         return next((end["code"] for end in self.ended.values() if end["code"]), 0)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """Note a request to stop. The supervisor sends SIGTERM together with the SIGINT of a terminal."""
+        """Note a request to stop. A terminal's Ctrl-C may arrive twice: from it and from the supervisor."""
         now = time.monotonic()
         if self.signalled is None or now - self._noted_at > _SAME_S:
             self.signalled, self._noted_at = self.signalled or number, now

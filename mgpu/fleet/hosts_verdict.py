@@ -49,12 +49,26 @@ def read_parts(folder: Path) -> list[dict[str, Any]]:
     for number in range(_MOST):
         try:
             part = json_of(file_reading.read_own(folder / RESULTS / f"{number}.json", most=_LARGEST))
-        except (OSError, ValueError):
+        except OSError:
             break
+        except ValueError:
+            continue
         if isinstance(part, dict) and isinstance(part.get("code"), int) and isinstance(part.get("host"), str):
             own = part.get("document")
-            found.append({**part, "document": own if isinstance(own, dict) else None, "order": number})
+            found.append({**part, "document": own if _is_sound(own) else None, "order": number})
     return found
+
+
+def _is_sound(document: Any) -> bool:
+    """Whether a document has the parts that are used here, each of its kind: it came from another machine."""
+    if not isinstance(document, dict):
+        return False
+    lists = [document.get(name) or [] for name in _RANKS]
+    return (
+        all(isinstance(one, list) for one in lists)
+        and all(isinstance(one, dict) and isinstance(one.get("rank"), int) for one in lists[0])
+        and all(isinstance(document.get(name) or {}, dict) for name in ("probable_cause", "first_failure", "hang"))
+    )
 
 
 def _weight(part: Mapping[str, Any]) -> tuple[int, int]:

@@ -63,5 +63,6 @@ def _read(folder: Path) -> list[Tested]:
 
 def _entry(one: Mapping[str, object]) -> Tested:
     hosts = one["hosts"]
-    assert isinstance(hosts, list)
+    if not isinstance(hosts, list):
+        raise TypeError("hosts")
     return Tested(str(one["config"]), tuple(map(str, hosts)), str(one["python"]), str(one.get("time", "")))

@@ -26,7 +26,7 @@ _HOST = re.compile(
     re.ASCII,
 )
 _ADDRESS = re.compile(r"(?:[^@\s]+@)?[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?")  # IPv6 without brackets
-_SLOTS = re.compile(r"slots\s*=\s*(\d{1,4})")
+_SLOTS = re.compile(r"(?<!\S)slots\s*=\s*(\d{1,4})")
 
 
 @dataclass(frozen=True)

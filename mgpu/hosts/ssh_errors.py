@@ -33,7 +33,7 @@ _KNOWN: Sequence[tuple[str, str]] = (
     (CLOSED, r"^ssh: connect to host .*: Connection refused"),
     (DOWN, r"^ssh: connect to host |^Connection timed out during banner exchange|^Connection to .* port \d+ timed out"),
     (ACCOUNT, r"[Pp]assword (?:change required|has expired)|This account is (?:currently )?not available"
-              r"|account (?:has )?expired|System is booting up|nologin|[Rr]equired to change your password"),
+              r"|account (?:has )?expired|System is booting up|nologin|(?i:required) to change your password"),
     (KEY, r"Permission denied|Too many authentication failures|sign_and_send_pubkey: |no mutual signature"
           r"|No supported authentication methods|UNPROTECTED PRIVATE KEY FILE"),
     (BUSY, r"^(?:kex|ssh)_exchange_identification: |Exceeded MaxStartups|Not allowed at this time"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mgpu.snapshot import Fleet, HostAccess, NodeFault
+from mgpu.snapshot import Fleet, HostAccess, NodeAddresses, NodeFault
 from tests.checks.facts import NODES, Case, fails, fleet, informs, problem, skips, table, well
 
 PYTHON = "/home/me/env/bin/python"
@@ -99,6 +99,23 @@ def test_commands_for_hosts_use_ssh_and_not_slurm() -> None:
     assert found.fixes[1].commands == ("mgpu doctor --hosts me@n1,me@n3,me@n4",)
     ahead = fleet(access=tuple(map(reached, NODES)), clock_offsets_s={"n1": 0.0, "n2": 600.0, "n3": 0.0, "n4": 0.0})
     assert problem("fleet_clock_far_off", fleet=ahead).fixes[0].commands == ("ssh me@n2 timedatectl status",)
+
+
+def test_each_reason_for_a_missing_folder_is_named() -> None:
+    errors = {"n2": "No such file or directory", "n3": "Permission denied", "n4": "Permission denied"}
+    seen = fleet(access=tuple(reached(node, folder_error=errors.get(node)) for node in NODES))
+    answer = Case("ssh_no_folder", "fail", "", changes={"fleet": seen}).asked.function(fleet=seen)
+    assert [(one.subjects, one.fixes[0].commands[0]) for one in answer] == [
+        (("n2",), 'rsync -a ./ me@n2:"$PWD"/'),
+        (("n3", "n4"), "ssh me@n3 'id; ls -ld ~'"),
+    ]
+
+
+def test_a_taken_port_is_looked_at_with_ssh() -> None:
+    door = NodeAddresses("n1", "n1", meeting_port=29500, meeting_error="Address already in use")
+    found = problem("head_port_taken", fleet=fleet(access=tuple(map(reached, NODES)), doors=(door,)))
+    assert found.fixes[0].commands == ("ssh me@n1 \"ss -ltnp 'sport = :29500'\"",)
+    assert "SLURM" not in found.fixes[1].commands[0]
 
 
 def test_a_host_name_with_a_shell_in_it_is_in_no_command() -> None:

@@ -1,0 +1,264 @@
+"""Does `mgpu doctor --hosts` name each planted fault on the right host, and leave nothing running?
+
+Real ssh servers on hosts of namespaces. Every host of a bed has another fault, so that one command finds all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mgpu import errors
+from mgpu.fleet import hosts_doctor, stages
+from mgpu.hostlist import fold
+from tests.ssh_host import SshHost
+from tests.ssh_hosts import SshHosts
+
+_WHOLE_S = 240.0  # for one command on a busy machine; mgpu's own limit is shorter
+_STOP_S = 30.0  # the longest time that anything may stay on a host
+_GIT = ("git", "-c", "user.name=trainer", "-c", "user.email=trainer@example.org")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a host is spoiled, and the check that names it; "" if mgpu must work there."""
+
+    plant: Callable[[SshHost], object]
+    check: str
+    said: str = ""  # a part of the title
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one command reported."""
+
+    code: int
+    document: dict[str, Any]
+
+    def of(self, host: str) -> dict[str, str]:
+        """Check -> title, of all findings that name a host."""
+        return {
+            one["id"]: one["title"]
+            for one in self.document["checks"]
+            if one["status"] in ("fail", "warn", "info") and host in one["subjects"]
+        }
+
+    def whole(self) -> list[tuple[str, str, str]]:
+        """All findings, for the message of an assertion."""
+        return [
+            (one["status"], one["id"], one["title"])
+            for one in self.document["checks"]
+            if one["status"] not in ("ok", "skip")
+        ]
+
+
+def doctor(hosts: SshHosts, named: str, *options: str, env: dict[str, str] | None = None) -> Seen:
+    """`mgpu doctor --hosts NAMED --json` on the head, after which nothing is left on any host."""
+    before = {pid for name in hosts.names for pid in hosts[name].left()}  # of a fault: a held connection
+    process = hosts.start("head", "doctor", "--hosts", named, "--json", *options, env=env)
+    out, err = process.communicate(timeout=_WHOLE_S)
+    assert out, err
+    _nothing_new(hosts, before)
+    return Seen(process.returncode, json.loads(out))
+
+
+def _nothing_new(hosts: SshHosts, before: set[int]) -> None:
+    """Wait until nothing is left on any host but what was there before."""
+    end = time.monotonic() + _STOP_S
+    while True:
+        left = {
+            name: new
+            for name in hosts.names
+            if (new := {pid: words for pid, words in hosts[name].left().items() if pid not in before})
+        }
+        if not left:
+            return
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+
+
+def names_each_fault(seen: Seen, faults: dict[str, Fault], nodes: list[str]) -> None:
+    """Each fault is reported on its host, and a host without one is not named."""
+    wrong = {}
+    for (title, fault), host in zip(faults.items(), nodes, strict=False):
+        found = seen.of(host)
+        if (fault.check and fault.said not in found.get(fault.check, "\0")) or (not fault.check and found):
+            wrong[title] = (host, fault, found)
+    assert not wrong, (wrong, seen.whole())
+
+
+def _occupied(host: SshHost) -> None:
+    """A server that accepts one connection that has not logged in, and there is one: from the host itself."""
+    host.configure("MaxStartups 1:100:1")
+    host.root("bash", "-c", f"exec 3<>/dev/tcp/{host.name}/22; read -u 3; (exec -a held sleep 300) >/dev/null 2>&1 &")
+
+
+def _no_python(host: SshHost) -> None:
+    host.python(None)
+    host.profile("export PATH=/nowhere\n")
+
+
+def _full(*places: str) -> Callable[[SshHost], None]:
+    def fill(host: SshHost) -> None:
+        for place in places:
+            host.disk(place, "64k")
+
+    return fill
+
+
+def _behind_closed(host: SshHost) -> None:
+    """The jump host, the last one, forwards nothing."""
+    jump = host.bed[host.bed.nodes[-1]]
+    jump.configure("AllowTcpForwarding no")
+    host.only_through(jump.name)
+
+
+NOT_REACHED = {
+    "well": Fault(lambda host: None, ""),
+    "key refused": Fault(SshHost.refuse_key, "ssh_key_refused"),
+    "host key changed": Fault(SshHost.new_host_key, "ssh_host_key_changed"),
+    "host key unknown": Fault(lambda host: host.bed.head.forget(host.name), "ssh_host_key_unknown"),
+    "server stopped": Fault(SshHost.stop_sshd, "ssh_unreachable", "Connection refused"),
+    "server does not answer": Fault(SshHost.freeze_sshd, "ssh_unreachable", "banner exchange"),
+    "host down": Fault(SshHost.down, "ssh_unreachable"),
+    "no login": Fault(lambda host: host.login_shell("/usr/sbin/nologin"), "ssh_refused_by_host", "not available"),
+    "forced command": Fault(lambda host: host.configure("ForceCommand internal-sftp"), "ssh_refused_by_host", "sftp"),
+    "profile that exits": Fault(lambda host: host.profile("exit 3\n"), "ssh_refused_by_host"),
+    "server is full": Fault(_occupied, "ssh_refused_by_host"),
+    "no sessions": Fault(lambda host: host.configure("MaxSessions 0"), "ssh_refused_by_host"),
+    "no Python": Fault(_no_python, "ssh_no_python"),
+    "full everywhere": Fault(_full("/tmp", "/var/tmp", "/dev/shm"), "ssh_no_space", "No space left on device"),
+    "jump host refuses": Fault(_behind_closed, "ssh_configuration_invalid", "stdio forwarding failed"),
+}
+_HOLDS = """\
+import socket, sys, time
+held = [socket.create_server(("", int(port))) for port in sys.argv[1:]]
+print("held", flush=True)
+time.sleep(600)
+"""
+_UNKNOWN = "n77"  # a name that nothing knows
+
+
+def test_hosts_that_ssh_does_not_reach(tmp_path: Path) -> None:
+    with SshHosts(tmp_path / "hosts", len(NOT_REACHED) + 1) as hosts:
+        for (_, fault), name in zip(NOT_REACHED.items(), hosts.nodes, strict=False):
+            fault.plant(hosts[name])
+        seen = doctor(hosts, f"{fold(hosts.nodes)},{_UNKNOWN}")
+        assert seen.code == errors.NOT_READY
+        names_each_fault(seen, NOT_REACHED, hosts.nodes)
+        assert seen.of(_UNKNOWN).keys() == {"ssh_name_unknown"}
+        assert not seen.of(hosts.nodes[-1]), "the jump host itself works"
+        hosts.head.ssh_config("NoSuchOption yes\n")
+        broken = doctor(hosts, "n[1-2]")
+        assert [*broken.of("n1")] == [*broken.of("n2")] == ["ssh_configuration_invalid"], broken.whole()
+
+
+def _commit(host: SshHost, *command: str) -> None:
+    done = host.run(*_GIT, *command)
+    assert done.returncode == 0, done.stderr
+
+
+def _other_commit(host: SshHost) -> None:
+    host.write("project/train.py", "print(2)\n")
+    _commit(host, "commit", "-q", "-a", "-m", "second")
+
+
+def _other_torch(host: SshHost) -> None:
+    version = Path(torch.__file__).with_name("version.py")
+    text = version.read_text().replace(torch.__version__, "2.1.0+cpu")
+    host.replace(str(version), text)
+
+
+def _closed_folder(host: SshHost) -> None:
+    """The project belongs to another user, who lets no one in."""
+    os.chown(host.project, 0, 0)
+    host.project.chmod(0o700)
+
+
+def _ports_taken(host: SshHost) -> None:
+    """Ranks of an earlier run hold every port that mgpu would choose for the rendezvous."""
+    holder = host.popen(sys.executable, "-c", _HOLDS, *map(str, stages.some_ports(hosts_doctor.FIRST_PORT)))
+    assert holder.stdout is not None and holder.stdout.readline()
+
+
+EXAMINED = {
+    "port taken": Fault(_ports_taken, "head_port_taken"),
+    "other Python": Fault(lambda host: host.python(None), "ssh_other_python"),
+    "other torch": Fault(_other_torch, "fleet_torch_differs"),
+    "other commit": Fault(_other_commit, "fleet_script_differs", "commit"),
+    "uncommitted change": Fault(
+        lambda host: host.write("project/train.py", "3\n"), "fleet_script_differs", "uncommitt"
+    ),
+    "data missing": Fault(lambda host: (host.project / "data" / "a").unlink(), "fleet_script_differs", "data"),
+    "folder missing": Fault(lambda host: host.project.rename(host.home / "moved"), "ssh_no_folder", "No such file"),
+    "folder not readable": Fault(_closed_folder, "ssh_no_folder", "Permission denied"),
+    "clock": Fault(lambda host: host.clock(-400), "fleet_clock_far_off"),
+    "small /dev/shm": Fault(lambda host: host.small_shm("64M"), "fleet_shm_differs"),
+    "full /tmp": Fault(_full("/tmp"), "fleet_storage_differs"),
+    "noisy profile": Fault(lambda host: host.profile("echo Welcome\n"), "ssh_noisy", "Welcome"),
+    "fish": Fault(lambda host: host.login_shell("fish"), ""),
+    "tcsh": Fault(lambda host: host.login_shell("tcsh"), ""),
+}
+
+
+def test_hosts_that_differ(tmp_path: Path) -> None:
+    with SshHosts(tmp_path / "hosts", len(EXAMINED)) as hosts:
+        hosts.head.write("project/train.py", "print(1)\n")
+        hosts.head.write("project/data/a", "1\n")
+        for command in (("init", "-q"), ("add", "train.py"), ("commit", "-q", "-m", "first")):
+            _commit(hosts.head, *command)
+        hosts.copy_project()
+        for (_, fault), name in zip(EXAMINED.items(), hosts.nodes, strict=True):
+            fault.plant(hosts[name])
+        seen = doctor(hosts, fold(hosts.nodes), "--path", "data")
+        assert seen.code == errors.NOT_READY
+        names_each_fault(seen, EXAMINED, hosts.nodes)
+
+
+def _ports_closed(host: SshHost) -> None:
+    host.bed.firewall(host.name, "-A", "INPUT", "-i", "eth0", "-p", "tcp", "--syn", "!", "--dport", "22", "-j", "DROP")
+
+
+NETWORK = {
+    "well": Fault(lambda host: None, ""),
+    "ports closed": Fault(_ports_closed, "node_unreachable"),
+    "own name is loopback": Fault(
+        lambda host: host.bed.knows(host.name, **{host.name: "127.0.1.1"}), "node_tells_loopback"
+    ),
+    "interface leads nowhere": Fault(
+        lambda host: host.bed.link("switch", "second4", "nomaster"), "node_interface_isolated"
+    ),
+    "large packets lost": Fault(
+        lambda host: host.bed.link("switch", "second5", "mtu", "1400"), "node_loses_full_packets"
+    ),
+    "slow link": Fault(lambda host: host.slow("20mbit"), "node_link_slow"),
+}
+
+
+def test_hosts_that_do_not_reach_each_other(tmp_path: Path) -> None:
+    with SshHosts(tmp_path / "hosts", len(NETWORK)) as hosts:
+        hosts.second_network()
+        for (_, fault), name in zip(NETWORK.items(), hosts.nodes, strict=True):
+            fault.plant(hosts[name])
+        seen = doctor(hosts, fold(hosts.nodes))
+        assert seen.code == errors.NOT_READY
+        names_each_fault(seen, NETWORK, hosts.nodes)
+
+
+def test_64_hosts(tmp_path: Path) -> None:
+    """All answer, are compared, and reach each other: 4032 connections a network, from one command."""
+    with SshHosts(tmp_path / "hosts", 1) as hosts:
+        hosts.many(64)
+        seen = doctor(hosts, "m[1-64]")
+        titles = {one["id"]: one["title"] for one in seen.document["checks"] if one["status"] == "ok"}
+        assert titles["ssh_unreachable"] == "every host answers (64 hosts)", seen.whole()
+        assert (seen.document["fleet"]["nodes"], seen.document["fleet"]["count"]) == ("m[1-64]", 64)
+        assert seen.code == errors.READY, seen.whole()
