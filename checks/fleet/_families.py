@@ -16,7 +16,7 @@ from mgpu.hostlist import fold
 from mgpu.snapshot import Difference, Fleet, NodeClass
 from mgpu.text import counted
 
-from ._ways import commands, leave_out
+from ._ways import leave_out, look_at
 
 _SHOWN = 28  # characters of a value in a title, which must fit on a line
 _MOST_SHOWN = 12  # differences of one class in the evidence
@@ -234,7 +234,7 @@ def _problem(fleet: Fleet, group: Group, cause: str, fix: str, lines: Iterable[s
     }
     if group.tied:
         cause = f"Equally many nodes have each value, so which one is right is unknown. {cause}"
-    own_fix = Fix(fix.replace("{usual}", first.usual or ""), commands(fleet, group.nodes, *lines, **values))
+    own_fix = Fix(fix.replace("{usual}", first.usual or ""), look_at(fleet, group.nodes, *lines, **values))
     subjects = () if group.tied and not fleet.together else group.nodes
     return Problem(title(group), cause, (own_fix, leave_out(group.nodes, fleet)), evidence(group), subjects)
 

@@ -6,24 +6,28 @@ import re
 from collections.abc import Iterable, Sequence
 
 from mgpu.check import Fix
-from mgpu.command_line import Value, shell
+from mgpu.command_line import Command, Value, from_words, joined, shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, HostAccess
 
 # Prefix of the commands that show how nodes differ.
 ON_NODES = "srun -N{count:number} -w {nodes:hosts} --ntasks-per-node=1 --label"
 _IN_SHELL = re.compile(r"bash -l?c '(.*)'")
-_SBCAST = re.compile(r"sbcast --force (\S+) (\S+)")
 
 
-def destination(access: HostAccess) -> tuple[str, dict[str, Value]]:
-    """Return a template for ssh to a host, and its values."""
-    kind = "host" if ":" in access.destination else "user"
-    port = "-p {port:number} " if access.port else ""
-    return f"ssh {port}{{to:{kind}}}", {"to": access.destination, "port": access.port}
+def ssh(one: HostAccess, *options: str) -> Command:
+    """Return the ssh command to a host; "" if its name is not one."""
+    valid = shell("ssh {:host}", one.destination) or shell("ssh {:user}", one.destination)
+    port = ("-p", str(one.port)) if one.port else ()
+    return from_words(("ssh", *options, *port, one.destination)) if valid else valid
 
 
-def commands(fleet: Fleet, nodes: Sequence[str], *lines: str, **values: Value) -> tuple[str, ...]:
+def on_host(one: HostAccess, line: Command) -> Command:
+    """Return the command that runs a line on a host."""
+    return joined((ssh(one), line), " ")
+
+
+def look_at(fleet: Fleet, nodes: Sequence[str], *lines: str, **values: Value) -> tuple[str, ...]:
     """Return the commands that run lines on these nodes. With ssh, on the first of them.
 
     A line is a template of `shell`: after the prefix ON_NODES the part that runs on a node, or a command of Slurm.
@@ -34,7 +38,6 @@ def commands(fleet: Fleet, nodes: Sequence[str], *lines: str, **values: Value) -
     first = next((one for one in fleet.access if one.node in nodes), None)
     if first is None:
         return ()
-    ssh, own = destination(first)
     found: list[str] = []
     for line in lines:
         inside = line.removeprefix(ON_NODES).strip()
@@ -42,8 +45,8 @@ def commands(fleet: Fleet, nodes: Sequence[str], *lines: str, **values: Value) -
             continue
         quoted = _IN_SHELL.fullmatch(inside)
         text = f"'{quoted[1]}'" if quoted else f'"{inside}"' if "'" in inside else inside
-        found.append(inside if first.local else shell(f"{ssh} {text}", **{**known, **own}))
-    return tuple(found) or (shell(ssh, **own),)
+        found.append(shell(inside, **known) if first.local else on_host(first, shell(text, **known)))
+    return tuple(found) or (ssh(first),)
 
 
 def leave_out(nodes: Iterable[str], fleet: Fleet) -> Fix:

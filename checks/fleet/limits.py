@@ -8,7 +8,7 @@ from mgpu.snapshot import Fleet
 from mgpu.text import counted
 
 from ._families import judge
-from ._ways import ON_NODES, commands, leave_out
+from ._ways import ON_NODES, leave_out, look_at
 
 
 @check(Severity.WARNING, source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html")
@@ -67,9 +67,7 @@ def fleet_folder_not_shared(fleet: Fleet) -> Answer:
             (
                 Fix(
                     "Start the job from a folder that all nodes share.",
-                    commands(
-                        fleet, nodes, "srun -N{count:number} -w {nodes:hosts} df -hT {folder:path}", folder=folder
-                    ),
+                    look_at(fleet, nodes, "srun -N{count:number} -w {nodes:hosts} df -hT {folder:path}", folder=folder),
                 ),
                 leave_out(nodes, fleet),
             ),

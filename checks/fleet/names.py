@@ -12,7 +12,7 @@ from mgpu.text import counted
 
 from .._interfaces import is_loopback
 from ._mesh import doors_by_node, error_summary, find_blame, nodes_with_verb, paths_tried, reachable_addresses
-from ._ways import ON_NODES, commands
+from ._ways import ON_NODES, look_at
 
 _RENDEZVOUS = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
 _FIRST_NODE = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
@@ -140,7 +140,7 @@ def _port_fixes(fleet: Fleet, node: str, port: int | None) -> tuple[Fix, ...]:
     find = "Find the process that uses it."
     other = "Or use another port below 32768, where the system assigns none itself."
     if fleet.access is not None:
-        look = commands(fleet, (node,), f"{ON_NODES} ss -ltnp 'sport = :{{taken:number}}'", taken=port)
+        look = look_at(fleet, (node,), f"{ON_NODES} ss -ltnp 'sport = :{{taken:number}}'", taken=port)
         return Fix(find, look), Fix(other, ("mgpu launch --port 12345",))
     return (
         Fix(find, (shell("sudo ss -ltnp 'sport = :{:number}'", port),)),

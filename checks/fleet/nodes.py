@@ -19,7 +19,7 @@ from ._families import (
     scattered_facts,
     too_few_nodes,
 )
-from ._ways import ON_NODES, commands, leave_out
+from ._ways import ON_NODES, leave_out, look_at
 
 _SOURCE = "mgpu: a difference shared by more than a tenth of the nodes, or by a rack, is not an accident"
 
@@ -66,7 +66,7 @@ def _missing_problem(why: str, nodes: Sequence[str], fleet: Fleet) -> Problem:
                 shell("scontrol show node {:hosts}", named),
             )
             if slurm
-            else commands(fleet, nodes, f"{ON_NODES} uptime"),
+            else look_at(fleet, nodes, f"{ON_NODES} uptime"),
         )
     return Problem(
         f"{fold(nodes)} not examined: {why or 'no answer'}",
@@ -106,7 +106,7 @@ def _fault_problem(key: str, texts: Mapping[str, str], fleet: Fleet) -> Problem:
         (
             Fix(
                 "Run mgpu doctor there to see the details and the fix.",
-                (*commands(fleet, tuple(texts), f"{ON_NODES} mgpu doctor"), *explain),
+                (*look_at(fleet, tuple(texts), f"{ON_NODES} mgpu doctor"), *explain),
             ),
             leave_out(texts, fleet),
         ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
-from mgpu.command_line import shell
+from mgpu.command_line import from_words, shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, HostAccess
 from mgpu.text import counted
 
-from ._ways import destination
+from ._ways import on_host, ssh
 
 _SSH = "https://man.openbsd.org/ssh_config"
 _SSHD = "https://man.openbsd.org/sshd_config"
@@ -21,12 +21,6 @@ _LONGEST = 60  # characters of ssh's message in a title
 def over_ssh(fleet: Fleet) -> Skip | None:
     """Return a Skip if the nodes were not reached with ssh, else None."""
     return None if fleet.access else Skip("the nodes are not hosts of --hosts")
-
-
-def _command(one: HostAccess, *options: str) -> str:
-    """Return the ssh command to a host, with options before it."""
-    template, values = destination(one)
-    return shell(template.replace("ssh ", " ".join(["ssh", *options]) + " ", 1), **values)
 
 
 def _judge(
@@ -76,7 +70,7 @@ def ssh_name_unknown(fleet: Fleet) -> Answer:
         "It is neither in DNS or /etc/hosts nor a Host of your ~/.ssh/config.",
         lambda one: Fix(
             "Correct the name, or add a Host with a HostName to ~/.ssh/config.",
-            (shell("getent hosts {:host}", one.node), _command(one, "-G")),
+            (shell("getent hosts {:host}", one.node), ssh(one, "-G")),
         ),
         "every name is known",
     )
@@ -99,7 +93,7 @@ def ssh_unreachable(fleet: Fleet) -> Answer:
         "The machine is off or at another address, a firewall drops the packets, or no sshd listens on that port.",
         lambda one: Fix(
             closed[0] if one.problem == "closed" else "Check whether it is on, and its address.",
-            (closed[1], _command(one, "-v")) if one.problem == "closed" else (shell("ping -c 3 {:host}", one.node),),
+            (closed[1], ssh(one, "-v")) if one.problem == "closed" else (shell("ping -c 3 {:host}", one.node),),
         ),
         "every host answers",
     )
@@ -116,10 +110,10 @@ def ssh_key_refused(fleet: Fleet) -> Answer:
     """
 
     def fix(one: HostAccess) -> Fix:
-        template, values = destination(one)
-        copy = shell(template.replace("ssh ", "ssh-copy-id ", 1), **values)
+        port = ("-p", str(one.port)) if one.port else ()
+        copy = from_words(("ssh-copy-id", *port, one.destination)) if ssh(one) else ssh(one)
         agent = ("ssh-add",) if "sign_and_send" in one.said or "passphrase" in one.said else ()
-        return Fix("Copy your key there, then try it.", (*agent, copy, _command(one)))
+        return Fix("Copy your key there, then try it.", (*agent, copy, ssh(one)))
 
     return _judge(
         fleet,
@@ -151,7 +145,7 @@ def ssh_host_key_changed(fleet: Fleet) -> Answer:
                 shell("ssh-keygen -R '[{:host}]:{:number}'", one.node, one.port)
                 if one.port
                 else shell("ssh-keygen -R {:host}", one.node),
-                _command(one),
+                ssh(one),
             ),
         ),
         "every host key is the known one",
@@ -171,7 +165,7 @@ def ssh_host_key_unknown(fleet: Fleet) -> Answer:
         ("host_key_new",),
         lambda one: "its host key is not known here yet",
         "The first connection asks whether the key is right. mgpu does not answer for you.",
-        lambda one: Fix("Connect once by hand.", (_command(one),)),
+        lambda one: Fix("Connect once by hand.", (ssh(one),)),
         "every host key is known",
     )
 
@@ -189,7 +183,7 @@ def ssh_configuration_invalid(fleet: Fleet) -> Answer:
         ("config", "jump"),
         _said,
         "ssh stopped at your configuration, or at the jump host that it names.",
-        lambda one: Fix("Correct what the message names, then try it.", (_command(one, "-v"),)),
+        lambda one: Fix("Correct what the message names, then try it.", (ssh(one, "-v"),)),
         "your ssh configuration works",
     )
 
@@ -208,7 +202,7 @@ def ssh_refused_by_host(fleet: Fleet) -> Answer:
         ("account", "busy", "shell", "other"),
         lambda one: f"ssh did not start a command: {_said(one)}",
         "The account, sshd's limits, the login shell or a forced command prevent it.",
-        lambda one: Fix("Try a command by hand.", (shell(f"{destination(one)[0]} true", **destination(one)[1]),)),
+        lambda one: Fix("Try a command by hand.", (on_host(one, shell("true")),)),
         "every host runs commands",
     )
 
@@ -229,7 +223,7 @@ def ssh_connection_lost(fleet: Fleet) -> Answer:
         Problem(
             f"{one.node}: {broken.get(one.node) or f'the connection ended: {_said(one)}'}",
             "The machine or its network failed, or its sshd was stopped.",
-            Fix("Check whether it is up.", (shell(f"{destination(one)[0]} uptime", **destination(one)[1]),)),
+            Fix("Check whether it is up.", (on_host(one, shell("uptime")),)),
             {"host": one.destination},
             subjects=(one.node,),
         )
@@ -253,7 +247,7 @@ def ssh_no_python(fleet: Fleet) -> Answer:
         "The probes need Python 3.10 or newer: at the same path as here, or named python3.",
         lambda one: Fix(
             "Install it, or name its path with --python.",
-            (shell(f"{destination(one)[0]} command -v python3", **destination(one)[1]),),
+            (on_host(one, shell("command -v python3")),),
         ),
         "every host has a Python",
     )
@@ -272,9 +266,7 @@ def ssh_no_space(fleet: Fleet) -> Answer:
         ("full",),
         lambda one: one.said.removeprefix("mgpu: "),
         "mgpu needs 10 MB there while it runs. torch and data loaders need more.",
-        lambda one: Fix(
-            "Free space.", (shell(f"{destination(one)[0]} df -h /tmp /var/tmp /dev/shm", **destination(one)[1]),)
-        ),
+        lambda one: Fix("Free space.", (on_host(one, shell("df -h /tmp /var/tmp /dev/shm")),)),
         "every host has space for temporary files",
     )
 
@@ -293,13 +285,12 @@ def ssh_other_python(fleet: Fleet) -> Answer:
         return Ok("the same Python path on every host")
     wanted = found[0].python_wanted
     nodes = [one.node for one in found]
-    template, values = destination(found[0])
     return Problem(
         f"{fold(nodes)}: no {wanted}",
         f"Ranks are started with this path on every host. There, {found[0].python} answered, without your packages.",
         Fix(
             "Create the environment at the same path, or name another one with --python.",
-            (shell(f"{template} ls -l /{{path:id}}", **values, path=wanted.removeprefix("/")),),
+            (on_host(found[0], shell("ls -l /{:id}", wanted.removeprefix("/"))),),
         ),
         {"hosts": fold(nodes), "wanted": wanted, "found": found[0].python},
         subjects=tuple(nodes),
@@ -325,12 +316,11 @@ def ssh_no_folder(fleet: Fleet) -> Answer:
 
 def _no_folder_problem(error: str, found: Sequence[HostAccess]) -> Problem:
     nodes = [one.node for one in found]
-    template, values = destination(found[0])
     if "denied" in error:
-        fix = Fix("Give your user access to it.", (shell(f"{template} 'id; ls -ld ~'", **values),))
+        fix = Fix("Give your user access to it.", (on_host(found[0], shell("'id; ls -ld ~'")),))
     else:
         copy = shell('rsync -a ./ {:user}:"$PWD"/', found[0].destination)
-        fix = Fix("Copy the project to the same path, for example:", (copy, shell(template, **values)))
+        fix = Fix("Copy the project to the same path, for example:", (copy, ssh(found[0])))
     return Problem(
         f"{fold(nodes)}: no folder like the current one ({error})",
         "The ranks run in the folder with the same path on every host.",

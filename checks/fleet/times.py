@@ -10,7 +10,7 @@ from mgpu.snapshot import Fleet, Outlier
 from mgpu.text import counted
 
 from ._families import too_few_nodes
-from ._ways import ON_NODES, commands, leave_out
+from ._ways import ON_NODES, leave_out, look_at
 
 # Log rotation, make and rsync compare times in seconds; the offsets are measured over srun to about 0.1 s.
 _OFF_S = 2.0
@@ -82,7 +82,7 @@ def _clocks(fleet: Fleet, least: float, below: float | None, cause: str) -> Answ
             (
                 Fix(
                     "Have its time service started; check its status.",
-                    commands(fleet, nodes, _CLOCK),
+                    look_at(fleet, nodes, _CLOCK),
                     who="admin",
                 ),
                 leave_out(nodes, fleet),
@@ -111,7 +111,7 @@ def _tied_clocks_problem(fleet: Fleet, behind: list[str], ahead: list[str], seco
         f"Equally many are behind and ahead, so which ones are right is unknown. {cause}",
         Fix(
             "Have the time services started; check their status.",
-            commands(fleet, nodes, _CLOCK),
+            look_at(fleet, nodes, _CLOCK),
             who="admin",
         ),
         {"behind": fold(behind), "ahead": fold(ahead), "apart_s": round(seconds, 1)},
@@ -178,7 +178,7 @@ def _outlier_problem(fleet: Fleet, far: list[Outlier], cause: str) -> Problem:
         (
             Fix(
                 "Check what runs there, and run mgpu doctor.",
-                commands(fleet, nodes, f"{ON_NODES} bash -c 'uptime; nvidia-smi; mgpu doctor'"),
+                look_at(fleet, nodes, f"{ON_NODES} bash -c 'uptime; nvidia-smi; mgpu doctor'"),
             ),
             leave_out(nodes, fleet),
         ),

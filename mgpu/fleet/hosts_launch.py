@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import engine, errors, files
-from mgpu.command_line import shell
+from mgpu.command_line import from_words, shell
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import allocation, hosts_doctor, hosts_run, hosts_verdict, route, stages, verified_hosts
@@ -78,8 +78,8 @@ def _require_test(request: Request, hosts: Sequence[Host], wanted: Wanted) -> in
         path, wanted.config.sha256, [host.destination for host in hosts], sys.executable
     ):
         return None
-    flag = shell("-c {:path} ", request.config) if request.config else ""
-    test = f"mgpu smoke-test {flag}{shell('--hosts {}', request.hosts)}"
+    flag = ("-c", request.config) if request.config else ()
+    test = from_words(("mgpu", "smoke-test", *flag, "--hosts", request.hosts))
     if request.smoke == "always" or (gate.policy(request) == "ask" and _confirm_test()):
         from mgpu.fleet import preflight
 
