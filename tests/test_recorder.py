@@ -21,6 +21,7 @@ from mgpu.launchers.port import free_port
 from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY_AT, SIGNAL
+from mgpu.snapshot import NOT_LOADED
 from mgpu.structured_text import json_of
 from tests.conftest import ROOT, environment, need
 from tests.scripts import wait_for
@@ -114,7 +115,7 @@ def test_it_imports_no_torch_and_little_else(tmp_path: Path) -> None:
 def test_a_process_that_is_no_rank_gets_no_handler(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
     pid = asleep(started, ASLEEP, variables(tmp_path, rank=""))
     assert not hang_evidence._listens(pid)
-    assert looked_at(tmp_path, pid).silent == "it has no recorder"
+    assert looked_at(tmp_path, pid).silent == NOT_LOADED
     assert processes.state_of(pid) not in (None, "ended"), "the signal would have ended it"
     assert names(tmp_path, "*") == []
 

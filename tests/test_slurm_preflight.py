@@ -604,7 +604,8 @@ def judged(tmp_path: Path, good: Sequence[str], bad: Mapping[str, str], need: in
         job="7", of_job=("n1", "n2", "n3"), need=need, what="a.yaml, 8 GPUs a node",
         stages=(stages.Stage("examine", "fail", 3.2, "2 of 3 nodes answered"),), outcomes=(), good=tuple(good),
         bad=tuple(stages.Bad(node, "alone", "", why, "Mend it.") for node, why in bad.items()),
-        chosen=tuple(good[:need]) if passed else (), trouble="", verdict="passed" if passed else "failed",
+        label="job 7", hosts="", chosen=tuple(good[:need]) if passed else (), trouble="",
+        verdict="passed" if passed else "failed",
         code=0 if passed else 1, seconds=12.0, folder=str(tmp_path), **more,
     )  # fmt: skip
 

@@ -613,7 +613,7 @@ def test_what_is_not_known_is_said() -> None:
 
 
 _REMARKS = {"run_left_processes", "run_ranks_exchanged_nothing", "run_rank_slows_others", "hang_rank_works"}
-_REMARKS |= {"hang_rank_in_debugger", "run_not_finite"}  # none is a failure
+_REMARKS |= {"hang_rank_in_debugger", "hang_stacks_unknown", "run_not_finite"}  # none is a failure
 
 
 def test_every_other_check_has_its_place_in_the_order() -> None:
@@ -621,6 +621,7 @@ def test_every_other_check_has_its_place_in_the_order() -> None:
 
     for check in engine.load():
         placed = check.area in ("run", "log", "hang") and check.id not in _REMARKS
+        placed |= check.id == "ssh_connection_lost"  # a host is lost during a run
         assert (check.role is not None, check.kind is not None) == (placed, placed), check.id
 
 

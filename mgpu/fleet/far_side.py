@@ -21,7 +21,7 @@ from mgpu.process import scratch
 if TYPE_CHECKING:
     from mgpu.fleet import far_run
 
-SILENT_S = 12.0  # without a greeting, which comes every 2 s: the network or the other side is gone
+SILENT_S = 12.0  # without a greeting, which comes every 2 s: the network or the other side has failed
 _IDLE_S = 0.5
 
 
@@ -72,7 +72,7 @@ class _FarNode(worker.Node):
         super().close()
 
     def _launch(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Run this host's part of a training; meanwhile the other side may stop it."""
+        """Run this host's part of a training run; meanwhile the other side may stop it."""
         from mgpu.fleet import far_run
 
         self._part = part = far_run.Part(command["hosts"][self.name], self._interface(command), self._send)

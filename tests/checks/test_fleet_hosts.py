@@ -105,6 +105,7 @@ def test_each_reason_for_a_missing_folder_is_named() -> None:
     errors = {"n2": "No such file or directory", "n3": "Permission denied", "n4": "Permission denied"}
     seen = fleet(access=tuple(reached(node, folder_error=errors.get(node)) for node in NODES))
     answer = Case("ssh_no_folder", "fail", "", changes={"fleet": seen}).asked.function(fleet=seen)
+    assert isinstance(answer, tuple)
     assert [(one.subjects, one.fixes[0].commands[0]) for one in answer] == [
         (("n2",), 'rsync -a ./ me@n2:"$PWD"/'),
         (("n3", "n4"), "ssh me@n3 'id; ls -ld ~'"),

@@ -36,7 +36,7 @@ CASES = (
     well("script_collective_on_one_rank", "1 collective", script=good("collectives-barrier-on-rank-0-alone")),
     well("script_collective_on_one_rank", "2 collectives", script=read(BOTH)),
     well("script_collective_on_one_rank", "2 collectives", script=read(FIRST)),
-    well("script_collective_on_one_rank", "1 collective", script=read(GROUP)),
+    well("script_collective_on_one_rank", "2 collectives", script=read(GROUP)),
     warns("script_state_saved_on_one_rank", "line 5: accelerator.save_state() only on the main process, with FSDP",
         "on every process", script=read(SAVED), config=FSDP),
     well("script_state_saved_on_one_rank", "1 save call", config=FSDP,

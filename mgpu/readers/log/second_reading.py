@@ -91,7 +91,7 @@ def _wrapped(lines: list[str], signatures: Signatures, first: int) -> tuple[str,
 
 
 def _explains(name: str, signatures: Signatures) -> bool:
-    return signatures.roles[name] == "root" and name not in signatures.of_others
+    return signatures.roles.get(name) == "root" and name not in signatures.of_others
 
 
 def _typed(message: str, signatures: Signatures) -> tuple[str, dict[str, str]] | None:
