@@ -164,7 +164,7 @@ def test_bad_nodes_are_named_and_the_training_runs_on_the_others(faulty: Faulty)
     assert {stage["name"]: stage["status"] for stage in document["stages"]} == {
         "examine": "fail", "network": "ok", "compare": "fail", "alone": "ok", "pairs": "ok", "together": "skip",
     }  # fmt: skip
-    assert faulty.cluster.left() == []
+    assert faulty.cluster.quiet() == []
 
 
 @pytest.mark.parametrize("step", [(), ("srun", "--nodes=1", "--ntasks=1", "--nodelist=node1")])
@@ -180,7 +180,7 @@ def test_in_a_shell_of_salloc_and_in_a_step_of_one_node(faulty: Faulty, step: Se
     assert (document["verdict"], document["good"], document["exclude"]) == ("failed", ["node1"], "--exclude=node4")
     assert [bad["node"] for bad in document["bad"]] == ["node4"] and "/dev/shm" in document["bad"][0]["reason"]
     assert not (faulty.work / "shell/nodes.sh").exists()
-    assert faulty.cluster.left() == []
+    assert faulty.cluster.quiet() == []
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_stopped_while_nodes_are_asked(faulty: Faulty, number: signal.Signals, o
             said
         )  # both are pending: Python takes the lower first
     assert "mgpu: interrupted\n" in said and not any("Traceback" in line for line in said)
-    assert faulty.cluster.left() == []
+    assert faulty.cluster.quiet() == []
 
 
 # ---- the step

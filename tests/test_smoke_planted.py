@@ -60,7 +60,7 @@ FAULTS = (
     Fault("drops_micro_batches", "gradients_not_averaged", "the error is in the share of rank 1",
           orders={"accumulate": 4}),
     Fault("steps_wrong_once", "parameters_not_synchronised", "at step 12", world=4, orders={"strategy": "fsdp"}),
-    Fault("adam_steps_wrong_once", "accelerate_trains_otherwise", "loss of step 3 with accelerate", world=4,
+    Fault("adam_steps_wrong_once", "accelerate_trains_otherwise", " with accelerate: ", world=4,
           accelerate=True, orders={"level": "standard"}),
     Fault("no_autocast", "precision_not_applied", "ranks 0 and 1 compute in float32", rank=None, orders=BF16),
     Fault("no_autocast_on_one", "precision_not_applied", "rank 1 computes in float32", world=3, orders=BF16),

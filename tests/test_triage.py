@@ -613,7 +613,8 @@ def test_what_is_not_known_is_said() -> None:
 
 
 _REMARKS = {"run_left_processes", "run_ranks_exchanged_nothing", "run_rank_slows_others", "hang_rank_works"}
-_REMARKS |= {"hang_others_unknown", "hang_rank_in_debugger", "hang_stacks_unknown", "run_not_finite"}  # none is a failure
+# None of these is a failure.
+_REMARKS |= {"hang_others_unknown", "hang_rank_in_debugger", "hang_stacks_unknown", "run_not_finite"}
 
 
 def test_every_other_check_has_its_place_in_the_order() -> None:
