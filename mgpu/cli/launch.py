@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mgpu.cli.kept_hosts import kept_hosts
 from mgpu.cli.option import Command, Option, Values, panel
 from mgpu.known_launchers import STARTED
 from mgpu.launch import start_errors
@@ -134,7 +136,8 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
-    request = _with_kept_hosts(request)
+    if not (request.hosts or request.foreign or request.node is not None):
+        request = replace(request, hosts=kept_hosts(request.config))
     if request.hosts:
         from mgpu.fleet import hosts_launch
 
@@ -148,20 +151,6 @@ def launch(request: Request) -> int:
         from mgpu.launch import run
 
         return run.run(request)
-
-
-def _with_kept_hosts(request: Request) -> Request:
-    """Return the request with the hosts of the answers beside its config, if that is for several machines."""
-    if request.hosts or request.foreign or request.node is not None:
-        return request
-    config = request.config or "accelerate.yaml"
-    if not os.path.exists(os.path.join(os.path.dirname(config), "mgpu.answers.toml")):
-        return request
-    from dataclasses import replace
-
-    from mgpu.fleet import hosts_config
-
-    return replace(request, hosts=hosts_config.kept(config))
 
 
 def _names_job(request: Request) -> bool:

@@ -9,7 +9,6 @@ from mgpu.cli.option import Command, Option, Values
 
 if TYPE_CHECKING:
     from mgpu.probes.runner import Probe
-    from mgpu.smoke.request import Request
 
 # fmt: off
 OPTIONS = (
@@ -67,8 +66,13 @@ def run(values: Values) -> int:
     if values.pop("json"):
         values["format"] = "json"
     request = Request(**values)
-    if not (request.hosts or request.slurm or request.show or request.target or request.gpus):
-        request = _with_kept_hosts(request)
+    own = (request.hosts, request.slurm, request.show, request.target, request.gpus)
+    if not any(own) and request.node is None and request.cpu is None:
+        from dataclasses import replace
+
+        from mgpu.cli.kept_hosts import kept_hosts
+
+        request = replace(request, hosts=kept_hosts(request.config))
     if request.slurm or request.hosts:
         from mgpu.fleet import preflight
 
@@ -76,21 +80,6 @@ def run(values: Values) -> int:
     from mgpu.smoke import run
 
     return run.run(request)
-
-
-def _with_kept_hosts(request: Request) -> Request:
-    """Return the request with the hosts of the answers beside its config, if there are any."""
-    import os
-
-    config = request.config or "accelerate.yaml"
-    kept = os.path.join(os.path.dirname(config), "mgpu.answers.toml")
-    if request.node is not None or request.cpu is not None or not os.path.exists(kept):
-        return request
-    from dataclasses import replace
-
-    from mgpu.fleet import hosts_config
-
-    return replace(request, hosts=hosts_config.kept(config))
 
 
 def _early(values: Values) -> Sequence[Probe]:

@@ -1,7 +1,7 @@
-"""A worker on a host that was reached with ssh: stops by itself when it hears nothing more.
+"""A worker on a host that was reached with ssh. It stops by itself when no more messages arrive.
 
 It runs from a private folder with mgpu's source (hosts/payload.py), which it removes at its end. The network may break
-without an end of the connection being seen here, so the other side greets it every two seconds.
+without the connection ending here, so the other side sends a message every two seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mgpu.process import scratch
 if TYPE_CHECKING:
     from mgpu.fleet import far_run
 
-SILENT_S = 12.0  # without a greeting, which comes every 2 s: the network or the other side has failed
+SILENT_S = 12.0  # without a message, of which one comes every 2 s: the network or the other side has failed
 _IDLE_S = 0.5
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mgpu import errors
 from mgpu.command_line import shell
+from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.fleet import hosts_doctor, route
 from mgpu.hosts.named_hosts import names, read_hosts
@@ -49,9 +50,9 @@ def look(decided: Answers, python: str = "") -> tuple[tuple[Snapshot, int, str],
 
 
 def kept(config: str) -> str:
-    """Return the hosts in the answers beside a config; "" if there are none, or if they cannot be read."""
+    """Return the hosts in the answers beside a config for several machines; "" if there are none or it is for one."""
     path = Path(config).parent / answers_file.DEFAULT_FILE
-    if not path.is_file():
+    if not (path.is_file() and Path(config).is_file()) or facts(Path(config), ask_loader=False).num_machines < 2:
         return ""
     try:
         return answers_file.read(str(path)).hosts or ""

@@ -157,7 +157,8 @@ class _Run:
                 self._copy(node, stream, "\n")
         said = end.get("lost") or end["said"]
         if said and end["code"]:
-            self._copy(node, "err", f"mgpu: {said.strip()}\n")
+            for line in said.strip().splitlines():  # it came from ssh or from another machine
+                self._copy(node, "err", f"mgpu: {visible(line)}\n")
 
     def _copy(self, node: str, stream: str, new: str) -> None:
         """Write the whole lines of a host's output, each with its name."""

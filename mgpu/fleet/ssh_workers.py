@@ -1,8 +1,8 @@
 """Reach workers on machines that have no scheduler: one ssh connection per host, this machine without ssh.
 
 mgpu travels over the connection (hosts/payload.py), so it need not be installed there. At most _AT_ONCE connections are
-being opened at a time: a jump host, and sshd's MaxStartups, refuse more. While a worker runs, it is greeted every two
-seconds; one that hears nothing stops all that it started (far_side.py).
+being opened at a time: a jump host, and sshd's MaxStartups, refuse more. Each worker gets a message at least every two
+seconds; one that gets none stops everything it started (far_side.py).
 """
 
 from __future__ import annotations
