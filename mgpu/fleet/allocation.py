@@ -118,11 +118,12 @@ class Wanted:
     ranks_per_node: int
     need: int
     name: str
+    over_ssh: bool = False  # on the hosts of --hosts, whose GPUs are not known yet
 
     @property
     def what(self) -> str:
         """The config and its ranks per node, as text."""
-        one = "rank" if self.cpu else "GPU"
+        one = "rank" if self.cpu or self.over_ssh else "GPU"  # hosts without GPUs train on the CPU
         cpu = " on the CPU" if self.cpu else ""
         return f"{self.name}, {counted(self.ranks_per_node, one)} per node{cpu}"
 
@@ -160,4 +161,4 @@ def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], s
         )
     # CPU ranks of a job are marked by a comment in the config, and by a variable in the job.
     on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
-    return Wanted(subject.config, on_cpu, ranks, need, subject.name)
+    return Wanted(subject.config, on_cpu, ranks, need, subject.name, over_ssh=bool(job.hosts))
