@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from mgpu.errors import USAGE, MgpuError
-from mgpu.fleet import framing, hosts_run, hosts_verdict, route, verified_hosts
+from mgpu.fleet import allocation, framing, hosts_run, hosts_verdict, route, verified_hosts
 from mgpu.fleet.verified_hosts import Tested as Passed
 from mgpu.hosts import payload, ssh, ssh_errors
 from mgpu.hosts.named_hosts import MOST, Host, read_hosts
 from mgpu.launchers.stamp import FOLDER
+from mgpu.smoke.request import Request as SmokeRequest
 from mgpu.snapshot import Fleet, NodeAddresses, NodePath
 from mgpu.snapshot.networking import Interface
 
@@ -305,3 +306,20 @@ def test_another_users_file_of_tests_counts_as_none(tmp_path: Path) -> None:
     verified_hosts.record(config, Passed("abc", ("n1",), "/p"))
     os.chown(tmp_path / FOLDER / verified_hosts.FILE, 4711, 4711)
     assert verified_hosts.find(config, "abc", ["n1"], "/p") is None
+
+
+def test_slots_that_the_config_does_not_start_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\n"
+    (tmp_path / "accelerate.yaml").write_text(config)
+    for slots, said in (
+        (2, ""),
+        (4, "a has slots=4 in the hosts file, but accelerate.yaml starts 2 ranks on each host"),
+    ):
+        (tmp_path / "hosts.txt").write_text(f"a slots={slots}\nb\n")
+        job = allocation.of_hosts(read_hosts("./hosts.txt"))
+        if not said:
+            assert allocation.read_wanted(SmokeRequest(), job, {}, tmp_path).ranks_per_node == 2
+            continue
+        with pytest.raises(MgpuError, match=said):
+            allocation.read_wanted(SmokeRequest(), job, {}, tmp_path)

@@ -159,6 +159,12 @@ def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], s
             f"--need {need}: {'there are' if job.hosts else f'job {job.job} has'} only {counted(nodes, 'node')}",
             errors.USAGE,
         )
+    if other := next((host for host in job.hosts if host.slots not in (None, ranks)), None):
+        raise MgpuError(
+            f"{other.name} has slots={other.slots} in the hosts file, but {subject.name} starts "
+            f"{counted(ranks, 'rank')} on each host: change one of them",
+            errors.USAGE,
+        )
     # CPU ranks of a job are marked by a comment in the config, and by a variable in the job.
     on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
     return Wanted(subject.config, on_cpu, ranks, need, subject.name, over_ssh=bool(job.hosts))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _START_S = 60.0  # for Python to start and the probes to end on every host; importing from a cold disk takes long
 _WHOLE_S = 180.0
 _LARGEST = 16 << 20  # bytes of a config
-# Below the ports that Linux uses for outgoing connections, as in a job's pre-flight.
+# torchrun's and accelerate's own; the next free one is used. Linux takes those from 32768 on for outgoing connections.
 FIRST_PORT = 29500
 
 

@@ -54,7 +54,6 @@ class SshWorkers(Workers):
 
     def __init__(self, hosts: Sequence[Host], *, python: str, folder: str) -> None:
         super().__init__(names(hosts))
-        self._hosts = {host.name: host for host in hosts}
         self._python, self._folder = python, folder
         self.access: dict[str, HostAccess] = {}  # hosts that were reached, or why not
         self._waiting = list(hosts)
