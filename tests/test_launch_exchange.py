@@ -6,6 +6,7 @@ Real ranks over gloo on the CPU: the kernel's connections between them are what 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -17,12 +18,14 @@ import pytest
 from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.process import connections
 from mgpu.process.connections import ESTABLISHED, LISTEN, TIME_WAIT, Connection
+from tests.conftest import need
 from tests.scripts import SCRIPTS, kill_all, start, write_config
 
 ID = "run_ranks_exchanged_nothing"
 # How exchanges.py trains, and what is reported.
 RUNS = {"alone": True, "group": True, "ddp": False}
 # Samples are seconds apart on a busy machine, and a group's connections must be seen before they close.
+_LOOPBACK = 'ip link set lo up; exec "$@"'
 SECONDS = {"alone": "6", "group": "8", "ddp": "0"}
 
 
@@ -42,7 +45,9 @@ class End:
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, End]]:
-    """Every launch of RUNS, at the same time."""
+    """Every launch of RUNS, at the same time, in a network of its own: connections of other tests leave gaps."""
+    alone = (need("unshare"), *(() if os.geteuid() == 0 else ("-r",)), "-n", "sh", "-ec", _LOOPBACK, "sh")
+    need("ip")
     base = tmp_path_factory.mktemp("exchange")
     runners: dict[str, subprocess.Popen[str]] = {}
     try:
@@ -51,7 +56,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, End]
             shutil.copy(SCRIPTS / "exchanges.py", base / how / "train.py")
             write_config(base / how)
             given = ("--unverified", "allow", "--launcher", "torchrun", "--json-result", "result.json")
-            runners[how] = start("launch", *given, "train.py", how, SECONDS[how], folder=base / how)
+            runners[how] = start("launch", *given, "train.py", how, SECONDS[how], folder=base / how, under=alone)
         found = {}
         for how, runner in runners.items():
             _, said = runner.communicate(timeout=120)
@@ -106,6 +111,10 @@ def test_a_connection_that_closed_between_two_samples_is_unknown(monkeypatch: py
     to_a_service = [Connection(LISTEN, (b"\0" * 4, 5002), (b"\0" * 4, 0), 9)]
     assert watched(monkeypatch, to_a_service, closed).gap is None  # of a store, whose process is not a rank
     assert watched(monkeypatch, [], []).gap is None
+    open_elsewhere = [Connection(ESTABLISHED, A, B, 7), Connection(ESTABLISHED, B, A, 8)]
+    assert watched(monkeypatch, open_elsewhere, closed).gap is None
+    not_yet_accepted = [Connection(ESTABLISHED, A, B, 7), Connection(ESTABLISHED, B, A, 0)]
+    assert watched(monkeypatch, not_yet_accepted, closed).gap
 
 
 def test_the_connections_of_others_are_not_those_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ class ExchangeWatch:
         self._on_gpus = self._reported = False
         self._before: set[tuple[connections.Address, connections.Address]] | None = None
         self._service_ports: set[int] = set()
+        self._of_others: set[frozenset[connections.Address]] = set()
         self._unexplained = False
 
     def tick(self, supervisor: Supervised) -> None:
@@ -152,6 +153,8 @@ class ExchangeWatch:
         ends = {(one.local, one.remote): one for one in found if one.state == ESTABLISHED}
         for (local, remote), one in ends.items():
             other = ends.get((remote, local))
+            if other and one.inode and other.inode and one.inode not in owner and other.inode not in owner:
+                self._of_others.add(frozenset((local, remote)))
             if other is None or one.inode not in owner or owner.get(other.inode, owner[one.inode]) == owner[one.inode]:
                 continue
             pair = frozenset((local, remote))
@@ -165,7 +168,8 @@ class ExchangeWatch:
     def _look_for_closed(self, found: list[Connection]) -> None:
         """Note connections within this machine that were closed before a sample could see whose they were.
 
-        The kernel keeps them for a minute. Those to a port on which no rank listened are none between ranks.
+        The kernel keeps them for a minute. Those to a port on which no rank listened are none between ranks, and neither
+        are those that were seen open in other processes.
         """
         here = {one.local[0] for one in found}
         closed = {
@@ -174,6 +178,6 @@ class ExchangeWatch:
         if self._before is None:
             self._before = closed
         for local, remote in closed - self._before:
-            known = frozenset((local, remote)) in self._carried
+            known = frozenset((local, remote)) in self._carried.keys() | self._of_others
             if not known and not {local[1], remote[1]} & self._service_ports:
                 self._unexplained = True

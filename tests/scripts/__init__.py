@@ -55,9 +55,13 @@ def start(
     folder: Path,
     env: Mapping[str, str] | None = None,
     ignoring: Sequence[signal.Signals] = (),
+    under: Sequence[str] = (),
     **options: Any,
 ) -> subprocess.Popen[str]:
-    """`python -m mgpu ARGS` in the background, cwd and home in `folder`; signals as a terminal's shell leaves them."""
+    """`python -m mgpu ARGS` in the background, cwd and home in `folder`; signals as a terminal's shell leaves them.
+
+    `under`: a command that runs its arguments.
+    """
 
     def signals() -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -67,7 +71,7 @@ def start(
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     return subprocess.Popen(
-        [sys.executable, "-m", "mgpu", *arguments],
+        [*under, sys.executable, "-m", "mgpu", *arguments],
         cwd=folder,
         env=environment(folder / "home", env),
         text=True,
