@@ -44,7 +44,7 @@ from mgpu.launch import (
     run_outcome,
 )
 from mgpu.launch import report as launch_report
-from mgpu.launchers import choice, deepspeed_hosts, framework_yaml, line_program, run_folder, stamp
+from mgpu.launchers import choice, deepspeed_hosts, framework_yaml, line_program, project_folder, run_folder, stamp
 from mgpu.launchers.foreign_programs import FRAMEWORKS
 from mgpu.launchers.option_words import Given
 from mgpu.planning import measured
@@ -136,7 +136,7 @@ def tested_hosts() -> list[bytes]:
 
 def tested_hosts_of(path: Path) -> object:
     """As launch reads what was tested, in its folder."""
-    place = path.parent / stamp.FOLDER
+    place = path.parent / project_folder.FOLDER
     place.mkdir(exist_ok=True)
     (place / verified_hosts.FILE).write_bytes(path.read_bytes())
     return verified_hosts.find(path.parent / "accelerate.yaml", "abc", ["n1", "me@n2"], "/p")

@@ -28,7 +28,7 @@ SEARCHED = ("group", "collectives", "pairs", "train", "bandwidth", "checkpoint")
 
 
 def orders(world: int = 4, **changes: Any) -> Orders:
-    return Orders(**{"folder": "runs/x", "world": world, **changes})
+    return Orders(**{"folder": ".mgpu/runs/x", "world": world, **changes})
 
 
 def changes(snapshot: Snapshot, told: Orders, rung: str = "collectives") -> list[str]:

@@ -203,7 +203,7 @@ def test_refused_with_exactly_the_difference(machine: Machine, name: str) -> Non
     assert (done.returncode, done.stdout) == (errors.LAUNCH_REFUSED, ""), done.stderr
     assert differences(done.stderr) == wanted
     assert "NOT STARTED" in done.stderr and "mgpu smoke-test" in done.stderr
-    assert not (machine.folder / "runs").exists()
+    assert not (machine.folder / ".mgpu/runs").exists()
 
 
 def test_a_refusal_fits_the_screen(machine: Machine) -> None:
@@ -258,7 +258,7 @@ def test_asked_with_the_difference_in_sight(machine: Machine) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == errors.LAUNCH_REFUSED
-    assert not (machine.folder / "runs").exists()
+    assert not (machine.folder / ".mgpu/runs").exists()
     result = json.loads((machine.folder / "result.json").read_text())
     assert [check["id"] for check in result["checks"]] == ["config_changed_since_verified"]
 
@@ -366,7 +366,7 @@ def test_exec_replaces_the_process(machine: Machine) -> None:
     done = machine.launch("--exec", "train.py")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["arguments"][-1] == "train.py"
-    assert "your program's output" not in done.stderr and not (machine.folder / "runs").exists()
+    assert "your program's output" not in done.stderr and not (machine.folder / ".mgpu/runs").exists()
 
 
 def test_the_printed_command_runs_as_it_is_printed(machine: Machine) -> None:

@@ -169,7 +169,7 @@ def test_ctrl_c_collects_and_a_second_one_does_not_wait(here: Path) -> None:
         cwd=str(here), env=environment(here / "home", {"TERM": "xterm"}), encoding="utf-8", timeout=60,
     )  # fmt: skip
     terminal.expect("your program's output starts here")
-    wait_for(lambda: sorted(beat.read_bytes()[0] for beat in here.glob("runs/*/recorder/*.beat")) == [11, 12])
+    wait_for(lambda: sorted(beat.read_bytes()[0] for beat in here.glob(".mgpu/runs/*/recorder/*.beat")) == [11, 12])
     time.sleep(11)  # without a step
     terminal.sendcontrol("c")
     terminal.expect(r"collecting what the ranks do \(2 s\); Ctrl-C again to stop at once", timeout=2)

@@ -16,7 +16,7 @@ from mgpu.fleet import allocation, framing, hosts_run, hosts_verdict, route, ver
 from mgpu.fleet.verified_hosts import Tested as Passed
 from mgpu.hosts import payload, ssh, ssh_errors
 from mgpu.hosts.named_hosts import MOST, Host, read_hosts
-from mgpu.launchers.stamp import FOLDER
+from mgpu.launchers.project_folder import FOLDER
 from mgpu.smoke.request import Request as SmokeRequest
 from mgpu.snapshot import Fleet, NodeAddresses, NodePath
 from mgpu.snapshot.networking import Interface

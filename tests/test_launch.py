@@ -93,7 +93,7 @@ def test_print_command_pastes_into_a_shell(stamped: Path, mgpu: Run) -> None:
     ]  # fmt: skip
     assert 1024 <= int(words[start_at - 1]) < 65536
     assert tuple(words[start_at + 1 :]) == ARGUMENTS
-    assert not (stamped / "runs").exists()
+    assert not (stamped / ".mgpu/runs").exists()
 
 
 def test_dry_run_starts_nothing(stamped: Path, mgpu: Run) -> None:
@@ -107,7 +107,7 @@ def test_dry_run_starts_nothing(stamped: Path, mgpu: Run) -> None:
         done.stdout,
         re.MULTILINE,
     )
-    assert not (stamped / "runs").exists() and not (stamped / "ready.0").exists()
+    assert not (stamped / ".mgpu/runs").exists() and not (stamped / "ready.0").exists()
 
 
 def test_dry_run_of_what_is_not_verified(here: Path, mgpu: Run) -> None:
@@ -158,7 +158,7 @@ def test_not_verified(here: Path, mgpu: Run) -> None:
     result = json.loads((here / "result.json").read_text())
     assert (result["phase"], result["exit_code"]) == ("preflight", errors.LAUNCH_REFUSED)
     assert [check["id"] for check in result["checks"]] == ["config_not_verified"]
-    assert not (here / "runs").exists()
+    assert not (here / ".mgpu/runs").exists()
 
 
 def test_several_machines_are_started_by_hand(here: Path, mgpu: Run) -> None:
@@ -174,7 +174,7 @@ def test_several_machines_are_started_by_hand(here: Path, mgpu: Run) -> None:
     assert "mgpu smoke-test --node-rank 1   # on node 1" in done.stderr
     assert mgpu("launch", "--node-rank", "2", "report.py").returncode == errors.USAGE
     which = mgpu("launch", "--unverified", "allow", "--launcher", "torchrun", "report.py")
-    assert (which.returncode, which.stdout) == (errors.LAUNCH_REFUSED, "") and not (here / "runs").exists()
+    assert (which.returncode, which.stdout) == (errors.LAUNCH_REFUSED, "") and not (here / ".mgpu/runs").exists()
     assert "mgpu launch --node-rank K --unverified allow ..." in which.stderr
     shown = mgpu("launch", "--node-rank", "1", "--print-command", "report.py")
     assert "--machine_rank 1 report.py" in shown.stdout and "rdzv_conf" not in shown.stdout
@@ -327,7 +327,7 @@ def test_torch_that_cannot_see_the_gpus(here: Path, mgpu: Run) -> None:
     assert (done.returncode, done.stdout) == (errors.LAUNCH_REFUSED, ""), done.stderr
     assert "torch_is_cpu_build" in done.stderr and "NOT STARTED" in done.stderr
     assert "torch_is_cpu_build" in [check["id"] for check in json.loads((here / "result.json").read_text())["checks"]]
-    assert not (here / "runs").exists()
+    assert not (here / ".mgpu/runs").exists()
 
 
 # Started
@@ -374,7 +374,7 @@ def test_bytes_are_untouched(piped: dict[str, Any]) -> None:
     assert ERR in piped["done"].stderr
     said = piped["done"].stderr.replace(ERR, b"").decode("utf-8")
     assert "your program's output starts here" in said and "mgpu: finished, exit 0" in said
-    (log,) = piped["folder"].glob("runs/*/run.log")
+    (log,) = piped["folder"].glob(".mgpu/runs/*/run.log")
     assert OUT in log.read_bytes() and ERR in log.read_bytes()
     assert b"mgpu" not in log.read_bytes()
 
@@ -524,7 +524,7 @@ def test_reader_that_goes_away_does_not_end_the_training(stamped: Path) -> None:
     os.close(reader)
     _, said = runner.communicate(timeout=60)
     assert runner.returncode == 0, said
-    (log,) = stamped.glob("runs/*/run.log")
+    (log,) = stamped.glob(".mgpu/runs/*/run.log")
     assert log.stat().st_size >= 8 << 18
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from mgpu.process import child_process, scratch, signals
-from tests.conftest import ROOT
+from tests.conftest import ROOT, environment
 from tests.fake_nvml import FAULTS, machine
 from tests.fake_nvml import environment as with_nvml
 from tests.scripts import fault, start, wait_for, write_config
@@ -165,7 +165,7 @@ def test_ranks_of_a_smoke_test_end_with_it(here: Path) -> None:
     """`kill -9`, one rank stopped and the other waiting for it, and no guard: the guard is killed first."""
     env = fault("SIGSTOP", "step 3 of ") | {"TMPDIR": str(here / "tmp")}
     runner = start("smoke-test", "--cpu", "2", "--level", "quick", folder=here, env=env)
-    wait_for(lambda: any('"step 3 of ' in path.read_text() for path in here.glob("runs/smoke-*/rank1.jsonl")))
+    wait_for(lambda: any('"step 3 of ' in path.read_text() for path in here.glob(".mgpu/runs/smoke-*/rank1.jsonl")))
     same = Path(f"/proc/{runner.pid}/cmdline").read_bytes()
     (guard,) = [pid for pid in children_of(runner.pid) if Path(f"/proc/{pid}/cmdline").read_bytes() == same]
     os.kill(guard, KILL)
@@ -391,3 +391,14 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (stopped.value.number, stopped.value.code, signals.exit_code()) == (HUP, 129, 129)
     assert before == {number: signal.getsignal(number) for number in (INT, *signals.STOPPING)}
     signal.signal(HUP, ignored)
+
+
+def test_ctrl_c_while_a_string_is_executed(tmp_path: Path) -> None:
+    """Where dataclasses are imported, Python would end itself with SIGINT in place of the exit code."""
+    (tmp_path / "interrupted.py").write_text(
+        "import sys\nfrom mgpu.process import signals\nsignals.raise_on_signals()\n"
+        "try:\n    exec('import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)')\n"
+        "except KeyboardInterrupt:\n    sys.exit(130)\n"
+    )
+    env = environment(tmp_path, {"PYTHONPATH": str(ROOT)})
+    assert subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, env=env, check=False).returncode == 130

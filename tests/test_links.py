@@ -56,7 +56,7 @@ TARGET = ("--yes", "--target", "8xA100-80GB", "--params", "7B", "-o", "accelerat
         ("accelerate.yaml", "../outside/new.yaml", ("configure", *TARGET)),
         ("accelerate.yaml", "../outside/folder/new.yaml", ("configure", *TARGET, "--force")),
         ("train.sbatch", "../outside/new.sbatch", ("configure", *TARGET, "--slurm", "--job", "train.sbatch")),
-        ("runs", "../outside/folder", ("launch", "--unverified", "allow", "--launcher", "python", "train.py")),
+        (".mgpu", "../outside/folder", ("launch", "--unverified", "allow", "--launcher", "python", "train.py")),
     ],
 )  # fmt: skip
 def test_links_in_a_cloned_repository(
@@ -69,7 +69,7 @@ def test_links_in_a_cloned_repository(
     done = mgpu(*arguments, cwd=clone)
     expected = errors.LAUNCH_REFUSED if arguments[0] == "launch" else errors.REFUSED
     assert done.returncode == expected, done.stdout + done.stderr
-    assert f"{name} is a symbolic link to" in done.stderr and "outside" in done.stderr
+    assert name in done.stderr and "symbolic link" in done.stderr and "outside" in done.stderr
     assert_untouched(clone)
     assert arguments[0] == "launch" or [path.name for path in clone.iterdir() if not path.is_symlink()] == ["train.py"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mgpu.engine import before_start
-from mgpu.launchers import measurements, stamp
+from mgpu.launchers import measurements, project_folder, stamp
 from mgpu.launchers.measurements import Known
 from mgpu.planning import measured
 from mgpu.report.screen import Screen
@@ -95,7 +95,7 @@ def test_the_batch_that_fits() -> None:
 def test_the_section_is_compact_and_says_what_scaling_costs() -> None:
     alone = measurement(ranks=1, samples_per_s=100.0, exchange_s=0.0, waiting_s=0.0, step_s=0.08)
     fail = ScalingRun(2, None, "the script fails: ValueError")
-    own = SavedCheckpoint("/run/runs/c", True, None, 0.5, 3 * GIB, "torch.save", 2.0)
+    own = SavedCheckpoint("/run/.mgpu/runs/c", True, None, 0.5, 3 * GIB, "torch.save", 2.0)
     whole = of(timed((0.1, 0.0, 0.0)))
     whole = replace(
         whole, measurement=measurement(ranks=4), scaling=(ScalingRun(1, alone), fail), ended="stopped",
@@ -129,9 +129,11 @@ def test_the_plan_says_measured_and_by_what() -> None:
     machine, alone = machines.machine("dgx_a100_x8"), measurement(ranks=1, samples_per_s=100.0)
     known = Known(measurement(), (), (alone,))
     text = plan(known, machine)
-    assert "Measured for train.py (runs/smoke-1, 2026-11-20): 100 ms per step, 160 samples/s on 2 GPUs" in text
+    assert "Measured for train.py (.mgpu/runs/smoke-1, 2026-11-20): 100 ms per step, 160 samples/s on 2 GPUs" in text
     assert "An epoch of 1,600 samples takes 10 s on 2 GPUs." in text
-    assert "Speed-up: measured by the rehearsal of train.py (runs/smoke-1, 2026-11-20)." in text and "1.6x" in text
+    assert (
+        "Speed-up: measured by the rehearsal of train.py (.mgpu/runs/smoke-1, 2026-11-20)." in text and "1.6x" in text
+    )
     assert "Batch per GPU: 8 needs 18 GiB of 40 GiB, 22 fit (32 GiB)" in text and "in proportion to the batch" in text
     stale = plan(replace(known, changed=("the script", "driver")), machine)
     assert "Estimated: train.py was measured" in stale and "but since then the script and driver changed." in stale
@@ -153,7 +155,7 @@ def test_configure_proposes_the_largest_batch_with_its_headroom() -> None:
         return found.text if found else "", found.reason if found else "", " ".join(proposal.notes)
 
     text, why, notes = row(Known(measurement()))
-    assert text == "up to 22 per GPU" and "measured (runs/smoke-1, 2026-11-20)" in why and "headroom" in why
+    assert text == "up to 22 per GPU" and "measured (.mgpu/runs/smoke-1, 2026-11-20)" in why and "headroom" in why
     assert "in proportion to the batch" in notes
     assert (
         "Warning: a batch of 900 per GPU does not fit"
@@ -183,7 +185,7 @@ def test_a_measurement_counts_until_something_changes(tmp_path: Path, monkeypatc
         "facts": {"config": sha256, "file": "accelerate.yaml", "gpus": stamp.gpus_text(machine),
             "driver": machine.driver.version if machine.driver else ""},
     }  # fmt: skip
-    record = tmp_path / stamp.FOLDER / stamp.FILE
+    record = tmp_path / project_folder.FOLDER / stamp.FILE
     record.parent.mkdir()
 
     def changed(machine: Snapshot = machine) -> tuple[str, ...]:

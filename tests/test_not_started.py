@@ -107,7 +107,7 @@ def test_stderr_that_cannot_be_written(here: Path) -> None:
         assert launched(here, stderr=writing).returncode == errors.LAUNCH_REFUSED
     finally:
         os.close(writing)
-    assert not (here / "runs").exists()
+    assert not (here / ".mgpu/runs").exists()
 
 
 def test_closed_streams_and_no_descriptor(here: Path) -> None:

@@ -96,7 +96,7 @@ def test_the_validator(run: Run) -> None:
 @pytest.mark.parametrize(("name", "code"), [("passed", 0), ("stopped", 1)])
 def test_the_smoke_test(run: Run, tmp_path: Path, name: str, code: int) -> None:
     """Two CPU ranks, recorded from real runs (tests/scripts/records_smoke.py) and told again."""
-    logs = "runs/smoke-20261121-100412"
+    logs = ".mgpu/runs/smoke-20261121-100412"
     shutil.copytree(RECORDED / name, tmp_path / "project" / logs)
     terminal = run("smoke-test", "--show", "--log-dir", logs)
     assert terminal.end() == code

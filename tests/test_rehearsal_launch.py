@@ -100,7 +100,7 @@ def test_a_script_that_works_passes_and_is_stamped(mgpu: Run, tmp_path: Path) ->
     measured = found["measurement"]
     assert measured["ranks"] == 2 and measured["cpu"] and measured["batch"] == 4 and measured["samples_per_s"] > 0
     assert measured["checkpoint_s"] > 0 and measured["peak_bytes"] is None and measured["exchange_s"] is not None
-    assert not list(tmp_path.glob("runs/*/recorder/checkpoint")), "the checkpoint is removed"
+    assert not list(tmp_path.glob(".mgpu/runs/*/recorder/checkpoint")), "the checkpoint is removed"
     alone, both = found["scaling"]
     assert (alone["ranks"], both["ranks"], both["why"]) == (1, 2, None), alone
     assert alone["samples_per_s"] > 0 and both["efficiency"] > 0 and set(both["costs"]) >= {"the loader"}
@@ -162,13 +162,13 @@ def test_a_script_that_stalls_is_stopped_with_the_line_of_each_rank(mgpu: Run, t
 def test_options_that_contradict_a_script(mgpu: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "train.py").write_text("")
     done = mgpu("smoke-test", *arguments)
-    assert done.returncode == errors.USAGE and not (tmp_path / "runs").exists()
+    assert done.returncode == errors.USAGE and not (tmp_path / ".mgpu/runs").exists()
 
 
 def test_a_script_that_does_not_exist(mgpu: Run, tmp_path: Path) -> None:
     done = mgpu("smoke-test", "--cpu", "2", "trian.py")
     assert done.returncode == errors.NOT_FOUND and "no script trian.py" in done.stderr
-    assert STEPS == 8 and not (tmp_path / "runs").exists()
+    assert STEPS == 8 and not (tmp_path / ".mgpu/runs").exists()
 
 
 def test_a_script_that_the_user_stops(tmp_path: Path) -> None:

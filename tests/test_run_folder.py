@@ -15,6 +15,7 @@ import pytest
 from mgpu import errors
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts
+from mgpu.launchers.project_folder import RUNS
 from mgpu.launchers.run_folder import (
     LAUNCH,
     MARKER,
@@ -220,10 +221,11 @@ def test_a_run_that_outlives_its_command_keeps_its_list(tmp_path: Path) -> None:
 def test_a_new_folder_falls_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`runs` is a file: the logs go to a private temporary folder, and mgpu says so."""
+    """`.mgpu/runs` is a file: the logs go to a private temporary folder, and mgpu says so."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
-    Path("runs").touch()
+    Path(".mgpu").mkdir()
+    Path(RUNS).touch()
     with claim_folder(plan_folder("", SMOKE_TEST), SMOKE_TEST, named=False) as folder:
         assert folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert str(folder) in capsys.readouterr().err
@@ -258,13 +260,30 @@ def test_runs_is_a_link_that_leaves_the_project(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "outside").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
-    Path("runs").symlink_to("../outside")
-    with pytest.raises(MgpuError, match=r"runs is a symbolic link to .*outside this folder") as error:
-        plan_folder("", LAUNCH)
-    assert error.value.exit_code == errors.REFUSED and os.listdir(tmp_path / "outside") == []
-    monkeypatch.setenv("MGPU_LOG_DIR", "runs")  # now the user has named it
-    assert plan_folder("", LAUNCH).parent == Path("runs")
-    monkeypatch.delenv("MGPU_LOG_DIR")
-    Path("runs").unlink()
-    Path("runs").symlink_to("inside")
-    assert plan_folder("", LAUNCH).parent == Path("runs")
+    for link, target in ((Path(".mgpu"), "../outside"), (Path(RUNS), "../../outside")):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(MgpuError, match=r"^\.mgpu/runs leads to .*outside this folder") as error:
+            plan_folder("", LAUNCH)
+        assert error.value.exit_code == errors.REFUSED and os.listdir(tmp_path / "outside") == []
+        monkeypatch.setenv("MGPU_LOG_DIR", RUNS)  # now the user has named it
+        assert plan_folder("", LAUNCH).parent == Path(RUNS)
+        monkeypatch.delenv("MGPU_LOG_DIR")
+        link.unlink()
+    Path(RUNS).symlink_to("../inside")
+    assert plan_folder("", LAUNCH).parent == Path(RUNS)
+
+
+def test_the_folder_of_a_project_is_ignored_by_git_and_goes_when_nothing_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MGPU_LOG_DIR", raising=False)
+    with claim_folder(plan_folder("", LAUNCH), LAUNCH, named=False) as folder:
+        assert folder.parent == Path(RUNS) and Path(".mgpu/.gitignore").read_text() == "*\n"
+    assert os.listdir() == []
+    Path(".mgpu").mkdir()
+    Path(".mgpu/.gitignore").write_text("runs/\n")  # the user's
+    with claim_folder(plan_folder("", LAUNCH), LAUNCH, named=False):
+        pass
+    assert os.listdir(".mgpu") == [".gitignore"]

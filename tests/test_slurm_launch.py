@@ -245,7 +245,7 @@ def test_what_slurm_would_refuse_is_explained(cluster: Cluster, tmp_path: Path) 
     }.items():
         code, _, err = Launched(cluster, tmp_path, "--no-preflight", *options, job(tmp_path, "srun true")).end()
         assert code == errors.LAUNCH_REFUSED and said in err
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / ".mgpu/runs").exists()
     head = f"--output={tmp_path}/new/sub/%j.out --nodes=1 --time=5"
     code, out, err = Launched(
         cluster, tmp_path, "--no-preflight", "--dry-run", job(tmp_path, "srun true", head=head)

@@ -99,7 +99,7 @@ def test_rehearsal_needs_no_config_and_stamps_nothing(mgpu: Run, tmp_path: Path)
     for rung in STAGES:
         assert f" {TITLES[rung]} " in done.stdout
     assert "PASSED  2 CPU ranks trained together correctly" in done.stdout
-    assert "CPU rehearsal, not recorded." in done.stdout and not (tmp_path / ".mgpu").exists()
+    assert "CPU rehearsal, not recorded." in done.stdout and not (tmp_path / ".mgpu/verified.json").exists()
     assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -157,7 +157,7 @@ def test_rank_stopped_from_outside(tmp_path: Path) -> None:
     assert first(document) == "rank_frozen"
     assert frozen["evidence"]["rank"] == 1 and frozen["evidence"]["pid"] == victim
     assert f"pid {victim}) is stopped" in frozen["title"]
-    assert document["stamp"] is None and not (tmp_path / ".mgpu").exists()
+    assert document["stamp"] is None and not (tmp_path / ".mgpu/verified.json").exists()
     assert not marked(tmp_path)
 
 
@@ -175,7 +175,7 @@ def _memory(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def _pid(folder: Path, rank: int) -> int | None:
     """The pid by which a rank has introduced itself."""
-    for journal in folder.glob(f"runs/smoke-*/rank{rank}.jsonl"):
+    for journal in folder.glob(f".mgpu/runs/smoke-*/rank{rank}.jsonl"):
         for line in journal.read_text().splitlines():
             record = json.loads(line)
             if identity := record.get("identity"):
@@ -243,7 +243,7 @@ def test_wrong_gradient_on_one_rank(mgpu: Run, tmp_path: Path) -> None:
     problem = checks(document)["rank_computes_wrong_gradients"]
     assert problem["evidence"]["rank"] == 1 == document["culprit"]["rank"]
     assert "1.0e-02" in problem["title"]
-    assert document["stamp"] is None and not (tmp_path / ".mgpu").exists()
+    assert document["stamp"] is None and not (tmp_path / ".mgpu/verified.json").exists()
 
 
 def test_ranks_that_should_have_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     _, said = runner.communicate(timeout=20)
     assert runner.returncode == 128 + number
     assert "Traceback" not in said
-    assert not marked(tmp_path) and not (tmp_path / ".mgpu").exists()
+    assert not marked(tmp_path) and not (tmp_path / ".mgpu/verified.json").exists()
 
 
 def test_killed(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_torch_that_cannot_see_the_gpus(mgpu: Run, tmp_path: Path) -> None:
     code, document = smoke_test(mgpu, env=env)
     assert code == errors.NOT_READY and document["verdict"] == "failed"
     assert "torch_is_cpu_build" in checks(document)
-    assert document["ranks"] == [] and not (tmp_path / "runs").exists()
+    assert document["ranks"] == [] and not (tmp_path / ".mgpu/runs").exists()
 
 
 # What is known before a rank is started

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from mgpu.engine import Outcome
 from mgpu.engine.verdict import SmokeVerdict, of_ranks
 from mgpu.errors import MgpuError
 from mgpu.launchers.gpu_selection import wanted_gpus
+from mgpu.launchers.project_folder import RUNS, RUNS_BEFORE
 from mgpu.probes import gpu_monitor
 from mgpu.report import screen as report_screen
 from mgpu.smoke import config_under_test as subjects
@@ -265,7 +267,7 @@ def test_a_real_run_in_a_terminal(tmp_path: Path) -> None:
     assert "ACCELERATE_USE_CPU=true (this machine has no NVIDIA GPU)" in terminal.text
     assert "PASSED  2 CPU ranks trained together correctly" in terminal.text
     assert "Not part of --level quick: checkpoint, bandwidth" in terminal.text
-    (folder,) = (tmp_path / "runs").iterdir()
+    (folder,) = (tmp_path / RUNS).iterdir()
     SMOKE.validate(json.loads((folder / "smoke.json").read_text()))
     # the same, later
     shown = subprocess.run(
@@ -306,7 +308,7 @@ def rank(number: int, **changes: Any) -> Rank:
 
 def ranks(*members: Rank, **changes: Any) -> Ranks:
     found = members or tuple(rank(number) for number in range(4))
-    usual = Ranks(4, STAGES, found, "finished", 0, 30.0, folder="runs/smoke-20261121-1004", level="standard")
+    usual = Ranks(4, STAGES, found, "finished", 0, 30.0, folder=".mgpu/runs/smoke-20261121-1004", level="standard")
     return replace(usual, **changes)
 
 
@@ -536,9 +538,9 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- --show
 
 
-def keep(folder: Path, told: Result, name: str = "smoke-1", age_s: float = 0.0) -> Path:
+def keep(folder: Path, told: Result, name: str = "smoke-1", age_s: float = 0.0, base: str = RUNS) -> Path:
     """A run folder, as the runner leaves it."""
-    path = folder / "runs" / name
+    path = folder / base / name
     path.mkdir(parents=True)
     document_, facts = verdicts.result_paths(str(path))
     document_.write_text(formats.text_of(told, Request(format="json")))
@@ -559,7 +561,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_show_prints_the_newest_and_ends_like_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told, outcomes = hang()
-    keep(here, result(ranks()), age_s=86400 * 3)
+    keep(here, result(ranks()), age_s=86400 * 3, base=RUNS_BEFORE)
     newest = keep(here, result(told, *outcomes, verdict="failed", code=1), "smoke-2", 7200)
     assert cli.run(["smoke-test", "--show"]) == errors.NOT_READY
     out = capsys.readouterr().out
@@ -567,7 +569,8 @@ def test_show_prints_the_newest_and_ends_like_it(here: Path, capsys: pytest.Capt
     assert "FAIL  4 collectives" in out and "skip  5 rank pairs" in out
     assert cli.run(["smoke-test", "--show", "--json"]) == errors.NOT_READY
     assert json.loads(capsys.readouterr().out) == json.loads((newest / "smoke.json").read_text())
-    assert cli.run(["smoke-test", "--show", "--log-dir", "runs/smoke-1"]) == errors.READY
+    shutil.rmtree(newest)
+    assert cli.run(["smoke-test", "--show"]) == errors.READY
     assert "3 days ago" in capsys.readouterr().out
 
 
@@ -711,7 +714,7 @@ def test_a_gpu_that_somebody_works_on_is_not_loaded(
     assert [check["id"] for check in told["checks"]] == ["gpu_busy"]
     assert cli.run(["smoke-test"]) == errors.REFUSED
     out = capsys.readouterr().out
-    assert "NOT STARTED  GPU 1: ada's process" in out and "--allow-busy" in out and not (here / "runs").exists()
+    assert "NOT STARTED  GPU 1: ada's process" in out and "--allow-busy" in out and not (here / RUNS).exists()
 
 
 def test_a_rehearsal_that_does_not_fit_is_checked_by_itself(

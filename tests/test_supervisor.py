@@ -58,7 +58,7 @@ def ready(folder: Path) -> int:
 
 def notes(folder: Path) -> str:
     """What mgpu has noted of the only run."""
-    (path,) = folder.glob("runs/*/mgpu.log")
+    (path,) = folder.glob(".mgpu/runs/*/mgpu.log")
     return path.read_text()
 
 
@@ -80,7 +80,7 @@ def test_a_hundred_megabytes(here: Path) -> None:
     said = (here / "err").read_bytes()
     said = said[said.index(b"\n", said.index(BEGINS)) + 1 :]
     assert said.startswith(b"".join(block(number) for number in range(0, 100, 10)))
-    (log,) = here.glob("runs/*/run.log*")
+    (log,) = here.glob(".mgpu/runs/*/run.log*")
     assert log.stat().st_size == 110 << 20
 
 
@@ -93,7 +93,7 @@ def test_log_that_cannot_grow(here: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(done.stdout) == 8 << 18
-    (log,) = here.glob("runs/*/run.log")
+    (log,) = here.glob(".mgpu/runs/*/run.log")
     assert log.stat().st_size == 100 << 10
     assert "the log ends here (File too large). The run continues" in notes(here)
 
@@ -106,7 +106,7 @@ def test_files_are_the_users_alone(here: Path, tmp_path_factory: pytest.TempPath
     (here / "logs" / "mgpu.log").symlink_to(elsewhere)
     done = start(*LAUNCH, "behaves.py", "streams", "--hub_token", "hf_" + "a" * 34, folder=here)
     assert done.communicate(timeout=60) and done.returncode == 0
-    (folder,) = here.glob("runs/*")
+    (folder,) = here.glob(".mgpu/runs/*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.glob("*.log")} == {0o600}
     assert "behaves.py streams --hub_token" in notes(here) and "aaaa" not in notes(here)
@@ -123,7 +123,7 @@ def test_closed_streams(here: Path, closed: str) -> None:
         cwd=here, env=environment(here / "home"), capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (log,) = here.glob("runs/*/run.log")
+    (log,) = here.glob(".mgpu/runs/*/run.log")
     assert sorted(log.read_text().splitlines()) == ["on stderr", "terminals [False, False, False]"]
     if ">&-" not in closed.split():
         assert BEGINS not in done.stdout, "what mgpu says is no part of what the program printed"
@@ -135,7 +135,7 @@ def test_stdout_on_a_full_disk(here: Path) -> None:
         done = start(*LAUNCH, "behaves.py", "streams", folder=here, stdout=full)
         _, said = done.communicate(timeout=60)
     assert done.returncode == 0, said
-    assert "some output could not be written to stdout: No space left on device. See runs/" in said
+    assert "some output could not be written to stdout: No space left on device. See .mgpu/runs/" in said
 
 
 def test_width_is_that_of_the_terminal_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,7 +525,7 @@ def test_terminal_shows_what_it_would_without_mgpu(here: Path) -> None:
     assert len(plain) > 100_000
     assert ours.startswith(plain)
     assert re.match(rb"[^\n]*" + ENDS, ours[len(plain) :].replace(b"\x1b[1m", b""))
-    (log,) = here.glob("runs/*/run.log")
+    (log,) = here.glob(".mgpu/runs/*/run.log")
     assert log.read_bytes() == plain.replace(b"\r\n", b"\n")
 
 

@@ -17,7 +17,7 @@ _SHM = Fix("Give the container more shared memory.",
             "mgpu doctor --only shm_too_small,shm_tight_for_loaders"))
 _FEWER = Fix("Use fewer workers.", ("DataLoader(..., num_workers=2)", "mgpu doctor --only cpus_leave_no_loader"))
 _FULL = Fix("Check what is full: space, inodes or your quota.",
-            ("df -h .; df -i .", "quota -s", "du -sh runs/* | sort -h | tail",
+            ("df -h .; df -i .", "quota -s", "du -sh .mgpu/runs/* | sort -h | tail",
              "mgpu doctor --only output_folder_full,storage"))
 _INDEX_FILES = (
     Case(either(within(r"datasets/(?:gpt|bert|t5|blended|masked|indexed|multimodal|sft)\w*dataset\w*\.py"),

@@ -85,7 +85,7 @@ def ranks_never_came(ranks: Ranks) -> Answer:
         return Problem(
             f'{names}{there} did not reach stage "group" within {reported.get("limit_s")} s',
             f'{rank_name(failed)} waited for {"them" if len(absent) > 1 else "it"} at "{failed.last_word}".',
-            commands("cat runs/smoke-*/launcher.log"),
+            commands("cat .mgpu/runs/smoke-*/launcher.log"),
             {
                 "rank": absent[0] if absent else None,
                 "rung": _stage_of_absent(absent, ranks),

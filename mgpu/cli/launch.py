@@ -73,7 +73,7 @@ OPTIONS = (
             "--nan-check", int, "Also read losses and gradient norms on GPUs, every N steps; waits for the GPU.", "N",
             default=0, least=0, show_default=False,
         ),
-        Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
+        Option("--log-dir", str, "Default: .mgpu/runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
         Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why, of its answer."),
         Option("--detach", bool, "Keep running without this terminal."),

@@ -43,7 +43,7 @@ OPTIONS = (
     Option("--allow-busy", bool, "Run even if other processes are using the GPUs."),
     Option("--stamp/--no-stamp", bool, "Mark the config as verified after a pass.", default=True),
     Option("--show", bool, "Print the last result without running anything."),
-    Option("--log-dir", str, "Default: runs/smoke-TIME.", "DIR"),
+    Option("--log-dir", str, "Default: .mgpu/runs/smoke-TIME.", "DIR"),
     Option("--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human"),
     Option("--json", bool, "Same as --format json."),
     Option("--json-schema", bool, "Print the JSON Schema of --json."),

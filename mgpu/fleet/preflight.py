@@ -294,7 +294,7 @@ def _show(screen: Screen, result: screens.Result) -> None:
 
 
 def _folder(request: Request, job: Allocation) -> Path:
-    """Return --log-dir, or runs/preflight-JOB in the current folder. Raises MgpuError."""
+    """Return --log-dir, or .mgpu/runs/preflight-JOB in the current folder. Raises MgpuError."""
     name = f"preflight-{job.job}" if job.job else f"preflight-hosts-{time.strftime('%Y%m%d-%H%M%S')}"
     return Path(request.log_dir) if request.log_dir else run_folder.base_folder() / name
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mgpu import files
 from mgpu.file_reading import read_own
-from mgpu.launchers.stamp import FOLDER
+from mgpu.launchers.project_folder import FOLDER
 from mgpu.structured_text import json_of
 
 FILE = "hosts.json"

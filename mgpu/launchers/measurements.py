@@ -22,7 +22,7 @@ class Known:
 
     @property
     def by(self) -> str:
-        """Return by which run and when it was measured: "runs/smoke-1, 2026-11-23"."""
+        """Return by which run and when it was measured: ".mgpu/runs/smoke-1, 2026-11-23"."""
         return ", ".join(part for part in (self.measurement.run, (self.measurement.taken or "")[:10]) if part)
 
 

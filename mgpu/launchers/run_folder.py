@@ -26,6 +26,7 @@ from typing import Any
 from mgpu import files, messages
 from mgpu.errors import REFUSED, USAGE, MgpuError, reason
 from mgpu.file_reading import Unreadable, read_own
+from mgpu.launchers import project_folder
 from mgpu.structured_text import json_of
 
 MARKER = ".mgpu-run.json"
@@ -86,9 +87,9 @@ PRE_FLIGHT = Kind(
 
 
 def plan_folder(wanted: str, kind: Kind) -> Path:
-    """Return the folder that a run would use: --log-dir or a subfolder of it, or a new one in runs/. Creates nothing.
+    """Return the folder that a run would use: --log-dir or a subfolder of it, or a new one in .mgpu/runs.
 
-    Raises MgpuError if --log-dir cannot be used.
+    Creates nothing. Raises MgpuError if --log-dir cannot be used.
     """
     name = f"{kind.prefix}{datetime.now():%Y%m%d-%H%M%S}"
     if not wanted:
@@ -113,14 +114,14 @@ def plan_folder(wanted: str, kind: Kind) -> Path:
 
 
 def base_folder() -> Path:
-    """Return MGPU_LOG_DIR, or `runs` in this folder. Raises MgpuError if `runs` is a link out of this folder."""
+    """Return MGPU_LOG_DIR, or `.mgpu/runs` in this folder. Raises MgpuError if that is linked out of this folder."""
     if named := os.environ.get("MGPU_LOG_DIR"):
         return Path(named)
-    base = Path("runs")
-    if base.is_symlink() and not Path(os.path.realpath(base)).is_relative_to(os.path.realpath(".")):
-        target = os.path.realpath(base)
+    base = Path(project_folder.RUNS)
+    target = os.path.realpath(base)
+    if not Path(target).is_relative_to(os.path.realpath(".")):
         raise MgpuError(
-            f"runs is a symbolic link to {target}, outside this folder. mgpu does not write through it.\n"
+            f"{base} leads to {target} through a symbolic link, outside this folder. mgpu does not write there.\n"
             f"  If it is yours, set --log-dir, or MGPU_LOG_DIR in the environment",
             REFUSED,
         )
@@ -196,7 +197,8 @@ def _settle(
         if not named and os.listdir(folder) == [MARKER]:
             (folder / MARKER).unlink()
             folder.rmdir()
-            folder.parent.rmdir()  # runs/, if this was the first
+            folder.parent.rmdir()  # if this was the first
+            project_folder.remove_if_unused(folder.parent.parent)
 
 
 def make_below(folder: Path, kind: Kind) -> Path:
@@ -213,6 +215,8 @@ def make_below(folder: Path, kind: Kind) -> Path:
 def _new(planned_folder: Path) -> Path:
     """Create the folder, or one with a similar name if it exists by now; a temporary one if that fails."""
     try:
+        if planned_folder.parent == Path(project_folder.RUNS):
+            project_folder.create(Path())
         planned_folder.parent.mkdir(parents=True, exist_ok=True)
         for name in _names(planned_folder.name):
             path = planned_folder.with_name(name)

@@ -19,12 +19,14 @@ from typing import Any, TypeVar
 from mgpu import durations, files
 from mgpu.errors import REFUSED, MgpuError, reason
 from mgpu.file_reading import read_own
+from mgpu.launchers import project_folder
+from mgpu.launchers.project_folder import FOLDER
 from mgpu.secrets_masking import masked_argv, masked_value
 from mgpu.snapshot import BadSnapshot, Bandwidth, Baseline, Measurement, Rehearsal, Scaling, Snapshot, Stamp, decode
 from mgpu.structured_text import json_of
 from mgpu.text import plural
 
-FOLDER, FILE = ".mgpu", "verified.json"
+FILE = "verified.json"
 SCHEMA = 1
 _LARGEST = 16 << 20  # bytes; an entry of 1,000 ranks has about 1 MiB
 _MOST_SCRIPTS = 20  # rehearsed ones that an entry names
@@ -253,11 +255,8 @@ def _of_scripts(known: Mapping[str, Any], rehearsal: Rehearsal | None) -> dict[s
 def _lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder's lock. Raises MgpuError with exit code 5 if another mgpu has it."""
     try:
-        files.private_folder(folder / FOLDER)
-        ignore = folder / FOLDER / ".gitignore"
-        if not ignore.exists():
-            files.write(ignore, "*\n", mode=0o600)  # a stamp is for one machine and must not be committed
-        handle = os.open(folder / FOLDER / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        own = project_folder.create(folder)
+        handle = os.open(own / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise MgpuError(f"cannot record the verification: {reason(error)}") from None
     try:

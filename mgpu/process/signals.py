@@ -1,6 +1,6 @@
 """What does mgpu do when a scheduler, a closed terminal or a key stops it?
 
-TERM, HUP and QUIT raise `Stopped` in the main thread, INT raises KeyboardInterrupt as in every Python program. All
+TERM, HUP and QUIT raise `Stopped` in the main thread, INT a KeyboardInterrupt as in every Python program. All
 `with` and `finally` blocks run: children are killed, scratch folders removed, locks released. The exit code is 128 +
 the signal's number. A signal that was ignored when mgpu started (nohup) stays ignored.
 """
@@ -31,8 +31,19 @@ class Stopped(SystemExit):
         self.number = number
 
 
+class Interrupted(KeyboardInterrupt):
+    """Raised on Ctrl-C.
+
+    Where a plain KeyboardInterrupt comes while `exec` runs a string, as in the import of any dataclass, a Python
+    that was started with -m ends itself with SIGINT in place of its exit code, even if the exception was caught
+    (run_eval_code_obj in CPython's pythonrun.c; measured with 3.11).
+    """
+
+
 def raise_on_signals() -> None:
-    """From now on, raise `Stopped` on a signal, so that everything is cleaned up."""
+    """From now on, raise `Stopped` or `Interrupted` on a signal, so that everything is cleaned up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     for number in STOPPING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
@@ -41,6 +52,10 @@ def raise_on_signals() -> None:
 def exit_code() -> int:
     """Return the exit code of an interrupted command: for the signal that stopped it, or for Ctrl-C."""
     return 128 + (_last[0] if _last else signal.SIGINT)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -80,7 +95,7 @@ def stop_once() -> Iterator[None]:
             if signal.getsignal(one) is stop:
                 signal.signal(one, lambda number, frame: None)
         if number == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise Interrupted
         _last = (number, time.monotonic())
         raise Stopped(number)
 

@@ -159,7 +159,7 @@ def lines(document: Triage, screen: Screen, ranks: Sequence[EndedRankEntry] = ()
 
 
 def row(screen: Screen, label: str, text: str, style: Style = "") -> list[Line]:
-    """`Log            runs/…`, wrapped under its own column; on narrow screens under the label."""
+    """`Log            .mgpu/runs/…`, wrapped under its own column; on narrow screens under the label."""
     if screen.narrow:
         head: list[Line] = [[(label, "bold")]] if label else []
         return [*head, *screen.paragraph(text, "  ", "  ", style)]

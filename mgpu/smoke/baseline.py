@@ -56,7 +56,8 @@ def _read(path: str, snapshot: Snapshot) -> Baseline:
 
 def _invalid(file: Path, why: str) -> MgpuError:
     return MgpuError(
-        f"--baseline {file}: {why}\nUse the smoke.json of an earlier run, e.g. runs/smoke-<time>/smoke.json", USAGE
+        f"--baseline {file}: {why}\nUse the smoke.json of an earlier run, e.g. .mgpu/runs/smoke-<time>/smoke.json",
+        USAGE,
     )
 
 

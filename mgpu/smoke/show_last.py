@@ -14,7 +14,7 @@ from typing import Any
 from mgpu import engine, file_reading
 from mgpu.engine import selections
 from mgpu.errors import READY, USAGE, MgpuError, reason
-from mgpu.launchers import stamp
+from mgpu.launchers import project_folder, stamp
 from mgpu.report import document, output, screen
 from mgpu.smoke import formats as smoke_formats
 from mgpu.smoke.config_under_test import config_path
@@ -81,8 +81,9 @@ def _newest(request: Request) -> _Found | None:
         return found
     wanted = Path(config_path(request)).resolve()
     anything = not request.config and not wanted.exists()  # a CPU rehearsal without a config
-    base = Path(os.environ.get("MGPU_LOG_DIR") or "runs")
-    mine = [found for found in _find_runs(base) if anything or _config(found) == wanted]
+    named = os.environ.get("MGPU_LOG_DIR")
+    places = (named,) if named else (project_folder.RUNS, project_folder.RUNS_BEFORE)
+    mine = [found for base in places for found in _find_runs(Path(base)) if anything or _config(found) == wanted]
     return max(mine, key=lambda found: found.time, default=None)
 
 

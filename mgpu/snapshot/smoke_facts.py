@@ -184,7 +184,7 @@ class Ranks:
     stall_limit_s: float
     left_running: tuple[Pid, ...] = ()  # pids still running after the clean-up
     launcher_output: Text | None = None  # its last lines
-    folder: Text = "runs"  # folder of journals, stacks and the launcher's log
+    folder: Text = ".mgpu/runs"  # folder of journals, stacks and the launcher's log
     nodes: int = 1
     node: int = 0
     cpu: bool = False

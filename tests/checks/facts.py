@@ -405,7 +405,7 @@ def nccl_log(**changes: Any) -> NcclLog:
 
 def baseline(**changes: Any) -> Baseline:
     """An earlier result of the same machine."""
-    return replace(Baseline("runs/smoke-6/smoke.json", "2026-11-01T10:00:00Z", True), **changes)
+    return replace(Baseline(".mgpu/runs/smoke-6/smoke.json", "2026-11-01T10:00:00Z", True), **changes)
 
 
 NOW = {"config": "aaaa", "driver": "580.65.06", "nccl": "2.29.7"}
@@ -595,7 +595,7 @@ def run(**changes: Any) -> Run:
     )
     good = Run(
         0, 0, 3661.0, ranks=ended, expected=4, oom_kills=0, memory_total_bytes=512 << 30,
-        memory_lowest_bytes=300 << 30, xids=(), killed=(), gpus=work, gpus_after_s=1.0, log="runs/20261121-1012",
+        memory_lowest_bytes=300 << 30, xids=(), killed=(), gpus=work, gpus_after_s=1.0, log=".mgpu/runs/20261121-1012",
     )  # fmt: skip
     return replace(good, **changes)
 
@@ -659,7 +659,7 @@ def measurement(**changes: Any) -> Measurement:
     usual = Measurement(
         "train.py", "5c71", "a45", 2, False, 20, 0.1, 0.002, 0.01, 0.06, 0.005, 0.015, 0.01, 160.0, 8,
         static_bytes=10 * GIB, peak_bytes=18 * GIB, reserved_bytes=19 * GIB, host_bytes=3 * GIB, precision="bf16",
-        strategy="MULTI_GPU", taken="2026-11-20T10:00:00Z", run="runs/smoke-1",
+        strategy="MULTI_GPU", taken="2026-11-20T10:00:00Z", run=".mgpu/runs/smoke-1",
     )  # fmt: skip
     return replace(usual, **changes)
 
@@ -668,7 +668,7 @@ def rehearsal(*ranks: RehearsedRank, **changes: Any) -> Rehearsal:
     """A script that made all its steps. Without ranks: on two."""
     usual = Rehearsal(
         "train.py", 4, 2, "stopped", ranks or (rehearsed_rank(0), rehearsed_rank(1)), True, "torchrun", 0, 9.5, 300.0,
-        log="runs/smoke-1/script.log", folder="/run", own_folder="/run/runs/smoke-1",
+        log=".mgpu/runs/smoke-1/script.log", folder="/run", own_folder="/run/.mgpu/runs/smoke-1",
     )  # fmt: skip
     return replace(usual, **changes)
 

@@ -75,7 +75,8 @@ CASES = (
     fails("script_failed", "the script fails on rank 1 (train.py:30): mat1 and mat2 do not fit", "Compare the shapes.",
         rehearsal=two(None, {"raised": "RuntimeError: mat1", "raised_line": "/run/train.py:30"}, ended="failed",
             cause=CAUSE)),
-    fails("script_failed", "the script fails on rank 0 (train.py:30): ValueError: no", "--log runs/smoke-1/script.log",
+    fails("script_failed", "the script fails on rank 0 (train.py:30): ValueError: no",
+        "--log .mgpu/runs/smoke-1/script.log",
         rehearsal=two({"raised": "ValueError: no", "raised_line": "/run/train.py:30"}, ended="failed")),
     fails("script_failed", "the script fails: exit code 9", "doctor", rehearsal=two(ended="failed", exit_code=9)),
     well("script_failed", "no error"),
@@ -275,7 +276,7 @@ CASES = (
         rehearsal=two({"checkpoints": (SavedCheckpoint("/run/model.pt", None, "objects"),)})),
     # files_outside
     informs("files_outside", "the script wrote 2 files: out/model.pt, /data/cached.bin", "Remove",
-        rehearsal=two(wrote("save", "/run/out/model.pt", "/data/cached.bin", "/tmp/x", "/run/runs/smoke-1/a"))),
+        rehearsal=two(wrote("save", "/run/out/model.pt", "/data/cached.bin", "/tmp/x", "/run/.mgpu/runs/smoke-1/a"))),
     well("files_outside", "nothing written outside"),
 )  # fmt: skip
 

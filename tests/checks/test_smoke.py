@@ -108,7 +108,7 @@ CASES = (
     well("rank_killed", "no rank", ranks=ranks(rank(0), rank(1, exit_code=-9))),
     # rank_failed: the earliest is the cause
     fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in stage "collectives": RuntimeError: NCCL error',
-        "cat runs/smoke-7/rank1.json", ranks=ranks(rank(0), FAILED, folder="runs/smoke-7")),
+        "cat .mgpu/runs/smoke-7/rank1.json", ranks=ranks(rank(0), FAILED, folder=".mgpu/runs/smoke-7")),
     fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in stage "collectives"', "rank1.json",
         ranks=ranks(rank(0, steps=(Step("train", False, "peer is gone"),), failed_at=100.5), FAILED)),
     fails("rank_failed", 'rank 1 (cuda:1, pid 5001) failed in stage "collectives"', "rank1.json",

@@ -59,7 +59,7 @@ SMALL = of(1e-5, size_bytes=8192)
 CASES = (
     # bandwidth_below_model
     warns("bandwidth_below_model", "all-reduce 256 MiB on 2 GPUs: 180 GB/s bus bandwidth, expected about 326 GB/s",
-        "grep -h ' via ' runs/nccl.*.txt", ranks=of(SLOW)),
+        "grep -h ' via ' .mgpu/runs/nccl.*.txt", ranks=of(SLOW)),
     warns("bandwidth_below_model", "about 24", "mgpu doctor -v", ranks=of(256 * MIB / 1e9 / 8),
         gpus=cards(2, nvlinks=()), links=links(2, nvlinks=0, through_switch=False, topology="SYS")),
     fine("bandwidth_below_model", "310 GB/s, expected about 326 GB/s", ranks=of(GOOD)),

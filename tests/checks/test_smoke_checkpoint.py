@@ -48,7 +48,7 @@ CASES = (
     well("checkpoint_folder_too_small", "for a checkpoint", ranks=BOTH, config=trains(7_000_000_000, "lora")),
     skips("checkpoint_folder_too_small", "does not contain", ranks=BOTH, config=config()),
     skips("checkpoint_folder_too_small", "was not tested", config=trains(7_000_000_000),
-        ranks=ranks(rank(0, checkpoint=Checkpoint("runs/x", False, True, 4, 5)), rank(1))),
+        ranks=ranks(rank(0, checkpoint=Checkpoint(".mgpu/runs/x", False, True, 4, 5)), rank(1))),
     # checkpoint_not_writable
     fails("checkpoint_not_writable",
         "rank 0 (cuda:0, pid 5000) cannot write a checkpoint to /data/out: No space left on device (ENOSPC; 3 MiB",
@@ -83,7 +83,7 @@ CASES = (
         "--checkpoint-dir SHARED_FOLDER", ranks=far("ddp", SAVED, BLIND)),
     well("checkpoint_not_shared", "seen by 2 ranks", ranks=far("ddp", SAVED, SEEN)),
     skips("checkpoint_not_shared", "one host", ranks=far("ddp", SAVED, BLIND, nodes=1)),
-    skips("checkpoint_not_shared", "was not given", ranks=far("ddp", Checkpoint("runs/x", False, False))),
+    skips("checkpoint_not_shared", "was not given", ranks=far("ddp", Checkpoint(".mgpu/runs/x", False, False))),
     skips("checkpoint_not_shared", "no rank looked", ranks=far("ddp", Checkpoint("/data/out", True, None))),
     skips("checkpoint_not_shared", "sharded", ranks=far("fsdp", SAVED, BLIND)),
     fails("sharded_checkpoint_not_shared", "does not see the checkpoint that rank 0 wrote", "all hosts share",

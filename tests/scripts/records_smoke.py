@@ -53,7 +53,7 @@ def main() -> None:
 def _stop_when_training(folder: Path, run: subprocess.Popen[bytes]) -> None:
     while run.poll() is None:
         with contextlib.suppress(OSError, ValueError):
-            for journal in folder.glob("runs/*/rank1.jsonl"):
+            for journal in folder.glob(".mgpu/runs/*/rank1.jsonl"):
                 lines = [json.loads(line) for line in journal.read_text().splitlines()]
                 if re.match(r"step \d+ of", str(lines[-1].get("word"))):
                     os.kill(next(line["identity"]["pid"] for line in lines if "identity" in line), signal.SIGSTOP)
@@ -69,7 +69,7 @@ def _keep(logs: Path, to: Path) -> None:
     snapshot = Snapshot(
         driver=whole.driver, gpus=whole.gpus, visible=whole.visible, plan=whole.plan, config=whole.config,
         taken=whole.taken, mgpu=whole.mgpu,
-        ranks=replace(whole.ranks, ranks=tuple(ranks), launcher_output=None, folder="runs/smoke-20261121-100412"),
+        ranks=replace(whole.ranks, ranks=tuple(ranks), launcher_output=None, folder=".mgpu/runs/smoke-20261121-100412"),
         redacted=True,
     )  # fmt: skip
     to.mkdir(parents=True, exist_ok=True)
