@@ -100,6 +100,14 @@ _IN_NAMES = (
 # fmt: on
 PYTHONS_OWN = frozenset({"asyncio", "collections", "dataclasses", "enum", "functools", "inspect", "typing", "types"})
 _OF_MODEL = re.compile(r"(?:Config|Model|For[A-Z]\w*|PreTrained\w*|Processor\w*|ImageProcessor\w*|Tokenizer\w*)$")
+# Layers of the models of transformers: "LlamaRotaryEmbedding", "Qwen2FlashAttention2".
+_OF_LAYER = re.compile(
+    r"(?P<model>[A-Z]\w*?)(?:RotaryEmbedding|(?:Sdpa|Flash|Self)?Attention2?|DecoderLayer|EncoderLayer|RMSNorm|MLP|"
+    r"SparseMoeBlock|Model|PreTrainedModel|For[A-Z]\w+)$"
+)
+_OLD_MODELS = frozenset(
+    {"Bert", "Bloom", "Falcon", "GPT2", "GPTJ", "GPTNeoX", "Llama", "OPT", "Roberta", "T5", "Whisper"}
+)
 _CUT = 8  # characters of a name that suffice to know it
 _ITEM = re.compile(r"(?P<what>[^=@]+)(?:@(?P<module>\w+))?(?:=(?P<instead>.+))?")
 
@@ -261,7 +269,11 @@ def package_of(call: str) -> str | None:
     """Return the package whose class or function the table has under this name; None if several have."""
     owner = _base(call).partition(".")[0]
     found = {one.package for what, known in _table().items() if re.split(r"[.(]", what)[0] == owner for one in known}
-    return found.pop() if len(found) == 1 else _OWNERS.get(owner)
+    if len(found) == 1:
+        return found.pop()
+    layer = _OF_LAYER.match(owner)
+    of_model = bool(layer and (layer["model"] in _OLD_MODELS or layer["model"].lower() in _models()))
+    return _OWNERS.get(owner) or ("transformers" if of_model else None)
 
 
 def package_in_name(name: str) -> str | None:

@@ -233,3 +233,27 @@ def test_the_last_line_of_a_file_without_a_line_end_counts(tmp_path: Path) -> No
         (tmp_path / name).write_text(text)
     work = read.read_logs([tmp_path / name for name in names]).lone_work
     assert work is not None and (work.rank, work.line) == (0, 2)
+
+
+@pytest.mark.parametrize(("code", "ends", "row"), [
+    ("assert batch % world_size == 0", "AssertionError", "log_assertion_of_multiples"),
+    ("if v not in ALL_PARALLEL_STYLES:", "TypeError: argument of type 'NoneType' is not iterable",
+        "log_parallel_styles_missing"),
+    ("cos, sin = position_embeddings", "TypeError: cannot unpack non-iterable NoneType object",
+        "log_positions_not_passed"),
+    ("default_generator = torch.cuda.default_generators[idx]", "IndexError: tuple index out of range",
+        "log_rng_states_of_more_gpus"),
+    ("raise ValueError('assert len(self.ckpt_list) > 0')", "ValueError: no", None),
+    ("x = f(y)  # torch.cuda.default_generators[", "ValueError: no", None),
+])  # fmt: skip
+def test_the_line_of_code_that_raised_an_exception_matches_rows(
+    code: str, ends: str, row: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(
+        f'Traceback (most recent call last):\n  File "/home/u/train.py", line 9, in <module>\n    main()\n'
+        f'  File "/home/u/env/lib/python3.10/site-packages/foo/bar.py", line 5, in run\n    {code}\n{ends}\n'
+    )
+    log = read.read_logs([path])
+    assert [one.signature for one in log.seen] == ([row] if row else [])
+    assert log.raised[0].signatures == ((row,) if row else ())

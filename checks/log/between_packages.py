@@ -26,6 +26,7 @@ _GIVEN = re.compile(r"(?P<call>[A-Za-z_][\w.]*)\(\) (?:missing \d+ required|take
 _READ = re.compile(r"'(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'")
 # Internal names of packages have a leading underscore and several words. Scripts seldom have such names.
 _INTERNAL = re.compile(r"(?:^|\.)_(?!_)[a-z0-9]+(?:_[a-z0-9]+)+$")
+_OF_EVERY_CLASS = frozenset({"forward", "__init__", "__call__"})
 _TYPES = frozenset({"TypeError", "AttributeError", "ValueError", "ImportError"})
 
 
@@ -119,7 +120,9 @@ def _by_name(one: UncaughtException, name: str) -> Problem:
     first = "two installed packages probably do not fit"
     if package:
         first = f"the installed {skew.distribution(package)} and another package probably do not fit"
-    search = shell("grep -rlw --include='*.py' {:dotted} {}", name.rpartition(".")[2], ".")
+    owner, _, last = name.rpartition(".")
+    word = owner.rpartition(".")[2] if owner and last in _OF_EVERY_CLASS else last
+    search = shell("grep -rlw --include='*.py' {:dotted} {}", word, ".")
     return _problem(
         one,
         first,

@@ -41,10 +41,11 @@ ROWS = (
     Row("log_rank_bus_error", "root", "kernel",
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
-        r"exits with return code = -7\b|exited on signal 7\b",
+        r"exits with return code = -7\b|exited on signal 7\b|^(?:\S+: line \d+:\s+\d+ )?Bus error(?:\b(?! \w)|: )",
         ("  exitcode  : -7 (pid: 25800)  (SIGBUS)", "Signal 7 (SIGBUS) received by PID 25800",
          "Fatal Python error: Bus error", "Bus error (core dumped)",
-         "[node7:81 :0:81] Caught signal 7 (Bus error: nonexistent physical address)"),
+         "[node7:81 :0:81] Caught signal 7 (Bus error: nonexistent physical address)",
+         "run.sh: line 7: 4711 Bus error   python train.py", "Bus error: nonexistent physical address with signal 7"),
         "a rank accessed a mapped page that no longer exists (SIGBUS): /dev/shm is full, or a file was truncated",
         "NCCL and loader workers keep memory in /dev/shm. If it is full, a write to it kills the process at once.",
         (Fix("Give the container more shared memory.",

@@ -38,9 +38,11 @@ ROWS = (
                                "mgpu doctor --only nccl_wheels_mixed,nccl_not_the_wheels", "unset LD_LIBRARY_PATH")),
         "https://github.com/pytorch/pytorch/issues/119072"),
     Row("log_extension_for_another_torch", "root", "library",
-        r"^(?!.*(?:\blibtorch(?:_\w+)?|libcudnn\w*)\.so).*\.so(?:\.\d+)*: undefined symbol: (?!_?_?nvJitLink|nccl)\w+",
+        r"^(?!.*(?:\blibtorch(?:_\w+)?|libcudnn\w*)\.so).*\.so(?:\.\d+)*: undefined symbol:"
+        r"(?: (?!_?_?nvJitLink|nccl)\w+|\s*$)",
         ("ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
-         "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv"),
+         "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv",
+         "ImportError: /x/site-packages/flash_attn_2_cuda.cpython-38-x86_64-linux-gnu.so: undefined symbol:"),
         "a compiled extension was built for another torch (undefined symbol)",
         "flash-attn, torchaudio, apex and similar packages are built for exactly one torch version. After a torch "
         "upgrade they no longer load.",

@@ -234,11 +234,11 @@ ROWS = (
         Fix("Start the script with a launcher.",
             ("mgpu launch train.py", "torchrun --nproc-per-node=2 train.py")), _DIST),
     Row("log_launcher_variable_missing", "root", "launcher",
-        r"KeyError: '(?P<variable>RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|GROUP_RANK|"
+        r"KeyError: ?'(?P<variable>RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|GROUP_RANK|"
         r"NODE_RANK|LOCAL_SIZE|CROSS_RANK|CROSS_SIZE|(?:OMPI_COMM_WORLD|MV2_COMM_WORLD|PMI|PMIX|MPI)_\w*(?:RANK|SIZE)|"
         r"SLURM_(?:PROCID|LOCALID|NTASKS|NPROCS|NODEID))'",
         ("KeyError: 'LOCAL_RANK'", "KeyError: 'OMPI_COMM_WORLD_RANK'", "KeyError: 'CROSS_RANK'",
-         "KeyError: 'RANK'", "[rank0]: KeyError: 'MASTER_ADDR'"),
+         "KeyError: 'RANK'", "[rank0]: KeyError: 'MASTER_ADDR'", "KeyError:'SLURM_PROCID'"),
         "the script was started without a launcher: {variable} is not set",
         "torchrun, accelerate and deepspeed set it for every rank. Plain python and srun alone do not.",
         Fix("Start the script with a launcher.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.command_line import shell
-from mgpu.snapshot import Log
+from mgpu.snapshot import Log, UncaughtException
 
 from .. import _version_skew as skew
 from ._messages import short_name
@@ -13,6 +15,57 @@ from ._messages import short_name
 _GENERATED = frozenset({"unsloth_compiled_cache", "transformers_modules"})
 # Python raises them for a mistake in the code itself.
 _MISTAKES = frozenset({"UnboundLocalError", "NameError", "IndentationError", "SyntaxError", "TabError"})
+_UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined")
+_SHORT_NAMES = {"bnb": "bitsandbytes"}
+
+
+def _package_of_name(one: UncaughtException) -> tuple[str, str] | None:
+    """Return the name that is not defined, and the package that has it; None if no known one has."""
+    found = _UNDEFINED.match(one.message) if short_name(one.type) == "NameError" else None
+    if not found or one.signatures or one.caught:
+        return None
+    name = found["name"]
+    package = _SHORT_NAMES.get(name) or skew.package_of(name) or skew.package_in_name(name)
+    package = package or (name if skew.is_known(name) else None)
+    return (name, package) if package and one.packages[-1:] != (package,) else None
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/exceptions.html#NameError",
+    role="root",
+    kind="script",
+    tags=("precise",),
+    same_as=("log_exception",),
+)
+def log_optional_package_missing(log: Log) -> Answer:
+    """A name of a package is not defined, because the package could not be imported.
+
+    Why: Code that can do without a package often imports it only if it is installed, and goes on otherwise. The name is
+    missing later, when it is needed: the package is not installed, or is too old or too new to have it.
+
+    Fix: Install the package, in the version that the code asks for.
+    """
+    for one in log.raised:
+        if meant := _package_of_name(one):
+            name, package = meant[0], skew.distribution(meant[1])
+            own = "" in one.packages[-1:]
+            return Problem(
+                f"{name} is not defined: {package} is probably not installed, or too old",
+                fix=(
+                    Fix(
+                        "See what is installed, and what the code asks for (its requirements.txt or README).",
+                        (shell("pip show {:package}", package), shell("pip install --upgrade {:package}", package)),
+                    ),
+                    Fix(
+                        "If your own file uses it, import it there." if own else "Or turn off the option that needs it."
+                    ),
+                ),
+                evidence={"exception": one.type, "place": one.place, "rank": one.rank, "at": one.at},
+                subjects=tuple(f"rank {rank}" for rank in one.ranks),
+                place=Place(one.file, one.line),
+            )
+    return Ok(f"no such exception in {log.lines:,} lines")
 
 
 @check(
@@ -22,7 +75,7 @@ _MISTAKES = frozenset({"UnboundLocalError", "NameError", "IndentationError", "Sy
     kind="script",
     tags=("precise",),
     same_as=("log_exception",),
-    because_of=("log_bitsandbytes_without_cuda",),
+    because_of=("log_bitsandbytes_without_cuda", "log_optional_package_missing"),
 )
 def log_package_has_a_fault(log: Log) -> Answer:
     """An installed package failed because of a mistake in its own code.

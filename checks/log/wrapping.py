@@ -34,6 +34,18 @@ ROWS = (
              ("DistributedDataParallelKwargs(find_unused_parameters=True)",
               "TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py")),),
         "https://github.com/pytorch/pytorch/issues/43259"),
+    Row("log_ddp_forward_bypassed", "root", "script",
+        r"(?:expect_autograd_hooks_|autograd_hooks_expected_|require_finalize_) INTERNAL ASSERT FAILED",
+        ('RuntimeError: expect_autograd_hooks_ INTERNAL ASSERT FAILED at "/pytorch/torch/csrc/distributed/c10d/'
+         'reducer.cpp":1633, please report a bug to PyTorch.',),
+        "backward reached DDP's reducer without a forward through the DDP wrapper before it",
+        "DDP prepares its reducer in its own forward. Code that calls the model inside (model.module), a training step "
+        "that a package has replaced, or a second backward of one forward skips that. It is not a bug of torch.",
+        (Fix("Call the wrapped model, and run one backward for each forward.",
+             ("output = model(inputs)  # not model.module(inputs)",)),
+         Fix("If a package replaces the training step (unsloth and others), train on one GPU, or use its version for "
+             "several.", ("mgpu launch --gpus 1 train.py",))),
+        "https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/reducer.cpp"),
     Row("log_parameter_ready_twice", "root", "script", r"Expected to mark a variable ready only once",
         ("RuntimeError: Expected to mark a variable ready only once.",),
         "DDP got the gradient of a parameter twice in one step",

@@ -12,6 +12,7 @@ from tests.checks.facts import Case, fails, table, well
 from tests.checks.test_log_exceptions import raised, with_
 
 KEY = {"type": "KeyError", "message": "'chosen'"}
+UNDEFINED = {"type": "NameError", "message": "name 'flash_attn_varlen_func' is not defined"}
 
 CASES = (
     fails("log_dataset_column_missing", "trl reads the column 'chosen'", "rename_column",
@@ -28,6 +29,14 @@ CASES = (
     well("log_package_has_a_fault", "no such exception",
         log=with_(raised(0, type="UnboundLocalError", message="reward", packages=("trl", "")))),
     well("log_package_has_a_fault", "no such exception", log=with_(raised(0, packages=("", "trl")))),
+    fails("log_optional_package_missing", "flash_attn_varlen_func is not defined: flash-attn is probably not installed",
+        "pip show flash-attn", log=with_(raised(0, **UNDEFINED, packages=("", "openchat")))),
+    fails("log_optional_package_missing", "bnb is not defined: bitsandbytes", "import it there",
+        log=with_(raised(0, type="NameError", message="name 'bnb' is not defined", packages=("",)))),
+    well("log_optional_package_missing", "no such exception",
+        log=with_(raised(0, type="NameError", message="name 'my_loss' is not defined", packages=("",)))),
+    well("log_optional_package_missing", "no such exception",
+        log=with_(raised(0, **UNDEFINED, packages=("", "flash_attn")))),  # its own mistake
 )  # fmt: skip
 
 

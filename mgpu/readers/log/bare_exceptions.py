@@ -13,7 +13,8 @@ from mgpu.snapshot import UncaughtException
 # What people and other programs put in front of a quoted line: a list's dash, a quotation mark, pytest's "E   ".
 _ORNAMENT = re.compile(r"(?:[>\[*`-]{1,3} ?|E {2,9})(?=[\w(])")
 _BARE = re.compile(
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*(?:Error|Exception|NotFound|Refused|Timeout|Expired)) ?: (?P<message>.*\S)$"
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*(?:Error|Exception|NotFound|Refused|Timeout|Expired)) ?:(?!:) ?"
+    r"(?P<message>.*\S)$"
 )
 # Python's own messages, with the exceptions that have them: the whole line, or the beginning of a wrapped one.
 _OWN_MESSAGES = tuple(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mgpu.readers.log import course, handled_exceptions, last_step, lone_work, prefilter, stalls, survival
+from mgpu.readers.log import code_rows, course, handled_exceptions, last_step, lone_work, prefilter, stalls, survival
 from mgpu.readers.log.course import Course
 from mgpu.readers.log.last_words import last_words, last_work
 from mgpu.readers.log.learned_prefixes import LearnedPrefixes
@@ -79,14 +79,14 @@ def read_logs(
     found, size, lines, courses = _Found(), 0, 0, list[Course]()
     alone = one_stream or len(paths) == 1  # else one file per rank
     for path in paths:
-        if not (one_stream and courses):
-            courses.append(Course())
+        courses += [] if one_stream and courses else [Course()]
         with open_log(path) as (stream, year):
-            rank = None if alone else rank_in_name(path)
-            one = _File(str(path), wanted, found, year, rank, courses, lines if one_stream else 0)
+            rank, before = None if alone else rank_in_name(path), lines if one_stream else 0
+            one = _File(str(path), wanted, found, year, rank, courses, before)
             one.take_all(pieces(stream, str(path), one.skip))
         size, lines = size + one.size, lines + one.lines
         _add_fallen(found.fallen, one.tables.ranks() or one.tables.failed_tasks())
+    code_rows.add_matches(found.raised, found.seen, found.latest, wanted)
     log = Log(
         tuple(map(str, paths)),
         size,

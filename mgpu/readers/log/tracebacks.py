@@ -339,7 +339,7 @@ class Tracebacks:
             **_frames_of(one),
         )
         self.ended += 1
-        signatures = (*signatures, *(self._rows_of(line.text) or (self._rows_of(text) if text == one.code else ())))
+        signatures = (*signatures, *self._rows_of(line.text))
         self._ended[key] = _Ended(found, signatures=list(signatures))
 
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
