@@ -1,7 +1,7 @@
 """What MkDocs does besides rendering: adds this folder's pages and the generated ones, and writes llms.txt.
 
-MkDocs wants its pages in a folder below the one of its configuration. The pages are beside it instead, where their links
-also work in the repository.
+MkDocs wants its pages in a folder below the one of its configuration. The pages are beside it instead, where their
+links also work in the repository.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from docs.generate.markup import code, front, plain, table
 _HEAD = """\
 # Keys of accelerate's config
 
-`mgpu configure --validate` knows these keys. accelerate itself accepts any key inside a section and any value until a rank
-reads it. The tables follow accelerate 1.15; a test of mgpu compares them with the installed accelerate.
+`mgpu configure --validate` knows these keys. accelerate itself accepts any key inside a section and any value until a
+rank reads it. The tables follow accelerate 1.15; a test of mgpu compares them with the installed accelerate.
 
 """
 _KINDS = {

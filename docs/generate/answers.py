@@ -9,9 +9,9 @@ from mgpu.wizard.topics import JOB, KEYS, SECTIONS
 _HEAD = """\
 # Answers of mgpu configure
 
-Every answer has an option, a key for `--set` and for `mgpu.answers.toml`, and an environment variable. A flag counts before
-`--set`, `--set` before the variable, the variable before the file, and the file before the value that mgpu detects.
-`auto` restores the detected value.
+Every answer has an option, a key for `--set` and for `mgpu.answers.toml`, and an environment variable. A flag counts
+before `--set`, `--set` before the variable, the variable before the file, and the file before the value that mgpu
+detects. `auto` restores the detected value.
 
 `mgpu.answers.toml` has a table for each section, and only your decisions:
 

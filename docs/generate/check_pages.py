@@ -74,9 +74,10 @@ def _index(areas: Mapping[str, Sequence[Check]]) -> str:
         rows.append((f"[{area}](area/{area}.md)", plain(purpose(area)), ", ".join(numbers).replace("infos", "info")))
     return (
         front("Checks", f"All {total} checks of mgpu by area, each with its reason, fix and source.")
-        + f"# Checks\n\nmgpu has {total} checks in {len(areas)} areas. The name of a check is its ID for `--only`, `--skip` "
-        "and `--explain`, and each has a page here: what it finds, why it matters, how to fix it, and the source. The pages "
-        "are made from the checks' own documentation. The search box finds them by ID and by error message.\n\n"
+        + f"# Checks\n\nmgpu has {total} checks in {len(areas)} areas. The name of a check is its ID for `--only`, "
+        "`--skip` and `--explain`, and each has a page here: what it finds, why it matters, how to fix it, and the "
+        "source. The pages are made from the checks' own documentation. The search box finds them by ID and by error "
+        "message.\n\n"
         + "".join(f"* **{name}**: {text}\n" for name, text in _SEVERITY.items())
         + "\n"
         + table(("Area", "", "Checks"), rows)
@@ -97,9 +98,11 @@ def _page(check: Check, explained: Sequence[str], commands: Sequence[str]) -> st
     for paragraph in rest:
         head, colon, text = paragraph.partition(": ")
         known = colon and head in ("Why", "Fix")
-        parts += [f"## {head}\n", f"{_words(check, text)}\n"] if known else [f"{_words(check, paragraph)}\n"]
+        parts.append(f"## {head}\n" if known else "")
         if head == "Fix" and isinstance(check, Signature) and check.row:
             parts.append(_fixes(check.row.fix))
+        else:
+            parts.append(f"{_words(check, text if known else paragraph)}\n")
     if isinstance(check, Signature) and check.row:
         parts += _of_row(check.row)
     rows = [
@@ -132,29 +135,25 @@ def _words(check: Check, text: str) -> str:
 
 
 def _fixes(fix: Fix | tuple[Fix, ...]) -> str:
-    """The commands of the fixes, each with its text if there are several and who can run them if not the user."""
+    """The fixes, best first, each with its commands, and who can run them if not the user."""
     parts = []
-    every = fix if isinstance(fix, tuple) else (fix,)
-    for one in every:
-        if not one.commands:
-            continue
+    for one in fix if isinstance(fix, tuple) else (fix,):
         who = f" Fix by: {_WHO[one.who]}." if one.who != "you" else ""
-        if len(every) > 1 or who:
-            parts.append(f"{plain(_filled(one.text))}{who}\n")
-        parts.append(block(_filled("\n".join(one.commands)), "bash", "Example"))
+        caveat = f" ({plain(_filled(one.caveat))})" if one.caveat else ""
+        parts.append(f"{plain(_filled(one.text))}{caveat}{who}\n")
+        if one.commands:
+            parts.append(block(_filled("\n".join(one.commands)), "bash"))
     return "\n".join(parts)
 
 
 def _of_row(row: Row) -> list[str]:
     """The lines of logs that a row recognizes, and what they mean in certain runs."""
     samples = [text if len(text) <= _LONGEST_SAMPLE else f"{text[:_LONGEST_SAMPLE]}..." for text in row.samples]
-    parts = ["## The lines it recognizes\n", block("\n".join(samples[:_SAMPLES]), "text", "Example")]
+    parts = ["## The lines it recognizes\n", block("\n".join(samples[:_SAMPLES]))]
     if row.cases:
         parts.append("## What it means in some runs\n")
         parts.append("The first case that applies replaces the general text.\n")
     for case in row.cases:
-        parts += [f"### {plain(_filled(case.title))}\n", f"{plain(_filled(case.why))}\n"]
-        fixes = case.fix if isinstance(case.fix, tuple) else (case.fix,)
-        parts.append(f"**Fix:** {plain(_filled(' '.join(fix.text for fix in fixes)))}\n")
-        parts.append(_fixes(case.fix))
+        title = _filled(case.title)
+        parts += [f"**{plain(title[:1].upper() + title[1:])}**\n", f"{plain(_filled(case.why))}\n", _fixes(case.fix)]
     return parts

@@ -33,7 +33,9 @@ def _page(command: Command) -> str:
 def _row(option: Option) -> tuple[str, str]:
     flags = [*sorted(option.on, key=len, reverse=True), *option.off]
     value = f" {option.metavar or option.kind.__name__.upper()}" if option.kind is not bool else ""
-    shown = "<br>".join(code(flag + (value if flag.startswith("--") and flag not in option.off else "")) for flag in flags)
+    shown = "<br>".join(
+        code(flag + (value if flag.startswith("--") and flag not in option.off else "")) for flag in flags
+    )
     anchors = "".join(f'<a id="{flag}"></a>' for flag in flags if flag.startswith("--"))
     return anchors + shown, plain(option.help) + _limits(option)
 

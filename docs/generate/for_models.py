@@ -16,8 +16,8 @@ _HEAD = """\
 > accelerate's config (configure), proves that all ranks train together (smoke-test), and starts the script with exactly
 > that config (launch).
 
-Each finding has an ID. `mgpu doctor --explain ID` prints its documentation; its page is {checks}ID/. All commands have JSON
-output for programs (`--json`, `--json-schema`).
+Each finding has an ID. `mgpu doctor --explain ID` prints its documentation; its page is {checks}ID/. All commands have
+JSON output for programs (`--json`, `--json-schema`).
 """
 
 Page = tuple[str, str, str]  # title, address, Markdown
@@ -39,7 +39,9 @@ def full(sections: Mapping[str, Sequence[Page]]) -> str:
     for pages in sections.values():
         parts += [f"---\nSource: {address}\n\n{_FRONT.sub('', text).strip()}\n" for _, address, text in pages]
     parts.append("---\n# Every check\n")
-    parts += [f"- {check.id} ({check.severity.value}): {check.summary} {check_url(check.id)}" for check in engine.load()]
+    parts += [
+        f"- {check.id} ({check.severity.value}): {check.summary} {check_url(check.id)}" for check in engine.load()
+    ]
     return "\n".join(parts) + "\n"
 
 

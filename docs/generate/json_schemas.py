@@ -19,8 +19,8 @@ _DOCUMENTS = {
 _HEAD = """\
 # JSON
 
-Scripts can rely on these documents. Fields may be added in 1.x, never renamed or removed. Each command prints the schema
-(draft 2020-12) of its own document with `--json-schema`.
+Scripts can rely on these documents. Fields may be added in 1.x, never renamed or removed. Each command prints the
+schema (draft 2020-12) of its own document with `--json-schema`.
 
 """
 

@@ -53,8 +53,8 @@ def page() -> str:
         "## Set by mgpu\n",
         "Do not set these yourself. `mgpu launch --dry-run` shows every variable that a launch adds.\n",
         _table(SET),
-        "NCCL's, torch's and the launchers' variables are examined by the checks of [environ](../checks/area/environ.md) and "
-        "[nccl](../checks/area/nccl.md).\n",
+        "NCCL's, torch's and the launchers' variables are examined by the checks of "
+        "[environ](../checks/area/environ.md) and [nccl](../checks/area/nccl.md).\n",
     ]
     return "\n".join(parts)
 
