@@ -1,4 +1,4 @@
-"""Are the pictures of the README and docs/ what mgpu shows? Each is made from a real run in a terminal, and kept equal."""
+"""Are the pictures of the README and docs/ what mgpu shows? Each is made from a real run in a terminal."""
 
 from __future__ import annotations
 
