@@ -8,10 +8,9 @@ from typing import Any
 
 _CODE = re.compile(r"(`[^`\n]+`)")
 # What Markdown or HTML would not show as it is. An underscore within a word stays.
+_SPECIAL = re.compile(r"[\\*<\[|#]|(?<!\w)_|_(?!\w)")
 _ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;)])")
-_SPECIAL = re.compile(r"[\\*<>\[\]|#~{}]|(?<!\w)_|_(?!\w)")
-
-_IN_CODE = re.compile(r"[|*_`\\\[\]{}~]")
+_IN_CODE = re.compile(r"[|*_`\\\[\]]")
 
 
 def plain(text: Any) -> str:
@@ -21,13 +20,15 @@ def plain(text: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(_entity, text)
+    return _SPECIAL.sub(lambda found: _entity(found) if found[0] in "<|" else f"\\{found[0]}", text)
 
 
 def code(text: Any) -> str:
     """Return a text as inline code, also in a table and with backticks in it."""
+    if not text or not set(str(text)) & {"|", "`"}:
+        return f"`{text}`" if text else ""
     safe = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return f"<code>{_IN_CODE.sub(_entity, safe)}</code>" if safe else ""
+    return f"<code>{_IN_CODE.sub(_entity, safe)}</code>"
 
 
 def _entity(found: re.Match[str]) -> str:
@@ -40,12 +41,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell or ' ' for cell in line)} |" for line in lines) + "\n"
 
 
-def block(text: str, language: str = "text", title: str = "") -> str:
+def block(text: str, language: str = "text") -> str:
     """Return a block of code. The fence is longer than any in the text."""
     longest = max((len(found) for found in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
-    head = f'{fence}{language} title="{title}"' if title else f"{fence}{language}"
-    return f"{head}\n{text.rstrip()}\n{fence}\n"
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
 def source(text: str) -> str:
