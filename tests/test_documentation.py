@@ -15,10 +15,11 @@ from urllib.parse import unquote, urljoin
 
 import pytest
 
-from docs.generate import variables
+from docs.generate import check_pages, variables
 from mgpu import documentation, errors
 from mgpu.cli import option_parser
 from mgpu.exit_status import COMMANDS
+from mgpu.signature import Signature
 from mgpu.wizard.topics import KEYS
 from tests.conftest import CHECKS, ROOT, missing
 from tests.documentation import DOCS, PAGES
@@ -41,6 +42,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr.strip()) == (0, ""), done.stdout + done.stderr
     return folder
+
+
+def plain_text(page: str) -> str:
+    """What a reader sees of a page's article."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", "".join(_ARTICLE.findall(page)))).split())
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +83,7 @@ def test_every_link_and_anchor_leads_somewhere(site: Path, pages: dict[str, str]
 
 
 def test_no_page_is_empty(pages: dict[str, str]) -> None:
-    texts = {address: re.sub(r"<[^>]+>", " ", "".join(_ARTICLE.findall(html))) for address, html in pages.items()}
+    texts = {address: plain_text(html) for address, html in pages.items()}
     assert {address: text for address, text in texts.items() if len(text.split()) < FEWEST_WORDS} == {}
     assert not [address for address, html in pages.items() if "<h1" not in html]
 
@@ -87,7 +93,11 @@ def test_every_check_has_its_page(pages: dict[str, str]) -> None:
     for check in CHECKS.values():
         page = pages[f"checks/{check.id}"]
         assert '<h2 id="why"' in page and '<h2 id="fix"' in page, check.id
-        assert f"mgpu doctor --explain {check.id}</code>" in unescape(page)
+        assert f"mgpu doctor --explain {check.id}</code>" in page
+        shown = plain_text(page)
+        for paragraph in (check.doc if not isinstance(check, Signature) else check.summary).split("\n\n"):
+            text = re.sub(r"^(Why|Fix): ", "", " ".join(paragraph.replace("`", "").split()))
+            assert check_pages.filled(check, text) in shown, (check.id, text)
     assert {address for address in pages if re.fullmatch(r"checks/\w+", address)} == {f"checks/{c}" for c in CHECKS}
 
 

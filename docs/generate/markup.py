@@ -8,7 +8,7 @@ from typing import Any
 
 _CODE = re.compile(r"(`[^`\n]+`)")
 # What Markdown or HTML would not show as it is. An underscore within a word stays.
-_SPECIAL = re.compile(r"[\\*<\[|#]|(?<!\w)_|_(?!\w)")
+_SPECIAL = re.compile(r"[\\*<\[|#]|(?<![^\W_])_|_(?![^\W_])")
 _ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;)])")
 _IN_CODE = re.compile(r"[|*_`\\\[\]]")
 
