@@ -22,6 +22,14 @@ def on_startup(**_: Any) -> None:
     sys.path.insert(0, str(HERE.parent))
 
 
+def on_config(config: Any) -> Any:
+    """Add the pages that `nav` does not name to the guides, so that every page can be found."""
+    named = str(config["nav"])
+    (guides,) = (part["Guides"] for part in config["nav"] if "Guides" in part)
+    guides += [path.name for path in sorted(HERE.glob("*.md")) if f"'{path.name}'" not in named]
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages of this folder, the pictures and the generated pages."""
     from docs.generate import pages

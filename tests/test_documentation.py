@@ -6,11 +6,13 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urljoin
 
 import pytest
@@ -130,10 +132,13 @@ def test_the_address_is_in_one_place() -> None:
     assert f"\nsite_url: {documentation.SITE} " in (DOCS / "mkdocs.yml").read_text("utf-8")
 
 
-def test_every_page_has_a_description() -> None:
-    """For search engines and llms.txt. The other two are also read in the repository, or generated."""
-    without = {page.name for page in PAGES if not re.match(r'---\n(?:.*\n)*?description: "', page.read_text("utf-8"))}
-    assert without <= {"hangs.md", "two-machines.md"}
+def test_a_page_that_the_navigation_does_not_name_is_a_guide() -> None:
+    """Those that it names are there: mkdocs refuses others."""
+    if importlib.util.find_spec("mkdocs") is None:
+        missing("mkdocs is not installed")
+    nav: list[dict[str, Any]] = [{"Home": "index.md"}, {"Guides": [{"Slurm": "slurm.md"}]}]
+    runpy.run_path(str(DOCS / "hooks.py"))["on_config"]({"nav": nav})
+    assert {page.name for page in PAGES} - {"index.md", "slurm.md"} == set(nav[1]["Guides"][1:])
 
 
 def test_the_table_of_variables_is_that_of_the_source() -> None:
