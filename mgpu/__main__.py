@@ -43,7 +43,7 @@ def _run(argv: list[str]) -> int:
 def _report_failure(error: Exception) -> int:
     """Print the reason and return the exit code, without importing anything.
 
-    The code is 125 for a launch (README, "Exit codes"), else 3. With MGPU_DEBUG set, the error is raised instead.
+    The code is 125 for a launch (docs/exit-codes.md), else 3. With MGPU_DEBUG set, the error is raised instead.
     """
     if "MGPU_DEBUG" in os.environ:
         raise error

@@ -5,7 +5,7 @@ An MgpuError reaches the user as one message on stderr and an exit code, never a
 
 from __future__ import annotations
 
-# The README has the table for users.
+# docs/exit-codes.md has the table for users; a test compares them.
 READY = 0
 NOT_READY = 1
 USAGE = 2

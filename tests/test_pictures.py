@@ -1,4 +1,4 @@
-"""Are the README's pictures what mgpu shows? Each is made from a real run in a terminal, and kept equal to it."""
+"""Are the pictures of the README and docs/ what mgpu shows? Each is made from a real run in a terminal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from mgpu.snapshot import to_json
 from tests import machines
 from tests.conftest import environment
+from tests.documentation import PAGES
 from tests.pictures import same_picture
 from tests.scripts.records_smoke import RECORDED
 from tests.terminal import CONTROL_C, ENTER, SCREENS, Terminal
@@ -103,6 +104,7 @@ def test_the_smoke_test(run: Run, tmp_path: Path, name: str, code: int) -> None:
     same_picture(terminal.screen, f"smoke_{name}", "mgpu smoke-test", "  ✓ ok    1")
 
 
-def test_every_picture_of_the_readme_is_there_and_every_picture_is_shown() -> None:
-    shown = set(re.findall(r"tests/screens/(\w+)\.svg", README.read_text("utf-8")))
+def test_every_picture_of_the_pages_is_there_and_every_picture_is_shown() -> None:
+    pages = "".join(page.read_text("utf-8") for page in (README, *PAGES))
+    shown = set(re.findall(r"tests/screens/(\w+)\.svg", pages))
     assert shown == {path.stem for path in SCREENS.glob("*.svg")}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mgpu import text as texts
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip, Who
+from mgpu.documentation import check_url
 from mgpu.engine import Outcome, Status, consequences
 from mgpu.engine.verdict import Verdict
 from mgpu.errors import clip
@@ -283,7 +284,8 @@ def explain(check: Check, screen: Screen) -> list[Line]:
     if check.because_of:
         lines += screen.paragraph(f"Explained by: {', '.join(check.because_of)}")
     source = f"Source: {check.source}"
-    return [*lines, *(screen.paragraph(source) if " " in check.source else unstyled([source]))]
+    lines += screen.paragraph(source) if " " in check.source else unstyled([source])
+    return [*lines, *unstyled([f"Page:   {check_url(check.id)}"])]
 
 
 def listing(checks: Sequence[Check], screen: Screen) -> list[Line]:

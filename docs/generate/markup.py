@@ -1,0 +1,60 @@
+"""How is plain text from a table written in Markdown?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_CODE = re.compile(r"(`[^`\n]+`)")
+# What Markdown or HTML would not show as it is. An underscore within a word stays.
+_SPECIAL = re.compile(r"[\\*<\[|#]|(?<![^\W_])_|_(?![^\W_])")
+_ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;)])")
+_IN_CODE = re.compile(r"[|*_`\\\[\]]")
+
+
+def plain(text: Any) -> str:
+    """Return a text on one line that Markdown shows as it is, except for its `code`."""
+    parts = _CODE.split(" ".join(str(text).split()))
+    return "".join(code(part[1:-1]) if number % 2 else _escaped(part) for number, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda found: _entity(found) if found[0] in "<|" else f"\\{found[0]}", text)
+
+
+def code(text: Any) -> str:
+    """Return a text as inline code, also in a table and with backticks in it."""
+    if not text or not set(str(text)) & {"|", "`"}:
+        return f"`{text}`" if text else ""
+    safe = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f"<code>{_IN_CODE.sub(_entity, safe)}</code>"
+
+
+def _entity(found: re.Match[str]) -> str:
+    return f"&#{ord(found[0])};"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; its cells are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell or ' ' for cell in line)} |" for line in lines) + "\n"
+
+
+def block(text: str, language: str = "text") -> str:
+    """Return a block of code. The fence is longer than any in the text."""
+    longest = max((len(found) for found in re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
+
+
+def source(text: str) -> str:
+    """Return a source, whose addresses become links."""
+    parts = _ADDRESS.split(text)
+    return "".join(f"<{part}>" if number % 2 else _escaped(part) for number, part in enumerate(parts))
+
+
+def front(title: str, description: str) -> str:
+    """Return the head of a page: its title and its description for search engines."""
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (title, " ".join(description.split()))]
+    return f'---\ntitle: "{quoted[0]}"\ndescription: "{quoted[1]}"\n---\n\n'
