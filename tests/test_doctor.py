@@ -23,7 +23,7 @@ from unittest import mock
 import psutil
 import pytest
 
-from mgpu import cli
+from mgpu import cli, documentation
 from mgpu.doctor import run as doctor_run
 from mgpu.probes import NVML, gather
 from mgpu.probes.environ import resolve_visible
@@ -441,6 +441,15 @@ def test_explain_tells_the_whole_text(ask_here: Any, capsys: pytest.CaptureFixtu
         assert code == 0 and out.startswith(f"{id}   ")
         assert "Why: " in out and "Fix: " in out and f"Source: {CHECKS[id].source}" in " ".join(out.split())
     assert ask_here("doctor", "--explain", "shm-too-small")[1] == ask_here("doctor", "--explain", "shm_too_small")[1]
+
+
+def test_explain_shows_the_page_once_the_site_is_published(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for published in (False, True):
+        monkeypatch.setattr(documentation, "PUBLISHED", published)
+        doctor_run.explain("shm_too_small")
+        assert (documentation.check_url("shm_too_small") in capsys.readouterr().out) is published
 
 
 # ---- what is expected of the machine

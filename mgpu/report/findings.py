@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mgpu import text as texts
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Skip, Who
-from mgpu.documentation import check_url
+from mgpu.documentation import published_page
 from mgpu.engine import Outcome, Status, consequences
 from mgpu.engine.verdict import Verdict
 from mgpu.errors import clip
@@ -285,7 +285,8 @@ def explain(check: Check, screen: Screen) -> list[Line]:
         lines += screen.paragraph(f"Explained by: {', '.join(check.because_of)}")
     source = f"Source: {check.source}"
     lines += screen.paragraph(source) if " " in check.source else unstyled([source])
-    return [*lines, *unstyled([f"Page:   {check_url(check.id)}"])]
+    page = published_page(check.id)
+    return [*lines, *unstyled([f"Page:   {page}"] if page else [])]
 
 
 def listing(checks: Sequence[Check], screen: Screen) -> list[Line]:
