@@ -2,7 +2,7 @@
 
     python -m mgpu.engine.catalogue
 
-writes it, and the numbers of checks in the README. A test fails if they are out of date.
+writes it, and the numbers of checks in the README and in docs/. A test fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -62,8 +62,13 @@ def _line(paragraph: str) -> str:
     return re.sub(r"<(?=[A-Za-z/])", r"\\<", " ".join(paragraph.split()))
 
 
-def update_counts(readme: str) -> str:
-    """Return the README with the current numbers of checks."""
+def pages(root: Path) -> list[Path]:
+    """Return the pages that name numbers of checks."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def update_counts(page: str) -> str:
+    """Return a page with the current numbers of checks."""
     numbers = {
         r"\d+(?=\s+of\s+mgpu's\s+\d+\s+checks)": selections.MACHINE,
         r"(?<= of mgpu's )\d+(?=\s+checks)": selections.ALL,
@@ -71,18 +76,20 @@ def update_counts(readme: str) -> str:
         r"\d+(?=\s+checks\)\.)": selections.SCRIPT,
     }
     for pattern, selection in numbers.items():
-        readme = re.sub(pattern, str(len(engine.checks_of(selection))), readme)
+        page = re.sub(pattern, str(len(engine.checks_of(selection))), page)
     texts = sum(isinstance(check, Signature) for check in engine.load())
-    return re.sub(r"\d+(?=\s+texts,\s+each\s+explained\s+by)", str(texts), readme)
+    return re.sub(r"\d+(?=\s+texts,\s+each\s+explained\s+by)", str(texts), page)
 
 
 def main() -> None:
-    """Write the page, and the README's numbers, in a source tree."""
+    """Write the page, and the numbers in the others, in a source tree."""
     if not engine.is_our_source_tree(FILE.parents[1]):
         raise SystemExit("not in a source tree of mgpu: nothing written")
     FILE.write_text(text(engine.load()), encoding="utf-8")
-    readme = FILE.parents[1] / "README.md"
-    readme.write_text(update_counts(readme.read_text("utf-8")), encoding="utf-8")
+    for path in pages(FILE.parents[1]):
+        before = path.read_text("utf-8")
+        if (after := update_counts(before)) != before:
+            path.write_text(after, encoding="utf-8")
 
 
 if __name__ == "__main__":
