@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mgpu.launch import pace_report
+from mgpu.launch import node_pace, node_ranks, pace_report
+from mgpu.launch.node_pace import NodePace, NodeTimes, RankTimes
 from mgpu.launch.pace_watch import Ended, PaceWatch, compare, pace_of
 from mgpu.process import processes
-from mgpu.slurm import node_files, node_pace, node_ranks, node_watch
-from mgpu.slurm.node_pace import NodePace, NodeTimes, RankTimes
+from mgpu.slurm import node_files, node_watch
 from mgpu.snapshot import EndedRank, Hang, NotFinite, Run
 from tests.conftest import environment
 from tests.scripts import wait_for

@@ -32,15 +32,35 @@ def amend(folder: Path, document: RunDocument, hosts: Sequence[Mapping[str, Any]
     if not parts:
         return
     whole: Any = document
-    for name in _RANKS:
-        found = [entry for part in parts for entry in (part["document"] or {}).get(name) or ()]
-        whole[name] = sorted(found, key=lambda one: one["rank"]) if name == "ranks" else _unique(found)
+    whole["ranks"] = _ranks(document.get("ranks") or (), parts)
+    whole["remarks"] = _remarks(document.get("remarks") or (), parts)
     if not document["exit_code"] or document["signalled"] or document["timed_out"]:
         return
     chosen = min((part for part in parts if part["code"]), key=_weight, default=None)
     if chosen is None:
         return
     whole.update(_triage(chosen, hosts))
+
+
+def _ranks(recorded: Sequence[Any], parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return how the ranks ended according to their hosts; of a host that is lost, what its ranks had recorded."""
+    known = {one["rank"]: one for one in recorded}
+    for part in parts:
+        for one in (part["document"] or {}).get("ranks") or ():
+            known[one["rank"]] = {**one, "host": part["host"]}
+    return [known[number] for number in sorted(known)]
+
+
+def _remarks(joined: Sequence[Any], parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the findings on all ranks together, and those of each host on its GPUs."""
+    of_hosts = [entry for part in parts for entry in (part["document"] or {}).get("remarks") or ()]
+    ours = [entry for entry in joined if _is_joined(entry)]
+    return [*ours, *_unique([entry for entry in of_hosts if isinstance(entry, dict) and not _is_joined(entry)])]
+
+
+def _is_joined(entry: Mapping[str, Any]) -> bool:
+    """Whether a finding is one on the ranks, which is made from what all hosts have recorded."""
+    return bool({"uneven_ranks", "not_finite"} & set(engine.tags(str(entry.get("id")), selections.REMARKS)))
 
 
 def read_parts(folder: Path) -> list[dict[str, Any]]:

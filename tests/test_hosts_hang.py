@@ -1,0 +1,100 @@
+"""A run on hosts that are reached with ssh: hangs, slow hosts, memory, NaN and logs of all of them in one answer.
+
+Real ssh servers on hosts of namespaces, real torchrun with one CPU rank on each of two hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mgpu import errors
+from mgpu.launch import pace_report
+from tests.scripts import wait_for
+from tests.ssh_hosts import SshHosts
+from tests.test_hosts_launch import Run, nothing_left
+from tests.test_schema import RUN, WHY
+
+_CONFIG = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: 'NO'
+mixed_precision: 'no'
+num_machines: 1
+num_processes: 1
+use_cpu: true
+"""
+_SCRIPT = """\
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 20))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+on, step = torch.ones(1), 0
+while on.item():
+    step += 1
+    time.sleep(0.03 + 0.12 * rank)
+    loss = model(torch.randn(4, 20)).sum()
+    if step == 12 and rank == 1:
+        (loss * 0 / 0).backward()  # NAN
+    else:
+        loss.backward()  # WAITS
+    optimizer.step()
+    on = torch.tensor([0.0 if rank == 0 and os.path.exists("enough") else 1.0])
+    dist.broadcast(on, 0)
+print("enough", flush=True)
+if rank == 1:
+    time.sleep(1000)  # SLEEPS
+dist.barrier()  # BARRIER
+"""
+
+
+def line(mark: str) -> str:
+    return f"train.py:{[text.endswith(f'# {mark}') for text in _SCRIPT.splitlines()].index(True) + 1}"
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with SshHosts(tmp_path_factory.mktemp("ssh") / "hosts") as hosts:
+        hosts.head.write("project/accelerate.yaml", _CONFIG)
+        hosts.head.write("project/train.py", _SCRIPT)
+        hosts.copy_project()
+        yield hosts
+
+
+def mgpu(bed: SshHosts, *arguments: str) -> tuple[int, str, str]:
+    done = bed.head.run(sys.executable, "-m", "mgpu", *arguments, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_run_whose_second_host_is_slow_then_has_a_nan_then_hangs(bed: SshHosts) -> None:
+    """One run: each answer is one for all hosts, while it lasts and after its end."""
+    run = Run(bed, "all", "--hang-after", "12", "--on-hang", "stop")
+    wait_for(lambda: pace_report.read(run.folder) or run.process.poll() is not None, 120)
+    status = mgpu(bed, "launch", "--status", run.folder.name)[1]
+    bed["n1"].write("project/enough", "")
+    run.ready("[n1] enough", "[n2] enough")
+
+    def why(*more: str) -> Any:
+        code, out, _ = mgpu(bed, "launch", "--why", "--json-result", "-", *more)
+        found = json.loads(out) if out else None
+        return found if code == errors.NOT_READY and found["hang"]["id"] != "hang_rank_works" else None
+
+    asked = wait_for(why, 60)
+    WHY.validate(asked)
+    assert (asked["hang"]["id"], asked["hang"]["rank"], asked["hang"]["at"]) == ("hang_rank_sleeps", 1, line("SLEEPS"))
+    assert [one["host"] for one in asked["hang"]["ranks"]] == ["n1", "n2"] and not asked["gaps"]
+    assert run.ends() == errors.TIMED_OUT, run.text
+    print(run.text, status)
+    print(mgpu(bed, "launch", "--why", run.folder.name))
+    print(mgpu(bed, "doctor", "--log", f"{run.folder}/run.log"))
+    print(json.dumps(run.result, indent=1))
+    import subprocess
+    print(subprocess.run(["find", str(run.folder), "-ls"], capture_output=True, text=True).stdout)
+    assert 0
