@@ -73,16 +73,16 @@ def run_host_slows_others(run: Run) -> Answer:
         return Ok(f"the ranks wait {pace.waited_share:.0%} of the time for each other ({pace.steps:,} steps)")
     without_s, hosts = pace.step_s - slow.wait_s, len({rank.host for rank in pace.ranks})
     kept = hosts * without_s / pace.step_s / (hosts - 1)  # what all do in a second, by what the others would
-    others = "the other host" if hosts == 2 else f"the other {hosts - 1} hosts"
+    others, wait = ("the other host", "waits") if hosts == 2 else (f"the other {hosts - 1} hosts", "wait")
     by_loader = _is_loader(slow.ranks, slow.others, slow.wait_s)
     cause = "waiting for data loaders" if by_loader else "its computing takes longer"
     title = (
-        f"host {slow.name} is slower: its ranks come last in {slow.last_share:.0%} of the steps, and {others} waits "
+        f"host {slow.name} is slower: its ranks come last in {slow.last_share:.0%} of the steps, and {others} {wait} "
         f"{_ms(slow.wait_s)} of {_ms(pace.step_s)}: {cause}"
-    ).replace("hosts waits", "hosts wait")
-    worth = f"With it, the run processes {kept:.1f} times as much as {others} alone." if kept >= 1 else (
-        f"Without it, the run would process {1 / kept:.1f} times as much."
-    )  # fmt: skip
+    )
+    worth = f"With it, the run processes {kept:.1f} times as much as {others} alone."
+    if kept < 1:
+        worth = f"Without it, the run would process {1 / kept:.1f} times as much."
     return Problem(
         title,
         f"{WHY} {worth}",

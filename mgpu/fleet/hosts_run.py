@@ -175,9 +175,11 @@ class _Run:
             if self.rest.get((node, stream)):
                 self._copy(node, stream, "\n")
         said = end.get("lost") or end["said"]
-        if said and end["code"]:
-            for line in said.strip().splitlines():  # it came from ssh or from another machine
-                self._copy(node, "err", f"mgpu: {visible(line)}\n")
+        lines = said.strip().splitlines() if said and end["code"] else []
+        if end.get("lost") and node in self.workers.greetings:
+            lines.append(f"its logs could not be collected; on {node} they are in {self.orders['common'].get('logs')}/")
+        for line in lines:  # it came from ssh or from another machine
+            self._copy(node, "err", f"mgpu: {visible(line)}\n")
 
     def _copy(self, node: str, stream: str, new: str) -> None:
         """Write the whole lines of a host's output, each with its name."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LARGEST = 16 << 20  # bytes of one host's document
 _MOST = 1024  # files
 _RANKS = ("ranks", "remarks")  # lists of a document that all hosts have
+_PEAKS = ("peak_host", "peak_allocated", "peak_reserved")  # of a rank up to some moment, if its host is lost
 _WEIGHT = {"root": 0, "secondary": 2, "wrapper": 3}
 
 
@@ -34,6 +35,9 @@ def amend(folder: Path, document: RunDocument, hosts: Sequence[Mapping[str, Any]
     whole: Any = document
     whole["ranks"] = _ranks(document.get("ranks") or (), parts)
     whole["remarks"] = _remarks(document.get("remarks") or (), parts)
+    first, there = whole["first_failure"], {one["rank"]: one["host"] for one in whole["ranks"]}
+    if isinstance(first, dict) and not first.get("host"):
+        whole["first_failure"] = {**first, "host": there.get(first["rank"])}
     if not document["exit_code"] or document["signalled"] or document["timed_out"]:
         return
     chosen = min((part for part in parts if part["code"]), key=_weight, default=None)
@@ -43,8 +47,8 @@ def amend(folder: Path, document: RunDocument, hosts: Sequence[Mapping[str, Any]
 
 
 def _ranks(recorded: Sequence[Any], parts: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return how the ranks ended according to their hosts; of a host that is lost, what its ranks had recorded."""
-    known = {one["rank"]: one for one in recorded}
+    """Return how the ranks ended according to their hosts; of a host that is lost, only which ranks it had."""
+    known = {one["rank"]: {**one, **dict.fromkeys(_PEAKS)} for one in recorded}
     for part in parts:
         for one in (part["document"] or {}).get("ranks") or ():
             known[one["rank"]] = {**one, "host": part["host"]}

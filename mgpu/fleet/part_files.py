@@ -31,12 +31,12 @@ _KNOWN = re.compile(
     r"(?:run\.log(?:\.\d{1,6})?|mgpu\.log|(?:result|gpus|hang|steps|ranks|answer)\.json"
     r"|recorder/\d{1,7}\.\d{1,10}\.(?:stacks|raised|flight|nan))"
 )
+_OF_RECORDER = (f"{RECORDED}/", f"{RECORDED}/*")
 _KIND = run_folder.Kind(
     "host",
     "node",
-    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", node_answers.ANSWER, *_LIVE, f"{RECORDED}/",
-     f"{RECORDED}/*"),
-)  # fmt: skip
+    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", node_answers.ANSWER, *_LIVE, *_OF_RECORDER),
+)
 Send = Callable[[Mapping[str, Any]], None]
 
 

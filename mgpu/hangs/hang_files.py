@@ -35,7 +35,7 @@ def read(folder: Path, name: str = NAME) -> Hang | None:
 def of_run(folder: Path) -> Hang | None:
     """Return the facts of a run that has ended, joined with those of its other nodes in the same --log-dir."""
     nodes = node_folders(folder.parent) if _NODE.fullmatch(folder.name) else []
-    found = [hang for place in nodes or [folder] if (hang := read(place)) is not None]
+    found = [on_host(hang, place) for place in nodes or [folder] if (hang := read(place)) is not None]
     return merged(found) if found else None
 
 
@@ -60,8 +60,9 @@ def folder_of(folder: Path, name: str) -> Path:
 
 
 def on_host(hang: Hang, folder: Path) -> Hang:
-    """Return what the ranks of a host do, with the host's name."""
-    return replace(hang, ranks=tuple(replace(rank, host=node_name(folder)) for rank in hang.ranks))
+    """Return what the ranks of a host do, with the host's name if its folder has it."""
+    name = node_name(folder)
+    return replace(hang, ranks=tuple(replace(rank, host=name or rank.host) for rank in hang.ranks))
 
 
 def of_other_nodes(folder: Path) -> list[Hang]:
