@@ -8,11 +8,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mgpu import errors
+from mgpu.fleet import part_files
+from mgpu.fleet.hosts_watch import HostsHangs
+from mgpu.hangs import hang_files
+from mgpu.launch import node_answers
+from mgpu.snapshot import Hang, HangRank, StackFrame
 from tests.scripts import wait_for
 from tests.ssh_hosts import SshHosts
 from tests.test_hosts_launch import Run
@@ -120,3 +126,87 @@ def test_a_run_whose_second_host_is_slow_then_has_a_nan_then_hangs(bed: SshHosts
         assert list((place / "recorder").glob(f"{number}.*.stacks"))
     _, out, _ = mgpu(bed, "doctor", "--log", run.place)
     assert f"rank 1 (host n2) sleeps at {line('SLEEPS')}" in words(out), out
+
+
+# Without hosts: what has come from them is planted.
+
+WAITS = HangRank(
+    0,
+    7,
+    "sleeping",
+    busy=False,
+    frames=(
+        StackFrame("/torch/distributed/distributed_c10d.py", 9, "barrier", library=True),
+        StackFrame("train.py", 9, "<module>"),
+    ),
+)
+SLEEPS = HangRank(1, 7, "sleeping", busy=False, frames=(StackFrame("train.py", 8, "<module>", "time.sleep(9)"),))
+
+
+@pytest.fixture
+def joined(tmp_path: Path) -> tuple[HostsHangs, Path, Path]:
+    shared = tmp_path / "hosts"
+    shared.mkdir()
+    part_files.Received(shared, ["n1", "n2"])
+    hangs = HostsHangs(tmp_path, shared, ["n1", "n2"], world=2, after_s=30.0, stops=True)
+    return hangs, shared / "node-n1", shared / "node-n2"
+
+
+def looked(hangs: HostsHangs) -> list[str]:
+    said: list[str] = []
+    hangs.look(said.append, at_once=True)
+    return said
+
+
+@pytest.mark.parametrize("answer", ["goes on", "hangs too", "none"])
+def test_a_host_that_has_not_noticed_is_asked(
+    joined: tuple[HostsHangs, Path, Path], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks may go on: then there is no hang. Without an answer, no rank of it is blamed."""
+    hangs, first, second = joined
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    hang_files.write(first, Hang(40.0, 1.0, (WAITS,), 1, 2))
+    assert looked(hangs) == [] and not (first.parent / node_answers.REQUEST).exists()
+    now[0] += 4
+    assert looked(hangs) == []
+    number = node_answers.requested(first.parent)
+    assert number > 0
+    if answer != "none":
+        quiet = 1.0 if answer == "goes on" else 44.0
+        node_answers.answer(second, number, Hang(quiet, 1.0, (SLEEPS,), 1, 2))
+    now[0] += 1
+    said = looked(hangs)
+    if answer == "hangs too":
+        assert said[0].startswith("no progress for 40 s: rank 1 (host n2) sleeps at train.py:8") and hangs.is_to_stop
+        return
+    assert said == []
+    now[0] += 10
+    said = looked(hangs)
+    assert not hangs.is_to_stop
+    assert said == [] if answer == "goes on" else "what the other rank of this run does is not known here" in said[0]
+
+
+def test_what_a_host_may_store(tmp_path: Path) -> None:
+    """Only known names, no more than so much, and no other place."""
+    received = part_files.Received(tmp_path, ["n1"])
+    names = [
+        "hang.json",
+        "recorder/0.7.stacks",
+        "run.log",
+        "../x",
+        "recorder/../../x",
+        "/tmp/x",
+        "run.log/x",
+        ".mgpu-run.json",
+    ]
+    for name in names:
+        received.take("n1", {"event": "file", "name": name, "text": "{}"})
+    received.take("n1", {"event": "file", "name": "mgpu.log", "text": "x" * (17 << 20)})
+    received.take("n3", {"event": "file", "name": "run.log", "text": "x"})
+    received.take("n1", {"event": "file", "name": ["run.log"], "text": 3})
+    place = tmp_path / "node-n1"
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert found == [f"node-n1/{name}" for name in (".mgpu-run.json", "hang.json", "recorder/0.7.stacks", "run.log")]
+    received.take("n1", {"event": "file", "name": "hang.json", "text": None})
+    assert not (place / "hang.json").exists()
