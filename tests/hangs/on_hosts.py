@@ -142,7 +142,8 @@ def with_torch(bed: SshHosts, program: str) -> tuple[str, str, str]:
     while time.monotonic() < at + _MOST_S and any(run.process.poll() is None for run in runs):
         time.sleep(0.2)
     errors = [found for run in runs if (found := run.first(_SAYS.match))]
-    blamed = [found[1] for run in runs if (found := _BLAMED.search("\n".join(line for _, line in run.lines)))]
+    texts = ["\n".join(line for _, line in run.lines) for run in runs]
+    blamed = [rank[1] for text in texts if (rank := _BLAMED.search(text))]
     first = min(errors, key=lambda one: one[0], default=None)
     for run in runs:
         run.process.kill()
