@@ -19,7 +19,7 @@ from mgpu.process.supervisor import Supervisor
 from mgpu.snapshot import Hang, Run
 
 _OTHERS_S = 3.0  # until the other hosts have noticed too
-_ANSWER_S = 10.0  # … and until those that have not have answered
+_ANSWER_S = 6.0  # … and until those that have not have answered
 _AGAIN_S = 20.0  # until a host whose ranks go on is asked again
 _GOES_ON = 0.5  # of --hang-after: ranks that made progress this recently go on
 

@@ -40,8 +40,8 @@ _TEXT = """\
 {head}
 
 `mgpu launch --hosts n1,n2 --hang-after {after} --on-hang stop`, and `torchrun` on each host with a timeout of
-{limit} s. The hosts are network namespaces with an ssh server each ({date}). The times count from the fault, or from the
-last step. Written by `python -m tests.hangs.on_hosts`.
+{limit} s. The hosts are network namespaces with an ssh server each ({date}), on a machine with {cpus} CPUs and a
+load of about {load:.0f}. The times count from the fault, or from the last step. Written by `python -m tests.hangs.on_hosts`.
 
 | planted | torch: the first error | after | blames | mgpu reports | after | nothing left anywhere |
 |---|---|---|---|---|---|---|
@@ -211,7 +211,14 @@ def main() -> None:
             rows.append(f"| `hosts.{program}`: {what} | {said} | {after} | {blamed} | {reported} | {seen} | {gone} |\n")
             print(rows[-1], flush=True)
     text = Path(page).read_text("utf-8").partition(f"\n{HEAD}")[0]
-    about = _TEXT.format(head=HEAD, after=AFTER_S, limit=LIMIT_S, date=date.today().isoformat())
+    about = _TEXT.format(
+        head=HEAD,
+        after=AFTER_S,
+        limit=LIMIT_S,
+        date=date.today().isoformat(),
+        cpus=os.cpu_count(),
+        load=os.getloadavg()[2],
+    )
     Path(page).write_text(text + about + "".join(rows), "utf-8")
 
 
