@@ -169,7 +169,7 @@ class ExchangeWatch:
         """Note connections within this machine that were closed before a sample could see whose they were.
 
         The kernel keeps them for a minute. Those to a port on which no rank listened are none between ranks, and
-        neither are those that were seen open in other processes.
+        those that were seen open in other processes are not either.
         """
         here = {one.local[0] for one in found}
         closed = {
