@@ -37,6 +37,9 @@ from mgpu.launch import (
     hang_report,
     list_runs,
     memory_text,
+    node_answers,
+    node_pace,
+    node_ranks,
     pace_report,
     pace_watch,
     rank_facts,
@@ -60,7 +63,7 @@ from mgpu.rehearse import run as rehearse_run
 from mgpu.rehearse import stopped_at
 from mgpu.report import failure, load, screen
 from mgpu.report.document import check_json
-from mgpu.slurm import job_outcome, node_pace, node_ranks, node_watch
+from mgpu.slurm import job_outcome, node_watch
 from mgpu.smoke import baseline, nccl_log, runner, script_section, show_last, stacks, watch
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, decode, to_json
@@ -1086,13 +1089,13 @@ TARGETS: dict[str, Target] = {
         "0.7.flight", lambda: document(STARTS), starts_file_of, ("launch.pace_watch.starts_of",)
     ),
     "ranks of a node": Target(
-        node_ranks.NAME, lambda: document(NODE_RANKS), ranks_of_node, ("slurm.node_ranks.read",)
+        node_ranks.NAME, lambda: document(NODE_RANKS), ranks_of_node, ("launch.node_ranks.read",)
     ),
     "steps of a node": Target(
-        node_pace.NAME, lambda: document(NODE_TIMES), steps_of_node, ("slurm.node_pace.read",)
+        node_pace.NAME, lambda: document(NODE_TIMES), steps_of_node, ("launch.node_pace.read",)
     ),
     "request to a node": Target(
-        node_watch.REQUEST, lambda: [b"1795440250"], request_of, ("slurm.node_watch._request",)
+        node_answers.REQUEST, lambda: [b"1795440250"], request_of, ("launch.node_answers.requested",)
     ),
     "pace of a run": Target(
         pace_report.NAME, lambda: document(PACE), pace_of_run, ("launch.pace_report.read",)

@@ -63,7 +63,6 @@ ALLOWED = {
     "engine.catalogue.main": "mgpu's own README.md, whose counts it writes",
     "config.loader._open_options": "in the training run's Python: what mgpu and accelerate have just read",
     "launch.exchange_watch._look_for_torch": "/proc",
-    "slurm.ask_nodes._request": "a number that mgpu wrote; anything else counts as none",
     "recorder.inject._mgpu_recorder.peak_bytes": "in a rank, which imports nothing else of mgpu: /proc",
     "launch.run_outcome._names": "/proc",
     "launchers.choice._shell_script": "through readers.training_script.python_source",

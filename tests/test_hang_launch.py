@@ -103,8 +103,10 @@ def test_a_run_that_hangs(mgpu: Run, here: Path) -> None:
     RUN.validate(document)
     assert document["hang"]["id"] == document["probable_cause"]["id"] == "hang_rank_sleeps"
     ended = mgpu("launch", "--why", run)
-    assert ended.returncode == errors.UNKNOWN
-    assert "has ended" in ended.stderr
+    assert ended.returncode == errors.NOT_READY
+    assert "Rank 1 sleeps at train.py:" in ended.stdout and "it has ended" in ended.stdout
+    of_folder = mgpu("doctor", "--log", "logs")
+    assert "rank 1 sleeps at train.py:" in " ".join(of_folder.stdout.split()), of_folder.stdout + of_folder.stderr
     again = mgpu(*LAUNCH, "--dry-run", "--log-dir", "logs", "train.py", "sleeps")  # its files are ours to remove
     assert again.returncode == errors.READY, again.stderr
     assert "Recorder   in each rank, for hangs" in again.stdout

@@ -78,15 +78,15 @@ def test_a_job_reports_its_ranks(cluster: Cluster, here: Path) -> None:
     code, status, err = mgpu(cluster, here, "--slurm", "--status", job)
     said = " ".join(status.split())
     assert code == 0 and "State RUNNING" in said, err
-    assert "rank 0 comes last in" in said and "the loss of rank 1 is nan in step 15 (train.py:16)" in said
+    assert "rank 0 comes last in" in said and "the loss of rank 1 (host node2) is nan in step 15 (train.py:16)" in said
     assert "RANK STEP LOADER WAITS" in said and "Memory peak: host" in said
     as_json = json.loads(mgpu(cluster, here, "--slurm", "--status", "--json-result", "-", job)[1])
     assert as_json["pace"]["steps"] >= 10 and [one["host"] for one in as_json["ranks"]] == ["node1", "node2"]
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err + out
     said = " ".join(err.split())
-    assert "rank 0 comes last in" in said and "the loss of rank 1 is nan in step 15 (train.py:16)" in said
-    for finding in ("rank 0 comes last in", "the loss of rank 1 is nan"):
+    assert "rank 0 comes last in" in said and "the loss of rank 1 (host node2) is nan in step 15 (train.py:16)" in said
+    for finding in ("rank 0 comes last in", "the loss of rank 1 (host node2) is nan"):
         assert said.count(f"mgpu: {finding}") == 1, "it is reported while the job runs; its end repeats it in its rows"
     assert "RANK STEP LOADER WAITS" in said and "(rank 1)" in said.partition("Memory peak: host")[2]
     document = json.loads((here / "logs" / "result.json").read_text())
@@ -146,7 +146,7 @@ def test_an_allocation_reports_its_ranks(cluster: Cluster, here: Path) -> None:
     )  # fmt: skip
     said = " ".join((here / "err").read_text().split())
     assert done.stdout.endswith("code 0\n"), done.stdout + said
-    assert "the loss of rank 1 is nan in step 15" in said and "Memory peak: host" in said
+    assert "the loss of rank 1 (host node2) is nan in step 15" in said and "Memory peak: host" in said
     document = json.loads((here / "logs" / "result.json").read_text())
     assert [(one["rank"], one["host"]) for one in document["ranks"]] == [(0, "node1"), (1, "node2")]
     assert "leftover" not in said and "still running" not in said

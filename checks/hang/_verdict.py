@@ -290,9 +290,16 @@ def at(rank: Rank) -> str:
 
 
 def names(ranks: Sequence[Rank]) -> str:
-    """Return "rank 3" or "ranks 1 and 2"."""
-    numbers = [rank.number for rank in ranks]
-    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {listed(numbers)}"
+    """Return "rank 3", "rank 3 (host n2)", "ranks 1 and 2" or "ranks 1 (host n1) and 2 (host n2)"."""
+    one = "rank" if len(ranks) == 1 else "ranks"
+    if len({rank.facts.host for rank in ranks}) == 1:
+        return f"{one} {listed([rank.number for rank in ranks])}{on_host(ranks[0].facts)}"
+    return f"{one} {listed([f'{rank.number}{on_host(rank.facts)}' for rank in ranks])}"
+
+
+def on_host(rank: HangRank) -> str:
+    """Return " (host n2)" in a run on several hosts, else ""."""
+    return f" (host {rank.host})" if rank.host else ""
 
 
 def subjects(ranks: Sequence[Rank]) -> tuple[str, ...]:
@@ -307,7 +314,7 @@ def what_waiting_do(found: Verdict) -> str:
     first = found.waiting[0]
     verb = "waits" if len(found.waiting) == 1 else "wait"
     where = f" ({first.own.place})" if first.own else ""
-    return f"{names(found.waiting).capitalize()} {verb}{inside(first)}{where}."
+    return f"{names(found.waiting).replace('rank', 'Rank', 1)} {verb}{inside(first)}{where}."
 
 
 def inside(rank: Rank) -> str:

@@ -22,8 +22,9 @@ def hang_rank_stopped(hang: Hang) -> Answer:
     if not found:
         return other_reason(hang)
     facts = found[0].facts
-    resume = Fix(commands=(shell("kill -CONT {:pid}", facts.pid),)) if facts.pid else Fix()
-    return problem(hang, "is stopped (SIGSTOP)", resume, where=False)
+    there, pid = facts.host, facts.pid
+    resume = shell("ssh {:host} kill -CONT {:pid}", there, pid) if there else shell("kill -CONT {:pid}", pid)
+    return problem(hang, "is stopped (SIGSTOP)", Fix(commands=(resume,)) if pid else Fix(), where=False)
 
 
 @check(Severity.INFO, source=SOURCE)

@@ -30,12 +30,16 @@ def hang_collectives_differ(hang: Hang) -> Answer:
     if found.kind != "differ":
         return other_reason(hang)
     if not found.differing:
-        lines = "; ".join(f"rank {rank.number}{at(rank)}" for rank in found.suspects or found.waiting)
+        lines = "; ".join(f"{names([rank])}{at(rank)}" for rank in found.suspects or found.waiting)
         return _problem(hang, found, f"the ranks wait in different collectives: {lines}", what_waiting_do(found))
     calls: dict[str, list[int]] = defaultdict(list)
     for rank, collective in found.differing:
         calls[_called(collective)].append(rank)
-    said = [f"{_ranks(ranks)} called {call}" for call, ranks in sorted(calls.items(), key=lambda one: len(one[1]))]
+    by_number = {rank.number: rank for rank in (*found.suspects, *found.waiting)}
+    said = [
+        f"{names([by_number[number] for number in numbers])} called {call}"
+        for call, numbers in sorted(calls.items(), key=lambda one: len(one[1]))
+    ]
     return _problem(hang, found, ", but ".join(said), "")
 
 
@@ -47,10 +51,6 @@ def _problem(hang: Hang, found: Verdict, title: str, why: str) -> Problem:
 def _called(collective: Collective) -> str:
     where = f" at {collective.caller.place}" if collective.caller else ""
     return f"{collective.title}{where}"
-
-
-def _ranks(numbers: list[int]) -> str:
-    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {listed(numbers)}"
 
 
 @check(Severity.ERROR, source=SOURCE, role="root", kind="timeout", same_as=SAME_AS, tags=("silent_rank",))

@@ -111,8 +111,11 @@ def hang_rank_waits_for_process(hang: Hang) -> Answer:
     found = suspects(hang, "child")
     if not found:
         return other_reason(hang)
-    pid = found[0].facts.pid
-    look = Fix(commands=(shell("ps -o pid,stat,wchan:20,args --ppid {:pid}", pid),)) if pid else Fix()
+    facts = found[0].facts
+    there, pid = facts.host, facts.pid
+    here = shell("ps -o pid,stat,wchan:20,args --ppid {:pid}", pid)
+    command = shell("ssh {:host} ps -o pid,stat,wchan:20,args --ppid {:pid}", there, pid) if there else here
+    look = Fix(commands=(command,)) if pid else Fix()
     return problem(hang, "waits for a process that it has started", look, why=_at_line(found[0]))
 
 
@@ -127,11 +130,13 @@ def hang_rank_elsewhere(hang: Hang) -> Answer:
     found = suspects(hang, "idle")
     if not found:
         return other_reason(hang)
-    pid = found[0].facts.pid
+    there, pid = found[0].facts.host, found[0].facts.pid
+    here = shell("py-spy dump --native --pid {:pid}", pid)
+    dump = shell("ssh {:host} py-spy dump --native --pid {:pid}", there, pid) if there else here
     return problem(
         hang,
         "does nothing",
-        Fix(commands=(shell("py-spy dump --native --pid {:pid}", pid),) if pid else ()),
+        Fix(commands=(dump,) if pid else ()),
         why=_at_line(found[0]),
     )
 

@@ -28,7 +28,7 @@ def run_not_finite(run: Run) -> Answer:
         return Ok("no rank reported a loss or gradient norm that is not finite")
     first = found[0]
     return Problem(
-        f"the {first.what} of rank {first.rank} is {first.value} in step {first.step}{_line(first)}",
+        f"the {first.what} of rank {first.rank}{_host(first, run)} is {first.value} in step {first.step}{_line(first)}",
         _others(found, run),
         fix=Fix(
             f"Look at the batch of rank {first.rank} in step {first.step}. Run that step under "
@@ -37,6 +37,12 @@ def run_not_finite(run: Run) -> Answer:
         evidence={"rank": first.rank, "step": first.step, "what": first.what, "value": first.value},
         subjects=(f"rank {first.rank}",),
     )
+
+
+def _host(one: NotFinite, run: Run) -> str:
+    """Return " (host n2)" if the run spans several."""
+    hosts = {rank.rank: rank.host for rank in run.ranks if rank.host}
+    return f" (host {hosts[one.rank]})" if one.rank in hosts and len(set(hosts.values())) > 1 else ""
 
 
 def _line(one: NotFinite) -> str:

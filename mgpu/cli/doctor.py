@@ -34,7 +34,7 @@ OPTIONS = (
     Option("--nodes", int, "Number of nodes of the run (default: config, Slurm job, 1).", "N", least=1),
     Option("--path", list, "Folder that the run reads or writes; repeatable.", "DIR"),
     Option("--script", str, "Analyze a training or job script without running it.", "FILE"),
-    Option("--log", list, "Explain the log of a failed run; repeatable, one per rank.", "FILE"),
+    Option("--log", list, "Explain the log of a failed run, or its folder; repeatable, one per rank.", "FILE|DIR"),
     Option(
         "--compare-nodes", list,
         "Compare nodes: a folder with one --save file per node, or a pre-flight's.", "DIR|FILE",

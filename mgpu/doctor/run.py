@@ -20,7 +20,7 @@ from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.gpu_models import mark_if_away
-from mgpu.process import signals
+from mgpu.process import run_log, signals
 from mgpu.report import findings, output
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
@@ -140,7 +140,9 @@ def _of_files(request: Request) -> Snapshot:
         from mgpu.readers.log import read
 
         paths = [Path(name) for name in request.log]
-        log = read.read_logs(paths)
+        of_run = run_log.parts(paths[0]) if len(paths) == 1 and paths[0].is_dir() else []  # a run's folder
+        paths = of_run or paths
+        log = read.read_logs(paths, one_stream=bool(of_run))
         snapshot = replace(snapshot, log=log, hang=None if log.finished else _hang_beside(paths))
     return snapshot
 

@@ -7,6 +7,7 @@ the other side gives the one verdict. It gets the document of the run instead.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,15 +18,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from mgpu import file_reading
+from mgpu.fleet import part_files
+from mgpu.launch import node_answers, why
 from mgpu.launch.hand_off import PROGRAM_STARTS
 from mgpu.launch.report import PROGRAM_ENDS
-from mgpu.process import child_process, interpreter, scratch, signals
+from mgpu.process import child_process, interpreter, processes, scratch, signals
+from mgpu.snapshot import Snapshot, to_json
 from mgpu.structured_text import json_of
 
 BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from mgpu.__main__ import main; main()"
 _LARGEST = 16 << 20  # bytes of a run's document
 _CHUNK = 1 << 16
 _KEPT = 4000  # characters of mgpu's own messages
+_OWN = "mgpu: "  # how its messages begin (process/notices.py)
+_LOOK_S = 0.5  # between two looks at the files
 _END_S = 8.0  # after SIGTERM, for the launcher and its ranks to stop
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -37,6 +43,7 @@ class Part:
         self._orders, self._added, self._message = orders, added, send
         self._process: child_process.Program | None = None
         self._own = ""  # what mgpu said before the program started
+        self._folder = Path(os.devnull, "none")  # of this host's part
         self._inside = False
 
     def run(self) -> dict[str, Any]:
@@ -44,8 +51,11 @@ class Part:
         with scratch.folder() as place:
             config, result = place / str(self._orders["name"]), place / "result.json"
             config.write_text(self._orders["config"], "utf-8")
-            code = self._wait(self._arguments(config, result, place))
+            arguments = self._arguments(config, result, place)
+            sender = part_files.Sender(self._folder, self._message)
+            code = self._wait(arguments, sender)
             document = _document(result)
+            sender.end()
         return {"code": code, "document": document, "said": "" if self._inside else self._own[-_KEPT:]}
 
     def stop(self, number: int) -> None:
@@ -53,6 +63,18 @@ class Part:
         process = self._process
         if process is not None and process.poll() is None:
             process.send_signal(number)
+
+    def answer(self, number: int) -> None:
+        """Ask the ranks what they do now, and send the answer to request `number`. Returns at once."""
+        threading.Thread(target=self._answer, args=(number,), daemon=True).start()
+
+    def _answer(self, number: int) -> None:
+        process = self._process
+        if process is None or not (ranks := processes.ranks_under(process.pid)):
+            return
+        hang = why.ask(why.Subject("", None, (why.Part(self._folder, ranks, 0),))).hang
+        content = json.dumps(to_json(Snapshot(hang=hang))["hang"])
+        self._message({"event": part_files.EVENT, "name": node_answers.ANSWER, "text": content, "number": number})
 
     def end(self) -> None:
         """Stop the run, within _END_S."""
@@ -71,6 +93,7 @@ class Part:
         with contextlib.suppress(OSError):
             logs.mkdir(parents=True, exist_ok=True)
         folder = logs if os.access(logs, os.W_OK) else place / "logs"
+        self._folder = folder / f"node{self._orders['node']}"
         return [
             "launch",
             *("-c", str(config)),
@@ -82,7 +105,7 @@ class Part:
             *self._orders["target"],
         ]
 
-    def _wait(self, arguments: Sequence[str]) -> int:
+    def _wait(self, arguments: Sequence[str], sender: part_files.Sender) -> int:
         root = str(Path(__file__).resolve().parents[2])
         self._process = process = child_process.start(
             [*interpreter.text(sys.executable, BOOT), root, *arguments],
@@ -99,7 +122,10 @@ class Part:
         for thread in threads:
             thread.start()
         try:
-            code = process.wait()
+            while (code := process.poll()) is None:
+                sender.look()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_S)
         except (KeyboardInterrupt, signals.Stopped):
             self.end()
             raise
@@ -121,8 +147,10 @@ class Part:
                     self._inside = True
                 elif PROGRAM_ENDS in text and self._inside:
                     break
-                elif self._inside:
+                elif self._inside and not text.startswith(_OWN):
                     self._send("err", line)
+                elif self._inside:
+                    continue  # mgpu here speaks of this host alone; it is in its mgpu.log
                 else:
                     self._own += text
             while os.read(stream.fileno(), _CHUNK):

@@ -76,7 +76,7 @@ class _FarNode(worker.Node):
         from mgpu.fleet import far_run
 
         self._part = part = far_run.Part(command["hosts"][self.name], self._interface(command), self._send)
-        self._incoming.stop = part.stop
+        self._incoming.stop, self._incoming.answer = part.stop, part.answer
         return part.run()
 
 
@@ -88,6 +88,7 @@ class _Incoming(Iterable[Mapping[str, Any]]):
         self._heard = time.monotonic()
         self._idle = threading.Event()  # no command is running, and none follows
         self.stop: Callable[[int], None] = lambda number: None  # what a message to stop does
+        self.answer: Callable[[int], None] = lambda number: None  # … and one that asks what the ranks do
         for work in (self._read, self._notice_silence):
             threading.Thread(target=work, daemon=True).start()
 
@@ -102,6 +103,8 @@ class _Incoming(Iterable[Mapping[str, Any]]):
             self._heard = time.monotonic()
             if command.get("do") == "stop":
                 self.stop(int(command["signal"]))
+            elif command.get("do") == "why":
+                self.answer(int(command["request"]))
             elif command.get("do") != "ping":
                 self._commands.put(command)
         self._end()

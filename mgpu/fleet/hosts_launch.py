@@ -17,6 +17,7 @@ from mgpu.errors import MgpuError
 from mgpu.fleet import allocation, hosts_doctor, hosts_run, hosts_verdict, route, stages, verified_hosts
 from mgpu.fleet.allocation import Wanted
 from mgpu.fleet.examination import Examination
+from mgpu.fleet.hosts_watch import HostsHangs
 from mgpu.hosts.named_hosts import Host, names, read_hosts
 from mgpu.launch import detached, gate, hand_off, result_document, run_entry, start_errors
 from mgpu.launch.request import Request
@@ -130,6 +131,8 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
     with run_folder.claim_folder(planned, run_folder.LAUNCH, named=bool(request.log_dir), outlived=outlived) as folder:
         where = str(folder.absolute())
         orders["common"]["logs"] = where
+        shared = folder / hosts_run.RESULTS
+        shared.mkdir(mode=0o700, exist_ok=True)
         files.write(folder / hosts_run.ORDERS, hosts_run.orders_text(orders), mode=0o600)
         whole = Command(**{**vars(command), "argv": (*command.argv, where)})
         snapshot = Snapshot(config=wanted.config)
@@ -137,9 +140,13 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
         def amend(document: Any) -> None:
             hosts_verdict.amend(folder, document, orders["hosts"])
 
+        names_of, world, stops = names(hosts), wanted.ranks_per_node * len(hosts), request.on_hang == "stop"
+        hangs = HostsHangs(folder, shared, names_of, world=world, after_s=request.hang_after_s, stops=stops)
         if outlived:
-            return detached.start(request, whole, folder, snapshot, amend=amend)
-        return hand_off.hand_off(request, whole, folder, snapshot, amend=amend)
+            return detached.start(request, whole, folder, snapshot, hangs, hangs.with_records, amend)
+        return hand_off.hand_off(
+            request, whole, folder, snapshot, hangs=hangs, recorded=hangs.with_records, amend=amend
+        )
 
 
 def _orders(
@@ -176,7 +183,7 @@ def _options(request: Request) -> list[str]:
     """Return the options of launch that every host needs."""
     given: Mapping[str, str] = {
         "--hang-after": f"{request.hang_after_s:g}",
-        "--on-hang": request.on_hang,
+        "--on-hang": "report",  # what all hosts find is joined here
         "--launcher": request.launcher,
         **({"--nan-check": str(request.nan_check)} if request.nan_check else {}),
     }

@@ -18,19 +18,23 @@ from typing import Any
 
 from mgpu import file_reading, files
 from mgpu.errors import LAUNCH_REFUSED, MgpuError
+from mgpu.fleet import part_files
+from mgpu.fleet.part_files import Received
 from mgpu.fleet.ssh_workers import SshWorkers
 from mgpu.hosts.named_hosts import Host
+from mgpu.launch import node_answers
 from mgpu.process import signals
 from mgpu.report.document import text
 from mgpu.structured_text import json_of
 from mgpu.text import visible
 
-ORDERS, RESULTS = "hosts.json", "hosts"
+ORDERS, RESULTS = "hosts.json", node_answers.HOSTS
 _START_S = 60.0  # for the connections
 _OTHERS_S = 15.0  # after the first host has failed: its ranks' partners mostly fail by themselves within seconds
 _STOP_S = 20.0  # from a request to stop until the connections are closed, which kills what is left
 _SAME_S = 0.5  # a second signal this soon is the same request
 _POLL_S = 0.1
+_REQUEST_S = 0.5  # between two looks for a request
 _LARGEST = 16 << 20  # bytes of the orders
 
 
@@ -69,6 +73,8 @@ class _Run:
         self.signalled: int | None = None  # the first one
         self._noted_at = 0.0
         self.stopping_since: float | None = None
+        self.files = Received(folder / RESULTS, self.workers.all_nodes)
+        self._requested, self._looked_at = 0, 0.0
         self.rest: dict[tuple[str, str], str] = {}  # the last line of each stream, without an end yet
 
     def run(self) -> int:
@@ -126,11 +132,14 @@ class _Run:
             for node, message in workers.hear(_POLL_S):
                 if message.get("event") == "output":
                     self._copy(node, str(message["stream"]), str(message["text"]))
+                elif message.get("event") == part_files.EVENT:
+                    self.files.take(node, message)
                 elif "code" in message or "error" in message:
                     self._end(node, message)
             for node, why in workers.lost.items():
                 if node not in self.ended:
                     self._end(node, {"code": 1, "document": None, "said": "", "lost": why})
+            self._pass_request()
             if failed_at is None and any(end["code"] for end in self.ended.values()):
                 failed_at = time.monotonic()
             if workers.lost:  # the others can only wait for it
@@ -148,6 +157,16 @@ class _Run:
         self.stopping_since = self.stopping_since or time.monotonic()
         self.workers.send({"do": "stop", "signal": int(number)})
 
+    def _pass_request(self) -> None:
+        """Ask all hosts what their ranks do, if another process here wants to know (node_answers.py)."""
+        now = time.monotonic()
+        if now - self._looked_at < _REQUEST_S:
+            return
+        self._looked_at = now
+        if (number := node_answers.requested(self.folder / RESULTS)) > self._requested:
+            self._requested = number
+            self.workers.send({"do": "why", "request": number})
+
     def _end(self, node: str, message: Mapping[str, Any]) -> None:
         """Store how a host's part ended, and show what mgpu said there if the program never started."""
         end = {"code": LAUNCH_REFUSED, "document": None, "said": message.get("error", ""), **message}
@@ -156,9 +175,11 @@ class _Run:
             if self.rest.get((node, stream)):
                 self._copy(node, stream, "\n")
         said = end.get("lost") or end["said"]
-        if said and end["code"]:
-            for line in said.strip().splitlines():  # it came from ssh or from another machine
-                self._copy(node, "err", f"mgpu: {visible(line)}\n")
+        lines = said.strip().splitlines() if said and end["code"] else []
+        if end.get("lost") and node in self.workers.greetings:
+            lines.append(f"its logs could not be collected; on {node} they are in {self.orders['common'].get('logs')}/")
+        for line in lines:  # it came from ssh or from another machine
+            self._copy(node, "err", f"mgpu: {visible(line)}\n")
 
     def _copy(self, node: str, stream: str, new: str) -> None:
         """Write the whole lines of a host's output, each with its name."""
@@ -173,7 +194,6 @@ class _Run:
     def _store(self) -> None:
         """Write what each host said of the end, for the verdict."""
         place = self.folder / RESULTS
-        place.mkdir(mode=0o700, exist_ok=True)
         for number, (node, end) in enumerate(self.ended.items()):
             kept = {"host": node, "order": number, "code": end["code"], "lost": end.get("lost"), "said": end["said"]}
             files.write(place / f"{number}.json", text({**kept, "document": end["document"]}), mode=0o600)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LARGEST = 16 << 20  # bytes of one host's document
 _MOST = 1024  # files
 _RANKS = ("ranks", "remarks")  # lists of a document that all hosts have
+_PEAKS = ("peak_host", "peak_allocated", "peak_reserved")  # of a rank up to some moment, if its host is lost
 _WEIGHT = {"root": 0, "secondary": 2, "wrapper": 3}
 
 
@@ -32,15 +33,38 @@ def amend(folder: Path, document: RunDocument, hosts: Sequence[Mapping[str, Any]
     if not parts:
         return
     whole: Any = document
-    for name in _RANKS:
-        found = [entry for part in parts for entry in (part["document"] or {}).get(name) or ()]
-        whole[name] = sorted(found, key=lambda one: one["rank"]) if name == "ranks" else _unique(found)
+    whole["ranks"] = _ranks(document.get("ranks") or (), parts)
+    whole["remarks"] = _remarks(document.get("remarks") or (), parts)
+    first, there = whole["first_failure"], {one["rank"]: one["host"] for one in whole["ranks"]}
+    if isinstance(first, dict) and not first.get("host"):
+        whole["first_failure"] = {**first, "host": there.get(first["rank"])}
     if not document["exit_code"] or document["signalled"] or document["timed_out"]:
         return
     chosen = min((part for part in parts if part["code"]), key=_weight, default=None)
     if chosen is None:
         return
     whole.update(_triage(chosen, hosts))
+
+
+def _ranks(recorded: Sequence[Any], parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return how the ranks ended according to their hosts; of a host that is lost, only which ranks it had."""
+    known = {one["rank"]: {**one, **dict.fromkeys(_PEAKS)} for one in recorded}
+    for part in parts:
+        for one in (part["document"] or {}).get("ranks") or ():
+            known[one["rank"]] = {**one, "host": part["host"]}
+    return [known[number] for number in sorted(known)]
+
+
+def _remarks(joined: Sequence[Any], parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the findings on all ranks together, and those of each host on its GPUs."""
+    of_hosts = [entry for part in parts for entry in (part["document"] or {}).get("remarks") or ()]
+    ours = [entry for entry in joined if _is_joined(entry)]
+    return [*ours, *_unique([entry for entry in of_hosts if isinstance(entry, dict) and not _is_joined(entry)])]
+
+
+def _is_joined(entry: Mapping[str, Any]) -> bool:
+    """Whether a finding is one on the ranks, which is made from what all hosts have recorded."""
+    return bool({"uneven_ranks", "not_finite"} & set(engine.tags(str(entry.get("id")), selections.REMARKS)))
 
 
 def read_parts(folder: Path) -> list[dict[str, Any]]:

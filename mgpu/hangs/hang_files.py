@@ -12,7 +12,7 @@ from mgpu.snapshot import Hang, Snapshot, fact_file, to_json
 
 NAME = "hang.json"
 _LARGEST = 16 << 20  # bytes; 64 collectives with their stacks of a rank take 20 KiB
-_NODE = re.compile(r"node(?:\d+|-[\w.-]+)")  # of --node-rank K; of a Slurm job, with the node's name
+_NODE = re.compile(r"node(?:\d+|-([\w.:%-]+))")  # of --node-rank K; of a Slurm job and of --hosts, with the name
 _NUMBER = re.compile(r"(\d+)")
 _FRESH_S = 180.0  # the nodes look at a run without progress about once a minute
 
@@ -35,7 +35,7 @@ def read(folder: Path, name: str = NAME) -> Hang | None:
 def of_run(folder: Path) -> Hang | None:
     """Return the facts of a run that has ended, joined with those of its other nodes in the same --log-dir."""
     nodes = node_folders(folder.parent) if _NODE.fullmatch(folder.name) else []
-    found = [hang for place in nodes or [folder] if (hang := read(place)) is not None]
+    found = [on_host(hang, place) for place in nodes or [folder] if (hang := read(place)) is not None]
     return merged(found) if found else None
 
 
@@ -46,6 +46,23 @@ def node_folders(folder: Path) -> list[Path]:
     except OSError:
         return []
     return sorted(found, key=lambda path: [part.zfill(12) for part in _NUMBER.split(path.name)])
+
+
+def node_name(folder: Path) -> str | None:
+    """Return the node or host whose folder `node-NAME` this is."""
+    found = _NODE.fullmatch(folder.name)
+    return found[1] if found else None
+
+
+def folder_of(folder: Path, name: str) -> Path:
+    """Return the folder of a node or host in the one that all share, or that is filled for them."""
+    return folder / f"node-{name}"
+
+
+def on_host(hang: Hang, folder: Path) -> Hang:
+    """Return what the ranks of a host do, with the host's name if its folder has it."""
+    name = node_name(folder)
+    return replace(hang, ranks=tuple(replace(rank, host=name or rank.host) for rank in hang.ranks))
 
 
 def of_other_nodes(folder: Path) -> list[Hang]:

@@ -19,6 +19,8 @@ from mgpu.launch import registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.launch.finite_watch import FiniteWatch
 from mgpu.launch.gpu_watch import Watch
+from mgpu.launch.node_pace import StoredPace
+from mgpu.launch.node_ranks import NodeRecords
 from mgpu.launch.pace_watch import PaceWatch
 from mgpu.launch.request import Request
 from mgpu.launch.run_outcome import Aftermath
@@ -57,6 +59,7 @@ class _Watches:
     hang: Hangs
     pace: PaceWatch
     finite: FiniteWatch
+    records: NodeRecords | None  # of one node's part of a run: for the machine that joins all
 
     def ticks(self) -> list[process_supervisor.Tick]:
         """Return what the supervisor calls."""
@@ -67,6 +70,7 @@ class _Watches:
             self.hang.tick,
             self.pace.tick,
             self.finite.tick,
+            *([self.records.tick] if self.records else []),
         ]
 
     def before_signal(self, running: process_supervisor.Supervisor) -> None:
@@ -79,13 +83,16 @@ def _watches(request: Request, command: Command, folder: Path, snapshot: Snapsho
     config, ranks = snapshot.config, command.ranks
     world = (config.num_processes if config else None) or ranks
     stop: OnHang = "stop" if request.on_hang == "stop" else "report"
+    nodes = config.num_machines if config and request.node is not None else 1
+    is_part = nodes > 1 and request.recorder
     return _Watches(
         Aftermath(expected=ranks, folder=folder, run_id=command.run_id),
         Watch(snapshot, command, folder),
         ExchangeWatch(ranks, config.num_machines if config else 1),
         hangs or HangWatch(folder, ranks, world, after_s=request.hang_after_s, on_hang=stop),
-        PaceWatch(folder, ranks),
+        StoredPace(folder, folder, nodes, ranks) if is_part else PaceWatch(folder, ranks),
         FiniteWatch(folder, ranks),
+        NodeRecords(folder, world) if is_part else None,
     )
 
 
@@ -109,7 +116,7 @@ def hand_off(
     screen = report_screen.Screen.of(sys.stderr)
     with contextlib.suppress(OSError):  # the reader of stderr exited
         screen.show([[(screen.rule(PROGRAM_STARTS), "")]])
-    if request.recorder and not command.is_job:
+    if request.recorder and hangs is None:  # else the ranks are on other machines
         command = hang_evidence.with_recorder(command, folder, nan_check=request.nan_check)
     watches = _watches(request, command, folder, snapshot, hangs)
     with run_entry.running(command, folder, request, started) as kept, watches.gpus:
@@ -119,6 +126,8 @@ def hand_off(
         ended = _supervise(command, folder, ticks, watches.before_signal)
         code = _exit_code(command, ended)
         try:
+            if watches.records:
+                watches.records.end()
             _report_end(request, command, folder, snapshot, ended, watches, code, recorded, amend)
         finally:
             hang_evidence.tidy(folder)

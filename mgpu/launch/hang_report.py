@@ -13,7 +13,7 @@ from mgpu.report.document import check_json
 from mgpu.report.screen import Line, Screen
 from mgpu.snapshot import Hang, HangRank
 
-_HEADS = ("RANKS", "STATE", "STEPS", "LAST", "OPEN COLLECTIVE", "LINE")
+_HEADS = ("RANKS", "HOST", "STATE", "STEPS", "LAST", "OPEN COLLECTIVE", "LINE")
 _WIDEST = 60  # columns of a cell
 
 
@@ -53,6 +53,7 @@ def _rank_entry(rank: HangRank) -> RankOfHang:
     own, inside = rank.own_frame, rank.pending
     return {
         "rank": rank.rank,
+        "host": rank.host,
         "pid": rank.pid,
         "state": rank.state or "ended",
         "busy": rank.busy,
@@ -68,17 +69,20 @@ def _rank_entry(rank: HangRank) -> RankOfHang:
 
 def table(hang: Hang, screen: Screen) -> list[Line]:
     """Return the ranks, those that do the same in one row."""
-    groups: dict[tuple[str, str, str], list[HangRank]] = {}
+    groups: dict[tuple[str, str, str, str], list[HangRank]] = {}
     for rank in hang.ranks:
-        groups.setdefault((_state(rank), _collective(rank), _line(rank)), []).append(rank)
+        groups.setdefault((rank.host or "", _state(rank), _collective(rank), _line(rank)), []).append(rank)
     rows = [
-        (spans(rank.rank for rank in ranks), state, _range(ranks), _since(ranks), inside, line)
-        for (state, inside, line), ranks in sorted(groups.items(), key=lambda group: group[1][0].rank)
+        (spans(rank.rank for rank in ranks), host, state, _range(ranks), _since(ranks), inside, line)
+        for (host, state, inside, line), ranks in sorted(groups.items(), key=lambda group: group[1][0].rank)
     ]
-    widths = [max(len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(_HEADS)] if rows else []
+    on_hosts = any(host for host, *_ in groups)
+    shown = [place for place in range(len(_HEADS)) if on_hosts or place != _HEADS.index("HOST")]
+    cells = [[row[place] for place in shown] for row in (_HEADS, *rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines: list[Line] = []
-    for number, cells in enumerate((_HEADS, *rows) if rows else ()):
-        text = "  ".join(map(str.ljust, cells, widths)).rstrip()
+    for number, row in enumerate(cells):
+        text = "  ".join(map(str.ljust, row, widths)).rstrip()
         lines.append([(text[: screen.width], "" if number else "bold")])
     return lines
 

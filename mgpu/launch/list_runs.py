@@ -14,7 +14,7 @@ from typing import Any
 from mgpu import durations, errors, file_reading, files, messages
 from mgpu.command_line import shell
 from mgpu.hangs import hang_files
-from mgpu.launch import gpu_readings_file, hang_report, pace_report, registry
+from mgpu.launch import gpu_readings_file, hang_report, node_answers, node_ranks, pace_report, registry
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
 from mgpu.launchers.argv import by_accelerate
@@ -103,7 +103,8 @@ def _row(entry: Entry, state: State) -> tuple[tuple[str, ...], report_screen.Sty
     shown, style = state_word(entry, state)
     alive = ""
     if state == "running":
-        alive = f"{len(ranks(entry))} of {entry.ranks or '?'}"
+        hosts = _hosts(entry)
+        alive = counted(len(hosts), "host") if hosts else f"{len(ranks(entry))} of {entry.ranks or '?'}"
     elif state == "elsewhere":
         shown = registry.whereabouts(entry)
     elif state == "lost" and (left := processes.processes_of_run(entry.run_id)):
@@ -130,6 +131,8 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
     if state == "running":
         live = ranks(entry)
         rows += [(f"Rank {row['rank']}", f"pid {row['pid']}, {row['state']}") for row in live]
+        if hosts := _hosts(entry):
+            rows.append(("Hosts", _ranks_on_hosts(hosts)))
         if len(live) < (entry.ranks or 0):
             rows.append(("Ranks", f"{len(live)} of {entry.ranks} running"))
     if left := leftover_text(entry, state):
@@ -154,6 +157,8 @@ def _later_note(later: Entry | None) -> str:
 
 
 def _details(entry: Entry, state: State) -> str:
+    if state == "running" and (hosts := _hosts(entry)):
+        return f" on {counted(len(hosts), 'host')}"
     if state == "running":
         return f", {len(ranks(entry))} of {entry.ranks or '?'} ranks"
     if state == "elsewhere":
@@ -177,12 +182,28 @@ def _cut(text: str, width: int) -> str:
 
 def rank_processes(entry: Entry) -> dict[int, processes.Rank]:
     """Return the processes of a run's ranks on this machine."""
-    if entry.launcher is None:
+    if entry.launcher is None or _hosts(entry):
         return {}
     found = processes.ranks_under(entry.launcher)
     if not found and (entry.ranks or 1) == 1:
         found = processes.lone_rank_under(entry.launcher, starts_it=by_accelerate(entry.command))
     return found
+
+
+def _hosts(entry: Entry) -> list[Path]:
+    """Return the folders with what the hosts of a run over ssh have stored; none for other runs."""
+    return hang_files.node_folders(Path(entry.folder) / node_answers.HOSTS)
+
+
+def _ranks_on_hosts(hosts: Sequence[Path]) -> str:
+    """Return "n1: rank 0; n2: rank 1", as far as the hosts have stored it."""
+    known = {place: found for place in hosts if (found := node_ranks.read(place)) is not None and not found.ended}
+    texts = []
+    for place in hosts:
+        numbers = [rank.rank for rank in known[place].ranks] if place in known else []
+        said = f"rank{'s' if len(numbers) > 1 else ''} {hang_report.spans(numbers)}" if numbers else "no rank known"
+        texts.append(f"{hang_files.node_name(place)}: {said}")
+    return "; ".join(texts)
 
 
 def ranks(entry: Entry) -> list[dict[str, Any]]:

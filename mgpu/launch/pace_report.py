@@ -13,7 +13,8 @@ from mgpu.snapshot import Pace, RankPace, Run, Snapshot, fact_file
 
 NAME = "pace.json"
 _LARGEST = 1 << 20
-_HEADS = ("RANK", "STEP", "LOADER", "WAITS", "OPTIMIZER", "REST", "SAVING", "LAST")
+_HOST = "HOST"
+_HEADS = ("RANK", _HOST, "STEP", "LOADER", "WAITS", "OPTIMIZER", "REST", "SAVING", "LAST")
 _MOST_ROWS = 16
 
 
@@ -44,6 +45,7 @@ def entry(pace: Pace) -> PaceOfRun:
         "ranks": [
             {
                 "rank": one.rank,
+                "host": one.host,
                 "loader_s": one.loader_s,
                 "wait_s": one.wait_s,
                 "optimizer_s": one.optimizer_s,
@@ -62,11 +64,12 @@ def _rest(pace: Pace, one: RankPace) -> float:
 
 
 def table(pace: PaceOfRun, screen: Screen) -> list[Line]:
-    """Return a row for each rank, those that come last most often first."""
+    """Return a row for each rank, those that come last most often first; with its host if there are several."""
     ranks = sorted(pace["ranks"], key=lambda one: -one["last_share"])
     rows = [
         (
             str(one["rank"]),
+            one.get("host") or "",
             _ms(pace["step_s"]),
             *(_ms(seconds) for seconds in (one["loader_s"], one["wait_s"], one["optimizer_s"], one["rest_s"])),
             f"{one['saving_s']:.1f} s",
@@ -74,10 +77,12 @@ def table(pace: PaceOfRun, screen: Screen) -> list[Line]:
         )
         for one in ranks[:_MOST_ROWS]
     ]
-    widths = [max(map(len, column)) for column in zip(_HEADS, *rows, strict=True)]
+    shown = [place for place, head in enumerate(_HEADS) if head != _HOST or any(row[place] for row in rows)]
+    cells = [[row[place] for place in shown] for row in (_HEADS, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines: list[Line] = []
-    for number, cells in enumerate((_HEADS, *rows)):
-        text = "  ".join(map(str.rjust, cells, widths))
+    for number, row in enumerate(cells):
+        text = "  ".join(map(str.rjust, row, widths))
         lines.append([(text[: screen.width], "" if number else "bold")])
     return lines
 

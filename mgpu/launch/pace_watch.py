@@ -2,7 +2,7 @@
 
 The recorder in each rank has the end of each optimizer step, and torch's flight recorder when each collective was
 started. Both are wall-clock times of one machine, so the ranks can be compared. They are asked every half minute;
-between that, nothing is read. In a Slurm job each node asks its own ranks (slurm/node_pace.py).
+between that, nothing is read. If a run spans nodes, each asks its own ranks (node_pace.py).
 """
 
 from __future__ import annotations

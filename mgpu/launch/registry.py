@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from mgpu.structured_text import json_of
 State = Literal["running", "ended", "lost", "elsewhere"]
 
 _SCHEMA = 1
+_PART = re.compile(r"/node\d+$")  # the folder of one host's part, in the one of the run
 _LARGEST = 256 << 10  # bytes; a typical entry has 1 KiB. Command lines can have 2 MiB, but long arguments are cut.
 
 
@@ -141,7 +143,13 @@ def entries() -> tuple[list[Entry], list[str]]:
         except (OSError, ValueError) as error:
             why = errors.reason(error) if isinstance(error, OSError) else str(error)
             troubles.append(f"{path} is not a valid run entry: {why}")
-    return sorted(found, key=lambda entry: (entry.started, entry.id), reverse=True), troubles
+    return sorted(_whole(found), key=lambda entry: (entry.started, entry.id), reverse=True), troubles
+
+
+def _whole(found: Sequence[Entry]) -> list[Entry]:
+    """Return the runs without the part that a run on hosts has on this machine, if it is one of them."""
+    folders = {entry.folder for entry in found}
+    return [entry for entry in found if not (_PART.search(entry.folder) and os.path.dirname(entry.folder) in folders)]
 
 
 def load(path: Path) -> Entry:

@@ -51,14 +51,14 @@ def report_end(
 ) -> None:
     """Report the end of a run on stderr, store it in the folder, and write --json-result.
 
-    `recorded`: of a job, the run with what its nodes have recorded of its ranks. `amend` adds what the hosts of a run
-    say of it.
+    `recorded`: of a job or on hosts, the run with what its nodes have recorded of its ranks. `amend` adds what the
+    hosts say of its end.
     """
     document = _document(request, command, folder, run, snapshot, hang)
-    if amend is not None:
-        amend(document)
     if recorded is not None:
         result_document.add_ranks(document, recorded)
+    if amend is not None:
+        amend(document)
     result_document.store(folder / STORED, document, 0o600)
     if request.json_result:
         result_document.store(Path(request.json_result), document)

@@ -22,6 +22,7 @@ class RankOfHang(TypedDict):
     """What one rank did while the run made no progress."""
 
     rank: int
+    host: Annotated[str | None, "of a run on several hosts"]
     pid: int | None
     state: str
     busy: Annotated[bool | None, "used the CPU between two looks"]
@@ -51,6 +52,7 @@ class PaceOfRank(TypedDict):
     """What one rank spent its steps on: medians in seconds."""
 
     rank: int
+    host: Annotated[str | None, "of a run on several hosts, or of a Slurm job"]
     loader_s: Annotated[float, "waiting for batches"]
     wait_s: Annotated[float, "waiting for the last rank in a collective"]
     optimizer_s: Annotated[float, "in the optimizer; on a GPU until its work is queued"]
@@ -60,7 +62,7 @@ class PaceOfRank(TypedDict):
 
 
 class PaceOfRun(TypedDict):
-    """The steps of the ranks, compared: of one machine, or of all nodes of a Slurm job."""
+    """The steps of the ranks, compared: of one machine, or of all nodes of the run."""
 
     steps: Annotated[int, "compared"]
     step_s: Annotated[float, "median"]
@@ -99,7 +101,7 @@ class _Ended(_Run, total=False):
     command: Annotated[list[str], "secrets masked"]
     env_added: dict[str, str]
     duration_s: Seconds
-    ranks: Annotated[list[EndedRankEntry], "ranks on this machine; of a Slurm job, on all its nodes"]
+    ranks: Annotated[list[EndedRankEntry], "ranks on this machine; of a Slurm job or a run on hosts, on all of them"]
     gpus: list[GpuOfRun]
     peak_memory: Annotated[str, "peak memory of the fullest GPU, as text"]
     busy: Annotated[str, "utilization of the GPUs, as text"]

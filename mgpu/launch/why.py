@@ -16,7 +16,7 @@ from mgpu import durations, errors, files
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_evidence, hang_files
 from mgpu.hangs.hang_evidence import Inquiry
-from mgpu.launch import hang_report, list_runs, py_spy, registry
+from mgpu.launch import hang_report, list_runs, node_answers, py_spy, registry
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
 from mgpu.launch.run_json import WhyDocument
@@ -116,6 +116,8 @@ def find_subject(name: str | None, runs: Sequence[Entry]) -> Subject:
 def _of_entry(entry: Entry) -> Subject:
     entry, state = registry.refresh(entry)
     folder = Path(entry.folder)
+    if state == "running" and (hosts := hang_files.node_folders(folder / node_answers.HOSTS)):
+        return _of_hosts(entry, hosts)
     if state == "running":
         is_job = entry.ranks is None and not (folder / hang_evidence.RECORDED).is_dir()
         if is_job and (hang := hang_files.read(folder)):  # in an allocation: its nodes have asked the ranks
@@ -124,8 +126,24 @@ def _of_entry(entry: Entry) -> Subject:
         return Subject(entry.id, entry.id, (part,), tuple(hang_files.of_other_nodes(folder)))
     if state == "elsewhere" and (hang := hang_files.read(folder)):
         return Subject(entry.id, entry.id, (), (hang, *hang_files.of_other_nodes(folder)))
+    if state == "ended" and entry.exit_code and (hang := hang_files.read(folder)):
+        return Subject(entry.id, entry.id, (), (hang,), ("it has ended: this is what its ranks did last",))
     where = f"is {registry.whereabouts(entry)} and cannot be asked from here" if state == "elsewhere" else "has ended"
     raise MgpuError(f"{entry.id} {where}. What its ranks did is in {folder}/ (mgpu doctor --log)", errors.UNKNOWN)
+
+
+def _of_hosts(entry: Entry, hosts: Sequence[Path]) -> Subject:
+    """Ask the hosts of a run over ssh, which answer through the run's folder here."""
+    shared = Path(entry.folder) / node_answers.HOSTS
+    answers = node_answers.ask(shared, hosts, lambda: registry.refresh(entry)[1] != "running")
+    silent = ", ".join(hang_files.node_name(place) or place.name for place in answers.silent)
+    if not answers.found:
+        raise MgpuError(
+            f"no host of {entry.id} has answered ({silent}): its ranks may not have started", errors.UNKNOWN
+        )
+    found = tuple(hang_files.on_host(hang, place) for place, hang in answers.found.items())
+    gaps = (f"{silent} did not answer within {node_answers.ANSWER_S:.0f} s, or has no rank",) if silent else ()
+    return Subject(entry.id, entry.id, (), found, gaps)
 
 
 def _of_folder(folder: Path, nodes: Sequence[Path], runs: Sequence[Entry]) -> Subject:

@@ -61,7 +61,7 @@ _PATTERNS = {
     "preflight-*/": r"preflight-\d+",
     "watch-*/": r"watch-\d+",
     "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json|pace\.json)",
-    "hosts/*": r"hosts/\d+\.json",
+    "hosts/*": r"hosts/(?:\d+\.json|ask|pace\.json)",
     "recorder/*": r"recorder/\d+\.(?:\d+\.(?:stacks|beat|raised|flight|ask|nan|rehearsal)(?:\.tmp)?|done|left)",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")
@@ -73,7 +73,7 @@ LAUNCH = Kind(
     "launch",
     "",
     ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "pace.json",
-     "hosts.json", "hosts/", "hosts/*", "recorder/", "recorder/*", "watch-*/", "watch-*/*"),
+     "steps.json", "ranks.json", "hosts.json", "hosts/", "hosts/*", "recorder/", "recorder/*", "watch-*/", "watch-*/*"),
 )
 PRE_FLIGHT = Kind(
     "pre-flight",

@@ -19,6 +19,7 @@ from typing import Any
 
 from mgpu import durations
 from mgpu.errors import MgpuError
+from mgpu.launch.hang_follower import JobHangs
 from mgpu.process import signals
 from mgpu.process.exit_code import Tables
 from mgpu.process.tail import Tail
@@ -26,7 +27,6 @@ from mgpu.report import screen as report_screen
 from mgpu.scheduler import sbatch_errors
 from mgpu.scheduler.client import LOOK_S, Answer, Question, is_unreachable
 from mgpu.slurm import record as records
-from mgpu.slurm.hang_follower import JobHangs
 from mgpu.slurm.record import Record
 from mgpu.snapshot import Hang
 

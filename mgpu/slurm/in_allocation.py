@@ -25,8 +25,8 @@ from mgpu.slurm.salloc import Allocation, gpu_count
 from mgpu.text import counted
 
 if TYPE_CHECKING:
+    from mgpu.launch.hang_follower import JobHangs
     from mgpu.launch.request import Request
-    from mgpu.slurm.hang_follower import JobHangs
     from mgpu.slurm.prepare import Prepared
     from mgpu.snapshot import JobScript, Run
 
@@ -154,9 +154,9 @@ def start(request: Request, prepared: Prepared, here: Allocation, folder: Path) 
 def _run_script(request: Request, prepared: Prepared, here: Allocation, made: Path) -> int:
     from mgpu.job_files.watch_block import FOLDER
     from mgpu.launch import hand_off
+    from mgpu.launch.hang_follower import JobHangs
     from mgpu.slurm import prepare
     from mgpu.slurm import report as slurm_report
-    from mgpu.slurm.hang_follower import JobHangs
     from mgpu.snapshot import Snapshot
 
     run = _command(prepared, here, made)

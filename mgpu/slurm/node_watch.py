@@ -21,21 +21,18 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from mgpu import file_reading
 from mgpu.errors import reason
 from mgpu.hangs import hang_evidence, hang_files
 from mgpu.hangs.hang_watch import HangWatch, OnHang
-from mgpu.launch import why
+from mgpu.launch import node_answers, node_pace, node_ranks, why
+from mgpu.launch.node_pace import NodePace
 from mgpu.launchers import run_folder
 from mgpu.process import processes
 from mgpu.scheduler import submit
-from mgpu.slurm import node_files, node_pace, node_ranks
-from mgpu.slurm.node_pace import NodePace
+from mgpu.slurm import node_files
 from mgpu.snapshot import Hang
 
-ANSWER = "answer.json"
-REQUEST = "ask"  # the number of the last request, in a file that exists from the start: NFS caches that there is none
-_NODE = run_folder.Kind("watch", "node-", (hang_files.NAME, ANSWER, node_ranks.NAME, node_pace.NAME))
+_NODE = run_folder.Kind("watch", "node-", (hang_files.NAME, node_answers.ANSWER, node_ranks.NAME, node_pace.NAME))
 _TICK_S = 1.0
 _FIND_S = 5.0  # between two searches for ranks, once all are known
 _MOST_DIGITS = 12
@@ -127,7 +124,7 @@ class NodeWatch:
         self._watch, self._pace, self._generation = self._new_watch(), self._new_pace(), 0
         self._shown: Hang | None = None
         self._withdrawn: tuple[float, Hang | None] = (0.0, None)  # the last verdict, when there was progress again
-        self._answered = self._request()
+        self._answered = node_answers.requested(node.folder.parent)
 
     def _new_watch(self) -> HangWatch:
         on_hang: OnHang = self._on_hang if self._node.first else "report"
@@ -156,7 +153,7 @@ class NodeWatch:
             if verdict is None:
                 self._withdrawn = (time.monotonic(), self._shown)
             self._show(verdict)
-        number = self._request()
+        number = node_answers.requested(self._node.folder.parent)
         if number > self._answered and self._run.ranks:
             self._answered = number
             self._answer()
@@ -187,20 +184,13 @@ class NodeWatch:
             self._watch.world = int(world[:_MOST_DIGITS]) if world.isdigit() else self._watch.expected
         self._pace.expected, self._pace.world = self._watch.expected, self._watch.world
 
-    def _request(self) -> int:
-        """Return the number of the last request."""
-        with contextlib.suppress(OSError, ValueError):
-            return int(file_reading.read_part(self._node.folder.parent / REQUEST, most=_MOST_DIGITS, start=0))
-        return 0
-
     def _answer(self) -> None:
-        """Ask the ranks what they do now. The time of the file is the number of the request."""
+        """Ask the ranks what they do now."""
         part = why.Part(self._node.local, dict(self._run.ranks), self._watch.expected)
         hang = why.ask(why.Subject("", None, (part,))).hang
         quiet = min(hang.quiet_s, round(time.monotonic() - self._run.last_output, 1))
-        hang_files.write(self._node.folder, replace(hang, quiet_s=quiet, world=self._watch.world), ANSWER)
-        with contextlib.suppress(OSError):
-            os.utime(self._node.folder / ANSWER, (self._answered, self._answered))
+        found = replace(hang, quiet_s=quiet, world=self._watch.world)
+        node_answers.answer(self._node.folder, self._answered, found)
 
 
 def main() -> None:
@@ -264,7 +254,7 @@ def _prepare(node: Node) -> Node:
     node_ranks.remove(node.folder)
     node_pace.remove(node.folder)
     if node.first:
-        (node.folder.parent / REQUEST).touch(0o600)
+        (node.folder.parent / node_answers.REQUEST).touch(0o600)
     node_files.remove_left_over(node.local)
     try:
         node_files.claim(node.local)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from mgpu import durations, engine, hostlist
 from mgpu.command_line import from_words, shell
 from mgpu.engine import root_cause, selections
-from mgpu.launch import hang_report, result_document
+from mgpu.launch import hang_report, node_ranks, result_document
 from mgpu.launch import report as launch_report
 from mgpu.process import scratch
 from mgpu.report import failure
 from mgpu.report.screen import Line, Screen, Style, unstyled, wrapped
-from mgpu.slurm import job_outcome, node_ranks
+from mgpu.slurm import job_outcome
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.job_outcome import Found
 from mgpu.text import counted

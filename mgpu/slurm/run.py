@@ -19,6 +19,7 @@ from mgpu.engine import selections
 from mgpu.errors import MgpuError
 from mgpu.job_files.watch_block import FOLDER
 from mgpu.launch import result_document, start_errors
+from mgpu.launch.hang_follower import JobHangs
 from mgpu.launch.request import Request
 from mgpu.launchers.run_folder import LAUNCH, claim_folder, plan_folder
 from mgpu.process import scratch
@@ -28,7 +29,6 @@ from mgpu.slurm import ask_nodes, prepare, status
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import ReceivedSignals, follow, speaker
-from mgpu.slurm.hang_follower import JobHangs
 from mgpu.slurm.prepare import Prepared, remove_script, show_text, title, write_script
 from mgpu.snapshot import Snapshot
 from mgpu.text import counted

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from mgpu import errors
 from mgpu.hangs import hang_files
-from mgpu.launch import hang_report, result_document
+from mgpu.launch import hang_report, node_ranks, result_document
 from mgpu.launch import report as launch_report
 from mgpu.launch.request import Request
 from mgpu.report import document
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import sbatch_errors
-from mgpu.slurm import ask_nodes, node_ranks
+from mgpu.slurm import ask_nodes
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
 from mgpu.snapshot import Hang, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mgpu.snapshot.fast_dataclass import dataclass
-from mgpu.snapshot.field_types import Label, Pid, Text
+from mgpu.snapshot.field_types import Label, Name, Pid, Text
 
 AS_RECORDED = "as recorded"  # the state of a rank of which only the flight recorder's file is known
 NOT_LOADED = "its Python has not loaded the recorder (options -I, -E, -S?)"  # why its stack is not known
@@ -86,6 +86,7 @@ class HangRank:
     unrecorded: Label | None = None  # why there are no collectives
     workers: tuple[Worker, ...] = ()
     at_exit: bool = False  # its script has returned, and an exit function runs
+    host: Name | None = None  # if the run spans several
     unanswered: tuple[Text, ...] = ()  # addresses that do not acknowledge its data: "10.0.0.2:29500 (the store)"
 
     @property

@@ -165,6 +165,7 @@ class RankPace:
     last_share: float  # of the steps: it came last
     optimizer_s: float = 0.0  # in optimizers; on a GPU, until the work is queued
     saving_s: float = 0.0  # in torch.save and safetensors, in all of these steps together
+    host: Name | None = None  # if the run spans several
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ CASES = (
     # absent
     fails("hang_rank_stopped", "rank 1 is stopped (SIGSTOP)", "kill -CONT 4001",
         hang=hang(WAITS, hang_rank(1, ASLEEP.frames[0], state="stopped", silent="it is stopped"))),
+    fails("hang_rank_stopped", "rank 1 (host n2) is stopped (SIGSTOP)", "ssh n2 kill -CONT 4001",
+        hang=hang(WAITS, hang_rank(1, ASLEEP.frames[0], state="stopped", silent="it is stopped", host="n2"))),
     well("hang_rank_stopped", "not seen in 2 ranks"),
     informs("hang_rank_in_debugger", "rank 1 is held by a debugger", "Let it continue",
         hang=hang(WAITS, hang_rank(1, here(), state="traced"))),
@@ -96,6 +98,8 @@ CASES = (
     fails("hang_rank_sleeps", "rank 1 sleeps at train.py:31", "in a barrier", hang=hang(WAITS, ASLEEP)),
     fails("hang_rank_sleeps", "ranks 1 and 2 sleep at train.py:31", "in a barrier",
         **of_four(ASLEEP, replace(ASLEEP, rank=2))),
+    fails("hang_rank_sleeps", "rank 1 (host n2) sleeps at train.py:31", "in a barrier",
+        hang=hang(replace(WAITS, host="n1"), replace(ASLEEP, host="n2"))),
     well("hang_rank_sleeps", "not seen", hang=hang(WAITS, replace(ASLEEP, busy=True))),
     well("hang_rank_sleeps", "not seen", hang=hang(WAITS, ASLEEP, hang_rank(2))),  # rank 2 works: it may wait for that
     fails("hang_rank_in_lock", "rank 1 waits for a lock at train.py:31", "Release it",
@@ -120,9 +124,14 @@ CASES = (
         hang=hang(WAITS, hang_rank(1, here("open(big)"), waits_for="read of /data/big", io=True))),
     fails("hang_rank_waits_for_process", "rank 1 waits for a process that it has started", "--ppid 4001",
         hang=hang(WAITS, hang_rank(1, of("/usr/lib/python3.11/subprocess.py"), here("subprocess.run(['x'])")))),
+    fails("hang_rank_waits_for_process", "rank 1 (host n2) waits for a process", "ssh n2 ps -o",
+        hang=hang(WAITS, hang_rank(1, of("/usr/lib/python3.11/subprocess.py"), here("subprocess.run(['x'])"),
+            host="n2"))),
     well("hang_rank_waits_for_process", "not seen in 2 ranks"),
     fails("hang_rank_elsewhere", "rank 1 does nothing at train.py:31", "py-spy dump --native --pid 4001",
         hang=hang(WAITS, hang_rank(1, here("native.call()")))),
+    fails("hang_rank_elsewhere", "rank 1 (host n2) does nothing", "ssh n2 py-spy dump",
+        hang=hang(WAITS, hang_rank(1, here("native.call()"), host="n2"))),
     well("hang_rank_elsewhere", "not seen in 2 ranks"),
     informs("hang_rank_works", "rank 1 works for 45 s at train.py:31", "ddp_timeout", hang=hang(WAITS, hang_rank(1))),
     well("hang_rank_works", "not seen"),  # all ranks do

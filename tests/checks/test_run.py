@@ -42,6 +42,14 @@ def paced(last: float, wait_s: float, loader_s: float = 0.0) -> Any:
     return run(pace=Pace(200, 0.1, wait_s / 0.1, ranks))
 
 
+def paced_hosts(wait_s: float, *last: float, loader_s: float = 0.0) -> Any:
+    """Two hosts with as many ranks each; the last of them come last in these shares of the steps of 100 ms."""
+    count = len(last)
+    others = [RankPace(rank, 0.0, wait_s, (1 - sum(last)) / count, host="n1") for rank in range(count)]
+    ranks = [RankPace(count + place, loader_s, 0.0, share, host="n2") for place, share in enumerate(last)]
+    return run(pace=Pace(200, 0.1, wait_s / 0.1, (*others, *ranks)), expected=2 * count)
+
+
 def no_space(file: str = "") -> Any:
     """A log in which a rank could not write."""
     text = f"OSError: [Errno 28] No space left on device{f': {file!r}' if file else ''}"
@@ -194,8 +202,25 @@ CASES = (
     well("run_rank_slows_others", "the ranks wait 38% of the time for each other (200 steps)", run=paced(0.6, 0.038)),
     well("run_rank_slows_others", "the ranks wait 4% of the time", run=paced(0.96, 0.004)),
     skips("run_rank_slows_others", "were not compared"),
+    warns("run_rank_slows_others", "rank 3 (host n2) comes last in 90% of the steps", "its GPU's clock",
+        run=paced_hosts(0.038, 0.05, 0.9)),
+    well("run_rank_slows_others", "a host is slower", run=paced_hosts(0.038, 0.96)),
+    warns("run_host_slows_others",
+        "host n2 is slower: its ranks come last in 96% of the steps, and the other host waits 38 ms of 100 ms: its "
+        "computing takes longer", "Compare its GPUs", run=paced_hosts(0.038, 0.5, 0.46)),
+    warns("run_host_slows_others", "the other host waits 60 ms of 100 ms: waiting for data loaders",
+        "Leave this host out", run=paced_hosts(0.06, 0.96, loader_s=0.05)),
+    warns("run_host_slows_others", "waiting for data loaders", "a faster disk",
+        run=paced_hosts(0.03, 0.96, loader_s=0.025)),
+    well("run_host_slows_others", "the ranks wait 38% of the time", run=paced_hosts(0.038, 0.05, 0.9)),
+    well("run_host_slows_others", "the ranks wait 38% of the time", run=paced_hosts(0.038, 0.55)),
+    well("run_host_slows_others", "the ranks wait 4% of the time", run=paced_hosts(0.004, 0.96)),
+    skips("run_host_slows_others", "were not compared", run=paced(0.96, 0.038)),
     warns("run_not_finite", "the loss of rank 1 is nan in step 15", "Look at the batch of rank 1 in step 15",
         run=run(not_finite=(NotFinite(1, "loss", "nan", 15, 1.0), NotFinite(0, "loss", "nan", 16, 2.0)), expected=2)),
+    warns("run_not_finite", "the loss of rank 1 (host n2) is nan in step 15", "Look at the batch of rank 1 in step 15",
+        run=run(not_finite=(NotFinite(1, "loss", "nan", 15, 1.0),), expected=2,
+            ranks=(EndedRank(0, host="n1"), EndedRank(1, host="n2")))),
     warns("run_not_finite", "the gradient norm of rank 0 is inf in step 3", "set_detect_anomaly",
         run=run(not_finite=(NotFinite(0, "gradient norm", "inf", 3, 1.0),), expected=2)),
     well("run_not_finite", "no rank reported a loss or gradient norm", run=run(not_finite=())),

@@ -35,6 +35,24 @@ def network(rank: int) -> None:
 
 
 @program
+def stopped(rank: int) -> None:
+    """The test stops the rank of the second host with SIGSTOP."""
+    for step in steps(12):
+        if step == 8:
+            _is_cut()
+            dist.all_reduce(torch.ones(7))  # HERE
+
+
+@program
+def skipped(rank: int) -> None:
+    """The rank of the second host leaves out a collective."""
+    for step in steps(12):
+        if step == 8 and rank == 0:
+            dist.all_reduce(torch.ones(420))  # HERE
+    dist.barrier()
+
+
+@program
 def store(rank: int) -> None:
     """The host of rank 0, which has the store, is gone."""
     for step in steps(12):

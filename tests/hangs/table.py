@@ -192,7 +192,8 @@ def write(folder: Path, page: Path) -> None:
         torch, mgpu = _kept(folder, planted, "torch"), _kept(folder, planted, "mgpu")
         text += f"| {' | '.join((_what(planted), *_of_torch(torch), *_of_mgpu(mgpu)))} |\n"
     page.parent.mkdir(exist_ok=True)
-    page.write_text(text, "utf-8")
+    on_hosts = page.read_text("utf-8").partition("\n## On two hosts") if page.exists() else ("", "", "")
+    page.write_text(text + on_hosts[1] + on_hosts[2], "utf-8")  # tests/hangs/on_hosts.py writes that section
 
 
 def _kept(folder: Path, planted: Planted, who: str) -> dict[str, Any]:

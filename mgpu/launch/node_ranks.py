@@ -1,14 +1,16 @@
-"""The memory of the ranks of a Slurm job, and their first values that are not finite: of each node, and of the job."""
+"""The memory of the ranks of a run, and their first values that are not finite: of each node, and of all."""
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mgpu.hangs.hang_files import node_folders
 from mgpu.launch import pace_report, rank_facts
+from mgpu.launch.pace_watch import Supervised
 from mgpu.process import processes
 from mgpu.snapshot import EndedRank, NotFinite, Run, fact_file
 
@@ -26,7 +28,7 @@ class NodeRanks:
 
     ranks: tuple[EndedRank, ...]  # with their memory; how they ended is not known here
     not_finite: tuple[NotFinite, ...] | None
-    world: int  # ranks of the job; 0: not known
+    world: int  # ranks of the run; 0: not known
     ended: bool  # none of them runs any more
 
 
@@ -75,6 +77,25 @@ class RankRecords:
         )
 
 
+class NodeRecords:
+    """The records of one node's part of a run, which are stored beside its log."""
+
+    def __init__(self, folder: Path, world: int) -> None:
+        """`folder`: of this node. `world`: ranks of the run."""
+        self._records = RankRecords(folder, folder, socket.gethostname())
+        self._world = world
+        self._ranks: Mapping[int, processes.Rank] = {}
+
+    def tick(self, supervisor: Supervised) -> None:
+        """Store what is new."""
+        self._ranks = supervisor.ranks
+        self._records.tick(self._ranks, self._world, ended=False)
+
+    def end(self) -> None:
+        """Store what the ranks have recorded last: they have ended."""
+        self._records.tick(self._ranks, self._world, ended=True)
+
+
 def read(folder: Path) -> NodeRanks | None:
     """Return what a node has stored; None if it has not, or if that cannot be read."""
     return fact_file.read(folder / NAME, NodeRanks, most=_LARGEST)
@@ -85,23 +106,32 @@ def remove(folder: Path) -> None:
     fact_file.remove(folder / NAME)
 
 
-def with_records(run: Run, folder: Path | None, *, wait_s: float = 0.0) -> Run:
-    """Return a job's run with what its nodes have stored in the folder that they share; None: it has no recorder.
+def with_records(
+    run: Run,
+    folder: Path | None,
+    *,
+    wait_s: float = 0.0,
+    host_of: Callable[[Path], str | None] = lambda place: None,
+) -> Run:
+    """Return a run with what its nodes have stored in the folder that they share; None: it has no recorder.
 
-    `wait_s`: how long to wait for nodes whose ranks have just ended.
+    `wait_s`: how long to wait for nodes whose ranks have just ended. `host_of`: the host whose folder this is, if its
+    name is another than its own.
     """
     if folder is None:
         return run
     until = time.monotonic() + wait_s
     while True:
-        nodes = [found for place in node_folders(folder) if (found := read(place)) is not None]
+        places = {place: found for place in node_folders(folder) if (found := read(place)) is not None}
+        nodes = list(places.values())
         if all(node.ended for node in nodes) or time.monotonic() >= until:
             break
         time.sleep(_POLL_S)
     world = min(max((node.world for node in nodes), default=0), _MOST_RANKS)
     known = {number: EndedRank(number) for number in range(world)} | {rank.rank: rank for rank in run.ranks}
-    for node in nodes:
-        known |= {rank.rank: _with_memory(known.get(rank.rank), rank) for rank in node.ranks}
+    for place, node in places.items():
+        ranks = (replace(rank, host=host_of(place) or rank.host) for rank in node.ranks)
+        known |= {rank.rank: _with_memory(known.get(rank.rank), rank) for rank in ranks}
     seen = [one for node in nodes for one in node.not_finite or ()]
     return replace(
         run,

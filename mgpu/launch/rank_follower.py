@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mgpu.engine import selections
-from mgpu.launch import pace_report, remarks
+from mgpu.launch import node_ranks, pace_report, remarks
 from mgpu.launch.pace_watch import REPORT_AFTER
-from mgpu.slurm import node_ranks
 from mgpu.snapshot import Pace, Run
 
 _EVERY_S = 5.0  # the nodes write every few seconds, and NFS caches for 3 s

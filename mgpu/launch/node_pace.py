@@ -1,7 +1,8 @@
-"""Do the ranks of a Slurm job keep each other waiting, across its nodes?
+"""Do the ranks of a run keep each other waiting, across its nodes?
 
 At the same moments each node asks its ranks for their last steps and collectives, and stores them in its folder. The
-first node joins them and compares all ranks, as on one machine. Clocks of nodes may differ: if the kernel of a node
+first node of a Slurm job, or the machine from which hosts were reached with ssh, joins them and compares all ranks, as
+on one machine. Clocks of nodes may differ: if the kernel of a node
 does not report its clock as synchronized, it is set by the moments at which the optimizers begin, which is when the
 last collective of a step has completed on all ranks.
 """
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -19,11 +20,11 @@ from mgpu.hangs.hang_files import node_folders
 from mgpu.launch import pace_report
 from mgpu.launch.pace_watch import EVERY_S, Ended, PaceWatch, Supervised, Times
 from mgpu.process.boot import boot_id
-from mgpu.snapshot import fact_file
+from mgpu.snapshot import Pace, fact_file
 
 NAME = "steps.json"
 _LARGEST = 16 << 20
-_JOIN_S = 3.0  # until the other nodes have stored theirs, and between two looks
+_JOIN_S = 3.0  # between two looks at what the nodes have stored
 _EACH_NODES = 32  # so many more nodes, and the ranks are asked less often
 _LEAST_STEPS = 5  # to set a clock by
 _MOST_SPREAD = 0.03  # of a step: what the moments at which optimizers begin on two nodes may vary in 3 of 4 steps
@@ -51,17 +52,16 @@ class NodeTimes:
     ranks: tuple[RankTimes, ...]
 
 
-class NodePace(PaceWatch):
-    """Asks the ranks of one node; on the first node, compares those of all."""
+class StoredPace(PaceWatch):
+    """Asks the ranks of one node, and stores their steps; ranks of the same node are compared with each other too."""
 
     fewest = 1
 
-    def __init__(self, local: Path, folder: Path, nodes: int, *, first: bool) -> None:
-        """`local`: with the recorder. `folder`: of this node, shared. `nodes`: of the job."""
-        self._every = EVERY_S * -(-nodes // _EACH_NODES)
-        super().__init__(local, 0)
-        self.reports, self.world, self._folder, self._first = folder.parent, 0, folder, first
-        self._round, self._join_at = 0, 0.0  # that is to be joined; 0: none
+    def __init__(self, local: Path, folder: Path, nodes: int, expected: int = 0) -> None:
+        """`local`: with the recorder. `folder`: of this node. `nodes`: of the run. `expected`: ranks of this node."""
+        self._every = _pause_s(nodes)
+        super().__init__(local, expected)
+        self._folder = folder
 
     def pause(self, seconds: float) -> float:
         """Return the seconds until the next moment at which all nodes ask their ranks."""
@@ -70,21 +70,73 @@ class NodePace(PaceWatch):
 
     def take(self, times: Times, supervisor: Supervised) -> None:
         """Store the steps of this node's ranks."""
-        self._round, self._join_at = int(time.time() // self._every), self._clock() + _JOIN_S
-        write(self._folder, NodeTimes(self._round, boot_id(), _is_synchronized(), _recent(times)))
+        write(self._folder, NodeTimes(int(time.time() // self._every), boot_id(), _is_synchronized(), _recent(times)))
+        if self.expected > 1:
+            super().take(times, supervisor)
+
+
+class NodePace(StoredPace):
+    """Of a Slurm job: stores the steps of one node; on the first node, compares those of all."""
+
+    def __init__(self, local: Path, folder: Path, nodes: int, *, first: bool) -> None:
+        """See `StoredPace`; `folder` is shared."""
+        super().__init__(local, folder, nodes)
+        self.world = 0  # ranks of the job
+        self._all = PaceOfNodes(folder.parent, nodes) if first else None
+
+    def take(self, times: Times, supervisor: Supervised) -> None:
+        """Store the steps of this node's ranks; they are compared with those of all nodes."""
+        write(self._folder, NodeTimes(int(time.time() // self._every), boot_id(), _is_synchronized(), _recent(times)))
 
     def tick(self, supervisor: Supervised) -> None:
         """Ask the ranks, or join what all nodes have stored, if it is time to."""
         super().tick(supervisor)
-        if not (self._first and self._round and self._clock() >= self._join_at):
+        if self._all is not None:
+            self._all.expected = self.world
+            self._all.tick(supervisor)
+
+
+class PaceOfNodes(PaceWatch):
+    """Compares what all nodes have stored, once it is of the same moment."""
+
+    def __init__(
+        self, shared: Path, nodes: int, world: int = 0, host_of: Callable[[Path], str | None] = lambda place: None
+    ) -> None:
+        """`shared`: with the folders of the nodes. `host_of`: the host whose folder this is."""
+        super().__init__(shared, world)
+        self._every, self._host_of = _pause_s(nodes), host_of
+        self._joined, self._look_at = 0, 0.0
+        self._hosts: dict[int, str | None] = {}
+
+    def tick(self, supervisor: Supervised) -> None:
+        """Join what the nodes have stored, if it is time to."""
+        if self._clock() < self._look_at:
             return
-        self._join_at = self._clock() + _JOIN_S
-        nodes = [found for place in node_folders(self.reports) if (found := read(place)) is not None]
-        nodes = [node for node in nodes if node.round == self._round]
-        if sum(len(node.ranks) for node in nodes) == self.world > 1:
-            self._round = 0
-            if (times := joined(nodes)) is not None and len(times.ends) == self.world:
-                super().take(times, supervisor)
+        self._look_at = self._clock() + _JOIN_S
+        stored = {place: found for place in node_folders(self.folder) if (found := read(place)) is not None}
+        last = max((node.round for node in stored.values()), default=0)
+        nodes = {place: node for place, node in stored.items() if node.round == last != self._joined}
+        if not nodes or sum(len(node.ranks) for node in nodes.values()) != self.expected or self.expected < 2:
+            return
+        self._joined = last
+        self._look_at = self._clock() + _JOIN_S + self._every - time.time() % self._every
+        self._hosts = {rank.rank: self._host_of(place) for place, node in nodes.items() for rank in node.ranks}
+        if (times := joined(list(nodes.values()))) is not None and len(times.ends) == self.expected:
+            self.take(times, supervisor)
+
+    def _report(self, pace: Pace, supervisor: Supervised) -> None:
+        """Nothing: what follows the run reports it (rank_follower.py)."""
+
+    def result(self) -> Pace | None:
+        """Return the pace of all compared steps, with the host of each rank; None if there were too few."""
+        pace = super().result()
+        if pace is None:
+            return None
+        return replace(pace, ranks=tuple(replace(one, host=self._hosts.get(one.rank)) for one in pace.ranks))
+
+
+def _pause_s(nodes: int) -> float:
+    return EVERY_S * -(-nodes // _EACH_NODES)
 
 
 def write(folder: Path, times: NodeTimes) -> None:

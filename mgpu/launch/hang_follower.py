@@ -1,4 +1,4 @@
-"""Follows what the nodes of a job find out about its ranks: the verdict of its first node, as it changes; NaN and pace.
+"""Follows what the nodes of a run find out about its ranks: the verdict of the first node, as it changes; NaN and pace.
 
 What a detached run in an allocation finds is also kept in the folder of the run, where `--status` and `--why` look.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mgpu.hangs import hang_files, hang_watch
+from mgpu.launch import node_ranks
+from mgpu.launch.rank_follower import JobRanks
 from mgpu.process.supervisor import Supervisor
-from mgpu.slurm import node_ranks
-from mgpu.slurm.rank_follower import JobRanks
 from mgpu.snapshot import Hang, Run
 
 _LOOK_S = 1.0
@@ -40,7 +40,7 @@ class JobHangs:
         if self.folder is None or (now - self._looked < _LOOK_S and not at_once):
             return
         self._looked = now
-        hang = hang_files.read(self.folder)
+        hang = self._verdict()
         if hang is None and self.hang is not None and self.folder.is_dir():
             say("the run makes progress again")
             self._told = ()
@@ -54,6 +54,10 @@ class JobHangs:
         self.is_to_stop = self._stops and any(one.status == "fail" for one in found)
         if self._ranks is not None and not at_once:  # at the end, the report has it
             self._ranks.look(say)
+
+    def _verdict(self) -> Hang | None:
+        """Return why the run makes no progress, according to the first node; None: it does."""
+        return hang_files.read(self.folder) if self.folder is not None else None
 
     def _keep(self, hang: Hang | None) -> None:
         before, self.hang = self.hang, hang
