@@ -61,6 +61,7 @@ _BEFORE_ANSWERS = (
         "Machine",
         Option("--target", str, "Configure for another machine: 4xA100-80GB, 2x8xH100.", "SPEC"),
         Option("--from", str, "Configure for a machine saved with doctor --save.", "FILE", field="from_"),
+        Option("--demo", bool, "Show a config for a machine shipped with mgpu, without writing it: --demo NAME."),
         Option("--offline", bool, "Never use the network."),
         Option("--python", str, "Python interpreter of the training run.", "PATH"),
     ),
@@ -120,6 +121,8 @@ def run(values: Values) -> int:
     from mgpu.wizard import answers_file, run
     from mgpu.wizard.request import elsewhere
 
+    if options.demo:
+        return _demo(options, given, files)
     _refuse_all(options, given, files)
     paths = files or _DEFAULT
     for name in ("no_loader", "json", "set_", "no_answers"):
@@ -141,6 +144,20 @@ def run(values: Values) -> int:
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
     return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts if own["answers"].hosts else None))
+
+
+def _demo(options: SimpleNamespace, given: Values, files: tuple[str, ...]) -> int:
+    """`--demo NAME`: show the proposal and the config for a machine that is shipped with mgpu. Writes nothing."""
+    from mgpu.report import demo
+    from mgpu.wizard import answers, demonstration
+
+    allowed = {"demo", "set_", "accessible"}
+    others = [option for option in OPTIONS if getattr(options, option.name) != option.initial]
+    wrong = next((option for option in others if option.name not in allowed), None)
+    _refuse((wrong, f"--demo writes nothing and shows its own machine: remove {wrong.on[0] if wrong else ''}"))
+    if files == (demo.LIST,):
+        return demo.show_list()
+    return demonstration.show(demo.chosen(files, demo.HEALTHY), answers.collect(given, options.set_ or (), os.environ))
 
 
 def _hosts(decided: Answers, python: str) -> tuple[tuple[Any, int, str], Answers]:

@@ -21,7 +21,7 @@ from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.gpu_models import mark_if_away
 from mgpu.process import signals
-from mgpu.report import findings, output
+from mgpu.report import demo, findings, output
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
 from mgpu.report.screen import Screen, can_ask
@@ -196,7 +196,9 @@ def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
 def _snapshot(request: Request) -> Snapshot:
     if request.of_files:
         return _of_files(request)
-    if request.from_:
+    if request.demo:
+        snapshot = demo.read(request.demo)
+    elif request.from_:
         snapshot = read_snapshot(Path(request.from_))
     else:
         wanted = probes.QUICK if request.quick else probes.DEFAULT
@@ -212,10 +214,10 @@ def _snapshot(request: Request) -> Snapshot:
         from mgpu.config import facts
 
         config = facts(Path(request.config), ask_loader=not request.quick, python=request.python)
-        if not request.from_:
+        if not request.away:
             config = mark_if_away(config, snapshot)
         snapshot = replace(snapshot, config=config)
-        if not request.from_:
+        if not request.away:
             snapshot = _with_rendezvous(snapshot, config)
     return replace(snapshot, plan=_plan(request, snapshot))
 
@@ -241,7 +243,7 @@ def _plan(request: Request, snapshot: Snapshot) -> Plan:
         plan = replace(plan, nodes=request.nodes)
     elif request.config and config is not None:
         plan = replace(plan, nodes=config.num_machines)
-    elif not request.from_ and slurm and slurm.job_id and slurm.nodes:
+    elif not request.away and slurm and slurm.job_id and slurm.nodes:
         plan = replace(plan, nodes=slurm.nodes)
     if request.config and config is not None and config.on_cpu:
         plan = replace(plan, cpu_ranks=config.ranks_here)

@@ -256,4 +256,14 @@ def loads(text: str) -> Snapshot:
     except Malformed as error:
         where = f" (line {error.line}, column {error.column})" if error.line else ""
         raise BadSnapshot(f"{error}{where}") from None
-    return from_json(data)
+    return from_json(_without_notes(data))
+
+
+def _without_notes(data: Any) -> Any:
+    """Return the machine in a file that also has notes on its origin (`what`, `from`), as in `tests/machines`."""
+    if not (isinstance(data, dict) and {"what", "from"} <= data.keys()):
+        return data
+    if "snapshot" not in data:
+        convert = "python -m tests.machines NAME > FILE"
+        raise BadSnapshot(f"it describes a machine in the short form of mgpu's tests, which {convert} converts")
+    return data["snapshot"]
