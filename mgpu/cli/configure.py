@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mgpu.probes.runner import Probe
     from mgpu.wizard.answers import Answers
 
-_FORMATS: Final = ("human", "json", "github")
+_FORMATS: Final = ("human", "json", "github", "sarif")
 _DEFAULT: Final = ("accelerate.yaml",)
 _FILE: Final = "Write the config"
 _SLURM: Final = "Slurm and other job formats"
@@ -41,7 +41,8 @@ _BEFORE_ANSWERS = (
         Option("--verbose -v", bool, "With --validate: list notes without consequence."),
         Option("--show-origin", bool, "List every key of FILE and the source of its value."),
         Option(
-            "--format", str, "human or json; with --validate also github.", "FMT", default="human", show_default=False
+            "--format", str, "human or json; with --validate also github or sarif.", "FMT",
+            default="human", show_default=False,
         ),
         Option("--json", bool, "Same as --format json."),
     ),
@@ -228,8 +229,8 @@ def _refuse_all(options: SimpleNamespace, given: Values, files: Sequence[str]) -
         *_conflicts(options, given, files),
     )
     one_of("--format", options.format, _FORMATS)
-    github = options.format == "github"
-    _refuse((github and not (options.validate and not options.json), "--format github needs --validate"))
+    for_ci = options.format in ("github", "sarif")
+    _refuse((for_ci and not (options.validate and not options.json), f"--format {options.format} needs --validate"))
 
 
 def _conflicts_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:

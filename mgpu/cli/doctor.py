@@ -33,7 +33,7 @@ OPTIONS = (
     Option("--expect-free", float, "Fail unless each GPU has this free.", "GIB", field="expect_free_gib", least=0),
     Option("--nodes", int, "Number of nodes of the run (default: config, Slurm job, 1).", "N", least=1),
     Option("--path", list, "Folder that the run reads or writes; repeatable.", "DIR"),
-    Option("--script", str, "Analyze a training or job script without running it.", "FILE"),
+    Option("--script", str, "Analyze training or job scripts without running them.", "FILE"),
     Option("--log", list, "Explain the log of a failed run; repeatable, one per rank.", "FILE"),
     Option(
         "--compare-nodes", list,
@@ -41,7 +41,7 @@ OPTIONS = (
     ),
     Option("--hosts", str, "Examine and compare these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
     Option("--strict", bool, "Treat warnings as failures."),
-    Option("--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human"),
+    Option("--format", str, "Output format: human, json, junit, github, markdown or sarif.", "FMT", default="human"),
     Option("--json", bool, "Same as --format json."),
     Option("--output -o", str, 'Write the report to FILE ("-" = stdout).', "FILE", default="-"),
     Option("--save", str, "Save the facts of this machine (redacted).", "FILE"),
@@ -78,7 +78,9 @@ def run(values: Values) -> int:
 
         return json_schema.show()
     more = values["more"]
-    if more and not (values["log"] or values["compare_nodes"] or values["list_checks"] or values["demo"]):
+    if more and not (
+        values["log"] or values["compare_nodes"] or values["list_checks"] or values["demo"] or values["script"]
+    ):
         from mgpu.errors import USAGE, MgpuError
 
         raise MgpuError(f"doctor accepts no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
@@ -129,6 +131,8 @@ def _with_probes(values: Values, started: list[Child] | None, began: float) -> i
         return run.list_checks(request, own["more"])
     if own["explain"]:
         return run.explain(own["explain"])
+    if values["script"] and own["more"]:
+        return run.run_scripts(request, own["more"])
     return run.run(request)
 
 

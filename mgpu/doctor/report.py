@@ -61,6 +61,10 @@ def _text(request: Request, found: Examined) -> str:
 
     if request.format == "json":
         return document.text(json_document(request, found))
+    if request.format == "sarif":
+        from mgpu.report import sarif
+
+        return sarif.text(found.outcomes, found.code)
     report = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.demo:
         report = replace(report, text=f"DEMO {request.demo}, not your machine. {report.text}")
@@ -164,6 +168,7 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
         lines += [*topology[1:], []]  # without the empty line at its start
     lines += findings.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
     lines += findings.problems(outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose)
+    lines += findings.waived(outcomes, screen)
     if found.changes is not None:
         lines += [[], *_changes(found, screen)]
     took = None if request.away else found.seconds

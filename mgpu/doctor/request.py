@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_S = 1_000_000  # a timer accepts no infinity, and twelve days are enough
 _MOST_GIB = 1_000_000
-FORMATS = ("human", "json", "junit", "github", "markdown")
+FORMATS = ("human", "json", "junit", "github", "markdown", "sarif")
 _OLDEST = (3, 10)  # the oldest Python version that the probes support
 PORTS = ("accelerate", "ddp")
 STYLES = ("default", "nagios", "prolog")

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import engine, errors, files, probes
+from mgpu import engine, errors, files, probes, project_settings
 from mgpu.check import Check
 from mgpu.doctor import report as doctor_report
 from mgpu.doctor import request as doctor_request
 from mgpu.doctor.request import Request
 from mgpu.doctor.result import Examined
-from mgpu.engine import selections
+from mgpu.engine import selections, waiving
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.gpu_models import mark_if_away
@@ -77,6 +77,20 @@ def run(request: Request) -> int:
         message = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
         return doctor_report.failed(request, message, errors.UNKNOWN, began)
     return _report(request, machine, found, judge)
+
+
+def run_scripts(request: Request, others: Sequence[str]) -> int:
+    """Run `--script` with several files, one report after the other; return the worst exit code."""
+    if request.format not in ("human", "github") or request.fix or request.output != "-":
+        raise MgpuError(
+            "--script with several files: remove --fix and --output, and choose human or github", errors.USAGE
+        )
+    codes = []
+    for name in (request.script, *others):
+        if codes and request.format == "human":
+            output.to_stdout("")
+        codes.append(run(replace(request, script=name)))
+    return verdicts.worst(codes)
 
 
 def _ported(request: Request) -> Request:
@@ -258,19 +272,28 @@ def _judge(
     request: Request, checks: Sequence[Check], machine: Snapshot, before: Snapshot | None, began: float
 ) -> Examined:
     """Run the checks; the outcomes, the verdict and the exit code."""
-    shown = machine
+    shown = machine if machine.local_rules or _of_a_node(request) else _with_rules(machine)
     if request.hides:
         from mgpu.snapshot.redaction import redact
 
-        shown = redact(machine)
+        shown = redact(shown)
     if not engine.selected(shown, selections.DOCTOR, checks):
         which = "they need --deep, --config or another input" if checks else "--skip excludes all of them"
         raise MgpuError(f"none of the selected checks can run: {which}", errors.USAGE)
-    outcomes = engine.judge(shown, selections.DOCTOR, checks)
+    outcomes = waiving.waive(engine.judge(shown, selections.DOCTOR, checks), shown.local_rules)
     verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)
     return Examined(machine, shown, outcomes, verdict, code, time.monotonic() - began, changes, since)
+
+
+def _of_a_node(request: Request) -> bool:
+    """Whether a node or a demo is judged, to which the waivers of the project in this folder do not apply."""
+    return bool(request.demo or request.exit_style != "default" or request.hosts or request.compare_nodes)
+
+
+def _with_rules(machine: Snapshot) -> Snapshot:
+    return replace(machine, local_rules=waiving.rules_of(project_settings.find()))
 
 
 def _changes(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:

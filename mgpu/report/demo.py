@@ -15,6 +15,7 @@ from mgpu.errors import MgpuError
 from mgpu.report import output
 from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.snapshot import Snapshot, loads
+from mgpu.text import did_you_mean
 
 DEFAULT = "h100-lost-gpu"
 HEALTHY = "h100-healthy"
@@ -48,11 +49,9 @@ def find(name: str) -> Demo:
     for demo in DEMOS:
         if demo.name == name:
             return demo
-    import difflib
-
-    near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.4)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise MgpuError(f"no demo is named {name!r}.{hint} List them: mgpu doctor --demo {LIST}", errors.USAGE)
+    raise MgpuError(
+        f"no demo is named {name!r}.{did_you_mean(name, _NAMES)} List them: mgpu doctor --demo {LIST}", errors.USAGE
+    )
 
 
 def chosen(words: tuple[str, ...], default: str = DEFAULT) -> str:

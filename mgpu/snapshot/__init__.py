@@ -52,6 +52,7 @@ from mgpu.snapshot.job_script import (
     JobVariable,
 )
 from mgpu.snapshot.json_form import BadSnapshot, decode, hints_of
+from mgpu.snapshot.local_rules import BrokenPlugin, LocalRules, WaivedCheck
 from mgpu.snapshot.networking import HcaPort, InfiniBand, Interface, InterfaceKind, Master, Network
 from mgpu.snapshot.operating_system import (
     Container,
@@ -207,6 +208,7 @@ class Snapshot:
     hang: Moment[Hang | None] = None
     fleet: Moment[Fleet | None] = None
     rehearsal: Moment[Rehearsal | None] = None
+    local_rules: Moment[LocalRules | None] = None
     gaps: Mapping[Label, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
     taken: Label | None = None  # ISO time, UTC
@@ -231,7 +233,7 @@ FACTS: tuple[str, ...] = tuple(
 # Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
     "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "hang",
-    "fleet", "rehearsal",
+    "fleet", "rehearsal", "local_rules",
 })
 # fmt: on
 
