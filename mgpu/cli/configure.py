@@ -45,6 +45,7 @@ _BEFORE_ANSWERS = (
             default="human", show_default=False,
         ),
         Option("--json", bool, "Same as --format json."),
+        Option("--schema", bool, "Print the JSON Schema of accelerate's config, for editors."),
     ),
     *panel(
         "Questions and answers",
@@ -122,11 +123,16 @@ def run(values: Values) -> int:
     from mgpu.wizard import answers_file, run
     from mgpu.wizard.request import elsewhere
 
+    if options.schema:
+        from mgpu import engine
+        from mgpu.cli import json_schema
+
+        return json_schema.show(engine.config_schema())
     if options.demo:
         return _demo(options, given, files)
     _refuse_all(options, given, files)
     paths = files or _DEFAULT
-    for name in ("no_loader", "json", "set_", "no_answers"):
+    for name in ("no_loader", "json", "set_", "no_answers", "schema", "demo"):
         del own[name]
     options.no_input = options.no_input or bool(os.environ.get("MGPU_NO_INPUT"))
     options.emit = options.emit if options.emit != "slurm" else ""
