@@ -86,7 +86,9 @@ def _driver_mismatch() -> Snapshot:
     why = "Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver"
     return replace(
         machine,
-        **dict.fromkeys(unknown),
+        gpus=None,
+        links=None,
+        visible=None,
         driver=Driver("LIB_RM_VERSION_MISMATCH", words, None, None, None, "580.65.06", 4, nodes, True),
         torch_runtime=replace(_runtime(machine), cuda_available=False, cuda_error=why, device_count=0, devices=()),
         gaps={**machine.gaps, **dict.fromkeys(unknown, gap)},

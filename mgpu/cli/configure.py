@@ -119,10 +119,6 @@ def run(values: Values) -> int:
     chosen = {option.name for option in OPTIONS if own[option.name] != option.initial}
     if options.validate and chosen <= _OF_VALIDATE and not given:
         return _validate(options, files)
-    from mgpu.doctor import request as doctor_request
-    from mgpu.wizard import answers_file, run
-    from mgpu.wizard.request import elsewhere
-
     if options.schema:
         from mgpu import engine
         from mgpu.cli import json_schema
@@ -130,6 +126,14 @@ def run(values: Values) -> int:
         return json_schema.show(engine.config_schema())
     if options.demo:
         return _demo(options, given, files)
+    return _configure(options, own, given, files)
+
+
+def _configure(options: SimpleNamespace, own: Values, given: Values, files: tuple[str, ...]) -> int:
+    from mgpu.doctor import request as doctor_request
+    from mgpu.wizard import answers_file, run
+    from mgpu.wizard.request import elsewhere
+
     _refuse_all(options, given, files)
     paths = files or _DEFAULT
     for name in ("no_loader", "json", "set_", "no_answers", "schema", "demo"):

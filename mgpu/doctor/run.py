@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpu import engine, errors, files, probes, project_settings
+from mgpu import engine, errors, files, probes
 from mgpu.check import Check
+from mgpu.doctor import added
 from mgpu.doctor import report as doctor_report
 from mgpu.doctor import request as doctor_request
 from mgpu.doctor.request import Request
@@ -37,7 +38,7 @@ def examine(request: Request) -> Examined:
     """Gather facts and judge them, without a report. Raises MgpuError."""
     began = time.monotonic()
     doctor_request.check(request)
-    chosen = engine.choose(engine.load(), request.only, request.skip)
+    chosen = engine.choose(added.checks_of(request), request.only, request.skip)
     return _judge(request, chosen, _snapshot(request), None, began)
 
 
@@ -48,7 +49,7 @@ def run(request: Request) -> int:
         doctor_request.check(request)
         with deadline(request.timeout_s):
             before = read_snapshot(Path(request.compare)) if request.compare else None
-            chosen = engine.choose(engine.load(), request.only, request.skip)
+            chosen = engine.choose(added.checks_of(request), request.only, request.skip)
             request = _ported(request)
             machine = _snapshot(request)
 
@@ -85,7 +86,7 @@ def run_scripts(request: Request, others: Sequence[str]) -> int:
         raise MgpuError(
             "--script with several files: remove --fix and --output, and choose human or github", errors.USAGE
         )
-    codes = []
+    codes: list[int] = []
     for name in (request.script, *others):
         if codes and request.format == "human":
             output.to_stdout("")
@@ -272,7 +273,7 @@ def _judge(
     request: Request, checks: Sequence[Check], machine: Snapshot, before: Snapshot | None, began: float
 ) -> Examined:
     """Run the checks; the outcomes, the verdict and the exit code."""
-    shown = machine if machine.local_rules or _of_a_node(request) else _with_rules(machine)
+    shown = replace(machine, local_rules=added.rules_of(request))
     if request.hides:
         from mgpu.snapshot.redaction import redact
 
@@ -285,15 +286,6 @@ def _judge(
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)
     return Examined(machine, shown, outcomes, verdict, code, time.monotonic() - began, changes, since)
-
-
-def _of_a_node(request: Request) -> bool:
-    """Whether a node or a demo is judged, to which the waivers of the project in this folder do not apply."""
-    return bool(request.demo or request.exit_style != "default" or request.hosts or request.compare_nodes)
-
-
-def _with_rules(machine: Snapshot) -> Snapshot:
-    return replace(machine, local_rules=waiving.rules_of(project_settings.find()))
 
 
 def _changes(before: Snapshot | None, now: Snapshot) -> tuple[tuple[Change, ...] | None, str]:
@@ -333,7 +325,7 @@ def _repair(
 
 def list_checks(request: Request, words: Sequence[str] = ()) -> int:
     """Print the checks of `--list-checks WORD...`, also as JSON. Raises MgpuError if none matches."""
-    checks = engine.choose(engine.load(), request.only, request.skip)
+    checks = engine.choose(added.checks_of(request), request.only, request.skip)
     if words:
         checks = tuple(check for check in checks if all(_mentions(check, word) for word in words))
     if not checks:
@@ -357,7 +349,7 @@ def _mentions(check: Check, word: str) -> bool:
 
 def explain(name: str) -> int:
     """Print the documentation of one check (`--explain ID`)."""
-    checks = {c.id: c for c in engine.load()}
+    checks = {c.id: c for c in added.checks_of(Request())}
     wanted = name.strip().lower().replace("-", "_")
     if wanted in {c.area for c in checks.values()}:
         raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks {wanted}", errors.USAGE)

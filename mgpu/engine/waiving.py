@@ -12,25 +12,29 @@ from dataclasses import replace
 
 from mgpu import engine
 from mgpu.engine.outcome import Outcome, Waived
+from mgpu.engine.plugins import Plugins
 from mgpu.project_settings import Project
 from mgpu.snapshot import LocalRules, WaivedCheck
 
+_NO_PLUGINS = Plugins()
 _OWN = "local_rules"  # the area that judges the waivers: not waived
 
 
-def rules_of(project: Project | None) -> LocalRules | None:
-    """Return the waivers as facts; None if there are none."""
-    if project is None or not project.waivers:
+def rules_of(project: Project | None, added: Plugins = _NO_PLUGINS) -> LocalRules | None:
+    """Return the waivers and plug-ins as facts; None if there are none."""
+    waived = project.waivers if project else ()
+    if not (waived or added.names or added.broken):
         return None
-    ids = {check.id for check in engine.load()}
+    ids = {check.id for check in (*engine.load(), *added.checks)} if waived else set()
     waivers = tuple(
         WaivedCheck(
             one.check, one.reason, one.until, one.line, one.check in ids,
             next(iter(difflib.get_close_matches(one.check, ids, n=1)), None),
         )
-        for one in project.waivers
+        for one in waived
     )  # fmt: skip
-    return LocalRules(str(project.path), datetime.date.today().isoformat(), waivers)
+    today = datetime.date.today().isoformat()
+    return LocalRules(str(project.path) if project else "", today, waivers, added.names, added.broken)
 
 
 def waive(outcomes: Sequence[Outcome], rules: LocalRules | None) -> tuple[Outcome, ...]:

@@ -8,8 +8,9 @@ from mgpu.report import demo, describe
 from mgpu.report.screen import Line, Screen, unstyled
 from mgpu.wizard import screens, write_config
 from mgpu.wizard.answers import Answers
+from mgpu.wizard.nodes import Site
 from mgpu.wizard.planned_output import Planned
-from mgpu.wizard.proposal import Site, propose
+from mgpu.wizard.proposal import propose
 from mgpu.wizard.request import Request
 
 _EXAMPLE_SIZE = "8B"

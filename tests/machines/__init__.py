@@ -93,9 +93,9 @@ def table(told: Mapping[str, Any]) -> list[list[str]]:
     return [row.split() for row in told["matrix"]]
 
 
-def machine(name: str, **changes: Any) -> Snapshot:
-    """The machine as a Snapshot. `changes`: keys of its file, for another machine of this kind."""
-    told = read(name) | changes
+def machine(name: str, **other: Any) -> Snapshot:
+    """The machine as a Snapshot. `other`: keys of its file, for another machine of this kind."""
+    told = read(name) | other
     if "snapshot" in told:
         return from_json(told["snapshot"])
     matrix = table(told)
