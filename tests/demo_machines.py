@@ -114,9 +114,10 @@ MACHINES: dict[str, Callable[[], Snapshot]] = {
 
 
 def text(name: str) -> str:
-    """The file of a demo: a line for each fact."""
+    """The file of a demo: a line for each fact that is known."""
     saved = json.loads(json.dumps(to_json(MACHINES[name]())))
-    lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in saved.items())
+    known = {key: value for key, value in saved.items() if value is not None}
+    lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in known.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -26,7 +26,7 @@ from mgpu import snapshot as snapshot_types
 from mgpu.cli import guide
 from mgpu.config import reading
 from mgpu.doctor import repair
-from mgpu.engine import selections
+from mgpu.engine import plugins, selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts, far_run, hosts_doctor, hosts_run, hosts_verdict, verified_hosts, worker
 from mgpu.fleet import load as fleet_reading
@@ -208,6 +208,14 @@ def existing_config(path: Path) -> None:
 def answers_of(path: Path) -> None:
     found = answers_file.read(str(path))
     answers_file.dumps(found)
+
+
+def site_checks(path: Path) -> None:
+    """What is read, not what it does: a file that only root can write is run."""
+    path.parent.chmod(0o755)
+    path.parent.parent.chmod(0o755)
+    with mock.patch.multiple(plugins, SITE=path.parent, _ROOT=os.getuid()):
+        list(plugins._of_site([]))
 
 
 def answers_over(path: Path) -> None:
@@ -988,6 +996,9 @@ TARGETS: dict[str, Target] = {
     "project settings": Target(
         "pyproject.toml", lambda: list(PROJECT), lambda path: project_settings._read(path, "tool.mgpu"),
         ("project_settings._read",),
+    ),
+    "site checks": Target(
+        "disks.py", lambda: texts("checks/test_local_rules.py"), site_checks, ("engine.plugins._of_site",), share=0.2
     ),
     "answers yaml": Target("a.yaml", lambda: list(YAML_ANSWERS), answers_of, ("wizard.answers_file.read",)),
     "answers json": Target(
