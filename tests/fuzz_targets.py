@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from mgpu import engine, file_reading, files, project_settings
 from mgpu import snapshot as snapshot_types

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_nvml
-from tests.conftest import environment
+from tests.conftest import Run, environment
 from tests.fake_nvml import FAULTS
 
 CONFIG = "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 1\nmixed_precision: bf16\n"
@@ -51,11 +51,11 @@ def test_ctrl_c_ends_the_wait(start: subprocess.Popen[str]) -> None:
     assert "Traceback" not in err and out == ""
 
 
-def test_after_the_time_it_is_refused_as_without_waiting(on: object, tmp_path: Path) -> None:
+def test_after_the_time_it_is_refused_as_without_waiting(on: Run, tmp_path: Path) -> None:
     (tmp_path / "accelerate.yaml").write_text(CONFIG)
     (tmp_path / "train.py").write_text("import torch\n")
-    done = on("a100_sxm_x4", [FAULTS["busy"]], "launch", "--wait", "1", "--unverified", "refuse", "train.py")  # type: ignore[operator]
+    done = on("a100_sxm_x4", [FAULTS["busy"]], "launch", "--wait", "1", "--unverified", "refuse", "train.py")
     assert done.returncode == 125
     assert "still in use after" in done.stderr
-    refused = on("a100_sxm_x4", [], "launch", "--wait", "1", "--slurm", "train.py")  # type: ignore[operator]
+    refused = on("a100_sxm_x4", [], "launch", "--wait", "1", "--slurm", "train.py")
     assert refused.returncode == 2 or "--wait" in refused.stderr

@@ -35,9 +35,8 @@ def wait(request: Request, snapshot: Snapshot) -> bool:
             now = probes.gather([probes.NVML])
             busy = _busy(request, replace(snapshot, gpus=now.gpus))
     waited = duration_text(time.monotonic() - start)
-    notice(
-        f"still in use after {waited}" if busy else f"free after {waited}; nothing reserves the GPUs until the start"
-    )
+    free = f"free after {waited}; nothing reserves the GPUs until the start"
+    notice(f"still in use after {waited}" if busy else free)
     return True
 
 
