@@ -274,7 +274,7 @@ def _next(request: Request, found: Examined) -> list[str]:
 
         return [] if request.hides else script_report.next_commands(found.snapshot.script)
     if request.demo:
-        return [f"mgpu configure{_machine(request)}", "mgpu doctor"]
+        return ["mgpu configure" + _machine(request), "mgpu doctor"]
     if found.verdict in ("ready", "ready_with_warnings"):
         return ["mgpu configure", "mgpu smoke-test"]
     return ["mgpu smoke-test --cpu 2"] if found.verdict == "no_gpu" else ["mgpu doctor -v"]
@@ -285,7 +285,7 @@ def _advice(
 ) -> list[Line]:
     """The next steps for this verdict."""
     if request.demo and verdict in ("ready", "ready_with_warnings", "no_gpu"):
-        return unstyled([f"Next:  mgpu configure{_machine(request)}"])
+        return unstyled(["Next:  mgpu configure" + _machine(request)])
     if verdict == "no_gpu":
         lines = wrapped("You can still prepare a run. On this machine:", screen.width)
         pairs = [

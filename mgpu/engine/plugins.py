@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final, TypeAlias
@@ -133,7 +133,7 @@ def _of_site(broken: list[BrokenPlugin]) -> Iterator[tuple[str, Loader]]:
         except OSError as error:
             broken.append(BrokenPlugin(str(path), error.strerror or reason(error), unsafe=True))
             continue
-        yield str(path), lambda path=path, source=source: _module_of(path, source)
+        yield str(path), partial(_module_of, path, source)
 
 
 def _refuse_writable(folder: Path) -> None:

@@ -7,6 +7,7 @@ the last look and the start. The pre-flight, which runs right after, looks again
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from mgpu import probes
@@ -20,11 +21,18 @@ from mgpu.snapshot import Snapshot, gpu_in_use
 _INTERVAL_S = 2.0
 
 
-def wait(request: Request, snapshot: Snapshot) -> bool:
-    """Wait until the GPUs of the run are free, at most `request.wait_s`. Return whether it waited at all."""
-    busy = _busy(request, snapshot)
+def when_free(request: Request, gather: Callable[[], Snapshot]) -> Snapshot:
+    """Return the facts before a launch; with `--wait`, gathered again after the GPUs of the run became free."""
+    snapshot = gather()
+    busy = _busy(request, snapshot) if request.wait_s else []
     if not busy:
-        return False
+        return snapshot
+    _wait(request, snapshot, busy)
+    return gather()
+
+
+def _wait(request: Request, snapshot: Snapshot, busy: list[str]) -> None:
+    """Wait until the GPUs of the run are free, at most `request.wait_s`."""
     start = time.monotonic()
     notice(f"waiting up to {duration_text(request.wait_s)} for {'; '.join(busy)} (Ctrl-C stops)")
     with output.progress() as show:
@@ -37,7 +45,6 @@ def wait(request: Request, snapshot: Snapshot) -> bool:
     waited = duration_text(time.monotonic() - start)
     free = f"free after {waited}; nothing reserves the GPUs until the start"
     notice(f"still in use after {waited}" if busy else free)
-    return True
 
 
 def _busy(request: Request, snapshot: Snapshot) -> list[str]:

@@ -40,9 +40,7 @@ def _run(request: Request) -> int:
     config = _config(request)
     named = port.requested_port(request.port, config)
     script = launchers_choice.read(target)
-    snapshot = preflight.gather_facts(config, target[1:], named, script)
-    if request.wait_s and free_gpus.wait(request, snapshot):
-        snapshot = preflight.gather_facts(config, target[1:], named, script)
+    snapshot = free_gpus.when_free(request, lambda: preflight.gather_facts(config, target[1:], named, script))
     if problems := _early_refusals(request, snapshot):
         return start_run.refuse(request, config, problems)
     few = gpu_selection.select_gpus(request.gpus, snapshot)

@@ -11,6 +11,7 @@ import pkgutil
 from dataclasses import dataclass
 
 from mgpu import errors
+from mgpu.command_line import from_words
 from mgpu.errors import MgpuError
 from mgpu.report import output
 from mgpu.report.screen import Line, Screen, unstyled
@@ -50,14 +51,14 @@ def find(name: str) -> Demo:
         if demo.name == name:
             return demo
     raise MgpuError(
-        f"no demo is named {name!r}.{did_you_mean(name, _NAMES)} List them: mgpu doctor --demo {LIST}", errors.USAGE
+        f"no demo is named {name!r}.{did_you_mean(name, _NAMES)} List them: mgpu doctor --demo list", errors.USAGE
     )
 
 
 def chosen(words: tuple[str, ...], default: str = DEFAULT) -> str:
     """Return the name after `--demo`, or the default. Raises MgpuError (usage) for several or an unknown one."""
     if len(words) > 1:
-        raise MgpuError(f"--demo accepts one name, not {len(words)}: mgpu doctor --demo {LIST}", errors.USAGE)
+        raise MgpuError(f"--demo accepts one name, not {len(words)}: mgpu doctor --demo list", errors.USAGE)
     return find(words[0] if words else default).name
 
 
@@ -81,7 +82,7 @@ def listing(screen: Screen) -> list[Line]:
     lines: list[Line] = []
     for demo in DEMOS:
         lines += screen.paragraph(f"{demo.text} ({demo.origin})", f"  {demo.name:<{column}}  ", " " * (column + 4))
-    return [*lines, [], *unstyled([f"Show one:  mgpu doctor --demo {DEFAULT}"])]
+    return [*lines, [], *unstyled(["Show one:  " + from_words(["mgpu", "doctor", "--demo", DEFAULT])])]
 
 
 def show_list() -> int:
