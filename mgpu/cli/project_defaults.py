@@ -18,13 +18,20 @@ from mgpu.text import did_you_mean
 # The flags, by command. Their types and limits are those of the command line.
 FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "doctor": (
-        "--quick", "--skip", "--expect-gpus", "--expect-free", "--nodes", "--strict", "--redact", "--timeout",
+        "--quick",
+        "--skip",
+        "--expect-gpus",
+        "--expect-free",
+        "--nodes",
+        "--strict",
+        "--redact",
+        "--timeout",
         "--verbose",
     ),
     "configure": ("--offline", "--accessible"),
     "smoke-test": ("--level", "--steps", "--timeout", "--stall-timeout", "--start-timeout"),
     "launch": ("--hang-after", "--on-hang", "--timeout", "--nan-check"),
-}  # fmt: skip
+}
 _KINDS: Final[Mapping[type, tuple[tuple[type, ...], str]]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),

@@ -28,11 +28,15 @@ def rules_of(project: Project | None, added: Plugins = _NO_PLUGINS) -> LocalRule
     ids = {check.id for check in (*engine.load(), *added.checks)} if waived else set()
     waivers = tuple(
         WaivedCheck(
-            one.check, one.reason, one.until, one.line, one.check in ids,
+            one.check,
+            one.reason,
+            one.until,
+            one.line,
+            one.check in ids,
             next(iter(difflib.get_close_matches(one.check, ids, n=1)), None),
         )
         for one in waived
-    )  # fmt: skip
+    )
     today = datetime.date.today().isoformat()
     return LocalRules(str(project.path) if project else "", today, waivers, added.names, added.broken)
 
