@@ -43,6 +43,6 @@ ORDER = (
     "driver", "gpu", "ecc", "memory", "mig", "clocks", "xid", "cuda", "processes", "visibility", "links", "pcie",
     "pytorch", "libraries", "nccl", "environ", "packages", "config", "limits", "kernel", "kernel_log", "storage",
     "container", "network", "infiniband", "slurm", "job", "script", "smoke", "rehearsal", "stamp", "fleet", "run",
-    "hang", "work", "log",
+    "hang", "work", "log", "local_rules",
 )
 # fmt: on

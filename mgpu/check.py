@@ -271,8 +271,10 @@ class Check:
 
     @property
     def area(self) -> str:
-        """The family: the function's file in `checks/`, or its folder if the family has one."""
-        return self.function.__module__.partition("checks.")[2].partition(".")[0] or self.function.__module__
+        """The family: the function's file in `checks/`, or its folder if it has one; of a plug-in, its module."""
+        return self.function.__module__.partition("checks.")[2].partition(".")[0] or re.sub(
+            r"\W", "_", self.function.__module__.lower()
+        )
 
     @cached_property
     def family(self) -> Family:

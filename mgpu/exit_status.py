@@ -26,6 +26,11 @@ def tolerate_encoding_errors() -> None:
             stream.reconfigure(errors="replace")
 
 
+def refused(error: errors.MgpuError) -> int:
+    """Print an expected failure from before a command ran, and return the exit code."""
+    return _say(error.message, error.exit_code)
+
+
 def guarded(invoke: Callable[[], Any]) -> int:
     """Run a command, print an expected failure as one message, and return the exit code."""
     try:

@@ -90,8 +90,8 @@ def open_checked(path: str | Path) -> int:
     return handle
 
 
-def read_own(path: Path, *, most: int) -> bytes:
-    """Return the bytes of a file that mgpu wrote for this user.
+def read_own(path: Path, *, most: int, owner: int | None = None) -> bytes:
+    """Return the bytes of a file that mgpu wrote for this user, or of one that belongs to `owner` (a user ID).
 
     Raises OSError: Unreadable if it is a link, belongs to another user, or others can write to it.
     """
@@ -99,7 +99,7 @@ def read_own(path: Path, *, most: int) -> bytes:
     try:
         about = os.fstat(handle)
         _refuse_kind(os.fspath(path), about.st_mode)
-        if about.st_uid != os.getuid():
+        if about.st_uid != (os.getuid() if owner is None else owner):
             raise Unreadable("it belongs to another user", errno.EPERM)
         if about.st_mode & _OTHERS_WRITE:
             raise Unreadable("other users can write to it", errno.EPERM)

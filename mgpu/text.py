@@ -65,3 +65,11 @@ def _escaped(found: re.Match[str]) -> str:
     if 0xDC80 <= number <= 0xDCFF:  # a byte of a file name that is not UTF-8
         number -= 0xDC00
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return " Did you mean X?" with the closest of the names; "" if none is close."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]}?" if near else ""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import yaml
 
 from checks.config import _schema
-from checks.config.keys import _KEYS as TOP
+from checks.config.keys import TOP_KEYS as TOP
 from mgpu.check import Edit, Problem
 from mgpu.config import fixes, reading
 from mgpu.engine import Outcome

@@ -20,13 +20,14 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from mgpu import engine, file_reading, files
+from mgpu import engine, file_reading, files, project_settings
 from mgpu import snapshot as snapshot_types
 from mgpu.cli import guide
 from mgpu.config import reading
 from mgpu.doctor import repair
-from mgpu.engine import selections
+from mgpu.engine import plugins, selections
 from mgpu.errors import MgpuError
 from mgpu.fleet import artifacts, far_run, hosts_doctor, hosts_run, hosts_verdict, verified_hosts, worker
 from mgpu.fleet import load as fleet_reading
@@ -213,6 +214,14 @@ def answers_of(path: Path) -> None:
     answers_file.dumps(found)
 
 
+def site_checks(path: Path) -> None:
+    """What is read, not what it does: a file that only root can write is run."""
+    path.parent.chmod(0o755)
+    path.parent.parent.chmod(0o755)
+    with mock.patch.multiple(plugins, SITE=path.parent, _ROOT=os.getuid()):
+        list(plugins._of_site([]))
+
+
 def answers_over(path: Path) -> None:
     answers_file.save(path, Answers(gpus=2, origins={"gpus": "flag"}))
 
@@ -221,6 +230,11 @@ ANSWERS = (
     b'schema = 1\nmgpu = "0.1"\n\n[devices]\ngpus = 2 # mine\nprecision = "bf16"\n[batch]\nper_gpu = 8\n'
     b'effective_batch = 64\n[model]\nparams = "8.03B"\n[notes]\nwho = ["a", {b = 1}]\n',
     b"schema = 1\n",
+)
+PROJECT = (
+    b'[tool.mgpu.doctor]\nstrict = true # ours\nskip = ["nccl"]\nexpect-gpus = 8\n\n[[tool.mgpu.waive]]\n'
+    b'check = "gpu_busy"\nreason = "shared box"\nuntil = 2027-01-31\n',
+    b'[tool.mgpu]\nwaive = [{check = "gpu-busy", reason = "x", until = "2027-01-31"}]\n',
 )
 YAML_ANSWERS = (b"schema: 1\ndevices:\n  gpus: [0, 1]\nbatch: {per_gpu: 8}\nhost:\n  port: 29500\n",)
 
@@ -983,6 +997,13 @@ TARGETS: dict[str, Target] = {
         ("wizard.existing_file.text_of", "files.back_up"), share=0.5,
     ),
     "answers toml": Target("a.toml", lambda: list(ANSWERS), answers_of, ("wizard.answers_file.read",)),
+    "project settings": Target(
+        "pyproject.toml", lambda: list(PROJECT), lambda path: project_settings._read(path, "tool.mgpu"),
+        ("project_settings._read",),
+    ),
+    "site checks": Target(
+        "disks.py", lambda: texts("checks/test_local_rules.py"), site_checks, ("engine.plugins._of_site",), share=0.2
+    ),
     "answers yaml": Target("a.yaml", lambda: list(YAML_ANSWERS), answers_of, ("wizard.answers_file.read",)),
     "answers json": Target(
         "a.json", lambda: document({"schema": 1, "devices": {"gpus": [0, 1]}, "batch": {"per_gpu": 8}}), answers_of,

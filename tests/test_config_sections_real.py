@@ -307,3 +307,18 @@ def test_mgpu_says_error_exactly_where_accelerate_stops(tmp_path: Path) -> None:
     some = random.Random(4).sample(trials(), 600)
     found = [words for config in some if (words := differs(config, tmp_path / "accelerate.yaml"))]
     assert found == []
+
+
+def test_the_schema_for_editors_has_every_key_of_accelerate() -> None:
+    """`mgpu configure --schema`: the fields of ClusterConfig, and the options that the sections set."""
+    import dataclasses
+
+    from accelerate.commands.config.config_args import ClusterConfig
+    from accelerate.commands.launch import launch_command_parser
+
+    properties = engine.config_schema()["properties"]
+    assert {field.name for field in dataclasses.fields(ClusterConfig)} <= set(properties)
+    nested = {name for section in properties.values() for name in section.get("properties", {})}
+    options = {action.dest for action in launch_command_parser()._actions}
+    prefixes = ("fsdp_", "megatron_lm_", "dynamo_", "fp8_", "parallelism_config_", "zero", "deepspeed_")
+    assert {name for name in options if name.startswith(prefixes)} <= nested

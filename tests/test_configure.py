@@ -217,7 +217,7 @@ def test_json_tells_the_values_and_where_they_come_from(configure: Any) -> None:
         (["--precision", "bf32"], 2, "bf16"),
         (["--batch-per-gpu", "0"], 2, "--batch-per-gpu 0: expected a whole number from 1"),
         (["--batch-per-gpu", "many"], 2, "--batch-per-gpu many: expected a whole number from 1"),
-        (["--format", "yaml"], 2, "human, json or github"),
+        (["--format", "yaml"], 2, "human, json, github or sarif"),
         (["--strategy", "ddp", "--params", "700B"], 1, "DDP"),
         (["--edit", "missing.yaml"], 2, "missing.yaml"),
     ],

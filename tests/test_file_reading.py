@@ -60,6 +60,7 @@ ALLOWED = {
     "file_reading.open_part": "the reader itself",
     "file_reading.open_checked": "the reader itself",
     "engine.__init__.is_our_source_tree": "mgpu's own pyproject.toml",
+    "engine.plugins._has_group": "metadata of installed packages, as importlib.metadata reads it",
     "engine.catalogue.main": "mgpu's own README.md, whose counts it writes",
     "config.loader._open_options": "in the training run's Python: what mgpu and accelerate have just read",
     "launch.exchange_watch._look_for_torch": "/proc",

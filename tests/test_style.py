@@ -54,9 +54,11 @@ def test_nothing_else_is_at_the_top_level() -> None:
     wanted = {
         ".ci",
         ".gitignore",
+        ".pre-commit-hooks.yaml",
         "LICENSE",
         "README.md",
         "SECURITY.md",
+        "action.yml",
         "checks",
         "docs",
         "mgpu",

@@ -19,7 +19,7 @@ from ._value_kinds import allowed_values
 
 # fmt: off
 # Top-level keys of ClusterConfig (1.15), and keys of older versions that the loader migrates.
-_KEYS = (
+TOP_KEYS = (
     "compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes", "num_machines",
     "machine_rank", "gpu_ids", "main_process_ip", "main_process_port", "rdzv_backend", "same_network",
     "main_training_function", "enable_cpu_affinity", "downcast_bf16", "tpu_name", "tpu_zone", "tpu_use_cluster",
@@ -98,7 +98,7 @@ def unknown_keys(config: Config) -> list[str]:
     """
     if config.loader is not None and config.loader.accepted:
         return []
-    return [key for key in config.values if key not in _KEYS]
+    return [key for key in config.values if key not in TOP_KEYS]
 
 
 def section_of(key: str) -> str | None:
@@ -117,7 +117,7 @@ def config_key_unknown(config: Config) -> Answer:
     Fix: Correct the name, or delete the key.
     """
     unknown = [k for k in unknown_keys(config) if k not in (*_REMOVED, *_FLAGS) and section_of(k) is None]
-    newer = [key for key in config.values if key not in _KEYS]
+    newer = [key for key in config.values if key not in TOP_KEYS]
     if newer and config.loader is not None and config.loader.accepted:
         return Ok(f"accelerate {config.loader.accelerate} accepts {', '.join(newer)}")
     if not unknown:
@@ -142,8 +142,8 @@ def _advice(config: Config, key: str) -> tuple[str, Fix]:
         return ": use mixed_precision for the precision", _switch_fix(config, key, plain)
     called = _other_name(config, key)
     # use_gpu is one letter away from use_cpu, but means the opposite.
-    target = called or intended_name(key, [name for name in _KEYS if name != "use_cpu"])
-    hint = f". accelerate calls it {called}" if called else suggestion(key, _KEYS)
+    target = called or intended_name(key, [name for name in TOP_KEYS if name != "use_cpu"])
+    hint = f". accelerate calls it {called}" if called else suggestion(key, TOP_KEYS)
     if target is None:
         return hint, Fix("Correct the name or delete the line.")
     if target in config.values:

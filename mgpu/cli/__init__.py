@@ -15,10 +15,15 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code. An expected failure is a message on stderr, not a traceback."""
     from mgpu import exit_status
     from mgpu.cli import exit_style, option_parser
+    from mgpu.errors import MgpuError
 
     exit_status.tolerate_encoding_errors()
     completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
-    if not completing and (line := option_parser.read(argv)):
+    try:
+        line = None if completing else option_parser.read(argv)
+    except MgpuError as error:  # in the project's settings
+        return exit_status.refused(error)
+    if line:
         command, values = line
         return exit_style.run(argv, lambda: command.start(values))
     from mgpu.cli import app

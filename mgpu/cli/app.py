@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mgpu import cli
-from mgpu.cli import exit_style, option_parser, typer_commands
+from mgpu.cli import exit_style, option_parser, project_defaults, typer_commands
 from mgpu.exit_status import COMMANDS, code_of
 from mgpu.version import __version__
 
@@ -63,6 +63,13 @@ def _parser() -> Any:
     return typer.main.get_command(app)
 
 
+def _project_defaults(argv: Sequence[str]) -> dict[str, Any]:
+    """The defaults that the project sets, by command and option. `--help` shows mgpu's own."""
+    if argv[:1] == [] or argv[0] not in COMMANDS or {"-h", "--help"} & set(argv):
+        return {}
+    return {argv[0]: project_defaults.of(option_parser.command_named(argv[0]), argv)}
+
+
 def run(argv: Sequence[str]) -> int:
     """Run one command line, or the completion that the shell requests, and return its exit code."""
     command = _parser()
@@ -71,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
 
     def invoke() -> Any:
         # Not `command.main`: it handles Ctrl-C and a closed pipe itself, with exit codes that mean something else here.
-        with command.make_context("mgpu", list(argv)) as context:
+        with command.make_context("mgpu", list(argv), default_map=_project_defaults(argv)) as context:
             return command.invoke(context)
 
     return exit_style.run(argv, invoke)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mgpu.probes.runner import Probe
     from mgpu.wizard.answers import Answers
 
-_FORMATS: Final = ("human", "json", "github")
+_FORMATS: Final = ("human", "json", "github", "sarif")
 _DEFAULT: Final = ("accelerate.yaml",)
 _FILE: Final = "Write the config"
 _SLURM: Final = "Slurm and other job formats"
@@ -41,9 +41,11 @@ _BEFORE_ANSWERS = (
         Option("--verbose -v", bool, "With --validate: list notes without consequence."),
         Option("--show-origin", bool, "List every key of FILE and the source of its value."),
         Option(
-            "--format", str, "human or json; with --validate also github.", "FMT", default="human", show_default=False
+            "--format", str, "human or json; with --validate also github or sarif.", "FMT",
+            default="human", show_default=False,
         ),
         Option("--json", bool, "Same as --format json."),
+        Option("--schema", bool, "Print the JSON Schema of accelerate's config, for editors."),
     ),
     *panel(
         "Questions and answers",
@@ -61,6 +63,7 @@ _BEFORE_ANSWERS = (
         "Machine",
         Option("--target", str, "Configure for another machine: 4xA100-80GB, 2x8xH100.", "SPEC"),
         Option("--from", str, "Configure for a machine saved with doctor --save.", "FILE", field="from_"),
+        Option("--demo", bool, "Show a config for a machine shipped with mgpu, without writing it: --demo NAME."),
         Option("--offline", bool, "Never use the network."),
         Option("--python", str, "Python interpreter of the training run.", "PATH"),
     ),
@@ -116,13 +119,24 @@ def run(values: Values) -> int:
     chosen = {option.name for option in OPTIONS if own[option.name] != option.initial}
     if options.validate and chosen <= _OF_VALIDATE and not given:
         return _validate(options, files)
+    if options.schema:
+        from mgpu import engine
+        from mgpu.cli import json_schema
+
+        return json_schema.show(engine.config_schema())
+    if options.demo:
+        return _demo(options, given, files)
+    return _configure(options, own, given, files)
+
+
+def _configure(options: SimpleNamespace, own: Values, given: Values, files: tuple[str, ...]) -> int:
     from mgpu.doctor import request as doctor_request
     from mgpu.wizard import answers_file, run
     from mgpu.wizard.request import elsewhere
 
     _refuse_all(options, given, files)
     paths = files or _DEFAULT
-    for name in ("no_loader", "json", "set_", "no_answers"):
+    for name in ("no_loader", "json", "set_", "no_answers", "schema", "demo"):
         del own[name]
     options.no_input = options.no_input or bool(os.environ.get("MGPU_NO_INPUT"))
     options.emit = options.emit if options.emit != "slurm" else ""
@@ -141,6 +155,20 @@ def run(values: Values) -> int:
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
     return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts if own["answers"].hosts else None))
+
+
+def _demo(options: SimpleNamespace, given: Values, files: tuple[str, ...]) -> int:
+    """`--demo NAME`: show the proposal and the config for a machine that is shipped with mgpu. Writes nothing."""
+    from mgpu.report import demo
+    from mgpu.wizard import answers, demonstration
+
+    allowed = {"demo", "set_", "accessible"}
+    others = [option for option in OPTIONS if getattr(options, option.name) != option.initial]
+    wrong = next((option for option in others if option.name not in allowed), None)
+    _refuse((wrong, f"--demo writes nothing and shows its own machine: remove {wrong.on[0] if wrong else ''}"))
+    if files == (demo.LIST,):
+        return demo.show_list()
+    return demonstration.show(demo.chosen(files, demo.HEALTHY), answers.collect(given, options.set_ or (), os.environ))
 
 
 def _hosts(decided: Answers, python: str) -> tuple[tuple[Any, int, str], Answers]:
@@ -211,8 +239,8 @@ def _refuse_all(options: SimpleNamespace, given: Values, files: Sequence[str]) -
         *_conflicts(options, given, files),
     )
     one_of("--format", options.format, _FORMATS)
-    github = options.format == "github"
-    _refuse((github and not (options.validate and not options.json), "--format github needs --validate"))
+    for_ci = options.format in ("github", "sarif")
+    _refuse((for_ci and not (options.validate and not options.json), f"--format {options.format} needs --validate"))
 
 
 def _conflicts_of_files(o: SimpleNamespace, mode: str, given: Values, files: Sequence[str]) -> list[tuple[object, str]]:

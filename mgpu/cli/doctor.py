@@ -33,7 +33,7 @@ OPTIONS = (
     Option("--expect-free", float, "Fail unless each GPU has this free.", "GIB", field="expect_free_gib", least=0),
     Option("--nodes", int, "Number of nodes of the run (default: config, Slurm job, 1).", "N", least=1),
     Option("--path", list, "Folder that the run reads or writes; repeatable.", "DIR"),
-    Option("--script", str, "Analyze a training or job script without running it.", "FILE"),
+    Option("--script", str, "Analyze training or job scripts without running them.", "FILE"),
     Option("--log", list, "Explain the log of a failed run, or its folder; repeatable, one per rank.", "FILE|DIR"),
     Option(
         "--compare-nodes", list,
@@ -41,11 +41,12 @@ OPTIONS = (
     ),
     Option("--hosts", str, "Examine and compare these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
     Option("--strict", bool, "Treat warnings as failures."),
-    Option("--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human"),
+    Option("--format", str, "Output format: human, json, junit, github, markdown or sarif.", "FMT", default="human"),
     Option("--json", bool, "Same as --format json."),
     Option("--output -o", str, 'Write the report to FILE ("-" = stdout).', "FILE", default="-"),
     Option("--save", str, "Save the facts of this machine (redacted).", "FILE"),
     Option("--from", str, "Check a saved machine instead of this one.", "FILE", field="from_"),
+    Option("--demo", bool, "Show the doctor on a machine shipped with mgpu: --demo NAME, --demo list."),
     Option("--compare", str, "Report what changed since that --save; does not affect the exit code.", "FILE"),
     Option("--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown).", default=None),
     Option(
@@ -64,7 +65,7 @@ OPTIONS = (
 )
 # fmt: on
 # With one of these the doctor does not probe this machine.
-_ELSEWHERE = ("from_", "list_checks", "explain", "script", "log", "compare_nodes", "hosts")
+_ELSEWHERE = ("from_", "demo", "list_checks", "explain", "script", "log", "compare_nodes", "hosts")
 
 
 def run(values: Values) -> int:
@@ -77,7 +78,9 @@ def run(values: Values) -> int:
 
         return json_schema.show()
     more = values["more"]
-    if more and not (values["log"] or values["compare_nodes"] or values["list_checks"]):
+    if more and not (
+        values["log"] or values["compare_nodes"] or values["list_checks"] or values["demo"] or values["script"]
+    ):
         from mgpu.errors import USAGE, MgpuError
 
         raise MgpuError(f"doctor accepts no argument {more[0]!r} (a log: --log {more[0]}): mgpu doctor --help", USAGE)
@@ -107,6 +110,7 @@ def run(values: Values) -> int:
 def _with_probes(values: Values, started: list[Child] | None, began: float) -> int:
     from mgpu.doctor import request as doctor_request
     from mgpu.doctor import run
+    from mgpu.report import demo
 
     own = {name: values.pop(name) for name in ("json", "json_schema", "list_checks", "explain", "path", "more")}
     values["data"] = tuple(own["path"] or ()) if values["hosts"] else ()
@@ -119,11 +123,16 @@ def _with_probes(values: Values, started: list[Child] | None, began: float) -> i
         "compare_nodes": (*nodes, *(() if log else own["more"])) if nodes else (),
         "python": values["python"] or None,
     }
+    if values["demo"] and own["more"] == (demo.LIST,):
+        return demo.show_list()
+    values["demo"] = demo.chosen(own["more"]) if values["demo"] else ""
     request = doctor_request.Request(**values, started=started, began=began)
     if own["list_checks"]:
         return run.list_checks(request, own["more"])
     if own["explain"]:
         return run.explain(own["explain"])
+    if values["script"] and own["more"]:
+        return run.run_scripts(request, own["more"])
     return run.run(request)
 
 

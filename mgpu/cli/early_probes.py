@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mgpu.cli import option_parser
+from mgpu.errors import MgpuError
 
 
 def start(argv: Sequence[str]) -> None:
     """Start the probes that this command line will need."""
-    line = option_parser.read(argv)
+    try:
+        line = option_parser.read(argv)
+    except MgpuError:  # the command reports it
+        return
     if line and (early := line[0].early) and (wanted := early(line[0].own(line[1]))):
         from mgpu.probes import prefetch
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
+from mgpu.cli import project_defaults
 from mgpu.cli.option import Command, Option, Values
 from mgpu.exit_status import COMMANDS
+
+_NO_DEFAULTS: Values = {}
 
 
 def command_named(name: str) -> Command:
@@ -25,16 +28,26 @@ def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
     if not argv or argv[0] not in COMMANDS:
         return None
     command = command_named(argv[0])
-    values = parse(argv[1:], command, command.quick_options)
+    options = command.quick_options
+    values = parse(argv[1:], command, options)
     if values is None and command.all_options:
-        values = parse(argv[1:], command, command.every_option)
-    return None if values is None else (command, values)
+        options = command.every_option
+        values = parse(argv[1:], command, options)
+    if values is None:
+        return None
+    if defaults := project_defaults.of(command, argv):
+        values = parse(argv[1:], command, options, defaults)
+        assert values is not None
+    return command, values
 
 
-def parse(words: Sequence[str], command: Command, options: Sequence[Option]) -> Values | None:
+def parse(
+    words: Sequence[str], command: Command, options: Sequence[Option], defaults: Values = _NO_DEFAULTS
+) -> Values | None:
     """Parse the arguments after a command's name into the values of its options. None: typer has to parse them."""
     by_flag = {flag: option for option in options for flag in (*option.on, *option.off)}
-    values = {option.name: option.initial for option in options}
+    values = {option.name: option.initial for option in options} | defaults
+    given: set[str] = set()
     if command.line:
         values[command.line] = False
     left, others = list(words), list[str]()
@@ -61,7 +74,9 @@ def parse(words: Sequence[str], command: Command, options: Sequence[Option]) -> 
             value = option.read(left.pop(0)) if left else None
         if value is None:
             return None
-        values[option.name] = [*(values[option.name] or ()), value] if option.kind is list else value
+        before = values[option.name] or () if option.name in given else ()
+        given.add(option.name)
+        values[option.name] = [*before, value] if option.kind is list else value
     if command.words:
         values[command.words] = tuple(others)
     return values if command.words or not others else None

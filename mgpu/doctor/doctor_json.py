@@ -37,6 +37,7 @@ class _Doctor(Envelope):
 class _OfOptions(_Doctor, total=False):
     changes: Annotated[list[ChangeEntry], "with --compare"]
     repairs: Annotated[list[RepairEntry], "with --fix"]
+    demo: Annotated[str, "with --demo: its name; the machine is not this one"]
     fleet: Annotated[FleetEntry, "with --compare-nodes"]
     ending: Annotated[EndingEntry, "with --log"]
 

@@ -14,7 +14,7 @@ from mgpu.command_line import from_words
 from mgpu.doctor.request import Request
 from mgpu.engine import verdict as verdicts
 from mgpu.engine.verdict import Verdict
-from mgpu.report import describe, document, findings, output
+from mgpu.report import demo, describe, document, findings, output
 from mgpu.report.output import append_summary, to_stderr, write_text
 from mgpu.report.screen import WIDTH_PLAIN, Line, Screen, unstyled, wrapped
 from mgpu.snapshot import Snapshot
@@ -61,7 +61,13 @@ def _text(request: Request, found: Examined) -> str:
 
     if request.format == "json":
         return document.text(json_document(request, found))
+    if request.format == "sarif":
+        from mgpu.report import sarif
+
+        return sarif.text(found.outcomes, found.code)
     report = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, found.seconds)
+    if request.demo:
+        report = replace(report, text=f"DEMO {request.demo}, not your machine. {report.text}")
     if request.format == "github":
         append_summary(formats.markdown_table(found.outcomes, found.snapshot, report))
     changes = [f"{c.what}: {c.text}" for c in found.changes or ()]
@@ -82,6 +88,8 @@ def json_document(request: Request, found: Examined) -> DoctorDocument:
     content: DoctorDocument
     content = document.envelope("doctor", found.outcomes, found.verdict, found.code, found.seconds, found.snapshot)
     content["next"] = _next(request, found)
+    if request.demo:
+        content["demo"] = request.demo
     for entry, outcome in zip(content["checks"], found.outcomes, strict=True):
         entry["verify"] = entry["verify"].replace("mgpu doctor", _again(request, outcome), 1)
     if found.snapshot.fleet:
@@ -150,8 +158,9 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
         for of_file in _of_files(request, snapshot, outcomes, screen, command):
             screen.show(of_file)
         return
+    lines = demo.banner(request.demo, screen) if request.demo else []
     head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
-    lines = screen.paragraph(head, style="bold")
+    lines += screen.paragraph(head, style="bold")
     if snapshot.python:
         lines += screen.paragraph(f"Python {snapshot.python.version}, {snapshot.python.executable}")
     lines.append([])
@@ -159,13 +168,15 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
         lines += [*topology[1:], []]  # without the empty line at its start
     lines += findings.rows(outcomes, describe.rows(snapshot), screen, verbose=request.verbose)
     lines += findings.problems(outcomes, screen, command=command, show_all=request.verbose, verbose=request.verbose)
+    lines += findings.waived(outcomes, screen)
     if found.changes is not None:
         lines += [[], *_changes(found, screen)]
-    took = None if request.from_ else found.seconds
+    took = None if request.away else found.seconds
     lines += [[], *findings.summary(outcomes, found.verdict, snapshot, took, screen)]
     if request.only or request.skip:
         lines.append([("Covers only the selected checks.", "")])
-    screen.show(lines + _advice(request, found.verdict, outcomes, snapshot, screen))
+    lines += _advice(request, found.verdict, outcomes, snapshot, screen)
+    screen.show([*lines, *unstyled(["On your machine:  mgpu doctor"] if request.demo else [])])
 
 
 def _of_files(
@@ -193,6 +204,7 @@ def _same(request: Request) -> str:
     """The options with which another command examines the same machine, interpreter and plan."""
     given = (
         ("--from", request.from_),
+        ("--demo", request.demo),
         ("--script", request.script),
         ("--python", request.python),
         ("-c", request.config),
@@ -207,6 +219,12 @@ def _same(request: Request) -> str:
 def _word(value: str) -> str:
     """A word of a command; one that cannot be printed on one line becomes a gap that no shell runs."""
     return from_words([value]) or "..."
+
+
+def _machine(request: Request) -> str:
+    """The option of `configure` for the same machine."""
+    named = (("--from", request.from_), ("--demo", request.demo))
+    return "".join(f" {option} {_word(value)}" for option, value in named if value)
 
 
 def _plan(request: Request) -> str:
@@ -255,6 +273,8 @@ def _next(request: Request, found: Examined) -> list[str]:
         from mgpu.doctor import script_report
 
         return [] if request.hides else script_report.next_commands(found.snapshot.script)
+    if request.demo:
+        return ["mgpu configure" + _machine(request), "mgpu doctor"]
     if found.verdict in ("ready", "ready_with_warnings"):
         return ["mgpu configure", "mgpu smoke-test"]
     return ["mgpu smoke-test --cpu 2"] if found.verdict == "no_gpu" else ["mgpu doctor -v"]
@@ -264,6 +284,8 @@ def _advice(
     request: Request, verdict: Verdict, outcomes: Sequence[engine.Outcome], snapshot: Snapshot, screen: Screen
 ) -> list[Line]:
     """The next steps for this verdict."""
+    if request.demo and verdict in ("ready", "ready_with_warnings", "no_gpu"):
+        return unstyled(["Next:  mgpu configure" + _machine(request)])
     if verdict == "no_gpu":
         lines = wrapped("You can still prepare a run. On this machine:", screen.width)
         pairs = [
@@ -279,7 +301,7 @@ def _advice(
             together = f"  {command:<32}{what}"
             lines += [together] if len(together) <= screen.width else [f"  {command}", f"      {what}"]
         return unstyled(lines)
-    suffix = f" --from {_word(request.from_)}" if request.from_ else ""
+    suffix = _machine(request)
     if verdict in ("ready", "ready_with_warnings"):
         lines = [f"Next:  mgpu configure{suffix}     then  mgpu smoke-test"]
         if len(lines[0]) > screen.width:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_S = 1_000_000  # a timer accepts no infinity, and twelve days are enough
 _MOST_GIB = 1_000_000
-FORMATS = ("human", "json", "junit", "github", "markdown")
+FORMATS = ("human", "json", "junit", "github", "markdown", "sarif")
 _OLDEST = (3, 10)  # the oldest Python version that the probes support
 PORTS = ("accelerate", "ddp")
 STYLES = ("default", "nagios", "prolog")
@@ -41,6 +41,7 @@ class Request:
     output: str = "-"
     save: str = ""
     from_: str = ""
+    demo: str = ""  # a machine of mgpu/report/demo.py
     compare: str = ""
     compare_nodes: tuple[str, ...] = ()  # files and folders
     hosts: str = ""
@@ -65,6 +66,7 @@ class Request:
         """Whether this is a plain examination of this machine, without options that narrow it."""
         given = (
             self.from_,
+            self.demo,
             self.only,
             self.skip,
             self.config,
@@ -73,6 +75,11 @@ class Request:
             self.expect_free_gib,
         )
         return self.nodes is None and not self.of_files and not any(bool(option) or option == 0 for option in given)
+
+    @property
+    def away(self) -> bool:
+        """Whether a saved machine or one of `--demo` is judged."""
+        return bool(self.from_ or self.demo)
 
     @property
     def of_files(self) -> bool:
@@ -112,6 +119,7 @@ def check(request: Request) -> None:
             request.hosts and (request.compare_nodes or request.script or request.log or request.from_ or request.fix),
             "--hosts examines other machines: remove --compare-nodes, --script, --log, --from and --fix",
         ),
+        *_conflicts_of_demo(request),
         (request.python and request.from_, "--python examines an interpreter on this machine: remove --from"),
         ((request.dry_run or request.yes) and not request.fix, "--dry-run and --yes need --fix"),
         (request.fix and (request.only or request.skip), "--fix offers all repairs: remove --only and --skip"),
@@ -124,6 +132,15 @@ def check(request: Request) -> None:
     for wrong, message in together:
         if wrong:
             raise MgpuError(message, errors.USAGE)
+
+
+def _conflicts_of_demo(request: Request) -> tuple[tuple[object, str], ...]:
+    here = request.deep or request.fix or request.python or request.exit_style != "default"
+    other = request.of_files or request.from_ or request.save or request.compare
+    return (
+        (request.demo and here, "--demo shows another machine: remove --deep, --fix, --python and --exit-style"),
+        (request.demo and other, "--demo shows its own machine: remove --from, --save, --compare and files to read"),
+    )
 
 
 def one_of(option: str, given: str, names: Sequence[str]) -> None:

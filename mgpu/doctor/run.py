@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 
 from mgpu import engine, errors, files, probes
 from mgpu.check import Check
+from mgpu.doctor import added
 from mgpu.doctor import report as doctor_report
 from mgpu.doctor import request as doctor_request
 from mgpu.doctor.request import Request
 from mgpu.doctor.result import Examined
-from mgpu.engine import selections
+from mgpu.engine import selections, waiving
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.planning.gpu_models import mark_if_away
 from mgpu.process import run_log, signals
-from mgpu.report import findings, output
+from mgpu.report import demo, findings, output
 from mgpu.report.load import read_snapshot
 from mgpu.report.output import deadline, progress
 from mgpu.report.screen import Screen, can_ask
@@ -37,7 +38,7 @@ def examine(request: Request) -> Examined:
     """Gather facts and judge them, without a report. Raises MgpuError."""
     began = time.monotonic()
     doctor_request.check(request)
-    chosen = engine.choose(engine.load(), request.only, request.skip)
+    chosen = engine.choose(added.checks_of(request), request.only, request.skip)
     return _judge(request, chosen, _snapshot(request), None, began)
 
 
@@ -48,7 +49,7 @@ def run(request: Request) -> int:
         doctor_request.check(request)
         with deadline(request.timeout_s):
             before = read_snapshot(Path(request.compare)) if request.compare else None
-            chosen = engine.choose(engine.load(), request.only, request.skip)
+            chosen = engine.choose(added.checks_of(request), request.only, request.skip)
             request = _ported(request)
             machine = _snapshot(request)
 
@@ -77,6 +78,20 @@ def run(request: Request) -> int:
         message = f"a bug in mgpu: {reason(error)} (MGPU_DEBUG=1 shows where)"
         return doctor_report.failed(request, message, errors.UNKNOWN, began)
     return _report(request, machine, found, judge)
+
+
+def run_scripts(request: Request, others: Sequence[str]) -> int:
+    """Run `--script` with several files, one report after the other; return the worst exit code."""
+    if request.format not in ("human", "github") or request.fix or request.output != "-":
+        raise MgpuError(
+            "--script with several files: remove --fix and --output, and choose human or github", errors.USAGE
+        )
+    codes: list[int] = []
+    for name in (request.script, *others):
+        if codes and request.format == "human":
+            output.to_stdout("")
+        codes.append(run(replace(request, script=name)))
+    return verdicts.worst(codes)
 
 
 def _ported(request: Request) -> Request:
@@ -198,7 +213,9 @@ def _with_script(snapshot: Snapshot, path: Path) -> Snapshot:
 def _snapshot(request: Request) -> Snapshot:
     if request.of_files:
         return _of_files(request)
-    if request.from_:
+    if request.demo:
+        snapshot = demo.read(request.demo)
+    elif request.from_:
         snapshot = read_snapshot(Path(request.from_))
     else:
         wanted = probes.QUICK if request.quick else probes.DEFAULT
@@ -214,10 +231,10 @@ def _snapshot(request: Request) -> Snapshot:
         from mgpu.config import facts
 
         config = facts(Path(request.config), ask_loader=not request.quick, python=request.python)
-        if not request.from_:
+        if not request.away:
             config = mark_if_away(config, snapshot)
         snapshot = replace(snapshot, config=config)
-        if not request.from_:
+        if not request.away:
             snapshot = _with_rendezvous(snapshot, config)
     return replace(snapshot, plan=_plan(request, snapshot))
 
@@ -243,7 +260,7 @@ def _plan(request: Request, snapshot: Snapshot) -> Plan:
         plan = replace(plan, nodes=request.nodes)
     elif request.config and config is not None:
         plan = replace(plan, nodes=config.num_machines)
-    elif not request.from_ and slurm and slurm.job_id and slurm.nodes:
+    elif not request.away and slurm and slurm.job_id and slurm.nodes:
         plan = replace(plan, nodes=slurm.nodes)
     if request.config and config is not None and config.on_cpu:
         plan = replace(plan, cpu_ranks=config.ranks_here)
@@ -258,15 +275,15 @@ def _judge(
     request: Request, checks: Sequence[Check], machine: Snapshot, before: Snapshot | None, began: float
 ) -> Examined:
     """Run the checks; the outcomes, the verdict and the exit code."""
-    shown = machine
+    shown = replace(machine, local_rules=added.rules_of(request))
     if request.hides:
         from mgpu.snapshot.redaction import redact
 
-        shown = redact(machine)
+        shown = redact(shown)
     if not engine.selected(shown, selections.DOCTOR, checks):
         which = "they need --deep, --config or another input" if checks else "--skip excludes all of them"
         raise MgpuError(f"none of the selected checks can run: {which}", errors.USAGE)
-    outcomes = engine.judge(shown, selections.DOCTOR, checks)
+    outcomes = waiving.waive(engine.judge(shown, selections.DOCTOR, checks), shown.local_rules)
     verdict = verdicts.of_machine(outcomes, shown)
     code = verdicts.doctor_code(request.exit_style, verdict, outcomes, strict=request.strict)
     changes, since = _changes(before, shown)
@@ -310,7 +327,7 @@ def _repair(
 
 def list_checks(request: Request, words: Sequence[str] = ()) -> int:
     """Print the checks of `--list-checks WORD...`, also as JSON. Raises MgpuError if none matches."""
-    checks = engine.choose(engine.load(), request.only, request.skip)
+    checks = engine.choose(added.checks_of(request), request.only, request.skip)
     if words:
         checks = tuple(check for check in checks if all(_mentions(check, word) for word in words))
     if not checks:
@@ -334,7 +351,7 @@ def _mentions(check: Check, word: str) -> bool:
 
 def explain(name: str) -> int:
     """Print the documentation of one check (`--explain ID`)."""
-    checks = {c.id: c for c in engine.load()}
+    checks = {c.id: c for c in added.checks_of(Request())}
     wanted = name.strip().lower().replace("-", "_")
     if wanted in {c.area for c in checks.values()}:
         raise MgpuError(f"{wanted} is an area: mgpu doctor --list-checks {wanted}", errors.USAGE)

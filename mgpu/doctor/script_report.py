@@ -96,8 +96,8 @@ def _overview(script: Script) -> str:
 
 
 def hints(outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
-    """The remarks, below the problems."""
-    lines: list[Line] = []
+    """The waived problems and the remarks, below the problems."""
+    lines = findings.waived(outcomes, screen)[1:]
     for outcome in outcomes:
         if outcome.status == "info" and (problem := outcome.problem) is not None:
             text = f"{problem.title} ({outcome.check.id}). {problem.fixes[0].text}"
@@ -113,6 +113,7 @@ def summary(outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
             ("error", "fail"),
             ("warning", "warn"),
             ("hint", "info"),
+            ("waived finding", "waived"),
             ("crashed check", "crash"),
         )
         if (number := sum(outcome.status == status for outcome in outcomes))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mgpu.check import Answer, Check, Crash, Severity, Skip, Tag
 from mgpu.engine.outcome import Outcome, Status, consequences, mask_outcome
@@ -82,6 +83,12 @@ def judge(snapshot: Snapshot, selection: Selection, among: Sequence[Check] | Non
 def tags(id: str | None, selection: Selection) -> tuple[Tag, ...]:
     """Return the tags of the check with this id; none if it is not in the selection."""
     return next((check.tags for check in checks_of(selection) if check.id == id), ()) if id else ()
+
+
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of accelerate's config, which is made from the tables of the checks."""
+    found: dict[str, Any] = importlib.import_module(f"{_checks_package().__name__}.config._json_schema").document()
+    return found
 
 
 def choose(checks: Sequence[Check], only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Check, ...]:

@@ -10,8 +10,16 @@ from typing import Literal
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Severity, Skip
 from mgpu.secrets_masking import masked
 
-Status = Literal["ok", "info", "warn", "fail", "skip", "crash"]
+Status = Literal["ok", "info", "warn", "fail", "waived", "skip", "crash"]
 _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.INFO: "info"}
+
+
+@dataclass(frozen=True)
+class Waived:
+    """Why the project accepts a problem, and until which day (ISO date)."""
+
+    reason: str
+    until: str | None
 
 
 @dataclass(frozen=True)
@@ -26,10 +34,11 @@ class Outcome:
     unsettling: bool = False  # … because that fact timed out or crashed
     not_asked: bool = False  # skipped because a fact it reads was deliberately left out (--quick)
     outside: bool = False  # about GPUs that CUDA_VISIBLE_DEVICES hides from the run: a warning at most
+    waived: Waived | None = None  # a problem that the project accepts
 
     @property
     def status(self) -> Status:
-        """The status in the report: error -> fail, warning -> warn, info -> info."""
+        """The status in the report: error -> fail, warning -> warn, info -> info; waived if the project accepts it."""
         match self.answer:
             case Ok():
                 return "ok"
@@ -39,6 +48,8 @@ class Outcome:
                 return "crash"
             case _:
                 status = _PROBLEM[self.check.severity]
+                if self.waived and status != "info":
+                    return "waived"
                 return "warn" if self.outside and status == "fail" else status
 
     @property

@@ -50,7 +50,10 @@ def _applies(snapshot: Snapshot) -> Wanted:
         unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks cannot run
         of_job = snapshot.job_script is not None and snapshot.config is not None
         return lambda c: (
-            bool(of_files & set(c.facts) or (of_job and c.area == "config" and "no_consequence" not in c.tags))
+            bool(
+                (of_files | {"local_rules"}) & set(c.facts)
+                or (of_job and c.area == "config" and "no_consequence" not in c.tags)
+            )
             and all(getattr(snapshot, fact) for fact in c.facts)
             and not (unread and c.area == "script" and "unreadable" not in c.tags)
         )
@@ -78,7 +81,7 @@ def _on_node(snapshot: Snapshot) -> Wanted:
 
 
 # Areas about a finished run, or about a file.
-_LATER = ("smoke", "rehearsal", "log", "run", "hang", "work", "script", "job", "fleet")
+_LATER = ("smoke", "rehearsal", "log", "run", "hang", "work", "script", "job", "fleet", "local_rules")
 
 ALL = Selection()
 # mgpu doctor, on a machine or on files.
@@ -119,6 +122,8 @@ WATCH_LATER = Selection(only=("work",), where=lambda c: c.watch == "later")
 MACHINE = Selection(without=(*_LATER, "stamp", "config"))
 # Nodes: all together; a saved one; one in the pre-flight of a job, which tests the network itself and has no stamp for
 # this node.
+# The waivers and plug-ins themselves, beside the checks of a file.
+LOCAL_RULES = Selection(only=("local_rules",))
 FLEET = Selection(only=("fleet",))
 SAVED_NODE = Selection(without=_LATER, here=_applies)
 NODE = Selection(

@@ -66,7 +66,7 @@ def of_machine(outcomes: Sequence[Outcome], snapshot: Snapshot) -> Verdict:
         return "unknown"
     if snapshot.driver and not snapshot.driver.any_gpu and plan.expect_gpus != 0 and not plan.cpu_ranks:
         return "no_gpu"
-    return "ready_with_warnings" if any(o.status == "warn" for o in outcomes) else "ready"
+    return "ready_with_warnings" if any(o.status in ("warn", "waived") for o in outcomes) else "ready"
 
 
 def exit_code(verdict: Verdict, *, strict: bool = False) -> int:
@@ -84,11 +84,13 @@ def prolog_code(outcomes: Iterable[Outcome]) -> int:
     return errors.NOT_READY if condemning(outcomes) else errors.READY
 
 
-def doctor_code(style: str, verdict: Verdict, outcomes: Iterable[Outcome], *, strict: bool = False) -> int:
-    """Return the exit code in the requested style."""
+def doctor_code(style: str, verdict: Verdict, outcomes: Sequence[Outcome], *, strict: bool = False) -> int:
+    """Return the exit code in the requested style. With `strict`, waived problems do not count."""
     if style == "prolog":
         return prolog_code(outcomes)
-    return nagios_code(verdict, strict=strict) if style == "nagios" else exit_code(verdict, strict=strict)
+    if style == "nagios":
+        return nagios_code(verdict, strict=strict)
+    return exit_code(verdict, strict=strict and any(o.status == "warn" for o in outcomes))
 
 
 def code_without_verdict(style: str, code: int) -> int:

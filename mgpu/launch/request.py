@@ -19,6 +19,7 @@ POLICIES = ("ask", "allow", "refuse")
 ON_HANG = ("report", "stop")
 SMOKE = ("auto", "always", "never")
 _FLAGS = {"exec_": "--exec", "node": "--node-rank", "timeout_s": "--timeout", "triage": "--no-triage"}
+_FLAGS |= {"wait_s": "--wait"}
 _FLAGS |= {"hang_after_s": "--hang-after", "recorder": "--no-recorder"}
 _PORTS = range(1, 65536)
 _NOT_OPTIONS = ("target", "dashes", "script")
@@ -39,6 +40,7 @@ class Request:
     unverified: str = ""  # ask, allow, refuse
     smoke: str = "auto"  # auto, always, never: the smoke test before the start
     launcher: str = "auto"  # of LAUNCHERS
+    wait_s: float = 0.0  # for GPUs that other processes use; 0: refuse at once
     gpus: str = ""  # N, or indices
     port: str = ""  # auto: a free one, or a number; "": the config's, else a free one
     node: int | None = None  # which of several machines this is
@@ -103,6 +105,8 @@ class Request:
             raise MgpuError(f"--timeout {self.timeout_s:g}: expected a number of seconds", USAGE)
         if not 1 <= self.hang_after_s < math.inf:
             raise MgpuError(f"--hang-after {self.hang_after_s:g}: expected at least 1 s", USAGE)
+        if self.wait_s and (self.slurm or self.hosts or self.foreign or self.of_a_run):
+            raise MgpuError("--wait is for a SCRIPT on this machine: remove it", USAGE)
         self._check_unknown()
         self._check_together()
 

@@ -13,7 +13,7 @@ from mgpu.command_line import from_words
 from mgpu.config import facts
 from mgpu.engine import before_start
 from mgpu.errors import MgpuError
-from mgpu.launch import gate, preflight, result_document, start_errors, start_run, summary
+from mgpu.launch import free_gpus, gate, preflight, result_document, start_errors, start_run, summary
 from mgpu.launch.request import Request
 from mgpu.launchers import argv as launching
 from mgpu.launchers import choice as launchers_choice
@@ -40,7 +40,7 @@ def _run(request: Request) -> int:
     config = _config(request)
     named = port.requested_port(request.port, config)
     script = launchers_choice.read(target)
-    snapshot = preflight.gather_facts(config, target[1:], named, script)
+    snapshot = free_gpus.when_free(request, lambda: preflight.gather_facts(config, target[1:], named, script))
     if problems := _early_refusals(request, snapshot):
         return start_run.refuse(request, config, problems)
     few = gpu_selection.select_gpus(request.gpus, snapshot)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Mappings whose keys are the user's names: variables, keys of a config, options.
 _TREES_OF_USERS = frozenset({"env", "env_added", "config", "environment", "settings"})
-STATUSES: tuple[Status, ...] = ("ok", "info", "warn", "fail", "skip", "crash")
+STATUSES: tuple[Status, ...] = ("ok", "info", "warn", "fail", "waived", "skip", "crash")
 
 
 def counts(outcomes: Iterable[Outcome]) -> dict[Status, int]:
@@ -75,6 +75,8 @@ def check_json(outcome: Outcome) -> CheckEntry:
         if problem.place:
             place = problem.place
             entry |= {"file": place.file, "line": place.line, "column": place.column, "key": place.key}
+    if outcome.waived:
+        entry["waived"] = {"reason": masked(outcome.waived.reason), "until": outcome.waived.until}
     if isinstance(outcome.answer, Crash):
         entry["trace"] = outcome.answer.trace
     return entry

@@ -16,7 +16,7 @@ from mgpu.snapshot import Snapshot
 from mgpu.text import counted
 
 _SHOWN_PROBLEMS = 5
-_WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "info", "ok", "skip")  # statuses of a row, worst first
+_WORSE: tuple[Status, ...] = ("crash", "fail", "warn", "waived", "info", "ok", "skip")  # statuses of a row, worst first
 _VERDICT_WORD: dict[Verdict, tuple[str, Style]] = {
     "ready": ("READY", "ok"),
     "ready_with_warnings": ("READY WITH WARNINGS", "warn"),
@@ -50,6 +50,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Verified", ("stamp",)),
     ("Run", ("run", "hang", "work")),
     ("Log", ("log",)),
+    ("Rules", ("local_rules",)),
 )
 
 
@@ -144,6 +145,17 @@ def problems(
     return lines
 
 
+def waived(outcomes: Sequence[Outcome], screen: Screen) -> list[Line]:
+    """The problems that the project accepts, with its reason."""
+    lines: list[Line] = []
+    for outcome in outcomes:
+        if outcome.waived and outcome.status == "waived":
+            until = f", until {outcome.waived.until}" if outcome.waived.until else ""
+            text = f"{outcome.check.id}: {outcome_text(outcome)} ({outcome.waived.reason}{until})"
+            lines += labelled("Waived", text, screen)
+    return [[], *lines] if lines else []
+
+
 def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the root problems: failures before warnings, and first those that explain the most others."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
@@ -235,7 +247,12 @@ def verdict_text(
     if snapshot.gpus and snapshot.visible is not None and verdict in ("ready", "ready_with_warnings"):
         gpus = f"{usable_text(snapshot)}. "
     words: tuple[tuple[Status, str, str | None], ...]
-    words = (("fail", "failure", None), ("warn", "warning", None), ("crash", "check crashed", "checks crashed"))
+    words = (
+        ("fail", "failure", None),
+        ("warn", "warning", None),
+        ("crash", "check crashed", "checks crashed"),
+        ("waived", "finding waived", "findings waived"),
+    )
     found = [counted(number[status], one, many) for status, one, many in words if number[status]]
     trouble = f"{', '.join(found)}. " if found else ""
     missing = (f", {unknown} could not run" if unknown else "") + (f", {left_out} left out" if left_out else "")

@@ -56,8 +56,8 @@ def doctor_report(outcomes: Sequence[Outcome], snapshot: Snapshot, verdict: Verd
     return Report("mgpu doctor", *findings.verdict_text(outcomes, verdict, snapshot, seconds))
 
 
-def _problem_lines(problem: Problem) -> list[str]:
-    """A problem in plain lines: what, why, what was read, how to fix it."""
+def problem_lines(problem: Problem) -> list[str]:
+    """Return a problem in plain lines: what, why, what was read, how to fix it."""
     lines = [problem.title, f"Why: {problem.cause}"]
     if problem.evidence:
         lines.append("Read: " + ", ".join(f"{key} = {value}" for key, value in problem.evidence.items()))
@@ -67,6 +67,10 @@ def _problem_lines(problem: Problem) -> list[str]:
             *(f"  {command}" for command in fix.commands),
         ]
     return lines
+
+
+def _waived(outcome: Outcome) -> list[str]:
+    return [f"Waived: {outcome.waived.reason}"] if outcome.waived else []
 
 
 def _label(fix: Fix) -> str:
@@ -194,7 +198,7 @@ def _case_of_check(id: str, answers: Sequence[Outcome]) -> _Case:
     found = [o.problem for o in answers if o.problem]
     if not found:
         return _Case(id, seconds, [])
-    text = "\n\n".join("\n".join(_problem_lines(problem)) for problem in found)
+    text = "\n\n".join("\n".join([*_waived(first), *problem_lines(problem)]) for problem in found)
     if first.because_of:
         text += f"\nExplained by: {', '.join(first.because_of)}"
     if first.status != "fail":
@@ -214,7 +218,7 @@ def _property(text: object) -> str:
     return _data(str(text)).replace(":", "%3A").replace(",", "%2C")
 
 
-_COMMAND = {"fail": "error", "crash": "error", "warn": "warning", "info": "notice"}
+_COMMAND = {"fail": "error", "crash": "error", "warn": "warning", "info": "notice", "waived": "notice"}
 
 
 def github(outcomes: Sequence[Outcome], report: Report) -> str:
@@ -241,12 +245,12 @@ def workflow_commands(outcomes: Sequence[Outcome], base: str = "") -> list[str]:
     for reason in dict.fromkeys(reason for reason, _ in unsettled):
         grave = (reason, True) in unsettled
         lines.append(f"::{'error' if grave else 'warning'} title=unknown::{_data(reason)}")
-    lines += [_annotation(o, (), base) for o in outcomes if o.status == "info"]
+    lines += [_annotation(o, (), base) for o in outcomes if o.status in ("info", "waived")]
     return lines
 
 
-def _path_in(base: str, file: str) -> str:
-    """The path by which GitHub finds a file: relative to the repository."""
+def path_in(base: str, file: str) -> str:
+    """Return the path by which GitHub finds a file: relative to the repository."""
     whole, top = os.path.realpath(file), os.path.realpath(base)
     return os.path.relpath(whole, top) if base and whole.startswith(f"{top}{os.sep}") else file
 
@@ -255,10 +259,10 @@ def _annotation(outcome: Outcome, consequences: Iterable[Outcome], base: str = "
     where = {"title": outcome.check.id}
     text = [outcome_text(outcome)]
     if problem := outcome.problem:
-        text = _problem_lines(problem)
+        text = [*_waived(outcome), *problem_lines(problem)]
         if problem.place:
             at = problem.place
-            place = {"file": _path_in(base, at.file), "line": at.line, "col": at.column}
+            place = {"file": path_in(base, at.file), "line": at.line, "col": at.column}
             where = {key: str(value) for key, value in place.items() if value is not None} | where
     text += [f"Also {other.check.id}: {outcome_text(other)}" for other in consequences if other.problem]
     properties = ",".join(f"{key}={_property(value)}" for key, value in where.items())
@@ -303,6 +307,8 @@ def markdown(
     parts = [markdown_table(outcomes, snapshot, report)]
     for number, outcome in enumerate(findings.in_order(outcomes), 1):
         parts.append(_section(number, outcome))
+    if accepted := [f"`{o.check.id}` {_cell(outcome_text(o))}: {_cell(o.waived.reason)}" for o in outcomes if o.waived]:
+        parts.append("#### Waived\n\n" + "\n".join(f"- {line}" for line in accepted) + "\n")
     if changes:
         parts.append("#### What changed\n\n" + "\n".join(f"- {_cell(line)}" for line in changes) + "\n")
     parts.append(

@@ -74,6 +74,13 @@ class _Check(TypedDict):
     duration_s: Seconds
 
 
+class WaivedEntry(TypedDict):
+    """Why the project accepts a problem."""
+
+    reason: str
+    until: Annotated[str | None, "the last day, as an ISO date"]
+
+
 class CheckEntry(_Check, total=False):
     """The answer of one check."""
 
@@ -82,6 +89,7 @@ class CheckEntry(_Check, total=False):
     line: int | None
     column: int | None
     key: str | None
+    waived: Annotated[WaivedEntry, "with status waived: from [[tool.mgpu.waive]]"]
     trace: Annotated[str, "the traceback, if the check crashed"]
 
 

@@ -48,6 +48,7 @@ WORD: dict[Mark, tuple[str, str, Style]] = {  # status -> word, UTF-8 glyph, sty
     "info": ("info", "i", ""),
     "warn": ("warn", "!", "warn"),
     "fail": ("FAIL", "✗", "fail"),
+    "waived": ("waive", "~", "bold"),
     "skip": ("skip", "-", ""),
     "crash": ("crash", "?", "crash"),
     "run": ("run", ">", "bold"),

@@ -52,6 +52,7 @@ from mgpu.snapshot.job_script import (
     JobVariable,
 )
 from mgpu.snapshot.json_form import BadSnapshot, decode, hints_of
+from mgpu.snapshot.local_rules import BrokenPlugin, LocalRules, WaivedCheck
 from mgpu.snapshot.networking import HcaPort, InfiniBand, Interface, InterfaceKind, Master, Network
 from mgpu.snapshot.operating_system import (
     Container,
@@ -207,6 +208,7 @@ class Snapshot:
     hang: Moment[Hang | None] = None
     fleet: Moment[Fleet | None] = None
     rehearsal: Moment[Rehearsal | None] = None
+    local_rules: Moment[LocalRules | None] = None
     gaps: Mapping[Label, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
     taken: Label | None = None  # ISO time, UTC
@@ -231,7 +233,7 @@ FACTS: tuple[str, ...] = tuple(
 # Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
     "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "hang",
-    "fleet", "rehearsal",
+    "fleet", "rehearsal", "local_rules",
 })
 # fmt: on
 
@@ -256,4 +258,14 @@ def loads(text: str) -> Snapshot:
     except Malformed as error:
         where = f" (line {error.line}, column {error.column})" if error.line else ""
         raise BadSnapshot(f"{error}{where}") from None
-    return from_json(data)
+    return from_json(_without_notes(data))
+
+
+def _without_notes(data: Any) -> Any:
+    """Return the machine in a file that also has notes on its origin (`what`, `from`), as in `tests/machines`."""
+    if not (isinstance(data, dict) and {"what", "from"} <= data.keys()):
+        return data
+    if "snapshot" not in data:
+        convert = "python -m tests.machines NAME > FILE"
+        raise BadSnapshot(f"it describes a machine in the short form of mgpu's tests, which {convert} converts")
+    return data["snapshot"]

@@ -23,6 +23,7 @@ _WORD: dict[str, tuple[str, Style]] = {
     "fail": ("FAIL", "fail"),
     "warn": ("warn", "warn"),
     "info": ("info", "bold"),
+    "waived": ("waived", "bold"),
     "crash": ("crash", "crash"),
 }
 _VERDICT: dict[str, tuple[str, Style]] = {
@@ -38,6 +39,11 @@ def write(found: Sequence[Judged], format: str, seconds: float) -> None:
     """Write the findings to stdout."""
     if format == "json":
         print(document.text(_document(found, seconds)), end="")
+    elif format == "sarif":
+        from mgpu.report import sarif
+
+        outcomes = [outcome for one in found for outcome in one.outcomes if one.verbose or not _is_note(outcome)]
+        print(sarif.text(outcomes, max(one.code for one in found)), end="")
     elif format == "github":
         print("".join(_github(one) for one in found), end="")
     else:
@@ -124,6 +130,8 @@ def _finding(same: Sequence[Outcome], one: Judged, screen: Screen) -> list[Line]
         return [*lines, *_labelled("Why", "A bug in mgpu: the check itself failed.", screen)]
     problem = outcome.problem
     assert problem is not None
+    if outcome.waived:
+        return [*lines, *_labelled("Waived", outcome.waived.reason, screen)]
     if outcome.status != "info":
         lines += _labelled("Why", problem.cause, screen)
         lines += _fixes(problem, screen)
@@ -200,8 +208,9 @@ def _counts(one: Judged) -> str:
     roots = [o for o in one.outcomes if not o.because_of]
     number = document.counts(same[0] for same in _grouped(roots))
     notes = 0 if one.verbose else len(_grouped([o for o in roots if _is_note(o)]))
+    waived = f", {number['waived']} waived" if number["waived"] else ""
     hidden = f", {counted(notes, 'note')} (-v)" if notes else ""
-    return f"{counted(number['fail'], 'error')}, {counted(number['warn'], 'warning')}{hidden}"
+    return f"{counted(number['fail'], 'error')}, {counted(number['warn'], 'warning')}{waived}{hidden}"
 
 
 def _loader_text(one: Judged) -> str:

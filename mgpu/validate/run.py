@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mgpu import engine, file_reading, probes
+from mgpu import engine, file_reading, probes, project_settings
 from mgpu.check import Edit
 from mgpu.config import ask
 from mgpu.config.reading import LARGEST_BYTES, contents, parse_config, seal
-from mgpu.engine import selections
+from mgpu.engine import selections, waiving
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import USAGE, MgpuError, reason
 from mgpu.planning.gpu_models import mark_if_away
 from mgpu.probes import prefetch
 from mgpu.process import scratch
-from mgpu.snapshot import Config, Plan, Snapshot
+from mgpu.snapshot import Config, LocalRules, Plan, Snapshot
 from mgpu.validate.request import STDIN, Fixed, Judged, Request, repair
 
-FORMATS = ("human", "json", "github")
+FORMATS = ("human", "json", "github", "sarif")
 _ROUNDS = 25  # limit: a repair may expose another fault, and each round drops one duplicate key
 
 
@@ -33,7 +33,7 @@ def run(request: Request) -> int:
     """Run `--validate FILE...` or `--show-origin` and return the exit code."""
     started = time.monotonic()
     if request.format not in FORMATS:
-        raise MgpuError(f"--format {request.format}: choose human, json or github", USAGE)
+        raise MgpuError(f"--format {request.format}: choose human, json, github or sarif", USAGE)
     if request.files.count(STDIN) > 1:
         raise MgpuError("standard input (-) can be read only once", USAGE)
     contained = {name: _bytes(name) for name in dict.fromkeys(request.files)}
@@ -47,7 +47,8 @@ def run(request: Request) -> int:
     configs = [parse_config(raw, name) for name, raw in now.items()]
     if request.loader:
         configs = _load(configs, now, request.python)
-    found = [_judge_file(config, machine, fixed.get(config.path), request) for config in configs]
+    rules = waiving.rules_of(project_settings.find())
+    found = [_judge_file(config, machine, fixed.get(config.path), request, rules) for config in configs]
     from mgpu.validate import report
 
     report.write(found, request.format, time.monotonic() - started)
@@ -66,8 +67,12 @@ def judge(config: Config, snapshot: Snapshot) -> tuple[engine.Outcome, ...]:
     return engine.judge(with_config(snapshot, config), selections.CONFIG)
 
 
-def _judge_file(config: Config, machine: Snapshot, fixed: Fixed | None, request: Request) -> Judged:
-    outcomes = judge(config, machine)
+def _judge_file(
+    config: Config, machine: Snapshot, fixed: Fixed | None, request: Request, rules: LocalRules | None
+) -> Judged:
+    outcomes = waiving.waive(judge(config, machine), rules)
+    if rules is not None:
+        outcomes += engine.judge(Snapshot(local_rules=rules), selections.LOCAL_RULES)
     verdict, code = verdicts.of_config(config, outcomes, loaded=request.loader, strict=request.strict)
     return Judged(config, outcomes, verdict, code, with_config(machine, config), fixed, request.loader, request.verbose)
 

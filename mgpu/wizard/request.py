@@ -53,6 +53,7 @@ class Request:
     format: str = "human"
     from_: str = ""
     target: str = ""
+    demo: str = ""  # a machine of mgpu/report/demo.py; nothing is written
     save_answers: str = answers_file.DEFAULT_FILE  # "": none
     answers: Answers = Answers()
     params_from: tuple[str, ...] = ()  # a script and its arguments
@@ -81,11 +82,13 @@ class Request:
     @property
     def label(self) -> str:
         """The machine or engine the config is for, as part of file names; "" for this machine."""
-        return elsewhere(self.emit, self.target, self.from_)
+        return elsewhere(self.emit, self.target, self.demo or self.from_)
 
     @property
     def machine_flags(self) -> tuple[str, ...]:
         """The options that select the machine, for commands that repeat them."""
+        if self.demo:
+            return "--demo", self.demo
         return ("--target", self.target) if self.target else ("--from", self.from_) if self.from_ else ()
 
     @property

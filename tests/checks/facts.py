@@ -50,6 +50,7 @@ from mgpu.snapshot import (
     Library,
     Link,
     LoaderVerdict,
+    LocalRules,
     Log,
     Loss,
     Master,
@@ -87,6 +88,7 @@ from mgpu.snapshot import (
     TorchDevice,
     TorchRuntime,
     Visible,
+    WaivedCheck,
     Wrapper,
 )
 from tests.conftest import CHECKS
@@ -673,6 +675,12 @@ def rehearsal(*ranks: RehearsedRank, **changes: Any) -> Rehearsal:
     return replace(usual, **changes)
 
 
+def local_rules(**changes: Any) -> LocalRules:
+    """One waiver that counts, and one plug-in."""
+    waiver = WaivedCheck("gpu_busy", "ticket 4711", "2027-01-31", 4, True)
+    return replace(LocalRules("/work/run/pyproject.toml", "2026-11-23", (waiver,), ("site_disks",)), **changes)
+
+
 def fleet(**changes: Any) -> Fleet:
     """Four nodes that are alike, and were all asked at once."""
     good = Fleet(
@@ -747,6 +755,7 @@ def _healthy() -> dict[str, Any]:
         "run": run(),
         "hang": hang(),
         "fleet": fleet(),
+        "local_rules": local_rules(),
     }
 
 

@@ -18,6 +18,8 @@ recording of ours unless it holds a whole Snapshot under `snapshot` (written by 
     dcgm      NVIDIA's monitoring runs
     true      ids of errors and warnings that are true of this machine; true_on_two: those a run on two machines adds
 
+`python -m tests.machines NAME > FILE` writes one in full, for `mgpu doctor --from FILE`.
+
 What a file does not name is a plain healthy box: the values of `tests/checks/facts.py`. Bridges that no source names
 are made up so that the bus says what the table says.
 """
@@ -91,9 +93,9 @@ def table(told: Mapping[str, Any]) -> list[list[str]]:
     return [row.split() for row in told["matrix"]]
 
 
-def machine(name: str) -> Snapshot:
-    """The machine as a Snapshot."""
-    told = read(name)
+def machine(name: str, **other: Any) -> Snapshot:
+    """The machine as a Snapshot. `other`: keys of its file, for another machine of this kind."""
+    told = read(name) | other
     if "snapshot" in told:
         return from_json(told["snapshot"])
     matrix = table(told)
