@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import json
 import os
 import shutil
@@ -22,6 +23,8 @@ from mgpu.snapshot import Snapshot
 from tests import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[1]
+# Of what the tests start: `scripts/startup` has a sitecustomize.
+PYTHONPATH = f"{ROOT / 'tests' / 'scripts' / 'startup'}{os.pathsep}{ROOT}"
 CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
 AREAS: tuple[str, ...] = sys.modules["mgpu.checks"].ORDER
 
@@ -30,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile mgpu once. The processes of the tests write no bytecode (`environment`) but read it: without it each of
     the thousands compiles a hundred modules, which is half of its work."""
     sys.dont_write_bytecode = False  # of the tests themselves, with their asserts rewritten: 10 s for each worker
+    gc.set_threshold(100_000)  # with 16,000 tests a collection takes a second, and finds nothing
     if not hasattr(config, "workerinput"):
         for folder in ("mgpu", "checks", "tests/scripts"):
             compileall.compile_dir(ROOT / folder, quiet=2, workers=2)
@@ -73,6 +77,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_quick(item.path) and item.name not in _LONG:
             item.add_marker("quick")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no collection of garbage looks at it again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -270,7 +279,7 @@ def environment(home: Path, added: Mapping[str, str] | None = None, without: Seq
         "HOME": str(home),
         "XDG_STATE_HOME": str(home / "state"),
         "XDG_CACHE_HOME": str(home / "cache"),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHONPATH,
         "PYTHONDONTWRITEBYTECODE": "1",
         **(added or {}),
     }

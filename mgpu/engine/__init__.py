@@ -157,7 +157,7 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
     """
     known = known_secrets(snapshot)
     masked = (mask_outcome(outcome, known) for check in checks for outcome in run_check(check, snapshot))
-    outcomes = [replace(outcome, outside=_outside(outcome, snapshot)) for outcome in masked]
+    outcomes = [replace(outcome, outside=True) if _outside(outcome, snapshot) else outcome for outcome in masked]
     firing = {o.check.id: o.status for o in outcomes if o.problem}
 
     def explanations(outcome: Outcome) -> tuple[str, ...]:
