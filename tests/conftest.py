@@ -197,6 +197,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 # What a fork cannot show: how Python and mgpu start, what is imported, what the loader of libraries finds.
+_STARTS_NOTHING = {"--dry-run", "--print-command"}
 _OF_THE_START = ("PYTHON", "LC_", "LANG", "LD_PRELOAD")
 
 
@@ -204,8 +205,8 @@ _OF_THE_START = ("PYTHON", "LC_", "LANG", "LD_PRELOAD")
 def mgpu(tmp_path: Path, forks: Forks) -> Run:
     """Run `python -m mgpu ARGS` as a user would: own state and home folder, cwd = tmp_path, no terminal.
 
-    `doctor` and `configure` run in a fork of an interpreter that has imported mgpu, which is several times as fast,
-    unless the call has `fresh=True` or changes what counts at the start of a process.
+    `doctor`, `configure` and whatever starts nothing run in a fork of an interpreter that has imported mgpu, which is
+    several times as fast, unless the call has `fresh=True` or changes what counts at the start of a process.
 
     Keywords: env (added), without (variables removed), cwd, stdin, timeout, python, fresh.
     """
@@ -224,7 +225,7 @@ def mgpu(tmp_path: Path, forks: Forks) -> Run:
     ) -> subprocess.CompletedProcess[str]:
         changed = [*(env or {}), *without]
         if (
-            arguments[:1] in (("doctor",), ("configure",))
+            (arguments[:1] in (("doctor",), ("configure",)) or _STARTS_NOTHING & {*arguments})
             and not (fresh or options or any(name.startswith(_OF_THE_START) for name in changed))
             and python == sys.executable
         ):
