@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import json
 import os
 import shutil
@@ -22,6 +23,8 @@ from mgpu.snapshot import Snapshot
 from tests import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[1]
+# Of what the tests start: `scripts/startup` has a sitecustomize.
+PYTHONPATH = f"{ROOT / 'tests' / 'scripts' / 'startup'}{os.pathsep}{ROOT}"
 CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
 AREAS: tuple[str, ...] = sys.modules["mgpu.checks"].ORDER
 
@@ -30,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile mgpu once. The processes of the tests write no bytecode (`environment`) but read it: without it each of
     the thousands compiles a hundred modules, which is half of its work."""
     sys.dont_write_bytecode = False  # of the tests themselves, with their asserts rewritten: 10 s for each worker
+    gc.set_threshold(100_000)  # with 16,000 tests a collection takes a second, and finds nothing
     if not hasattr(config, "workerinput"):
         for folder in ("mgpu", "checks", "tests/scripts"):
             compileall.compile_dir(ROOT / folder, quiet=2, workers=2)
@@ -74,6 +78,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_quick(item.path) and item.name not in _LONG:
             item.add_marker("quick")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no collection of garbage looks at it again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -189,6 +198,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 # What a fork cannot show: how Python and mgpu start, what is imported, what the loader of libraries finds.
+_STARTS_NOTHING = {"--dry-run", "--print-command"}
 _OF_THE_START = ("PYTHON", "LC_", "LANG", "LD_PRELOAD")
 
 
@@ -196,8 +206,8 @@ _OF_THE_START = ("PYTHON", "LC_", "LANG", "LD_PRELOAD")
 def mgpu(tmp_path: Path, forks: Forks) -> Run:
     """Run `python -m mgpu ARGS` as a user would: own state and home folder, cwd = tmp_path, no terminal.
 
-    `doctor` and `configure` run in a fork of an interpreter that has imported mgpu, which is several times as fast,
-    unless the call has `fresh=True` or changes what counts at the start of a process.
+    `doctor`, `configure` and whatever starts nothing run in a fork of an interpreter that has imported mgpu, which is
+    several times as fast, unless the call has `fresh=True` or changes what counts at the start of a process.
 
     Keywords: env (added), without (variables removed), cwd, stdin, timeout, python, fresh.
     """
@@ -216,7 +226,7 @@ def mgpu(tmp_path: Path, forks: Forks) -> Run:
     ) -> subprocess.CompletedProcess[str]:
         changed = [*(env or {}), *without]
         if (
-            arguments[:1] in (("doctor",), ("configure",))
+            (arguments[:1] in (("doctor",), ("configure",)) or _STARTS_NOTHING & {*arguments})
             and not (fresh or options or any(name.startswith(_OF_THE_START) for name in changed))
             and python == sys.executable
         ):
@@ -271,7 +281,7 @@ def environment(home: Path, added: Mapping[str, str] | None = None, without: Seq
         "HOME": str(home),
         "XDG_STATE_HOME": str(home / "state"),
         "XDG_CACHE_HOME": str(home / "cache"),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHONPATH,
         "PYTHONDONTWRITEBYTECODE": "1",
         **(added or {}),
     }

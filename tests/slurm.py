@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.conftest import missing, need
+from tests.conftest import PYTHONPATH, missing, need
 
 _JOBS = 19_000  # a job's port is 12000 + its number % 20000
 # Of every Slurm of the tests: one user, no accounting, nothing that needs a control group.
@@ -87,7 +87,7 @@ class Cluster:
         programs = {name: need(name) for name in needed}
         self.folder = folder
         self.started: list[subprocess.Popen[bytes]] = []
-        self.environment = {**_outside_of_jobs(), "SLURM_CONF": f"{folder}/slurm.conf"}
+        self.environment = {**_outside_of_jobs(), "PYTHONPATH": PYTHONPATH, "SLURM_CONF": f"{folder}/slurm.conf"}
         self.names = tuple(f"node{number}" for number in range(1, nodes + 1))
         self._configure(gpus, more_conf, cpus, gpu_type)
         own = (programs["unshare"], "-m", "-u", "--propagation", "private", "sh", "-c")

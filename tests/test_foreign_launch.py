@@ -23,9 +23,12 @@ from tests import fake_nvml
 from tests.conftest import Run, environment
 from tests.scripts import SCRIPTS, kill_all, start, wait_for, write_config
 
-# Joins a gloo group, checks it, and writes what it was started with. Its first word: how it ends.
+# Fails at once, or joins a gloo group, checks it, writes what it was started with, and perhaps hangs.
 TRAIN = """\
 import json, os, sys, time
+if "fails" in sys.argv[1:]:
+    time.sleep(60 if os.environ["RANK"] != "1" else 0)
+    raise ValueError("planted")
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -35,13 +38,8 @@ seen = {name: os.environ.get(name) for name in ("MASTER_PORT", "MGPU_RUN_ID", "W
 words = [os.fsencode(word).hex() for word in sys.argv[1:]]
 with open(f"rank{rank}.json", "w") as file:
     json.dump({"total": total.item(), "words": words, "env": seen}, file)
-how = [word for word in sys.argv[1:] if word in ("fails", "hangs")]
-if how == ["fails"] and rank == 1:
-    raise ValueError("planted")
-if how == ["hangs"] and rank == 1:
+if sys.argv[1:] == ["hangs"] and rank == 1:
     time.sleep(1000)
-if how == ["fails"]:
-    time.sleep(60)
 dist.barrier()
 dist.destroy_process_group()
 """

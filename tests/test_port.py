@@ -15,7 +15,7 @@ import pytest
 from mgpu.port import offer
 from mgpu.port.port_script import port
 from mgpu.readers.training_script import read
-from tests.conftest import ROOT
+from tests.conftest import PYTHONPATH, ROOT
 
 SCRIPTS = sorted((ROOT / "tests/port_scripts").glob("*.py"))
 NUMBER = re.compile(r"-?\d+\.\d+")
@@ -81,7 +81,7 @@ def test_a_ported_script_trains_as_the_original(tmp_path: Path, ddp: bool) -> No
     runs = _runs(tmp_path, ddp=ddp)
     (tmp_path / "runs.json").write_text(json.dumps(runs))
     command = [sys.executable, str(ROOT / "tests/port_runs.py"), str(tmp_path / "runs.json")]
-    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=400)
+    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PYTHONPATH}, timeout=400)
     for run in runs:
         trace = str(run["trace"])
         name, kind = Path(trace).name.split(".")
@@ -112,7 +112,8 @@ def test_by_the_launcher_of_accelerate(tmp_path: Path) -> None:
         )
         trace = str(tmp_path / f"trace{len(outputs)}")
         command = [sys.executable, *launch, str(ROOT / "tests/port_runs.py"), "--one", trace, str(script)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        env = {**os.environ, "PYTHONPATH": PYTHONPATH}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr[-2000:]
         outputs.append(_trajectory(trace))
     assert len(outputs[0]) == len(outputs[1]) > 3

@@ -22,13 +22,14 @@ from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY, STEP, STEP
 from mgpu.report.json_types import EndedRankEntry
 from mgpu.report.screen import Screen
 from mgpu.snapshot import NotFinite, Pace, RankPace, Run, Snapshot
+from tests.conftest import PYTHONPATH, environment
 from tests.conftest import Run as Command
-from tests.conftest import environment
 from tests.scripts import write_config
 from tests.test_schema import RUN
 
 SCREEN = Screen(100, False, False, io.StringIO())
 GIB = 1 << 30
+PATHS = f"{INJECTED}{os.pathsep}{PYTHONPATH}"
 # Rank 1 allocates 300 MiB, and has a NaN in its batch in step 15.
 TRAIN = """\
 import sys
@@ -113,7 +114,7 @@ print("torch" in sys.modules, torch.nn.utils.clip_grad_norm_.__name__, torch.aut
 def test_the_first_value_that_is_not_finite(tmp_path: Path, what: str, found: Any) -> None:
     (tmp_path / "train.py").write_text(FINITE)
     (tmp_path / RECORDED).mkdir()
-    more = {"PYTHONPATH": str(INJECTED), FOLDER: str(tmp_path / RECORDED), "RANK": "3", "MGPU_DEBUG": "1"}
+    more = {"PYTHONPATH": PATHS, FOLDER: str(tmp_path / RECORDED), "RANK": "3", "MGPU_DEBUG": "1"}
     done = subprocess.run(
         [sys.executable, "train.py", what], env=environment(tmp_path, more), cwd=tmp_path, capture_output=True,
         text=True, timeout=120, check=False,
@@ -137,7 +138,7 @@ def test_values_that_a_trainer_logs(tmp_path: Path) -> None:
         "print(one.log({'loss': 0.5, 'grad_norm': 1.0}), one.log({'loss': 0.0, 'grad_norm': float('nan')}))\n"
     )
     (tmp_path / RECORDED).mkdir()
-    paths = f"{INJECTED}{os.pathsep}{tmp_path}"
+    paths = f"{PATHS}{os.pathsep}{tmp_path}"
     more = {"PYTHONPATH": paths, FOLDER: str(tmp_path / RECORDED), "RANK": "0"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(tmp_path, more), capture_output=True, text=True, check=True
@@ -167,7 +168,7 @@ print(Tensor.read)
 @pytest.mark.parametrize(("every", "read"), [("", "0"), ("10", "2"), ("1", "2"), ("x", "0")])
 def test_a_gpu_is_waited_for_only_every_n_steps(tmp_path: Path, every: str, read: str) -> None:
     """A class in place of a tensor on a GPU counts how often it is read; the second value is NaN."""
-    env = environment(tmp_path, {"PYTHONPATH": str(INJECTED), "MGPU_NAN_CHECK": every})
+    env = environment(tmp_path, {"PYTHONPATH": PATHS, "MGPU_NAN_CHECK": every})
     path = tmp_path / "0.1.nan"
     done = subprocess.run([sys.executable, "-c", GPU, str(path)], env=env, capture_output=True, text=True, check=True)
     assert done.stdout == f"{read}\n"
@@ -203,7 +204,7 @@ def test_time_in_the_optimizer_and_saving(tmp_path: Path) -> None:
 
     (tmp_path / RECORDED).mkdir()
     (tmp_path / "train.py").write_text(SAVES)
-    more = {"PYTHONPATH": str(INJECTED), FOLDER: str(tmp_path / RECORDED), "RANK": "0"}
+    more = {"PYTHONPATH": PATHS, FOLDER: str(tmp_path / RECORDED), "RANK": "0"}
     env = environment(tmp_path, more)
     subprocess.run([sys.executable, "train.py", str(free_port())], env=env, cwd=tmp_path, check=True)
     (beat,) = (tmp_path / RECORDED).glob("*.beat")

@@ -23,7 +23,7 @@ from mgpu.process.command import Command
 from mgpu.recorder.inject._mgpu_recorder import BEAT, FOLDER, MEMORY_AT, SIGNAL
 from mgpu.snapshot import NOT_LOADED
 from mgpu.structured_text import json_of
-from tests.conftest import ROOT, environment, need
+from tests.conftest import PYTHONPATH, ROOT, environment, need
 from tests.scripts import wait_for
 
 ASLEEP = "import time, sys; print('there', flush=True); time.sleep(60)"
@@ -433,7 +433,7 @@ def test_ranks_that_mp_spawn_starts(tmp_path: Path, started: list[subprocess.Pop
     """They learn their rank late; torch's loader, optimizer, workers and flight recorder are seen."""
     script = tmp_path / "train.py"
     script.write_text(TRAINS)
-    env = variables(tmp_path, {"OMP_NUM_THREADS": "1"}, rank="")
+    env = variables(tmp_path, {"OMP_NUM_THREADS": "1"}, path=PYTHONPATH, rank="")
     process = subprocess.Popen(
         [sys.executable, str(script), str(free_port())],
         env=env,

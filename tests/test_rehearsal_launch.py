@@ -17,13 +17,13 @@ from mgpu.config.reading import DEFAULT_CONFIG
 from mgpu.smoke import report
 from mgpu.smoke.request import Request
 from mgpu.snapshot import Config, Snapshot
-from tests.conftest import Run
+from tests.conftest import PYTHONPATH, Run
 from tests.rehearsal_scripts import FOLDER, STEPS
 from tests.scripts import marked, start, wait_for, write_config
 from tests.test_schema import SMOKE
 from tests.verdicts import cause
 
-PATHS = {"PYTHONPATH": str(FOLDER)}
+PATHS = {"PYTHONPATH": f"{FOLDER}{os.pathsep}{PYTHONPATH}"}
 # After the last step: catches the stop, goes on, and would leave a file if it was not stopped again.
 STUBBORN = """\
 import os

@@ -20,7 +20,7 @@ from mgpu.job_files.job import Watch
 from mgpu.process import processes
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.slurm import node_watch
-from tests.conftest import ROOT, environment
+from tests.conftest import PYTHONPATH, environment
 from tests.scripts import wait_for
 from tests.slurm import Cluster
 from tests.test_hang_launch import TRAIN
@@ -129,7 +129,7 @@ def test_an_allocation(cluster: Cluster, here: Path) -> None:
         "salloc", "--nodes=2", "--ntasks-per-node=1", "--time=5", "--quiet", "sh", "-c",
         '"$@" 2>err; echo "code $?"; ls -d /tmp/mgpu-*-$SLURM_JOB_ID-*; '
         "srun --ntasks=1 --nodes=1 echo goes on", "sh", *words, timeout=180, cwd=here,
-        env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": str(ROOT)},
+        env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
     said = " ".join((here / "err").read_text().split())
     assert done.stdout.endswith("code 124\ngoes on\n"), done.stdout + done.stderr + said
@@ -148,7 +148,7 @@ def test_a_detached_run_in_an_allocation(cluster: Cluster, here: Path) -> None:
     )
     done = cluster.run(
         "salloc", "--nodes=2", "--ntasks-per-node=1", "--time=5", "--quiet", "sh", "steps.sh", *words, timeout=180,
-        cwd=here, env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": str(ROOT)},
+        cwd=here, env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert "rank 1 sleeps at train.py:10" in " ".join((here / "status").read_text().split()), said

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import PYTHONPATH
 from tests.scripts import wait_for
 from tests.slurm import Cluster
 from tests.test_schema import RUN
@@ -142,7 +142,7 @@ def test_an_allocation_reports_its_ranks(cluster: Cluster, here: Path) -> None:
     done = cluster.run(
         "salloc", "--nodes=2", "--ntasks-per-node=1", "--time=5", "--quiet", "sh", "-c",
         '"$@" 2>err; echo "code $?"; ls -d /tmp/mgpu-*-$SLURM_JOB_ID-*; true', "sh", *words, timeout=180, cwd=here,
-        env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": str(ROOT)},
+        env={"OMP_NUM_THREADS": "1", "HOME": str(here / "home"), "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
     said = " ".join((here / "err").read_text().split())
     assert done.stdout.endswith("code 0\n"), done.stdout + said

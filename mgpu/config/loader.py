@@ -9,6 +9,7 @@ other library is needed.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -28,6 +29,7 @@ def probe(paths: list[str], launched: bool = False) -> Iterator[dict[str, Any]]:
     With `launched`, also the launcher's settings and the variables that it adds to the ranks' environment.
     """
     yield {"asking": "loading the config with accelerate"}
+    gc.disable()  # nothing that is imported is garbage
     found: list[dict[str, Any]] = []
     for path in paths:
         verdict = verdicts([path], launched=launched)

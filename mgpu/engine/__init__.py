@@ -17,6 +17,7 @@ from mgpu.check import Answer, Check, Crash, Severity, Skip, Tag
 from mgpu.engine.outcome import Outcome, Status, consequences, mask_outcome
 from mgpu.engine.selections import Selection
 from mgpu.errors import USAGE, MgpuError
+from mgpu.secrets_masking import masked
 from mgpu.snapshot import UNSETTLING, Snapshot
 from mgpu.snapshot.config_secrets import known_secrets
 from mgpu.text import listed
@@ -163,8 +164,9 @@ def run(checks: Iterable[Check], snapshot: Snapshot) -> tuple[Outcome, ...]:
     A remark (info) never explains a fault: reports show remarks only in the details, which would hide the fault.
     """
     known = known_secrets(snapshot)
-    masked = (mask_outcome(outcome, known) for check in checks for outcome in run_check(check, snapshot))
-    outcomes = [replace(outcome, outside=_outside(outcome, snapshot)) for outcome in masked]
+    mask = cache(lambda text: masked(text, known))  # hundreds of checks give the same answer
+    safe = (mask_outcome(outcome, mask) for check in checks for outcome in run_check(check, snapshot))
+    outcomes = [replace(outcome, outside=True) if _outside(outcome, snapshot) else outcome for outcome in safe]
     firing = {o.check.id: o.status for o in outcomes if o.problem}
 
     def explanations(outcome: Outcome) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mgpu.check import Check, Crash, Fix, Ok, Problem, Severity, Skip
-from mgpu.secrets_masking import masked
 
 Status = Literal["ok", "info", "warn", "fail", "waived", "skip", "crash"]
 _PROBLEM: dict[Severity, Status] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.INFO: "info"}
@@ -58,12 +57,8 @@ class Outcome:
         return self.answer if isinstance(self.answer, Problem) else None
 
 
-def mask_outcome(outcome: Outcome, known: Sequence[str] = ()) -> Outcome:
+def mask_outcome(outcome: Outcome, mask: Callable[[str], str]) -> Outcome:
     """Mask the secrets in all texts of an outcome, for every report. Its edits are not changed."""
-
-    def mask(text: str) -> str:
-        return masked(text, known)
-
     answer = outcome.answer
     if isinstance(answer, Ok):  # most are: nothing is copied
         evidence = mask(answer.evidence)

@@ -26,7 +26,7 @@ from mgpu.recorder.inject import _mgpu_rehearsal as in_rank
 from mgpu.recorder.inject import _mgpu_rehearsed_checkpoint as checkpoint
 from mgpu.recorder.inject import _mgpu_rehearsed_times as times
 from mgpu.recorder.inject._mgpu_recorder import FOLDER
-from mgpu.rehearse import failure_cause, rank_record, stall_watch, stopped_at
+from mgpu.rehearse import rank_record, stall_watch, stopped_at
 from mgpu.rehearse.stall_watch import StallWatch
 from mgpu.secrets_masking import masked_argv
 from mgpu.snapshot import Measurement, Rehearsal, RehearsalEnd, RehearsedRank, Script, Snapshot
@@ -224,6 +224,8 @@ def _facts(
         own_folder=str(wanted.folder.absolute()),
     )
     if ended in ("failed", "stalled"):
+        from mgpu.rehearse import failure_cause  # imports the readers of logs, which takes 0.1 s
+
         return replace(facts, cause=failure_cause.find(wanted.folder / LOG, facts))
     return replace(facts, measurement=_measurement(wanted, facts)) if ended in ("stopped", "finished") else facts
 

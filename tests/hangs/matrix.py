@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HANGS = Path(__file__).parent
+PROGRESS = "progress of the table"  # of a program, where tests/hangs/table.py asks for it
 _EXTRA = {"libraries.start_trainer": "transformers", "libraries.start_lightning": "lightning"}
 # Check -> kind of the verdict.
 KINDS = {

@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT, environment
-from tests.hangs.matrix import ENDED, HANGS, MATRIX, Planted
-from tests.hangs.training import PROGRESS
+from tests.hangs.matrix import ENDED, HANGS, MATRIX, PROGRESS, Planted
 from tests.scripts import kill_all
 
 LIMIT_S = 20  # torch's timeout here

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.hangs.matrix import PROGRESS
+
 PROGRAMS: dict[str, Callable[[int], None]] = {}
 WORK_S = float(os.environ.get("WORK_S", "14"))  # of a program that is slow, but healthy
 
 # Set by tests/hangs/table.py: torch's timeout in place of its default; whether lines show the progress.
 LIMIT_S = os.environ.get("MGPU_HANGS_TIMEOUT_S")
 SHOWS = "MGPU_HANGS_SHOW" in os.environ
-PROGRESS = "progress of the table"
 
 
 def program(function: Callable[[int], None]) -> Callable[[int], None]:

@@ -7,12 +7,17 @@ here that is the moment of the fault, so that it comes at the same place every t
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import resource
 import signal
 import sys
 import time
 from typing import Any
+
+gc.set_threshold(100_000)  # as in ../startup, which this file hides
+atexit.register(gc.freeze)
 
 _WORD = f'"word": "{os.environ.get("FAULT_WORD", "")}'.encode()
 _RUNG = f'"rung": "{os.environ["FAULT_RUNG"]}"'.encode() if os.environ.get("FAULT_RUNG") else b""
