@@ -28,11 +28,12 @@ def main() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    from mgpu.cli import early_probes, run
+    from mgpu.cli import chosen_python, early_probes, run
     from mgpu.process import signals
 
     signals.raise_on_signals()
     try:
+        chosen_python.enter_for_line(argv)
         early_probes.start(argv)
         return run(argv)
     finally:

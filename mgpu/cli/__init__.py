@@ -14,13 +14,22 @@ from collections.abc import Sequence
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code. An expected failure is a message on stderr, not a traceback."""
     from mgpu import exit_status
-    from mgpu.cli import exit_style, option_parser
+    from mgpu.cli import chosen_python, exit_style, option_parser
 
     exit_status.tolerate_encoding_errors()
     completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
     if not completing and (line := option_parser.read(argv)):
         command, values = line
-        return exit_style.run(argv, lambda: command.start(values))
+
+        def start() -> int:
+            chosen_python.enter_for_command(command, values)
+            return command.start(values)
+
+        return exit_style.run(argv, start)
+    if not (argv or completing):
+        from mgpu.cli import guide
+
+        return exit_style.run(argv, lambda: guide.guide(run))
     from mgpu.cli import app
 
     return app.run(argv)

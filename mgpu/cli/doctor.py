@@ -159,4 +159,5 @@ COMMAND = Command(
     OPTIONS,
     words="more",  # of --log rank*.log, --list-checks WORD
     metavar="FILE|WORD",
+    stays=lambda values: any(values[name] for name in ("json_schema", *_ELSEWHERE) if name != "hosts"),
 )

@@ -29,6 +29,7 @@ OPTIONS = (
             default="auto", show_default=False,
         ),
         Option("--gpus", str, "Number or list of GPUs: 2 or 0,2. 1: one process.", "N|LIST"),
+        Option("--python", str, "Python interpreter of the training run.", "PATH"),
         Option("--port", str, "Rendezvous port. Default: the config's, else a free one (auto).", "N|auto"),
         Option("--hosts", str, "Train on these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
         Option("--pass-env", list, "Variable that the ranks on --hosts get too; repeatable.", "NAME"),

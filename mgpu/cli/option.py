@@ -83,6 +83,7 @@ class Command:
     usage: str = "[OPTIONS]"
     starts: bool = False  # the first argument is a program: everything after it belongs to that program
     early: Callable[[Values], Sequence[Probe]] | None = None  # probes to start before `run` is called
+    stays: Callable[[Values], bool] | None = None  # whether it examines no environment, only files
     all_options: Callable[[], tuple[Option, ...]] | None = None  # if some of them take time to import
     folded_panel: str = ""  # a heading of the help whose options only --help-slurm shows
 

@@ -7,10 +7,12 @@ messages. A test compares the two for every option of every command.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 
 from mgpu.cli.option import Command, Option, Values
 from mgpu.exit_status import COMMANDS
+from mgpu.process import training_python
 
 
 def command_named(name: str) -> Command:
@@ -25,10 +27,17 @@ def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
     if not argv or argv[0] not in COMMANDS:
         return None
     command = command_named(argv[0])
+    if (carried := training_python.carried) and carried.values is not None and list(argv) == sys.argv[1:]:
+        return command, _from_json(command, carried.values)
     values = parse(argv[1:], command, command.quick_options)
     if values is None and command.all_options:
         values = parse(argv[1:], command, command.every_option)
     return None if values is None else (command, values)
+
+
+def _from_json(command: Command, values: Values) -> Values:
+    """Return the values that the Python which mgpu was started with has parsed."""
+    return {name: tuple(value) if name == command.words else value for name, value in values.items()}
 
 
 def parse(words: Sequence[str], command: Command, options: Sequence[Option]) -> Values | None:

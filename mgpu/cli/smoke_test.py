@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 OPTIONS = (
     Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE"),
     Option("--gpus", str, "Number or list of GPUs: 2 or 0,2.", "N|LIST"),
+    Option("--python", str, "Python interpreter of the training run.", "PATH"),
     Option("--cpu", int, "Use N CPU ranks (gloo) instead of GPUs.", "N", least=1),
     Option("--steps", int, "Rehearse SCRIPT for N optimizer steps.", "N", default=8, least=2, most=1000),
     Option("--module -m", bool, "SCRIPT is a module, as with python -m."),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
+from mgpu.cli import chosen_python
 from mgpu.cli.option import Command, Option
 
 _PROGRAM: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -35,6 +36,7 @@ def function(command: Command) -> Callable[..., int]:
             values[command.words] = tuple(context.args if context else values[command.words] or ())
             if context and command.line:
                 values[command.line] = context.meta.get(_DASHES, False)
+        chosen_python.enter_for_command(command, values)
         return command.start(values)
 
     parameters = [_parameter(option.name, _kind(option), _default(option)) for option in command.every_option]

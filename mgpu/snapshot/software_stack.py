@@ -21,6 +21,17 @@ from mgpu.snapshot.field_types import (
 )
 
 
+Chosen = Literal[
+    "active virtual environment",
+    "active conda environment",
+    ".venv in this folder",
+    "conda's base environment",
+    "python on PATH",
+    "--python",
+    "no environment in sight",
+]
+
+
 @dataclass(frozen=True)
 class Python:
     """The interpreter of the training run, and the programs that PATH resolves to."""
@@ -35,6 +46,7 @@ class Python:
     accelerate_command: Same[Text | None] = None  # the `accelerate` on PATH
     torchrun_on_path: Same[Text | None] = None  # the interpreter of the `torchrun` script on PATH
     environment: Literal["venv", "conda", "system"] | None = None
+    chosen: Chosen | None = None  # how mgpu, which has no torch itself, found it; None: it is mgpu's own
     prefix: Same[Text | None] = None
     # file suffixes of compiled modules it can load: .cpython-311-x86_64-linux-gnu.so, .abi3.so
     suffixes: Same[tuple[Label, ...]] = ()
