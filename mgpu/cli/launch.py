@@ -184,4 +184,5 @@ COMMAND = Command(
     usage="[OPTIONS] SCRIPT [ARGS...] | [OPTIONS] -- COMMAND...",
     starts=True,
     early=_early,
+    stays=lambda values: any(values[name] for name in ("json_schema", "attach", "status", "stop")),
 )

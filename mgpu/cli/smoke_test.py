@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mgpu.cli.option import Command, Option, Values
+from mgpu.errors import NOT_READY, MgpuError
+from mgpu.process import training_python
 
 if TYPE_CHECKING:
     from mgpu.probes.runner import Probe
@@ -62,6 +65,12 @@ def run(values: Values) -> int:
         from mgpu.cli import json_schema
 
         return json_schema.show(json_schema.preflight() if values["slurm"] or values["hosts"] else json_schema.smoke())
+    if training_python.alone and not values["show"]:
+        raise MgpuError(
+            f"no torch in {sys.executable}, and no environment in sight\n"
+            "  activate the environment you train in, or:  mgpu smoke-test --python PATH",
+            NOT_READY,
+        )
     from mgpu.smoke.request import Request
 
     if values.pop("json"):
@@ -101,4 +110,5 @@ COMMAND = Command(
     usage="[OPTIONS] [SCRIPT [ARGS...]]",
     starts=True,
     early=_early,
+    stays=lambda values: values["show"] or values["json_schema"],
 )
