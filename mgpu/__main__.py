@@ -33,8 +33,9 @@ def _run(argv: list[str]) -> int:
 
     signals.raise_on_signals()
     try:
-        chosen_python.enter_for_line(argv)
-        early_probes.start(argv)
+        if "_MGPU_COMPLETE" not in os.environ:
+            chosen_python.enter_for_line(argv)
+            early_probes.start(argv)
         return run(argv)
     finally:
         if children := sys.modules.get("mgpu.process.child_process"):  # imported by whatever started one

@@ -17,8 +17,11 @@ def run(argv: Sequence[str]) -> int:
     from mgpu.cli import chosen_python, exit_style, option_parser
 
     exit_status.tolerate_encoding_errors()
-    completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
-    if not completing and (line := option_parser.read(argv)):
+    if shell := os.environ.get("_MGPU_COMPLETE"):  # the shell asks for completions
+        from mgpu.cli import completion
+
+        return completion.answer(argv, shell)
+    if line := option_parser.read(argv):
         command, values = line
 
         def start() -> int:
@@ -26,10 +29,15 @@ def run(argv: Sequence[str]) -> int:
             return command.start(values)
 
         return exit_style.run(argv, start)
-    if not (argv or completing):
+    if not argv:
         from mgpu.cli import guide
 
         return exit_style.run(argv, lambda: guide.guide(run))
+    if argv[0] in ("--show-completion", "--install-completion") and len(argv) < 3:
+        from mgpu.cli import completion
+
+        act = completion.show if argv[0] == completion.SHOW else completion.install
+        return exit_style.run(argv, lambda: act("".join(argv[1:])))
     from mgpu.cli import app
 
     return app.run(argv)

@@ -76,7 +76,6 @@ def _kind(option: Option) -> Any:
         max=option.most,
         show_default=option.show_default,
         rich_help_panel=option.panel or None,
-        autocompletion=option.complete,
     )
     kind: Any = list[str] if option.kind is list else option.kind
     return Annotated[kind | None if option.initial is None else kind, settings]
