@@ -1,7 +1,7 @@
 """In which Python does this command line run?
 
-mgpu with torch in its own Python stays there. Without, it continues in the environment in sight; with `--python`, launch
-and smoke-test continue in that interpreter.
+mgpu with torch in its own Python stays there. Without, it continues in the environment in sight; with `--python`,
+launch and smoke-test continue in that interpreter.
 """
 
 from __future__ import annotations

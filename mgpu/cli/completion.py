@@ -50,7 +50,8 @@ def answer(words: Sequence[str], shell: str) -> int:
 
 def script(shell: str) -> str:
     """Return the completion script of a shell."""
-    return Path(__file__).with_name("completions").joinpath(f"mgpu.{shell}").read_text("utf-8")
+    name = "_mgpu" if shell == "zsh" else f"mgpu.{shell}"  # as the shells' folders of completions need it
+    return Path(__file__).with_name("completions").joinpath(name).read_text("utf-8")
 
 
 def show(shell: str) -> int:

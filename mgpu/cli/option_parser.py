@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mgpu.cli.option import Command, Option, Values
 from mgpu.exit_status import COMMANDS
@@ -35,7 +36,7 @@ def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
     return None if values is None else (command, values)
 
 
-def _from_json(command: Command, values: Values) -> Values:
+def _from_json(command: Command, values: Mapping[str, Any]) -> Values:
     """Return the values that the Python which mgpu was started with has parsed."""
     return {name: tuple(value) if name == command.words else value for name, value in values.items()}
 

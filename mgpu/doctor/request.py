@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpu import errors
-from mgpu.errors import MgpuError, reason
-from mgpu.process import child_process
+from mgpu.errors import MgpuError
 from mgpu.text import listed
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def _unpacked(archive: str) -> str:
 
     with zipfile.ZipFile(archive) as source:
         about = json.loads(source.read("about.json").decode("utf-8"))
-        here = "%d.%d" % sys.version_info[:2]
+        here = ".".join(map(str, sys.version_info[:2]))
         if about["python"] not in ("", here):
             sys.exit(f"mgpu: this file was built for Python {about['python']}, and this is {here}")
         why = ""

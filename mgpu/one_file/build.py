@@ -37,7 +37,7 @@ _PACKAGES: Final = {"mgpu": "mgpu", "checks": "mgpu/checks"}  # in a clone, the 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _COMPILED: Final = (".so", ".pyd", ".dylib")
 _KEPT: Final = re.compile(r"\.(py|pyi|typed|json|sh)$|\.dist-info/(METADATA|licenses/.*|LICEN[CS]E.*|COPYING.*)$")
-_OWN: Final = (".py", ".typed", ".sh", ".bash", ".zsh", ".fish")
+_OWN: Final = (".py", ".typed", ".sh", ".bash", ".fish", "")  # "": _mgpu, for zsh
 _EARLIEST: Final = 315532800  # 1980-01-01, the first time that a zip file can hold
 
 
@@ -91,7 +91,7 @@ def _files(this_python: bool) -> Iterator[tuple[str, bytes]]:
     for package, there in _PACKAGES.items():
         folder = _ROOT / package
         for path in folder.rglob("*"):
-            if path.suffix in _OWN and "__pycache__" not in path.parts:
+            if path.is_file() and path.suffix in _OWN and "__pycache__" not in path.parts:
                 yield f"{there}/{path.relative_to(folder).as_posix()}", path.read_bytes()
     for distribution in _distributions():  # nvidia-ml-py has an example.py beside its module
         for file in distribution.files or ():

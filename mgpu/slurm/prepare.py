@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path

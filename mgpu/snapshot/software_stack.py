@@ -20,7 +20,6 @@ from mgpu.snapshot.field_types import (
     Wording,
 )
 
-
 Chosen = Literal[
     "active virtual environment",
     "active conda environment",
@@ -46,7 +45,6 @@ class Python:
     accelerate_command: Same[Text | None] = None  # the `accelerate` on PATH
     torchrun_on_path: Same[Text | None] = None  # the interpreter of the `torchrun` script on PATH
     environment: Literal["venv", "conda", "system"] | None = None
-    chosen: Chosen | None = None  # how mgpu, which has no torch itself, found it; None: it is mgpu's own
     prefix: Same[Text | None] = None
     # file suffixes of compiled modules it can load: .cpython-311-x86_64-linux-gnu.so, .abi3.so
     suffixes: Same[tuple[Label, ...]] = ()
@@ -54,6 +52,7 @@ class Python:
     user_packages: Mapping[str, Version] = field(default_factory=dict)  # the `packages` installed in user_site
     # settings in accelerate_default_config
     accelerate_default_settings: SecretsByKey[Mapping[str, Label]] = field(default_factory=dict)
+    chosen: Chosen | None = None  # how mgpu, which has no torch itself, found it; None: it is mgpu's own
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def whole_number(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
-class one_of:  # noqa: N801 - used like the functions beside it
+class one_of:
     """A reader of one of the names; `also` are other spellings."""
 
     def __init__(self, *names: str, **also: str) -> None:

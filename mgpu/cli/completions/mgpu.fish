@@ -14,5 +14,5 @@ function __mgpu_complete
     end
 end
 for program in mgpu mgpu-doctor
-    complete -c $program -f -a '(__mgpu_complete)'
+    complete -c $program -f -k -a '(__mgpu_complete)'
 end
