@@ -23,21 +23,16 @@ def run(argv: Sequence[str]) -> int:
         return completion.answer(argv, shell)
     if line := option_parser.read(argv):
         command, values = line
-
-        def start() -> int:
-            chosen_python.enter_for_command(command, values)
-            return command.start(values)
-
-        return exit_style.run(argv, start)
+        return exit_style.run(argv, lambda: chosen_python.start(command, values))
     if not argv:
         from mgpu.cli import guide
 
         return exit_style.run(argv, lambda: guide.guide(run))
-    if argv[0] in ("--show-completion", "--install-completion") and len(argv) < 3:
+    if argv[0].endswith("-completion") and len(argv) < 3:
         from mgpu.cli import completion
 
-        act = completion.show if argv[0] == completion.SHOW else completion.install
-        return exit_style.run(argv, lambda: act("".join(argv[1:])))
+        if act := completion.ACTIONS.get(argv[0]):
+            return exit_style.run(argv, lambda: act("".join(argv[1:])))
     from mgpu.cli import app
 
     return app.run(argv)

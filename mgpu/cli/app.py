@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mgpu import cli
-from mgpu.cli import exit_style, option_parser, typer_commands
+from mgpu.cli import chosen_python, exit_style, option_parser, typer_commands
 from mgpu.exit_status import COMMANDS
 from mgpu.version import __version__
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 for _name in COMMANDS:
-    typer_commands.add(app, option_parser.command_named(_name))
+    typer_commands.add(app, option_parser.command_named(_name), chosen_python.start)
 
 
 @app.callback(invoke_without_command=True)

@@ -26,6 +26,12 @@ def enter_for_line(argv: Sequence[str]) -> None:
             enter_for_command(*line)
 
 
+def start(command: Command, values: Values) -> int:
+    """Run a command in its Python, and return the exit code. Raises MgpuError."""
+    enter_for_command(command, values)
+    return command.start(values)
+
+
 def enter_for_command(command: Command, values: Values) -> None:
     """Continue in the Python of the line, or if it names none in the environment in sight.
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from mgpu import file_reading
 from mgpu.cli import option_parser
 from mgpu.cli.option import Command, Option, Values
-from mgpu.errors import NOT_READY, USAGE, MgpuError
+from mgpu.errors import NOT_READY, USAGE, MgpuError, reason
 from mgpu.exit_status import COMMANDS
 from mgpu.text import listed
 
@@ -29,6 +30,7 @@ GLOBAL: Final = (
     (INSTALL, "Add the completion to a shell's start file."),
 )
 # fmt: on
+_MOST_BYTES: Final = 1 << 20  # of a start file
 _FILES: Final = ":files"
 _FOLDERS: Final = ":folders"
 _OF_METAVAR: Final = {"FILE": _FILES, "PATH": _FILES, "SCRIPT": _FILES, "DIR": _FOLDERS, "DIR|FILE": _FILES}
@@ -65,7 +67,7 @@ def install(shell: str) -> int:
     name, line = _START_FILES[_known(shell)]
     path = Path.home() / name
     try:
-        old = path.read_bytes() if path.is_file() else b""
+        old = file_reading.read(path, most=_MOST_BYTES) if path.exists() else b""
         if line.encode() in old.splitlines():
             print(f"{path} has it already")
             return 0
@@ -73,9 +75,12 @@ def install(shell: str) -> int:
         with path.open("ab") as file:
             file.write(b"\n" * (bool(old) and not old.endswith(b"\n")) + line.encode() + b"\n")
     except OSError as error:
-        raise MgpuError(f"{path}: {error.strerror}", NOT_READY) from None
+        raise MgpuError(f"{path}: {reason(error)}", NOT_READY) from None
     print(f"Added to {path}:  {line}")
     return 0
+
+
+ACTIONS: Final = {SHOW: show, INSTALL: install}
 
 
 def _known(shell: str) -> str:
@@ -110,9 +115,8 @@ def _of_command(command: Command, before: Sequence[str], begun: str, shell: str)
     elif begun.startswith("--") and "=" in begun:
         flag, _, part = begun.partition("=")
         if option := by_flag.get(flag):
-            before_value = "" if shell == "bash" else f"{flag}="
-            yield from ((value if value[0] == ":" else before_value + value, text)
-                        for value, text in _values(option, part))  # fmt: skip
+            given = "" if shell == "bash" else f"{flag}="
+            yield from ((value if value[0] == ":" else given + value, text) for value, text in _values(option, part))
     elif begun.startswith("-"):
         for option in options:
             flags = [flag for flag in (*option.on, *option.off) if flag.startswith("--")]

@@ -17,7 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from mgpu.errors import NOT_READY, MgpuError
+from mgpu import exit_status
+from mgpu.errors import NOT_READY, USAGE, MgpuError
 from mgpu.process import child_process, scratch
 from mgpu.text import listed
 from mgpu.version import __version__
@@ -62,7 +63,7 @@ def write(path: Path, *, this_python: bool = False) -> Made:
     python = f"{sys.version_info[0]}.{sys.version_info[1]}" if this_python else ""
     about = {"name": f"{__version__}-{digest.hexdigest()[:16]}", "python": python}
     files["about.json"] = json.dumps(about).encode()
-    files["__main__.py"] = Path(__file__).with_name("boot.py").read_bytes()
+    files["__main__.py"] = Path(__file__).with_name("self_unpacking.py").read_bytes()
     stream = io.BytesIO(b"")
     stream.write(b"#!/usr/bin/env python3\n")
     with zipfile.ZipFile(stream, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -93,7 +94,7 @@ def _files(this_python: bool) -> Iterator[tuple[str, bytes]]:
         for path in folder.rglob("*"):
             if path.is_file() and path.suffix in _OWN and "__pycache__" not in path.parts:
                 yield f"{there}/{path.relative_to(folder).as_posix()}", path.read_bytes()
-    for distribution in _distributions():  # nvidia-ml-py has an example.py beside its module
+    for distribution in distributions():  # nvidia-ml-py has an example.py beside its module
         for file in distribution.files or ():
             name = file.as_posix()
             kept = _KEPT.search(name) or (this_python and name.endswith(_COMPILED))
@@ -125,7 +126,7 @@ def _check(path: Path) -> None:
             )
 
 
-def _distributions() -> list[metadata.Distribution]:
+def distributions() -> list[metadata.Distribution]:
     """Return the installed packages that mgpu needs, with those that they need. Raises MgpuError."""
     found: dict[str, metadata.Distribution] = {}
     wanted, missing = [name for name, _ in REQUIRED], list[str]()
@@ -146,3 +147,18 @@ def _distributions() -> list[metadata.Distribution]:
     if missing:
         raise MgpuError(f"not installed here: {listed(sorted(missing), 'and')}", NOT_READY)
     return [found[name] for name in sorted(found)]
+
+
+def main() -> int:
+    """Write the file that the command line names, and return the exit code. Raises MgpuError."""
+    flag = "--this-python"
+    names = [word for word in sys.argv[1:] if word != flag]
+    if len(names) != 1 or names[0].startswith("-"):
+        raise MgpuError(f"usage: python -m mgpu.one_file.build [{flag}] FILE.pyz", USAGE)
+    made = write(Path(names[0]), this_python=flag in sys.argv[1:])
+    print(f"Wrote {names[0]}: {made.files} files, {made.bytes / 1e6:.1f} MB, for {made.pythons}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_status.guarded(main))
