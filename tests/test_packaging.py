@@ -243,8 +243,8 @@ def test_without_torch_it_examines_the_environment_in_sight(
 
     def examined(env: Mapping[str, str] | None = None, *more: str) -> tuple[str, str | None]:
         saved = tmp_path / "saved.json"
-        here(mgpu, "doctor", "--quick", "--save", saved, *more, env=env)
-        python = json.loads(saved.read_text())["snapshot"]["python"]
+        here(mgpu, "doctor", "--quick", "--no-redact", "--save", saved, *more, env=env)
+        python = json.loads(saved.read_text())["python"]
         saved.unlink()
         return python["executable"], python.get("chosen")
 
@@ -257,9 +257,9 @@ def test_without_torch_it_examines_the_environment_in_sight(
 
 def test_without_an_environment_it_says_so(slim: Path, here: Slim) -> None:
     mgpu = slim.with_name("mgpu")
-    report = here(mgpu, "doctor", "--quick")
-    assert "(no environment in" in report.stdout and "pip install" not in report.stdout
-    assert "pass its Python" in report.stdout and "NOT READY" in report.stdout
+    shown = " ".join(here(mgpu, "doctor", "--quick").stdout.split())
+    assert "(no environment in sight)" in shown and "pip install" not in shown
+    assert "pass its Python with --python" in shown and "NOT READY" in shown
     refused = here(mgpu, "smoke-test", "--cpu", "2")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "mgpu smoke-test --python PATH" in refused.stderr
@@ -275,11 +275,13 @@ def test_an_environment_that_mgpu_cannot_run_in_is_reported(slim: Path, here: Sl
 
 
 def test_a_run_uses_the_environments_python_and_nothing_of_mgpu(slim: Path, training: Path, here: Slim) -> None:
-    (slim.parents[1] / "marker").touch()
-    script = Path(training.parent / "train.py")
+    config = training.parent / "one.yaml"
+    config.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\nuse_cpu: true\n")
+    script = training.parent / "train.py"
     script.write_text("import sys\nprint('runs in', sys.executable, [p for p in sys.path if 'slim' in p])\n")
     python = training / "bin" / "python"
     options = ("launch", "--launcher", "python", "--gpus", "1", "--unverified", "allow", "--no-recorder", "--yes")
+    options += ("--config", str(config))
     done = here(slim.with_name("mgpu"), *options, "--python", python, script)
     assert f"runs in {python} []" in done.stdout, done.stdout + done.stderr
 
