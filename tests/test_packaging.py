@@ -19,11 +19,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 
 from mgpu.one_file import build as one_file_build
 from mgpu.version import __version__
 from tests import installed
-from tests.conftest import ROOT, environment, missing
+from tests.conftest import ROOT, environment, missing, need
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -318,3 +319,42 @@ def test_one_file_has_the_same_bytes_each_time(slim: Path, here: Slim, one_file:
 def test_what_one_file_takes_along_is_what_mgpu_needs() -> None:
     wanted = {line.partition(">")[0].partition("=")[0].strip() for line in PROJECT["project"]["dependencies"]}
     assert wanted - {"libcst"} == {name for name, _ in one_file_build.REQUIRED}
+
+
+# ---- release
+
+
+def test_the_man_pages_are_those_of_the_options() -> None:
+    """After a change of an option: `python -m mgpu.cli.manual`."""
+    from mgpu.cli import manual
+
+    assert {path.name: path.read_text("utf-8") for path in (ROOT / "docs" / "man").iterdir()} == manual.pages()
+
+
+def test_groff_accepts_the_man_pages() -> None:
+    groff = need("groff")
+    for path in (ROOT / "docs" / "man").iterdir():
+        done = subprocess.run([groff, "-man", "-ww", "-z", str(path)], capture_output=True, text=True, check=True)
+        assert not done.stderr, done.stderr
+
+
+def test_the_recipe_has_the_dependencies_and_the_version() -> None:
+    recipe = yaml.safe_load((ROOT / "docs" / "packaging" / "recipe.yaml").read_text("utf-8"))
+    wanted = {line.replace(" ", "").lower() for line in PROJECT["project"]["dependencies"]}
+    given = {line.replace(" ", "").lower() for line in recipe["requirements"]["run"]}
+    assert given - {f"python{PROJECT['project']['requires-python']}"} == wanted
+    assert recipe["context"]["version"] == __version__
+    points = [f"{name} = {where}" for name, where in PROJECT["project"]["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == points
+
+
+def test_only_publishing_may_get_a_token_of_the_index() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"]
+    assert {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})} == {"publish"}
+    assert jobs["publish"]["needs"] == "try" and jobs["try"]["needs"] == "build"
+    commands = "\n".join(step.get("run", "") for step in jobs["build"]["steps"])
+    assert "twine check --strict" in commands and "mgpu.one_file.build mgpu.pyz" in commands
+    classified = {name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if ":: Python :: 3." in name}
+    assert set(jobs["try"]["strategy"]["matrix"]["python"]) == classified
