@@ -284,8 +284,7 @@ def test_a_run_uses_the_environments_python_and_nothing_of_mgpu(slim: Path, trai
     script.write_text("import sys\nprint('runs in', sys.executable, [p for p in sys.path if 'slim' in p])\n")
     python = training / "bin" / "python"
     options = ("launch", "--launcher", "python", "--gpus", "1", "--unverified", "allow", "--no-recorder", "--yes")
-    options += ("--config", str(config))
-    done = here(slim.with_name("mgpu"), *options, "--python", python, script)
+    done = here(slim.with_name("mgpu"), *options, "--config", config, "--python", python, script)
     assert f"runs in {python} []" in done.stdout, done.stdout + done.stderr
 
 
