@@ -63,7 +63,7 @@ ALLOWED = {
     "engine.catalogue.main": "mgpu's own README.md, whose counts it writes",
     "cli.completion.script": "mgpu's own, of its package",
     "one_file.build._files": "the installed packages and mgpu's own sources, copied",
-    "one_file.build.write": "mgpu's own",
+    "one_file.build.archive": "mgpu's own",
     "config.loader._open_options": "in the training run's Python: what mgpu and accelerate have just read",
     "launch.exchange_watch._look_for_torch": "/proc",
     "slurm.ask_nodes._request": "a number that mgpu wrote; anything else counts as none",

@@ -56,25 +56,35 @@ def write(path: Path, *, this_python: bool = False) -> Made:
 
     `this_python`: with compiled packages; the file then runs in this version of Python only.
     """
+    data, files = archive(this_python=this_python)
+    with scratch.folder() as folder:
+        (folder / path.name).write_bytes(data)
+        _check(folder / path.name)
+    path.write_bytes(data)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    version = f"Python {_this()}" if this_python else "every Python from 3.10"
+    return Made(files, len(data), version)
+
+
+def archive(*, this_python: bool) -> tuple[bytes, int]:
+    """Return the bytes of the file and how many files it has. Raises MgpuError if a package is missing."""
     files = dict(sorted(_files(this_python)))
     digest = hashlib.sha256()
     for name, data in files.items():
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}" if this_python else ""
-    about = {"name": f"{__version__}-{digest.hexdigest()[:16]}", "python": python}
+    about = {"name": f"{__version__}-{digest.hexdigest()[:16]}", "python": _this() if this_python else ""}
     files["about.json"] = json.dumps(about).encode()
     files["__main__.py"] = Path(__file__).with_name("self_unpacking.py").read_bytes()
     stream = io.BytesIO(b"")
     stream.write(b"#!/usr/bin/env python3\n")
-    with zipfile.ZipFile(stream, "a", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stream, "a", zipfile.ZIP_DEFLATED) as target:
         for name, data in files.items():
-            archive.writestr(_entry(name), data)
-    with scratch.folder() as folder:
-        (folder / path.name).write_bytes(stream.getvalue())
-        _check(folder / path.name)
-    path.write_bytes(stream.getvalue())
-    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    return Made(len(files), path.stat().st_size, f"Python {python}" if python else "every Python from 3.10")
+            target.writestr(_entry(name), data)
+    return stream.getvalue(), len(files)
+
+
+def _this() -> str:
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
