@@ -28,12 +28,14 @@ def main() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    from mgpu.cli import early_probes, run
+    from mgpu.cli import chosen_python, early_probes, run
     from mgpu.process import signals
 
     signals.raise_on_signals()
     try:
-        early_probes.start(argv)
+        if "_MGPU_COMPLETE" not in os.environ:
+            chosen_python.enter_for_line(argv)
+            early_probes.start(argv)
         return run(argv)
     finally:
         if children := sys.modules.get("mgpu.process.child_process"):  # imported by whatever started one

@@ -24,7 +24,7 @@ from unittest import mock
 
 from mgpu import engine, file_reading, files, project_settings
 from mgpu import snapshot as snapshot_types
-from mgpu.cli import guide
+from mgpu.cli import guide, known_values
 from mgpu.config import reading
 from mgpu.doctor import repair
 from mgpu.engine import plugins, selections
@@ -1201,6 +1201,10 @@ TARGETS: dict[str, Target] = {
     ),
     "orders of a run on hosts": Target(
         "hosts.json", orders_of_hosts, orders_of_hosts_of, ("fleet.hosts_run.read_orders",)
+    ),
+    "config offered by the shell": Target(
+        "a.yaml", lambda: texts("templates/*.yaml"), lambda path: known_values.configs(str(path)),
+        ("cli.known_values.configs",), share=0.3,
     ),
     "mgpu.env": Target("mgpu.env", lambda: [b"export NCCL_DEBUG=INFO\n"], lambda path: repair._text_of(path),
                        ("doctor.repair._text_of",), share=0.3),

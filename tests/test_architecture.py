@@ -191,3 +191,11 @@ def test_files_and_functions_have_a_readable_size() -> None:
     assert not (longer := {p: n for p, n in functions.items() if n > LONG_FUNCTIONS.get(p, 0)}), longer
     assert set(functions) == set(LONG_FUNCTIONS), "shorter now: take it off the list"
     assert skips <= MOST_SKIPS
+
+
+def test_what_runs_in_a_rank_imports_nothing_of_mgpu() -> None:
+    """The Python of the training need not have it: mgpu may be installed elsewhere, or on another machine."""
+    for path, tree in trees().items():
+        if path.startswith("mgpu/smoke/ranks/"):
+            found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+            assert not [name for name in found if str(name).partition(".")[0] == "mgpu"], path

@@ -1092,9 +1092,9 @@ def test_a_notebook_gets_a_report_and_no_cuda(tmp_path: Path) -> None:
     [("shm_too", ["shm_too_small"]), ("link", ["links"]), ("links,shm_too", ["links,shm_too_small"])],
 )
 def test_the_shell_completes_ids(typed: str, offered: list[str]) -> None:
-    from mgpu.cli.doctor import _ids
+    from mgpu.cli.known_values import checks
 
-    assert _ids(typed) == offered
+    assert checks(typed) == offered
 
 
 # --- what a stranger tried ------------------------------------------------------------------------------------------

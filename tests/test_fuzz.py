@@ -28,6 +28,7 @@ OPENERS = frozenset({
     "read", "read_own", "read_start", "open_checked", "read_part", "read_whole", "open_part", "standard_input",
 })  # fmt: skip
 NOT_A_FILE = {
+    "cli.completion.install": "only searched for one line",
     "validate.run._bytes": "stdin, and then as contents",
     "config.reading.read": "calls contents",
     "launchers.script_hash.hash_of": "only hashed",

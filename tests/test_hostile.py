@@ -82,6 +82,11 @@ def python_without(folder: Path, *left_out: str) -> str:
     return str(folder / "bin" / "python")
 
 
+def active(python: str) -> dict[str, str]:
+    """The variable of an active environment: without it mgpu, which has no torch here, examines another one."""
+    return {"VIRTUAL_ENV": str(Path(python).parents[1])}
+
+
 @pytest.fixture(scope="session")
 def no_torch(tmp_path_factory: pytest.TempPathFactory) -> str:
     return python_without(tmp_path_factory.mktemp("no_torch") / "venv", "torch", "torchgen", "functorch")
@@ -93,11 +98,11 @@ def no_accelerate(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_doctor_without_torch(no_torch: str, mgpu: Run) -> None:
-    result = mgpu("doctor", "--json", python=no_torch)
+    result = mgpu("doctor", "--json", python=no_torch, env=active(no_torch))
     found = fired(result)
     assert result.returncode == 1
     assert "torch_missing" in found and "torch_import_fails" not in found
-    screen = calm(mgpu("doctor", "--only", "pytorch", python=no_torch))
+    screen = calm(mgpu("doctor", "--only", "pytorch", python=no_torch, env=active(no_torch)))
     assert screen.returncode == 1
     assert "torch_missing" in screen.stdout and "pip install" in screen.stdout
 
@@ -113,19 +118,19 @@ def test_the_other_commands_without_torch_or_accelerate(
     lacking: str, no_torch: str, no_accelerate: str, mgpu: Run, tmp_path: Path
 ) -> None:
     python = no_torch if lacking == "torch" else no_accelerate
-    assert calm(mgpu(python=python)).returncode == 0
-    result = calm(mgpu("configure", "--yes", python=python))
+    assert calm(mgpu(python=python, env=active(python))).returncode == 0
+    result = calm(mgpu("configure", "--yes", python=python, env=active(python)))
     assert result.returncode == 0
     assert "not checked with accelerate, which cannot be imported here" in " ".join(result.stdout.split())
     (tmp_path / "train.py").write_text("print('trained')\n")
     for command in (("smoke-test",), ("launch", "--yes", "train.py"), ("launch", "--unverified", "allow", "train.py")):
         began = time.monotonic()
-        result = calm(mgpu(*command, python=python))
+        result = calm(mgpu(*command, python=python, env=active(python)))
         assert result.returncode not in (0, 124), result.stdout
         assert lacking in (result.stdout + result.stderr).lower()
         assert time.monotonic() - began < 40
         assert "trained" not in result.stdout
-    result = calm(mgpu("configure", "--validate", "accelerate.yaml", python=python))
+    result = calm(mgpu("configure", "--validate", "accelerate.yaml", python=python, env=active(python)))
     assert result.returncode == 3 and "accelerate could not load it" in " ".join(result.stdout.split())
 
 

@@ -298,6 +298,7 @@ _ALLOWED = {
     "mgpu/slurm/job_watch.py": {"call"},  # the step itself: Slurm ends it with the job
     "mgpu/launch/detached.py": {"fork", "signal"},  # outlives the command: --detach
     "mgpu/launchers/argv.py": {"signal"},  # --exec: as the launcher expects them
+    "mgpu/one_file/self_unpacking.py": {"mkdtemp"},  # mgpu's sources in the user's cache, which stay
     "mgpu/launchers/run_folder.py": {"mkdtemp"},  # the folder of a run's logs, which stays
 }
 # Run inside of a probe's process, by Pythons without mgpu: killed with the probe's process group.

@@ -28,6 +28,8 @@ def accelerate_missing(packages: Mapping[str, str], python: Python) -> Answer:
     """
     if "accelerate" in packages:
         return Ok(f"accelerate {packages['accelerate']}")
+    if python.chosen == "no environment in sight":
+        return Skip("no environment in sight")
     return Problem(
         f"no accelerate in {python.executable}",
         fix=Fix(commands=(shell("{:path} -m pip install accelerate", python.executable),)),

@@ -34,10 +34,13 @@ def torch_missing(pytorch: Pytorch, python: Python) -> Answer:
     """
     if pytorch.installed:
         return Ok(f"torch {pytorch.version}")
+    alone = python.chosen == "no environment in sight"  # then this is mgpu's own, possibly temporary: uvx
     return Problem(
         f"no torch in {python.executable}",
-        fix=Fix(commands=(shell("{:path} -m pip install torch", python.executable),)),
-        evidence={"python": python.executable, "version": python.version},
+        fix=Fix("Activate the environment you train in, or pass its Python with --python.")
+        if alone
+        else Fix(commands=(shell("{:path} -m pip install torch", python.executable),)),
+        evidence={"python": python.executable, "version": python.version, "chosen": python.chosen},
     )
 
 

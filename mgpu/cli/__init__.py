@@ -14,18 +14,30 @@ from collections.abc import Sequence
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code. An expected failure is a message on stderr, not a traceback."""
     from mgpu import exit_status
-    from mgpu.cli import exit_style, option_parser
+    from mgpu.cli import chosen_python, exit_style, option_parser
     from mgpu.errors import MgpuError
 
     exit_status.tolerate_encoding_errors()
-    completing = "_MGPU_COMPLETE" in os.environ  # the shell asks for completions
+    if shell := os.environ.get("_MGPU_COMPLETE"):  # the shell asks for completions
+        from mgpu.cli import completion
+
+        return completion.answer(argv, shell)
     try:
-        line = None if completing else option_parser.read(argv)
+        line = option_parser.read(argv)
     except MgpuError as error:  # in the project's settings
         return exit_status.refused(error)
     if line:
         command, values = line
-        return exit_style.run(argv, lambda: command.start(values))
+        return exit_style.run(argv, lambda: chosen_python.start(command, values))
+    if not argv:
+        from mgpu.cli import guide
+
+        return exit_style.run(argv, lambda: guide.guide(run))
+    if argv[0].endswith("-completion") and len(argv) < 3:
+        from mgpu.cli import completion
+
+        if act := completion.ACTIONS.get(argv[0]):
+            return exit_style.run(argv, lambda: act("".join(argv[1:])))
     from mgpu.cli import app
 
     return app.run(argv)

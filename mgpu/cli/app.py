@@ -10,26 +10,32 @@ from typing import Annotated, Any
 import typer
 
 from mgpu import cli
-from mgpu.cli import exit_style, option_parser, project_defaults, typer_commands
-from mgpu.exit_status import COMMANDS, code_of
+from mgpu.cli import chosen_python, exit_style, option_parser, project_defaults, typer_commands
+from mgpu.exit_status import COMMANDS
 from mgpu.version import __version__
 
 app = typer.Typer(
     name="mgpu",
     help="Set up, check and launch multi-GPU PyTorch training.",
     no_args_is_help=False,
-    add_completion=True,
+    add_completion=False,  # completion.py
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 for _name in COMMANDS:
-    typer_commands.add(app, option_parser.command_named(_name))
+    typer_commands.add(app, option_parser.command_named(_name), chosen_python.start)
 
 
 @app.callback(invoke_without_command=True)
 def _bare(
     context: typer.Context,
+    show_completion: Annotated[
+        bool, typer.Option("--show-completion", help="Print the completion script of SHELL: bash, zsh or fish.")
+    ] = False,
+    install_completion: Annotated[
+        bool, typer.Option("--install-completion", help="Add the completion of SHELL to its start file.")
+    ] = False,
     version: Annotated[bool, typer.Option("--version", "-V", help="Show the version.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="Never color the output; same as NO_COLOR=1.")] = False,
 ) -> None:
@@ -71,10 +77,8 @@ def _project_defaults(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line, or the completion that the shell requests, and return its exit code."""
+    """Run one command line and return its exit code."""
     command = _parser()
-    if "_MGPU_COMPLETE" in os.environ:
-        return code_of(command.main(args=list(argv), prog_name="mgpu", standalone_mode=False))
 
     def invoke() -> Any:
         # Not `command.main`: it handles Ctrl-C and a closed pipe itself, with exit codes that mean something else here.

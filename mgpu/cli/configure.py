@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from mgpu.cli.option import Command, Option, Values, panel
+from mgpu.cli.known_values import answer_keys, configs, targets
+from mgpu.cli.option import Command, Option, Values, among, panel
 from mgpu.job_formats import FORMATS
 from mgpu.text import listed
 
@@ -29,7 +30,7 @@ _BEFORE_ANSWERS = (
         Option("--dry-run", bool, "Print the YAML instead of writing it."),
         Option("--diff", bool, "Print the changes without writing them."),
         Option("--force", bool, "Replace a file that mgpu did not write (with a backup)."),
-        Option("--edit", str, "Start from this config and change it.", "FILE"),
+        Option("--edit", str, "Start from this config and change it.", "FILE", complete=configs),
         Option("--plan", bool, "Batch, steps, learning rate and memory on 1, 2, 4 ... GPUs."),
     ),
     *panel(
@@ -42,7 +43,7 @@ _BEFORE_ANSWERS = (
         Option("--show-origin", bool, "List every key of FILE and the source of its value."),
         Option(
             "--format", str, "human or json; with --validate also github or sarif.", "FMT",
-            default="human", show_default=False,
+            default="human", show_default=False, complete=among(*_FORMATS),
         ),
         Option("--json", bool, "Same as --format json."),
         Option("--schema", bool, "Print the JSON Schema of accelerate's config, for editors."),
@@ -57,11 +58,11 @@ _BEFORE_ANSWERS = (
         Option("--answers", str, 'Read answers from TOML, JSON or YAML; "-" = stdin.', "FILE"),
         Option("--no-answers", bool, "Without prompts: ignore ./mgpu.answers.toml."),
         Option("--save-answers", str, 'Default: ./mgpu.answers.toml; "none" = do not save.', "FILE"),
-        Option("--set", list, "Set any answer: batch.per_gpu=8.", "KEY=VALUE", field="set_"),
+        Option("--set", list, "Set any answer: batch.per_gpu=8.", "KEY=VALUE", field="set_", complete=answer_keys),
     ),
     *panel(
         "Machine",
-        Option("--target", str, "Configure for another machine: 4xA100-80GB, 2x8xH100.", "SPEC"),
+        Option("--target", str, "Configure for another machine: 4xA100-80GB, 2x8xH100.", "SPEC", complete=targets),
         Option("--from", str, "Configure for a machine saved with doctor --save.", "FILE", field="from_"),
         Option("--demo", bool, "Show a config for a machine shipped with mgpu, without writing it: --demo NAME."),
         Option("--offline", bool, "Never use the network."),
@@ -75,7 +76,7 @@ _AFTER_MODEL = panel(
 _AFTER_ANSWERS = panel(
     _SLURM,
     Option("--job", str, "Job script to write. Default: ./train.sbatch.", "FILE"),
-    Option("--emit", str, f"Also write a job for {listed(FORMATS, 'or')}.", "ENGINE"),
+    Option("--emit", str, f"Also write a job for {listed(FORMATS, 'or')}.", "ENGINE", complete=among(*FORMATS)),
 )
 # fmt: on
 OPTIONS = (*_BEFORE_ANSWERS, *_AFTER_MODEL, *_AFTER_ANSWERS)
@@ -97,6 +98,7 @@ def _all_options() -> tuple[Option, ...]:
             default=None,
             panel=_SLURM if key in JOB else SECTIONS[key.section],
             show_default=False,
+            complete=among(*names) if (names := getattr(key.read, "names", ())) else None,
         )
         for key in KEYS
     ]

@@ -5,29 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mgpu.cli.option import Command, Option, Values
+from mgpu.cli.known_values import checks, configs
+from mgpu.cli.option import Command, Option, Values, among
 
 if TYPE_CHECKING:
     from mgpu.probes.runner import Child, Probe
-
-
-def _ids(incomplete: str) -> list[str]:
-    """Complete ids and areas for the shell, also after a comma."""
-    from mgpu import engine
-
-    done, comma, begun = incomplete.rpartition(",")
-    names = dict.fromkeys(name for check in engine.load() for name in (check.area, check.id))
-    return [f"{done}{comma}{name}" for name in names if name.startswith(begun)]
 
 
 # fmt: off
 OPTIONS = (
     Option("--quick", bool, "Skip slow probes such as importing torch (under 1 s)."),
     Option("--deep", bool, "Also run a kernel on every GPU, in one process per GPU."),
-    Option("--only", list, "Run only these checks or areas.", "ID[,ID]", complete=_ids),
-    Option("--skip", list, "Skip these checks or areas.", "ID[,ID]", complete=_ids),
+    Option("--only", list, "Run only these checks or areas.", "ID[,ID]", complete=checks),
+    Option("--skip", list, "Skip these checks or areas.", "ID[,ID]", complete=checks),
     Option("--list-checks", bool, "List all checks, or those that match the words after it."),
-    Option("--explain", str, "Print the documentation of one check.", "ID", complete=_ids),
+    Option("--explain", str, "Print the documentation of one check.", "ID", complete=checks),
     Option("--json-schema", bool, "Print the JSON Schema of --json."),
     Option("--expect-gpus", int, "Fail unless exactly N GPUs are usable.", "N", least=0),
     Option("--expect-free", float, "Fail unless each GPU has this free.", "GIB", field="expect_free_gib", least=0),
@@ -41,7 +33,10 @@ OPTIONS = (
     ),
     Option("--hosts", str, "Examine and compare these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
     Option("--strict", bool, "Treat warnings as failures."),
-    Option("--format", str, "Output format: human, json, junit, github, markdown or sarif.", "FMT", default="human"),
+    Option(
+        "--format", str, "Output format: human, json, junit, github, markdown or sarif.", "FMT", default="human",
+        complete=among("human", "json", "junit", "github", "markdown", "sarif"),
+    ),
     Option("--json", bool, "Same as --format json."),
     Option("--output -o", str, 'Write the report to FILE ("-" = stdout).', "FILE", default="-"),
     Option("--save", str, "Save the facts of this machine (redacted).", "FILE"),
@@ -54,12 +49,18 @@ OPTIONS = (
         "Offer user-level fixes one at a time, or a port of --script to any number of ranks; "
         "the exit code reflects the state afterwards.",
     ),
-    Option("--with", str, "With --script --fix: port to accelerate (default) or ddp.", "LIBRARY", field="with_"),
+    Option(
+        "--with", str, "With --script --fix: port to accelerate (default) or ddp.", "LIBRARY", field="with_",
+        complete=among("accelerate", "ddp"),
+    ),
     Option("--dry-run", bool, "With --fix: show the fixes without applying them."),
     Option("--yes -y", bool, "With --fix: apply all fixes without prompting."),
-    Option("--config -c", str, "Also check this accelerate config.", "FILE"),
+    Option("--config -c", str, "Also check this accelerate config.", "FILE", complete=configs),
     Option("--python", str, "Check this Python interpreter instead of mgpu's own.", "PATH"),
-    Option("--exit-style", str, "Exit codes: default, nagios, or prolog (Slurm).", "STYLE", default="default"),
+    Option(
+        "--exit-style", str, "Exit codes: default, nagios, or prolog (Slurm).", "STYLE", default="default",
+        complete=among("default", "nagios", "prolog"),
+    ),
     Option("--timeout", float, "Stop after SEC seconds.", "SEC", field="timeout_s", default=0.0, least=0),
     Option("--verbose -v", bool, "Show topology, every check and its evidence."),
 )
@@ -166,6 +167,8 @@ COMMAND = Command(
     "Check whether this machine is ready. Changes nothing.",
     run,
     OPTIONS,
+    complete_words=lambda values, begun: checks(begun) if values["list_checks"] else [],
     words="more",  # of --log rank*.log, --list-checks WORD
     metavar="FILE|WORD",
+    stays=lambda values: any(values[name] for name in ("json_schema", *_ELSEWHERE) if name != "hosts"),
 )

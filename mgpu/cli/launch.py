@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mgpu.cli.kept_hosts import kept_hosts
-from mgpu.cli.option import Command, Option, Values, panel
+from mgpu.cli.known_values import configs, runs
+from mgpu.cli.option import Command, Option, Values, among, panel
 from mgpu.known_launchers import STARTED
 from mgpu.launch import start_errors
-from mgpu.launch.request import Request
+from mgpu.launch.request import ON_HANG, POLICIES, SMOKE, Request
 from mgpu.text import listed
 
 if TYPE_CHECKING:
@@ -22,17 +23,18 @@ if TYPE_CHECKING:
 OPTIONS = (
     *panel(
         "What runs",
-        Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE"),
+        Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE", complete=configs),
         Option("--module -m", bool, "SCRIPT is a module, as with python -m."),
         Option(
             "--launcher", str, f"auto (detected from the script), {listed(STARTED, 'or')}.", "WHICH",
-            default="auto", show_default=False,
+            default="auto", show_default=False, complete=among("auto", *STARTED),
         ),
         Option("--gpus", str, "Number or list of GPUs: 2 or 0,2. 1: one process.", "N|LIST"),
         Option(
             "--wait", float, "Wait up to SEC seconds until no other process uses the GPUs.", "SEC",
             field="wait_s", default=0.0, least=0, show_default=False,
         ),
+        Option("--python", str, "Python interpreter of the training run.", "PATH"),
         Option("--port", str, "Rendezvous port. Default: the config's, else a free one (auto).", "N|auto"),
         Option("--hosts", str, "Train on these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
         Option("--pass-env", list, "Variable that the ranks on --hosts get too; repeatable.", "NAME"),
@@ -46,11 +48,11 @@ OPTIONS = (
         Option(
             "--unverified", str,
             "Unverified config: ask, allow or refuse. Default: ask on a terminal, else refuse.",
-            "WHAT",
+            "WHAT", complete=among(*POLICIES),
         ),
         Option(
             "--smoke", str, "Run the smoke test: auto (offered if needed), always or never.", "WHEN",
-            default="auto", show_default=False,
+            default="auto", show_default=False, complete=among(*SMOKE),
         ),
     ),
     *panel(
@@ -67,7 +69,7 @@ OPTIONS = (
         ),
         Option(
             "--on-hang", str, "If a rank keeps the others waiting: report it, or stop (exit code 124).", "WHAT",
-            default="report", show_default=False,
+            default="report", show_default=False, complete=among(*ON_HANG),
         ),
         Option(
             "--recorder/--no-recorder", bool, "Add a recorder to the ranks: stacks and collectives, for hangs.",
@@ -184,7 +186,11 @@ COMMAND = Command(
     OPTIONS,
     words="target",
     line="dashes",
+    complete_words=lambda values, begun: (
+        runs(begun) if any(values[name] for name in ("attach", "status", "stop", "why", "watch")) else []
+    ),
     usage="[OPTIONS] SCRIPT [ARGS...] | [OPTIONS] -- COMMAND...",
     starts=True,
     early=_early,
+    stays=lambda values: any(values[name] for name in ("json_schema", "attach", "status", "stop")),
 )

@@ -80,9 +80,11 @@ class Command:
     words: str = ""  # the name under which `run` gets the arguments that are not options; "": there are none
     line: str = ""  # if it starts a program: the name of the value that is true if `--` comes before that program
     metavar: str = "FILE..."  # of these arguments
+    complete_words: Callable[[Values, str], list[str]] | None = None  # for the shell, from the options before them
     usage: str = "[OPTIONS]"
     starts: bool = False  # the first argument is a program: everything after it belongs to that program
     early: Callable[[Values], Sequence[Probe]] | None = None  # probes to start before `run` is called
+    stays: Callable[[Values], bool] | None = None  # whether it examines no environment, only files
     all_options: Callable[[], tuple[Option, ...]] | None = None  # if some of them take time to import
     folded_panel: str = ""  # a heading of the help whose options only --help-slurm shows
 
@@ -108,6 +110,11 @@ class Command:
 
 
 NO_COLOR: Final = Option("--no-color", bool, "Never color the output; same as NO_COLOR=1.")
+
+
+def among(*names: str) -> Callable[[str], list[str]]:
+    """Return the completion of an option with these values."""
+    return lambda begun: [name for name in names if name.startswith(begun)]
 
 
 def panel(title: str, *options: Option) -> tuple[Option, ...]:

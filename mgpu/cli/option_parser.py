@@ -7,11 +7,14 @@ messages. A test compares the two for every option of every command.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mgpu.cli import project_defaults
 from mgpu.cli.option import Command, Option, Values
 from mgpu.exit_status import COMMANDS
+from mgpu.process import training_python
 
 _NO_DEFAULTS: Values = {}
 
@@ -28,6 +31,8 @@ def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
     if not argv or argv[0] not in COMMANDS:
         return None
     command = command_named(argv[0])
+    if (carried := training_python.carried) and carried.values is not None and list(argv) == sys.argv[1:]:
+        return command, _from_json(command, carried.values)
     options = command.quick_options
     values = parse(argv[1:], command, options)
     if values is None and command.all_options:
@@ -39,6 +44,11 @@ def read(argv: Sequence[str]) -> tuple[Command, Values] | None:
         values = parse(argv[1:], command, options, defaults)
         assert values is not None
     return command, values
+
+
+def _from_json(command: Command, values: Mapping[str, Any]) -> Values:
+    """Return the values that the Python which mgpu was started with has parsed."""
+    return {name: tuple(value) if name == command.words else value for name, value in values.items()}
 
 
 def parse(

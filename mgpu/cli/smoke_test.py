@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mgpu.cli.option import Command, Option, Values
+from mgpu.cli.known_values import configs
+from mgpu.cli.option import Command, Option, Values, among
+from mgpu.errors import NOT_READY, MgpuError
+from mgpu.process import training_python
 
 if TYPE_CHECKING:
     from mgpu.probes.runner import Probe
 
 # fmt: off
 OPTIONS = (
-    Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE"),
+    Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE", complete=configs),
     Option("--gpus", str, "Number or list of GPUs: 2 or 0,2.", "N|LIST"),
+    Option("--python", str, "Python interpreter of the training run.", "PATH"),
     Option("--cpu", int, "Use N CPU ranks (gloo) instead of GPUs.", "N", least=1),
     Option("--steps", int, "Rehearse SCRIPT for N optimizer steps.", "N", default=8, least=2, most=1000),
     Option("--module -m", bool, "SCRIPT is a module, as with python -m."),
-    Option("--level", str, "quick (correctness only), standard, or long (minutes).", "LEVEL", default="standard"),
+    Option(
+        "--level", str, "quick (correctness only), standard, or long (minutes).", "LEVEL", default="standard",
+        complete=among("quick", "standard", "long"),
+    ),
     Option("--timeout", float, "Limit for the whole test: 120 (long: 900).", "SEC", field="timeout_s", least=1),
     Option(
         "--stall-timeout", float, "Fail a stage after SEC seconds without progress.", "SEC",
@@ -44,7 +52,10 @@ OPTIONS = (
     Option("--stamp/--no-stamp", bool, "Mark the config as verified after a pass.", default=True),
     Option("--show", bool, "Print the last result without running anything."),
     Option("--log-dir", str, "Default: .mgpu/runs/smoke-TIME.", "DIR"),
-    Option("--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human"),
+    Option(
+        "--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human",
+        complete=among("human", "json", "junit", "github", "markdown"),
+    ),
     Option("--json", bool, "Same as --format json."),
     Option("--json-schema", bool, "Print the JSON Schema of --json."),
     Option("--output -o", str, 'Write the report to FILE ("-" = stdout).', "FILE", default="-"),
@@ -61,6 +72,12 @@ def run(values: Values) -> int:
         from mgpu.cli import json_schema
 
         return json_schema.show(json_schema.preflight() if values["slurm"] or values["hosts"] else json_schema.smoke())
+    if training_python.alone and not values["show"]:
+        raise MgpuError(
+            f"no torch in {sys.executable}, and no environment in sight\n"
+            "  activate the environment you train in, or:  mgpu smoke-test --python PATH",
+            NOT_READY,
+        )
     from mgpu.smoke.request import Request
 
     if values.pop("json"):
@@ -100,4 +117,5 @@ COMMAND = Command(
     usage="[OPTIONS] [SCRIPT [ARGS...]]",
     starts=True,
     early=_early,
+    stays=lambda values: values["show"] or values["json_schema"],
 )

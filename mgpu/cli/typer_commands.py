@@ -9,23 +9,26 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from mgpu.cli.option import Command, Option
+from mgpu.cli.option import Command, Option, Values
 
 _PROGRAM: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
-def add(app: typer.Typer, command: Command) -> None:
-    """Add a command to the application."""
+Start = Callable[[Command, Values], int]
+
+
+def add(app: typer.Typer, command: Command, start: Start = lambda command, values: command.start(values)) -> None:
+    """Add a command to the application; `start` runs it."""
     app.command(
         command.name,
         cls=_grouped(command) if any(option.panel for option in command.options) else None,
         short_help=command.summary,
         options_metavar=command.usage,
         context_settings=_PROGRAM if command.starts else None,
-    )(function(command))
+    )(function(command, start))
 
 
-def function(command: Command) -> Callable[..., int]:
+def function(command: Command, start: Start) -> Callable[..., int]:
     """Return a function that runs the command, with the signature that typer reads."""
 
     def run(**values: Any) -> int:
@@ -35,7 +38,7 @@ def function(command: Command) -> Callable[..., int]:
             values[command.words] = tuple(context.args if context else values[command.words] or ())
             if context and command.line:
                 values[command.line] = context.meta.get(_DASHES, False)
-        return command.start(values)
+        return start(command, values)
 
     parameters = [_parameter(option.name, _kind(option), _default(option)) for option in command.every_option]
     if command.folded_panel:
@@ -74,7 +77,6 @@ def _kind(option: Option) -> Any:
         max=option.most,
         show_default=option.show_default,
         rich_help_panel=option.panel or None,
-        autocompletion=option.complete,
     )
     kind: Any = list[str] if option.kind is list else option.kind
     return Annotated[kind | None if option.initial is None else kind, settings]

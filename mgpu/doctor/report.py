@@ -162,7 +162,8 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
     head = f"mgpu doctor {snapshot.mgpu or __version__} on {describe.where(snapshot)}"
     lines += screen.paragraph(head, style="bold")
     if snapshot.python:
-        lines += screen.paragraph(f"Python {snapshot.python.version}, {snapshot.python.executable}")
+        how = f" ({snapshot.python.chosen})" if snapshot.python.chosen else ""
+        lines += screen.paragraph(f"Python {snapshot.python.version}, {snapshot.python.executable}{how}")
     lines.append([])
     if request.verbose and (topology := findings.topology(snapshot, screen)):
         lines += [*topology[1:], []]  # without the empty line at its start

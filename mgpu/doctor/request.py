@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpu import errors
-from mgpu.errors import MgpuError, reason
-from mgpu.process import child_process
+from mgpu.errors import MgpuError
 from mgpu.text import listed
 
 if TYPE_CHECKING:
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 _LONGEST_S = 1_000_000  # a timer accepts no infinity, and twelve days are enough
 _MOST_GIB = 1_000_000
 FORMATS = ("human", "json", "junit", "github", "markdown", "sarif")
-_OLDEST = (3, 10)  # the oldest Python version that the probes support
 PORTS = ("accelerate", "ddp")
 STYLES = ("default", "nagios", "prolog")
 
@@ -159,28 +156,18 @@ def interpreter(given: str) -> str:
     Raises MgpuError (usage) if it is not a Python interpreter.
     """
     import shutil
-    import subprocess
+
+    from mgpu.process import training_python
 
     path = Path(given).expanduser() if os.sep in given or given.startswith("~") else Path(shutil.which(given) or given)
     if path.is_dir() and os.access(path / "bin" / "python", os.X_OK):
         raise MgpuError(f"--python {given}: a folder. Did you mean {path / 'bin' / 'python'}?", errors.USAGE)
-    why = None
     if not path.exists():
-        why = "no such file" if os.sep in given else "no such file, here or on PATH"
+        why: str | None = "no such file" if os.sep in given else "no such file, here or on PATH"
     elif path.is_dir() or not os.access(path, os.X_OK):
         why = "not an executable program"
     else:
-        ask = [os.path.abspath(path), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        try:
-            done = child_process.run(ask, 20)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            why = f"it does not start ({reason(error)})"
-        else:
-            found = re.fullmatch(r"(\d)\.(\d+)", done.stdout.decode("utf-8", "replace").strip())
-            if done.returncode or not found:
-                why = "not a Python interpreter"
-            elif (int(found[1]), int(found[2])) < _OLDEST:
-                why = f"Python {found[0]} is too old: {'.'.join(map(str, _OLDEST))} or newer is required"
+        why = training_python.problem(os.path.abspath(path))
     if why:
         raise MgpuError(f"--python {given}: {why}", errors.USAGE)
     return os.path.abspath(path)  # not resolved: a virtual environment's python is a link

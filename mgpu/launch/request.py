@@ -33,6 +33,7 @@ class Request:
     dashes: bool = False  # -- comes before `target`
     script: tuple[str, ...] = ()  # of the user's own launch line: what its ranks run, with -m for a module
     module: bool = False
+    python: str = ""  # the interpreter of the run, in which mgpu runs too; "": this one
     config: str = ""
     yes: bool = False
     dry_run: bool = False

@@ -35,6 +35,7 @@ from mgpu.probes.runner import (
     run,
     start,
 )
+from mgpu.process import training_python
 from mgpu.snapshot import BadSnapshot, Gap, Plan, Snapshot, from_json
 from mgpu.version import __version__
 
@@ -89,6 +90,8 @@ def gather(
     for child in collect(started or start(probes, python=python), progress):
         facts |= child.found
         gaps |= gaps_of(child)
+    if facts.get("python") and python is None:
+        facts["python"] |= {"chosen": training_python.chosen()}
     facts["env"] = environ.filter_environment(os.environ)
     snapshot = build(facts, gaps)
     if snapshot.gpus is not None:

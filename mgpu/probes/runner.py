@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from mgpu.process import child_process, interpreter
+from mgpu.process import child_process, interpreter, training_python
 
 # Results go to a copy of stdout, and stdout is redirected to stderr, because foreign libraries print.
 _BOOT = """\
@@ -30,6 +30,7 @@ import json, os, sys
 os.set_blocking(int(sys.argv[2]), False)
 try: os.read(int(sys.argv[2]), 1); os._exit(1)  # mgpu exited before this process was tied to it
 except BlockingIOError: pass
+sys.path += json.loads(sys.argv[3])
 out = os.fdopen(os.dup(1), "w", encoding="utf-8"); os.dup2(2, 1)
 def run(path, arguments):
     space = {"__name__": "mgpu_probe", "__file__": path}
@@ -170,6 +171,8 @@ def _start(probe: Probe, python: str) -> Child:
     )
     tie = child_process.Tie()
     command += [json.dumps([(str(part.path), dict(part.arguments)) for part in probe.all]), str(tie.reading)]
+    ours = training_python.carried is not None and not (probe.in_training_python or probe.bare)
+    command.append(json.dumps(list(training_python.carried.folders) if training_python.carried and ours else []))
     process = child_process.start(
         command,
         tie=tie,

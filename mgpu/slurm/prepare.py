@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from mgpu.job_files import insert, preflight_block, watch_block
 from mgpu.job_files.job import THIS_FILE, Job, Watch
 from mgpu.job_formats import SHAPES, Shape
 from mgpu.launch.request import Request
-from mgpu.process import scratch
+from mgpu.process import scratch, training_python
 from mgpu.snapshot import Config, JobScript, Plan, Snapshot
 from mgpu.text import counted
 
@@ -140,7 +139,7 @@ def _with_preflight(
     named = str(Path(config.path).absolute()) if config else None
     logs, image = str(folder.absolute()), _in_image(job)
     lines = preflight_block.lines(
-        mgpu=_mgpu(), need=nodes, config=named, logs=logs, container=image, spare=request.spare
+        mgpu=training_python.own_command(), need=nodes, config=named, logs=logs, container=image, spare=request.spare
     )
     how = f"inserted before line {line}: {_BY_PREFLIGHT} (omit with --no-preflight)"
     return insert.with_block(text, "\n".join(lines), line), how
@@ -240,7 +239,7 @@ def _job(request: Request, words: list[str], config: Config, folder: Path) -> Jo
         qos=request.qos,
         time=request.time,
         preflight=request.preflight,
-        mgpu=_mgpu(),
+        mgpu=training_python.own_command(),
         logs=str(folder),
         env=pinning_variables(config.launch_flags) if gpus else {},
     )
@@ -296,14 +295,6 @@ def with_spare(job: JobScript, nodes: int, spare: int) -> list[str]:
         if number.isdecimal() and int(number) % nodes == 0:
             options.append(f"--gpus={kind}{colon}{int(number) // nodes * (nodes + spare)}")
     return options
-
-
-def _mgpu() -> str:
-    """Return the shell command for this mgpu in the job: the same interpreter, whatever the script activates."""
-    program = Path(sys.argv[0])
-    if program.name == "mgpu" and program.is_absolute() and os.access(program, os.X_OK):
-        return shlex.quote(str(program))
-    return f"{shlex.quote(sys.executable)} -m mgpu"
 
 
 def title(outcome: engine.Outcome) -> str:

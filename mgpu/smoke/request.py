@@ -29,6 +29,7 @@ class Request:
     """The options of smoke-test."""
 
     config: str = ""
+    python: str = ""  # the interpreter of the ranks, in which mgpu runs too; "": this one
     cpu: int | None = None
     gpus: str = ""
     level: Level = "standard"

@@ -20,6 +20,16 @@ from mgpu.snapshot.field_types import (
     Wording,
 )
 
+Chosen = Literal[
+    "active virtual environment",
+    "active conda environment",
+    ".venv in this folder",
+    "conda's base environment",
+    "python on PATH",
+    "--python",
+    "no environment in sight",
+]
+
 
 @dataclass(frozen=True)
 class Python:
@@ -42,6 +52,7 @@ class Python:
     user_packages: Mapping[str, Version] = field(default_factory=dict)  # the `packages` installed in user_site
     # settings in accelerate_default_config
     accelerate_default_settings: SecretsByKey[Mapping[str, Label]] = field(default_factory=dict)
+    chosen: Chosen | None = None  # how mgpu, which has no torch itself, found it; None: it is mgpu's own
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,9 @@
-"""Which script in this folder trains, and how does a job call mgpu?"""
+"""Which script in this folder trains?"""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import shlex
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -34,12 +31,3 @@ def _trains(path: Path) -> bool:
     with contextlib.suppress(OSError):
         return bool(_TRAINS.search(file_reading.read(path, most=_MOST_BYTES)))
     return False
-
-
-def own_command() -> str:
-    """Return how a job calls this mgpu, as shell words: by its full path, since a job's PATH may differ."""
-    called, beside = Path(sys.argv[0]), Path(sys.executable).with_name("mgpu")
-    for path in (called, beside):
-        if path.name == "mgpu" and os.access(path, os.X_OK):
-            return shlex.quote(str(path.absolute()))
-    return shlex.join([sys.executable, "-m", "mgpu"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mgpu import engine, errors, messages, probes
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
+from mgpu.process import training_python
 from mgpu.report import describe, document, load
 from mgpu.report import output as report_output
 from mgpu.report import screen as report_screen
@@ -94,7 +95,7 @@ def _site(request: Request, answers: Answers, snapshot: Snapshot, *, asking: boo
         named=bool(request.machine_flags),
         command=folder.command(Path.cwd()),
         setup=setup_lines(python=request.python),
-        mgpu=folder.own_command(),
+        mgpu=training_python.own_command(),
         config=os.fspath(request.path),
         file=os.fspath(request.job_file),
     )

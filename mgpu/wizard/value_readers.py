@@ -30,22 +30,24 @@ def whole_number(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
-def one_of(*names: str, **also: str) -> Callable[[object], str]:
-    """Return a reader of one of the names; `also` are other spellings."""
+class one_of:
+    """A reader of one of the names; `also` are other spellings."""
 
-    def read(raw: object) -> str:
+    def __init__(self, *names: str, **also: str) -> None:
+        self.names, self._also = names, also
+
+    def __call__(self, raw: object) -> str:
+        """Return the name. Raises ValueError with the allowed ones."""
         text = ("no" if raw is False else str(raw)).strip().lower()  # YAML reads a bare no as False
-        text = also.get(text, text)
-        if text not in (*also.values(), *names):
-            allowed = [*names, "auto"]
+        text = self._also.get(text, text)
+        if text not in (*self._also.values(), *self.names):
+            allowed = [*self.names, "auto"]
             import difflib
 
             near = difflib.get_close_matches(text, allowed, n=1, cutoff=0.5)
             hint = f". Did you mean {near[0]}?" if near else ""
             raise ValueError(f"choose {', '.join(allowed[:-1])} or {allowed[-1]}{hint}")
         return text
-
-    return read
 
 
 def yes_no(raw: object) -> bool:

@@ -29,6 +29,8 @@ CASES = (
     fails("accelerate_missing", "no accelerate in /opt/env/bin/python", "/opt/env/bin/python -m pip install accelerate",
         packages={}),
     well("accelerate_missing", "accelerate 1.15.0"),
+    skips("accelerate_missing", "no environment in sight",
+        packages={}, python=python(chosen="no environment in sight")),
     # accelerate_too_old: 1.0
     warns("accelerate_too_old", "accelerate 0.34.2, 1.0 or newer required", "pip install --upgrade accelerate",
         packages={"accelerate": "0.34.2"}),

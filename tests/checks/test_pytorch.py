@@ -38,6 +38,8 @@ CASES = (
     # torch_missing, torch_import_fails
     fails("torch_missing", "no torch in /opt/env/bin/python", "/opt/env/bin/python -m pip install torch",
         pytorch=MISSING),
+    fails("torch_missing", "no torch in /opt/env/bin/python", "or pass its Python with --python",
+        pytorch=MISSING, python=python(chosen="no environment in sight")),
     well("torch_missing", "torch 2.9.0+cu130"),
     fails("torch_import_fails",
         "import torch: ImportError: libcudnn.so.9", "torch==2.9.0 --index-url https://download.pytorch.org/whl/cu130",

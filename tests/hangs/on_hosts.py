@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.hangs.matrix import PROGRESS
 from tests.hangs.table import AFTER_S, LIMIT_S
-from tests.hangs.training import PROGRESS
 from tests.ssh_hosts import SshHosts
 
 HEAD = "## On two hosts"

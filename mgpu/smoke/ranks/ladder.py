@@ -10,8 +10,6 @@ import signal
 import sys
 from pathlib import Path
 
-from mgpu.process.leftover_files import error_folder
-
 from . import errors
 from . import rank_plan as ordering
 from .context import Here
@@ -32,7 +30,8 @@ def main(argv: list[str] | None = None) -> None:
     journal.classify = errors.classify
     journal.listen()
     if error_file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        journal.report["wrote"].append(error_folder(error_file))
+        # As process/leftover_files.error_folder, which is not importable in a Python without mgpu.
+        journal.report["wrote"].append(str(Path(error_file).parents[3]))
     journal.introduce()
     here = Here(orders, journal, number["RANK"], number["LOCAL_RANK"], number["WORLD_SIZE"])
     code = 0
