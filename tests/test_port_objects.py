@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mgpu.port.port_script import port
@@ -76,3 +78,20 @@ def test_a_loss_that_is_written_before_the_backward_pass_is_no_collective_of_one
     text = HEAD + LOOP.replace("    loss.backward()", "    writer.add_scalar('loss', loss.item())\n    loss.backward()")
     result = port(text, "nothing")
     assert "is_main_process" not in result.text and any("writes this" in why for _, why in result.decisions)
+
+
+def test_batches_of_a_sampler_of_the_script_are_not_split() -> None:
+    """accelerate cannot split them: they have no size."""
+    sampler = "class Episodes:\n    def __iter__(self):\n        yield torch.randperm(8)[:4]\n"
+    text = re.sub(r"DataLoader\((\w+).*?\)\n", r"DataLoader(\1, batch_sampler=Episodes())\n", HEAD) + LOOP
+    text = text.replace("model =", f"{sampler}model =", 1)
+    result = port(text, "nothing")
+    assert [why for _, why in result.decisions] == [
+        "every rank trains on the batches of this batch_sampler (right, but not faster): let it make the rank's part."
+    ]
+    assert "prepare(model, optimizer)" in result.text
+
+
+def test_a_question_of_the_script_is_marked() -> None:
+    result = port(HEAD + "name = input('Folder? ')\n" + LOOP, "nothing")
+    assert [why for _, why in result.decisions] == ["every rank waits for an answer, and only one of them can get it."]

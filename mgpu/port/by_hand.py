@@ -88,7 +88,7 @@ def _manual_batches(porting: Porting) -> None:
     for backward in porting.loops.backwards:
         function = tree.inside(backward, cst.FunctionDef)
         loops = [a for a in tree.parents(backward) if isinstance(a, cst.For) and porting.roles.of(a.iter, "loader")]
-        if porting.split and (loops or _gets_batches(porting, function) or _takes_next(porting)):
+        if loops or (porting.split and (_gets_batches(porting, function) or _takes_next(porting))):
             continue
         at = back_loop(tree, backward) or backward
         if not _split_draw(porting, at):
@@ -190,6 +190,8 @@ def _special(porting: Porting) -> None:
             porting.changes.decide(call, "gradients computed here are not averaged over the ranks.")
         elif name == "torch.autograd.grad" and porting.loops.in_training(call) and "create_graph" not in keywords(call):
             porting.changes.decide(call, "gradients computed by autograd.grad are not averaged over the ranks.")
+        elif name == "input":
+            porting.changes.decide(call, "every rank waits for an answer, and only one of them can get it.")
         elif name == "get_ipython":
             porting.changes.decide(call, "this line is for a notebook: remove it, a script stops here.")
         elif name == "torch.optim.LBFGS":

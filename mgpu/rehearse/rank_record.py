@@ -254,7 +254,8 @@ def _joins(known: _Known, record: dict[str, Any]) -> None:
 
 
 def _file(known: _Known, record: dict[str, Any]) -> None:
-    _append(known.files, _fact(WrittenFile, record, path="path", how="how", cache="cache", line="line"))
+    names = {"path": "path", "how": "how", "cache": "cache", "lock": "lock", "line": "line"}
+    _append(known.files, _fact(WrittenFile, record, **names))
 
 
 def _checkpoint(known: _Known, record: dict[str, Any]) -> None:

@@ -126,6 +126,7 @@ class WrittenFile:
     how: Label  # write, append, save, rename, remove
     line: Text | None = None
     cache: bool = False  # in a folder that a variable names as the cache of a library
+    lock: Text | None = None  # the lock file that the rank held while it wrote
 
 
 @dataclass(frozen=True)
