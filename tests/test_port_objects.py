@@ -44,6 +44,7 @@ def test_a_part_of_a_module_dict_is_marked() -> None:
 def test_a_sum_that_is_divided_by_the_batch_is_its_mean(size: str) -> None:
     summed = LOOP.replace("y)", f"y, reduction='sum') / {size}")
     assert not port(HEAD + summed, "nothing").decisions
+    assert not port(HEAD + LOOP.replace("y)", f"y, reduction='sum').div({size})"), "nothing").decisions
     assert port(HEAD + summed.replace(size, "3"), "nothing").decisions
 
 

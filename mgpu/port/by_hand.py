@@ -57,14 +57,23 @@ def _is_averaged(porting: Porting, used: list[cst.Call]) -> bool:
     tree = porting.tree
     functions = [tree.inside(call, cst.FunctionDef) for call in used]
     for node in nodes(tree.module):
-        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Divide):
+        if (parts := _division(node)) is None:
             continue
         function = tree.inside(node, cst.FunctionDef)
         kept = isinstance(tree.simple_statement(node), (cst.Assign, cst.AnnAssign, cst.Return))
-        reported = any(method(call) == "item" for call in calls(node.left))
-        if kept and not reported and any(function is one for one in functions) and _is_size(porting, node.right):
+        reported = any(method(call) == "item" for call in calls(parts[0]))
+        if kept and not reported and any(function is one for one in functions) and _is_size(porting, parts[1]):
             return True
     return False
+
+
+def _division(node: cst.CSTNode) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """What is divided, and by what: `a / b`, `a.div(b)`."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+        return node.left, node.right
+    if isinstance(node, cst.Call) and method(node) == "div" and len(node.args) == 1 and receiver(node) is not None:
+        return cst.ensure_type(node.func, cst.Attribute).value, node.args[0].value
+    return None
 
 
 def _is_size(porting: Porting, node: cst.BaseExpression, depth: int = 0) -> bool:
