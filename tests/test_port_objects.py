@@ -31,6 +31,13 @@ def test_an_optimizer_that_is_chosen_in_the_run(made: str, annotated: bool) -> N
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
 
 
+@pytest.mark.parametrize("model", ["nn.Linear(2, 1)", "zoo.Net()"])
+def test_parameters_that_a_function_collects(model: str) -> None:
+    text = HEAD.replace("nn.Linear(2, 1)", model).replace("model.parameters()", "zoo.groups(model, 0.1)")
+    new = ported(text + "model.train()\n" + LOOP)
+    assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
+
+
 def test_a_part_of_a_module_dict_is_marked() -> None:
     text = HEAD.replace("nn.Linear(2, 1)", "nn.ModuleDict({'a': nn.Linear(2, 1)})") + LOOP.replace(
         "model(x)", "model['a'](x)"

@@ -32,6 +32,7 @@ _PASSES_ON = re.compile(
     r"|tqdm\.\w+\.tqdm|torch\.compile|torch\.nn\.(?:parallel\.)?DataParallel|rich\.progress\.track|track"
 )
 PARAMETERS = ("parameters", "named_parameters")
+_OF_MODELS = ("train", "eval", "state_dict", "load_state_dict", *PARAMETERS)
 
 
 class Roles:
@@ -340,7 +341,7 @@ class Roles:
             if on is not None and (method(call) in PARAMETERS or self.of(on, "model")):
                 found.append(self._container_of(self._root(on)))
             else:  # a function that makes the groups: weight_decay_groups(model)
-                found += [one.value for one in call.args if self.of(one.value, "model")]
+                found += [one.value for one in call.args if self.of(one.value, "model") or self._is_used_as_model(one)]
         for one in nodes(node):  # groups: {"params": weights}
             if isinstance(one, cst.DictElement) and isinstance(one.value, (cst.Name, cst.Attribute)):
                 self._roots(one.value, found, depth + 1)
@@ -357,6 +358,14 @@ class Roles:
             on = receiver(call)
             if method(call) in ("append", "extend") and on is not None and self.tree.key(on) == key:
                 self._roots(call, found, depth + 1)
+
+    def _is_used_as_model(self, given: cst.Arg) -> bool:
+        """Whether a variable is moved, saved or switched as models are, also if its class is not known."""
+        name = dotted(given.value)
+        return bool(name) and any(
+            method(call) in _OF_MODELS and (on := receiver(call)) is not None and dotted(on) == name
+            for call in calls(self.tree.module)
+        )
 
     def _container_of(self, root: cst.BaseExpression) -> cst.BaseExpression:
         """The dict or list that a comprehension takes a model from: `models` for `m` in `models.values()`."""
