@@ -80,9 +80,13 @@ def _is_size(porting: Porting, node: cst.BaseExpression, depth: int = 0) -> bool
     """Whether an expression is the length of a tensor: `x.size(0)`, `x.shape[0]`, `len(x)`, or a variable for it."""
     if isinstance(node, cst.Name) and depth == 0:
         values = [
-            v for one in nodes(porting.tree.module) if (v := assigned(one)) and node.value == dotted(targets(one)[0])
+            (porting.tree.inside(one, cst.FunctionDef), value)
+            for one in nodes(porting.tree.module)
+            if (value := assigned(one)) and node.value == dotted(targets(one)[0])
         ]
-        return bool(values) and all(_is_size(porting, one, 1) for one in values)
+        here = porting.tree.inside(node, cst.FunctionDef)
+        own = [value for function, value in values if function is here] or [value for _, value in values]
+        return bool(own) and all(_is_size(porting, one, 1) for one in own)
     if isinstance(node, cst.Subscript):
         return dotted(node.value).endswith(".shape")
     if not isinstance(node, cst.Call) or not node.args:
