@@ -57,7 +57,9 @@ def test_a_sum_that_is_divided_by_the_batch_is_its_mean(size: str) -> None:
 
 def test_a_size_is_that_of_its_function() -> None:
     """Another function has a variable of the same name."""
-    mean = "def loss_of(x, y):\n    size = x.size(0)\n    return nn.functional.mse_loss(x, y, reduction='sum').div(size)\n"
+    mean = (
+        "def loss_of(x, y):\n    size = x.size(0)\n    return nn.functional.mse_loss(x, y, reduction='sum').div(size)\n"
+    )
     text = f"{HEAD}def other():\n    size = args.size\n{mean}" + LOOP.replace("nn.functional.mse_loss", "loss_of")
     assert not port(text, "nothing").decisions
 

@@ -190,7 +190,7 @@ def test_a_script_that_the_user_stops(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [{"hosts": "a,b"}, {"slurm": True}])
 def test_a_script_on_several_nodes_is_refused_with_the_commands_for_one(given: dict[str, Any]) -> None:
     with pytest.raises(errors.MgpuError) as refused:
-        Request(target=["train.py", "--name", "a b"], **given).check()
+        Request(target=("train.py", "--name", "a b"), **given).check()
     assert refused.value.exit_code == 2
     assert refused.value.message == (
         "--slurm and --hosts test nodes. A script is rehearsed on one node; test the others without SCRIPT:\n"

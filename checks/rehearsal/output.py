@@ -21,14 +21,14 @@ _SHOWN = 5
 
 def _is_cache(path: str) -> bool:
     parts = path.split("/")
-    return path.endswith((".lock", ".pyc")) or any(
+    return path.endswith((".lock", ".pyc", "/CACHEDIR.TAG")) or any(
         part in _CACHES or part.startswith("torchinductor_") for part in parts
     )
 
 
 def _takes_turns(one: WrittenFile, other: WrittenFile) -> bool:
-    """Whether both ranks held one lock while they wrote."""
-    return one.lock is not None and one.lock == other.lock
+    """Whether the file cannot have parts of both: they held one lock, or each put a whole file in its place."""
+    return (one.lock is not None and one.lock == other.lock) or one.how == other.how == "rename"
 
 
 def _kept(files: tuple[WrittenFile, ...]) -> dict[str, WrittenFile]:
@@ -53,22 +53,24 @@ def same_file_written(rehearsal: Rehearsal) -> Answer:
     Fix: Write it on rank 0 only (if accelerator.is_main_process), or put the rank into its name.
     """
     first: dict[str, tuple[int, WrittenFile]] = {}
-    written = 0
+    turns = False
     for rank in rehearsal.ranks:
         for path, one in _kept(rank.files).items():
             if one.cache or _is_cache(path):
                 continue
-            written += 1
-            if path in first and not _takes_turns(one, first[path][1]):
-                other = first[path][0]
+            other, before = first.setdefault(path, (rank.rank, one))
+            if before is one:
+                continue
+            if not _takes_turns(one, before):
                 return Problem(
                     f"ranks {other} and {rank.rank} both write {path}{at(one.line)}",
                     evidence={"rank": rank.rank, "other": other, "how": one.how},
                     subjects=(f"rank {other}", f"rank {rank.rank}"),
                     place=place(one.line),
                 )
-            first.setdefault(path, (rank.rank, one))
-    return Ok(f"{counted(written, 'file')}, each written by one rank") if written else Ok("no files written")
+            turns = True
+    how = "no two ranks wrote one at the same time" if turns else "each written by one rank"
+    return Ok(f"{counted(len(first), 'file')}, {how}") if first else Ok("no files written")
 
 
 @check(

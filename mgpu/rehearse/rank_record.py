@@ -272,6 +272,7 @@ def _subgroup(known: _Known, record: dict[str, Any]) -> None:
 def _prepare(known: _Known, record: dict[str, Any]) -> None:
     for kind in record["types"][:_MOST_LOADERS]:
         _append(known.prepared, str(kind))
+    known.rank = replace(known.rank, unused=tuple(str(name) for name in record["unused"][:_MOST_LOADERS]))
 
 
 def _random(known: _Known, record: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from mgpu.report import screen as report_screen
 from mgpu.report.screen import Line, Screen
 from mgpu.smoke import script_speed
 from mgpu.snapshot import Rehearsal, RehearsedRank
-from mgpu.text import counted, visible
+from mgpu.text import counted, listed, visible
 
 if TYPE_CHECKING:
     from mgpu.smoke.smoke_json import RehearsedRankEntry, SmokeDocument
@@ -119,6 +119,9 @@ def _notes(rehearsal: Rehearsal) -> list[str]:
     replaced = next((rank.replaced_backend for rank in rehearsal.ranks if rank.replaced_backend), None)
     if replaced:
         found.append(f"The script requests the backend {replaced}; the CPU ranks used gloo. {replaced} was not tested.")
+    if unused := {name for rank in rehearsal.ranks for name in rank.unused}:
+        name = listed(sorted(unused))
+        found.append(f"Not proved: {name}. The script or its config requests it, but accelerate did not use it here.")
     if rehearsal.cpu:
         found.append("Not proved on CPU ranks: GPU memory and speed, and code that runs on GPUs only.")
     return found

@@ -200,6 +200,7 @@ class RehearsedRank:
     averages_parameters: Label | None = None  # what averages parameters instead of gradients: "LocalSGD"
     joins_uneven: bool = False  # it used Join, with which ranks may have different numbers of batches
     prepared: tuple[Label, ...] = ()  # what accelerate's prepare was called with
+    unused: tuple[Label, ...] = ()  # strategies that were requested, but accelerate did not use on these ranks
     wrappers: tuple[Wrapper, ...] = ()
     optimizers: tuple[RehearsedOptimizer, ...] = ()
     losses: tuple[Loss, ...] = ()

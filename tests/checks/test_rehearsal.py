@@ -34,6 +34,7 @@ from tests.checks.facts import (
 )
 
 FSDP = (Wrapper("FSDP2", 2),)
+LOCKED = WrittenFile("/data/tokens.arrow", "write", "/run/train.py:44", lock="/data/tokens.arrow.lock")
 DDP = (Wrapper("DDP", 2, 2),)
 CAUSE = ScriptCause(
     "matrix_shapes_differ", "mat1 and mat2 do not fit", "A layer has other sizes.", "Compare the shapes."
@@ -267,6 +268,11 @@ CASES = (
     well("same_file_written", "no files", rehearsal=two(*(wrote("write", "/home/me/.cache/x") for _ in range(2)))),
     well("same_file_written", "no files",
         rehearsal=two(*({"files": (WrittenFile("/hf/modules/x", "write", None, True),)} for _ in range(2)))),
+    well("same_file_written", "1 file, no two ranks", rehearsal=two(*({"files": (LOCKED,)} for _ in range(2)))),
+    warns("same_file_written", "both write /data/tokens.arrow", "is_main_process",  # one of them has no lock
+        rehearsal=two({"files": (LOCKED,)}, {"files": (replace(LOCKED, lock=None),)})),
+    well("same_file_written", "1 file, no two ranks", rehearsal=two(*(wrote("rename", "/data/refs/main") for _ in range(2)))),
+    well("same_file_written", "no files", rehearsal=two(*(wrote("write", "/hub/CACHEDIR.TAG") for _ in range(2)))),
     # checkpoint_unreadable
     fails("checkpoint_unreadable", "/run/model.pt cannot be read on rank 0: RuntimeError: cut", "one rank",
         rehearsal=two({"checkpoints": (SavedCheckpoint("/run/model.pt", False, "RuntimeError: cut"),)})),
