@@ -112,3 +112,9 @@ def test_batches_of_a_sampler_of_the_script_are_not_split() -> None:
 def test_a_question_of_the_script_is_marked() -> None:
     result = port(HEAD + "name = input('Folder? ')\n" + LOOP, "nothing")
     assert [why for _, why in result.decisions] == ["every rank waits for an answer, and only one of them can get it."]
+
+
+@pytest.mark.parametrize(("read", "disabled"), [("bar.n", False), ("bar.close()", True)])
+def test_a_bar_whose_count_is_read_counts_on_every_rank(read: str, disabled: bool) -> None:
+    new = ported(f"from tqdm import tqdm\n{HEAD}bar = tqdm(total=8)\n{LOOP}    bar.update(1)\nx = {read}\n")
+    assert ("disable=not" in new) == disabled

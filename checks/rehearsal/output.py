@@ -59,7 +59,7 @@ def same_file_written(rehearsal: Rehearsal) -> Answer:
             if one.cache or _is_cache(path):
                 continue
             other, before = first.setdefault(path, (rank.rank, one))
-            if before is one:
+            if other == rank.rank:
                 continue
             if not _takes_turns(one, before):
                 return Problem(

@@ -271,7 +271,8 @@ CASES = (
     well("same_file_written", "1 file, no two ranks", rehearsal=two(*({"files": (LOCKED,)} for _ in range(2)))),
     warns("same_file_written", "both write /data/tokens.arrow", "is_main_process",  # one of them has no lock
         rehearsal=two({"files": (LOCKED,)}, {"files": (replace(LOCKED, lock=None),)})),
-    well("same_file_written", "1 file, no two ranks", rehearsal=two(*(wrote("rename", "/data/refs/main") for _ in range(2)))),
+    well("same_file_written", "1 file, no two ranks",
+        rehearsal=two(*(wrote("rename", "/data/refs/main") for _ in range(2)))),
     well("same_file_written", "no files", rehearsal=two(*(wrote("write", "/hub/CACHEDIR.TAG") for _ in range(2)))),
     # checkpoint_unreadable
     fails("checkpoint_unreadable", "/run/model.pt cannot be read on rank 0: RuntimeError: cut", "one rank",
