@@ -58,6 +58,7 @@ Tag = Literal[
     "portable",  # in a script: it trains alone, and mgpu can change it so that it trains on every number of ranks
     "leads_to_gpu_error",  # in a script: ranks then share a GPU, or use another rank's
     "starts_ranks",  # in a script: no problem if no launcher starts it
+    "named_if_unproved",  # of a rehearsed script: shown as not proved, although other checks of its row passed
     "remark",  # of a run that succeeded: reported at its end
     "uneven_ranks",  # of a running or finished run: a rank keeps the others waiting, step by step
     "not_finite",  # of a running or finished run: a loss or gradient is NaN or infinite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mgpu.port.port_script import port
@@ -29,6 +31,13 @@ def test_an_optimizer_that_is_chosen_in_the_run(made: str, annotated: bool) -> N
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
 
 
+@pytest.mark.parametrize("model", ["nn.Linear(2, 1)", "zoo.Net()"])
+def test_parameters_that_a_function_collects(model: str) -> None:
+    text = HEAD.replace("nn.Linear(2, 1)", model).replace("model.parameters()", "zoo.groups(model, 0.1)")
+    new = ported(text + "model.train()\n" + LOOP)
+    assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
+
+
 def test_a_part_of_a_module_dict_is_marked() -> None:
     text = HEAD.replace("nn.Linear(2, 1)", "nn.ModuleDict({'a': nn.Linear(2, 1)})") + LOOP.replace(
         "model(x)", "model['a'](x)"
@@ -42,7 +51,17 @@ def test_a_part_of_a_module_dict_is_marked() -> None:
 def test_a_sum_that_is_divided_by_the_batch_is_its_mean(size: str) -> None:
     summed = LOOP.replace("y)", f"y, reduction='sum') / {size}")
     assert not port(HEAD + summed, "nothing").decisions
+    assert not port(HEAD + LOOP.replace("y)", f"y, reduction='sum').div({size})"), "nothing").decisions
     assert port(HEAD + summed.replace(size, "3"), "nothing").decisions
+
+
+def test_a_size_is_that_of_its_function() -> None:
+    """Another function has a variable of the same name."""
+    mean = (
+        "def loss_of(x, y):\n    size = x.size(0)\n    return nn.functional.mse_loss(x, y, reduction='sum').div(size)\n"
+    )
+    text = f"{HEAD}def other():\n    size = args.size\n{mean}" + LOOP.replace("nn.functional.mse_loss", "loss_of")
+    assert not port(text, "nothing").decisions
 
 
 def test_a_device_of_a_checkpoint_is_the_cpu() -> None:
@@ -76,3 +95,26 @@ def test_a_loss_that_is_written_before_the_backward_pass_is_no_collective_of_one
     text = HEAD + LOOP.replace("    loss.backward()", "    writer.add_scalar('loss', loss.item())\n    loss.backward()")
     result = port(text, "nothing")
     assert "is_main_process" not in result.text and any("writes this" in why for _, why in result.decisions)
+
+
+def test_batches_of_a_sampler_of_the_script_are_not_split() -> None:
+    """accelerate cannot split them: they have no size."""
+    sampler = "class Episodes:\n    def __iter__(self):\n        yield torch.randperm(8)[:4]\n"
+    text = re.sub(r"DataLoader\((\w+).*?\)\n", r"DataLoader(\1, batch_sampler=Episodes())\n", HEAD) + LOOP
+    text = text.replace("model =", f"{sampler}model =", 1)
+    result = port(text, "nothing")
+    assert [why for _, why in result.decisions] == [
+        "every rank trains on the batches of this batch_sampler (right, but not faster): let it make the rank's part."
+    ]
+    assert "prepare(model, optimizer)" in result.text
+
+
+def test_a_question_of_the_script_is_marked() -> None:
+    result = port(HEAD + "name = input('Folder? ')\n" + LOOP, "nothing")
+    assert [why for _, why in result.decisions] == ["every rank waits for an answer, and only one of them can get it."]
+
+
+@pytest.mark.parametrize(("read", "disabled"), [("bar.n", False), ("bar.close()", True)])
+def test_a_bar_whose_count_is_read_counts_on_every_rank(read: str, disabled: bool) -> None:
+    new = ported(f"from tqdm import tqdm\n{HEAD}bar = tqdm(total=8)\n{LOOP}    bar.update(1)\nx = {read}\n")
+    assert ("disable=not" in new) == disabled

@@ -15,6 +15,7 @@ from mgpu import engine
 from mgpu.check import Check
 from mgpu.engine import Outcome, selections
 from mgpu.readers.training_script import read as training_script
+from mgpu.smoke import script_section
 from mgpu.snapshot import Rehearsal, Snapshot
 from tests.rehearsal_scripts import FOLDER, Ranks
 from tests.rehearsal_scripts.as_one_file import as_one_file
@@ -94,6 +95,14 @@ def test_a_script_that_works_has_no_finding(ranks: Ranks, tmp_path: Path, script
     found = [(o.check.id, o.problem) for o in judged(rehearsal)]
     assert not found, (rehearsal.ended, found)
     assert rehearsal.ended == "stopped" and rehearsal.steps == rehearsal.wanted
+    rows = script_section.groups(engine.judge(Snapshot(rehearsal=rehearsal), selections.SMOKE))
+    row = next((status, text) for group, _, status, text in rows if group == "model")
+    if script.stem.startswith("fsdp"):  # what sharding keeps from being proved is named, whatever else passed
+        assert row[0] == "skip" and row[1].startswith("not proved: FSDP"), row
+    else:
+        assert row[0] in ("ok", "skip"), row
+    requested = any("Not proved: DeepSpeed." in note for note in script_section._notes(rehearsal))
+    assert requested == (script.stem == "deepspeed_on_cpu")
 
 
 def seen_in_source(script: Path, folder: Path) -> set[str]:

@@ -19,7 +19,7 @@ from mgpu.smoke.request import Request
 from mgpu.snapshot import Config, Snapshot
 from tests.conftest import PYTHONPATH, Run
 from tests.rehearsal_scripts import FOLDER, STEPS
-from tests.scripts import marked, start, wait_for, write_config
+from tests.scripts import TWO_RANKS, marked, start, wait_for, write_config
 from tests.test_schema import SMOKE
 from tests.verdicts import cause
 
@@ -185,3 +185,26 @@ def test_a_script_that_the_user_stops(tmp_path: Path) -> None:
     assert "Your script" not in out and "bug" not in out + err and not marked(tmp_path)
     document = json.loads((tmp_path / "log" / "smoke.json").read_text())
     assert (document["verdict"], document["rehearsal"]["ended"]) == ("unknown", "interrupted")
+
+
+@pytest.mark.parametrize("given", [{"hosts": "a,b"}, {"slurm": True}])
+def test_a_script_on_several_nodes_is_refused_with_the_commands_for_one(given: dict[str, Any]) -> None:
+    with pytest.raises(errors.MgpuError) as refused:
+        Request(target=("train.py", "--name", "a b"), **given).check()
+    assert refused.value.exit_code == 2
+    assert refused.value.message == (
+        "--slurm and --hosts test nodes. A script is rehearsed on one node; test the others without SCRIPT:\n"
+        "  mgpu smoke-test --cpu 2 train.py --name 'a b'   # on CPU ranks\n"
+        "  mgpu configure -y --nodes 1 -o one-node.yaml   # on GPUs: a config of one node, then\n"
+        "  mgpu smoke-test -c one-node.yaml train.py --name 'a b'"
+    )
+
+
+def test_a_script_with_a_config_of_several_nodes_is_refused_with_the_same_commands(mgpu: Run, tmp_path: Path) -> None:
+    several = TWO_RANKS.replace("num_machines: 1", "num_machines: 2\nmain_process_ip: 10.0.0.1")
+    write_config(tmp_path, several.replace("num_processes: 2", "num_processes: 4"))
+    (tmp_path / "train.py").write_text("import torch\n")
+    done = mgpu("smoke-test", "train.py")
+    assert done.returncode == 2
+    assert done.stderr.startswith("mgpu: accelerate.yaml uses 2 nodes. A script is rehearsed on one node; test the")
+    assert "\n  mgpu smoke-test -c one-node.yaml train.py\n" in done.stderr

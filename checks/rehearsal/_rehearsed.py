@@ -48,7 +48,7 @@ def replicated(rehearsal: Rehearsal) -> Ok | Skip | None:
     for rank in rehearsal.ranks:
         kind = next((one.kind for one in rank.wrappers if one.kind in _SHARDING), None)
         if kind is not None or any(one.sharded for one in rank.optimizers):
-            return Skip(f"{kind or 'the strategy'} shards parameters: each rank has its own part")
+            return Skip(f"{kind or 'the strategy'} shards parameters and gradients: each rank has its own part")
         if has_subgroups(rank):
             return Skip("the script divides its ranks into groups")
     return None

@@ -31,6 +31,7 @@ _START = 1e-6  # of the norm: parameters are sent, so they are equal bit by bit
     source=_DDP,
     because_of=("script_failed", "separate_trainings"),
     same_as=("script_loads_on_one_rank",),
+    tags=("named_if_unproved",),
     given=replicated,
 )
 def different_start(rehearsal: Rehearsal) -> Answer:
@@ -103,6 +104,7 @@ def _problem(found: Difference, text: str) -> Problem:
         "script_trains_unwrapped_model",
         "script_trains_inner_model",
     ),
+    tags=("named_if_unproved",),
     given=exchanged,
 )
 def gradients_differ_between_ranks(rehearsal: Rehearsal) -> Answer:
@@ -121,7 +123,7 @@ def gradients_differ_between_ranks(rehearsal: Rehearsal) -> Answer:
     if any(not rank.wrappers for rank in rehearsal.ranks) and any((r.world or 1) < 2 for r in rehearsal.ranks):
         return Skip("the ranks train separately")
     steps = compared_steps(rehearsal, accumulated=False)
-    return Ok(f"equal gradients in {counted(steps, 'step')}") if steps else Skip("all steps accumulate gradients")
+    return Ok(f"equal gradients in {counted(steps, 'step')}" if steps else "all steps accumulate gradients")
 
 
 @check(

@@ -21,15 +21,21 @@ _SHOWN = 5
 
 def _is_cache(path: str) -> bool:
     parts = path.split("/")
-    return path.endswith((".lock", ".pyc")) or any(
+    return path.endswith((".lock", ".pyc", "/CACHEDIR.TAG")) or any(
         part in _CACHES or part.startswith("torchinductor_") for part in parts
     )
 
 
+def _takes_turns(one: WrittenFile, other: WrittenFile) -> bool:
+    """Whether the file cannot have parts of both: they held one lock, or each put a whole file in its place."""
+    return (one.lock is not None and one.lock == other.lock) or one.how == other.how == "rename"
+
+
 def _kept(files: tuple[WrittenFile, ...]) -> dict[str, WrittenFile]:
-    """Return the files that a rank wrote and did not remove or rename again, by path."""
+    """Return the files that a rank wrote and did not remove or rename again, by path. Writes without a lock first."""
     removed = {one.path for one in files if one.how == "remove"}
-    return {one.path: one for one in files if one.how in _WRITES and one.path not in removed}
+    by_lock = sorted(files, key=lambda one: one.lock is None)
+    return {one.path: one for one in by_lock if one.how in _WRITES and one.path not in removed}
 
 
 @check(
@@ -47,22 +53,24 @@ def same_file_written(rehearsal: Rehearsal) -> Answer:
     Fix: Write it on rank 0 only (if accelerator.is_main_process), or put the rank into its name.
     """
     first: dict[str, tuple[int, WrittenFile]] = {}
-    written = 0
+    turns = False
     for rank in rehearsal.ranks:
         for path, one in _kept(rank.files).items():
             if one.cache or _is_cache(path):
                 continue
-            written += 1
-            if path in first:
-                other = first[path][0]
+            other, before = first.setdefault(path, (rank.rank, one))
+            if other == rank.rank:
+                continue
+            if not _takes_turns(one, before):
                 return Problem(
                     f"ranks {other} and {rank.rank} both write {path}{at(one.line)}",
                     evidence={"rank": rank.rank, "other": other, "how": one.how},
                     subjects=(f"rank {other}", f"rank {rank.rank}"),
                     place=place(one.line),
                 )
-            first[path] = (rank.rank, one)
-    return Ok(f"{counted(written, 'file')}, each written by one rank") if written else Ok("no files written")
+            turns = True
+    how = "no two ranks wrote one at the same time" if turns else "each written by one rank"
+    return Ok(f"{counted(len(first), 'file')}, {how}") if first else Ok("no files written")
 
 
 @check(
@@ -79,13 +87,13 @@ def same_file_appended(rehearsal: Rehearsal) -> Answer:
 
     Fix: Write it on rank 0 only (if accelerator.is_main_process), or put the rank into its name.
     """
-    first: dict[str, int] = {}
+    first: dict[str, tuple[int, WrittenFile]] = {}
     for rank in rehearsal.ranks:
         for one in rank.files:
             if one.how != "append" or one.cache or _is_cache(one.path):
                 continue
-            other = first.setdefault(one.path, rank.rank)
-            if other != rank.rank:
+            other, before = first.setdefault(one.path, (rank.rank, one))
+            if other != rank.rank and not _takes_turns(one, before):
                 return Problem(
                     f"ranks {other} and {rank.rank} both append to {one.path}{at(one.line)}",
                     evidence={"rank": rank.rank, "other": other},

@@ -57,23 +57,36 @@ def _is_averaged(porting: Porting, used: list[cst.Call]) -> bool:
     tree = porting.tree
     functions = [tree.inside(call, cst.FunctionDef) for call in used]
     for node in nodes(tree.module):
-        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Divide):
+        if (parts := _division(node)) is None:
             continue
         function = tree.inside(node, cst.FunctionDef)
         kept = isinstance(tree.simple_statement(node), (cst.Assign, cst.AnnAssign, cst.Return))
-        reported = any(method(call) == "item" for call in calls(node.left))
-        if kept and not reported and any(function is one for one in functions) and _is_size(porting, node.right):
+        reported = any(method(call) == "item" for call in calls(parts[0]))
+        if kept and not reported and any(function is one for one in functions) and _is_size(porting, parts[1]):
             return True
     return False
+
+
+def _division(node: cst.CSTNode) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """What is divided, and by what: `a / b`, `a.div(b)`."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+        return node.left, node.right
+    if isinstance(node, cst.Call) and method(node) == "div" and len(node.args) == 1 and receiver(node) is not None:
+        return cst.ensure_type(node.func, cst.Attribute).value, node.args[0].value
+    return None
 
 
 def _is_size(porting: Porting, node: cst.BaseExpression, depth: int = 0) -> bool:
     """Whether an expression is the length of a tensor: `x.size(0)`, `x.shape[0]`, `len(x)`, or a variable for it."""
     if isinstance(node, cst.Name) and depth == 0:
         values = [
-            v for one in nodes(porting.tree.module) if (v := assigned(one)) and node.value == dotted(targets(one)[0])
+            (porting.tree.inside(one, cst.FunctionDef), value)
+            for one in nodes(porting.tree.module)
+            if (value := assigned(one)) and node.value == dotted(targets(one)[0])
         ]
-        return bool(values) and all(_is_size(porting, one, 1) for one in values)
+        here = porting.tree.inside(node, cst.FunctionDef)
+        own = [value for function, value in values if function is here] or [value for _, value in values]
+        return bool(own) and all(_is_size(porting, one, 1) for one in own)
     if isinstance(node, cst.Subscript):
         return dotted(node.value).endswith(".shape")
     if not isinstance(node, cst.Call) or not node.args:
@@ -88,7 +101,7 @@ def _manual_batches(porting: Porting) -> None:
     for backward in porting.loops.backwards:
         function = tree.inside(backward, cst.FunctionDef)
         loops = [a for a in tree.parents(backward) if isinstance(a, cst.For) and porting.roles.of(a.iter, "loader")]
-        if porting.split and (loops or _gets_batches(porting, function) or _takes_next(porting)):
+        if loops or (porting.split and (_gets_batches(porting, function) or _takes_next(porting))):
             continue
         at = back_loop(tree, backward) or backward
         if not _split_draw(porting, at):
@@ -190,6 +203,8 @@ def _special(porting: Porting) -> None:
             porting.changes.decide(call, "gradients computed here are not averaged over the ranks.")
         elif name == "torch.autograd.grad" and porting.loops.in_training(call) and "create_graph" not in keywords(call):
             porting.changes.decide(call, "gradients computed by autograd.grad are not averaged over the ranks.")
+        elif name == "input":
+            porting.changes.decide(call, "every rank waits for an answer, and only one of them can get it.")
         elif name == "get_ipython":
             porting.changes.decide(call, "this line is for a notebook: remove it, a script stops here.")
         elif name == "torch.optim.LBFGS":

@@ -19,6 +19,7 @@ _MAKES = re.compile(
     r"(?:torch|numpy(?:\.random)?)\.(?:ones|zeros|full|empty|rand\w*|normal|uniform|arange|standard_normal|choice)"
     r"|(?:.*\.)?(?:view|reshape|expand|repeat|fill_|normal_|init_hidden|init_state|new_\w+|\w*Tensor)"
 )
+_SAME = "every rank trains on the batches of this batch_sampler (right, but not faster): let it make the rank's part."
 _WHOLE = "every rank evaluates all of this data: right, but not faster."
 
 
@@ -27,14 +28,22 @@ def plan(porting: Porting) -> None:
     for origin in porting.roles.origins("loader"):
         loops = [loop for loop in porting.loops.all if origin in loop.loaders]
         trains = any(loop.trains for loop in loops) or _feeds_training(porting, origin)
-        if trains or origin in porting.split:
+        if trains and _own_batches(porting, origin):
+            porting.changes.decide(origin.node, _SAME)
+        elif trains or origin in porting.split:
             porting.split.add(origin)
-            _wrap(porting, origin)
+            _wrap(porting, origin, trains=trains)
         elif loops:
             porting.note(_WHOLE, origin.node)
 
 
-def _wrap(porting: Porting, origin: Origin) -> None:
+def _own_batches(porting: Porting, origin: Origin) -> bool:
+    """Whether a sampler of the script makes whole batches: they have no size by which they could be split."""
+    given = argument(origin.node, 99, "batch_sampler") if isinstance(origin.node, cst.Call) else None
+    return given is not None and bool(porting.roles.of(given, "object"))
+
+
+def _wrap(porting: Porting, origin: Origin, *, trains: bool) -> None:
     call = origin.node
     assert isinstance(call, cst.Call)
 
@@ -50,30 +59,38 @@ def _wrap(porting: Porting, origin: Origin) -> None:
         porting.note(f"the number of ranks must divide {size.value}.", call)
     if "drop_last" not in keywords(call):
         porting.note("On several ranks, an incomplete last batch is filled up with samples of the first one.")
-    if "batch_sampler" in keywords(call):
-        porting.changes.decide(call, "a batch_sampler must have a batch_size and draw the same batches on every rank.")
-    if isinstance(size, (cst.Name, cst.Attribute)) and any(
-        loop.trains for loop in porting.loops.all if origin in loop.loaders
-    ):
+    if isinstance(size, (cst.Name, cst.Attribute)) and trains:
         _sizes(porting, size)
     for one in _reads_of(porting, origin, "batch_size"):
         porting.changes.edit(one, lambda updated: updated.with_changes(attr=cst.Name("total_batch_size")), _REASON)
 
 
 def _sizes(porting: Porting, size: cst.BaseExpression) -> None:
-    """`torch.ones(batch_size, 1)` in the training: as long as the part of the batch that the rank has."""
+    """`torch.ones(batch_size, 1)`, `len(x) < batch_size` in the training: the size of the part that the rank has."""
     text = dotted(size)
     for node in nodes(porting.tree.module):
         if not isinstance(node, (cst.Name, cst.Attribute)) or dotted(node) != text:
             continue
         above = porting.tree.parent(node)
         call = porting.tree.inside(node, cst.Call)
-        if isinstance(above, cst.Attribute) or (isinstance(above, cst.Arg) and above.keyword is node) or call is None:
+        if isinstance(above, cst.Attribute) or (isinstance(above, cst.Arg) and above.keyword is node):
             continue
         if not porting.loops.in_training(node) or porting.changes.touches(node):
             continue
-        if _MAKES.fullmatch(porting.tree.name(call.func) or method(call)):
+        makes = call is not None and _MAKES.fullmatch(porting.tree.name(call.func) or method(call))
+        if makes or _is_compared(porting, node):
             porting.changes.replace(node, f"{text} // {porting.ranks}.num_processes", _SIZE)
+
+
+def _is_compared(porting: Porting, node: cst.CSTNode) -> bool:
+    """Whether a batch size is compared with the size of a tensor: `x.size(0) != batch_size`."""
+    above = porting.tree.parent(node)
+    comparison = porting.tree.parent(above) if isinstance(above, cst.ComparisonTarget) else above
+    return isinstance(comparison, cst.Comparison) and any(
+        (isinstance(one, cst.Call) and (method(one) == "size" or dotted(one.func) == "len"))
+        or (isinstance(one, cst.Attribute) and one.attr.value == "shape")
+        for one in nodes(comparison)
+    )
 
 
 def _joins(porting: Porting, call: cst.Call) -> bool:

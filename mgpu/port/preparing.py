@@ -114,10 +114,10 @@ def _block(porting: Porting, node: cst.CSTNode) -> cst.CSTNode:
     return above
 
 
-def _may_be_missing(porting: Porting, binding: cst.CSTNode, name: str) -> bool:
-    """Whether a name exists only if a condition holds: `if args.adam: optimizer = ...` and nothing else."""
+def _may_be_missing(porting: Porting, binding: cst.CSTNode, name: str, block: cst.CSTNode) -> bool:
+    """Whether a name exists in its block only if a condition holds: `if args.adam: optimizer = ...`, nothing else."""
     for above in porting.tree.parents(binding):
-        if isinstance(above, (cst.FunctionDef, cst.For, cst.While)):
+        if above is block or isinstance(above, (cst.FunctionDef, cst.For, cst.While)):
             return False
         if isinstance(above, cst.If) and not is_main_guard(above):
             others = sum(
@@ -142,7 +142,7 @@ def _sites(porting: Porting) -> list[Site]:
             continue
         block = _block(porting, node)
         site = sites.setdefault(id(block), Site(block, function))
-        if _may_be_missing(porting, node, name):
+        if _may_be_missing(porting, node, name, block):
             porting.changes.after(node, [f"{name} = {porting.ranks}.prepare({name})"], _PREPARE)
         else:
             site.optimizers.append(name)
@@ -215,7 +215,9 @@ def _add_model(
         porting.changes.decide(binding, f"pass the model of {porting.tree.code(root)} to {porting.ranks}.prepare.")
         return
     here = site.function
-    if porting.tree.inside(root, cst.FunctionDef) is here and (key[0] is here or key[1].startswith("self.")):
+    if porting.tree.inside(root, cst.FunctionDef) is here and (
+        key[0] is here or key[1].startswith("self.") or _binds_in(porting, here, root)
+    ):
         site.models.append(key[1])
         return
     for (holder, name), value in porting.roles.values.items():  # a helper made the optimizer: the caller's variable
@@ -231,6 +233,18 @@ def _add_model(
                     own = sites.setdefault(id(block), Site(block, None))
                     own.models.append(dotted(target))
                     return
+
+
+def _binds_in(porting: Porting, function: cst.FunctionDef | None, name: cst.BaseExpression) -> bool:
+    """Whether a function gives a variable its value that it has declared `global`."""
+    key = porting.tree.key(name)
+    return function is not None and any(
+        key == porting.tree.key(target)
+        for node in nodes(function.body)
+        for one in targets(node)
+        for target in flat(one)
+        if isinstance(target, (cst.Name, cst.Attribute))
+    )
 
 
 def _last_binding(porting: Porting, site: Site, names: set[str]) -> cst.CSTNode | None:

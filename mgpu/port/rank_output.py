@@ -7,7 +7,18 @@ import re
 import libcst as cst
 
 from mgpu.port.porting import Porting
-from mgpu.port.source_tree import SourceTree, argument, calls, dotted, keywords, method, nodes, receiver, text_of
+from mgpu.port.source_tree import (
+    SourceTree,
+    argument,
+    calls,
+    dotted,
+    keywords,
+    method,
+    nodes,
+    receiver,
+    targets,
+    text_of,
+)
 
 _PRINT = "Only the main process prints. Every rank still computes the values, so that no rank waits for another."
 _SAVE = "Only the main process writes the file. Two ranks that write it at the same time damage it."
@@ -49,6 +60,17 @@ _HARMLESS = re.compile(
 )
 
 
+def _is_counter(porting: Porting, call: cst.Call) -> bool:
+    """Whether the script reads the count of a bar: one that is disabled does not count."""
+    above = porting.tree.parent(call)
+    names = [one.asname.name for one in (above,) if isinstance(one, cst.WithItem) and one.asname is not None]
+    bars = {dotted(one) for one in [*(targets(above) if above is not None else ()), *names]} - {""}
+    return any(
+        isinstance(one, cst.Attribute) and one.attr.value in ("n", "format_dict") and dotted(one.value) in bars
+        for one in nodes(porting.tree.module)
+    )
+
+
 def plan(porting: Porting) -> None:
     """Collect the changes of output."""
     for call in calls(porting.tree.module):
@@ -59,7 +81,7 @@ def plan(porting: Porting) -> None:
             porting.changes.rename_call(call, f"{porting.ranks}.print", _PRINT)
         elif name == "torch.save":
             _save(porting, call)
-        elif _TQDM.fullmatch(name) and "disable" not in keywords(call) and "**" not in keywords(call):
+        elif _TQDM.fullmatch(name) and not {"disable", "**"} & keywords(call) and not _is_counter(porting, call):
             _bar(porting, call)
         elif name in ("os.makedirs", "os.mkdir", "pathlib.Path.mkdir"):
             _folder(porting, call)

@@ -32,6 +32,7 @@ _PASSES_ON = re.compile(
     r"|tqdm\.\w+\.tqdm|torch\.compile|torch\.nn\.(?:parallel\.)?DataParallel|rich\.progress\.track|track"
 )
 PARAMETERS = ("parameters", "named_parameters")
+_OF_MODELS = ("train", "eval", "state_dict", "load_state_dict", *PARAMETERS)
 
 
 class Roles:
@@ -214,12 +215,27 @@ class Roles:
                         self._assign(item.asname.name, item.item)
             elif isinstance(node, cst.Return) and node.value is not None:
                 self._return(node, node.value)
+            elif isinstance(node, cst.Yield):
+                self._yields(node)
             elif isinstance(node, cst.Call):
                 on = receiver(node)
                 if method(node) == "append" and on is not None and len(node.args) == 1:
                     self._add(on, self.value(node.args[0].value))
                 self._arguments(node)
                 self._parameters_of(node)
+
+    def _yields(self, node: cst.Yield) -> None:
+        """A generator that passes on the batches of a loader: `while True: yield from loader`."""
+        given = node.value.item if isinstance(node.value, cst.From) else node.value
+        sources = [given] if isinstance(node.value, cst.From) else []
+        sources += [above.iter for above in self.tree.parents(node) if isinstance(above, cst.For)]
+        if isinstance(given, cst.Call) and dotted(given.func) == "next" and given.args:
+            sources.append(given.args[0].value)
+        function = self.tree.inside(node, cst.FunctionDef)
+        loaders = frozenset(loader for source in sources for loader in self.of(source, "loader"))
+        if function is not None and loaders:
+            first, *others = self._returns.get(function, [_NOTHING])
+            self._returns[function] = [first | loaders, *others]
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
         names = [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else None
@@ -324,6 +340,8 @@ class Roles:
             on = receiver(call)
             if on is not None and (method(call) in PARAMETERS or self.of(on, "model")):
                 found.append(self._container_of(self._root(on)))
+            else:  # a function that makes the groups: weight_decay_groups(model)
+                found += [one.value for one in call.args if self.of(one.value, "model") or self._is_used_as_model(one)]
         for one in nodes(node):  # groups: {"params": weights}
             if isinstance(one, cst.DictElement) and isinstance(one.value, (cst.Name, cst.Attribute)):
                 self._roots(one.value, found, depth + 1)
@@ -340,6 +358,14 @@ class Roles:
             on = receiver(call)
             if method(call) in ("append", "extend") and on is not None and self.tree.key(on) == key:
                 self._roots(call, found, depth + 1)
+
+    def _is_used_as_model(self, given: cst.Arg) -> bool:
+        """Whether a variable is moved, saved or switched as models are, also if its class is not known."""
+        name = dotted(given.value)
+        return bool(name) and any(
+            method(call) in _OF_MODELS and (on := receiver(call)) is not None and dotted(on) == name
+            for call in calls(self.tree.module)
+        )
 
     def _container_of(self, root: cst.BaseExpression) -> cst.BaseExpression:
         """The dict or list that a comprehension takes a model from: `models` for `m` in `models.values()`."""

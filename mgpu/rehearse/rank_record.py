@@ -254,7 +254,8 @@ def _joins(known: _Known, record: dict[str, Any]) -> None:
 
 
 def _file(known: _Known, record: dict[str, Any]) -> None:
-    _append(known.files, _fact(WrittenFile, record, path="path", how="how", cache="cache", line="line"))
+    names = {"path": "path", "how": "how", "cache": "cache", "lock": "lock", "line": "line"}
+    _append(known.files, _fact(WrittenFile, record, **names))
 
 
 def _checkpoint(known: _Known, record: dict[str, Any]) -> None:
@@ -271,6 +272,7 @@ def _subgroup(known: _Known, record: dict[str, Any]) -> None:
 def _prepare(known: _Known, record: dict[str, Any]) -> None:
     for kind in record["types"][:_MOST_LOADERS]:
         _append(known.prepared, str(kind))
+    known.rank = replace(known.rank, unused=tuple(str(name) for name in record["unused"][:_MOST_LOADERS]))
 
 
 def _random(known: _Known, record: dict[str, Any]) -> None:

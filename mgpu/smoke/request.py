@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from mgpu.command_line import below, from_words
 from mgpu.errors import USAGE, MgpuError
 from mgpu.launchers.gpu_selection import wanted_gpus
 from mgpu.smoke.ranks import STAGES
@@ -21,6 +22,7 @@ _QUICK = tuple(name for name in STAGES if name not in ("checkpoint", "bandwidth"
 _MOST_RANKS = 1024
 _MOST_STEPS = 1000
 SCRIPT_S = 300.0  # the limit of the rehearsal without --timeout: the script may load a model first
+_ONE_NODE = "one-node.yaml"
 _FILL = 95  # percent; the test itself needs the rest
 
 
@@ -76,10 +78,7 @@ class Request:
             (self.slurm and self.hosts, "--hosts names the machines, --slurm takes the job's: choose one"),
             (self.checkpoint_now and not self.target, "--checkpoint-now: name the script to rehearse"),
             (self.module and not self.target, "--module: name the module to rehearse"),
-            (
-                self.target and (self.slurm or self.hosts),
-                "--slurm and --hosts test machines, and rehearse no script: remove SCRIPT",
-            ),
+            (self.target and (self.slurm or self.hosts), f"--slurm and --hosts test nodes. {self.one_node()}"),
             (self.target and self.show, "--show only prints the last result: remove SCRIPT"),
         )
         for wrong, text in together:
@@ -89,6 +88,17 @@ class Request:
             self._check_preflight()
         if self.show:
             self._check_show()
+
+    def one_node(self) -> str:
+        """Return how the script is rehearsed: on one node, while the nodes are tested without it."""
+        started = [*(["-m"] if self.module else []), *self.target]
+        commands = (
+            (("mgpu", "smoke-test", "--cpu", "2", *started), "on CPU ranks"),
+            (("mgpu", "configure", "-y", "--nodes", "1", "-o", _ONE_NODE), "on GPUs: a config of one node, then"),
+            (("mgpu", "smoke-test", "-c", _ONE_NODE, *started), ""),
+        )
+        lines = "".join(below(from_words(words), why and f"# {why}") for words, why in commands)
+        return f"A script is rehearsed on one node; test the others without SCRIPT:{lines}"
 
     def _check_show(self) -> None:
         """Reject options that start something."""

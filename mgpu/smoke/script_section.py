@@ -16,7 +16,7 @@ from mgpu.report import screen as report_screen
 from mgpu.report.screen import Line, Screen
 from mgpu.smoke import script_speed
 from mgpu.snapshot import Rehearsal, RehearsedRank
-from mgpu.text import counted, visible
+from mgpu.text import counted, listed, visible
 
 if TYPE_CHECKING:
     from mgpu.smoke.smoke_json import RehearsedRankEntry, SmokeDocument
@@ -86,7 +86,8 @@ def groups(outcomes: Sequence[Outcome]) -> list[tuple[str, str, Status, str]]:
         members = [o for o in outcomes if o.check.area == "rehearsal" and _group_of(o) == group]
         if members:
             worst = min(members, key=lambda o: (_WORST.index(o.status), bool(o.because_of)))
-            found.append((group, label, worst.status, _text(worst, members)))
+            status = "skip" if worst.status == "ok" and _unproved(members) else worst.status
+            found.append((group, label, status, _text(worst, members)))
     return found
 
 
@@ -102,7 +103,14 @@ def _text(worst: Outcome, members: Sequence[Outcome]) -> str:
     unproved = list(dict.fromkeys(o.answer.reason for o in members if isinstance(o.answer, Skip)))
     if not proved:
         return f"not proved: {unproved[0]}" if unproved else ""
-    return "; ".join(dict.fromkeys(proved))
+    missing = [f"not proved: {reason}" for reason in _unproved(members)]
+    return "; ".join(dict.fromkeys([*missing, *proved]))
+
+
+def _unproved(members: Sequence[Outcome]) -> list[str]:
+    """Return why checks were skipped that a row must name, although others passed: sharded parameters."""
+    named = [o.answer for o in members if "named_if_unproved" in o.check.tags]
+    return list(dict.fromkeys(answer.reason for answer in named if isinstance(answer, Skip)))
 
 
 def _notes(rehearsal: Rehearsal) -> list[str]:
@@ -111,6 +119,9 @@ def _notes(rehearsal: Rehearsal) -> list[str]:
     replaced = next((rank.replaced_backend for rank in rehearsal.ranks if rank.replaced_backend), None)
     if replaced:
         found.append(f"The script requests the backend {replaced}; the CPU ranks used gloo. {replaced} was not tested.")
+    if unused := {name for rank in rehearsal.ranks for name in rank.unused}:
+        name = listed(sorted(unused))
+        found.append(f"Not proved: {name}. The script or its config requests it, but accelerate did not use it here.")
     if rehearsal.cpu:
         found.append("Not proved on CPU ranks: GPU memory and speed, and code that runs on GPUs only.")
     return found

@@ -24,10 +24,10 @@ def resolve_target(request: Request) -> list[str]:
 
 
 def check_config(request: Request, subject: Subject) -> None:
-    """Raise MgpuError (2) for a script with a config of several nodes."""
-    if request.target and subject.config.num_machines > 1:
-        nodes = subject.config.num_machines
-        raise MgpuError(f"a script is rehearsed on one machine; {subject.name} uses {nodes}: remove SCRIPT", USAGE)
+    """Raise MgpuError (2) for a script with a config of several nodes, with the commands that rehearse it on one."""
+    nodes = subject.config.num_machines
+    if request.target and nodes > 1:
+        raise MgpuError(f"{subject.name} uses {nodes} nodes. {request.one_node()}", USAGE)
 
 
 def add(snapshot: Snapshot, subject: Subject, request: Request, target: list[str], out: Screen | None) -> Snapshot:

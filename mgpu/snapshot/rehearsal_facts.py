@@ -126,6 +126,7 @@ class WrittenFile:
     how: Label  # write, append, save, rename, remove
     line: Text | None = None
     cache: bool = False  # in a folder that a variable names as the cache of a library
+    lock: Text | None = None  # the lock file that the rank held while it wrote
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,7 @@ class RehearsedRank:
     averages_parameters: Label | None = None  # what averages parameters instead of gradients: "LocalSGD"
     joins_uneven: bool = False  # it used Join, with which ranks may have different numbers of batches
     prepared: tuple[Label, ...] = ()  # what accelerate's prepare was called with
+    unused: tuple[Label, ...] = ()  # strategies that were requested, but accelerate did not use on these ranks
     wrappers: tuple[Wrapper, ...] = ()
     optimizers: tuple[RehearsedOptimizer, ...] = ()
     losses: tuple[Loss, ...] = ()

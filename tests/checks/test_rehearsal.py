@@ -34,6 +34,7 @@ from tests.checks.facts import (
 )
 
 FSDP = (Wrapper("FSDP2", 2),)
+LOCKED = WrittenFile("/data/tokens.arrow", "write", "/run/train.py:44", lock="/data/tokens.arrow.lock")
 DDP = (Wrapper("DDP", 2, 2),)
 CAUSE = ScriptCause(
     "matrix_shapes_differ", "mat1 and mat2 do not fit", "A layer has other sizes.", "Compare the shapes."
@@ -185,7 +186,7 @@ CASES = (
     well("gradients_differ_between_ranks", "equal gradients in 4 steps"),
     well("gradients_differ_between_ranks", "equal gradients in 1 step",  # rounded differently
         rehearsal=stepping(*(rehearsed_optimizer(rehearsed_step(1, value)) for value in (0.5, 0.5000001)))),
-    skips("gradients_differ_between_ranks", "all steps accumulate", rehearsal=stepping(late(0.5), late(0.5))),
+    well("gradients_differ_between_ranks", "all steps accumulate", rehearsal=stepping(late(0.5), late(0.5))),
     skips("gradients_differ_between_ranks", "divides its ranks",
         rehearsal=two({"subgroups": (2,), "world": 4}, {"world": 4})),
     skips("gradients_differ_between_ranks", "exchanges data itself",
@@ -268,6 +269,12 @@ CASES = (
     well("same_file_written", "no files", rehearsal=two(*(wrote("write", "/home/me/.cache/x") for _ in range(2)))),
     well("same_file_written", "no files",
         rehearsal=two(*({"files": (WrittenFile("/hf/modules/x", "write", None, True),)} for _ in range(2)))),
+    well("same_file_written", "1 file, no two ranks", rehearsal=two(*({"files": (LOCKED,)} for _ in range(2)))),
+    warns("same_file_written", "both write /data/tokens.arrow", "is_main_process",  # one of them has no lock
+        rehearsal=two({"files": (LOCKED,)}, {"files": (replace(LOCKED, lock=None),)})),
+    well("same_file_written", "1 file, no two ranks",
+        rehearsal=two(*(wrote("rename", "/data/refs/main") for _ in range(2)))),
+    well("same_file_written", "no files", rehearsal=two(*(wrote("write", "/hub/CACHEDIR.TAG") for _ in range(2)))),
     # checkpoint_unreadable
     fails("checkpoint_unreadable", "/run/model.pt cannot be read on rank 0: RuntimeError: cut", "one rank",
         rehearsal=two({"checkpoints": (SavedCheckpoint("/run/model.pt", False, "RuntimeError: cut"),)})),

@@ -266,6 +266,10 @@ def _fully_shard(rehearsal: Any, module: Any) -> None:
     module.fully_shard = fully_shard
 
 
+# What accelerate sets if the config or the script requests a strategy; on CPU ranks it then uses DDP (1.15).
+_REQUESTED = {"DeepSpeed": "ACCELERATE_USE_DEEPSPEED", "FSDP": "ACCELERATE_USE_FSDP"}
+
+
 def _accelerator(rehearsal: Any, module: Any) -> None:
     original = module.Accelerator.prepare
 
@@ -274,7 +278,8 @@ def _accelerator(rehearsal: Any, module: Any) -> None:
         found = original(self, *args, **kwargs)
         kind = str(getattr(self, "distributed_type", "")).replace("DistributedType.", "")
         types = [type(one).__name__ for one in args]
-        guarded(lambda: rehearsal.note("prepare", kind=kind, types=types, line=user_line()))
+        unused = [name for name in _REQUESTED if os.environ.get(_REQUESTED[name]) == "true" and name.upper() != kind]
+        guarded(lambda: rehearsal.note("prepare", kind=kind, types=types, unused=unused, line=user_line()))
         return found
 
     module.Accelerator.prepare = prepare

@@ -33,6 +33,7 @@ _CACHE_VARIABLES = (
     "WANDB_CACHE_DIR",
 )
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
+_EXCLUSIVE, _UNLOCK = 2, 8  # LOCK_EX and LOCK_UN of flock
 
 
 def _cache_folders() -> list[str]:
@@ -40,24 +41,30 @@ def _cache_folders() -> list[str]:
     return [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
 
 
+_EVENTS = ("open", "os.rename", "os.remove", "fcntl.flock")
+
+
 class Files:
     """The files that this rank has opened for writing."""
 
     def __init__(self, rehearsal: Any) -> None:
         self.rehearsal = rehearsal
-        self.seen: set[tuple[str, str]] = set()
+        self.seen: set[tuple[str, str, str | None]] = set()
+        self.locks: dict[int, str] = {}  # file descriptor -> the file that this rank locked with it
         self.checkpoints: dict[str, str] = {}  # path -> format
         self.caches = tuple(os.path.abspath(os.path.expanduser(place)) + os.sep for place in _cache_folders())
         self._busy = threading.local()
 
     def audit(self, event: str, args: Any) -> None:
         """Called by Python before each operation that it audits."""
-        if event not in ("open", "os.rename", "os.remove") or self.rehearsal.off or getattr(self._busy, "on", False):
+        if event not in _EVENTS or self.rehearsal.off or getattr(self._busy, "on", False):
             return
         self._busy.on = True
         try:
             if event == "open":
                 self._open(*args)
+            elif event == "fcntl.flock":
+                self._lock(*args)
             else:
                 self.wrote(args[1] if event == "os.rename" else args[0], event.partition(".")[2])
         except Exception:
@@ -76,17 +83,37 @@ class Files:
             return
         self.wrote(path, how)
 
+    def _lock(self, descriptor: Any, operation: int) -> None:
+        """Follow the locks of files, as filelock takes them for the caches of Hugging Face's libraries."""
+        number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+        self.locks.pop(number, None)
+        if operation & _EXCLUSIVE and not operation & _UNLOCK:
+            self.locks[number] = _file_of(number)
+
+    def _held(self) -> str | None:
+        """Return a file that this rank has locked. A descriptor that was closed has no lock any more."""
+        for number, path in list(self.locks.items()):
+            try:
+                if path and _file_of(number) == path:
+                    return path
+            except OSError:
+                pass
+            del self.locks[number]
+        return None
+
     def wrote(self, path: Any, how: str) -> None:
         """Note one path, once."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         name = os.path.abspath(os.fsdecode(path))
-        if (name, how) in self.seen or len(self.seen) >= _MOST or name.startswith(_NOT_FILES):
+        lock = self._held()
+        if (name, how, lock) in self.seen or len(self.seen) >= _MOST or name.startswith(_NOT_FILES):
             return
         if name.endswith(".pyc") or "__pycache__" in name or name.startswith(self.rehearsal.folder + os.sep):
             return
-        self.seen.add((name, how))
-        self.rehearsal.note("file", path=name, how=how, cache=name.startswith(self.caches), line=user_line())
+        self.seen.add((name, how, lock))
+        cache = name.startswith(self.caches)
+        self.rehearsal.note("file", path=name, how=how, cache=cache, lock=lock, line=user_line())
 
     def check(self) -> None:
         """Read the checkpoints that were written."""
@@ -110,6 +137,11 @@ class Files:
             error = f"{type(found).__name__}: {text}"
         size = os.path.getsize(path)
         self.rehearsal.note("checkpoint", path=path, ok=ok, error=error, s=time.monotonic() - began, size=size)
+
+
+def _file_of(descriptor: int) -> str:
+    """Return the file that a descriptor is open for. Raises OSError if it is closed."""
+    return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def begin(rehearsal: Any) -> None:
