@@ -83,6 +83,7 @@ OPTIONS = (
         "Earlier runs",
         Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
         Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
+        Option("--report", bool, "Write a page and an archive about [RUN], to read or to send (default: the latest)."),
         Option("--why", bool, "Why does [RUN] make no progress? Also a PID or job ID; as JSON with --json-result -."),
         Option("--stop", bool, "Stop [RUN] (default: the only one)."),
     ),

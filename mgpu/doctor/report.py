@@ -61,6 +61,11 @@ def _text(request: Request, found: Examined) -> str:
 
     if request.format == "json":
         return document.text(json_document(request, found))
+    if request.format == "html":
+        from mgpu.report.case import case_document
+        from mgpu.report.page import html_page
+
+        return html_page.text(case_document.of_outcomes(found.snapshot, found.outcomes, found.verdict, found.code))
     report = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.format == "github":
         append_summary(formats.markdown_table(found.outcomes, found.snapshot, report))

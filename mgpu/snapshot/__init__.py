@@ -135,6 +135,7 @@ from mgpu.snapshot.software_stack import (
     TorchDevice,
     TorchRuntime,
 )
+from mgpu.snapshot.timeline_facts import RankTimeline, TimedStep, Timeline
 from mgpu.snapshot.training_script import (
     Framework,
     Guard,
@@ -207,6 +208,7 @@ class Snapshot:
     hang: Moment[Hang | None] = None
     fleet: Moment[Fleet | None] = None
     rehearsal: Moment[Rehearsal | None] = None
+    timeline: Moment[Timeline | None] = None
     gaps: Mapping[Label, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
     taken: Label | None = None  # ISO time, UTC
@@ -231,7 +233,7 @@ FACTS: tuple[str, ...] = tuple(
 # Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
     "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "hang",
-    "fleet", "rehearsal",
+    "fleet", "rehearsal", "timeline",
 })
 # fmt: on
 

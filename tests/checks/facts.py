@@ -84,6 +84,7 @@ from mgpu.snapshot import (
     Step,
     Storage,
     System,
+    Timeline,
     TorchDevice,
     TorchRuntime,
     Visible,
@@ -747,6 +748,7 @@ def _healthy() -> dict[str, Any]:
         "run": run(),
         "hang": hang(),
         "fleet": fleet(),
+        "timeline": Timeline("run-1", "2026-11-20T10:00:00Z", 60.0),
     }
 
 
