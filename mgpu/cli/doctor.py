@@ -47,7 +47,10 @@ OPTIONS = (
     Option("--save", str, "Save the facts of this machine (redacted); FILE.mgpu.tar.gz has the page, too.", "FILE"),
     Option("--from", str, "Check a saved machine or case instead of this machine.", "FILE", field="from_"),
     Option("--compare", str, "Report what changed since that --save; does not affect the exit code.", "FILE"),
-    Option("--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown and html).", default=None),
+    Option(
+        "--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown and html).",
+        default=None,
+    ),
     Option(
         "--fix", bool,
         "Offer user-level fixes one at a time, or a port of --script to any number of ranks; "

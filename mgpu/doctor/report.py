@@ -62,10 +62,10 @@ def _text(request: Request, found: Examined) -> str:
     if request.format == "json":
         return document.text(json_document(request, found))
     if request.format == "html":
-        from mgpu.report.case import case_document
+        from mgpu.doctor import case_report
         from mgpu.report.page import html_page
 
-        return html_page.text(case_document.of_outcomes(found.snapshot, found.outcomes, found.verdict, found.code))
+        return html_page.text(case_report.case_of(found))
     report = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.format == "github":
         append_summary(formats.markdown_table(found.outcomes, found.snapshot, report))
@@ -101,6 +101,10 @@ def json_document(request: Request, found: Examined) -> DoctorDocument:
         triage: Any = failure.triage_document(root_cause.choose(found.outcomes, log, None), log, None)
         content.update(triage)
         content["ending"] = failure.ending_entry(log, found.outcomes)
+    elif found.snapshot.timeline is not None:
+        from mgpu.doctor import case_report
+
+        content.update(case_report.triage(found))
     if found.changes is not None:
         content["changes"] = [
             {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
@@ -144,8 +148,13 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
 
 def show(screen: Screen, request: Request, found: Examined) -> None:
     """Show the report for a person."""
-    snapshot, outcomes = found.snapshot, found.outcomes
+    snapshot, outcomes, verdict = found.snapshot, found.outcomes, found.verdict
     command = "mgpu doctor" + _same(request)
+    if snapshot.timeline is not None:
+        from mgpu.doctor import case_report
+
+        screen.show(case_report.lines(found, screen))
+        outcomes, verdict = case_report.of_machine(found)
     if request.log:
         from mgpu.report import failure
 
@@ -167,10 +176,10 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
     if found.changes is not None:
         lines += [[], *_changes(found, screen)]
     took = None if request.from_ else found.seconds
-    lines += [[], *findings.summary(outcomes, found.verdict, snapshot, took, screen)]
+    lines += [[], *findings.summary(outcomes, verdict, snapshot, took, screen)]
     if request.only or request.skip:
         lines.append([("Covers only the selected checks.", "")])
-    screen.show(lines + _advice(request, found.verdict, outcomes, snapshot, screen))
+    screen.show(lines + _advice(request, verdict, outcomes, snapshot, screen))
 
 
 def _of_files(

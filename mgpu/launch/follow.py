@@ -1,6 +1,7 @@
-"""Handle the options for a run started earlier: `--attach`, `--status`, `--report`, `--why`, `--stop`, `--watch` without a script.
+"""Handle the options for a run started earlier: `--attach`, `--status`, `--report`, `--why`, `--stop`, `--watch`.
 
-Only `--report` probes the machine: the others also work where nothing could be launched.
+`--watch` is one of them without a script. Only `--report` probes the machine: the others also work where nothing could
+be launched.
 """
 
 from __future__ import annotations

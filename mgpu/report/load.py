@@ -13,7 +13,10 @@ _LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Return a machine saved by `mgpu doctor --save`, or the facts of a case. Raises MgpuError (usage) if it cannot be read."""
+    """Return a machine saved by `mgpu doctor --save`, or the facts of a case.
+
+    Raises MgpuError (usage) if it cannot be read.
+    """
     from mgpu.report.case import case_archive
     from mgpu.snapshot.redaction import mask_secrets
 

@@ -17,8 +17,6 @@ from typing import Final
 
 from mgpu import errors, file_reading
 from mgpu.errors import MgpuError, reason
-from mgpu.report import document
-from mgpu.report.case import case_document
 from mgpu.snapshot import BadSnapshot, Snapshot, loads, to_json
 
 ENDING: Final = ".mgpu.tar.gz"
@@ -36,6 +34,8 @@ def is_archive(path: str) -> bool:
 
 def packed(snapshot: Snapshot) -> bytes:
     """Return the archive of a redacted Snapshot. The same facts give the same bytes."""
+    from mgpu.report import document
+    from mgpu.report.case import case_document
     from mgpu.report.page import html_page
 
     case = case_document.of_facts(snapshot)
@@ -89,6 +89,8 @@ def _unpacked(raw: bytes) -> bytes:
         raise _Damaged(f"it unpacks to more than {_LARGEST >> 20} MiB")
     if not stream.eof:
         raise _Damaged("it is cut off")
+    if stream.unused_data:
+        raise _Damaged("there is more in it than one file")
     return plain
 
 

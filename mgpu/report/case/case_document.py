@@ -50,7 +50,7 @@ def of_outcomes(snapshot: Snapshot, outcomes: Sequence[Outcome], verdict: Verdic
     case: CaseDocument = document.envelope("case", outcomes, verdict, code, 0.0, snapshot)
     for entry in case["checks"]:
         entry["duration_s"] = 0.0
-    of_run, others = _split(snapshot, outcomes)
+    of_run, others = split(snapshot, outcomes)
     if of_run:
         chosen = root_cause.choose(of_run, snapshot.log, _ended(snapshot))
         triage: Any = failure.triage_document(chosen, snapshot.log, _ended(snapshot))
@@ -73,7 +73,7 @@ def of_outcomes(snapshot: Snapshot, outcomes: Sequence[Outcome], verdict: Verdic
     return case
 
 
-def _split(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+def split(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
     """Return the outcomes on the end of a run, which are one cause with its effects, and all others."""
     if all(fact is None for fact in (snapshot.run, snapshot.hang, snapshot.log)):
         return [], list(outcomes)

@@ -144,7 +144,8 @@ def headline(snapshot: Snapshot, cause: CauseEntry | None, first: FailedRankEntr
     word, light = _word(run)
     parts = [f"exit {run.exit_code} after {after}"]
     if first:
-        parts.append(f"first to fail: {failure.rank_text(first)}")
+        shown = failure.rank_text(first if cause is None else {**first, "exception": None, "exit": None})
+        parts.append(f"first to fail: {shown.removesuffix(', no traceback')}")
     return {"word": word, "light": light, "text": " · ".join([why, *parts] if why else parts)}
 
 
@@ -165,8 +166,12 @@ def log_lines(log: Log | None) -> list[LogLineEntry]:
     """Return the lines that matter, in the order of the log: errors, exceptions, the last step and the last line."""
     if log is None:
         return []
-    found = sorted(_lines(log), key=lambda pair: pair[0])
-    return [entry for _, entry in found][:_MOST_LINES]
+    merged: dict[tuple[str, str], LogLineEntry] = {}
+    for _, entry in sorted(_lines(log), key=lambda pair: pair[0]):
+        same = merged.setdefault((entry["place"], entry["text"]), entry)
+        if same is not entry:
+            same["what"] = f"{same['what']}; {entry['what']}"
+    return list(merged.values())[:_MOST_LINES]
 
 
 def _lines(log: Log) -> Iterator[tuple[int, LogLineEntry]]:
@@ -196,9 +201,7 @@ def _lines(log: Log) -> Iterator[tuple[int, LogLineEntry]]:
         yield log.lines, _line(f"{which} timed out{limit}{done}", "", 0, "watchdog of torch", own)
 
 
-def _line(
-    text: str, file: str, line: int, what: str, ranks: list[int] | None = None, times: int = 1
-) -> LogLineEntry:
+def _line(text: str, file: str, line: int, what: str, ranks: list[int] | None = None, times: int = 1) -> LogLineEntry:
     name = file.rpartition("/")[2] or file
     place = f"{name}:{line}" if line else name
     return {"text": text, "place": place, "ranks": ranks or [], "times": times, "what": what}

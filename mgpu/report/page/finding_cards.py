@@ -94,7 +94,7 @@ def _fixes(fixes: Sequence[FixEntry] | Sequence[FixOfCause]) -> list[Html]:
             element(
                 "div",
                 element("p", element("b", f"{label}{by}"), f"{fix['text']}{caveat}"),
-                *(element("pre", command, class_="command") for command in fix["commands"]),
+                element("pre", "\n".join(fix["commands"]), class_="command") if fix["commands"] else None,
                 class_="fix",
             )
         )

@@ -97,9 +97,7 @@ def _top(case: CaseDocument, sections: list[tuple[str, str, Html]]) -> Html:
         class_=f"verdict light-{headline['light']}",
     )
     links = [element("a", name, href=f"#{key}") for key, name, _ in sections]
-    return element(
-        "header", element("div", *brand, class_="brand"), verdict, element("nav", *links), class_="top"
-    )
+    return element("header", element("div", *brand, class_="brand"), verdict, element("nav", *links), class_="top")
 
 
 def _foot(case: CaseDocument) -> Html:
@@ -114,5 +112,3 @@ def _foot(case: CaseDocument) -> Html:
         "The page loads nothing from the network.",
     )
     return element("footer", element("div", *(element("p", line) for line in lines)))
-
-

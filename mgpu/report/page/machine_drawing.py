@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mgpu.errors import clip
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from mgpu.report.case.case_json import CardEntry, CaseDocument, NumaEntry, PictureEntry
     from mgpu.report.json_types import GpuEntry
 
-WIDE, NARROW = 1040, 360  # units of a drawing; on a screen of that width, pixels
+NARROW = 360
+# Class of a drawing, of which the style shows the one that fits, and its width in units: pixels at full size.
+WIDTHS = (("wide", 1040), ("medium", 700), ("narrow", NARROW))
 _GAP, _PAD, _TITLE = 10, 14, 26
 _TALL, _LOW = 74, 58  # height of a tile: with a line for its state, and without
-_ARCS, _BAR, _CARD_H = 52, 14, 40
+_ARCS, _BAR, _CARD_H = 70, 14, 40
 _MOST_CELLS = 16
 _LONGEST = 18  # characters in a tile
 _BRANDS = ("NVIDIA ", "Tesla ", "GeForce ")
@@ -98,6 +101,7 @@ def _laid_out(case: CaseDocument, picture: PictureEntry, width: int) -> list[_Gr
         cards = [card for card in picture["cards"] if card["numa"] == numa["node"]]
         columns = max(1, min(most, len(gpus) or 2))
         wide = width if width <= NARROW else max(260, columns * 108 + (columns - 1) * _GAP + 2 * _PAD)
+        wide = width if 2 * (wide + _GAP) > width else wide
         if x and x + wide > width:
             x, y = 0, below + 2 * _GAP
         group = _Group(numa, gpus, cards, x, y, wide, columns, room if gpus else 0, tall)
@@ -111,11 +115,11 @@ def _box(group: _Group, case: CaseDocument, picture: PictureEntry) -> Html:
     if numa["node"] is not None:
         name = f"NUMA node {numa['node']}" + (f" · CPUs {numa['cpus']}" if numa["cpus"] else "")
     parts = [
-        element("rect", class_="box", x=group.x + 0.5, y=group.y + 0.5, width=group.width - 1, height=group.height, rx=9),
-        element("text", clip(name, group.width // 7), class_="soft", x=group.x + _PAD, y=group.y + 18),
         element(
-            "rect", class_="well", x=group.x + _PAD, y=group.bus, width=group.width - 2 * _PAD, height=_BAR, rx=4
+            "rect", class_="box", x=group.x + 0.5, y=group.y + 0.5, width=group.width - 1, height=group.height, rx=9
         ),
+        element("text", clip(name, group.width // 7), class_="soft", x=group.x + _PAD, y=group.y + 18),
+        element("rect", class_="well", x=group.x + _PAD, y=group.bus, width=group.width - 2 * _PAD, height=_BAR, rx=4),
         element("text", "PCIe", class_="soft small", x=group.x + _PAD + 6, y=group.bus + 11),
     ]
     slots = {slot["gpu"]: slot for slot in picture["slots"]}
@@ -128,7 +132,7 @@ def _box(group: _Group, case: CaseDocument, picture: PictureEntry) -> Html:
             parts.append(element("line", class_=kind, x1=middle, y1=y + group.tall, x2=middle, y2=group.bus))
         detail = " · ".join(filter(None, [gib(gpu["mem_total"]) if gpu["mem_total"] else "", slot["pcie"] or ""]))
         parts.append(_tile(gpu, detail, state_of(gpu, case), x, y, group))
-    parts += _cards(group)
+    parts += _cards(group, case)
     return element("g", *parts)
 
 
@@ -167,14 +171,21 @@ def _tile(gpu: GpuEntry, detail: str, state: tuple[str, str], x: int, y: int, gr
     return joined(
         element("rect", class_=f"tile {kind}", x=x, y=y, width=group.tile, height=group.tall, rx=6),
         *(
-            element("text", clip(text, _LONGEST), class_=style, x=x + 8, y=y + down)
+            element("text", clip(text, _LONGEST - 3 * ("small strong" in style)), class_=style, x=x + 8, y=y + down)
             for text, style, down in lines
             if text
         ),
     )
 
 
-def _cards(group: _Group) -> list[Html]:
+def _of_card(card: CardEntry, case: CaseDocument) -> str:
+    """Return the status of the findings that name a card; "" without one. A port that is down may be unused."""
+    names = {card["name"], card["name"].partition(":")[0]}
+    found = {one["status"] for one in case["checks"] if names & set(one.get("subjects", ()))}
+    return "fail" if "fail" in found else "warn" if "warn" in found else ""
+
+
+def _cards(group: _Group, case: CaseDocument) -> list[Html]:
     fit = max(1, (group.width - 2 * _PAD + _GAP) // (112 + _GAP))
     width = (group.width - 2 * _PAD - (fit - 1) * _GAP) // fit
     parts = []
@@ -186,7 +197,15 @@ def _cards(group: _Group) -> list[Html]:
         text = f"{card['kind']} {card['state']}" if down else f"{card['kind']}{speed}"
         parts += [
             element("line", class_="wire", x1=x + 14, y1=group.bus + _BAR, x2=x + 14, y2=y) if not row else Html(),
-            element("rect", class_=f"nic {'fail' if down else ''}", x=x, y=y, width=width, height=_CARD_H, rx=5),
+            element(
+                "rect",
+                class_=f"nic {_of_card(card, case) or ('off' if down else '')}",
+                x=x,
+                y=y,
+                width=width,
+                height=_CARD_H,
+                rx=5,
+            ),
             element("text", clip(card["name"], _LONGEST), class_="small strong", x=x + 8, y=y + 16),
             element("text", clip(text, _LONGEST), class_="small soft", x=x + 8, y=y + 31),
         ]
@@ -227,7 +246,7 @@ def _nvlinks(groups: Sequence[_Group], case: CaseDocument, picture: PictureEntry
 def _arc(a: tuple[int, int], b: tuple[int, int], name: str) -> Html:
     if a[1] != b[1]:
         return Html()
-    high = min(_ARCS - 8, 12 + abs(b[0] - a[0]) // 12)
+    high = min(_ARCS + 14, 14 + abs(b[0] - a[0]) // 7)  # the curve reaches three quarters of it
     count = int(name[2:]) if name[2:].isdecimal() else 1
     path = f"M{a[0]} {a[1]}C{a[0]} {a[1] - high},{b[0]} {b[1] - high},{b[0]} {b[1]}"
     return element("path", element("title", name), class_="nvwire", d=path, stroke_width=f"{1 + count / 5:.1f}")
@@ -236,7 +255,7 @@ def _arc(a: tuple[int, int], b: tuple[int, int], name: str) -> Html:
 def _between(groups: Sequence[_Group]) -> list[Html]:
     """Draw the link between the CPUs of groups that are side by side."""
     parts = []
-    for left, right in zip(groups, groups[1:], strict=False):
+    for left, right in pairwise(groups):
         if left.y == right.y and left.bus == right.bus:
             y, start = left.bus + _BAR // 2, left.x + left.width - _PAD
             parts.append(element("line", class_="wire", x1=start, y1=y, x2=right.x + _PAD, y2=y))
@@ -258,14 +277,10 @@ def matrix(case: CaseDocument) -> Html:
         parts.append(element("text", gpus[a]["index"], class_="small soft end", x=22, y=at + cell // 2 + 4))
         for b, name in enumerate(row):
             x = 28 + b * cell
-            parts.append(
-                element("rect", class_=_color(name), x=x + 1, y=at + 1, width=cell - 2, height=cell - 2, rx=3)
-            )
+            parts.append(element("rect", class_=_color(name), x=x + 1, y=at + 1, width=cell - 2, height=cell - 2, rx=3))
             if name != "-":
                 shown = name if cell > 30 else name[:4]
-                parts.append(
-                    element("text", shown, class_="small on mid", x=x + cell // 2, y=at + cell // 2 + 4)
-                )
+                parts.append(element("text", shown, class_="small on mid", x=x + cell // 2, y=at + cell // 2 + 4))
     return element("svg", *parts, viewBox=f"0 0 {side} {side}", role="img", width=side, class_="matrix")
 
 

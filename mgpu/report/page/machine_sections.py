@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mgpu.quantities import gib
 from mgpu.report.page import curve_drawing, machine_drawing, timeline_drawing
-from mgpu.report.page.machine_drawing import NARROW, WIDE
+from mgpu.report.page.machine_drawing import WIDTHS
 from mgpu.report.page.markup import Html, Part, element, joined, table
 
 if TYPE_CHECKING:
@@ -25,15 +25,10 @@ _LINKS = (
 
 def machine(case: CaseDocument) -> Html:
     """Return the machine as a picture and its GPUs as a table; empty without a GPU."""
-    wide = machine_drawing.drawing(case, WIDE)
-    if not wide:
+    if case["picture"] is None:
         return Html()
-    picture = element(
-        "figure",
-        element("div", wide, class_="wide"),
-        element("div", machine_drawing.drawing(case, NARROW), class_="narrow"),
-        class_="card",
-    )
+    drawings = (element("div", machine_drawing.drawing(case, width), class_=kind) for kind, width in WIDTHS)
+    picture = element("figure", *drawings, class_="card")
     return joined(picture, _matrix(case), _gpus(case))
 
 
@@ -42,7 +37,10 @@ def _matrix(case: CaseDocument) -> Html | None:
     table, picture = case["links"]["matrix"], case["picture"]
     if picture is None or not picture["links"]:
         return None
-    peer = {True: " All pairs can access each other's memory.", False: " Some pairs cannot access each other's memory."}
+    peer: dict[bool | None, str] = {
+        True: " All pairs can access each other's memory.",
+        False: " Some pairs cannot access each other's memory.",
+    }
     text = f"{picture['links'][:1].upper()}{picture['links'][1:]}{peer.get(case['links']['p2p'], '')}"
     caption = element("figcaption", element("b", "Links between GPUs. "), text)
     names = {name for row in table for name in row if name != "-"}
@@ -63,7 +61,9 @@ def _gpus(case: CaseDocument) -> Html:
         numa = None if gpu["numa"] is None else str(gpu["numa"])
         rows.append((f"GPU {gpu['index']}", gpu["name"], state, free, gpu["pci"], numa, near or None))
     heads = ("GPU", "Model", "State", "Free memory", "PCI address", "NUMA", "Nearest network card")
-    return element("details", element("summary", "All GPUs as a table"), element("div", table(heads, rows), class_="card"))
+    return element(
+        "details", element("summary", "All GPUs as a table"), element("div", table(heads, rows), class_="card")
+    )
 
 
 def smoke_test(case: CaseDocument) -> Html:
@@ -129,14 +129,17 @@ def versions(case: CaseDocument) -> Html:
 
 
 def checks(case: CaseDocument) -> Html:
-    """Return every check with its answer, folded."""
-    if not case["checks"]:
+    """Return every check with its answer, folded. Signatures that no line of a log matched are only counted."""
+    ran = [one for one in case["checks"] if one["status"] != "skip"]
+    shown = [one for one in ran if one["area"] != "log" or one["status"] != "ok"]
+    if not shown:
         return Html()
     rows: list[tuple[Part, ...]] = [
         (element("code", one["id"]), element("span", one["status"], class_=f"tag {one['status']}"), one["title"])
-        for one in case["checks"]
-        if one["status"] != "skip"
+        for one in shown
     ]
-    skipped = sum(one["status"] == "skip" for one in case["checks"])
-    counted = f"{len(rows)} checks ran, {skipped} did not apply or could not run"
-    return element("details", element("summary", counted), element("div", table(("Check", "Status", "Answer"), rows), class_="card"))
+    skipped, unmatched = len(case["checks"]) - len(ran), len(ran) - len(shown)
+    text = f"{len(shown)} checks ran, {skipped} did not apply or could not run"
+    text += f", {unmatched:,} log signatures matched no line" if unmatched else ""
+    grid = element("div", table(("Check", "Status", "Answer"), rows), class_="card")
+    return element("details", element("summary", text), grid)

@@ -64,7 +64,8 @@ ul.also{margin:.5rem 0 0;padding-left:1.1rem;color:var(--soft);font-size:.88rem}
 .rows{display:grid;grid-template-columns:max-content max-content minmax(0,1fr);gap:4px 12px;align-items:baseline}
 .rows b{font-weight:600}.rows .tag{margin:0;text-align:center}
 table.grid{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}
-table.grid th{text-align:left;color:var(--soft);font-weight:600;padding:5px 10px 5px 0;
+table.grid td{overflow-wrap:anywhere}table.grid td:first-child{min-width:7.5em}
+table.grid th{text-align:left;white-space:nowrap;color:var(--soft);font-weight:600;padding:5px 10px 5px 0;
 border-bottom:1px solid var(--rule);vertical-align:bottom}
 table.grid td{padding:5px 10px 5px 0;border-bottom:1px solid var(--rule);vertical-align:top}
 table.grid tr:last-child td{border-bottom:0}
@@ -76,12 +77,13 @@ figure{margin:0 0 12px}figcaption{color:var(--soft);font-size:.85rem;margin-top:
 
 svg{display:block;width:100%;height:auto}svg.matrix{max-width:350px}
 .legend svg{display:inline-block;width:12px;height:12px;vertical-align:-1px;margin-right:5px}
-.narrow{display:none}
+.medium,.narrow{display:none}
 footer{color:var(--soft);font-size:.85rem;padding-bottom:48px;margin-top:36px}
 footer>div{border-top:1px solid var(--rule);padding-top:14px}
+@media(max-width:1000px){.wide{display:none}.medium{display:block}}
 @media(max-width:640px){
 main,header.top,footer{padding-left:13px;padding-right:13px}
-.wide{display:none}.narrow{display:block}
+.medium{display:none}.narrow{display:block}
 .verdict{padding:13px 15px}.card{padding:12px 13px}
 .rows{grid-template-columns:max-content minmax(0,1fr)}.rows span.what{grid-column:1/-1;margin-bottom:6px}
 dl.facts{grid-template-columns:minmax(0,1fr);gap:0}dl.facts dd{margin-bottom:5px}
@@ -104,12 +106,15 @@ svg .tile{fill:var(--card);stroke:var(--faint);stroke-width:1.2}
 svg .tile.ok{stroke:var(--ok)}svg .tile.fail{fill:var(--fail-b);stroke:var(--fail);stroke-width:2}
 svg .tile.warn{fill:var(--warn-b);stroke:var(--warn);stroke-width:2}
 svg .tile.hidden{stroke-dasharray:4 3;stroke:var(--faint)}
-svg .nic{fill:var(--well);stroke:var(--faint)}svg .nic.fail{fill:var(--fail-b);stroke:var(--fail)}
+svg .nic{fill:var(--well);stroke:var(--faint)}
+svg .nic.fail{fill:var(--fail-b);stroke:var(--fail)}
+svg .nic.warn{fill:var(--warn-b);stroke:var(--warn)}
+svg .nic.off{fill:none;stroke-dasharray:4 3}
 svg .wire{stroke:var(--faint);stroke-width:1.2;fill:none}svg .wire.narrow-link{stroke:var(--warn);stroke-width:2.5}
-svg .nvwire{stroke:var(--nv);stroke-width:2.2;fill:none}svg .switch{fill:var(--nv);stroke:none}
+svg .nvwire{stroke:var(--nv);fill:none}svg .switch{fill:var(--nv);stroke:none}
 svg .c-nv{fill:var(--nv)}svg .c-near{fill:var(--near)}svg .c-mid{fill:var(--mid)}svg .c-far{fill:var(--far)}
 svg .c-self{fill:var(--well)}svg .c-none{fill:var(--unknown)}
-svg .p-rest{fill:var(--rest)}svg .p-loader{fill:var(--loader)}svg .p-wait{fill:var(--wait)}
+svg .p-rest,svg .p-recorded{fill:var(--rest)}svg .p-loader{fill:var(--loader)}svg .p-wait{fill:var(--wait)}
 svg .p-optimizer{fill:var(--optimizer)}svg .p-saving{fill:var(--saving)}svg .p-idle{fill:var(--idle)}
 svg .p-quiet{fill:var(--wait);opacity:.45}svg .mark{stroke:var(--fail);stroke-width:2.5;fill:none}
 svg .axis{stroke:var(--rule);stroke-width:1;fill:none}svg .tick{stroke:var(--rule);stroke-width:1;stroke-dasharray:2 4}
@@ -126,9 +131,9 @@ _PRINT: Final = """
 body{font-size:10.5pt;background:#fff}
 main,header.top,footer{max-width:none;padding:0}
 nav,pre button{display:none}
-.wide{display:block}.narrow{display:none}
+.medium{display:block}.wide,.narrow{display:none}
 .card,.verdict,figure,tr{break-inside:avoid}h2,h3{break-after:avoid}
-details::details-content{content-visibility:visible;display:block}summary{list-style:none;color:var(--soft)}
+summary{color:var(--soft)}
 a{color:inherit}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """

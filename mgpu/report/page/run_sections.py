@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mgpu.durations import duration_text
 from mgpu.quantities import gib
 from mgpu.report.page import timeline_drawing
-from mgpu.report.page.machine_drawing import NARROW, WIDE
+from mgpu.report.page.machine_drawing import WIDTHS
 from mgpu.report.page.markup import Html, Part, element, joined, table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run(case: CaseDocument) -> Html:
         return Html()
     facts: list[tuple[str, str]] = [
         ("Run", found["id"] or ""),
-        ("Started", (found["started"] or "").replace("T", " ")[:19]),
+        ("Started", f"{found['started'].replace('T', ' ')[:19]} UTC" if found["started"] else ""),
         ("Took", duration_text(found["seconds"]) if found["seconds"] is not None else ""),
         ("Exit code", "" if found["exit_code"] is None else str(found["exit_code"])),
         ("No progress for", duration_text(found["quiet_s"]) if found["quiet_s"] else ""),
@@ -52,9 +52,9 @@ def _pictures(found: RunOfCaseEntry) -> list[Html]:
     ]
     compared = any(step["wait_s"] is not None for step in steps)
     note = "" if compared or len(found["courses"]) < 2 else " Waiting for other ranks was not measured in these steps."
-    kept = ["idle", *(["rest"] if steps else []), *quiet]
+    kept = ["idle", *(["recorded"] if steps else []), *quiet]
     figures = (
-        ("Ranks from start to end", timeline_drawing.lifetimes, kept, "In blue: the last steps that were recorded."),
+        ("Ranks from start to end", timeline_drawing.lifetimes, kept, "A cross marks the rank that failed first."),
         ("The last steps", timeline_drawing.last_steps, used, f"Each block is one optimizer step.{note}"),
         ("A step, by rank", timeline_drawing.shares, ["rest", "loader", "wait", "optimizer"], "Medians."),
     )
@@ -64,15 +64,14 @@ def _pictures(found: RunOfCaseEntry) -> list[Html]:
 def _figure(
     title: str, draw: Callable[[RunOfCaseEntry, int], Html], found: RunOfCaseEntry, names: list[str], text: str
 ) -> Html | None:
-    wide = draw(found, WIDE)
-    if not wide:
+    drawings = [element("div", drawn, class_=kind) for kind, width in WIDTHS if (drawn := draw(found, width))]
+    if not drawings:
         return None
     return element(
         "figure",
         element("figcaption", element("b", title), f". {text}"),
         timeline_drawing.legend(names),
-        element("div", wide, class_="wide"),
-        element("div", draw(found, NARROW), class_="narrow"),
+        *drawings,
         class_="card",
     )
 

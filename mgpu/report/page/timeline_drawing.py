@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mgpu.durations import duration_text
@@ -51,7 +52,7 @@ def _lifetime(course: RankCourseEntry, run: RunOfCaseEntry, y: int, scale: float
         first = max(0.0, steps[0]["end_s"] - _length(steps[:2]))
         last = min(end, steps[-1]["end_s"])
         long = max(1.0, (last - first) * scale)
-        yield element("rect", class_="p-rest", x=_LABEL + first * scale, y=y + 3, width=long, height=_BAR, rx=3)
+        yield element("rect", class_="p-recorded", x=_LABEL + first * scale, y=y + 3, width=long, height=_BAR, rx=3)
     if (quiet := run["quiet_s"]) and course["state"]:
         since = max(0.0, end - quiet)
         yield element(
@@ -100,7 +101,7 @@ def last_steps(run: RunOfCaseEntry, width: int) -> Html:
 def _steps_of(steps: Sequence[StepEntry], begin: float, scale: float, y: int) -> list[Html]:
     """Return the bars of one rank, one path per part, so that the page stays small."""
     paths: dict[str, list[str]] = {name: [] for name, _ in PARTS}
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in pairwise(steps):
         start, left = before["end_s"], max(0.0, step["end_s"] - before["end_s"])
         seconds = {
             "loader": step["loader_s"],
@@ -150,13 +151,11 @@ def shares(run: RunOfCaseEntry, width: int) -> Html:
 def legend(names: Iterable[str]) -> Html:
     """Return the meaning of the colors."""
     wanted = set(names)
-    items = [
-        element("span", swatch(f"p-{name}"), text) for name, text in (*PARTS, *_OTHERS) if name in wanted
-    ]
+    items = [element("span", swatch(f"p-{name}"), text) for name, text in (*PARTS, *_OTHERS) if name in wanted]
     return element("div", *items, class_="legend")
 
 
-_OTHERS = (("idle", "running"), ("quiet", "no progress"))
+_OTHERS = (("idle", "running"), ("recorded", "last recorded steps"), ("quiet", "no progress"))
 
 
 def swatch(kind: str) -> Html:
