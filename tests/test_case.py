@@ -14,9 +14,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from mgpu.cli import json_schema
 from mgpu.errors import MgpuError
-from mgpu.report import load
+from mgpu.report import document, load
 from mgpu.report.case import case_archive
 from mgpu.report.case.case_document import of_facts
 from mgpu.report.case.case_json import CaseDocument
@@ -47,7 +49,9 @@ from tests import browser, machines, planted
 from tests.checks import facts
 from tests.conftest import Run as RunMgpu
 from tests.conftest import missing
+from tests.test_schema import strict
 
+SCHEMA = Draft202012Validator(strict(json_schema.case()))
 WIDTHS = (400, 800, 1400)
 HOSTILE = (
     "<script>alert(1)</script></style></title>--><img src=x onerror=alert(1)>\x1b[31m\u202egpj.exe\u200f\x00\ud800&\"'"
@@ -258,6 +262,12 @@ def test_markup_escapes_everything_but_markup() -> None:
     assert element("p", "<b>", Html("<i>x</i>"), class_='a"b') == '<p class="a&quot;b">&lt;b&gt;<i>x</i></p>'
     assert element("rect", x=1.5, hidden=None, open=True) == '<rect x="1.5" open="open"/>'
     assert escaped("\ufffe\x07") == "?\\x07"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", CASES)
+def test_a_document_fits_its_schema(name: str, pages: dict[str, tuple[CaseDocument, str]]) -> None:
+    SCHEMA.validate(json.loads(document.text(pages[name][0])))
 
 
 # ---- in a browser

@@ -75,7 +75,7 @@ OPTIONS = (
         ),
         Option("--log-dir", str, "Default: runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
-        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why, of its answer."),
+        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why or --report, of theirs."),
         Option("--detach", bool, "Keep running without this terminal."),
         Option("--watch", bool, "Show the GPUs live. With SCRIPT, start it detached and watch it; else watch [RUN]."),
     ),
@@ -122,7 +122,8 @@ def run(values: Values) -> int:
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
-        return json_schema.show(json_schema.why() if values["why"] else json_schema.run())
+        made = json_schema.why if values["why"] else json_schema.case if values["report"] else json_schema.run
+        return json_schema.show(made())
     values["pass_env"] = tuple(values["pass_env"] or ())
     return launch(Request(**values))
 

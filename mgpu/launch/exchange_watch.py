@@ -168,8 +168,8 @@ class ExchangeWatch:
     def _look_for_closed(self, found: list[Connection]) -> None:
         """Note connections within this machine that were closed before a sample could see whose they were.
 
-        The kernel keeps them for a minute. Those to a port on which no rank listened are none between ranks, and neither
-        are those that were seen open in other processes.
+        The kernel keeps them for a minute. Those to a port on which no rank listened are none between ranks, and
+        those that were seen open in other processes are not either.
         """
         here = {one.local[0] for one in found}
         closed = {

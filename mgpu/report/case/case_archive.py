@@ -49,7 +49,7 @@ def packed(snapshot: Snapshot) -> bytes:
 
 def _tar_gz(members: Mapping[str, bytes]) -> bytes:
     plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    with tarfile.TarFile(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in members.items():
             about = tarfile.TarInfo(name)
             about.size, about.mode = len(content), 0o644
@@ -96,7 +96,7 @@ def _unpacked(raw: bytes) -> bytes:
 
 def _facts_in(plain: bytes) -> bytes:
     try:
-        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as tar:
+        with tarfile.TarFile(fileobj=io.BytesIO(plain)) as tar:
             for _ in range(_MOST_MEMBERS):
                 member = tar.next()
                 if member is None:

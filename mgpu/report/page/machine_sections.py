@@ -33,7 +33,7 @@ def machine(case: CaseDocument) -> Html:
 
 
 def _matrix(case: CaseDocument) -> Html | None:
-    """Return what the links mean, and the matrix if they are not all the same."""
+    """Return what the links mean, and the matrix if they differ."""
     table, picture = case["links"]["matrix"], case["picture"]
     if picture is None or not picture["links"]:
         return None
