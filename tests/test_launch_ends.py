@@ -205,6 +205,8 @@ def test_the_report_of_a_run_that_failed(ends: Mapping[str, End], mgpu: Run, tmp
     assert again["probable_cause"]["id"] == case["probable_cause"]["id"]
     gone = mgpu("launch", "--report", "--attach", cwd=folder, env=home)
     assert gone.returncode == 2 and "choose one" in gone.stderr
+    job = mgpu("launch", "--slurm", "--report", "12", cwd=folder, env=home)
+    assert job.returncode == 2 and "--log OUTPUT --format html" in job.stderr
 
 
 def test_out_of_memory_by_a_limit_of_the_process(ends: Mapping[str, End]) -> None:

@@ -282,6 +282,9 @@ def _manage_job(request: Request) -> int:
     from mgpu.launch import follow as runs
 
     runs.check(replace(request, slurm=False))
+    if request.report:
+        text = "--report is for runs on this machine. Of a job:  mgpu doctor --log OUTPUT --format html -o report.html"
+        raise MgpuError(text, errors.USAGE)
     option = next(f"--{name}" for name in ("attach", "status", "stop", "why") if getattr(request, name))
     name = request.target[0] if request.target else ""
     if not name.isdecimal():
