@@ -59,8 +59,7 @@ from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.rehearse import run as rehearse_run
 from mgpu.rehearse import stopped_at
-from mgpu.report import failure, load, screen
-from mgpu.report.case import case_archive
+from mgpu.report import case_archive, failure, load, screen
 from mgpu.report.document import check_json
 from mgpu.slurm import job_outcome, node_pace, node_ranks, node_watch
 from mgpu.smoke import baseline, nccl_log, runner, script_section, show_last, stacks, watch
@@ -326,6 +325,7 @@ def shown_of(path: Path) -> None:
     found = show_last._read(path.parent)
     if found is not None:
         show_last._config(found)
+        show_last.last_ranks(Path("accelerate.yaml"), path.parent.parent)
         result = show_last._result(found)
         from mgpu.smoke import formats
         from mgpu.smoke.request import Request
@@ -1042,9 +1042,12 @@ TARGETS: dict[str, Target] = {
         "m.json", snapshots, snapshot_of, ("report.load.read_snapshot",), share=0.15,
     ),
     "case": Target(
-        "x.mgpu.tar.gz", cases_packed, load.read_snapshot, ("report.case.case_archive.read_facts",), share=0.3,
+        "x.mgpu.tar.gz", cases_packed, load.read_snapshot, ("report.case_archive.read_facts",), share=0.3,
     ),
-    "facts of a run": Target("facts.json", snapshots, facts_of_run, ("launch.run_facts_file.load",), share=0.1),
+    "facts of a run": Target(
+        "facts.json", snapshots, facts_of_run,
+        ("launch.run_facts_file.load", "launch.run_facts_file.last_lines"), share=0.1,
+    ),
     "node": Target("n1.json", snapshots, nodes_of, ("fleet.load._facts",), share=0.1),
     "preflight": Target(
         "preflight.json", lambda: document(PREFLIGHT), preflight_of, ("fleet.artifacts.read",), share=0.15
@@ -1053,7 +1056,8 @@ TARGETS: dict[str, Target] = {
         "smoke.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), shown_of, ("smoke.show_last._read",), share=0.2
     ),
     "facts of a smoke test": Target(
-        "facts.json", lambda: texts("smoke_runs/*/facts.json", 400_000), shown_of, ("smoke.show_last._result",),
+        "facts.json", lambda: texts("smoke_runs/*/facts.json", 400_000), shown_of,
+        ("smoke.show_last._result", "smoke.show_last.last_ranks"),
         share=0.2,
     ),
     "baseline": Target(

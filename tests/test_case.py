@@ -18,8 +18,7 @@ from jsonschema import Draft202012Validator
 
 from mgpu.cli import json_schema
 from mgpu.errors import MgpuError
-from mgpu.report import document, load
-from mgpu.report.case import case_archive
+from mgpu.report import case_archive, document, load
 from mgpu.report.case.case_document import of_facts
 from mgpu.report.case.case_json import CaseDocument
 from mgpu.report.page import html_page

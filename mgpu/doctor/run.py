@@ -114,8 +114,7 @@ def _report(request: Request, machine: Snapshot, found: Examined, judge: Callabl
 
 
 def _save(path: Path, machine: Snapshot) -> None:
-    from mgpu.report import document
-    from mgpu.report.case import case_archive
+    from mgpu.report import case_archive, document
     from mgpu.snapshot.redaction import redact
 
     known = redact(machine)

@@ -16,8 +16,8 @@ from mgpu.launch import report as launch_report
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
 from mgpu.process import run_log
-from mgpu.report import document, output
-from mgpu.report.case import case_archive, case_document
+from mgpu.report import case_archive, document, output
+from mgpu.report.case import case_document
 from mgpu.report.case.case_json import CaseDocument
 from mgpu.report.screen import Line, Screen, Style
 from mgpu.smoke import show_last

@@ -17,7 +17,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
     Raises MgpuError (usage) if it cannot be read.
     """
-    from mgpu.report.case import case_archive
+    from mgpu.report import case_archive
     from mgpu.snapshot.redaction import mask_secrets
 
     if case_archive.is_archive(path.name):

@@ -109,6 +109,11 @@ def _foot(case: CaseDocument) -> Html:
     lines = (
         f"Written by mgpu {case['mgpu']}. {masked}passwords, tokens and keys that mgpu recognizes are shown as ***. "
         "Lines of your program's output can contain other private text: read them before you send this page.",
-        "The page loads nothing from the network.",
+        "The page loads nothing from the network."
+        + (
+            " A command that names a GPU has its substitute: on the machine, mgpu doctor shows it with the real name."
+            if case["host"]["redacted"]
+            else ""
+        ),
     )
     return element("footer", element("div", *(element("p", line) for line in lines)))

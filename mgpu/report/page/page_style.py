@@ -86,7 +86,7 @@ main,header.top,footer{padding-left:13px;padding-right:13px}
 .medium{display:none}.narrow{display:block}
 .verdict{padding:13px 15px}.card{padding:12px 13px}
 .rows{grid-template-columns:max-content minmax(0,1fr)}.rows span.what{grid-column:1/-1;margin-bottom:6px}
-dl.facts{grid-template-columns:minmax(0,1fr);gap:0}dl.facts dd{margin-bottom:5px}
+dl.facts{grid-template-columns:fit-content(38%) minmax(0,1fr)}
 table.grid thead{position:absolute;left:-9999px;top:0;width:1px;overflow:hidden}
 table.grid,table.grid tbody,table.grid tr,table.grid td{display:block;width:auto}
 table.grid tr{padding:6px 0;border-bottom:1px solid var(--rule)}

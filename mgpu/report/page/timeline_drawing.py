@@ -55,10 +55,8 @@ def _lifetime(course: RankCourseEntry, run: RunOfCaseEntry, y: int, scale: float
         yield element("rect", class_="p-recorded", x=_LABEL + first * scale, y=y + 3, width=long, height=_BAR, rx=3)
     if (quiet := run["quiet_s"]) and course["state"]:
         since = max(0.0, end - quiet)
-        yield element(
-            "rect", class_="p-quiet", x=_LABEL + since * scale, y=y + 3, width=max(1.0, (end - since) * scale),
-            height=_BAR, rx=3,
-        )  # fmt: skip
+        x, long = _LABEL + since * scale, max(1.0, (end - since) * scale)
+        yield element("rect", class_="p-quiet", x=x, y=y + 3, width=long, height=_BAR, rx=3)
     if course["failed"]:
         x = _LABEL + end * scale
         path = f"M{x - 5:.1f} {y + 6}l10 10M{x + 5:.1f} {y + 6}l-10 10"
