@@ -40,7 +40,7 @@ _FIRST_LOOK_S, _LOOK_S, _STANDS_S = 5.0, 0.3, 2.0
 
 def run(request: Request) -> int:
     """Run `mgpu launch --slurm`; return 125 if mgpu or Slurm refuses, else the job's exit code."""
-    if request.attach or request.status or request.stop or request.why:
+    if request.attach or request.status or request.stop or request.why or request.report:
         return _manage_job(request)
     check(request)
     result_document.check(request)
