@@ -32,7 +32,7 @@ def write(path: Path, text: str, *, mode: int | None = None) -> None:
     _put(target_inside(path), text, mode)
 
 
-def write_named(path: Path, text: str, *, mode: int | None = None) -> None:
+def write_named(path: Path, text: str | bytes, *, mode: int | None = None) -> None:
     """Write to a path given by the user (--output, --save). Raises MgpuError.
 
     Like `write`, but the path may also be the user's own link, a pipe or /dev/stderr.
@@ -44,7 +44,7 @@ def write_named(path: Path, text: str, *, mode: int | None = None) -> None:
         if about is not None and kind(about.st_mode) not in ("", "a folder"):
             if about.st_uid not in (os.getuid(), 0) and _shared(resolved.parent):
                 raise MgpuError(f"cannot write {path}: it belongs to another user", REFUSED)
-            resolved.write_text(text, "utf-8")
+            resolved.write_bytes(_encoded(text))
             return
     except (OSError, RuntimeError, ValueError) as error:
         raise MgpuError(f"cannot write {path}: {reason(error)}", NOT_READY) from None
@@ -114,7 +114,11 @@ def back_up(path: Path) -> Path:
         return copy
 
 
-def _put(path: Path, text: str, mode: int | None) -> None:
+def _encoded(text: str | bytes) -> bytes:
+    return text.encode("utf-8") if isinstance(text, str) else text
+
+
+def _put(path: Path, text: str | bytes, mode: int | None) -> None:
     """Write a temporary file in the folder of `path`, which is not a link, and rename it."""
     folder = None
     temporary = f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
@@ -124,8 +128,8 @@ def _put(path: Path, text: str, mode: int | None) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(temporary, flags, 0o600, dir_fd=folder)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(_encoded(text))
                 file.flush()
                 os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())

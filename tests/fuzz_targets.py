@@ -45,6 +45,7 @@ from mgpu.launch import (
     pace_watch,
     rank_facts,
     registry,
+    run_facts_file,
     run_outcome,
 )
 from mgpu.launch import report as launch_report
@@ -62,7 +63,7 @@ from mgpu.readers.training_script import read as training_script_read
 from mgpu.recorder.inject import _mgpu_recorder
 from mgpu.rehearse import run as rehearse_run
 from mgpu.rehearse import stopped_at
-from mgpu.report import failure, load, screen
+from mgpu.report import case_archive, failure, load, screen
 from mgpu.report.document import check_json
 from mgpu.slurm import job_outcome, node_watch
 from mgpu.smoke import baseline, nccl_log, runner, script_section, show_last, stacks, watch
@@ -298,6 +299,22 @@ def snapshot_of(path: Path) -> None:
     changes.time_saved(MACHINE, found)
 
 
+def cases_packed() -> list[bytes]:
+    """Archives, and the tar in one, gzip's own layer left out: a mutated gzip rarely unpacks."""
+    whole = case_archive.packed(redact(MACHINE))
+    plain = gzip.decompress(whole)
+    return [whole, gzip.compress(plain[:2048] + plain[-1024:], 0), gzip.compress(plain[:512], 0)]
+
+
+def facts_of_run(path: Path) -> None:
+    """As `--report` reads what a run has stored, and the last lines of its log."""
+    found = run_facts_file.load(path.parent)
+    if found is not None:
+        no_crash(engine.judge(redact(found), selections.DOCTOR))
+    run_facts_file.last_lines([path], 40)
+    run_facts_file.timed_steps(path, 0, 0.0, {})
+
+
 def nodes_of(path: Path) -> None:
     (path.parent / "n2.json").write_bytes(snapshots()[1])
     if path.name != "n1.json":
@@ -325,6 +342,7 @@ def shown_of(path: Path) -> None:
     found = show_last._read(path.parent)
     if found is not None:
         show_last._config(found)
+        show_last.last_ranks(Path("accelerate.yaml"), path.parent.parent)
         result = show_last._result(found)
         from mgpu.smoke import formats
         from mgpu.smoke.request import Request
@@ -1047,6 +1065,13 @@ TARGETS: dict[str, Target] = {
     "snapshot": Target(
         "m.json", snapshots, snapshot_of, ("report.load.read_snapshot",), share=0.15,
     ),
+    "case": Target(
+        "x.mgpu.tar.gz", cases_packed, load.read_snapshot, ("report.case_archive.read_facts",), share=0.3,
+    ),
+    "facts of a run": Target(
+        "facts.json", snapshots, facts_of_run,
+        ("launch.run_facts_file.load", "launch.run_facts_file.last_lines"), share=0.1,
+    ),
     "node": Target("n1.json", snapshots, nodes_of, ("fleet.load._facts",), share=0.1),
     "preflight": Target(
         "preflight.json", lambda: document(PREFLIGHT), preflight_of, ("fleet.artifacts.read",), share=0.15
@@ -1055,7 +1080,8 @@ TARGETS: dict[str, Target] = {
         "smoke.json", lambda: texts("smoke_runs/*/smoke.json", 400_000), shown_of, ("smoke.show_last._read",), share=0.2
     ),
     "facts of a smoke test": Target(
-        "facts.json", lambda: texts("smoke_runs/*/facts.json", 400_000), shown_of, ("smoke.show_last._result",),
+        "facts.json", lambda: texts("smoke_runs/*/facts.json", 400_000), shown_of,
+        ("smoke.show_last._result", "smoke.show_last.last_ranks"),
         share=0.2,
     ),
     "baseline": Target(

@@ -782,7 +782,7 @@ def test_unknown_facts_are_counted_in_the_last_block(saved: Any, ask_here: Any) 
 
 def test_every_format_tells_the_same_verdict(saved: Any, ask_here: Any, tmp_path: Path) -> None:
     file = saved("a100_sxm_x4", FAULTS["ecc"])
-    for name in ("human", "json", "junit", "github", "markdown"):
+    for name in ("human", "json", "junit", "github", "markdown", "html"):
         code, out, err = ask_here("doctor", "--from", file, "--format", name)
         assert (code, err) == (1, "")
         assert "gpu_ecc_uncorrected" in out
@@ -801,7 +801,8 @@ def steady(text: str) -> str:
 def test_a_wrong_format_names_the_nearest(saved: Any, ask_here: Any) -> None:
     code, out, err = ask_here("doctor", "--from", saved(""), "--format", "markdwon")
     assert (code, out) == (2, "")
-    assert err == "mgpu: --format markdwon: choose human, json, junit, github or markdown. Did you mean markdown?\n"
+    assert err.startswith("mgpu: --format markdwon: choose human, json, junit, github, markdown or html.")
+    assert err.endswith(" Did you mean markdown?\n")
     assert "Did you mean nagios?" in ask_here("doctor", "--from", saved(""), "--exit-style", "nagio")[2]
 
 
@@ -826,7 +827,7 @@ def test_github_appends_a_table_to_the_summary_of_the_job(
 SECRETS = ("node7", "10.0.0.7", "/home/ada", "GPU-6c1e57a9", "ada(?![a-z])")
 
 
-@pytest.mark.parametrize("name", ["human", "json", "junit", "github", "markdown"])
+@pytest.mark.parametrize("name", ["human", "json", "junit", "github", "markdown", "html"])
 def test_redaction_works_for_every_format(name: str, saved: Any, ask_here: Any) -> None:
     python = Python("/home/ada/venv/bin/python", "3.12.4", None, None, None)
     file = saved("h100_sxm_x8", FAULTS["ecc"], FAULTS["busy"], python=python)
@@ -837,7 +838,7 @@ def test_redaction_works_for_every_format(name: str, saved: Any, ask_here: Any) 
     assert not [secret for secret in SECRETS if re.search(rf"(?<![a-z]){secret}", hidden)]
     if name != "github":  # its annotations name no machine
         assert "node7" in plain
-        assert ("node7" in usual) is (name != "markdown")
+        assert ("node7" in usual) is (name not in ("markdown", "html"))
     if name == "json":
         assert json.loads(hidden)["host"]["redacted"] is True
         assert json.loads(usual)["host"]["redacted"] is False

@@ -7,6 +7,7 @@ together with the others, once for this file.
 from __future__ import annotations
 
 import errno
+import html
 import json
 import os
 import re
@@ -30,7 +31,7 @@ from mgpu.process import processes
 from mgpu.process.command import Command
 from mgpu.snapshot import Snapshot
 from tests.checks.facts import run
-from tests.conftest import ROOT, environment, missing
+from tests.conftest import ROOT, Run, environment, missing
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 from tests.terminal import Terminal
 from tests.test_schema import RUN
@@ -183,6 +184,29 @@ def test_the_box(ends: Mapping[str, End]) -> None:
     assert f"Log logs/run.log Rerun mgpu launch {'--unverified allow'}" in words
     assert json.loads((end.folder / "logs" / "result.json").read_text()) == end.document
     assert (end.folder / "logs" / "result.json").stat().st_mode & 0o077 == 0
+
+
+def test_the_report_of_a_run_that_failed(ends: Mapping[str, End], mgpu: Run, tmp_path: Path) -> None:
+    """A page and an archive; the archive gives the same cause and verdict in another folder."""
+    folder = ends["raise"].folder
+    home = {"HOME": str(folder / "home"), "XDG_STATE_HOME": str(folder / "home" / "state")}
+    done = mgpu("launch", "--report", "--json-result", "case.json", cwd=folder, env=home)
+    assert done.returncode == 0 and "FAILED" in done.stdout, done.stderr
+    (page,), (archive,) = folder.glob("mgpu-report-*.html"), folder.glob("mgpu-report-*.mgpu.tar.gz")
+    assert page.name in done.stdout and (page.stat().st_mode & 0o777) == 0o600
+    case = json.loads((folder / "case.json").read_text("utf-8"))
+    assert case["probable_cause"]["id"] == ends["raise"].cause and case["run"]["exit_code"] == 1
+    shown = page.read_text("utf-8")
+    assert case["headline"]["text"].split(" · ")[0] in html.unescape(shown)
+    assert "hf_abcdefghijklmnopqrstuvwxyz" not in shown and case["host"]["name"].startswith("host-")
+    assert [one["rank"] for one in case["run"]["courses"]] == [0, 1] and case["run"]["tail"]
+    again = json.loads(mgpu("doctor", "--from", str(archive), "--json").stdout)
+    assert (again["verdict"], again["exit_code"]) == (case["verdict"], case["exit_code"])
+    assert again["probable_cause"]["id"] == case["probable_cause"]["id"]
+    gone = mgpu("launch", "--report", "--attach", cwd=folder, env=home)
+    assert gone.returncode == 2 and "choose one" in gone.stderr
+    job = mgpu("launch", "--slurm", "--report", "12", cwd=folder, env=home)
+    assert job.returncode == 2 and "--log OUTPUT --format html" in job.stderr
 
 
 def test_out_of_memory_by_a_limit_of_the_process(ends: Mapping[str, End]) -> None:

@@ -75,6 +75,7 @@ def test_it_is_a_schema_and_printed_as_it_is(capsys: pytest.CaptureFixture[str])
     Draft202012Validator.check_schema(json_schema.run())
     for words, schema in (
         (["doctor"], SCHEMA), (["launch"], json_schema.run()), (["launch", "--why"], json_schema.why()),
+        (["launch", "--report"], json_schema.case()),
     ):  # fmt: skip
         assert cli.run([*words, "--json-schema"]) == 0
         assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(schema))

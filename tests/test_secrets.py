@@ -289,7 +289,7 @@ def test_no_secret_is_printed_or_written(tmp_path: Path, mgpu: Any) -> None:
     made_here = ("configure", "--yes", "--gpus", "0")
     commands = [
         (*quick, "--save", "saved.json"),
-        *((*quick, "--format", form) for form in ("json", "markdown", "junit", "github")),
+        *((*quick, "--format", form) for form in ("json", "markdown", "junit", "github", "html")),
         ("doctor", "--from", "saved.json", "-c", "bad.yaml", "--quick", "-v", "--save", "again.json"),
         *(("doctor", "--script", name, "-v", *more) for name in ("job.sh", "train.py") for more in ((), ("--json",))),
         *(("doctor", "--log", "run.log", "-v", *more) for more in ((), ("--json",))),
@@ -301,6 +301,7 @@ def test_no_secret_is_printed_or_written(tmp_path: Path, mgpu: Any) -> None:
         ("launch", "--unverified", "allow", "--dry-run", "train.py", *words),
         ("launch", "--unverified", "allow", "train.py", *words),
         ("launch", "--status", "--json-result", "-"),
+        ("launch", "--report", "--json-result", "-"),
     ]
     found = []
     for command in commands:

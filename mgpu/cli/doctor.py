@@ -34,16 +34,19 @@ OPTIONS = (
     Option("--hosts", str, "Examine and compare these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
     Option("--strict", bool, "Treat warnings as failures."),
     Option(
-        "--format", str, "Output format: human, json, junit, github, markdown or sarif.", "FMT", default="human",
-        complete=among("human", "json", "junit", "github", "markdown", "sarif"),
+        "--format", str, "Output format: human, json, junit, github, markdown, sarif or html.", "FMT", default="human",
+        complete=among("human", "json", "junit", "github", "markdown", "sarif", "html"),
     ),
     Option("--json", bool, "Same as --format json."),
     Option("--output -o", str, 'Write the report to FILE ("-" = stdout).', "FILE", default="-"),
-    Option("--save", str, "Save the facts of this machine (redacted).", "FILE"),
-    Option("--from", str, "Check a saved machine instead of this one.", "FILE", field="from_"),
+    Option("--save", str, "Save the facts of this machine (redacted); FILE.mgpu.tar.gz has the page, too.", "FILE"),
+    Option("--from", str, "Check a saved machine or case instead of this machine.", "FILE", field="from_"),
     Option("--demo", bool, "Show the doctor on a machine shipped with mgpu: --demo NAME, --demo list."),
     Option("--compare", str, "Report what changed since that --save; does not affect the exit code.", "FILE"),
-    Option("--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown).", default=None),
+    Option(
+        "--redact/--no-redact", bool, "Hide host, user, addresses and PIDs (default for markdown and html).",
+        default=None,
+    ),
     Option(
         "--fix", bool,
         "Offer user-level fixes one at a time, or a port of --script to any number of ranks; "

@@ -101,6 +101,14 @@ def why() -> dict[str, Any]:
     return _document("why", "mgpu launch --why --json-result", WhyDocument, units=_BYTES_AND_SECONDS)
 
 
+def case() -> dict[str, Any]:
+    """The schema of `mgpu launch --report`, and of case.json in an archive."""
+    from mgpu.report.case.case_json import CaseDocument
+
+    command = "mgpu launch --report --json-result"
+    return _document("case", command, CaseDocument, verdict.Verdict, units=_BYTES_AND_SECONDS)
+
+
 def show(schema: dict[str, Any] | None = None) -> int:
     """Print a schema (`--json-schema`); the doctor's by default."""
     print(json.dumps(doctor() if schema is None else schema, indent=2))

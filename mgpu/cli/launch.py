@@ -81,7 +81,7 @@ OPTIONS = (
         ),
         Option("--log-dir", str, "Default: .mgpu/runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
-        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why, of its answer."),
+        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why or --report, of theirs."),
         Option("--detach", bool, "Keep running without this terminal."),
         Option("--watch", bool, "Show the GPUs live. With SCRIPT, start it detached and watch it; else watch [RUN]."),
     ),
@@ -89,6 +89,7 @@ OPTIONS = (
         "Earlier runs",
         Option("--attach", bool, "Follow [RUN] to its end (default: the latest)."),
         Option("--status", bool, "List the runs, or show [RUN]; as JSON with --json-result -."),
+        Option("--report", bool, "Write a page and an archive about [RUN], to read or to send (default: the latest)."),
         Option("--why", bool, "Why does [RUN] make no progress? Also a PID or job ID; as JSON with --json-result -."),
         Option("--stop", bool, "Stop [RUN] (default: the only one)."),
     ),
@@ -127,7 +128,8 @@ def run(values: Values) -> int:
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
-        return json_schema.show(json_schema.why() if values["why"] else json_schema.run())
+        made = json_schema.why if values["why"] else json_schema.case if values["report"] else json_schema.run
+        return json_schema.show(made())
     values["pass_env"] = tuple(values["pass_env"] or ())
     return launch(Request(**values))
 

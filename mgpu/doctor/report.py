@@ -65,6 +65,11 @@ def _text(request: Request, found: Examined) -> str:
         from mgpu.report import sarif
 
         return sarif.text(found.outcomes, found.code)
+    if request.format == "html":
+        from mgpu.doctor import case_report
+        from mgpu.report.page import html_page
+
+        return html_page.text(case_report.case_of(found))
     report = formats.doctor_report(found.outcomes, found.snapshot, found.verdict, found.seconds)
     if request.demo:
         report = replace(report, text=f"DEMO {request.demo}, not your machine. {report.text}")
@@ -104,6 +109,10 @@ def json_document(request: Request, found: Examined) -> DoctorDocument:
         triage: Any = failure.triage_document(root_cause.choose(found.outcomes, log, None), log, None)
         content.update(triage)
         content["ending"] = failure.ending_entry(log, found.outcomes)
+    elif found.snapshot.timeline is not None:
+        from mgpu.doctor import case_report
+
+        content.update(case_report.triage(found))
     if found.changes is not None:
         content["changes"] = [
             {"fact": c.fact, "what": c.what, "kind": c.kind, "before": c.before, "after": c.after, "text": c.text}
@@ -147,8 +156,13 @@ def failed(request: Request, message: str, code: int, began: float) -> int:
 
 def show(screen: Screen, request: Request, found: Examined) -> None:
     """Show the report for a person."""
-    snapshot, outcomes = found.snapshot, found.outcomes
+    snapshot, outcomes, verdict = found.snapshot, found.outcomes, found.verdict
     command = "mgpu doctor" + _same(request)
+    if snapshot.timeline is not None:
+        from mgpu.doctor import case_report
+
+        screen.show(case_report.lines(found, screen))
+        outcomes, verdict = case_report.of_machine(found)
     if request.log:
         from mgpu.report import failure
 
@@ -173,10 +187,10 @@ def show(screen: Screen, request: Request, found: Examined) -> None:
     if found.changes is not None:
         lines += [[], *_changes(found, screen)]
     took = None if request.away else found.seconds
-    lines += [[], *findings.summary(outcomes, found.verdict, snapshot, took, screen)]
+    lines += [[], *findings.summary(outcomes, verdict, snapshot, took, screen)]
     if request.only or request.skip:
         lines.append([("Covers only the selected checks.", "")])
-    lines += _advice(request, found.verdict, outcomes, snapshot, screen)
+    lines += _advice(request, verdict, outcomes, snapshot, screen)
     screen.show([*lines, *unstyled(["On your machine:  mgpu doctor"] if request.demo else [])])
 
 

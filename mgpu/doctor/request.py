@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LONGEST_S = 1_000_000  # a timer accepts no infinity, and twelve days are enough
 _MOST_GIB = 1_000_000
-FORMATS = ("human", "json", "junit", "github", "markdown", "sarif")
+FORMATS = ("human", "json", "junit", "github", "markdown", "sarif", "html")
 PORTS = ("accelerate", "ddp")
 STYLES = ("default", "nagios", "prolog")
 
@@ -85,8 +85,8 @@ class Request:
 
     @property
     def hides(self) -> bool:
-        """Whether host, user, addresses and similar values are replaced: by the flag, else for markdown."""
-        return self.format == "markdown" if self.redact is None else self.redact
+        """Whether host, user, addresses and similar values are replaced: by the flag, else for markdown and HTML."""
+        return self.format in ("markdown", "html") if self.redact is None else self.redact
 
 
 def check(request: Request) -> None:
@@ -98,7 +98,7 @@ def check(request: Request) -> None:
         (request.quick and request.deep, "--quick and --deep conflict"),
         (request.deep and request.from_, "--deep uses the GPUs of this machine: remove --from"),
         (request.fix and request.from_, "--fix repairs this machine: remove --from"),
-        (request.fix and request.hides, "--fix prints the names of your files: remove --redact and markdown"),
+        (request.fix and request.hides, "--fix prints the names of your files: remove --redact, markdown and html"),
         (
             request.of_files and (request.deep or request.from_ or request.save or request.compare),
             "--script, --log and --compare-nodes read files: remove --deep, --fix, --from, --save and --compare",

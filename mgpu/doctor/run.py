@@ -129,10 +129,12 @@ def _report(request: Request, machine: Snapshot, found: Examined, judge: Callabl
 
 
 def _save(path: Path, machine: Snapshot) -> None:
-    from mgpu.report import document
+    from mgpu.report import case_archive, document
     from mgpu.snapshot.redaction import redact
 
-    files.write_named(path, document.facts_text(to_json(redact(machine))))
+    known = redact(machine)
+    archive = case_archive.is_archive(path.name)
+    files.write_named(path, case_archive.packed(known) if archive else document.facts_text(to_json(known)))
 
 
 def _of_files(request: Request) -> Snapshot:

@@ -1,6 +1,7 @@
-"""Handle the options for a run started earlier: `--attach`, `--status`, `--why`, `--stop`, `--watch` without a script.
+"""Handle the options for a run started earlier: `--attach`, `--status`, `--report`, `--why`, `--stop`, `--watch`.
 
-None of them probes the machine, so they also work where nothing could be launched.
+`--watch` is one of them without a script. Only `--report` probes the machine: the others also work where nothing could
+be launched.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mgpu.report import screen as report_screen
 _POLL_S = 0.2
 # Undo what a program that was still drawing may have set: normal style, visible cursor.
 _RESET = b"\x1b[0m\x1b[?25h"
-_OPTIONS = ("attach", "status", "why", "stop", "watch")
+_OPTIONS = ("attach", "status", "report", "why", "stop", "watch")
 
 
 def run(request: Request) -> int:
@@ -37,6 +38,10 @@ def run(request: Request) -> int:
         from mgpu.launch import list_runs
 
         return list_runs.run(request, name, runs, troubles)
+    if request.report:
+        from mgpu.launch import run_case
+
+        return run_case.run(request, name, runs)
     if request.why:
         from mgpu.launch import why
 
@@ -61,7 +66,7 @@ def check(request: Request) -> None:
     if len(given) > 1:
         raise MgpuError(f"{' and '.join(given)}: choose one", errors.USAGE)
     (option,) = given
-    free = {"target", "yes", *_OPTIONS, *(["json_result"] if request.status or request.why else [])}
+    free = {"target", "yes", *_OPTIONS, *(["json_result"] if request.status or request.why or request.report else [])}
     for field in dataclasses.fields(Request):
         if field.name not in free and getattr(request, field.name) != field.default:
             flag = flag_of(field.name)

@@ -148,11 +148,14 @@ def _report_end(
 ) -> None:
     """Report how the run ended and why. An error here does not change the exit code."""
     from mgpu.launch import report as launch_report
+    from mgpu.launch import run_facts_file
 
     try:
         run = _fact(command, ended, watches, code)
         with_ranks = recorded(run) if recorded else None
+        timeline = run_facts_file.timeline_of(folder, command, run, watches.pace.waits())
         launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang, with_ranks, amend)
+        run_facts_file.store(folder, snapshot, run, timeline, watches.hang.hang)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:

@@ -107,6 +107,10 @@ class PaceWatch:
         """Return the pace of all compared steps; None if there were too few."""
         return pace_of(list(self._compared.values()))
 
+    def waits(self) -> Mapping[int, Mapping[int, float]]:
+        """Return how long each rank waited for the last one, in seconds, by step and rank."""
+        return {number: step.waits_s for number, step in self._compared.items()}
+
     def pause(self, seconds: float) -> float:
         """Return how long to wait until the ranks are asked."""
         return seconds

@@ -53,9 +53,10 @@ class Request:
     on_hang: str = "report"  # of ON_HANG
     nan_check: int = 0  # steps between two losses on a GPU that the recorder reads; 0: none
     detach: bool = False
-    attach: bool = False  # for this and the next three, `target` names a run; empty: the latest
+    attach: bool = False  # for this and the next four, `target` names a run; empty: the latest
     status: bool = False
     stop: bool = False
+    report: bool = False  # the page and the archive of a run
     why: bool = False  # `target` may also be a PID or a shared --log-dir
     watch: bool = False  # `target` names a run or is empty, else it is the script
     log_dir: str = ""
@@ -76,7 +77,7 @@ class Request:
     def of_a_run(self) -> bool:
         """Whether the options are about a run started earlier, so that nothing is started."""
         program = bool(self.target) and (self.module or self.foreign or self.target[0].endswith(".py"))
-        return self.attach or self.status or self.stop or self.why or (self.watch and not program)
+        return self.attach or self.status or self.stop or self.why or self.report or (self.watch and not program)
 
     @property
     def foreign(self) -> bool:

@@ -72,8 +72,9 @@ TRIAL = Kind("trial", "try-", _OF_RANKS)
 LAUNCH = Kind(
     "launch",
     "",
-    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", ".gpus.json.*", "hang.json", "pace.json",
-     "steps.json", "ranks.json", "hosts.json", "hosts/", "hosts/*", "recorder/", "recorder/*", "watch-*/", "watch-*/*"),
+    ("run.log", "run.log.*", "mgpu.log", "result.json", "facts.json", "gpus.json", ".gpus.json.*", "hang.json",
+     "pace.json", "steps.json", "ranks.json", "hosts.json", "hosts/", "hosts/*", "recorder/", "recorder/*",
+     "watch-*/", "watch-*/*"),
 )
 PRE_FLIGHT = Kind(
     "pre-flight",

@@ -13,9 +13,15 @@ _LARGEST_FILE = 8 << 20  # bytes; a machine of 16 GPUs is saved in 0.2 MiB
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Return a machine saved by `mgpu doctor --save`. Raises MgpuError (usage) if it cannot be read."""
+    """Return a machine saved by `mgpu doctor --save`, or the facts of a case.
+
+    Raises MgpuError (usage) if it cannot be read.
+    """
+    from mgpu.report import case_archive
     from mgpu.snapshot.redaction import mask_secrets
 
+    if case_archive.is_archive(path.name):
+        return case_archive.read_facts(path)
     try:
         # Older versions of mgpu saved the secrets of a config.
         return mask_secrets(loads(file_reading.read(path, most=_LARGEST_FILE).decode("utf-8")))

@@ -40,7 +40,7 @@ _FIRST_LOOK_S, _LOOK_S, _STANDS_S = 5.0, 0.3, 2.0
 
 def run(request: Request) -> int:
     """Run `mgpu launch --slurm`; return 125 if mgpu or Slurm refuses, else the job's exit code."""
-    if request.attach or request.status or request.stop or request.why:
+    if request.attach or request.status or request.stop or request.why or request.report:
         return _manage_job(request)
     check(request)
     result_document.check(request)
@@ -282,6 +282,9 @@ def _manage_job(request: Request) -> int:
     from mgpu.launch import follow as runs
 
     runs.check(replace(request, slurm=False))
+    if request.report:
+        text = "--report is for runs on this machine. Of a job:  mgpu doctor --log OUTPUT --format html -o report.html"
+        raise MgpuError(text, errors.USAGE)
     option = next(f"--{name}" for name in ("attach", "status", "stop", "why") if getattr(request, name))
     name = request.target[0] if request.target else ""
     if not name.isdecimal():

@@ -20,7 +20,7 @@ from mgpu.smoke import formats as smoke_formats
 from mgpu.smoke.config_under_test import config_path
 from mgpu.smoke.report import Result, result_paths
 from mgpu.smoke.request import Request
-from mgpu.snapshot import BadSnapshot, loads
+from mgpu.snapshot import BadSnapshot, Ranks, loads
 from mgpu.structured_text import json_of
 from mgpu.text import counted
 
@@ -85,6 +85,19 @@ def _newest(request: Request) -> _Found | None:
     places = (named,) if named else (project_folder.RUNS, project_folder.RUNS_BEFORE)
     mine = [found for base in places for found in _find_runs(Path(base)) if anything or _config(found) == wanted]
     return max(mine, key=lambda found: found.time, default=None)
+
+
+def last_ranks(config: Path, base: Path) -> Ranks | None:
+    """Return the ranks of the newest smoke test of a config in a folder of runs; None if there is none."""
+    wanted = config.resolve()
+    found = max((one for one in _find_runs(base) if _config(one) == wanted), key=lambda one: one.time, default=None)
+    if found is None:
+        return None
+    try:
+        _, facts = result_paths(str(found.folder))
+        return loads(file_reading.read(facts, most=_LARGEST).decode("utf-8")).ranks
+    except (OSError, UnicodeDecodeError, BadSnapshot):
+        return None
 
 
 def _find_runs(base: Path) -> Iterator[_Found]:

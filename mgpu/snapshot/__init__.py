@@ -136,6 +136,7 @@ from mgpu.snapshot.software_stack import (
     TorchDevice,
     TorchRuntime,
 )
+from mgpu.snapshot.timeline_facts import RankTimeline, TimedStep, Timeline
 from mgpu.snapshot.training_script import (
     Framework,
     Guard,
@@ -209,6 +210,7 @@ class Snapshot:
     fleet: Moment[Fleet | None] = None
     rehearsal: Moment[Rehearsal | None] = None
     local_rules: Moment[LocalRules | None] = None
+    timeline: Moment[Timeline | None] = None
     gaps: Mapping[Label, Gap] = field(default_factory=dict)
     schema: int = SCHEMA
     taken: Label | None = None  # ISO time, UTC
@@ -233,7 +235,7 @@ FACTS: tuple[str, ...] = tuple(
 # Facts about a run and its config, not the machine: present only if they were requested.
 OF_A_RUN = frozenset({
     "config", "ranks", "nccl_log", "baseline", "stamp", "gpu_runs", "script", "job_script", "log", "run", "hang",
-    "fleet", "rehearsal", "local_rules",
+    "fleet", "rehearsal", "local_rules", "timeline",
 })
 # fmt: on
 

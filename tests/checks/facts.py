@@ -85,6 +85,7 @@ from mgpu.snapshot import (
     Step,
     Storage,
     System,
+    Timeline,
     TorchDevice,
     TorchRuntime,
     Visible,
@@ -756,6 +757,7 @@ def _healthy() -> dict[str, Any]:
         "hang": hang(),
         "fleet": fleet(),
         "local_rules": local_rules(),
+        "timeline": Timeline("run-1", "2026-11-20T10:00:00Z", 60.0),
     }
 
 

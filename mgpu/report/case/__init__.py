@@ -1,0 +1,1 @@
+"""A case: all facts of a machine and of one run, redacted, as one document and as one archive."""
