@@ -242,20 +242,25 @@ def test_no_way_without_all_hosts() -> None:
     assert route.into(Fleet((), doors=(door,)), "n1") is None
 
 
-def _part(role: str | None = None, **changes: Any) -> dict[str, Any]:
-    cause = {"id": role, "role": role} if role else None
+def _part(id: str = "", role: str = "", **changes: Any) -> dict[str, Any]:
+    cause = {"id": id, "role": role} if role else None
     return {"code": 1, "lost": None, "said": "", "document": {"probable_cause": cause}, **changes}
+
+
+_LOST = _part(lost="the connection ended: x", document=None)
+_RAISED, _TIMEOUT, _EXITED = ("log_exception", "root"), ("log_peer_gone", "secondary"), ("log_child_failed", "wrapper")
 
 
 @pytest.mark.parametrize(
     ("parts", "chosen"),
     [
-        ((_part("secondary"), _part("root")), "root"),
-        ((_part("wrapper"), _part("secondary")), "secondary"),
-        ((_part("secondary"), _part(lost="the connection ended: x", document=None)), "ssh_connection_lost"),
-        ((_part(lost="the connection ended: x", document=None), _part("root")), "root"),
-        ((_part(None, document={"signalled": True, "probable_cause": None}), _part("secondary")), "secondary"),
-        ((_part(None, code=0), _part("wrapper")), "wrapper"),
+        ((_part(*_TIMEOUT), _part(*_RAISED)), "log_exception"),
+        ((_part(*_EXITED), _part(*_TIMEOUT)), _TIMEOUT[0]),
+        ((_part(*_TIMEOUT), _LOST), "ssh_connection_lost"),
+        ((_LOST, _part(*_RAISED)), "log_exception"),
+        ((_part(document={"signalled": True, "probable_cause": None}), _part(*_TIMEOUT)), _TIMEOUT[0]),
+        ((_part(code=0), _part(*_EXITED)), _EXITED[0]),
+        ((_part("a_later_check", "wrapper"), _part(*_TIMEOUT)), _TIMEOUT[0]),
     ],
 )
 def test_one_cause_from_all_hosts(parts: tuple[dict[str, Any], ...], chosen: str, tmp_path: Path) -> None:
@@ -270,7 +275,7 @@ def test_one_cause_from_all_hosts(parts: tuple[dict[str, Any], ...], chosen: str
 def test_a_damaged_part_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / hosts_run.RESULTS).mkdir()
     (tmp_path / hosts_run.RESULTS / "0.json").write_text("{")
-    (tmp_path / hosts_run.RESULTS / "1.json").write_text(json.dumps({**_part("root"), "host": "n2"}))
+    (tmp_path / hosts_run.RESULTS / "1.json").write_text(json.dumps({**_part(), "host": "n2"}))
     assert [part["host"] for part in hosts_verdict.read_parts(tmp_path)] == ["n2"]
 
 

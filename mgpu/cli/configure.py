@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.cli.option import Command, Option, Values, panel
+from mgpu.errors import USAGE, MgpuError
 from mgpu.job_formats import FORMATS
 from mgpu.text import listed
 
@@ -127,6 +128,10 @@ def run(values: Values) -> int:
     options.no_input = options.no_input or bool(os.environ.get("MGPU_NO_INPUT"))
     options.emit = options.emit if options.emit != "slurm" else ""
     label = elsewhere(options.emit, options.target, options.from_)
+    answers = _answers(options, given, files, label)
+    if answers.hosts and options.python:  # a path on the hosts
+        answers = _with_python(answers, options.python)
+        options.python = own["python"] = ""
     saved = options.save_answers or answers_file.named(answers_file.DEFAULT_FILE, label)
     own |= {
         "no_input": options.no_input,
@@ -135,19 +140,28 @@ def run(values: Values) -> int:
         "show_origin": paths[0] if options.show_origin else "",
         "format": "json" if options.json else options.format,
         "save_answers": "" if saved == "none" else saved,
-        "answers": _answers(options, given, files, label),
+        "answers": answers,
         "emit": options.emit,
         "params_from": (options.params_from, *files) if options.params_from else (),
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
-    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts if own["answers"].hosts else None))
+    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts))
 
 
-def _hosts(decided: Answers, python: str) -> tuple[tuple[Any, int, str], Answers]:
+def _with_python(decided: Answers, python: str) -> Answers:
+    from mgpu.wizard import answers
+
+    try:
+        return answers.with_decision(decided, "hosts_python", answers.parse("hosts_python", python), "flag")
+    except ValueError as error:
+        raise MgpuError(f"--python {error}", USAGE) from None
+
+
+def _hosts(decided: Answers) -> tuple[tuple[Any, int, str], Answers]:
     """Examine the hosts; return their machine, and the answers with the address that was measured to work."""
     from mgpu.fleet import hosts_config
 
-    return hosts_config.look(decided, python)
+    return hosts_config.look(decided)
 
 
 def _validate(options: SimpleNamespace, files: tuple[str, ...]) -> int:

@@ -31,6 +31,7 @@ OPTIONS = (
         Option("--gpus", str, "Number or list of GPUs: 2 or 0,2. 1: one process.", "N|LIST"),
         Option("--port", str, "Rendezvous port. Default: the config's, else a free one (auto).", "N|auto"),
         Option("--hosts", str, "Train on these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
+        Option("--python", str, "Python of the hosts, if not at the same path as here; or HOST=PATH,...", "PATH"),
         Option("--pass-env", list, "Variable that the ranks on --hosts get too; repeatable.", "NAME"),
         Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
     ),
@@ -136,8 +137,9 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
-    if not (request.hosts or request.foreign or request.node is not None):
-        request = replace(request, hosts=kept_hosts(request.config))
+    if not (request.foreign or request.node is not None):
+        hosts, python = kept_hosts(request.config, request.hosts)
+        request = replace(request, hosts=hosts, python=request.python or python)
     if request.hosts:
         from mgpu.fleet import hosts_launch
 

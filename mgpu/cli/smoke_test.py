@@ -39,6 +39,7 @@ OPTIONS = (
     Option("--node-rank", int, "Rank of this node in a multi-node run.", "K", field="node", least=0),
     Option("--slurm", bool, "Pre-flight: check and test all nodes of this Slurm job."),
     Option("--hosts", str, "Pre-flight: check and test these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
+    Option("--python", str, "Python of the hosts, if not at the same path as here; or HOST=PATH,...", "PATH"),
     Option("--need", int, "With --slurm or --hosts: minimum number of healthy nodes.", "N", least=1),
     Option("--allow-busy", bool, "Run even if other processes are using the GPUs."),
     Option("--stamp/--no-stamp", bool, "Mark the config as verified after a pass.", default=True),
@@ -66,13 +67,14 @@ def run(values: Values) -> int:
     if values.pop("json"):
         values["format"] = "json"
     request = Request(**values)
-    own = (request.hosts, request.slurm, request.show, request.target, request.gpus)
+    own = (request.slurm, request.show, request.target, request.gpus)
     if not any(own) and request.node is None and request.cpu is None:
         from dataclasses import replace
 
         from mgpu.cli.kept_hosts import kept_hosts
 
-        request = replace(request, hosts=kept_hosts(request.config))
+        hosts, python = kept_hosts(request.config, request.hosts)
+        request = replace(request, hosts=hosts, python=request.python or python)
     if request.slurm or request.hosts:
         from mgpu.fleet import preflight
 

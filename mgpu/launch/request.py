@@ -58,6 +58,7 @@ class Request:
     log_dir: str = ""
     json_result: str = ""
     hosts: str = ""  # machines reached with ssh
+    python: str = ""  # theirs, if it is at another path than here: PATH, or HOST=PATH,...
     pass_env: tuple[str, ...] = ()  # names of variables that their ranks get
     slurm: bool = False  # `target` is a job script, or a Python script for which one is written
     nodes: int | None = None  # this and the rest: of the Slurm job
@@ -170,6 +171,8 @@ class Request:
         if not self.hosts:
             if self.pass_env:
                 raise MgpuError("--pass-env is for --hosts: here the ranks inherit all variables", USAGE)
+            if self.python:
+                raise MgpuError("--python is for --hosts: here the ranks run with the Python of mgpu", USAGE)
             return
         others = (
             ("--slurm", self.slurm),

@@ -49,6 +49,7 @@ class Request:
     output: str = "-"
     slurm: bool = False  # the pre-flight of a Slurm job: all its nodes
     hosts: str = ""  # machines reached with ssh
+    python: str = ""  # theirs, if it is at another path than here: PATH, or HOST=PATH,...
     need: int | None = None  # minimum number of healthy nodes for it
     target: tuple[str, ...] = ()  # the user's script and its arguments, to be rehearsed; empty: none
     module: bool = False  # the script is a module
@@ -72,6 +73,7 @@ class Request:
                 self.need is not None and not (self.slurm or self.hosts),
                 "--need counts the nodes of a Slurm job or the hosts: add --slurm or --hosts",
             ),
+            (self.python and not self.hosts, "--python is for --hosts: here the ranks run with the Python of mgpu"),
             (self.slurm and self.hosts, "--hosts names the machines, --slurm takes the job's: choose one"),
             (self.checkpoint_now and not self.target, "--checkpoint-now: name the script to rehearse"),
             (self.module and not self.target, "--module: name the module to rehearse"),

@@ -46,7 +46,7 @@ def run(request: Request) -> int:
 
         drafts.drop(drafts.path_of(Path.cwd()))
     if request.answers.hosts and request.look is not None:
-        found, decided = request.look(request.answers, request.python or "")
+        found, decided = request.look(request.answers)
         request = replace(request, machine=found, answers=decided)
     asking = not (request.yes or request.dry_run or request.diff or request.plan)
     away = _look(request) if request.machine_flags else None  # a wrong --target is said before what is missing
@@ -210,7 +210,7 @@ def _write(request: Request, snapshot: Snapshot, proposal: Proposal, site: Site)
             messages.notice(note)
         return code
     code = write_config.write(planned)
-    if not request.machine_flags and not proposal.engine and (stops := _stoppers(snapshot)):
+    if not request.machine_flags and not request.machine and not proposal.engine and (stops := _stoppers(snapshot)):
         messages.notice(f"fix before a launch: {', '.join(stops)}. Details: mgpu doctor")
     return code
 

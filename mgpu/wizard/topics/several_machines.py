@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mgpu.wizard.decision import Decision
-from mgpu.wizard.value_readers import host_of, hosts_of, port_of, whole_number
+from mgpu.wizard.value_readers import host_of, hosts_of, port_of, python_of, whole_number
 
 # fmt: off
 NODES: Final = Decision("nodes", "machines", "N", "Number of nodes.", whole_number(1, 100_000),
@@ -17,6 +17,8 @@ NODES: Final = Decision("nodes", "machines", "N", "Number of nodes.", whole_numb
 DECISIONS: Final = (
     Decision("hosts", "machines", "HOSTS", "Machines reached with ssh, all with one config: a,b or n[1-8] or a file.",
         hosts_of, row="nodes"),
+    Decision("hosts_python", "machines", "PATH", "Their Python, if not at the same path as here: PATH or HOST=PATH,...",
+        python_of, row="nodes"),
     NODES,
     Decision("address", "machines", "HOST", "Address of the first node, reachable by the others.", host_of,
         walk="quick", in_config=True, row="nodes",
