@@ -145,7 +145,7 @@ def run(values: Values) -> int:
         "params_from": (options.params_from, *files) if options.params_from else (),
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
-    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts))
+    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts if answers.hosts or _prompts(options) else None))
 
 
 def _with_python(decided: Answers, python: str) -> Answers:
