@@ -128,10 +128,6 @@ def run(values: Values) -> int:
     options.no_input = options.no_input or bool(os.environ.get("MGPU_NO_INPUT"))
     options.emit = options.emit if options.emit != "slurm" else ""
     label = elsewhere(options.emit, options.target, options.from_)
-    answers = _answers(options, given, files, label)
-    if answers.hosts and options.python:  # a path on the hosts
-        answers = _with_python(answers, options.python)
-        options.python = own["python"] = ""
     saved = options.save_answers or answers_file.named(answers_file.DEFAULT_FILE, label)
     own |= {
         "no_input": options.no_input,
@@ -140,12 +136,13 @@ def run(values: Values) -> int:
         "show_origin": paths[0] if options.show_origin else "",
         "format": "json" if options.json else options.format,
         "save_answers": "" if saved == "none" else saved,
-        "answers": answers,
+        "answers": _answers(options, given, files, label),
         "emit": options.emit,
         "params_from": (options.params_from, *files) if options.params_from else (),
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
-    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts if answers.hosts or _prompts(options) else None))
+    look = _hosts if own["answers"].hosts or _prompts(options) else None
+    return run.run(run.Request(**own, loader=not options.no_loader, look=look))
 
 
 def _with_python(decided: Answers, python: str) -> Answers:
@@ -196,6 +193,9 @@ def _answers(options: SimpleNamespace, given: Values, files: Sequence[str], labe
     if files and not options.params_from:
         _refuse((not (decided.slurm or options.emit), _unexpected(files)))
         decided = answers.with_decision(decided, "command", _training_command(files), "flag")
+    if decided.hosts and options.python:  # a path on the hosts, not here
+        decided = _with_python(decided, options.python)
+        options.python = ""
     return decided
 
 

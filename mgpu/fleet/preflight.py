@@ -227,6 +227,7 @@ class _Preflight:
             job=self.job.job,
             label=self.job.label,
             hosts=self.request.hosts,
+            python_option=("--python", self.request.python) if self.request.python else (),
             of_job=self.job.nodes,
             need=self.wanted.need,
             what=self.wanted.what,
