@@ -19,7 +19,7 @@ def ssh_agent_missing(fleet: Fleet) -> Answer:
     """Your key needs its passphrase, and no agent holds the key.
 
     Why: mgpu never types a passphrase. In a terminal of your desktop an agent often has the key; in tmux, in a job or
-    after a login from another machine, SSH_AUTH_SOCK is missing or names an agent that is gone.
+    after a login from another machine, SSH_AUTH_SOCK is missing or names an agent that has exited.
 
     Fix: start an agent and add the key once.
     """

@@ -171,15 +171,21 @@ def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], s
             f"--need {need}: {'there are' if job.hosts else f'job {job.job} has'} only {counted(nodes, 'node')}",
             errors.USAGE,
         )
-    slots = {host.name: host.slots for host in job.hosts if host.slots not in (None, ranks)}
-    kind = subject.config.distributed_type
-    if slots and kind in _SAME_EVERYWHERE:
-        raise MgpuError(
-            f"{next(iter(slots))} has slots={next(iter(slots.values()))} in the hosts file, but {subject.name} starts "
-            f"{counted(ranks, 'rank')} on each host, and {kind} needs the same number on each: remove the slots",
-            errors.USAGE,
-        )
     # CPU ranks of a job are marked by a comment in the config, and by a variable in the job.
     on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
-    known = {name: count for name, count in slots.items() if count}
-    return Wanted(subject.config, on_cpu, ranks, need, subject.name, over_ssh=bool(job.hosts), slots=known)
+    slots = _slots(job.hosts, ranks, subject)
+    return Wanted(subject.config, on_cpu, ranks, need, subject.name, over_ssh=bool(job.hosts), slots=slots)
+
+
+def _slots(hosts: Sequence[Host], ranks: int, subject: subjects.Subject) -> dict[str, int]:
+    """Return the ranks of hosts that have another number than the config's. Raises MgpuError (2)."""
+    slots = {host.name: host.slots for host in hosts if host.slots and host.slots != ranks}
+    kind = subject.config.distributed_type
+    if slots and kind in _SAME_EVERYWHERE:
+        name, count = next(iter(slots.items()))
+        raise MgpuError(
+            f"{name} has slots={count} in the hosts file, but {subject.name} starts {counted(ranks, 'rank')} on each "
+            f"host, and {kind} needs the same number on each: remove the slots",
+            errors.USAGE,
+        )
+    return slots
