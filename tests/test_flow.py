@@ -28,8 +28,8 @@ TARGETS = ("4xA100-80GB", "2x8xH100")
 TYPED = {
     "params": ("", "350M", "8B", "70B"), "batch_per_gpu": ("", "1", "8"), "dataset_size": ("", "52,002", "1k"),
     "accum": ("1", "3"), "lr": ("", "2e-5"), "lr_ref_batch": ("", "8"), "threads": ("", "2"), "workers": ("", "0"),
-    "hosts": ("", "a,b"), "nodes": ("1", "2"), "address": ("10.0.0.1",), "port": ("auto", "29500"), "trainable": ("", "1M"),
-    "seq_len": ("", "2048"), "epochs": ("", "3"), flow.FILE: ("other.yaml",),
+    "hosts": ("", "a,b"), "nodes": ("1", "2"), "address": ("10.0.0.1",), "port": ("auto", "29500"),
+    "trainable": ("", "1M"), "seq_len": ("", "2048"), "epochs": ("", "3"), flow.FILE: ("other.yaml",),
 }  # fmt: skip
 ANY = settings(max_examples=60, deadline=None)
 

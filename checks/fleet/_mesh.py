@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -130,12 +129,8 @@ def behind_nat(fleet: Fleet) -> list[HostAccess]:
 
 
 def _is_translated(one: HostAccess) -> bool:
-    try:
-        reached, served = ipaddress.ip_address(one.reached_at), ipaddress.ip_address(one.served_at)
-    except ValueError:  # not known
-        return False
-    mapped = getattr(served, "ipv4_mapped", None)
-    return reached != (mapped or served)
+    """Whether the host has another address than the one that ssh connected to. A server for both kinds maps IPv4."""
+    return bool(one.reached_at and one.served_at) and one.reached_at != one.served_at.removeprefix("::ffff:")
 
 
 def error_summary(paths: Iterable[NodePath]) -> str:

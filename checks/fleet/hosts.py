@@ -5,8 +5,7 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.hostlist import fold
-from mgpu.snapshot import Fleet, NodeAddresses
-from mgpu.snapshot.networking import Interface
+from mgpu.snapshot import Fleet, Interface, NodeAddresses
 from mgpu.text import counted, listed
 
 from .._interfaces import GLOO_NAME, NCCL_NAME, export_commands
