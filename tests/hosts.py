@@ -81,6 +81,16 @@ class Network:
         need("iptables")
         self._inside(name, "iptables", *rule)
 
+    def router(self, inside: str, own: str, outside: str, forwarded: str, target: str) -> None:
+        """Let the switch translate addresses: `own` on its port `inside`, `outside` on the bridge."""
+        need("iptables")
+        address, _, port = forwarded.partition(":")
+        self._inside("switch", "ip", "addr", "add", own, "dev", inside)
+        self._inside("switch", "ip", "addr", "add", outside, "dev", "bridge0")
+        self._inside("switch", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        forward = ("-d", address, "-p", "tcp", "--dport", port, "-j", "DNAT", "--to-destination", target)
+        self._inside("switch", "iptables", "-t", "nat", "-A", "PREROUTING", *forward)
+
     def second_network(self) -> None:
         """One more interface on every host, eth1 with 10.201.0.N, on a bridge of its own."""
         switch = self._holders["switch"].pid

@@ -18,6 +18,7 @@ from tests.conftest import ROOT, environment, missing, need
 
 if TYPE_CHECKING:
     from tests.ssh_hosts import SshHosts
+    from tests.terminal import Terminal
 
 USER = "trainer"
 HOME = f"/home/{USER}"
@@ -78,6 +79,11 @@ class SshHost:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         texts = {"text": True, "errors": "replace"}
         return self.bed.popen(self.name, self.command(*command, env=env), **{**streams, **texts, **options})
+
+    def terminal(self, *arguments: str, env: Mapping[str, str] | None = None) -> Terminal:
+        """`python -m mgpu ARGUMENTS` as the user of the host, at a terminal."""
+        variables = {"TERM": "xterm-256color", **(env or {})}
+        return self.bed.terminal(self.name, self.command(sys.executable, "-m", "mgpu", *arguments, env=variables))
 
     def run(
         self, *command: str, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = 60

@@ -24,6 +24,7 @@ from tests import ssh_mounts
 from tests.conftest import missing, need
 from tests.hosts import Network
 from tests.ssh_host import PROJECT, USER, SshHost
+from tests.terminal import Terminal
 
 _UID = 4711
 _CLONE_NEWPID = 0x20000000
@@ -149,6 +150,12 @@ class SshHosts(Network):
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, f"{command}: {err}"
         return out
+
+    def terminal(self, name: str, command: Sequence[str]) -> Terminal:
+        """Start a root's program of a host at a terminal of its own."""
+        entering = self._entering(name, command)
+        entering.insert(entering.index("-n"), "-p")
+        return Terminal(entering, env={"PATH": os.environ["PATH"]}, cwd=Path("/"), columns=160)
 
     def _inside(self, name: str, *command: str) -> None:
         if name in self._threads:

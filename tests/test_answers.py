@@ -52,6 +52,7 @@ TYPED: dict[str, tuple[str, Any]] = {
     "compile": ("on", True),
     "reshard": ("true", True),
     "hosts": ("node[1-4],me@n9:2222", "node[1-4],me@n9:2222"),
+    "hosts_python": ("b=/home/you/env/bin/python", "b=/home/you/env/bin/python"),
     "nodes": ("2", 2),
     "address": ("node-1.cluster", "node-1.cluster"),
     "slurm": ("yes", True),
@@ -220,6 +221,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "lr_rule": st.sampled_from(["keep", "sqrt", "linear"]),
     "port": st.integers(1024, 65535),
     "hosts": st.sampled_from(["a,b", "node[1-8]", "me@n1:2222"]),
+    "hosts_python": st.sampled_from(["/env/bin/python", "a=/env/bin/python,b=/p"]),
     "address": st.sampled_from(["node1", "10.0.0.1", "fe80::1", "a.b-c.d"]),
     **dict.fromkeys(
         ("partition", "account", "qos", "constraint"), st.from_regex(r"[a-z][a-z0-9_.]{0,9}", fullmatch=True)

@@ -28,8 +28,8 @@ TARGETS = ("4xA100-80GB", "2x8xH100")
 TYPED = {
     "params": ("", "350M", "8B", "70B"), "batch_per_gpu": ("", "1", "8"), "dataset_size": ("", "52,002", "1k"),
     "accum": ("1", "3"), "lr": ("", "2e-5"), "lr_ref_batch": ("", "8"), "threads": ("", "2"), "workers": ("", "0"),
-    "nodes": ("1", "2"), "address": ("10.0.0.1",), "port": ("auto", "29500"), "trainable": ("", "1M"),
-    "seq_len": ("", "2048"), "epochs": ("", "3"), flow.FILE: ("other.yaml",),
+    "hosts": ("", "a,b"), "nodes": ("1", "2"), "address": ("10.0.0.1",), "port": ("auto", "29500"),
+    "trainable": ("", "1M"), "seq_len": ("", "2048"), "epochs": ("", "3"), flow.FILE: ("other.yaml",),
 }  # fmt: skip
 ANY = settings(max_examples=60, deadline=None)
 
@@ -285,6 +285,6 @@ def test_a_damaged_draft_is_set_aside(text: str, tmp_path: Path) -> None:
 def test_every_answer_has_a_question_or_a_reason() -> None:
     """What can be decided by a flag can be asked; the rest follows from another question."""
     asked_with_another = {"model", "effective_batch"}  # typed as the size of the model; follows from accumulation
-    asked_with_another |= {"hosts"}  # examined before the first question
+    asked_with_another |= {"hosts_python"}  # mgpu doctor --hosts says when it is needed
     assert {key.name for key in KEYS} - asked_with_another == set(flow.QUESTIONS)
     assert {key.name for key in KEYS if key.text and key.info} == set(flow.QUESTIONS)

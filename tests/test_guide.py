@@ -167,7 +167,7 @@ def ended(child: Any) -> int | None:
 
 
 @pytest.mark.parametrize(
-    "keys", ["\x1b", "\x1b[B\x1b[B\x1b[B\r", "\x1b[A\r"], ids=["Esc", "down to Leave", "up to Leave"]
+    "keys", ["\x1b", "\x1b[B\x1b[B\x1b[B\x1b[B\r", "\x1b[A\r"], ids=["Esc", "down to Leave", "up to Leave"]
 )
 def test_leaving_is_no_error(tmp_path: Path, keys: str) -> None:
     child = terminal(tmp_path)
@@ -194,8 +194,8 @@ def test_plain_questions_run_the_next_step(tmp_path: Path) -> None:
     child.expect_exact("Enter for 1")
     child.sendline("")
     child.expect_exact("no GPU here, just now")
-    child.expect_exact("4. Leave")
-    child.sendline("4")
+    child.expect_exact("5. Leave")
+    child.sendline("5")
     assert ended(child) == errors.READY
     assert (tmp_path / "home" / "state" / "mgpu" / "doctor.json").exists()
 

@@ -19,10 +19,11 @@ import torch
 from mgpu import errors
 from mgpu.fleet import hosts_doctor, stages
 from mgpu.hostlist import fold
-from tests.ssh_host import SshHost
+from tests.ssh_host import HOME, SshHost
 from tests.ssh_hosts import SshHosts
 
 _WHOLE_S = 240.0  # for one command on a busy machine; mgpu's own limit is shorter
+_SUDO = "sudo: a password is required"  # sudo 1.9, without a terminal
 _STOP_S = 30.0  # the longest time that anything may stay on a host
 _GIT = ("git", "-c", "user.name=trainer", "-c", "user.email=trainer@example.org")
 
@@ -106,6 +107,17 @@ def _no_python(host: SshHost) -> None:
     host.profile("export PATH=/nowhere\n")
 
 
+def _no_agent(host: SshHost) -> None:
+    """Only a key that needs its passphrase opens this host."""
+    head, key = host.bed.head, f"{HOME}/.ssh/locked"
+    made = head.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", key)
+    assert made.returncode == 0, made.stderr
+    host.write(".ssh/authorized_keys", (head.home / ".ssh" / "locked.pub").read_text())
+    head.ssh_config(f"Host {host.name}\n    IdentityFile {key}\n    IdentitiesOnly yes\n    IdentityAgent none\n")
+    config = head.home / ".ssh" / "config"
+    config.write_text(config.read_text().replace("Host n* m*", f"Host !{host.name} n* m*"))
+
+
 def _full(*places: str) -> Callable[[SshHost], None]:
     def fill(host: SshHost) -> None:
         for place in places:
@@ -132,11 +144,20 @@ NOT_REACHED = {
     "no login": Fault(lambda host: host.login_shell("/usr/sbin/nologin"), "ssh_refused_by_host", "not available"),
     "forced command": Fault(lambda host: host.configure("ForceCommand internal-sftp"), "ssh_refused_by_host", "sftp"),
     "profile that exits": Fault(lambda host: host.profile("exit 3\n"), "ssh_refused_by_host"),
-    "server is full": Fault(_occupied, "ssh_refused_by_host"),
-    "no sessions": Fault(lambda host: host.configure("MaxSessions 0"), "ssh_refused_by_host"),
+    "server is full": Fault(_occupied, "ssh_sessions_exhausted"),
+    "no sessions": Fault(lambda host: host.configure("MaxSessions 0"), "ssh_sessions_exhausted"),
+    "old server": Fault(
+        lambda host: host.configure("KexAlgorithms diffie-hellman-group1-sha1"),
+        "ssh_configuration_invalid",
+        "negotiate",
+    ),
+    "no agent": Fault(_no_agent, "ssh_agent_missing", "needs its passphrase"),
+    "sudo at login": Fault(
+        lambda host: host.configure(f"ForceCommand echo '{_SUDO}' >&2; exit 1"), "ssh_sudo_required", "password is"
+    ),
     "no Python": Fault(_no_python, "ssh_no_python"),
     "full everywhere": Fault(_full("/tmp", "/var/tmp", "/dev/shm"), "ssh_no_space", "No space left on device"),
-    "jump host refuses": Fault(_behind_closed, "ssh_configuration_invalid", "stdio forwarding failed"),
+    "jump host refuses": Fault(_behind_closed, "ssh_jump_host_failed", "stdio forwarding failed"),
 }
 _HOLDS = """\
 import socket, sys, time
@@ -183,6 +204,28 @@ def _closed_folder(host: SshHost) -> None:
     host.project.chmod(0o700)
 
 
+def _read_only(host: SshHost) -> None:
+    """The project belongs to another user, who lets others read."""
+    os.chown(host.project, 0, 0)
+    host.project.chmod(0o755)
+
+
+def _ranks_left(host: SshHost) -> None:
+    """A rank whose launcher was killed."""
+    orphan = f"({sys.executable} -c 'import time; time.sleep(600)' & ) >/dev/null 2>&1"
+    assert (
+        host.run("sh", "-c", orphan, env={"RANK": "0", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "x"}).returncode
+        == 0
+    )
+
+
+def _venv_elsewhere(host: SshHost) -> None:
+    """Its environment is in the project folder, and there is none at the path of here."""
+    host.python(None)
+    host.write("project/.venv/bin/python", "#!/bin/sh\n").chmod(0o755)
+    host.write("project/.venv/lib/python3.11/site-packages/torch/__init__.py", "")
+
+
 def _ports_taken(host: SshHost) -> None:
     """Ranks of an earlier run hold every port that mgpu would choose for the rendezvous."""
     holder = host.popen(sys.executable, "-c", _HOLDS, *map(str, stages.some_ports(hosts_doctor.FIRST_PORT)))
@@ -192,6 +235,7 @@ def _ports_taken(host: SshHost) -> None:
 EXAMINED = {
     "port taken": Fault(_ports_taken, "head_port_taken"),
     "other Python": Fault(lambda host: host.python(None), "ssh_other_python"),
+    "other environment": Fault(_venv_elsewhere, "ssh_other_python"),
     "other torch": Fault(_other_torch, "fleet_torch_differs"),
     "other commit": Fault(_other_commit, "fleet_script_differs", "commit"),
     "uncommitted change": Fault(
@@ -199,6 +243,8 @@ EXAMINED = {
     ),
     "data missing": Fault(lambda host: (host.project / "data" / "a").unlink(), "fleet_script_differs", "data"),
     "folder missing": Fault(lambda host: host.project.rename(host.home / "moved"), "ssh_no_folder", "No such file"),
+    "folder not writable": Fault(_read_only, "ssh_folder_not_writable"),
+    "ranks left": Fault(_ranks_left, "node_ranks_left", "1 rank of an earlier run"),
     "folder not readable": Fault(_closed_folder, "ssh_no_folder", "Permission denied"),
     "clock": Fault(lambda host: host.clock(-400), "fleet_clock_far_off"),
     "small /dev/shm": Fault(lambda host: host.small_shm("64M"), "fleet_shm_differs"),
@@ -221,10 +267,32 @@ def test_hosts_that_differ(tmp_path: Path) -> None:
         seen = doctor(hosts, fold(hosts.nodes), "--path", "data")
         assert seen.code == errors.NOT_READY
         names_each_fault(seen, EXAMINED, hosts.nodes)
+        # The environment that was found there is in the command.
+        elsewhere = next(one for one in seen.document["checks"] if one["id"] == "ssh_other_python" and one["title"])
+        assert "/.venv/bin/python" in json.dumps(elsewhere["fix"]), elsewhere
 
 
 def _ports_closed(host: SshHost) -> None:
     host.bed.firewall(host.name, "-A", "INPUT", "-i", "eth0", "-p", "tcp", "--syn", "!", "--dport", "22", "-j", "DROP")
+
+
+def _behind_nat(host: SshHost) -> None:
+    """A router has the host's address, and forwards only ssh to the host, which has another one behind it."""
+    bed, port = host.bed, f"port{host.bed.names.index(host.name) + 1}"
+    for command in (("addr", "flush", "dev", "eth0"), ("addr", "add", "10.77.0.2/24", "dev", "eth0"),
+                    ("route", "add", "default", "via", "10.77.0.1")):  # fmt: skip
+        host.root("ip", *command)
+    bed.link("switch", port, "nomaster")
+    bed.router(port, "10.77.0.1/24", f"{host.address}/24", f"{host.address}:22", "10.77.0.2:22")
+
+
+def _only_ipv6(host: SshHost) -> None:
+    """No IPv4 address; the head knows it by its IPv6 address."""
+    for device in ("eth0", "eth1"):
+        host.root("ip", "-4", "addr", "flush", "dev", device)
+    host.root("ip", "-6", "addr", "add", "fd00:200::7/64", "dev", "eth0", "nodad")
+    host.bed.head.root("ip", "-6", "addr", "replace", "fd00:200::99/64", "dev", "eth0", "nodad")
+    host.bed.knows("head", **{host.name: "fd00:200::7"})
 
 
 NETWORK = {
@@ -240,6 +308,8 @@ NETWORK = {
         lambda host: host.bed.link("switch", "second5", "mtu", "1400"), "node_loses_full_packets"
     ),
     "slow link": Fault(lambda host: host.slow("20mbit"), "node_link_slow"),
+    "behind a router": Fault(_behind_nat, "node_behind_nat", "own address is 10.77.0.2"),
+    "only IPv6": Fault(_only_ipv6, "node_without_ipv4", "only IPv6 addresses, others"),
 }
 
 

@@ -6,7 +6,7 @@ Real ssh servers on hosts of namespaces, real torchrun with one CPU rank on each
 from __future__ import annotations
 
 import json
-import signal
+import os
 import subprocess
 import sys
 import threading
@@ -18,6 +18,7 @@ import pytest
 
 from mgpu import errors
 from tests.ssh_hosts import SshHosts
+from tests.terminal import CONTROL_C
 
 _READY_S = 120.0  # for torchrun to start on both hosts of a busy machine
 _WHOLE_S = 120.0
@@ -44,6 +45,8 @@ if what == "train":
     print(f"rank {rank}: the sum is {total.item():g}, the token {os.environ.get('TOKEN')}"[:-4] + "...", flush=True)
     print("a warning", file=sys.stderr)
     torch.distributed.destroy_process_group()
+if what == "python":
+    print(f"rank {rank} of {os.environ['WORLD_SIZE']}: {sys.executable}", flush=True)
 if what == "raise":
     if rank == 1:
         raise ValueError("no such label: 7")
@@ -54,6 +57,9 @@ if what == "wait":
 """
 
 
+_OTHER = "/tmp/env/bin/python"  # of n2
+
+
 class Run:
     """`mgpu launch --hosts n[1-2]` with the test's script."""
 
@@ -61,7 +67,8 @@ class Run:
         self.bed = bed
         self.place = f"runs/{what}-{time.monotonic_ns()}"
         self.folder = bed.head.project / self.place
-        words = ("launch", "--hosts", "n[1-2]", "--unverified", untested, "--log-dir", self.place, *options)
+        words = ("launch", "--unverified", untested, "--log-dir", self.place, *options)
+        words += () if "--hosts" in options else ("--hosts", "n[1-2]")
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self.process = bed.head.popen(
             *(sys.executable, "-m", "mgpu", *words, "train.py", what), env={"TOKEN": _TOKEN} if token else {}, **streams
@@ -121,6 +128,8 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
         hosts.head.write("project/accelerate.yaml", _CONFIG)
         hosts.head.write("project/train.py", _SCRIPT)
         hosts.copy_project()
+        for name in hosts.nodes:  # as Debian installs it: its own name is the loopback address
+            hosts.knows(name, **{name: "127.0.1.1"})
         yield hosts
 
 
@@ -131,6 +140,22 @@ def test_a_run_to_its_end(bed: SshHosts) -> None:
     assert all(f"[n{rank + 1}] rank {rank}: the sum is 3, the token {shown}" in run.text for rank in (0, 1)), run.text
     assert run.text.count("] a warning") == 2
     assert run.result["exit_code"] == 0 and run.result["first_failure"] is None
+
+
+def test_another_python_and_another_number_of_ranks(bed: SshHosts) -> None:
+    """n2 has its environment at another path, and one rank more: accelerate's launchers agree on the ranks."""
+    bed.head.write("project/hosts.txt", "n1\nn2 slots=2\n")
+    made = bed["n2"].run(sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", "/tmp/env")
+    assert made.returncode == 0, made.stderr
+    paths = "\n".join(
+        path for path in sys.path if (os.path.isdir(path) and "lib/python" not in path) or "-packages" in path
+    )
+    bed["n2"].run("sh", "-c", "cat > $(ls -d /tmp/env/lib/python3*/site-packages)/all.pth", stdin=f"{paths}\n")
+    run = Run(bed, "python", "--hosts", "hosts.txt", "--python", f"n2={_OTHER}")
+    assert run.ends() == 0, run.text
+    assert "3 ranks, 1 on n1, 2 on n2" in run.text and f"{_OTHER} on n2" in run.text, run.text
+    for rank, name, python in ((0, "n1", sys.executable), (1, "n2", _OTHER), (2, "n2", _OTHER)):
+        assert f"[{name}] rank {rank} of 3: {python}" in run.text, run.text
 
 
 def test_an_exception_on_one_host(bed: SshHosts) -> None:
@@ -145,15 +170,35 @@ def test_an_exception_on_one_host(bed: SshHosts) -> None:
 
 
 def test_ctrl_c_and_a_secret(bed: SshHosts) -> None:
-    """While the run lasts, the value of --pass-env is on no command line, and in no file of the run."""
-    run = Run(bed, "wait", "--pass-env", "TOKEN", token=True)
-    run.ready("[n1] ready hf_", "[n2] ready hf_")
-    assert not any(_TOKEN in words for name in bed.names for words in bed[name].left().values())
-    run.process.send_signal(signal.SIGINT)
-    assert run.ends() == 130, run.text
+    """While the run lasts, the value of --pass-env is on no command line, and in no file of the run.
+
+    Ctrl-C is typed at a terminal: the kernel sends it to mgpu, to its launcher and to each ssh at the same time.
+    """
+    folder = bed.head.project / "typed"
+    words = ("launch", "--hosts", "n[1-2]", "--unverified", "allow", "--log-dir", "typed", "--pass-env", "TOKEN")
+    terminal = bed.head.terminal(*words, "train.py", "wait", env={"TOKEN": _TOKEN})
+    for name in bed.nodes:
+        terminal.see(f"[{name}] ready hf_", _READY_S)
+    assert not any(_TOKEN in words for name in bed.nodes for words in bed[name].left().values())
+    terminal.press(CONTROL_C)
+    assert terminal.end(_WHOLE_S) == 130, terminal.text
+    nothing_left(bed)
     raw = _TOKEN.encode()
-    assert not [path for path in run.folder.rglob("*") if path.is_file() and raw in path.read_bytes()]
-    assert raw.decode() not in run.text
+    assert not [path for path in folder.rglob("*") if path.is_file() and raw in path.read_bytes()]
+    assert raw not in terminal.raw
+
+
+def test_the_terminal_is_closed(bed: SshHosts) -> None:
+    """As when a window is closed, or the ssh to the head is cut."""
+    folder = bed.head.project / "closed"
+    words = ("launch", "--hosts", "n[1-2]", "--unverified", "allow", "--log-dir", "closed", "train.py", "wait")
+    terminal = bed.head.terminal(*words)
+    for name in bed.nodes:
+        terminal.see(f"[{name}] ready", _READY_S)
+    terminal.child.ptyproc.fileobj.close()
+    nothing_left(bed)
+    document = json.loads((folder / "result.json").read_text())
+    assert (document["exit_code"], document["signalled"]) == (129, "SIGHUP")
 
 
 def test_mgpu_is_killed(bed: SshHosts) -> None:
@@ -200,7 +245,12 @@ def test_what_starts_nothing(bed: SshHosts) -> None:
     refused = Run(bed, "train", untested="refuse")
     assert refused.ends() == errors.LAUNCH_REFUSED
     assert "mgpu smoke-test --hosts 'n[1-2]'" in refused.text and "--unverified allow" in refused.text, refused.text
+    planned = Run(bed, "train", "--dry-run", untested="refuse")
+    assert planned.ends() == errors.LAUNCH_REFUSED
+    assert "2 ranks, 1 on each host" in planned.text and "NOT tested on these hosts" in planned.text, planned.text
+    said = planned.text.partition("WOULD NOT START")[2]
+    assert "not tested with this config" in said and "mgpu smoke-test --hosts 'n[1-2]'" in said, planned.text
     shown = Run(bed, "train", "--dry-run")
     assert shown.ends() == 0
     assert "n1 (node 0), n2 (node 1)" in shown.text and "2 ranks, 1 on each host (CPU)" in shown.text
-    assert not any(one.folder.exists() for one in (refused, shown))
+    assert not any(one.folder.exists() for one in (refused, planned, shown))

@@ -11,12 +11,24 @@ from typing import Any
 
 import pytest
 
+from mgpu.config.reading import parse_config
 from mgpu.errors import USAGE, MgpuError
-from mgpu.fleet import allocation, framing, hosts_run, hosts_verdict, route, verified_hosts
+from mgpu.fleet import (
+    allocation,
+    derived_config,
+    far_side,
+    framing,
+    hosts_config,
+    hosts_run,
+    hosts_verdict,
+    route,
+    verified_hosts,
+)
 from mgpu.fleet.verified_hosts import Tested as Passed
 from mgpu.hosts import payload, ssh, ssh_errors
 from mgpu.hosts.named_hosts import MOST, Host, read_hosts
 from mgpu.launchers.project_folder import FOLDER
+from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.smoke.request import Request as SmokeRequest
 from mgpu.snapshot import Fleet, NodeAddresses, NodePath
 from mgpu.snapshot.networking import Interface
@@ -155,7 +167,7 @@ def test_what_travels_has_no_newline_inside() -> None:
         (ssh_errors.BUSY, 255, "kex_exchange_identification: Connection closed by remote host"),
         (ssh_errors.BUSY, 255, "kex_exchange_identification: read: Connection reset by peer"),
         (ssh_errors.BUSY, 255, "channel 0: open failed: connect failed: open failed"),
-        (ssh_errors.BUSY, 255, "Unable to negotiate with 10.200.0.2 port 22: no matching key exchange method found."),
+        (ssh_errors.CONFIG, 255, "Unable to negotiate with 10.200.0.2 port 22: no matching key exchange method found."),
         (ssh_errors.JUMP, 255, "channel 0: open failed: administratively prohibited: open failed\n"
                                "stdio forwarding failed\nConnection closed by UNKNOWN port 65535"),
         (ssh_errors.CONFIG, 255, "/home/me/.ssh/config: line 3: Bad configuration option: foo\n"
@@ -173,6 +185,9 @@ def test_what_travels_has_no_newline_inside() -> None:
         (ssh_errors.LOST, 255, "Timeout, server n1 not responding."),
         (ssh_errors.LOST, 255, "client_loop: send disconnect: Broken pipe"),
         (ssh_errors.LOST, 255, "Connection to n3 closed by remote host."),
+        (ssh_errors.SUDO, 1, "sudo: a terminal is required to read the password; either use the -S option to read from "
+                             "standard input or configure an askpass helper"),
+        (ssh_errors.SUDO, 1, "sudo: a password is required"),
         (ssh_errors.OTHER, 255, ""),
     ],
 )  # fmt: skip
@@ -182,6 +197,53 @@ def test_messages_of_ssh(kind: str, code: int, said: str) -> None:
     assert kind in ssh_errors.KINDS
     assert ssh_errors.kind_of(noise + said, code) == kind
     assert ssh_errors.reason(said, code) in (said.splitlines() or [f"exit code {code}, without a message"])
+
+
+@pytest.mark.parametrize(
+    ("line", "address"),
+    [
+        ('Authenticated to n1 ([10.200.0.1]:22) using "publickey".', "10.200.0.1"),
+        ('Authenticated to n1 ([fe80::1%eth0]:22) using "publickey".', "fe80::1"),
+        ('Authenticated to n2 (via proxy) using "publickey".', ""),
+        ("Transferred: sent 3480, received 3356 bytes, in 0.1 seconds", ""),
+        ("Bytes per second: sent 64083.9, received 61800.4", ""),
+        ("Permission denied (publickey).", None),
+    ],
+)
+def test_the_address_that_ssh_reached(line: str, address: str | None) -> None:
+    assert ssh_errors.remark(line) == address
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("", ("", "")),
+        ("/env/bin/python", ("/env/bin/python", "/env/bin/python")),
+        ("b=/env/bin/python", ("", "/env/bin/python")),
+        ("/p,b=/q", ("/p", "/q")),
+        ("/odd=name/python", ("/odd=name/python", "/odd=name/python")),
+    ],
+)
+def test_where_the_python_of_a_host_is(wanted: str, expected: tuple[str, str]) -> None:
+    assert tuple(host.python for host in read_hosts("a,b", wanted)) == expected
+
+
+@pytest.mark.parametrize(("wanted", "said"), [("python3", "absolute path"), ("c=/p", "c is not one of the hosts")])
+def test_what_is_no_python_of_a_host(wanted: str, said: str) -> None:
+    with pytest.raises(MgpuError, match=said):
+        read_hosts("a,b", wanted)
+
+
+def test_a_python_with_torch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "you"))
+    assert far_side.environment("/home/me/env/bin/python") == ""
+    for place in ("you/env", ".venv"):  # below the other home; then in the project, which comes first
+        (tmp_path / place / "bin").mkdir(parents=True)
+        (tmp_path / place / "bin" / "python").touch(0o755)
+        assert far_side.environment("/home/me/env/bin/python") != str(tmp_path / place / "bin" / "python"), "no torch"
+        (tmp_path / place / "lib" / "python3.12" / "site-packages" / "torch").mkdir(parents=True)
+        assert far_side.environment("/home/me/env/bin/python") == str(tmp_path / place / "bin" / "python")
 
 
 def test_a_banner_is_not_the_reason() -> None:
@@ -242,20 +304,25 @@ def test_no_way_without_all_hosts() -> None:
     assert route.into(Fleet((), doors=(door,)), "n1") is None
 
 
-def _part(role: str | None = None, **changes: Any) -> dict[str, Any]:
-    cause = {"id": role, "role": role} if role else None
+def _part(id: str = "", role: str = "", **changes: Any) -> dict[str, Any]:
+    cause = {"id": id, "role": role} if role else None
     return {"code": 1, "lost": None, "said": "", "document": {"probable_cause": cause}, **changes}
+
+
+_LOST = _part(lost="the connection ended: x", document=None)
+_RAISED, _TIMEOUT, _EXITED = ("log_exception", "root"), ("log_peer_gone", "secondary"), ("log_child_failed", "wrapper")
 
 
 @pytest.mark.parametrize(
     ("parts", "chosen"),
     [
-        ((_part("secondary"), _part("root")), "root"),
-        ((_part("wrapper"), _part("secondary")), "secondary"),
-        ((_part("secondary"), _part(lost="the connection ended: x", document=None)), "ssh_connection_lost"),
-        ((_part(lost="the connection ended: x", document=None), _part("root")), "root"),
-        ((_part(None, document={"signalled": True, "probable_cause": None}), _part("secondary")), "secondary"),
-        ((_part(None, code=0), _part("wrapper")), "wrapper"),
+        ((_part(*_TIMEOUT), _part(*_RAISED)), "log_exception"),
+        ((_part(*_EXITED), _part(*_TIMEOUT)), _TIMEOUT[0]),
+        ((_part(*_TIMEOUT), _LOST), "ssh_connection_lost"),
+        ((_LOST, _part(*_RAISED)), "log_exception"),
+        ((_part(document={"signalled": True, "probable_cause": None}), _part(*_TIMEOUT)), _TIMEOUT[0]),
+        ((_part(code=0), _part(*_EXITED)), _EXITED[0]),
+        ((_part("a_later_check", "wrapper"), _part(*_TIMEOUT)), _TIMEOUT[0]),
     ],
 )
 def test_one_cause_from_all_hosts(parts: tuple[dict[str, Any], ...], chosen: str, tmp_path: Path) -> None:
@@ -270,7 +337,7 @@ def test_one_cause_from_all_hosts(parts: tuple[dict[str, Any], ...], chosen: str
 def test_a_damaged_part_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / hosts_run.RESULTS).mkdir()
     (tmp_path / hosts_run.RESULTS / "0.json").write_text("{")
-    (tmp_path / hosts_run.RESULTS / "1.json").write_text(json.dumps({**_part("root"), "host": "n2"}))
+    (tmp_path / hosts_run.RESULTS / "1.json").write_text(json.dumps({**_part(), "host": "n2"}))
     assert [part["host"] for part in hosts_verdict.read_parts(tmp_path)] == ["n2"]
 
 
@@ -308,18 +375,42 @@ def test_another_users_file_of_tests_counts_as_none(tmp_path: Path) -> None:
     assert verified_hosts.find(config, "abc", ["n1"], "/p") is None
 
 
-def test_slots_that_the_config_does_not_start_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "slots", "said"),
+    [("MULTI_GPU", 2, ""), ("MULTI_GPU", 4, ""), ("FSDP", 1, ""), ("DEEPSPEED", 2, ""),
+     ("DEEPSPEED", 4, "DEEPSPEED needs the same number on each: remove the slots")],
+)  # fmt: skip
+def test_slots_are_the_ranks_of_a_host(
+    kind: str, slots: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each host's config says its own number, from which its launcher takes its share; a comment has all of them."""
     monkeypatch.chdir(tmp_path)
-    config = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\n"
+    config = f"compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_machines: 1\nnum_processes: 2\n"
     (tmp_path / "accelerate.yaml").write_text(config)
-    for slots, said in (
-        (2, ""),
-        (4, "a has slots=4 in the hosts file, but accelerate.yaml starts 2 ranks on each host"),
-    ):
-        (tmp_path / "hosts.txt").write_text(f"a slots={slots}\nb\n")
-        job = allocation.of_hosts(read_hosts("./hosts.txt"))
-        if not said:
-            assert allocation.read_wanted(SmokeRequest(), job, {}, tmp_path).ranks_per_node == 2
-            continue
+    (tmp_path / "hosts.txt").write_text(f"a slots={slots}\nb\n")
+    job = allocation.of_hosts(read_hosts("./hosts.txt"))
+    if said:
         with pytest.raises(MgpuError, match=said):
             allocation.read_wanted(SmokeRequest(), job, {}, tmp_path)
+        return
+    wanted = allocation.read_wanted(SmokeRequest(), job, {}, tmp_path)
+    text, own = derived_config.of_nodes(wanted.config, wanted.ranks_on, job.nodes, 29500)
+    found = [parse_config(one.encode(), "a.yaml") for one in (text, own.get("b", text))]
+    assert [one.ranks_here for one in found] == [slots, 2]
+    assert {one.world for one in found} == {slots + 2}
+    assert bool(own) == (slots != 2)
+
+
+@pytest.mark.parametrize(("of_nodes", "ranks"), [((), [range(2), range(2, 4)]), ((3, 1), [range(3), range(3, 4)])])
+def test_the_ranks_of_a_node(of_nodes: tuple[int, ...], ranks: list[range]) -> None:
+    assert [Orders("/f", 4, nodes=2, of_nodes=of_nodes).ranks_of(node) for node in (0, 1)] == ranks
+
+
+def test_hosts_with_different_numbers_of_gpus_get_two_ways_out() -> None:
+    hosts_config._require_equal({"a": 2, "b": 2}, "a,b")
+    with pytest.raises(MgpuError) as caught:
+        hosts_config._require_equal({"a": 2, "b": 1}, "a,b")
+    assert "printf '%s\\n' 'a slots=2' 'b slots=1' > hosts.txt" in caught.value.message
+    assert "mgpu configure --hosts a,b --gpus 1" in caught.value.message
+    with pytest.raises(MgpuError, match="leave out b"):
+        hosts_config._require_equal({"a": 2, "b": 0}, "a,b")

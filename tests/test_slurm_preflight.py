@@ -28,7 +28,7 @@ from mgpu.cli import json_schema
 from mgpu.config import facts
 from mgpu.errors import NOT_READY, UNKNOWN, USAGE, MgpuError
 from mgpu.fleet import allocation as jobs
-from mgpu.fleet import artifacts, bad_nodes, framing, groups, srun_workers, stages
+from mgpu.fleet import artifacts, bad_nodes, derived_config, framing, groups, srun_workers, stages
 from mgpu.fleet import workers as fleet_workers
 from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.examination import Examination
@@ -477,12 +477,12 @@ def test_a_derived_config_is_the_job_s_own_but_for_the_nodes(tmp_path: Path) -> 
     path = tmp_path / "a.yaml"
     path.write_text(CONFIG.replace("num_processes: 2", "num_processes: 16") + "fsdp_config: {fsdp_version: 2}\n")
     config = facts(path, ask_loader=False)
-    pair = json.loads(stages.derive_config(config, 8, ("n3", "n4"), 12007))
+    pair = json.loads(derived_config.derive_config(config, (8, 8), ("n3", "n4"), 12007))
     assert pair["fsdp_config"] == {"fsdp_version": 2} and pair["mixed_precision"] == "no"
     assert {key: pair[key] for key in ("num_machines", "num_processes", "main_process_ip", "main_process_port")} == {
         "num_machines": 2, "num_processes": 16, "main_process_ip": "n3", "main_process_port": 12007,
     }  # fmt: skip
-    alone = json.loads(stages.derive_config(config, 1, ("n3",), 12007))
+    alone = json.loads(derived_config.derive_config(config, (1,), ("n3",), 12007))
     assert (alone["num_machines"], alone["num_processes"], alone["distributed_type"]) == (1, 1, "NO")
     assert "main_process_ip" not in alone
 
@@ -695,7 +695,7 @@ def staged(
     workers = Answering(list(nodes), how)
     ended: dict[str, str] = {}
     testing = stages.Testing(
-        workers=workers, config=facts(tmp_path / "a.yaml", ask_loader=False), ranks_per_node=1, need=need,
+        workers=workers, config=facts(tmp_path / "a.yaml", ask_loader=False), ranks_on=lambda node: 1, need=need,
         rehearsal=False, ports=iter(range(12000, 30000)), busy={"a": [12000]}, addresses={}, interfaces={}, options=[],
         start_s=9, stall_s=9,
         folder=tmp_path, left_s=lambda: 99.0, began=lambda stage, groups: None,

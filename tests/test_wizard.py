@@ -38,7 +38,7 @@ GUIDED = (
     ("Which GPUs?", ""), ("Precision?", ""), *QUICK[:2], ("Which optimizer?", ""), QUICK[2],
     ("Offload the optimizer", ""), *QUICK[3:5], ("drop the last partial batch?", ""), *QUICK[5:],
     ("How should the learning rate scale?", ""), ("CPU threads per GPU?", ""),
-    ("DataLoader workers", ""), ("How many nodes?", ""), ("Rendezvous port?", ""),
+    ("DataLoader workers", ""), ("Which machines, over ssh?", ""), ("How many nodes?", ""), ("Rendezvous port?", ""),
     ("Compile the model", ""), ("Resume later on a different number", ""),
 )  # fmt: skip
 REVIEW = "Review: press Enter on a row to change it"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mgpu.check import Skip
 from mgpu.hostlist import fold
-from mgpu.snapshot import Fleet, NodeAddresses, NodePath
+from mgpu.snapshot import Fleet, HostAccess, NodeAddresses, NodePath
 
 OF_NAMES = frozenset({"name", "full_name", "head"})
 # A node is at fault if more than half of the attempts in one direction failed: with three nodes, both others.
@@ -119,6 +119,18 @@ def working_interface(fleet: Fleet, nodes: Iterable[str]) -> str | None:
             here[path.peer] = here.get(path.peer, True) and bool(path.connected) and path.bulk is not False
     good = [name for name, peers in tried.items() if set(peers) == wanted and all(peers.values())]
     return min(good, default=None)
+
+
+def behind_nat(fleet: Fleet) -> list[HostAccess]:
+    """Return the hosts that ssh reached at an address that is not theirs, and that some others cannot reach."""
+    ways = reachable_addresses(fleet)
+    lost = {path.peer for path in fleet.paths or () if (path.node, path.peer) not in ways}
+    return [one for one in fleet.access or () if one.node in lost and _is_translated(one)]
+
+
+def _is_translated(one: HostAccess) -> bool:
+    """Whether the host has another address than the one that ssh connected to. A server for both kinds maps IPv4."""
+    return bool(one.reached_at and one.served_at) and one.reached_at != one.served_at.removeprefix("::ffff:")
 
 
 def error_summary(paths: Iterable[NodePath]) -> str:

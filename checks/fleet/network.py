@@ -15,6 +15,7 @@ from .._interfaces import GLOO_NAME, NCCL_NAME, export_commands, is_loopback, na
 from ._mesh import (
     OF_NAMES,
     Blame,
+    behind_nat,
     doors_by_node,
     error_summary,
     find_blame,
@@ -97,7 +98,9 @@ def node_unreachable(fleet: Fleet) -> Answer:
 
     Fix: open all TCP ports between the nodes, or select an interface that works.
     """
+    translated = {one.node for one in behind_nat(fleet)}  # another check reports these
     paths = [path for path in rank_paths(fleet) if not is_loopback(path.tried[0])]
+    paths = [path for path in paths if not translated & {path.node, path.peer}]
     if not paths:
         return Skip("no rank has an address that others could reach")
     found = find_blame(paths, lambda path: bool(path.connected), fleet.nodes)

@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
+from mgpu.check import Answer, Fix, Ok, Problem, Severity, check
 from mgpu.command_line import from_words, shell
 from mgpu.hostlist import fold
 from mgpu.snapshot import Fleet, HostAccess
 from mgpu.text import counted
 
+from ._ssh_access import LONGEST, judge_access, over_ssh, short_message
 from ._ways import on_host, ssh
 
 _SSH = "https://man.openbsd.org/ssh_config"
 _SSHD = "https://man.openbsd.org/sshd_config"
 _MEASURED = "measured with OpenSSH 9.2: hosts of network namespaces, 2026-11"
-_LONGEST = 60  # characters of ssh's message in a title
-
-
-def over_ssh(fleet: Fleet) -> Skip | None:
-    """Return a Skip if the nodes were not reached with ssh, else None."""
-    return None if fleet.access else Skip("the nodes are not hosts of --hosts")
-
-
-def _judge(
-    fleet: Fleet,
-    kinds: Sequence[str],
-    title: Callable[[HostAccess], str],
-    cause: str,
-    fix: Callable[[HostAccess], Fix],
-    well: str,
-) -> Answer:
-    """Return a problem for each host with a problem of these kinds, or Ok."""
-    access = fleet.access or ()
-    found = [one for one in access if one.problem in kinds]
-    if not found:
-        reached = [one for one in access if not one.problem]
-        return Ok(f"{well} ({counted(len(reached), 'host')})") if reached else Skip("no host was reached")
-    return tuple(
-        Problem(
-            f"{one.node}: {title(one)}",
-            cause,
-            fix(one),
-            {"host": one.destination, "port": one.port, "ssh": one.said},
-            subjects=(one.node,),
-        )
-        for one in found
-    )
-
-
-def _said(one: HostAccess) -> str:
-    """Return ssh's message without its prefix, short enough for a title."""
-    text = one.said.removeprefix("ssh: ")
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 @check(Severity.ERROR, source=_MEASURED, given=over_ssh)
@@ -63,7 +26,7 @@ def ssh_name_unknown(fleet: Fleet) -> Answer:
 
     Fix: use the host's address, or add the name to ~/.ssh/config.
     """
-    return _judge(
+    return judge_access(
         fleet,
         ("no_name",),
         lambda one: "this name cannot be resolved",
@@ -86,10 +49,10 @@ def ssh_unreachable(fleet: Fleet) -> Answer:
     Fix: start the machine or its sshd, or correct address and port.
     """
     closed = ("Start sshd there.", "sudo systemctl start ssh")
-    return _judge(
+    return judge_access(
         fleet,
         ("down", "closed"),
-        _said,
+        short_message,
         "The machine is off or at another address, a firewall drops the packets, or no sshd listens on that port.",
         lambda one: Fix(
             closed[0] if one.problem == "closed" else "Check whether it is on, and its address.",
@@ -115,7 +78,7 @@ def ssh_key_refused(fleet: Fleet) -> Answer:
         agent = ("ssh-add",) if "sign_and_send" in one.said or "passphrase" in one.said else ()
         return Fix("Copy your key there, then try it.", (*agent, copy, ssh(one)))
 
-    return _judge(
+    return judge_access(
         fleet,
         ("key",),
         lambda one: "your key is not accepted",
@@ -134,7 +97,7 @@ def ssh_host_key_changed(fleet: Fleet) -> Answer:
 
     Fix: make sure that it is the right machine, then forget its old key.
     """
-    return _judge(
+    return judge_access(
         fleet,
         ("host_key_changed",),
         lambda one: "its host key has changed",
@@ -160,7 +123,7 @@ def ssh_host_key_unknown(fleet: Fleet) -> Answer:
 
     Fix: connect once by hand and compare the fingerprint.
     """
-    return _judge(
+    return judge_access(
         fleet,
         ("host_key_new",),
         lambda one: "its host key is not known here yet",
@@ -172,17 +135,17 @@ def ssh_host_key_unknown(fleet: Fleet) -> Answer:
 
 @check(Severity.ERROR, source=_SSH, given=over_ssh)
 def ssh_configuration_invalid(fleet: Fleet) -> Answer:
-    """Your ssh configuration is not valid, or a jump host cannot be used.
+    """Your ssh configuration is not valid, or does not fit the host.
 
-    Why: ssh ends before it connects, or the jump host does not forward the connection.
+    Why: ssh ends before it connects, or has no algorithm in common with an old server.
 
-    Fix: correct the file and line in the message, or the ProxyJump.
+    Fix: correct the file and line in the message, or name what the message misses.
     """
-    return _judge(
+    return judge_access(
         fleet,
-        ("config", "jump"),
-        _said,
-        "ssh stopped at your configuration, or at the jump host that it names.",
+        ("config",),
+        short_message,
+        "ssh stopped at your configuration, or has no algorithm in common with an old server.",
         lambda one: Fix("Correct what the message names, then try it.", (ssh(one, "-v"),)),
         "your ssh configuration works",
     )
@@ -192,16 +155,16 @@ def ssh_configuration_invalid(fleet: Fleet) -> Answer:
 def ssh_refused_by_host(fleet: Fleet) -> Answer:
     """A host accepts the connection but no command.
 
-    Why: the account is locked or its password has expired, sshd is out of sessions (MaxStartups, MaxSessions), the
-    login shell is not a shell, or a forced command takes the place of mgpu's.
+    Why: the account is locked or its password has expired, the login shell is not a shell, or a forced command takes
+    the place of mgpu's.
 
     Fix: connect by hand, which shows the message, and ask the administrator of that machine.
     """
-    return _judge(
+    return judge_access(
         fleet,
-        ("account", "busy", "shell", "other"),
-        lambda one: f"ssh did not start a command: {_said(one)}",
-        "The account, sshd's limits, the login shell or a forced command prevent it.",
+        ("account", "shell", "other"),
+        lambda one: f"ssh did not start a command: {short_message(one)}",
+        "The account, the login shell or a forced command prevents it.",
         lambda one: Fix("Try a command by hand.", (on_host(one, shell("true")),)),
         "every host runs commands",
     )
@@ -221,7 +184,7 @@ def ssh_connection_lost(fleet: Fleet) -> Answer:
         return Ok(f"the connections lasted ({counted(len(fleet.nodes), 'host')})")
     return tuple(
         Problem(
-            f"{one.node}: {broken.get(one.node) or f'the connection ended: {_said(one)}'}",
+            f"{one.node}: {broken.get(one.node) or f'the connection ended: {short_message(one)}'}",
             "The machine or its network failed, or its sshd was stopped.",
             Fix("Check whether it is up.", (on_host(one, shell("uptime")),)),
             {"host": one.destination},
@@ -240,7 +203,7 @@ def ssh_no_python(fleet: Fleet) -> Answer:
 
     Fix: install Python there, or name it with --python.
     """
-    return _judge(
+    return judge_access(
         fleet,
         ("no_python", "old_python"),
         lambda one: one.said.removeprefix("mgpu: "),
@@ -261,7 +224,7 @@ def ssh_no_space(fleet: Fleet) -> Answer:
 
     Fix: free space in /tmp.
     """
-    return _judge(
+    return judge_access(
         fleet,
         ("full",),
         lambda one: one.said.removeprefix("mgpu: "),
@@ -281,17 +244,22 @@ def ssh_other_python(fleet: Fleet) -> Answer:
     Fix: create the environment at the same path on every host, or name one that all have with --python.
     """
     found = [one for one in fleet.access or () if one.python_wanted and one.python and one.python != one.python_wanted]
+    found = [one for one in found if one.python_wanted == found[0].python_wanted]
     if not found:
         return Ok("the same Python path on every host")
     wanted = found[0].python_wanted
     nodes = [one.node for one in found]
+    look = on_host(found[0], shell("ls -l /{:id}", wanted.removeprefix("/")))
+    fix = Fix("Create the environment at the same path, or name another one with --python.", (look,))
+    if there := [one for one in found if one.environment]:
+        names = [one.destination for one in fleet.access or () if not one.problem]
+        pythons = ",".join(f"{one.node}={one.environment}" for one in there)
+        again = shell("mgpu configure --hosts {:ids} --python {}", ",".join(names), pythons)
+        fix = Fix("Use the environment with torch that is there, or create one at the same path.", (again, look))
     return Problem(
         f"{fold(nodes)}: no {wanted}",
         f"Ranks are started with this path on every host. There, {found[0].python} answered, without your packages.",
-        Fix(
-            "Create the environment at the same path, or name another one with --python.",
-            (on_host(found[0], shell("ls -l /{:id}", wanted.removeprefix("/"))),),
-        ),
+        fix,
         {"hosts": fold(nodes), "wanted": wanted, "found": found[0].python},
         subjects=tuple(nodes),
     )
@@ -343,7 +311,7 @@ def ssh_noisy(fleet: Fleet) -> Answer:
         return Ok("no shell prints text of its own")
     nodes = [one.node for one in found]
     return Problem(
-        f"{fold(nodes)}: the shell's start-up files print {found[0].noise[0][:_LONGEST]!r}",
+        f"{fold(nodes)}: the shell's start-up files print {found[0].noise[0][:LONGEST]!r}",
         "rsync, scp and other tools that use ssh fail because of such text.",
         Fix("Put it in ~/.bashrc behind a test for an interactive shell.", ("case $- in *i*) ;; *) return ;; esac",)),
         {"hosts": fold(nodes)},

@@ -36,9 +36,10 @@ def enter_for_command(command: Command, values: Values) -> None:
     """Continue in the Python of the line, or if it names none in the environment in sight.
 
     Raises MgpuError (usage) if it is not a Python interpreter. The doctor and configure examine `--python` from here.
+    With --hosts it is the Python of the hosts.
     """
     if given := values.get("python"):
-        if command.starts:
+        if command.starts and not values.get("hosts") and "=" not in given:
             _enter_named(given, values)
     elif not (command.stays and command.stays(values)):
         _enter(sys.argv[1:], values)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mgpu.cli.known_values import answer_keys, configs, targets
 from mgpu.cli.option import Command, Option, Values, among, panel
+from mgpu.errors import USAGE, MgpuError
 from mgpu.job_formats import FORMATS
 from mgpu.text import listed
 
@@ -156,7 +157,8 @@ def _configure(options: SimpleNamespace, own: Values, given: Values, files: tupl
         "params_from": (options.params_from, *files) if options.params_from else (),
         "python": doctor_request.interpreter(options.python) if options.python else None,
     }
-    return run.run(run.Request(**own, loader=not options.no_loader, look=_hosts if own["answers"].hosts else None))
+    look = _hosts if own["answers"].hosts or _prompts(options) else None
+    return run.run(run.Request(**own, loader=not options.no_loader, look=look))
 
 
 def _demo(options: SimpleNamespace, given: Values, files: tuple[str, ...]) -> int:
@@ -173,11 +175,20 @@ def _demo(options: SimpleNamespace, given: Values, files: tuple[str, ...]) -> in
     return demonstration.show(demo.chosen(files, demo.HEALTHY), answers.collect(given, options.set_ or (), os.environ))
 
 
-def _hosts(decided: Answers, python: str) -> tuple[tuple[Any, int, str], Answers]:
+def _with_python(decided: Answers, python: str) -> Answers:
+    from mgpu.wizard import answers
+
+    try:
+        return answers.with_decision(decided, "hosts_python", answers.parse("hosts_python", python), "flag")
+    except ValueError as error:
+        raise MgpuError(f"--python {error}", USAGE) from None
+
+
+def _hosts(decided: Answers) -> tuple[tuple[Any, int, str], Answers]:
     """Examine the hosts; return their machine, and the answers with the address that was measured to work."""
     from mgpu.fleet import hosts_config
 
-    return hosts_config.look(decided, python)
+    return hosts_config.look(decided)
 
 
 def _validate(options: SimpleNamespace, files: tuple[str, ...]) -> int:
@@ -212,6 +223,9 @@ def _answers(options: SimpleNamespace, given: Values, files: Sequence[str], labe
     if files and not options.params_from:
         _refuse((not (decided.slurm or options.emit), _unexpected(files)))
         decided = answers.with_decision(decided, "command", _training_command(files), "flag")
+    if decided.hosts and options.python:  # a path on the hosts, not here
+        decided = _with_python(decided, options.python)
+        options.python = ""
     return decided
 
 

@@ -85,6 +85,7 @@ def _port(folder: Path) -> list[Step]:
 
 
 _LARGEST = 64 << 10  # bytes of the saved verdict
+_HOSTS = "mgpu doctor --hosts"  # not a step: the same steps, on several machines
 _UNVERIFIED = "needs a verified config"
 _NOT_YET = (
     Step("mgpu smoke-test", "prove the ranks train together", "todo", "needs a config"),
@@ -175,6 +176,23 @@ def _show(found: Sequence[Step], upcoming: Step, screen: report_screen.Screen) -
     screen.show(lines)
 
 
+def _for_hosts() -> list[str]:
+    """Ask for the machines, as the wizard does; return the arguments of mgpu that examine them, none after Esc."""
+    from mgpu.prompts import prompts
+    from mgpu.prompts.question import Question
+    from mgpu.wizard.topics.several_machines import HOSTS
+
+    def problem(typed: str) -> str | None:
+        try:
+            HOSTS.read(typed)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    answer = prompts.ask(Question(HOSTS.name, HOSTS.text, HOSTS.info, hint=HOSTS.hint, problem=problem, saves=False))
+    return ["doctor", "--hosts", answer] if isinstance(answer, str) else []
+
+
 def _offer(
     found: Sequence[Step], upcoming: Step, screen: report_screen.Screen, run: Callable[[Sequence[str]], int]
 ) -> int:
@@ -184,6 +202,7 @@ def _offer(
 
     while True:
         choices = [Choice(s.command, f"{s.command:<18}{s.purpose}") for s in found if s.command != "mgpu launch"]
+        choices.append(Choice(_HOSTS, f"{_HOSTS} several machines, over ssh"))
         choices.append(Choice("leave", "Leave"))
         question = Question(
             "next",
@@ -197,7 +216,8 @@ def _offer(
         if not isinstance(answer, str) or answer == "leave":
             return errors.READY
         screen.show([[]])
-        code = run(next(step.typed for step in found if step.command == answer).split()[1:])
+        words = _for_hosts() if answer == _HOSTS else next(s.typed for s in found if s.command == answer).split()[1:]
+        code = run(words) if words else errors.READY
         if code == errors.INTERRUPTED:
             return code
         found = steps(Path.cwd())

@@ -34,7 +34,7 @@ OPTIONS = (
             "--wait", float, "Wait up to SEC seconds until no other process uses the GPUs.", "SEC",
             field="wait_s", default=0.0, least=0, show_default=False,
         ),
-        Option("--python", str, "Python interpreter of the training run.", "PATH"),
+        Option("--python", str, "Python interpreter of the training run; with --hosts also HOST=PATH,...", "PATH"),
         Option("--port", str, "Rendezvous port. Default: the config's, else a free one (auto).", "N|auto"),
         Option("--hosts", str, "Train on these hosts over ssh: a,b or n[1-8] or a file.", "HOSTS"),
         Option("--pass-env", list, "Variable that the ranks on --hosts get too; repeatable.", "NAME"),
@@ -144,8 +144,9 @@ def launch(request: Request) -> int:
         from mgpu.launch import follow
 
         return follow.run(request)
-    if not (request.hosts or request.foreign or request.node is not None):
-        request = replace(request, hosts=kept_hosts(request.config))
+    if not (request.foreign or request.node is not None):
+        hosts, python = kept_hosts(request.config, request.hosts, request.python)
+        request = replace(request, hosts=hosts, python=python)
     if request.hosts:
         from mgpu.fleet import hosts_launch
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OPTIONS = (
     Option("--config -c", str, "Default: ./accelerate.yaml.", "FILE", complete=configs),
     Option("--gpus", str, "Number or list of GPUs: 2 or 0,2.", "N|LIST"),
-    Option("--python", str, "Python interpreter of the training run.", "PATH"),
+    Option("--python", str, "Python interpreter of the training run; with --hosts also HOST=PATH,...", "PATH"),
     Option("--cpu", int, "Use N CPU ranks (gloo) instead of GPUs.", "N", least=1),
     Option("--steps", int, "Rehearse SCRIPT for N optimizer steps.", "N", default=8, least=2, most=1000),
     Option("--module -m", bool, "SCRIPT is a module, as with python -m."),
@@ -83,13 +83,14 @@ def run(values: Values) -> int:
     if values.pop("json"):
         values["format"] = "json"
     request = Request(**values)
-    own = (request.hosts, request.slurm, request.show, request.target, request.gpus)
+    own = (request.slurm, request.show, request.target, request.gpus)
     if not any(own) and request.node is None and request.cpu is None:
         from dataclasses import replace
 
         from mgpu.cli.kept_hosts import kept_hosts
 
-        request = replace(request, hosts=kept_hosts(request.config))
+        hosts, python = kept_hosts(request.config, request.hosts, request.python)
+        request = replace(request, hosts=hosts, python=python)
     if request.slurm or request.hosts:
         from mgpu.fleet import preflight
 

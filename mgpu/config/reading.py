@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,16 @@ LAUNCH_ADDS = "# mgpu launch adds:"
 _FOR_ENGINE = rf"^# For ({'|'.join(TITLES.values())}): "
 # The engine's job runs its ranks on the CPU. A key for this would change what accelerate does.
 CPU_JOB = "# No NVIDIA GPU: the job sets ACCELERATE_USE_CPU=true, and the ranks run on the CPU."
+# Of a config for one of several machines with different numbers of ranks: accelerate has no key for that.
+_RANKS_OF_MACHINES = r"^# ranks on each machine: (\d{1,4}(?: \d{1,4})*)$"
 # Replaces LAUNCH_ADDS if the engine's job sets the same with environment variables.
 _JOB_SETS = "# The job written with it sets:"
 _THREADS, _PINNING = "--num_cpu_threads_per_process", "--enable_cpu_affinity"
+
+
+def ranks_of_machines(numbers: Sequence[int]) -> str:
+    """Return the comment with the number of ranks on each machine, in the order of their ranks."""
+    return f"# ranks on each machine: {' '.join(map(str, numbers))}"
 
 
 def for_engine(name: str) -> str:
@@ -146,7 +153,15 @@ def parse_config(raw: bytes, name: str) -> Config:
         launch_flags=flags,
         engine=_engine(text),
         cpu_job=CPU_JOB in text.splitlines(),
+        ranks_of_machines=_each_machine(text, values.get("num_machines")),
     )
+
+
+def _each_machine(text: str, machines: Any) -> tuple[int, ...]:
+    """Return the ranks on each machine from the comment; empty without one, or if it is not for so many machines."""
+    found = re.search(_RANKS_OF_MACHINES, text, re.MULTILINE)
+    numbers = tuple(map(int, found[1].split())) if found else ()
+    return numbers if len(numbers) == machines and all(numbers) else ()
 
 
 def _engine(text: str) -> str:

@@ -166,14 +166,14 @@ def _of_files(request: Request) -> Snapshot:
 
 def _fleet_of_hosts(request: Request) -> Fleet:
     """Examine the hosts of `--hosts`. Raises MgpuError."""
-    import sys
-
     from mgpu.fleet import hosts_doctor
     from mgpu.hosts.named_hosts import read_hosts
 
-    subject = hosts_doctor.Subject(request.python or sys.executable, request.config, data=request.data)
+    subject = hosts_doctor.Subject(request.config, data=request.data)
     with progress() as show:
-        return hosts_doctor.examine(read_hosts(request.hosts), subject, show, request.timeout_s)[0]
+        return hosts_doctor.examine(read_hosts(request.hosts, request.python or ""), subject, show, request.timeout_s)[
+            0
+        ]
 
 
 def _hang_beside(logs: Sequence[Path]) -> Hang | None:

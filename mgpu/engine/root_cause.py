@@ -7,13 +7,13 @@ secondary finding is the cause only if there is no root, and a wrapper only if n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
 from mgpu import engine
-from mgpu.check import KINDS, EffectOf, Kind, Role, Tag
+from mgpu.check import KINDS, Check, EffectOf, Kind, Role, Tag
 from mgpu.engine import Outcome, selections
 from mgpu.snapshot import Config, FailedRank, Hang, Log, Run, SignatureMatch, Snapshot, Storage
 
@@ -79,7 +79,7 @@ def choose(outcomes: Sequence[Outcome], log: Log | None, run: Run | None) -> Ver
     found = _demote_stopped_tasks(found)
     found = _demote_early_leavers(_demote_effects_on_peers(found, log, run), log)
     found = _demote_explained(_demote_task_exits(found))
-    explained = _explained(found)
+    explained = _explained((cause.outcome.check, cause.role) for cause in found)
     earliest = _first_ranks(log, run)
     ordered = sorted(found, key=lambda cause: _place(cause, explained, earliest, log))
     return _without_duplicates(Verdict(ordered[0], tuple(ordered[1:]))) if ordered else Verdict(None)
@@ -260,11 +260,35 @@ def _first_ranks(log: Log | None, run: Run | None) -> frozenset[int]:
     return frozenset(of_run or {rank.rank for rank in (log.fallen if log else ()) if rank.first})
 
 
-def _explained(found: Sequence[Cause]) -> frozenset[str]:
+def _explained(found: Iterable[tuple[Check, Role]]) -> frozenset[str]:
     """Return the findings that another one explains, and what less specific ones say about the same failure."""
-    ids = {cause.id for cause in found if cause.role != "wrapper"}
-    checks = [cause.outcome.check for cause in found if not ids.isdisjoint(cause.outcome.check.because_of)]
+    known = list(found)
+    ids = {check.id for check, role in known if role != "wrapper"}
+    checks = [check for check, _ in known if not ids.isdisjoint(check.because_of)]
     return frozenset(name for check in checks for name in (check.id, *check.same_as))
+
+
+def _weight(role: Role, kind: Kind, *, explained: bool) -> tuple[int, bool, int]:
+    """The first part of the sort key for causes, which also holds between the causes of several hosts."""
+    return _ROLES.index(role), explained, KINDS.index(kind)
+
+
+def first_of_parts(causes: Sequence[tuple[str, str]]) -> int:
+    """Return the place of the cause that explains the others: each is an id of a check, and the role it was given.
+
+    They are the causes of the parts of one run, found on different hosts, in the order in which the parts ended.
+    """
+    known = {check.id: check for chosen in (selections.ENDED, selections.FLEET) for check in engine.checks_of(chosen)}
+    roles: dict[str, Role] = {role: role for role in _ROLES}
+    found = [(known.get(id), roles.get(role, "noise")) for id, role in causes]
+    explained = _explained((check, role) for check, role in found if check)
+
+    def weight(place: int) -> tuple[int, bool, int]:
+        check, role = found[place]
+        kind = check.kind if check and check.kind else KINDS[-1]
+        return _weight(role, kind, explained=causes[place][0] in explained)
+
+    return min(range(len(found)), key=weight)
 
 
 def _line(cause: Cause) -> int:
@@ -288,9 +312,7 @@ def _place(
     at = cause.seen.at if cause.seen and log and len(log.files) > 1 else None
     general = cause.of_log and "precise" not in cause.outcome.check.tags
     return (
-        _ROLES.index(cause.role),
-        cause.id in explained,
-        KINDS.index(cause.kind),
+        *_weight(cause.role, cause.kind, explained=cause.id in explained),
         elsewhere,
         general,
         at or "",

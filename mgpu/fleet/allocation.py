@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mgpu import errors, hostlist
@@ -105,6 +105,9 @@ def _number(text: str | None) -> int | None:
     return int(found[0]) if found else None
 
 
+# Their launchers give each machine the same number of ranks. torchrun's agents exchange their own numbers, also under
+# accelerate (measured with torch 2.13 and accelerate 1.15: 2 ranks on one host and 1 on the other, static and c10d).
+_SAME_EVERYWHERE = ("DEEPSPEED", "MEGATRON_LM", "XLA")
 _USE_CPU = "ACCELERATE_USE_CPU"
 _TRUE = ("y", "yes", "t", "true", "on", "1")  # accelerate's str_to_bool
 
@@ -119,13 +122,22 @@ class Wanted:
     need: int
     name: str
     over_ssh: bool = False  # on the hosts of --hosts, whose GPUs are not known yet
+    slots: Mapping[str, int] = field(default_factory=dict)  # ranks of hosts with another number of them
+
+    def ranks_on(self, node: str) -> int:
+        """Return the number of ranks on a node."""
+        return self.slots.get(node, self.ranks_per_node)
 
     @property
     def what(self) -> str:
         """The config and its ranks per node, as text."""
         one = "rank" if self.cpu or self.over_ssh else "GPU"  # hosts without GPUs train on the CPU
         cpu = " on the CPU" if self.cpu else ""
-        return f"{self.name}, {counted(self.ranks_per_node, one)} per node{cpu}"
+        return f"{self.name}, {counted(self.ranks_per_node, one)} per node{self._others}{cpu}"
+
+    @property
+    def _others(self) -> str:
+        return f" ({', '.join(f'{count} on {node}' for node, count in self.slots.items())})" if self.slots else ""
 
 
 def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], scratch: Path) -> Wanted:
@@ -159,12 +171,21 @@ def read_wanted(request: Request, job: Allocation, environ: Mapping[str, str], s
             f"--need {need}: {'there are' if job.hosts else f'job {job.job} has'} only {counted(nodes, 'node')}",
             errors.USAGE,
         )
-    if other := next((host for host in job.hosts if host.slots not in (None, ranks)), None):
-        raise MgpuError(
-            f"{other.name} has slots={other.slots} in the hosts file, but {subject.name} starts "
-            f"{counted(ranks, 'rank')} on each host: change one of them",
-            errors.USAGE,
-        )
     # CPU ranks of a job are marked by a comment in the config, and by a variable in the job.
     on_cpu = subject.cpu or subject.config.cpu_job or environ.get(_USE_CPU, "").lower() in _TRUE
-    return Wanted(subject.config, on_cpu, ranks, need, subject.name, over_ssh=bool(job.hosts))
+    slots = _slots(job.hosts, ranks, subject)
+    return Wanted(subject.config, on_cpu, ranks, need, subject.name, over_ssh=bool(job.hosts), slots=slots)
+
+
+def _slots(hosts: Sequence[Host], ranks: int, subject: subjects.Subject) -> dict[str, int]:
+    """Return the ranks of hosts that have another number than the config's. Raises MgpuError (2)."""
+    slots = {host.name: host.slots for host in hosts if host.slots and host.slots != ranks}
+    kind = subject.config.distributed_type
+    if slots and kind in _SAME_EVERYWHERE:
+        name, count = next(iter(slots.items()))
+        raise MgpuError(
+            f"{name} has slots={count} in the hosts file, but {subject.name} starts {counted(ranks, 'rank')} on each "
+            f"host, and {kind} needs the same number on each: remove the slots",
+            errors.USAGE,
+        )
+    return slots

@@ -46,6 +46,7 @@ class Wish:
 
     config: str | None  # the text of a config to check there
     config_name: str
+    own_configs: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # of machines with another one
     cpu: bool  # the ranks will not use GPUs
     folders: tuple[str, ...]  # that all machines must share; empty: none
     files: Mapping[str, str]  # name -> a file that every machine reads itself
@@ -92,6 +93,7 @@ class Examination:
                     "do": "examine",
                     "name": wish.config_name,
                     "config": wish.config,
+                    "own_configs": wish.own_configs,
                     "cpu": wish.cpu,
                     "nodes": wish.nodes,
                     "tokens": tokens,
@@ -187,7 +189,8 @@ class Examination:
         if access is None:
             return compared
         reached = tuple(access[node] for node in self.workers.all_nodes if node in access)
-        return replace(compared, access=reached, doors=_as_started(compared))
+        orphans = {node: tuple(answer["orphans"]) for node, answer in found.items() if answer["orphans"]}
+        return replace(compared, access=reached, doors=_as_started(compared), orphans=orphans)
 
 
 def _as_started(fleet: Fleet) -> tuple[NodeAddresses, ...]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from mgpu.fleet import worker
@@ -35,10 +37,26 @@ def main(place: str, name: str, folder: str, wanted: str) -> None:
         os.chdir(folder)
     except OSError as failure:
         error = failure.strerror
+    other = "" if sys.executable == wanted else environment(wanted)
     with scratch.adopted(place):
         incoming = _Incoming()
-        worker.serve(lambda answers: _FarNode(answers, name, error, incoming), incoming)
+        worker.serve(lambda answers: _FarNode(answers, name, error, incoming, other), incoming)
     os._exit(0)  # without flushing: where the network broke, the connection takes nothing more
+
+
+def environment(wanted: str) -> str:
+    """Return a Python with torch where the wanted one is missing: in the project, or at that path below this home."""
+    below_home = re.sub(r"^/(?:home/[^/]+|root)/", "~/", wanted)
+    for name in (f"{one}/bin/python" for one in (".venv", "venv", "env")):
+        if _has_torch(Path(name).absolute()):
+            return str(Path(name).absolute())
+    path = Path(below_home).expanduser()
+    return str(path) if below_home != wanted and _has_torch(path) else ""
+
+
+def _has_torch(python: Path) -> bool:
+    """Whether an environment's interpreter can be started and torch is in its folder."""
+    return os.access(python, os.X_OK) and any(python.parents[1].glob("lib/python3*/site-packages/torch"))
 
 
 class _FarNode(worker.Node):
@@ -46,8 +64,11 @@ class _FarNode(worker.Node):
 
     carried = True
 
-    def __init__(self, answers: IO[str], name: str, folder_error: str | None, incoming: _Incoming) -> None:
+    def __init__(
+        self, answers: IO[str], name: str, folder_error: str | None, incoming: _Incoming, environment: str
+    ) -> None:
         super().__init__(answers, name)
+        self._environment = environment
         self._folder_error = folder_error
         self._incoming = incoming
         self._part: far_run.Part | None = None
@@ -58,6 +79,8 @@ class _FarNode(worker.Node):
             **super().greeting(),
             "python": sys.executable,
             "folder_error": self._folder_error,
+            "folder_writable": None if self._folder_error else os.access(".", os.W_OK),
+            "environment": self._environment,
             "connection": os.environ.get("SSH_CONNECTION", ""),
         }
 

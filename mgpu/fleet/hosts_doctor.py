@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +33,10 @@ FIRST_PORT = 29500
 class Subject:
     """What will run on the hosts."""
 
-    python: str = sys.executable
     config: str = ""  # the path of a config to check there
     cpu: bool = False
     data: tuple[str, ...] = ()  # paths that the run reads
+    own_configs: Mapping[str, str] = field(default_factory=dict)  # host -> its config, if the hosts differ
 
 
 def examine(
@@ -54,7 +53,7 @@ def examine(
 
     shown = _Shown(show or (lambda text: None))
     shown.say(f"connect to {counted(len(hosts), 'host')}")
-    workers = SshWorkers(hosts, python=subject.python, folder=os.getcwd())
+    workers = SshWorkers(hosts, folder=os.getcwd())
     with signals.stop_once(), workers:  # the workers are stopped before anything else
         examination = Examination(workers, wish(hosts, subject), left_s, _START_S, _silent, shown)
         examination.run()
@@ -67,6 +66,7 @@ def wish(hosts: Sequence[Host], subject: Subject) -> Wish:
     return Wish(
         config=file_reading.read(path, most=_LARGEST).decode("utf-8", "replace") if path else None,
         config_name=path.name if path else "",
+        own_configs=subject.own_configs,
         cpu=subject.cpu,
         folders=(),  # without a shared file system, each host has its own copy, which is compared
         files={"config": str(path.absolute())} if path else {},

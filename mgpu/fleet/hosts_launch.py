@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import engine, errors, files
-from mgpu.command_line import from_words, shell
+from mgpu.command_line import from_words
 from mgpu.engine import selections
 from mgpu.errors import MgpuError
-from mgpu.fleet import allocation, hosts_doctor, hosts_run, hosts_verdict, route, stages, verified_hosts
+from mgpu.fleet import allocation, derived_config, hosts_doctor, hosts_run, hosts_verdict, route, stages, verified_hosts
 from mgpu.fleet.allocation import Wanted
 from mgpu.fleet.examination import Examination
 from mgpu.fleet.hosts_watch import HostsHangs
@@ -41,23 +41,26 @@ def run(request: Request) -> int:
     with start_errors.documented_attempt(request):
         request.check()
         choice.resolve_target(request.target, module=request.module)
-        return _run(request, read_hosts(request.hosts))
+        return _run(request, read_hosts(request.hosts, request.python))
 
 
 def _run(request: Request, hosts: Sequence[Host]) -> int:
     with scratch.folder() as place:
         job = allocation.of_hosts(hosts)
         wanted = allocation.read_wanted(SmokeRequest(config=request.config), job, os.environ, place)
-    subject = hosts_doctor.Subject(config=wanted.config.path, cpu=wanted.cpu)
+    own = derived_config.of_nodes(wanted.config, wanted.ranks_on, names(hosts), hosts_doctor.FIRST_PORT)[1]
+    subject = hosts_doctor.Subject(wanted.config.path, wanted.cpu, own_configs=own)
     with output.progress() as show:
         fleet, examination = hosts_doctor.examine(hosts, subject, show)
     problems = _problems(fleet, wanted, len(hosts))
     policy = gate.policy(request)
+    if request.dry_run or request.print_command:
+        return _show(request, hosts, wanted, _orders(request, hosts, wanted, fleet, examination), problems)
     if problems and policy != "allow":
         return _refuse(request, problems)
     if policy != "allow" and (code := _require_test(request, hosts, wanted)) is not None:
         return code
-    return _start(request, hosts, wanted, fleet, examination)
+    return _start(request, hosts, wanted, _orders(request, hosts, wanted, fleet, examination))
 
 
 def _problems(fleet: Fleet, wanted: Wanted, nodes: int) -> list[engine.Outcome]:
@@ -67,24 +70,59 @@ def _problems(fleet: Fleet, wanted: Wanted, nodes: int) -> list[engine.Outcome]:
 
 
 def _refuse(request: Request, problems: Sequence[engine.Outcome]) -> int:
-    doctor = shell("mgpu doctor --hosts {}", request.hosts) or "mgpu doctor --hosts ..."
     rerun = result_document.rerun_command(request.target, "--unverified", "allow")
-    return gate.refuse(request, problems, "Fix this, or launch anyway:", rerun, doctor)
+    return gate.refuse(request, problems, "Fix this, or launch anyway:", rerun, _command(request, "doctor"))
+
+
+def _command(request: Request, *words: str) -> str:
+    """Return mgpu's command for the same hosts."""
+    python = ("--python", request.python) if request.python else ()
+    return from_words(("mgpu", *words, "--hosts", request.hosts, *python)) or f"mgpu {words[0]} --hosts ..."
+
+
+def _test_command(request: Request) -> str:
+    return _command(request, "smoke-test", *(("-c", request.config) if request.config else ()))
+
+
+def _tested(hosts: Sequence[Host], wanted: Wanted) -> verified_hosts.Tested | None:
+    path, known = Path(wanted.config.path), [host.identity for host in hosts]
+    return verified_hosts.find(path, wanted.config.sha256, known, sys.executable)
+
+
+def _show(
+    request: Request,
+    hosts: Sequence[Host],
+    wanted: Wanted,
+    orders: Mapping[str, Any],
+    problems: Sequence[engine.Outcome],
+) -> int:
+    """Show what would run, and what would stop it; return the exit code of a launch that would be refused, else 0."""
+    planned = run_folder.plan_folder(request.log_dir, run_folder.LAUNCH)
+    _summary(request, hosts, wanted, orders, planned, sys.stdout)
+    policy = gate.policy(request)
+    untested = policy == "refuse" and _tested(hosts, wanted) is None
+    if request.print_command or policy == "allow" or not (problems or untested):
+        return errors.READY
+    screen = report_screen.Screen.of(sys.stdout)
+    why = "because of the problems above" if problems else "because these hosts were not tested with this config:"
+    lines = gate.problem_lines(request, problems, _command(request, "doctor"), screen) if problems else []
+    test: list[report_screen.Line] = [] if problems else [[(f"  {_test_command(request)}", "")]]
+    screen.show([*lines, [], *report_screen.headed("WOULD NOT START", "fail", why, screen), *test])
+    return errors.LAUNCH_REFUSED
 
 
 def _require_test(request: Request, hosts: Sequence[Host], wanted: Wanted) -> int | None:
     """Return the exit code of a refusal if these hosts were not tested with this config; None if they were."""
     path = Path(wanted.config.path)
-    if request.smoke != "always" and verified_hosts.find(
-        path, wanted.config.sha256, [host.destination for host in hosts], sys.executable
-    ):
+    if request.smoke != "always" and _tested(hosts, wanted):
         return None
-    flag = ("-c", request.config) if request.config else ()
-    test = from_words(("mgpu", "smoke-test", *flag, "--hosts", request.hosts))
+    test = _test_command(request)
     if request.smoke == "always" or (gate.policy(request) == "ask" and _confirm_test()):
         from mgpu.fleet import preflight
 
-        code = preflight.run(SmokeRequest(config=request.config, hosts=request.hosts, output=os.devnull))
+        code = preflight.run(
+            SmokeRequest(config=request.config, hosts=request.hosts, python=request.python, output=os.devnull)
+        )
         if code == errors.READY:
             return None
         raise MgpuError(f"not started: the smoke test did not pass. See it:  {test}", errors.LAUNCH_REFUSED)
@@ -110,8 +148,7 @@ def _confirm_test() -> bool:
     return prompts.ask(question) == "test"
 
 
-def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet, examination: Examination) -> int:
-    orders = _orders(request, hosts, wanted, fleet, examination)
+def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, orders: dict[str, Any]) -> int:
     command = Command(
         (*interpreter.text(sys.executable, _BOOT), _ROOT),
         run_id=uuid.uuid4().hex,
@@ -121,9 +158,6 @@ def _start(request: Request, hosts: Sequence[Host], wanted: Wanted, fleet: Fleet
         arguments=tuple(request.target[1:]),
     )
     planned = run_folder.plan_folder(request.log_dir, run_folder.LAUNCH)
-    if request.dry_run or request.print_command:
-        _summary(request, hosts, wanted, orders, planned, sys.stdout)
-        return errors.READY
     if request.detach or request.watch:
         run_entry.can_keep()
     _summary(request, hosts, wanted, orders, planned, sys.stderr)
@@ -158,20 +192,18 @@ def _orders(
     first = routes.get(nodes[0])
     busy = examination.busy.get(nodes[0], ())
     port = int(request.port) if request.port.isdecimal() else _free_port(busy)
-    config = stages.derive_config(wanted.config, wanted.ranks_per_node, nodes, port, first.address if first else "")
+    text, own = derived_config.of_nodes(wanted.config, wanted.ranks_on, nodes, port, first.address if first else "")
     return {
         "hosts": [asdict(host) for host in hosts],
-        "python": sys.executable,
         "folder": os.getcwd(),
         "pass_env": list(request.pass_env),
         "interfaces": {node: way.interface for node, way in routes.items()},
         "common": {
-            "config": config,
             "name": Path(wanted.config.path).name,
             "options": _options(request),
             "target": list(request.target),
         },
-        "parts": {node: {"node": number} for number, node in enumerate(nodes)},
+        "parts": {node: {"node": number, "config": own.get(node, text)} for number, node in enumerate(nodes)},
     }
 
 
@@ -196,14 +228,13 @@ def _summary(
 ) -> None:
     """Show what will run, and where."""
     screen = report_screen.Screen.of(stream)
-    config = Path(wanted.config.path)
-    tested = verified_hosts.find(config, wanted.config.sha256, [host.destination for host in hosts], sys.executable)
-    ranks = wanted.ranks_per_node * len(hosts)
+    tested = _tested(hosts, wanted)
     known = f"tested on these hosts {tested.time[:16].replace('T', ' ')} UTC" if tested else "NOT tested on these hosts"
     rows = [
         ("Config", f"{wanted.name}   {known}"),
         ("Hosts", ", ".join(f"{host.name} (node {number})" for number, host in enumerate(hosts))),
-        ("Ranks", f"{counted(ranks, 'rank')}, {wanted.ranks_per_node} on each host{' (CPU)' if wanted.cpu else ''}"),
+        ("Ranks", _ranks_text(hosts, wanted)),
+        ("Python", ", ".join(f"{host.python} on {host.name}" for host in hosts if host.python)),
         ("Network", ", ".join(sorted(set(orders["interfaces"].values()))) or "the ranks' own choice"),
         ("Passed", ", ".join(orders["pass_env"])),
         ("Logs", f"{folder}/"),
@@ -213,3 +244,11 @@ def _summary(
         if text:
             lines += report_screen.columned([(f"{label:<{_LABEL}}", "bold")], text, screen)
     screen.show(lines)
+
+
+def _ranks_text(hosts: Sequence[Host], wanted: Wanted) -> str:
+    numbers = [wanted.ranks_on(host.name) for host in hosts]
+    each = f"{numbers[0]} on each host"
+    if len(set(numbers)) > 1:
+        each = ", ".join(f"{number} on {host.name}" for number, host in zip(numbers, hosts, strict=True))
+    return f"{counted(sum(numbers), 'rank')}, {each}{' (CPU)' if wanted.cpu else ''}"

@@ -54,7 +54,7 @@ def read_orders(folder: Path) -> dict[str, Any]:
     try:
         orders = json_of(file_reading.read_own(path, most=_LARGEST))
         hosts = [Host(**host) for host in orders["hosts"]]
-        known = {"python", "folder", "pass_env", "interfaces", "common", "parts"} <= orders.keys()
+        known = {"folder", "pass_env", "interfaces", "common", "parts"} <= orders.keys()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         known = False
     if not known:
@@ -67,7 +67,7 @@ class _Run:
 
     def __init__(self, folder: Path, orders: Mapping[str, Any]) -> None:
         self.folder, self.orders = folder, orders
-        self.workers = SshWorkers(orders["hosts"], python=orders["python"], folder=orders["folder"])
+        self.workers = SshWorkers(orders["hosts"], folder=orders["folder"])
         self.ended: dict[str, dict[str, Any]] = {}  # in the order of their ends
         self.asked: list[int] = []  # signals that are not passed on yet
         self.signalled: int | None = None  # the first one

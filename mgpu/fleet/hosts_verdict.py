@@ -1,7 +1,7 @@
 """Why did a run on several hosts end? One verdict from what each host says of its part.
 
-A rank that fails makes the others fail too: their connections break. So the part whose cause is a root cause counts,
-and among equals the one that ended first.
+A rank that fails makes the others fail too: their connections break. The engine chooses the cause that explains the
+others, as within one host (engine/root_cause.py); among equals, the part that ended first counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _LARGEST = 16 << 20  # bytes of one host's document
 _MOST = 1024  # files
 _RANKS = ("ranks", "remarks")  # lists of a document that all hosts have
 _PEAKS = ("peak_host", "peak_allocated", "peak_reserved")  # of a rank up to some moment, if its host is lost
-_WEIGHT = {"root": 0, "secondary": 2, "wrapper": 3}
 
 
 def amend(folder: Path, document: RunDocument, hosts: Sequence[Mapping[str, Any]]) -> None:
@@ -40,10 +39,14 @@ def amend(folder: Path, document: RunDocument, hosts: Sequence[Mapping[str, Any]
         whole["first_failure"] = {**first, "host": there.get(first["rank"])}
     if not document["exit_code"] or document["signalled"] or document["timed_out"]:
         return
-    chosen = min((part for part in parts if part["code"]), key=_weight, default=None)
-    if chosen is None:
+    found = [(part, _triage(part, hosts)) for part in parts if part["code"]]
+    # A part that mgpu stopped explains nothing: another one had failed before.
+    found = [one for one in found if not (one[0]["document"] or {}).get("signalled")] or found
+    if not found:
         return
-    whole.update(_triage(chosen, hosts))
+    causes = [triage.get("probable_cause") or {} for _, triage in found]
+    first = root_cause.first_of_parts([(str(one.get("id")), str(one.get("role"))) for one in causes])
+    whole.update(found[first][1])
 
 
 def _ranks(recorded: Sequence[Any], parts: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -79,7 +82,12 @@ def read_parts(folder: Path) -> list[dict[str, Any]]:
             continue
         if isinstance(part, dict) and isinstance(part.get("code"), int) and isinstance(part.get("host"), str):
             own = part.get("document")
-            found.append({**part, "document": own if _is_sound(own) else None, "order": number})
+            found.append(
+                {
+                    **part,
+                    "document": own if _is_sound(own) else None,
+                }
+            )
     return found
 
 
@@ -95,21 +103,8 @@ def _is_sound(document: Any) -> bool:
     )
 
 
-def _weight(part: Mapping[str, Any]) -> tuple[int, int]:
-    """Sort key: a lost host explains more than a broken connection, and less than an error of its own.
-
-    A part that mgpu stopped explains nothing: another one had failed before.
-    """
-    if part.get("lost"):
-        return (1, part["order"])
-    if (part["document"] or {}).get("signalled"):
-        return (4, part["order"])
-    cause = (part["document"] or {}).get("probable_cause") or {}
-    return (_WEIGHT.get(str(cause.get("role")), 3), part["order"])
-
-
 def _triage(part: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the triage of the part that failed first, on its host."""
+    """Return the triage of a part, on its host."""
     if part.get("lost"):
         return _of_lost_host(part, hosts)
     document = part["document"] or {}

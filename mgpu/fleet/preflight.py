@@ -23,7 +23,7 @@ from mgpu.engine import selections
 from mgpu.engine import verdict as verdicts
 from mgpu.errors import MgpuError, reason
 from mgpu.fleet import allocation as jobs
-from mgpu.fleet import artifacts, bad_nodes, examination, hosts_doctor, route, stages, verified_hosts
+from mgpu.fleet import artifacts, bad_nodes, derived_config, examination, hosts_doctor, route, stages, verified_hosts
 from mgpu.fleet import screen as screens
 from mgpu.fleet.allocation import Allocation
 from mgpu.fleet.examination import Examination
@@ -54,7 +54,7 @@ def run(request: Request) -> int:
     """Run `mgpu smoke-test --slurm` or `--hosts`; return 0 for enough good nodes, 1 for too few, 3 if unknown."""
     request.check()
     began = time.monotonic()
-    job = jobs.of_hosts(read_hosts(request.hosts)) if request.hosts else jobs.allocation(os.environ)
+    job = jobs.of_hosts(read_hosts(request.hosts, request.python)) if request.hosts else jobs.allocation(os.environ)
     try:
         with signals.stop_once():  # the cleanup has its own time limits (Workers.close)
             return _Preflight(request, job, began).run()
@@ -114,7 +114,7 @@ class _Preflight:
     def _workers(self) -> Workers:
         """Return the workers, not started yet."""
         if self.job.hosts:
-            return SshWorkers(self.job.hosts, python=sys.executable, folder=os.getcwd())
+            return SshWorkers(self.job.hosts, folder=os.getcwd())
         return SrunWorkers(self.job)
 
     # ---- the clock
@@ -139,8 +139,11 @@ class _Preflight:
     def _examine(self, workers: Workers) -> tuple[tuple[engine.Outcome, ...], list[Bad]]:
         wanted, job = self.wanted, self.job
         self.progress.say(f"check nodes: the doctor on {counted(len(job.nodes), 'node')}")
+        nodes = job.nodes[: wanted.need]
+        text, own = derived_config.of_nodes(wanted.config, wanted.ranks_on, nodes, self.port)
         wish = examination.Wish(
-            config=stages.derive_config(wanted.config, wanted.ranks_per_node, job.nodes[: wanted.need], self.port),
+            config=text,
+            own_configs=own,
             config_name=Path(wanted.config.path).name or reading.DEFAULT_CONFIG,
             cpu=wanted.cpu,
             folders=() if job.hosts else tuple(_folders(self.request)),  # each host has its own copy
@@ -197,7 +200,7 @@ class _Preflight:
         return stages.Testing(
             workers=workers,
             config=self.wanted.config,
-            ranks_per_node=self.wanted.ranks_per_node,
+            ranks_on=self.wanted.ranks_on,
             need=self.wanted.need,
             rehearsal=request.cpu is not None,
             ports=itertools.cycle(stages.some_ports(self.port)),
@@ -224,6 +227,7 @@ class _Preflight:
             job=self.job.job,
             label=self.job.label,
             hosts=self.request.hosts,
+            python_option=("--python", self.request.python) if self.request.python else (),
             of_job=self.job.nodes,
             need=self.wanted.need,
             what=self.wanted.what,
@@ -261,7 +265,7 @@ class _Preflight:
         config = self.wanted.config
         if config.sha256 is None or self.request.cpu is not None:
             return
-        hosts = tuple(host.destination for host in self.job.hosts if host.name in good[: self.wanted.need])
+        hosts = tuple(host.identity for host in self.job.hosts if host.name in good[: self.wanted.need])
         with contextlib.suppress(MgpuError, OSError):  # the result counts more than the record of it
             verified_hosts.record(Path(config.path), verified_hosts.Tested(config.sha256, hosts, sys.executable))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SHOWN_DIFFERENCES = 3
 _SHOWN_ROWS = 12  # for each kind of nodes
 _LONGEST = 34  # characters of a value on a screen
-_HOSTS = re.compile(r" --hosts ('[^']*'|\S+)")  # in a doctor's command
+_HOSTS = re.compile(r" --(hosts|python) ('[^']*'|\S+)")  # in a doctor's command
 _LABEL = 24  # the longest range in the column of nodes
 
 _Row: TypeAlias = tuple[Mark, Sequence[str], str]  # status, nodes, text
@@ -162,8 +162,8 @@ def _next_steps(fleet: Fleet, outcomes: Sequence[Outcome], screen: Screen, comma
 def _for_hosts(command: str) -> str:
     """Return the next command for the hosts of a doctor's command."""
     step = "smoke-test" if Path(DEFAULT_CONFIG).exists() else "configure"
-    hosts = _HOSTS.search(command)
-    return f"mgpu {step} --hosts {hosts[1]}" if hosts else f"mgpu {step}"
+    found = sorted(_HOSTS.findall(command))
+    return " ".join([f"mgpu {step}", *(f"--{name} {value}" for name, value in found)])
 
 
 def _format_node_count(number: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mgpu import engine, exit_status, hostlist, messages
-from mgpu.command_line import shell
+from mgpu.command_line import from_words, shell
 from mgpu.fleet.artifacts import FAILING, TESTS
 from mgpu.fleet.groups import Group
 from mgpu.fleet.stages import Bad, Stage
@@ -54,6 +54,7 @@ class Result:
     seconds: float
     folder: str
     unasked: tuple[str, ...] = field(default=())  # why some checks could not run
+    python_option: tuple[str, ...] = ()  # --python with its value
 
     @property
     def in_common(self) -> bool:
@@ -172,13 +173,15 @@ def _bad_node_rows(result: Result, screen: Screen) -> list[Line]:
 
 def _command(result: Result) -> str:
     """Return the command that tests the same nodes again."""
-    return (shell("mgpu smoke-test --hosts {}", result.hosts) if result.hosts else "") or "mgpu smoke-test --slurm"
+    words = ("mgpu", "smoke-test", "--hosts", result.hosts, *result.python_option)
+    return (from_words(words) if result.hosts else "") or "mgpu smoke-test --slurm"
 
 
 def _next_for_hosts(result: Result, screen: Screen) -> list[Line]:
     wanted = ",".join(result.chosen) if result.bad and result.chosen else result.hosts
     if result.verdict == "passed":
-        return labelled("Next", shell("mgpu launch --hosts {} train.py", wanted), screen, whole=True)
+        line = from_words(("mgpu", "launch", "--hosts", wanted, *result.python_option, "train.py"))
+        return labelled("Next", line, screen, whole=True)
     return labelled("Next", f"repair what is named, then: {_command(result)}", screen)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from mgpu.errors import CANNOT_RUN, MgpuError, reason
 from mgpu.fleet import framing
 from mgpu.fleet.workers import KEPT_LINES, Workers
-from mgpu.hosts import payload, ssh, ssh_errors
+from mgpu.hosts import payload, ssh, ssh_errors, ssh_keys
 from mgpu.hosts.named_hosts import Host, names
 from mgpu.process import child_process
 from mgpu.snapshot import HostAccess
@@ -46,15 +46,16 @@ class _Connection:
     stderr: list[str] = field(default_factory=list)
     noise: list[str] = field(default_factory=list)  # what a shell's start-up files print
     greeted: bool = False
+    reached_at: str = ""  # the address that ssh connected to
     open: set[str] = field(default_factory=lambda: {"out", "err"})
 
 
 class SshWorkers(Workers):
     """A worker on every host. A context manager: all workers are stopped at its end."""
 
-    def __init__(self, hosts: Sequence[Host], *, python: str, folder: str) -> None:
+    def __init__(self, hosts: Sequence[Host], *, folder: str) -> None:
         super().__init__(names(hosts))
-        self._python, self._folder = python, folder
+        self._folder = folder
         self.access: dict[str, HostAccess] = {}  # hosts that were reached, or why not
         self._waiting = list(hosts)
         self._tries: dict[str, int] = {}
@@ -126,8 +127,8 @@ class SshWorkers(Workers):
             opening += 1
 
     def _open(self, host: Host) -> None:
-        said = payload.message(name=host.name, folder=self._folder, wanted=self._python)
-        first = ssh.opening(self._python, payload.program(), said)
+        said = payload.message(name=host.name, folder=self._folder, wanted=host.interpreter)
+        first = ssh.opening(host.interpreter, payload.program(), said)
         try:
             process = child_process.start(
                 ssh.command(host),
@@ -197,7 +198,10 @@ class SshWorkers(Workers):
         one.partial[stream] = rest if len(rest) <= _LONGEST else b""
         texts = [line.decode("utf-8", "replace").rstrip("\r") for line in lines]
         if stream == "err":
-            one.stderr += texts
+            for text in texts:
+                address = ssh_errors.remark(text)
+                one.reached_at = address or one.reached_at
+                one.stderr += [text] if address is None else []
             del one.stderr[:-KEPT_LINES]
             return []
         return [found for text in texts if (found := self._take(one, text)) is not None]
@@ -218,8 +222,12 @@ class SshWorkers(Workers):
                 port=one.host.port,
                 local=one.host.local,
                 python=str(message.get("python", "")),
-                python_wanted=self._python,
+                python_wanted=one.host.interpreter,
                 folder_error=message.get("folder_error"),
+                folder_writable=message.get("folder_writable"),
+                environment=str(message.get("environment", "")),
+                reached_at=one.reached_at,
+                served_at=_served_at(str(message.get("connection", ""))),
                 noise=tuple(one.noise[:3]),
             )
             return None
@@ -245,8 +253,17 @@ class SshWorkers(Workers):
         else:
             self.lost.setdefault(name, why)
             said = tuple((one.noise or one.stderr)[-3:])
+            locked = ssh_keys.locked_key(one.host) if kind == ssh_errors.KEY else ""
+            kind = ssh_errors.AGENT if locked else kind
             self.access[name] = HostAccess(
-                name, one.host.destination, port=one.host.port, local=one.host.local, problem=kind, said=why, noise=said
+                name,
+                one.host.destination,
+                port=one.host.port,
+                local=one.host.local,
+                problem=kind,
+                said=why,
+                noise=said,
+                locked_key=locked,
             )
 
     def _drain(self, one: _Connection) -> None:
@@ -266,3 +283,9 @@ def _wait(process: child_process.Program) -> int | None:
         return process.wait(2.0)
     except subprocess.TimeoutExpired:
         return None
+
+
+def _served_at(connection: str) -> str:
+    """Return the server's address in $SSH_CONNECTION: client, its port, server, its port."""
+    words = connection.split()
+    return words[2].partition("%")[0] if len(words) == 4 else ""

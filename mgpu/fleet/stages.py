@@ -7,7 +7,6 @@ previous stage. Its time limits come from the nodes themselves: if one node alon
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgpu import engine
 from mgpu.engine import selections
-from mgpu.fleet import groups
+from mgpu.fleet import derived_config, groups
 from mgpu.fleet.groups import Group
 from mgpu.fleet.workers import Workers
 from mgpu.snapshot import Config
@@ -33,8 +32,6 @@ _MORE_S = 60.0  # after the start, for the stages of the quick level (10 s if no
 _ANSWER_S = 20.0  # beyond a test's own limit, for its cleanup and its answer
 _ALONE_PATIENCE_S = 30.0
 _TURNS = 3  # attempts with all nodes, each without the node that the previous one blamed
-# Keys that the derived config sets itself.
-_OURS = ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port", "rdzv_backend")
 
 
 @dataclass(frozen=True)
@@ -67,24 +64,6 @@ class Tested:
     trouble: str = ""  # why the good nodes still cannot train together
 
 
-def derive_config(config: Config, ranks_per_node: int, nodes: Sequence[str], port: int, address: str = "") -> str:
-    """Return the job's config for some of its nodes, as JSON, which is valid YAML.
-
-    `address`: of the first node; by default its name.
-    """
-    values: dict[str, Any] = {key: value for key, value in config.values.items() if key not in _OURS}
-    world = ranks_per_node * len(nodes)
-    values |= {"num_machines": len(nodes), "num_processes": world}
-    if len(nodes) > 1:
-        values |= {"main_process_ip": address or nodes[0], "main_process_port": port}
-    kind = config.distributed_type
-    if world == 1 and kind == "MULTI_GPU":
-        values["distributed_type"] = "NO"
-    elif world > 1 and kind in ("NO", None):
-        values["distributed_type"] = "MULTI_GPU"
-    return json.dumps(values, default=str)
-
-
 def first_port(job: str) -> int:
     """Return the rendezvous port of a job; other jobs on the same node mostly have another one."""
     number = int("".join(filter(str.isdigit, job)) or 0)
@@ -102,7 +81,7 @@ class Testing:
 
     workers: Workers
     config: Config
-    ranks_per_node: int
+    ranks_on: Callable[[str], int]  # node -> its ranks
     need: int
     rehearsal: bool  # --cpu: the ranks do not use the GPUs
     ports: Iterator[int]
@@ -179,7 +158,7 @@ class Testing:
             self.began("together", [chosen])
             why = self._try("together", [chosen])[chosen]
             if why is None:
-                self.ended("together", "ok", f"{len(chosen)} nodes, {len(chosen) * self.ranks_per_node} ranks")
+                self.ended("together", "ok", f"{len(chosen)} nodes, {sum(map(self.ranks_on, chosen))} ranks")
                 return
             named = self._blamed_node(chosen)
             if named is None:
@@ -244,21 +223,14 @@ class Testing:
             "interfaces": dict(self.interfaces),
             "options": [*options, *self.options],
             "limit_s": limit_s,
-            "groups": [
-                {
-                    "nodes": list(group),
-                    "config": derive_config(
-                        self.config,
-                        self.ranks_per_node,
-                        group,
-                        self._port(group[0]),
-                        self.addresses.get(group[0], ""),
-                    ),
-                    "folder": str(self.folder / stage),
-                }
-                for group in able
-            ],
+            "groups": [self._group_command(group, self.folder / stage) for group in able],
         }
+
+    def _group_command(self, group: Group, folder: Path) -> dict[str, Any]:
+        text, own = derived_config.of_nodes(
+            self.config, self.ranks_on, group, self._port(group[0]), self.addresses.get(group[0], "")
+        )
+        return {"nodes": list(group), "config": text, "own_configs": own, "folder": str(folder)}
 
     def _port(self, node: str) -> int:
         """Return the next free port on the node of a group's rendezvous."""

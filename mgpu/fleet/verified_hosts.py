@@ -24,8 +24,8 @@ class Tested:
     """A config that passed the smoke test on these hosts."""
 
     config: str  # hash of the file
-    hosts: tuple[str, ...]  # as ssh gets them, in the order of their node ranks
-    python: str
+    hosts: tuple[str, ...]  # Host.identity, in the order of their node ranks
+    python: str  # mgpu's own, of the hosts without another one
     time: str = ""  # ISO 8601, UTC
 
 

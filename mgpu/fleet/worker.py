@@ -134,10 +134,11 @@ class Node:
         from mgpu.snapshot import Plan, to_json
 
         config = None
-        if command["config"] is not None:
+        text = command["own_configs"].get(self.name, command["config"])
+        if text is not None:
             with scratch.folder() as place:
                 path = place / str(command["name"])
-                path.write_text(command["config"], "utf-8")
+                path.write_text(text, "utf-8")
                 config = replace(facts(path, ask_loader=False), path=str(command["name"]))
         ranks = (config.ranks_here if config else None) or 1
         plan = Plan(
@@ -150,6 +151,9 @@ class Node:
         return {
             "facts": to_json(replace(snapshot, config=None)),  # the config came from the head
             "faults": faults(snapshot),
+            "orphans": [one.pid for one in snapshot.leftovers.processes if one.kind == "rank" and one.orphan]
+            if snapshot.leftovers
+            else [],
             "files": files,
             "unseen": [folder for folder, token in command["tokens"].items() if not (Path(folder) / token).exists()],
             "busy": [port for port in command["ports"] if _busy(port)],
@@ -184,7 +188,7 @@ class Node:
         began = time.monotonic()
         with scratch.folder() as place:
             config, output = place / "accelerate.yaml", place / "smoke.json"
-            config.write_text(group["config"], "utf-8")
+            config.write_text(group["own_configs"].get(self.name, group["config"]), "utf-8")
             folder = Path(group["folder"]) if group["folder"] and Path(group["folder"]).is_dir() else place
             arguments = ["smoke-test", "-c", str(config), "--output", str(output), *command["options"]]
             arguments += ["--log-dir", str(folder / "-".join(group["nodes"])) + f".{self.name}"]

@@ -1,16 +1,18 @@
 """Which machines does `--hosts` name?
 
 `--hosts a,b,c`, ranges `node[1-8]`, `user@host`, `host:2222`, `[fe80::1]:2222`, or a file with one host a line as MPI
-and DeepSpeed write it (`n1 slots=4`). A name may be an alias of the user's ssh configuration.
+and DeepSpeed write it (`n1 slots=4`). A name may be an alias of the user's ssh configuration. The Python of the ranks
+is at the same path as here, or where `--python PATH` or `--python HOST=PATH` says.
 """
 
 from __future__ import annotations
 
 import re
 import socket
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
 from mgpu import file_reading, hostlist
 from mgpu.errors import USAGE, MgpuError, reason
@@ -38,15 +40,27 @@ class Host:
     port: int | None = None
     slots: int | None = None  # ranks, from a hosts file
     local: bool = False  # this machine, which needs no ssh
+    python: str = ""  # of its ranks; "": as here
 
     @property
     def destination(self) -> str:
         """The host as ssh expects it."""
         return f"{self.user}@{self.name}" if self.user else self.name
 
+    @property
+    def interpreter(self) -> str:
+        """The Python that its ranks run with."""
+        return self.python or sys.executable
 
-def read_hosts(wanted: str) -> tuple[Host, ...]:
-    """Return the hosts of `--hosts`: a list, or the name of a file. Raises MgpuError (2)."""
+    @property
+    def identity(self) -> str:
+        """What a test of this host is recorded under: its name, its ranks and its Python, if they are its own."""
+        slots = f" slots={self.slots}" if self.slots else ""
+        return f"{self.destination}{slots}" + (f" python={self.python}" if self.python else "")
+
+
+def read_hosts(wanted: str, python: str = "") -> tuple[Host, ...]:
+    """Return the hosts of `--hosts`: a list, or the name of a file; `python`: of `--python`. Raises MgpuError (2)."""
     text = wanted.strip()
     path = Path(text)
     if "/" in text or (path.suffix and path.is_file()):
@@ -62,7 +76,22 @@ def read_hosts(wanted: str) -> tuple[Host, ...]:
     names = [host.name for host in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise MgpuError(f"--hosts: {twice} is named twice", USAGE)
-    return tuple(found)
+    own = read_python(python)
+    if unknown := next((name for name in own if name and name not in names), None):
+        raise MgpuError(f"--python: {unknown} is not one of the hosts", USAGE)
+    return tuple(replace(host, python=own.get(host.name, own.get("", ""))) for host in found)
+
+
+def read_python(wanted: str) -> dict[str, str]:
+    """Return host -> Python of `--python PATH`, `HOST=PATH,HOST=PATH`; "" is for all others. Raises MgpuError (2)."""
+    found: dict[str, str] = {}
+    for part in filter(None, wanted.split(",")):
+        name, equals, path = part.partition("=")
+        name, path = (name.strip(), path) if equals and "/" not in name else ("", part)
+        if not PurePosixPath(path).is_absolute() or not path.isprintable():
+            raise MgpuError(f"--python {part}: expected an absolute path, or HOST=PATH", USAGE)
+        found[name] = path
+    return found
 
 
 def _of_file(path: Path) -> list[Host]:

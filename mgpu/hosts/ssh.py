@@ -30,7 +30,7 @@ _OPTIONS = (
     "ForwardAgent=no",
     "ForwardX11=no",
     "EscapeChar=none",
-    "LogLevel=INFO",
+    "LogLevel=VERBOSE",  # it says which address was reached
 )
 # It has no quote of its own kind inside, no backslash, no "!" and no newline: csh and fish read these differently. `sh`
 # reads a line byte by byte, so what follows is left for Python. Exit code 127 if there is no Python at all.

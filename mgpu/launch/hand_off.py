@@ -81,7 +81,7 @@ class _Watches:
 
 def _watches(request: Request, command: Command, folder: Path, snapshot: Snapshot, hangs: Hangs | None) -> _Watches:
     config, ranks = snapshot.config, command.ranks
-    world = (config.num_processes if config else None) or ranks
+    world = (config.world if config else None) or ranks
     stop: OnHang = "stop" if request.on_hang == "stop" else "report"
     nodes = config.num_machines if config and request.node is not None else 1
     is_part = nodes > 1 and request.recorder

@@ -33,7 +33,6 @@ class Request:
     dashes: bool = False  # -- comes before `target`
     script: tuple[str, ...] = ()  # of the user's own launch line: what its ranks run, with -m for a module
     module: bool = False
-    python: str = ""  # the interpreter of the run, in which mgpu runs too; "": this one
     config: str = ""
     yes: bool = False
     dry_run: bool = False
@@ -62,6 +61,7 @@ class Request:
     log_dir: str = ""
     json_result: str = ""
     hosts: str = ""  # machines reached with ssh
+    python: str = ""  # of the training run: PATH; with --hosts also HOST=PATH,...
     pass_env: tuple[str, ...] = ()  # names of variables that their ranks get
     slurm: bool = False  # `target` is a job script, or a Python script for which one is written
     nodes: int | None = None  # this and the rest: of the Slurm job

@@ -327,7 +327,8 @@ def _is_local_only(link: Mapping[str, Any], kind: str | None, leads_out: bool, o
     if kind == "bridge":
         return not leads_out
     if kind == "veth":
-        way_out = link["peer_elsewhere"] and link["master"] is None and any(":" not in address for address, _ in own)
+        named = any(":" not in address or _is_routable(address, scope) for address, scope in own)
+        way_out = link["peer_elsewhere"] and link["master"] is None and named
         return not way_out
     return link["kind"] in _NO_UPLINK_KINDS
 

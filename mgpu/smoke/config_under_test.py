@@ -135,7 +135,8 @@ def rank_orders(request: Request, subject: Subject, driver: Driver, folder: Path
     config = subject.config
     return Orders(
         folder=str(folder.resolve()),
-        world=config.num_processes or 1,
+        world=config.world or 1,
+        of_nodes=config.ranks_of_machines,
         nodes=config.num_machines,
         node=request.node or 0,
         level=request.level,

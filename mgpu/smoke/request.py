@@ -31,7 +31,6 @@ class Request:
     """The options of smoke-test."""
 
     config: str = ""
-    python: str = ""  # the interpreter of the ranks, in which mgpu runs too; "": this one
     cpu: int | None = None
     gpus: str = ""
     level: Level = "standard"
@@ -52,6 +51,7 @@ class Request:
     output: str = "-"
     slurm: bool = False  # the pre-flight of a Slurm job: all its nodes
     hosts: str = ""  # machines reached with ssh
+    python: str = ""  # of the training run: PATH; with --hosts also HOST=PATH,...
     need: int | None = None  # minimum number of healthy nodes for it
     target: tuple[str, ...] = ()  # the user's script and its arguments, to be rehearsed; empty: none
     module: bool = False  # the script is a module

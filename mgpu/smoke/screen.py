@@ -55,7 +55,7 @@ def headline(
     screen: Screen,
 ) -> list[Line]:
     """Return the lines above the stages: what is tested, time and memory, added variables, doctor warnings."""
-    here = orders.world // orders.nodes
+    here = orders.ranks_here
     where = f"{counted(here, 'CPU rank')} (gloo)" if orders.cpu else counted(here, "GPU")
     if orders.nodes > 1:
         where += f" on this node, {orders.world} on all {orders.nodes}"

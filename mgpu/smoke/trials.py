@@ -155,4 +155,4 @@ def _subset_trial(gpus: Sequence[Gpu]) -> Try:
 
 
 def _taking_part(snapshot: Snapshot, orders: Orders) -> list[Gpu]:
-    return gpus_of(snapshot, orders.world // orders.nodes)
+    return gpus_of(snapshot, orders.ranks_here)

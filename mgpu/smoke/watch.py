@@ -57,8 +57,7 @@ class View:
 
     def __init__(self, orders: Orders) -> None:
         self.orders, self.folder = orders, Path(orders.folder)
-        here = orders.world // orders.nodes
-        self.journals = {number: _Journal() for number in range(orders.node * here, (orders.node + 1) * here)}
+        self.journals = {number: _Journal() for number in orders.ranks_of(orders.node)}
         self.progress = time.monotonic()
         self.interrupted = False  # by Ctrl-C or a signal
         self.started: dict[int, processes.Rank] = {}  # processes.ranks_under the launcher

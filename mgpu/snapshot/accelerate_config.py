@@ -122,6 +122,8 @@ class Config:
     away: bool = False  # the file is for an engine's nodes, and this machine is not one of them
     given: Same[tuple[Label, ...]] = ()  # options that the command line of a job script sets, without their dashes
     cpu_job: Same[bool] = False  # the engine's job runs its ranks on the CPU; from mgpu's comment
+    # on each machine, if they differ: num_processes is then as if all had as many as this one; from mgpu's comment
+    ranks_of_machines: Same[tuple[int, ...]] = ()
     # if a command line has the values and no file: what sets its number of ranks, such as --nproc-per-node
     line: Same[Label] = ""
 
@@ -169,6 +171,11 @@ class Config:
         if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 18:
             value = int(value)
         return value if type(value) is int and value > 0 else None
+
+    @property
+    def world(self) -> int | None:
+        """Number of ranks of the whole run."""
+        return sum(self.ranks_of_machines) or self.num_processes
 
     @property
     def ranks_here(self) -> int | None:

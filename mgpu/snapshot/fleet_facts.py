@@ -107,7 +107,12 @@ class HostAccess:
     python: Label = ""  # the Python that answered
     python_wanted: Label = ""  # the project's, which is tried first
     folder_error: Text | None = None  # why the project's folder could not be entered
+    folder_writable: bool | None = None  # None: not tried
+    environment: Label = ""  # a Python with torch that was found there, if the wanted one is missing
     noise: tuple[Text, ...] = ()  # lines that the shell's start-up files print to stdout
+    reached_at: Label = ""  # the address that ssh connected to; "": through a jump host, or without ssh
+    served_at: Label = ""  # the host's own address for that connection
+    locked_key: Text = ""  # your key that needs its passphrase, if no agent holds one
 
 
 # Prefix of the reason for a node that answered, but with answers that may mean something else.
@@ -134,4 +139,5 @@ class Fleet:
     together: bool = False  # the nodes will run one job
     unread: Mapping[str, Label] = field(default_factory=dict)  # facts not read on any node of a role -> why
     strangers: tuple[Text, ...] = ()  # files that are not the Snapshot of a node: n1.json
+    orphans: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # node -> ranks without a launcher, as PIDs
     access: tuple[HostAccess, ...] | None = None  # of --hosts, in order; None: not reached with ssh

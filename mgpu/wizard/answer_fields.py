@@ -48,6 +48,7 @@ class Answers:
     reshard: bool | None = None  # the run may resume on a different number of GPUs
     # nodes
     hosts: str | None = None  # machines reached with ssh, as typed: a,b or n[1-8] or a file
+    hosts_python: str | None = None  # their Python, if it is at another path than here: PATH, or HOST=PATH,...
     nodes: int | None = None
     address: str | None = None  # address of the first node, as the others reach it
     # a job on Slurm

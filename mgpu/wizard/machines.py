@@ -43,7 +43,7 @@ def machines(snapshot: Snapshot, answers: Answers, engine: str = "") -> Machines
     text = (
         "1" if nodes == 1 else f"{nodes}, over ssh: {answers.hosts}" if answers.hosts else f"{nodes}, started by hand"
     )
-    rows = [Setting("nodes", text, origin, "this machine" if nodes == 1 else "", "nodes", {"num_machines": nodes})]
+    rows = [Setting("nodes", text, origin, "this machine" if nodes == 1 else "", "hosts", {"num_machines": nodes})]
     notes: tuple[str, ...] = ()
     if nodes > 1:
         address_row, wrong = _address(snapshot, answers)

@@ -61,7 +61,7 @@ class Request:
     job: str = ""  # the file for it; "": its usual name
     python: str | None = None
     # Examines the hosts of the answers: the facts of the first one, their number and names, and the answers completed.
-    look: Callable[[Answers, str], tuple[Machine, Answers]] | None = None
+    look: Callable[[Answers], tuple[Machine, Answers]] | None = None
     machine: Machine | None = None  # what `look` has found
 
     @property

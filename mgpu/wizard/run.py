@@ -22,6 +22,7 @@ from mgpu.text import visible
 from mgpu.wizard import answers as decisions
 from mgpu.wizard import existing_file
 from mgpu.wizard.answers import Answers
+from mgpu.wizard.examined_machines import Machines
 from mgpu.wizard.nodes import Site, progress_text
 from mgpu.wizard.proposal_types import Proposal
 from mgpu.wizard.request import Request
@@ -47,7 +48,7 @@ def run(request: Request) -> int:
 
         drafts.drop(drafts.path_of(Path.cwd()))
     if request.answers.hosts and request.look is not None:
-        found, decided = request.look(request.answers, request.python or "")
+        found, decided = request.look(request.answers)
         request = replace(request, machine=found, answers=decided)
     asking = not (request.yes or request.dry_run or request.diff or request.plan)
     away = _look(request) if request.machine_flags else None  # a wrong --target is said before what is missing
@@ -63,11 +64,16 @@ def run(request: Request) -> int:
     machine = text or describe.machine(snapshot)
     site = replace(_site(request, answers, snapshot, asking=asking), measured=_measured(request, snapshot))
 
+    machines = Machines((snapshot, nodes, machine), request.look)
+    if request.machine:
+        machines.add(answers, (snapshot, nodes, machine))
+
     def proposed(answers: Answers) -> Proposal:
-        return propose(snapshot, answers, machine, site)
+        found, _, text = machines.of(answers)
+        return propose(found, answers, text, site)
 
     if asking:
-        return _ask(request, snapshot, answers, proposed, site)
+        return _ask(request, machines, answers, proposed, site)
     return _write(request, snapshot, proposed(answers), site)
 
 
@@ -211,7 +217,7 @@ def _write(request: Request, snapshot: Snapshot, proposal: Proposal, site: Site)
             messages.notice(note)
         return code
     code = write_config.write(planned)
-    if not request.machine_flags and not proposal.engine and (stops := _stoppers(snapshot)):
+    if not request.machine_flags and not request.machine and not proposal.engine and (stops := _stoppers(snapshot)):
         messages.notice(f"fix before a launch: {', '.join(stops)}. Details: mgpu doctor")
     return code
 
@@ -255,13 +261,13 @@ def _diff(texts: Mapping[Path, str]) -> int:
 
 
 def _ask(
-    request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
+    request: Request, machines: Machines, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
 ) -> int:
     """Show the start screen, the questions and the review, and write the file."""
     from mgpu.wizard import drafts, flow, write_config
     from mgpu.wizard.session import resume_command
 
-    session = _session(request, snapshot, answers, proposed, site)
+    session = _session(request, machines, answers, proposed, site)
     proposed(session.state.answers)  # raises for an unsupported machine before anything is asked
     end = session.run()
     kept = f"Your answers are saved. Continue:  {resume_command(request.flags)}"
@@ -277,7 +283,9 @@ def _ask(
     if not request.machine_flags and proposed(end.answers).ranks > 1:
         _offer_port()
     try:
-        code = write_config.write(replace(session.current_plan(ask_slurm=site.offers_slurm), machine=snapshot))
+        code = write_config.write(
+            replace(session.current_plan(ask_slurm=site.offers_slurm), machine=machines.of(end.answers)[0])
+        )
     except MgpuError as error:
         if not keep():
             raise
@@ -313,7 +321,7 @@ def _offer_port() -> None:
 
 
 def _session(
-    request: Request, snapshot: Snapshot, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
+    request: Request, machines: Machines, answers: Answers, proposed: Callable[[Answers], Proposal], site: Site
 ) -> Session:
     """Return the session at its first question: the start, that of a draft, or the review of a file."""
     from mgpu.prompts import prompts
@@ -330,6 +338,7 @@ def _session(
     draft, trouble = (drafts.resume(place), "") if request.resume else drafts.load(place)
     if trouble:
         messages.notice(trouble)
+    snapshot = machines.start[0]
     scene = flow.Scene(
         propose=proposed,
         replaces=lambda name: Path(name).exists(),
@@ -342,11 +351,12 @@ def _session(
     state = first_state(answers, output, guided=request.guided)
     if request.resume and draft is not None:
         merged, output = decisions.merge(request.answers, draft.answers), request.output or draft.output or output
+        merged = merged if request.answers.hosts else machines.examine(merged)
         state = flow.resume(replace(draft, answers=merged, output=output), scene)
     elif request.edit:
         state = replace(state, step=flow.REVIEW, from_file=True)
     stops = () if request.machine_flags or answers.slurm or request.emit else _stoppers(snapshot)
-    return Session(state, scene, place, plain, request, stops)
+    return Session(state, scene, place, plain, request, machines.examine, stops)
 
 
 def _describe_allocation(snapshot: Snapshot) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Session:
     draft: Path | None  # None: no draft can be saved
     plain: bool  # numbered lines instead of prompts drawn in place
     request: Request
+    examine: Callable[[Answers], Answers]  # looks at the hosts that were named; raises MgpuError
     stops: Sequence[str] = ()  # ids of the errors that would stop a launch
     retyped: str = ""  # an answer whose look-up failed, to be corrected
 
@@ -93,8 +94,22 @@ class Session:
                 self.retyped = typed.strip()
                 return replace(state, note=_look_up_note(error.message))
             return flow.take(state, found, self.scene)
+        if state.step == "hosts" and typed.strip():
+            return self._take_hosts(typed.strip())
+        if state.step == flow.START and typed == "resume" and self.scene.draft is not None:
+            self.examine(self.scene.draft.answers)
         question = questions.build(state, self.scene)
         return flow.take(state, questions.reply(question, typed, state, proposal), self.scene)
+
+    def _take_hosts(self, typed: str) -> State:
+        """Return the state after hosts were named, which are examined first."""
+        self._say(f"Examining {typed} ...")
+        named = decisions.with_decision(self.state.answers, "hosts", decisions.parse("hosts", typed))
+        try:
+            return flow.take(self.state, self.examine(named), self.scene)
+        except MgpuError as error:
+            self.retyped = typed
+            return replace(self.state, note=error.message.splitlines()[0])
 
     def _skip_confirmation(self) -> bool:
         """Move on without confirmation if no file would change, or to the review if the file cannot be changed."""

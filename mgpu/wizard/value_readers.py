@@ -11,7 +11,7 @@ from typing import Final
 
 from mgpu import quantities
 from mgpu.errors import MgpuError
-from mgpu.hosts.named_hosts import read_hosts
+from mgpu.hosts.named_hosts import read_hosts, read_python
 
 MOST: Final = 999_999  # samples, steps, epochs: anything larger is a typing error
 MOST_SAMPLES: Final = 1_000_000_000
@@ -73,6 +73,18 @@ def host_of(raw: object) -> str:
     text = raw.strip() if isinstance(raw, str) else ""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.%]*:[0-9A-Za-z:.%]*\]?", text):
         raise ValueError("expected a host name or an address, without a port")
+    return text
+
+
+def python_of(raw: object) -> str:
+    """Read where the Python of hosts is: PATH, or HOST=PATH,HOST=PATH."""
+    text = str(raw).strip()
+    try:
+        known = read_python(text)
+    except MgpuError as error:
+        raise ValueError(error.message.removeprefix("--python ").removeprefix(f"{text}: ")) from None
+    if not known:
+        raise ValueError("expected an absolute path, or HOST=PATH")
     return text
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mgpu.snapshot import Fleet, HostAccess, NodeAddresses, NodeFault
-from tests.checks.facts import NODES, Case, fails, fleet, informs, problem, skips, table, well
+from mgpu.snapshot import Fleet, HostAccess, NodeAddresses, NodeFault, NodePath
+from mgpu.snapshot.networking import Interface
+from tests.checks.facts import NODES, Case, fails, fleet, informs, problem, skips, table, warns, well
 
 PYTHON = "/home/me/env/bin/python"
 
@@ -38,9 +40,35 @@ CHANGED = unreached("host_key_changed", "Host key verification failed.")
 CHANGED_PORT = unreached("host_key_changed", "Host key verification failed.", port=2222)
 NEW = unreached("host_key_new", "No ED25519 host key is known for n2 and you have requested strict checking.")
 CONFIG = unreached("config", "/home/me/.ssh/config: line 3: Bad configuration option: foo")
+ACCOUNT = unreached("account", "account expired")
 BUSY = unreached("busy", "kex_exchange_identification: Connection closed by remote host")
+JUMP = unreached("jump", "stdio forwarding failed")
+LOCKED = unreached("agent", "me@n2: Permission denied (publickey).", locked_key="/home/me/.ssh/id_ed25519")
+SUDO = unreached("sudo", "sudo: a password is required")
 NO_PYTHON = unreached("no_python", "mgpu: no Python here")
 FULL = unreached("full", "mgpu: no folder for temporary files: /dev/shm: No space left on device")
+WIFI = Interface("wlan0", True, False, ("10.0.0.2",), False, kind="wireless", running=True, routable=True)
+CABLE = Interface("eth0", True, False, ("10.1.0.2",), False, kind="physical", running=True, routable=True)
+REACHED_NAT = {"reached_at": "10.0.0.2", "served_at": "192.168.1.5"}
+
+
+def networked(access: dict[str, str], *, connected: bool = True, of_n2: tuple[Interface, ...] = ()) -> Fleet:
+    """Four hosts with a cable each; `connected`: whether the others reach n2."""
+    doors = tuple(
+        NodeAddresses(node, node, address=cards[0].addresses[-1], interfaces=cards)
+        for node in NODES
+        for cards in [of_n2 if of_n2 and node == "n2" else (replace(CABLE, addresses=(f"10.1.0.{node[1:]}",)),)]
+    )
+    paths = tuple(
+        NodePath(one.node, other.node, other.interfaces[0].name, tried=(other.address,),
+                 connected=connected or other.node != "n2")
+        for one in doors
+        for other in doors
+        if one is not other
+    )  # fmt: skip
+    return replace(hosts(**access), doors=doors, paths=paths)
+
+
 LOST = fleet(
     access=tuple(map(reached, NODES)), missing={"n2": "the connection ended: Timeout, server n2 not responding."}
 )
@@ -61,7 +89,7 @@ CASES = (
     well("ssh_host_key_unknown", "every host key is known", fleet=hosts()),
     fails("ssh_configuration_invalid", "n2: /home/me/.ssh/config: line 3: Bad conf", "ssh -v me@n2", fleet=CONFIG),
     well("ssh_configuration_invalid", "your ssh configuration works", fleet=hosts()),
-    fails("ssh_refused_by_host", "n2: ssh did not start a command: kex_exchange", "ssh me@n2 true", fleet=BUSY),
+    fails("ssh_refused_by_host", "n2: ssh did not start a command: account", "ssh me@n2 true", fleet=ACCOUNT),
     well("ssh_refused_by_host", "every host runs commands", fleet=hosts()),
     fails("ssh_connection_lost", "n2: the connection ended: Timeout, server n2 not", "ssh me@n2 uptime", fleet=LOST),
     well("ssh_connection_lost", "the connections lasted (4 hosts)", fleet=hosts()),
@@ -77,6 +105,33 @@ CASES = (
     informs("ssh_noisy", "n2: the shell's start-up files print 'Welcome to n2'", "case $-",
         fleet=hosts(noise=("Welcome to n2",))),
     well("ssh_noisy", "no shell prints text of its own", fleet=hosts()),
+    fails("ssh_agent_missing", "n2: your key /home/me/.ssh/id_ed25519 needs its", "ssh-add /home/me", fleet=LOCKED),
+    well("ssh_agent_missing", "no key needs a passphrase (4 hosts)", fleet=hosts()),
+    well("ssh_agent_missing", "no key needs a passphrase (3 hosts)", fleet=KEY),
+    fails("ssh_jump_host_failed", "n2: the jump host does not connect to it: stdio", "ssh -v me@n2", fleet=JUMP),
+    well("ssh_jump_host_failed", "every jump host works", fleet=hosts()),
+    fails("ssh_sessions_exhausted", "n2: its sshd accepts no more connections or sessions: kex", "sshd -T", fleet=BUSY),
+    well("ssh_sessions_exhausted", "every sshd accepts a session", fleet=hosts()),
+    fails("ssh_sudo_required", "n2: sudo at login: sudo: a password is required", "ssh me@n2 true", fleet=SUDO),
+    well("ssh_sudo_required", "no login runs sudo", fleet=hosts()),
+    warns("ssh_folder_not_writable", "n2: your user may not write to the project's", "ls -ld",
+        fleet=hosts(folder_writable=False)),
+    well("ssh_folder_not_writable", "your user may write", fleet=hosts(folder_writable=True)),
+    warns("node_ranks_left", "n2: 2 ranks of an earlier run without a launcher", "ssh me@n2 kill 12 13",
+        fleet=replace(hosts(), orphans={"n2": (12, 13)})),
+    well("node_ranks_left", "no ranks of an earlier run (4 hosts)", fleet=hosts()),
+    fails("node_behind_nat", "n2: you reach it at 10.0.0.2, but its own address is 192.168.1.5 (NAT)", "ip -br addr",
+        fleet=networked(REACHED_NAT, connected=False)),
+    well("node_behind_nat", "every host is reached by the others", fleet=networked(REACHED_NAT)),
+    well("node_behind_nat", "every host is reached by the others", fleet=networked({}, connected=False)),
+    skips("node_behind_nat", "the connections between the nodes were not tried", fleet=hosts()),
+    warns("node_on_wifi", "n2: the ranks would use Wi-Fi (wlan0), although eth0 has a cable", "GLOO_SOCKET_IFNAME=eth0",
+        fleet=networked({}, of_n2=(WIFI, CABLE))),
+    well("node_on_wifi", "no host with a cable uses Wi-Fi (4 hosts)", fleet=networked({}, of_n2=(WIFI,))),
+    well("node_on_wifi", "no host with a cable uses Wi-Fi (4 hosts)", fleet=networked({})),
+    fails("node_without_ipv4", "n2: only IPv6 addresses, others have IPv4 ones (n[1,3-4])", "10.77.0.1/24 dev eth0",
+        fleet=networked({}, of_n2=(replace(CABLE, addresses=("fe80::1", "fd00::2")),))),
+    well("node_without_ipv4", "an IPv4 address on 4 hosts", fleet=networked({})),
 )  # fmt: skip
 
 

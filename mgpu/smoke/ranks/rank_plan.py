@@ -22,6 +22,7 @@ class Orders:
     folder: str  # for journals, reports and stacks
     world: int  # ranks over all nodes
     nodes: int = 1
+    of_nodes: tuple[int, ...] = ()  # ranks of each node, if they differ
     node: int = 0
     level: Level = "standard"
     rungs: tuple[str, ...] = STAGES  # the stages to run, in order
@@ -36,6 +37,19 @@ class Orders:
     scaling: bool = True  # measure training on 1, 2, 4 … all ranks
     fill_percent: int = 0  # of the GPU's free memory, allocated during the test
     backend: Literal["", "gloo"] = ""  # of the process group; "": the training's default
+
+    def ranks_of(self, node: int) -> range:
+        """Return the ranks of a node."""
+        if self.of_nodes:
+            first = sum(self.of_nodes[:node])
+            return range(first, first + self.of_nodes[node])
+        each = self.world // self.nodes
+        return range(node * each, (node + 1) * each)
+
+    @property
+    def ranks_here(self) -> int:
+        """Return the number of ranks of this node."""
+        return len(self.ranks_of(self.node))
 
     @property
     def micro_steps(self) -> int:
@@ -52,4 +66,4 @@ class Orders:
 def read(path: Path) -> Orders:
     """Read the orders back."""
     data = json.loads(path.read_text("utf-8"))
-    return Orders(**{**data, "rungs": tuple(data["rungs"])})
+    return Orders(**{**data, "rungs": tuple(data["rungs"]), "of_nodes": tuple(data["of_nodes"])})

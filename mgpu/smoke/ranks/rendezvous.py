@@ -175,7 +175,7 @@ def _note(here: Here, found: dict[str, str | None]) -> None:
     """Add the results of this host to the report."""
     peers = here.journal.report["peers"]
     for node, error in found.items():
-        for rank in range(_first_rank(here, int(node)), _first_rank(here, int(node) + 1)):
+        for rank in here.orders.ranks_of(int(node)):
             peers[rank] |= {"reachable": error is None, "error": error}
 
 
@@ -194,11 +194,11 @@ def _peer(here: Here, rank: int, one: dict[str, Any] | None, host_of: dict[int, 
 
 
 def _node(here: Here, rank: int) -> int:
-    return rank // (here.world // here.orders.nodes)
+    return next(node for node in range(here.orders.nodes) if rank in here.orders.ranks_of(node))
 
 
 def _first_rank(here: Here, node: int) -> int:
-    return node * (here.world // here.orders.nodes)
+    return here.orders.ranks_of(node).start
 
 
 def _word(rank: int) -> str:

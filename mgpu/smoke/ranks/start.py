@@ -50,9 +50,9 @@ def run_stage(here: Here) -> str:
 def _layout(here: Here) -> None:
     """Raise Failure if this node does not have its share of the ranks, or not those that the runner expects here."""
     orders, environ = here.orders, os.environ
-    each = here.world // orders.nodes
+    each = orders.ranks_here
     local = int(environ.get("LOCAL_WORLD_SIZE", each))
-    node = here.rank // each
+    node = next((node for node in range(orders.nodes) if here.rank in orders.ranks_of(node)), -1)
     if local != each:
         raise Failure(
             f"the launcher started {local} ranks on this node, the config asks for {each} on each of {orders.nodes}",
