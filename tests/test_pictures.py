@@ -65,6 +65,13 @@ def test_the_doctor(run: Run) -> None:
     same_picture(terminal.screen, "doctor", "mgpu doctor")
 
 
+def test_a_sick_machine(run: Run) -> None:
+    """A described machine with a planted fault, shipped with mgpu."""
+    terminal = run("doctor", "--demo", "h100-lost-gpu")
+    assert terminal.end() == 1
+    same_picture(terminal.screen, "doctor_demo", "mgpu doctor --demo h100-lost-gpu")
+
+
 def test_the_wizard(run: Run) -> None:
     """For a described machine, read from a file: four A100 in a container."""
     saved = json.dumps(to_json(machines.machine("docker_a100_x4")))

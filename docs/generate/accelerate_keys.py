@@ -25,7 +25,7 @@ def page() -> str:
     keys = importlib.import_module("mgpu.checks.config.keys")
     schema = importlib.import_module("mgpu.checks.config._schema")
     parts = [front("accelerate's config", "The keys of accelerate's config files that mgpu checks."), _HEAD]
-    parts += ["## Top level\n", ", ".join(code(key) for key in keys._KEYS) + "\n"]
+    parts += ["## Top level\n", ", ".join(code(key) for key in keys.TOP_KEYS) + "\n"]
     for section in schema.SECTIONS:
         used = f"Read by {', '.join(code(one) for one in section.types)}.\n" if section.types else ""
         rows = [(code(name), _values(key)) for name, key in section.keys.items()]

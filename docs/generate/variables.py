@@ -16,6 +16,7 @@ READ = {
     "MGPU_ASCII": "Set: no characters beyond ASCII on the screen.",
     "MGPU_COLOR": "always or never. It counts before NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE and CLICOLOR.",
     "MGPU_DEBUG": "Set: a bug in mgpu is shown with its traceback instead of one line.",
+    "MGPU_NO_PROJECT": "Set: [tool.mgpu] in pyproject.toml and mgpu.toml are not read.",
     "MGPU_PREFLIGHT": "0: a job script skips its pre-flight.",
     "MGPU_WATCH_AFTER": "Seconds until the first report about the GPUs of a run (60). It scales the later times, too.",
 }
@@ -25,6 +26,8 @@ STANDARD = {
     "CLICOLOR": "0: no colors.",
     "TERM": "dumb: plain lines.",
     "CI": "Set: never prompt.",
+    "VIRTUAL_ENV, CONDA_PREFIX": "The environment that is examined if mgpu's own Python has no torch.",
+    "XDG_CACHE_HOME": "Where mgpu.pyz unpacks itself. Default: ~/.cache.",
     "XDG_STATE_HOME": "Where mgpu keeps the last verdict, drafts and the list of runs. Default: ~/.local/state.",
     "TMPDIR": "Where scratch folders are created.",
 }
