@@ -36,6 +36,8 @@ def on_files(files: Files, config: Any) -> Files:
 
     for path in sorted(HERE.glob("*.md")):
         files.append(_copied(path, path.name, config))
+    for path in sorted((HERE / "packaging").iterdir()):
+        files.append(_copied(path, f"packaging/{path.name}", config))
     for path in sorted((HERE.parent / PICTURES).glob("*.svg")):
         files.append(_copied(path, f"screens/{path.name}", config))
     for name, text in pages().items():

@@ -147,6 +147,17 @@ def tested_hosts_of(path: Path) -> object:
     return verified_hosts.find(path.parent / "accelerate.yaml", "abc", ["n1", "me@n2"], "/p")
 
 
+def project_folder_of(path: Path) -> object:
+    """As a run that wrote nothing leaves it: only what mgpu wrote is removed."""
+    place = path.parent / project_folder.FOLDER
+    place.mkdir(exist_ok=True)
+    (place / ".gitignore").write_bytes(path.read_bytes())
+    with contextlib.suppress(OSError):
+        project_folder.remove_if_unused(place)
+    assert place.exists() is (path.read_bytes() != b"*\n")
+    return None
+
+
 def parts_of_hosts() -> list[bytes]:
     cause = {"id": "log_python_exception", "role": "root", "title": "ValueError", "status": "fail"}
     own = {
@@ -1086,6 +1097,10 @@ TARGETS: dict[str, Target] = {
     ),
     "baseline": Target(
         "b.json", lambda: document(BASELINE), lambda path: baseline.load(str(path), MACHINE), ("smoke.baseline._read",)
+    ),
+    "project folder": Target(
+        "ignore", lambda: [b"*\n", b"runs/\n"], project_folder_of, ("launchers.project_folder.remove_if_unused",),
+        share=0.2,
     ),
     "stamp": Target("v.json", stamps, stamp_of, ("launchers.stamp._read",), share=0.5),
     "run": Target(

@@ -24,7 +24,8 @@ LOG = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
 # Options of other programs in the pages: launchers, containers, Slurm, pip.
 OTHERS = {
     "--kill-on-bad-exit", "--test-only", "--overlap", "--shm-size", "--ipc", "--network", "--num_processes",
-    "--main_process_ip", "--machine_rank", "--output_dir", "--epochs", "--loader", "--version",
+    "--main_process_ip", "--machine_rank", "--output_dir", "--epochs", "--loader", "--version", "--gpu-reset",
+    "--this-python",
 }  # fmt: skip
 
 

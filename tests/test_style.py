@@ -53,6 +53,7 @@ def test_nothing_else_is_at_the_top_level() -> None:
     """A test that wrote into the current folder left its files, links to a folder under /tmp, in a commit."""
     wanted = {
         ".ci",
+        ".github",
         ".gitignore",
         ".pre-commit-hooks.yaml",
         "LICENSE",

@@ -5,14 +5,15 @@ Not `runs/`, which is where TensorBoard's SummaryWriter writes by default. A run
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from mgpu import files
+from mgpu.file_reading import read_own
 
 FOLDER = ".mgpu"
 RUNS = f"{FOLDER}/runs"
 RUNS_BEFORE = "runs"  # of mgpu 0.1 until 2026-11
+_LARGEST = 4096  # bytes of a .gitignore
 _IGNORE, _EVERYTHING = ".gitignore", "*\n"  # what is verified on one machine must not be committed
 
 
@@ -29,7 +30,6 @@ def remove_if_unused(folder: Path) -> None:
     """Remove a `.mgpu` that has nothing but the .gitignore that `create` wrote. Raises OSError."""
     if folder.name != FOLDER or [path.name for path in folder.iterdir()] != [_IGNORE]:
         return
-    with contextlib.suppress(UnicodeDecodeError):
-        if (folder / _IGNORE).read_text("ascii") == _EVERYTHING:
-            (folder / _IGNORE).unlink()
-            folder.rmdir()
+    if read_own(folder / _IGNORE, most=_LARGEST) == _EVERYTHING.encode():
+        (folder / _IGNORE).unlink()
+        folder.rmdir()

@@ -81,7 +81,11 @@ _CASES: dict[str, tuple[str, Callable[[SshHosts], None] | None, Callable[[SshHos
     "skipped": ("the rank of the second host skips a collective", None, None),
     "stopped": ("SIGSTOP of the rank on the second host", _stop_rank, None),
     "network": ("the network of the second host is cut", lambda bed: bed["n2"].down(), lambda bed: bed["n2"].up()),
-    "store": ("the first host, with the store, is gone", lambda bed: bed["n1"].crash(), lambda bed: bed["n1"].boot()),
+    "store": (
+        "the first host, with the store, has disappeared",
+        lambda bed: bed["n1"].crash(),
+        lambda bed: bed["n1"].boot(),
+    ),
 }
 
 
