@@ -1,7 +1,7 @@
 """Does a newcomer come from the README's first line to a launched script, typing what it says?
 
-A bare environment, a new home, no cache: the README's commands are typed into a shell in a terminal. It downloads torch,
-so only MGPU_DOOR=1 runs it.
+A bare environment, a new home, no cache: the README's commands are typed into a shell in a terminal. It downloads
+torch, so only MGPU_DOOR=1 runs it.
 """
 
 from __future__ import annotations
