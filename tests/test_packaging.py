@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -356,3 +357,16 @@ def test_only_publishing_may_get_a_token_of_the_index() -> None:
     assert "twine check --strict" in commands and "mgpu.one_file.build mgpu.pyz" in commands
     classified = {name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if ":: Python :: 3." in name}
     assert set(jobs["try"]["strategy"]["matrix"]["python"]) == classified
+
+
+def test_the_release_makes_the_links_of_the_readme_absolute(tmp_path: Path) -> None:
+    """A package index shows the page without the repository around it. The repository's address is known there only."""
+    steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text("utf-8"))["jobs"]["build"]["steps"]
+    (script,) = (step["run"] for step in steps if step.get("name") == "Links that also work on PyPI")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    env = {"PATH": os.environ["PATH"], "GITHUB_REPOSITORY": "me/mgpu", "GITHUB_REF_NAME": "v1.2"}
+    subprocess.run(["bash", "-eu", "-c", script], cwd=tmp_path, env=env, check=True)
+    links = re.findall(r"\]\(([^)]+)\)", (tmp_path / "README.md").read_text("utf-8"))
+    assert links and all(link.startswith("https://") for link in links), links
+    assert "https://raw.githubusercontent.com/me/mgpu/v1.2/tests/screens/doctor_demo.svg" in links
+    assert all((ROOT / link.partition("/v1.2/")[2]).exists() for link in links)
