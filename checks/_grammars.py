@@ -270,8 +270,8 @@ def file_path(value: str, version: Version) -> Misread | None:
     return Misread("NCCL does not expand ~: no such file") if value.startswith("~") else None
 
 
-# Redacted addresses have the form address-<hex>.
-_CIDR = re.compile(r"(?:[0-9.]+|[0-9a-fA-F:.]+|address-[0-9a-f]+)/([0-9]{1,3})", re.ASCII)
+# Redacted addresses have the form address-<hex> or address6-<hex>.
+_CIDR = re.compile(r"(?:[0-9.]+|[0-9a-fA-F:.]+|address6?-[0-9a-f]+)/([0-9]{1,3})", re.ASCII)
 
 
 def address_range(value: str, version: Version) -> Misread | None:

@@ -540,7 +540,7 @@ def test_stdin_may_be_any_of_the_formats(text: str) -> None:
         ("--guided --no-input", "--guided and --no-input conflict"),
         ("--dry-run --diff", "--dry-run and --diff"),
         ("--plan --dry-run", "writes nothing"),
-        ("--format yaml", "--format yaml: choose human, json or github."),
+        ("--format yaml", "--format yaml: choose human, json, github or sarif."),
         ("--format github", "--format github needs --validate"),
         ("--python /no/such", "--python /no/such: no such file"),
         ("--gpus", "'--gpus' requires an argument"),

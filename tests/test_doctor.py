@@ -568,7 +568,7 @@ def test_json_is_one_document_and_nothing_else(on: Run) -> None:
     assert document["schema"] == "mgpu.doctor/1.0"
     assert document["counts"] == {
         status: sum(c["status"] == status for c in document["checks"])
-        for status in ("ok", "info", "warn", "fail", "skip", "crash")
+        for status in ("ok", "info", "warn", "fail", "skip", "crash", "waived")
     }
     assert {"id", "area", "status", "title", "cause", "evidence", "fix", "because_of", "source"} <= set(
         document["checks"][0]
@@ -801,7 +801,7 @@ def steady(text: str) -> str:
 def test_a_wrong_format_names_the_nearest(saved: Any, ask_here: Any) -> None:
     code, out, err = ask_here("doctor", "--from", saved(""), "--format", "markdwon")
     assert (code, out) == (2, "")
-    assert err.startswith("mgpu: --format markdwon: choose human, json, junit, github, markdown or html.")
+    assert err.startswith("mgpu: --format markdwon: choose human, json, junit, github, markdown, sarif or html.")
     assert err.endswith(" Did you mean markdown?\n")
     assert "Did you mean nagios?" in ask_here("doctor", "--from", saved(""), "--exit-style", "nagio")[2]
 

@@ -6,6 +6,7 @@ Real ssh servers on hosts of namespaces, real torchrun with one CPU rank on each
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,17 +106,17 @@ def test_a_run_whose_second_host_is_slow_then_has_a_nan_then_hangs(bed: SshHosts
     ended: Any = why(run.folder.name)
     for hang in (asked["hang"], result["hang"], ended["hang"]):
         assert (hang["id"], hang["rank"], hang["at"]) == ("hang_rank_sleeps", 1, line("SLEEPS")), hang
-    notes = (run.folder / "mgpu.log").read_text()
+    notes, said = (re.sub(r"\d+%", "N%", text) for text in ((run.folder / "mgpu.log").read_text(), said))
     for finding in (
         f"rank 1 (host n2) sleeps at {line('SLEEPS')}. Rank 0 (host n1) waits in barrier #",
         f"the loss of rank 1 (host n2) is nan in step 12 ({line('NAN')})",
-        "host n2 is slower: its ranks come last in 100% of the steps, and the other host waits ",
+        "host n2 is slower: its ranks come last in N% of the steps, and the other host waits ",
     ):
         assert notes.count(finding) == 1 and finding in said, (finding, said)
     assert said.count("what the other rank") == 0, "the hosts' own verdicts, each on its own ranks, are not shown"
     assert (result["first_failure"]["rank"], result["first_failure"]["host"]) == (1, "n2")
     assert {one["id"] for one in result["remarks"]} == {"run_not_finite", "run_host_slows_others"}
-    assert [(one["host"], one["last_share"]) for one in result["pace"]["ranks"]] == [("n1", 0.0), ("n2", 1.0)]
+    assert [(one["host"], round(one["last_share"])) for one in result["pace"]["ranks"]] == [("n1", 0), ("n2", 1)]
     assert [(one["rank"], one["host"], one["peak_host"] > 1 << 20) for one in result["ranks"]] == [
         (0, "n1", True),
         (1, "n2", True),

@@ -257,7 +257,7 @@ def test_a_step_is_started_again_without_the_node_it_cannot_be_started_on(tmp_pa
         assert sorted(workers.ask({"do": "clock"}, 30, of=["n2"])) == ["n2"]
         seen = {"do": "examine", "name": "a.yaml", "config": CONFIG, "cpu": True, "files": {"config": "/nowhere"}}
         seen |= {"tokens": {str(tmp_path): "srun", "/proc": "not-there"}, "ports": [12000]}
-        seen |= {"nodes": 3, "data": [], "project": False}
+        seen |= {"nodes": 3, "data": [], "project": False, "own_configs": {}}
         answer = workers.ask(seen, 60, of=["n1"])["n1"]
         assert answer["unseen"] == ["/proc"] and answer["facts"]["host"]["name"]
         assert answer["files"] == {"config": "not readable: No such file or directory"}

@@ -174,4 +174,4 @@ def _external(door: NodeAddresses) -> list[str]:
 
 
 def _is_ipv4(text: str) -> bool:
-    return ":" not in text
+    return ":" not in text and not text.startswith("address6-")  # the latter in a saved machine

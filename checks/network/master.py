@@ -156,7 +156,9 @@ def config_address_not_here(config: Config, network: Network) -> Answer:
             return Ok(f"{address} is this machine")
     elif address == network.hostname:
         return Ok(f"{address} is this machine's name")
-    elif not re.fullmatch(r"[\d.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|address-[0-9a-f]{8}", address) or is_loopback(address):
+    elif not re.fullmatch(r"[\d.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|address6?-[0-9a-f]{8}", address) or is_loopback(
+        address
+    ):
         return Skip(f"{address} was not resolved here")
     mark = config.marks.get("main_process_ip")
     own = next((i.addresses[0] for i in outgoing_interfaces(network)), "ADDRESS")

@@ -21,8 +21,9 @@ def enter_for_line(argv: Sequence[str]) -> None:
     """Continue in another Python, if the line is bare `mgpu` or a plain line of a command that has one."""
     if not argv:
         _enter(argv, None)
-    elif line := option_parser.read(argv):
-        with contextlib.suppress(MgpuError):  # raised again where it is reported
+        return
+    with contextlib.suppress(MgpuError):  # raised again where it is reported
+        if line := option_parser.read(argv):
             enter_for_command(*line)
 
 

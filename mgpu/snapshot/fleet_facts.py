@@ -139,5 +139,5 @@ class Fleet:
     together: bool = False  # the nodes will run one job
     unread: Mapping[str, Label] = field(default_factory=dict)  # facts not read on any node of a role -> why
     strangers: tuple[Text, ...] = ()  # files that are not the Snapshot of a node: n1.json
-    orphans: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # node -> ranks without a launcher, as PIDs
+    orphans: Mapping[Name, tuple[int, ...]] = field(default_factory=dict)  # node -> ranks without a launcher, as PIDs
     access: tuple[HostAccess, ...] | None = None  # of --hosts, in order; None: not reached with ssh

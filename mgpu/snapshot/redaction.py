@@ -176,7 +176,7 @@ def _can_contain_names(where: str, text: str) -> bool:
 
 
 def _address(found: re.Match[str]) -> str:
-    """Return the substitute for an IP address; loopback and unspecified addresses are kept."""
+    """Return the substitute for an IP address, which shows its version; loopback and unspecified addresses are kept."""
     import ipaddress
 
     text = found.group().rstrip(".:") or found.group()  # the end of a sentence
@@ -186,7 +186,7 @@ def _address(found: re.Match[str]) -> str:
         return found.group()
     if address.is_loopback or address.is_unspecified:
         return found.group()
-    return _substitute("address", text) + found.group()[len(text) :]
+    return _substitute("address6" if address.version == 6 else "address", text) + found.group()[len(text) :]
 
 
 def _redact_value(hint: Any, data: Any, where: str, substitutes: _Substitutes) -> Any:

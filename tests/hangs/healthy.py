@@ -42,6 +42,7 @@ def resumes(rank: int) -> None:
     for step in steps(12):
         if step == 8 and rank == 1:
             time.sleep(WORK_S)  # HERE
+    time.sleep(2)  # the run must be seen once more before it ends
 
 
 @program
