@@ -34,8 +34,11 @@ class Shell:
         self.terminal.see("$")
         self._typed = 0
 
-    def types(self, line: str, answers: dict[str, str] | None = None) -> str:
-        """Type a line and the answers to its questions; what was printed. It must end with 0, or 4 (no GPU here)."""
+    def types(self, line: str, answers: dict[str, str] | None = None, *, enters: bool = False) -> str:
+        """Type a line and the answers to its questions; what was printed. It must end with 0, or 4 (no GPU here).
+
+        `enters`: accept what every further question proposes.
+        """
         self._typed += 1
         mark = f"ended-{self._typed}-"
         began = time.monotonic()
@@ -47,7 +50,10 @@ class Shell:
         end = re.compile(rf"^{mark}(\d+)$", re.MULTILINE)
         while not (found := end.search(self.terminal.text)):
             assert time.monotonic() - began < _WHOLE_S, self.terminal.text
-            self.terminal._read()
+            before = self.terminal.text
+            self.terminal._read(1.0)
+            if enters and self.terminal.text == before:
+                self.terminal.press(ENTER)
         assert int(found[1]) in (0, 4), self.terminal.text
         print(f"{time.monotonic() - began:6.1f} s  {line}")
         return self.terminal.text
@@ -72,7 +78,7 @@ def test_from_the_first_line_to_a_launched_script(tmp_path: Path) -> None:
     doctor, configure, smoke, launch = steps
     shell.types(doctor)
     assert "Ported train.py" in shell.types("mgpu doctor --script train.py --fix", {"[y/N]": f"y{ENTER}"})
-    shell.types(configure, {"What next?": ENTER})
+    shell.types(configure, {"What next?": ENTER}, enters=True)
     assert "Verified: this config works on this machine" in shell.types(smoke)
     assert "finished, exit 0" in shell.types(launch.removesuffix(" ARGS"))
     took = time.monotonic() - began
