@@ -78,7 +78,7 @@ def ranks_under(launcher: int) -> dict[int, Rank]:
             local = pairs.get(b"LOCAL_RANK", b"")
             error_file = os.fsdecode(pairs.get(b"TORCHELASTIC_ERROR_FILE", b"")) or None
             found[int(number)] = Rank(pid, error_file, int(local) if local.isdigit() else None)
-        else:
+        elif pairs:  # none: it is exiting, perhaps a rank, and its children still have its variables
             ahead += _children(pid)
     return found
 

@@ -340,7 +340,11 @@ class Supervisor:
         launcher = self.launcher
         if launcher is None or launcher.returncode or self.signalled or self.timed_out or self._forced:
             return None
-        return frozenset({launcher.pid, *(rank.pid for rank in self.ranks.values())})
+        known = {launcher.pid, *(rank.pid for rank in self.ranks.values())}
+        if len(self.ranks) < (self.command.ranks or 1):  # one ended before it was seen: its session has no leader
+            left = {one.session for one in processes.processes_of_run(self.command.run_id)}
+            known |= {session for session in left if processes.state_of(session) in (None, "ended")}
+        return frozenset(known)
 
     def _read_on(self, asked: int) -> None:
         """Pass on the last output before leftover processes are stopped: those may print indefinitely."""
