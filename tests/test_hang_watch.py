@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,27 @@ def test_other_nodes_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     hang_files.write(there, hang(waits(2), hang_rank(3, SLEEPS), world=4))
     one.go(4)
     assert len(one.findings) == 1 and "rank 3 sleeps at train.py:31" in one.supervised.said[0][1]
+
+
+def test_a_hang_that_another_node_has_concluded_is_this_nodes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks end with the run, before this node has concluded, and what they print looks like progress."""
+    here, there = tmp_path / "node0", tmp_path / "node1"
+    here.mkdir()
+    there.mkdir()
+    hang_files.write(there, hang(waits(0), hang_rank(1, SLEEPS), world=4), hang_files.STOPPED)
+    os.utime(there / hang_files.STOPPED, (time.time() - 5, time.time() - 5))
+    one = run(here, monkeypatch, world=4, on_hang="stop")
+    assert not one.watch.is_stopped_elsewhere() and one.watch.hang is None, "of an earlier run"
+    monkeypatch.setattr(Answers, "result", lambda _: ((waits(2), hang_rank(3, SLEEPS)), {}))
+    other = run(there, monkeypatch, world=4, on_hang="stop")
+    other.train(5, 1.0)
+    other.go(60)
+    assert other.supervised.timed_out
+    assert one.watch.is_stopped_elsewhere()
+    assert one.watch.hang is not None and [rank.rank for rank in one.watch.hang.ranks] == [2, 3]
+    assert not run(here, monkeypatch, world=4).watch.is_stopped_elsewhere(), "--on-hang report"
 
 
 def test_a_run_that_is_interrupted_is_asked_only_if_it_may_hang(

@@ -24,7 +24,7 @@ from mgpu.errors import MgpuError
 from mgpu.launch import detached, follow, list_runs, registry, run_entry, stop
 from mgpu.launch.registry import Entry
 from mgpu.launch.request import Request
-from mgpu.process import boot, log_follower, run_log
+from mgpu.process import boot, log_follower, processes, run_log
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
 
@@ -404,6 +404,7 @@ def test_what_is_left_of_a_lost_run_is_ended(runs: Path, capsys: pytest.CaptureF
     lost = entry(runs, pid=1 << 30)
     rank = subprocess.Popen(["sleep", "60"], env={"MGPU_RUN_ID": lost.run_id, "PATH": os.environ["PATH"]})
     try:
+        wait_for(lambda: processes.processes_of_run(lost.run_id))  # the kernel shows its variables late
         assert list_runs.run(Request(status=True), lost.id, [lost], []) == errors.NOT_READY
         assert f"its processes are still running ({rank.pid})" in " ".join(capsys.readouterr().out.split())
         assert follow.attach(lost) == errors.UNKNOWN

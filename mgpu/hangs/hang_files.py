@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from mgpu.snapshot import Hang, Snapshot, fact_file, to_json
 
 NAME = "hang.json"
+STOPPED = "stopped.json"  # what the node found, with those of the other nodes, that stopped the run for it
 _LARGEST = 16 << 20  # bytes; 64 collectives with their stacks of a rank take 20 KiB
 _NODE = re.compile(r"node(?:\d+|-([\w.:%-]+))")  # of --node-rank K; of a Slurm job and of --hosts, with the name
 _NUMBER = re.compile(r"(\d+)")
@@ -71,6 +73,20 @@ def of_other_nodes(folder: Path) -> list[Hang]:
         return []
     others = [path for path in node_folders(folder.parent) if path.name != folder.name]
     return [hang for path in others if _is_fresh(path) and (hang := read(path)) is not None]
+
+
+def stopped_by_other_node(folder: Path, since: float) -> Hang | None:
+    """Return why another node of this run has stopped it, if they write to the same --log-dir.
+
+    `since`: when this node's part of the run was started (seconds since the epoch); older files are of another run.
+    """
+    if not _NODE.fullmatch(folder.name):
+        return None
+    for other in node_folders(folder.parent):
+        with contextlib.suppress(OSError):
+            if other.name != folder.name and (other / STOPPED).stat().st_mtime >= since:
+                return read(other, STOPPED)
+    return None
 
 
 def _is_fresh(folder: Path) -> bool:

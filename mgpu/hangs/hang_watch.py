@@ -74,6 +74,7 @@ class HangWatch:
         self.hang: Hang | None = None  # the last one found, while there is no progress
         self.reports = folder  # where hang.json goes; of a Slurm job, not where the ranks record
         self.verdict: Hang | None = None  # what was said last, with the other nodes; None: the run makes progress
+        self._since = time.time()
         self._steps = self._joined = 0  # steps of the fastest rank; ranks with a process group
         self._progress: float | None = None
         self._longest = 0.0
@@ -117,6 +118,17 @@ class HangWatch:
                 supervisor.say(f"what the ranks do cannot be collected: {reason(error)}", at_once=True)
         if not supervisor.is_insisted():
             supervisor.say(f"{_ENDING}, Ctrl-C again ends them at once", at_once=True)
+
+    def is_stopped_elsewhere(self) -> bool:
+        """Whether another node has stopped the run because of a hang; its finding is then this node's too.
+
+        The ranks here fail as soon as those of the other node end: often before this node has concluded.
+        """
+        if self.on_hang != "stop" or self.world <= self.expected:
+            return False
+        hang = hang_files.stopped_by_other_node(self.reports, self._since)
+        self.hang = self.verdict = hang or self.hang
+        return hang is not None
 
     def _collect(self, supervisor: Supervised, now: float) -> None:
         inquiry = Inquiry(self.folder, dict(supervisor.ranks))
@@ -229,6 +241,8 @@ class HangWatch:
                 supervisor.say(text, important=not number)
         self._told = (*self._told, *(one.check.id for one in fresh))
         if self.on_hang == "stop" and any(one.status == "fail" for one in found):
+            if self.world > self.expected:
+                hang_files.write(self.reports, hang, hang_files.STOPPED)
             supervisor.timed_out = True
             supervisor.stop(signal.SIGTERM, "--on-hang stop")
 

@@ -48,6 +48,9 @@ class Hangs(Protocol):
     def before_signal(self, supervisor: process_supervisor.Supervisor) -> None:
         """Look at the ranks before they are stopped."""
 
+    def is_stopped_elsewhere(self) -> bool:
+        """Whether another node has stopped the run because of a hang."""
+
 
 @dataclass(frozen=True)
 class _Watches:
@@ -124,6 +127,8 @@ def hand_off(
         if request.timeout_s:
             ticks.append(time_limit.tick(request.timeout_s))
         ended = _supervise(command, folder, ticks, watches.before_signal)
+        if ended.returncode and not ended.signalled and watches.hang.is_stopped_elsewhere():
+            ended.timed_out = True
         code = _exit_code(command, ended)
         try:
             if watches.records:

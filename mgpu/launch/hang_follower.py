@@ -77,3 +77,7 @@ class JobHangs:
 
     def before_signal(self, supervisor: Supervisor) -> None:
         """Nothing: the nodes report a hang by themselves."""
+
+    def is_stopped_elsewhere(self) -> bool:
+        """Nothing else stops such a run."""
+        return False
