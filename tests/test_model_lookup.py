@@ -359,10 +359,10 @@ def test_nobody_answers(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     message = refused("org/name", closed)
     assert message.startswith("--model org/name: it is not in the local cache, and 127.0.0.1:1 cannot be reached (")
     monkeypatch.setattr(model, "_DEADLINE_S", 0.3)
-    hub.wait_s = 2
+    hub.wait_s = 6
     began = time.monotonic()
     assert "cannot be reached (" in refused("org/name", hub.environ(tmp_path))
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
     for endpoint in ("ftp://x", "huggingface.co", "http://[bad"):
         environ = {"HF_ENDPOINT": endpoint, "HF_HUB_CACHE": str(tmp_path)}
         assert len(refused("org/name", environ).splitlines()) <= 2

@@ -346,14 +346,14 @@ def test_a_master_that_is_no_name(name: str) -> None:
 
 def test_the_resolver_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(*_: Any, **__: Any) -> list[Any]:
-        time.sleep(1)
+        time.sleep(4)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", slowly)
     monkeypatch.setattr(probed, "_RESOLVE_LIMIT_S", 0.4)
     start = time.monotonic()
     *_, found = probed.probe(master="slow")
-    assert time.monotonic() - start < 0.8  # for the three names together
+    assert time.monotonic() - start < 3  # for the three names together
     monkeypatch.setattr(probed, "_RESOLVE_LIMIT_S", 0.1)
     *_, found = probed.probe(master="slow")
     assert found["network"]["hostname_error"] == "no answer in 0.1 s"

@@ -86,11 +86,11 @@ def test_a_folder_that_hangs_costs_its_own_answer(read: Read, monkeypatch: pytes
 
     def hanging(path: Any) -> Any:
         if path == "/dead/tmp":
-            time.sleep(2)
+            time.sleep(6)
         return statvfs(path if os.path.exists(path) else "/")
 
     def silent(path: Any, mode: int, **_: Any) -> bool:
-        time.sleep(2 if str(path).endswith("/srun") else 0)
+        time.sleep(6 if str(path).endswith("/srun") else 0)
         return True
 
     monkeypatch.setattr(system, "_PATIENCE_S", 0.05)
@@ -101,7 +101,7 @@ def test_a_folder_that_hangs_costs_its_own_answer(read: Read, monkeypatch: pytes
     found: dict[str, Any] = {}
     for answer in system.probe():
         found |= answer
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
     assert found["system"]["tmp_free_bytes"] is None and found["system"]["cwd_free_bytes"]
     assert found["slurm"]["commands_found"] is False
 
