@@ -111,7 +111,7 @@ def run_rank_left_early(run: Run) -> Answer:
     """
     finished = [rank for rank in run.ranks if rank.gone_s is not None and not rank.exit_code]
     first = next((rank for rank in run.ranks if rank.first and rank.exit_code), None)
-    before = [rank for rank in finished if first and (rank.gone_s or 0.0) <= (first.gone_s or run.seconds)]
+    before = [rank for rank in finished if first and (rank.gone_s or 0.0) < (first.gone_s or run.seconds)]
     if before and first and not run.signalled and not run.timed_out:
         return Problem(
             f"{rank_name(before[0])} had finished without an error when {rank_name(first)} failed",

@@ -58,7 +58,7 @@ class Aftermath:
         self._states: dict[int, tuple[str | None, bool | None]] = {}
         self._gone: dict[int, float] = {}
         self._memory = rank_facts.PeakMemory()
-        self._stopping = False
+        self._stopped_at: float | None = None  # when mgpu was asked to stop the run
 
     def tick(self, ranks: Mapping[int, processes.Rank]) -> None:
         """Take a sample of the ranks and the free memory, at most twice a second; cheap."""
@@ -80,9 +80,9 @@ class Aftermath:
             used = _processor_time(process.pid)
             if used is not None:
                 self._used[rank] = [*self._used.get(rank, [])[-1:], (now, used)]
-            elif rank not in self._gone and not self._stopping:
+            elif rank not in self._gone and self._stopped_at is None:
                 self._gone[rank] = now - self._started
-        if self._stopping:
+        if self._stopped_at is not None:
             self._wake()
 
     def _wake(self) -> None:
@@ -94,9 +94,8 @@ class Aftermath:
         """Record the state of the ranks when mgpu is asked to stop the run, before they are signaled."""
         if self._states:
             return
-        self._stopping = True
+        self._stopped_at = now = time.monotonic()
         self._ranks.update(ranks)
-        now = time.monotonic()
         for rank, process in self._ranks.items():
             used = _processor_time(process.pid)
             before = [one for one in self._used.get(rank, []) if now - one[0] >= _IDLE_FOR_S]
@@ -115,6 +114,7 @@ class Aftermath:
     ) -> Run:
         """Return the fact. Slow sources are read only if the run failed."""
         printed = ended.printed
+        self._keep_ends(ended.ends)
         ranks = self._ended_ranks(printed, ended.returncode, code)
         killed_now = self._killed_for_memory()
         rose = None if killed_now is None or self._killed_before is None else max(0, killed_now - self._killed_before)
@@ -143,6 +143,13 @@ class Aftermath:
             log_full=ended.log_full,
         )
 
+    def _keep_ends(self, ends: Mapping[int, float]) -> None:
+        """Take the exact times, in place of those of the samples; without those after a stop."""
+        for rank, process in self._ranks.items():
+            at = ends.get(process.pid)
+            if at is not None and (self._stopped_at is None or at < self._stopped_at):
+                self._gone[rank] = at - self._started
+
     def _ended_ranks(self, printed: bytes, returncode: int, code: int) -> list[EndedRank]:
         """Return every rank that was seen here or that the launcher's table names."""
         table = parse_table(printed)
@@ -170,7 +177,7 @@ class Aftermath:
                     error=self._errors.get(rank) or (fallen.error if fallen else None),
                     state=state,
                     idle=idle,
-                    gone_s=round(self._gone[rank], 1) if rank in self._gone else None,
+                    gone_s=round(self._gone[rank], 3) if rank in self._gone else None,
                     peak_bytes=peaks.host or None,
                     peak_allocated_bytes=peaks.allocated,
                     peak_reserved_bytes=peaks.reserved,

@@ -22,6 +22,7 @@ from mgpu.errors import CANNOT_RUN, NOT_FOUND, MgpuError, reason
 from mgpu.process import exit_code, guard, open_files, processes, signals
 from mgpu.process.command import Command
 from mgpu.process.notices import Notices
+from mgpu.process.process_ends import ProcessEnds
 from mgpu.process.run_log import RunLog
 from mgpu.process.stream import Stream
 from mgpu.process.terminal import Terminal, is_foreground, is_terminal
@@ -60,6 +61,7 @@ class Ended:
     at_line_start: bool = True  # of the terminal
     lost: tuple[str, ...] = ()  # streams that were not written completely: "stdout: the disk is full"
     log_full: bool = False  # the log ended early because its disk was full
+    ends: dict[int, float] = field(default_factory=dict)  # of the ranks' processes: when (time.monotonic)
 
     @property
     def printed(self) -> bytes:
@@ -99,7 +101,7 @@ class Supervisor:
         self._guard: guard.Guard | None = None
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
-        self._pidfd: int | None = None
+        self._ends = ProcessEnds()
         self._asked = 0  # how often mgpu was asked to stop the run
         self._asked_at = float("-inf")
         self._stop_by = float("inf")
@@ -146,6 +148,7 @@ class Supervisor:
             all(stream.at_line_start for stream in self._streams if stream.to_terminal),
             tuple(f"{stream.name}: {stream.lost}" for stream in self._streams if stream.lost),
             self.log is not None and self.log.is_disk_full,
+            {pid: at for pid, at in self._ends.at.items() if pid != launcher.pid},
         )
 
     # Called from outside
@@ -205,8 +208,7 @@ class Supervisor:
         for pipe, number in ((launcher.stdout, 1), (launcher.stderr, 2)):
             if pipe is not None:
                 self._streams.append(Stream(pipe.fileno(), number))
-        with contextlib.suppress(OSError, AttributeError):  # Linux 5.3 and later
-            self._pidfd = os.pidfd_open(launcher.pid)
+        self._ends.watch(launcher.pid)
         return launcher
 
     # While it runs
@@ -216,6 +218,7 @@ class Supervisor:
         self._register()
         moved = False
         ready = {number for number, _ in self._poll.poll(int(wait_s * 1000))}
+        self._ends.note(ready)
         for stream in self._streams:
             if stream.waits and stream.target in ready:
                 stream.write()
@@ -231,14 +234,12 @@ class Supervisor:
 
     def _register(self) -> None:
         """Register the descriptors to poll; a stream with a slow reader is not read further than its buffers."""
-        wanted: dict[int, int] = {}
+        wanted: dict[int, int] = dict.fromkeys(self._ends.descriptors, select.POLLIN)
         for stream in self._streams:
             if stream.waits and stream.target is not None:
                 wanted[stream.target] = select.POLLOUT
             if stream.takes:
                 wanted[stream.source] = select.POLLIN
-        if self._pidfd is not None and self.launcher is not None and self.launcher.returncode is None:
-            wanted[self._pidfd] = select.POLLIN
         terminal = self._terminal
         if terminal is not None and terminal.is_raw and not self._keys_ended:
             if self._keys:
@@ -308,6 +309,7 @@ class Supervisor:
             del self.ranks[0]  # the command was taken for the only rank, until it started others
         self.ranks.update(found)
         for rank in found.values():
+            self._ends.watch(rank.pid)
             if rank.error_file and rank.error_file not in self._error_files:
                 self._error_files.add(rank.error_file)
                 if self._guard is not None:
@@ -316,8 +318,7 @@ class Supervisor:
 
     def _speak(self, *, at_once: bool = False) -> None:
         """Print the pending messages when no line of the program is interrupted."""
-        raw = self._terminal is not None and self._terminal.is_raw
-        self._notices.show(self._streams, raw=raw, at_once=at_once)
+        self._notices.show(self._streams, raw=bool(self._terminal and self._terminal.is_raw), at_once=at_once)
 
     # The end
 
@@ -331,8 +332,7 @@ class Supervisor:
             self.note(f"stopped leftover processes: {' '.join(map(str, left))}")
         if self._notices:
             self._speak(at_once=True)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
+        self._ends.close()
         return left, stuck
 
     def _sessions(self) -> frozenset[int] | None:

@@ -114,6 +114,10 @@ def prints(rank: int) -> None:
     dist.barrier()
 
 
+def _look() -> None:
+    breakpoint()  # HERE: and pdb stops at this function's end, the same line
+
+
 @program
 def debugs(rank: int) -> None:
     """The user debugs one rank, and goes on."""
@@ -122,7 +126,7 @@ def debugs(rank: int) -> None:
     threading.Timer(WORK_S, os.write, (right, b"c\n")).start()
     for step in steps(12):
         if step == 8 and rank == 1:
-            breakpoint()  # HERE
+            _look()
 
 
 @program
