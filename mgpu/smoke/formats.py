@@ -23,6 +23,10 @@ from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
 from mgpu.smoke.screen import TITLE_WIDTH, TITLES
 from mgpu.snapshot import Snapshot
+from mgpu.snapshot.gpu_in_use import find_busy_gpus
+
+
+_REDACTED = ("markdown", "html")  # formats to send to other people
 
 
 def write_report(result: Result, request: Request, screen: Screen | None, head: Sequence[Line] = ()) -> None:
@@ -47,8 +51,12 @@ def text_of(result: Result, request: Request) -> str:
         return document.text(smoke_report.document(result))
     if request.format == "github":
         output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, _report(result)))
-    if request.format == "markdown":
+    if request.format in _REDACTED:
         result = _redact_result(result)
+    if request.format == "html":
+        from mgpu.smoke import page
+
+        return page.text(result)
     return formats.text(request.format, result, _report(result), lambda: _plain_text(result, request))
 
 
@@ -95,6 +103,12 @@ def report_refusal(
     Returns the exit code.
     """
     verdict, code = verdicts.of_refusals(stopping, busy=bool(busy))
+    if request.format in _REDACTED:
+        from mgpu.snapshot.redaction import redact
+
+        snapshot = redact(snapshot)
+        stopping = engine.run(dict.fromkeys(outcome.check for outcome in stopping), snapshot)
+        busy = find_busy_gpus(snapshot.config, snapshot) if busy and snapshot.config else busy
     if snapshot.config is None or snapshot.config.num_machines == 1:
         request = dataclasses.replace(request, node=None)
     stopping = own_command.completed(stopping, request)
@@ -157,6 +171,10 @@ def _write_unstarted(found: _Unstarted, request: Request, why: str) -> None:
             found.snapshot, found.outcomes, found.verdict, found.code, found.seconds, why
         )
         text = document.text(content)
+    elif request.format == "html":
+        from mgpu.smoke import page
+
+        text = page.text_unstarted(found.snapshot, found.outcomes, found.verdict, found.code, why)
     else:
         stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
         text = formats.text(

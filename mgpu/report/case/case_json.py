@@ -19,7 +19,7 @@ class HeadlineEntry(TypedDict):
 
 
 class RowEntry(TypedDict):
-    """One area of the machine in a line."""
+    """One area of the machine, or one stage of a smoke test, in a line."""
 
     status: Status
     label: str
