@@ -25,7 +25,6 @@ from mgpu.smoke.screen import TITLE_WIDTH, TITLES
 from mgpu.snapshot import Snapshot
 from mgpu.snapshot.gpu_in_use import find_busy_gpus
 
-
 _REDACTED = ("markdown", "html")  # formats to send to other people
 
 
@@ -107,8 +106,8 @@ def report_refusal(
         from mgpu.snapshot.redaction import redact
 
         snapshot = redact(snapshot)
-        stopping = engine.run(dict.fromkeys(outcome.check for outcome in stopping), snapshot)
-        busy = find_busy_gpus(snapshot.config, snapshot) if busy and snapshot.config else busy
+        stopping = engine.run({one.check.id: one.check for one in stopping}.values(), snapshot)
+        busy = (find_busy_gpus(snapshot.config, snapshot) if busy and snapshot.config else []) or busy
     if snapshot.config is None or snapshot.config.num_machines == 1:
         request = dataclasses.replace(request, node=None)
     stopping = own_command.completed(stopping, request)

@@ -29,9 +29,7 @@ def text(result: Result) -> str:
     return _page(result.snapshot, result.outcomes, result.verdict, result.code, headline, list(_rows(result)))
 
 
-def text_unstarted(
-    snapshot: Snapshot, outcomes: Sequence[Outcome], verdict: SmokeVerdict, code: int, why: str
-) -> str:
+def text_unstarted(snapshot: Snapshot, outcomes: Sequence[Outcome], verdict: SmokeVerdict, code: int, why: str) -> str:
     """Return the page of a test that was not started."""
     headline: HeadlineEntry = {"word": "NOT STARTED", "light": "fail", "text": why}
     rows = [_row("skip", title, "not started") for title in TITLES.values()]

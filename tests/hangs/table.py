@@ -151,11 +151,11 @@ and a load of up to {load:.0f}.
 * **mgpu**: the program runs under `mgpu launch --hang-after {after}` (default: 30 s). The time counts from the last
   progress, so all but {after} s of it is what mgpu needs to find the cause.
 
-torch reports {late} of the {hangs} hangs at its timeout. In {known} hangs one rank keeps the others waiting; torch blames
-this rank in {blamed} of them. mgpu reports the kind of every hang, and the rank if there is one to blame. The tests verify
-the kind, the message, and the lines of the ranks where they are definite (`tests/test_hang.py`). The median time is
-{median:.1f} s, the longest {longest:.1f} s. If two ranks call different collectives, either of them can be wrong, so mgpu
-names both, with their lines.
+torch reports {late} of the {hangs} hangs at its timeout. In {known} hangs one rank keeps the others waiting; torch
+blames this rank in {blamed} of them. mgpu reports the kind of every hang, and the rank if there is one to blame. The
+tests verify the kind, the message, and the lines of the ranks where they are definite (`tests/test_hang.py`). The
+median time is {median:.1f} s, the longest {longest:.1f} s. If two ranks call different collectives, either of them can
+be wrong, so mgpu names both, with their lines.
 
 | planted | rank | torch: when | torch: the first error | blames | line | mgpu: after | mgpu reports | check |
 |---|---|---|---|---|---|---|---|---|

@@ -277,7 +277,9 @@ def _smoke_test(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> SmokeTestEnt
             }
             for one in bandwidth.merge_ranks(ranks.ranks)
         ],
-        "scaling": [
+        "scaling": []
+        if ranks.cpu  # they share the cores
+        else [
             {"ranks": one.ranks, "samples_per_s": one.samples_per_s, "efficiency": one.efficiency}
             for one in bandwidth.merge_scaling(ranks.ranks)
         ],
