@@ -133,7 +133,13 @@ def hand_off(
         try:
             if watches.records:
                 watches.records.end()
-            _report_end(request, command, folder, snapshot, ended, watches, code, recorded, amend)
+
+            def complete(document: RunDocument) -> None:
+                document["run"] = kept.name
+                if amend is not None:
+                    amend(document)
+
+            _report_end(request, command, folder, snapshot, ended, watches, code, recorded, complete)
         finally:
             hang_evidence.tidy(folder)
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
