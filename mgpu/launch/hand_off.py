@@ -166,7 +166,7 @@ def _report_end(
         with_ranks = recorded(run) if recorded else None
         timeline = run_facts_file.timeline_of(folder, command, run, watches.pace.waits())
         launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang, with_ranks, amend)
-        run_facts_file.store(folder, snapshot, run, timeline, watches.hang.hang)
+        run_facts_file.store(folder, snapshot, with_ranks or run, timeline, watches.hang.hang)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:

@@ -85,9 +85,24 @@ def _ends_its_line(log: Path) -> bool:
 def load_report(folder: Path, screen: Screen) -> list[Line] | None:
     """Return the stored report of a finished run; None if there is none."""
     try:
-        document: RunDocument = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
+        document = _stored(folder)
         return lines({**document, "logs": str(folder.absolute())}, screen)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return None
+
+
+def _stored(folder: Path) -> RunDocument:
+    """Read the document of a finished run. Raises OSError and ValueError."""
+    document: RunDocument = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
+    return document
+
+
+def first_to_fail(folder: Path) -> int | None:
+    """Return the rank that failed first according to the stored report; None if there is none."""
+    try:
+        first = _stored(folder)["first_failure"]
+        return int(first["rank"]) if first else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

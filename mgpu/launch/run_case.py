@@ -11,7 +11,7 @@ from mgpu import durations, errors, files, probes
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_files
-from mgpu.launch import pace_report, registry, run_facts_file
+from mgpu.launch import pace_report, registry, run_facts_file, run_parts
 from mgpu.launch import report as launch_report
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
@@ -76,7 +76,7 @@ def _lines(case: CaseDocument, page: Path, archive: Path, screen: Screen) -> lis
 def gather(entry: Entry, state: State, show: Progress | None = None) -> Snapshot:
     """Return everything that is known of a run: its machine, config, end, ranks, log, and its smoke test."""
     folder = Path(entry.folder)
-    kept = run_facts_file.load(folder) or Snapshot()
+    kept = run_parts.joined(run_facts_file.load(folder) or Snapshot(), folder)
     parts = run_log.parts(folder)
     ended = kept.run or _run(entry, state)
     failed = state != "ended" or bool(entry.exit_code)
