@@ -201,6 +201,16 @@ def test_the_rank_that_fails_is_named_with_its_node(cluster: Cluster, tmp_path: 
     assert (document["first_failure"]["rank"], document["first_failure"]["host"]) == (3, "node2")
     assert "rank 3 (host node2), exit code 9" in err
     assert document["probable_cause"]["id"] == "run_rank_failed"  # and not that srun ended the others
+    number = str(document["slurm"]["job"])
+    assert f"mgpu launch --slurm --report {number}" in err
+    code, _, err = Launched(cluster, tmp_path, "--report", "--json-result", "case.json", number).end()
+    assert code == 0, err
+    case = json.loads((tmp_path / "case.json").read_text())
+    assert case["probable_cause"]["id"] == "run_rank_failed" and case["headline"]["word"] == "FAILED"
+    assert case["first_failure"]["rank"] == 3 and [one["rank"] for one in case["run"]["ranks"]] == [3]
+    assert (tmp_path / f"mgpu-report-job-{number}.html").stat().st_size > 10_000
+    code, _, err = Launched(cluster, tmp_path, "--report", "999999").end()
+    assert code == errors.USAGE and "no result of job 999999" in err
 
 
 def test_a_script_runs_in_the_allocation_that_is_there(cluster: Cluster, tmp_path: Path) -> None:
@@ -794,6 +804,7 @@ def test_no_block_in_another_language(shebang: str, tmp_path: Path) -> None:
         (Request(target=("a.sbatch",), print_command=True), "--dry-run"),
         (Request(attach=True), "needs a job number"),
         (Request(attach=True, target=("x1",)), "needs a job number"),
+        (Request(report=True), "needs a job number"),
     ],
 )
 def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> None:
