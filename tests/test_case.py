@@ -259,6 +259,7 @@ def test_a_test_that_did_not_start_has_no_names(format: str, tmp_path: Path) -> 
     assert machine.gpus and machine.config
     used = GpuProcess(4711, "compute", 40 << 30, "python", "ada", False)
     machine = replace(machine, gpus=(replace(machine.gpus[0], processes=(used,)), *machine.gpus[1:]))
+    assert machine.config
     busy = gpu_in_use.find_busy_gpus(machine.config, machine)
     assert "ada" in busy[0]
     request = Request(format=format, output=str(tmp_path / "out"))

@@ -552,7 +552,7 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]", script=str(tmp_path / "runs" / "job.sbatch"))
     end = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
     run = job_outcome.run_of(end, job_outcome.Found(), 1, None)
-    document = report._document(end, job_outcome.read_outcome(end), run, None, triage=True, config=None)
+    document, _ = report._document(end, job_outcome.read_outcome(end), run, None, triage=True, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
     assert "training not started: 1 healthy node, 2 needed. n8: no GPU" in " ".join(said.split())
@@ -565,7 +565,7 @@ def told_of(record_: record.Record, **changes: object) -> str:
     end = Followed(record_.job, record_, 7200.0, **changes)  # type: ignore[arg-type]
     found = job_outcome.Found(task=job_outcome.Task("n1", "0", 143))
     run = job_outcome.run_of(end, found, job_outcome.exit_status(end, found), None)
-    document = report._document(end, found, run, None, triage=False, config=None)
+    document, _ = report._document(end, found, run, None, triage=False, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     lines = ["".join(text for text, _ in line) for line in report.lines(document, screen)]
     assert all(len(line) <= 80 for line in lines), lines

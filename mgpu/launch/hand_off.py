@@ -133,17 +133,23 @@ def hand_off(
         try:
             if watches.records:
                 watches.records.end()
-
-            def complete(document: RunDocument) -> None:
-                document["run"] = kept.name
-                if amend is not None:
-                    amend(document)
-
-            _report_end(request, command, folder, snapshot, ended, watches, code, recorded, complete)
+            also = _amendment(kept.name, amend)
+            _report_end(request, command, folder, snapshot, ended, watches, code, recorded, also)
         finally:
             hang_evidence.tidy(folder)
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
+
+
+def _amendment(run: str, amend: Callable[[RunDocument], None] | None) -> Callable[[RunDocument], None]:
+    """Return what completes the document of a run's end: the run's ID, and what `amend` adds."""
+
+    def complete(document: RunDocument) -> None:
+        document["run"] = run
+        if amend is not None:
+            amend(document)
+
+    return complete
 
 
 def _report_end(

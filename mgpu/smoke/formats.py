@@ -103,11 +103,7 @@ def report_refusal(
     """
     verdict, code = verdicts.of_refusals(stopping, busy=bool(busy))
     if request.format in _REDACTED:
-        from mgpu.snapshot.redaction import redact
-
-        snapshot = redact(snapshot)
-        stopping = engine.run({one.check.id: one.check for one in stopping}.values(), snapshot)
-        busy = (find_busy_gpus(snapshot.config, snapshot) if busy and snapshot.config else []) or busy
+        stopping, snapshot, busy = _redacted(stopping, snapshot, busy)
     if snapshot.config is None or snapshot.config.num_machines == 1:
         request = dataclasses.replace(request, node=None)
     stopping = own_command.completed(stopping, request)
@@ -135,6 +131,19 @@ def report_refusal(
         lines.append([(f"  {command}", "")])
     output.write_out(request.output, lambda stream: Screen.of(stream).show(lines))
     return code
+
+
+def _redacted(
+    stopping: Sequence[engine.Outcome], snapshot: Snapshot, busy: Sequence[str]
+) -> tuple[Sequence[engine.Outcome], Snapshot, Sequence[str]]:
+    """Return what stops a test without names: the same checks judge the facts again."""
+    from mgpu.snapshot.redaction import redact
+
+    snapshot = redact(snapshot)
+    checks = {one.check.id: one.check for one in stopping}
+    again = engine.judge(snapshot, selections.ALL, tuple(checks.values())) if checks else ()
+    found = find_busy_gpus(snapshot.config, snapshot) if busy and snapshot.config else []
+    return again, snapshot, found or busy
 
 
 def report_failure(request: Request, message: str, code: int, seconds: float) -> int:

@@ -91,7 +91,8 @@ def _courses(run: Run | None, timeline: Timeline | None, hang: Hang | None) -> l
 
 def _hosts(ended: Mapping[int, EndedRank], silent: Mapping[int, HangRank]) -> dict[int, str]:
     """Return the host of each rank; nothing if they are all on one."""
-    hosts = {rank: one.host for rank, one in (*silent.items(), *ended.items()) if one.host}
+    known = {rank: one.host for rank, one in silent.items()} | {rank: one.host for rank, one in ended.items()}
+    hosts = {rank: host for rank, host in known.items() if host}
     return hosts if len(set(hosts.values())) > 1 else {}
 
 
