@@ -65,7 +65,7 @@ from mgpu.rehearse import run as rehearse_run
 from mgpu.rehearse import stopped_at
 from mgpu.report import case_archive, failure, load, screen
 from mgpu.report.document import check_json
-from mgpu.slurm import job_outcome, node_watch
+from mgpu.slurm import job_case, job_outcome, node_watch
 from mgpu.smoke import baseline, nccl_log, runner, script_section, show_last, stacks, watch
 from mgpu.smoke.ranks.rank_plan import Orders
 from mgpu.snapshot import BadSnapshot, Config, Plan, Snapshot, changes, decode, to_json
@@ -438,6 +438,8 @@ MARKER = {"schema": 1, "inode": 4711, "wrote": {"launch": ["run.log", "../mine",
 
 def result_of(path: Path) -> None:
     launch_report.load_report(path.parent, SCREEN)
+    launch_report.first_to_fail(path.parent)
+    job_case._job_of(path)
 
 
 RESULT = {
@@ -1108,7 +1110,9 @@ TARGETS: dict[str, Target] = {
         ("launch.registry.load",), (MgpuError, ValueError),
     ),
     "marker": Target("m.json", lambda: document(MARKER), marker_of, ("launchers.run_folder._read_marker",), share=0.5),
-    "result": Target("result.json", lambda: document(RESULT), result_of, ("launch.report.load_report",)),
+    "result": Target(
+        "result.json", lambda: document(RESULT), result_of, ("launch.report._stored", "slurm.job_case._job_of")
+    ),
     "readings": Target(
         "gpus.json", lambda: document(READINGS), readings_of, ("launch.gpu_readings_file.load_readings",)
     ),

@@ -16,13 +16,18 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
+from mgpu import cli
 from mgpu.cli import json_schema
-from mgpu.errors import MgpuError
+from mgpu.engine import judge, selections
+from mgpu.errors import REFUSED, MgpuError
 from mgpu.report import case_archive, document, load
 from mgpu.report.case.case_document import of_facts
 from mgpu.report.case.case_json import CaseDocument
 from mgpu.report.page import html_page
 from mgpu.report.page.markup import Html, element, escaped
+from mgpu.smoke import formats
+from mgpu.smoke.report import Result
+from mgpu.smoke.request import Request
 from mgpu.snapshot import (
     Collective,
     EndedRank,
@@ -42,12 +47,13 @@ from mgpu.snapshot import (
     TimedStep,
     Timeline,
     UncaughtException,
+    gpu_in_use,
 )
 from mgpu.snapshot.redaction import redact
 from tests import browser, machines, planted
 from tests.checks import facts
+from tests.conftest import ROOT, missing
 from tests.conftest import Run as RunMgpu
-from tests.conftest import missing
 from tests.test_schema import strict
 
 SCHEMA = Draft202012Validator(strict(json_schema.case()))
@@ -153,6 +159,17 @@ def pages() -> dict[str, tuple[CaseDocument, str]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def texts(pages: dict[str, tuple[CaseDocument, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Every page, with those of a recorded smoke test whose rank 1 was stopped, and of one that passed."""
+    page = tmp_path_factory.mktemp("smoke") / "page.html"
+    folder = str(ROOT / "tests" / "smoke_runs" / "stopped")
+    assert cli.run(["smoke-test", "--show", "--log-dir", folder, "--format", "html", "-o", str(page)]) == 1
+    passed = Result(measured(), judge(measured(), selections.SMOKE), "passed", 0, 14.6)
+    tests = {"stopped": page.read_text("utf-8"), "passed": formats.text_of(passed, Request(format="html"))}
+    return {**{name: page for name, (_, page) in pages.items()}, **tests}
+
+
 # ---- the page
 
 
@@ -178,9 +195,9 @@ def read(page: str) -> _Reader:
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", CASES)
-def test_a_page_is_well_formed_and_needs_nothing_else(name: str, pages: dict[str, tuple[CaseDocument, str]]) -> None:
-    page = pages[name][1]
+@pytest.mark.parametrize("name", [*CASES, "stopped", "passed"])
+def test_a_page_is_well_formed_and_needs_nothing_else(name: str, texts: dict[str, str]) -> None:
+    page = texts[name]
     ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
     reader = read(page)
     allowed = {"article", "section", "header", "main", "nav", "footer", "figure", "figcaption", "details", "summary"}
@@ -221,6 +238,36 @@ def test_a_page_shows_what_its_document_holds(pages: dict[str, tuple[CaseDocumen
     assert test["smoke_test"] and len(test["smoke_test"]["scaling"]) == 4
     assert all(shown in read(page).text for shown in ("all_gather, 8 ranks", "GB/s", "samples/s", "100%"))
     assert pages["nothing"][0]["headline"]["word"] == "UNKNOWN", "unknown is never healthy"
+
+
+@pytest.mark.quick
+def test_the_page_of_a_smoke_test_has_its_stages_and_plots(texts: dict[str, str]) -> None:
+    page = texts["stopped"]
+    shown = read(page).text
+    assert page.index("FAILED") < page.index("rank_frozen") < page.index('<section id="findings"')
+    for text in ("Smoke test report", "start processes2 of 2 running", "training steps", "not reached", "failed"):
+        assert text in shown, text
+    shown = read(texts["passed"]).text
+    for text in ("PASSED", "trained together correctly", "GB/s", "samples/s", "all_reduce, 8 ranks", "GPU 3"):
+        assert text in shown, text
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_a_test_that_did_not_start_has_no_names(format: str, tmp_path: Path) -> None:
+    machine = Snapshot(**facts.facts(ranks=None, rehearsal=None))
+    assert machine.gpus and machine.config
+    used = GpuProcess(4711, "compute", 40 << 30, "python", "ada", False)
+    machine = replace(machine, gpus=(replace(machine.gpus[0], processes=(used,)), *machine.gpus[1:]))
+    assert machine.config
+    busy = gpu_in_use.find_busy_gpus(machine.config, machine)
+    assert "ada" in busy[0]
+    request = Request(format=format, output=str(tmp_path / "out"))
+    code = formats.report_refusal(judge(machine, selections.BUSY), machine, request, 0.5, busy)
+    assert code == REFUSED
+    said = (tmp_path / "out").read_text("utf-8")
+    assert "NOT STARTED" in said and "GPU 0" in said and "--allow-busy" in said
+    assert "ada" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", said, flags=re.DOTALL)
 
 
 @pytest.mark.quick
@@ -272,16 +319,17 @@ def test_a_document_fits_its_schema(name: str, pages: dict[str, tuple[CaseDocume
 # ---- in a browser
 
 
-def test_pages_in_a_browser(tmp_path: Path, pages: dict[str, tuple[CaseDocument, str]]) -> None:
+def test_pages_in_a_browser(tmp_path: Path, texts: dict[str, str]) -> None:
     """Three widths, light and dark, with and without scripts, and printed: nothing overflows, nothing is loaded."""
     if not browser.program():
         missing("Chromium")
-    for name in ("sick", "hung", "measured", "hostile"):
-        (tmp_path / f"{name}.html").write_text(pages[name][1], encoding="utf-8")
+    shown = ("sick", "hung", "measured", "hostile", "passed")
+    for name in shown:
+        (tmp_path / f"{name}.html").write_text(texts[name], encoding="utf-8")
     wide = "[...document.querySelectorAll('main *, header *, footer *')].filter(e => e.getClientRects().length"
     wide += " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 120))"
     with browser.started(tmp_path) as chrome:
-        for name in ("sick", "hung", "measured", "hostile"):
+        for name in shown:
             for width in WIDTHS:
                 chrome.show(tmp_path / f"{name}.html", width, dark=width == 800)
                 chrome.value("document.querySelectorAll('details').forEach(e => { e.open = true })")

@@ -167,6 +167,19 @@ def test_an_exception_on_one_host(bed: SshHosts) -> None:
     assert f"train.py:{line}" in run.text and "n2" in run.text.rpartition("FAILED")[2], run.text
     assert "no such label: 7" in json.dumps(run.result["probable_cause"])
     assert run.text.count("mgpu: FAILED") == 1, run.text
+    name = f"{run.folder.name}-"
+    assert f"Report         mgpu launch --report {name}" in run.text, run.text
+    report = bed.head.run(
+        *(sys.executable, "-m", "mgpu", "launch", "--report", "--json-result", "case.json", name), timeout=_WHOLE_S
+    )
+    assert report.returncode == 0, report
+    case = json.loads((bed.head.project / "case.json").read_text())
+    ranks = case["run"]["ranks"]
+    assert [(one["rank"], one["exit"]) for one in ranks] == [(0, 143), (1, 1)], ranks
+    assert len({one["host"] for one in ranks}) == 2
+    assert [one["failed"] for one in case["run"]["courses"]] == [False, True]
+    assert case["probable_cause"]["id"] == run.result["probable_cause"]["id"]
+    assert case["first_failure"]["rank"] == 1 and case["first_failure"]["host"] == ranks[1]["host"]
 
 
 def test_ctrl_c_and_a_secret(bed: SshHosts) -> None:

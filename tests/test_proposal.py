@@ -341,6 +341,22 @@ def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:
     }  # fmt: skip
 
 
+def test_an_old_torch_is_the_reason_why_a_model_cannot_be_split() -> None:
+    """The model would fit with FSDP2: the problem names torch, and what to do, not the memory."""
+    machine_ = place("docker_a100_x4", False)
+    assert machine_.pytorch is not None
+    old = replace(machine_, pytorch=replace(machine_.pytorch, version="2.4.1+cu121"))
+    answers = with_decision(Answers(), "params", 8_030_000_000)
+    (problem,) = propose(old, answers, "x").problems
+    assert problem == (
+        "8.03B parameters fit if the model is split, but the software for that is missing. FSDP2: needs torch 2.6; "
+        "2.4.1+cu121 is installed. ZeRO-3: deepspeed is not installed. Update or install one of them (mgpu does not "
+        "write FSDP1)"
+    )
+    huge = propose(old, with_decision(Answers(), "params", 200_000_000_000), "x").problems
+    assert huge[0].startswith("200B parameters do not fit, split or offloaded")
+
+
 def test_what_is_impossible_says_why() -> None:
     assert closed(of("docker_a100_x4", False), "strategy") == dict.fromkeys(
         ("zero1", "zero2", "zero3"), "deepspeed is not installed"

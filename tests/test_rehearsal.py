@@ -101,7 +101,7 @@ def test_a_script_that_works_has_no_finding(ranks: Ranks, tmp_path: Path, script
         assert row[0] == "skip" and row[1].startswith("not proved: FSDP"), row
     else:
         assert row[0] in ("ok", "skip"), row
-    requested = any("Not proved: DeepSpeed." in note for note in script_section._notes(rehearsal))
+    requested = any("Not proved: DeepSpeed." in note for note in script_section.notes(rehearsal))
     assert requested == (script.stem == "deepspeed_on_cpu")
 
 

@@ -201,6 +201,16 @@ def test_the_rank_that_fails_is_named_with_its_node(cluster: Cluster, tmp_path: 
     assert (document["first_failure"]["rank"], document["first_failure"]["host"]) == (3, "node2")
     assert "rank 3 (host node2), exit code 9" in err
     assert document["probable_cause"]["id"] == "run_rank_failed"  # and not that srun ended the others
+    number = str(document["slurm"]["job"])
+    assert f"mgpu launch --slurm --report {number}" in err
+    code, _, err = Launched(cluster, tmp_path, "--report", "--json-result", "case.json", number).end()
+    assert code == 0, err
+    case = json.loads((tmp_path / "case.json").read_text())
+    assert case["probable_cause"]["id"] == "run_rank_failed" and case["headline"]["word"] == "FAILED"
+    assert case["first_failure"]["rank"] == 3 and [one["rank"] for one in case["run"]["ranks"]] == [3]
+    assert (tmp_path / f"mgpu-report-job-{number}.html").stat().st_size > 10_000
+    code, _, err = Launched(cluster, tmp_path, "--report", "999999").end()
+    assert code == errors.USAGE and "no result of job 999999" in err
 
 
 def test_a_script_runs_in_the_allocation_that_is_there(cluster: Cluster, tmp_path: Path) -> None:
@@ -542,7 +552,7 @@ def test_what_the_preflight_found_is_told(tmp_path: Path) -> None:
     asked = record.Record(12, "FAILED", exit_code=1, nodes="n[7-8]", script=str(tmp_path / "runs" / "job.sbatch"))
     end = Followed(12, asked, 1.0, output=str(tmp_path / "slurm-12.out"))
     run = job_outcome.run_of(end, job_outcome.Found(), 1, None)
-    document = report._document(end, job_outcome.read_outcome(end), run, None, triage=True, config=None)
+    document, _ = report._document(end, job_outcome.read_outcome(end), run, None, triage=True, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     said = " ".join("".join(text for text, _ in line) for line in report.lines(document, screen))
     assert "training not started: 1 healthy node, 2 needed. n8: no GPU" in " ".join(said.split())
@@ -555,7 +565,7 @@ def told_of(record_: record.Record, **changes: object) -> str:
     end = Followed(record_.job, record_, 7200.0, **changes)  # type: ignore[arg-type]
     found = job_outcome.Found(task=job_outcome.Task("n1", "0", 143))
     run = job_outcome.run_of(end, found, job_outcome.exit_status(end, found), None)
-    document = report._document(end, found, run, None, triage=False, config=None)
+    document, _ = report._document(end, found, run, None, triage=False, config=None)
     screen = Screen(80, glyphs=False, colour=False, stream=io.StringIO())
     lines = ["".join(text for text, _ in line) for line in report.lines(document, screen)]
     assert all(len(line) <= 80 for line in lines), lines
@@ -794,6 +804,7 @@ def test_no_block_in_another_language(shebang: str, tmp_path: Path) -> None:
         (Request(target=("a.sbatch",), print_command=True), "--dry-run"),
         (Request(attach=True), "needs a job number"),
         (Request(attach=True, target=("x1",)), "needs a job number"),
+        (Request(report=True), "needs a job number"),
     ],
 )
 def test_what_means_nothing_on_slurm_is_refused(wrong: Request, said: str) -> None:

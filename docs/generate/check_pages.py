@@ -110,8 +110,8 @@ def _page(check: Check, explained: Sequence[str], commands: Sequence[str]) -> st
         ("Area", f"[{check.area}](area/{check.area}.md): {plain(purpose(check.area))}"),
         ("Run by", "<br>".join(map(code, commands))),
         ("In a terminal", code(f"mgpu doctor --explain {check.id}")),
-        ("Explained by", _links(check.because_of)),
-        ("Explains", _links(explained)),
+        ("Possible causes", _links(check.because_of)),
+        ("Possible consequences", _links(explained)),
         ("Source", source(check.source)),
     ]
     return "\n".join([*parts, "## About this check\n", table(("", ""), [row for row in rows if row[1]])])

@@ -53,8 +53,8 @@ OPTIONS = (
     Option("--show", bool, "Print the last result without running anything."),
     Option("--log-dir", str, "Default: .mgpu/runs/smoke-TIME.", "DIR"),
     Option(
-        "--format", str, "Output format: human, json, junit, github or markdown.", "FMT", default="human",
-        complete=among("human", "json", "junit", "github", "markdown"),
+        "--format", str, "Output format: human, json, junit, github, markdown or html.", "FMT", default="human",
+        complete=among("human", "json", "junit", "github", "markdown", "html"),
     ),
     Option("--json", bool, "Same as --format json."),
     Option("--json-schema", bool, "Print the JSON Schema of --json."),

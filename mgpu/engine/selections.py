@@ -45,7 +45,7 @@ def _applies(snapshot: Snapshot) -> Wanted:
     Checks of a config, a smoke test, a stamp or --deep run only if that fact is given, or was requested and could not
     be read. Checks of GPUs do not run for a config that runs on the CPU.
     """
-    of_files = {f for f in ("script", "job_script", "log", "hang", "fleet") if getattr(snapshot, f) is not None}
+    of_files = {f for f in ("script", "job_script", "log", "hang", "fleet", "run") if getattr(snapshot, f) is not None}
     if of_files and snapshot.host is None:  # only files are judged, not a machine
         unread = snapshot.script is not None and snapshot.script.error is not None  # its other checks cannot run
         of_job = snapshot.job_script is not None and snapshot.config is not None

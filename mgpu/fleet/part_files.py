@@ -17,7 +17,7 @@ from mgpu import file_reading, files
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_files
 from mgpu.hangs.hang_evidence import RECORDED
-from mgpu.launch import node_answers, node_pace, node_ranks
+from mgpu.launch import node_answers, node_pace, node_ranks, run_facts_file
 from mgpu.launchers import run_folder
 from mgpu.snapshot import fact_file
 
@@ -28,14 +28,15 @@ _MOST_OF_FACT = 16 << 20
 _MOST_OF_HOST = 48 << 20
 _MOST_FILES = 4096  # of a host
 _KNOWN = re.compile(
-    r"(?:run\.log(?:\.\d{1,6})?|mgpu\.log|(?:result|gpus|hang|steps|ranks|answer)\.json"
+    r"(?:run\.log(?:\.\d{1,6})?|mgpu\.log|(?:result|facts|gpus|hang|steps|ranks|answer)\.json"
     r"|recorder/\d{1,7}\.\d{1,10}\.(?:stacks|raised|flight|nan))"
 )
+_LOGS = ("run.log", "run.log.*", "mgpu.log")
 _OF_RECORDER = (f"{RECORDED}/", f"{RECORDED}/*")
 _KIND = run_folder.Kind(
     "host",
     "node",
-    ("run.log", "run.log.*", "mgpu.log", "result.json", "gpus.json", node_answers.ANSWER, *_LIVE, *_OF_RECORDER),
+    (*_LOGS, "result.json", run_facts_file.NAME, "gpus.json", node_answers.ANSWER, *_LIVE, *_OF_RECORDER),
 )
 Send = Callable[[Mapping[str, Any]], None]
 

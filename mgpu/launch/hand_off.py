@@ -133,11 +133,23 @@ def hand_off(
         try:
             if watches.records:
                 watches.records.end()
-            _report_end(request, command, folder, snapshot, ended, watches, code, recorded, amend)
+            also = _amendment(kept.name, amend)
+            _report_end(request, command, folder, snapshot, ended, watches, code, recorded, also)
         finally:
             hang_evidence.tidy(folder)
             kept.ended(code, signalled=ended.signalled, timed_out=ended.timed_out)
     return code
+
+
+def _amendment(run: str, amend: Callable[[RunDocument], None] | None) -> Callable[[RunDocument], None]:
+    """Return what completes the document of a run's end: the run's ID, and what `amend` adds."""
+
+    def complete(document: RunDocument) -> None:
+        document["run"] = run
+        if amend is not None:
+            amend(document)
+
+    return complete
 
 
 def _report_end(
@@ -160,7 +172,7 @@ def _report_end(
         with_ranks = recorded(run) if recorded else None
         timeline = run_facts_file.timeline_of(folder, command, run, watches.pace.waits())
         launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang, with_ranks, amend)
-        run_facts_file.store(folder, snapshot, run, timeline, watches.hang.hang)
+        run_facts_file.store(folder, snapshot, with_ranks or run, timeline, watches.hang.hang)
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:

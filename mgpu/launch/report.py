@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpu import durations, engine, errors, file_reading
+from mgpu.command_line import from_words
 from mgpu.engine import selections
 from mgpu.errors import MgpuError, reason
 from mgpu.launch import complete_commands, gpu_usage, hang_report, memory_text, pace_report, remarks, result_document
@@ -84,9 +85,24 @@ def _ends_its_line(log: Path) -> bool:
 def load_report(folder: Path, screen: Screen) -> list[Line] | None:
     """Return the stored report of a finished run; None if there is none."""
     try:
-        document: RunDocument = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
+        document = _stored(folder)
         return lines({**document, "logs": str(folder.absolute())}, screen)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return None
+
+
+def _stored(folder: Path) -> RunDocument:
+    """Read the document of a finished run. Raises OSError and ValueError."""
+    document: RunDocument = json_of(file_reading.read_whole(folder / STORED, most=_LARGEST))
+    return document
+
+
+def first_to_fail(folder: Path) -> int | None:
+    """Return the rank that failed first according to the stored report; None if there is none."""
+    try:
+        first = _stored(folder)["first_failure"]
+        return int(first["rank"]) if first else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -116,7 +132,9 @@ def lines(document: RunDocument, screen: Screen) -> list[Line]:
             report += failure.row(screen, "Log", f"could not be read: {document['log_trouble']}")
         report += failure.row(screen, "Log", f"{document['logs']}/run.log")
         if document["exit_code"] and not document["signalled"]:
-            report += _rerun_line(document["again"], screen)
+            report += _command_line("Rerun", document["again"], screen)
+        if document.get("run") and not screen.narrow:
+            report += _command_line("Report", from_words(["mgpu", "launch", "--report", document["run"]]), screen)
     return [*report, *rank_lines(document, screen), *_leftover_line(document, screen)]
 
 
@@ -154,11 +172,11 @@ def _leftover_line(document: RunDocument, screen: Screen) -> list[Line]:
     return [*(screen.paragraph(text) if number else []), *(screen.paragraph(still + more) if running else [])]
 
 
-def _rerun_line(command: str, screen: Screen) -> list[Line]:
-    """Return the command to rerun, never wrapped so that it can be pasted."""
+def _command_line(label: str, command: str, screen: Screen) -> list[Line]:
+    """Return a command, never wrapped so that it can be pasted."""
     if screen.narrow:
-        return [[("Rerun", "bold")], [(f"  {command}", "")]]
-    return [[(f"{'Rerun':<15}", "bold"), (command, "")]]
+        return [[(label, "bold")], [(f"  {command}", "")]]
+    return [[(f"{label:<15}", "bold"), (command, "")]]
 
 
 def _document(

@@ -11,7 +11,7 @@ from mgpu import durations, errors, files, probes
 from mgpu.config import facts
 from mgpu.errors import MgpuError
 from mgpu.hangs import hang_files
-from mgpu.launch import pace_report, registry, run_facts_file
+from mgpu.launch import pace_report, registry, run_facts_file, run_parts
 from mgpu.launch import report as launch_report
 from mgpu.launch.registry import Entry, State
 from mgpu.launch.request import Request
@@ -30,24 +30,30 @@ _STYLES: dict[str, Style] = {"ok": "ok", "warn": "warn", "fail": "fail", "unknow
 
 def run(request: Request, name: str | None, runs: Sequence[Entry]) -> int:
     """Write the page and the archive of a run into the current folder; return 0. Raises MgpuError."""
-    from mgpu.report.page import html_page
-    from mgpu.snapshot.redaction import redact
-
     entry, state = registry.refresh(registry.find(name, runs))
     if later := registry.successor(entry):
         raise MgpuError(f"{entry.id}: its folder now has the files of a later run, {later.id}", errors.USAGE)
     with output.progress() as show:
-        known = redact(gather(entry, state, show))
+        known = gather(entry, state, show)
+    write(request, entry.id, known)
+    return errors.READY
+
+
+def write(request: Request, name: str, facts: Snapshot) -> None:
+    """Write the page and the archive of a run with this ID into the current folder, and show its verdict."""
+    from mgpu.report.page import html_page
+    from mgpu.snapshot.redaction import redact
+
+    known = redact(facts)
     case = case_document.of_facts(known)
     if request.json_result:
         _write_json(request.json_result, case)
-    page, archive = Path(f"mgpu-report-{entry.id}.html"), Path(f"mgpu-report-{entry.id}{case_archive.ENDING}")
+    page, archive = Path(f"mgpu-report-{name}.html"), Path(f"mgpu-report-{name}{case_archive.ENDING}")
     files.write_named(page, html_page.text(case), mode=0o600)
     files.write_named(archive, case_archive.packed(known), mode=0o600)
     if request.json_result != "-":
         screen = Screen.of()
         screen.show(_lines(case, page, archive, screen))
-    return errors.READY
 
 
 def _write_json(path: str, case: CaseDocument) -> None:
@@ -76,7 +82,7 @@ def _lines(case: CaseDocument, page: Path, archive: Path, screen: Screen) -> lis
 def gather(entry: Entry, state: State, show: Progress | None = None) -> Snapshot:
     """Return everything that is known of a run: its machine, config, end, ranks, log, and its smoke test."""
     folder = Path(entry.folder)
-    kept = run_facts_file.load(folder) or Snapshot()
+    kept = run_parts.joined(run_facts_file.load(folder) or Snapshot(), folder)
     parts = run_log.parts(folder)
     ended = kept.run or _run(entry, state)
     failed = state != "ended" or bool(entry.exit_code)

@@ -42,6 +42,11 @@ class Kept:
         self.entry, self._on_start = entry, started
         _write(entry)
 
+    @property
+    def name(self) -> str:
+        """Return the ID by which `mgpu launch --report` finds the run; "" if the entry could not be written."""
+        return self.entry.id if registry.path_of(self.entry).exists() else ""
+
     def tick(self, supervisor: Supervisor) -> None:
         """Record the launcher's pid on the first call that sees it, and call `started`."""
         if self.entry.launcher is None and supervisor.launcher is not None:

@@ -116,6 +116,7 @@ class _Ended(_Run, total=False):
     still_running: Annotated[list[str], "processes in sessions of their own, which continue after a run that succeeded"]
     log_trouble: Annotated[str | None, "why the log could not be read"]
     logs: Annotated[str, "the run's folder"]
+    run: Annotated[str, "ID of the run; empty if it could not be listed"]
     again: Annotated[str, "the command, secrets masked"]
 
 

@@ -17,7 +17,7 @@ from mgpu.launch import report as launch_report
 from mgpu.process import scratch
 from mgpu.report import failure
 from mgpu.report.screen import Line, Screen, Style, unstyled, wrapped
-from mgpu.slurm import job_outcome
+from mgpu.slurm import job_case, job_outcome
 from mgpu.slurm.follow import Followed
 from mgpu.slurm.job_outcome import Found
 from mgpu.text import counted
@@ -25,7 +25,7 @@ from mgpu.text import counted
 if TYPE_CHECKING:
     from mgpu.launch.run_json import JobDocument, JobEntry, PreflightOfJob
     from mgpu.report.json_types import Triage
-    from mgpu.snapshot import Config, Run
+    from mgpu.snapshot import Config, Log, Run
 
 _STATES = {
     "TIMEOUT": "it reached its time limit: request more (--time), or save and requeue (#SBATCH --requeue, --signal)",
@@ -53,7 +53,12 @@ def report_end(
     nothing_ran = bool(followed.never or followed.held) or (
         followed.record is not None and followed.record.reason == "JobLaunchFailure"
     )
-    document = _document(followed, found, run, folder, triage=triage and not nothing_ran, config=config)
+    document, log = _document(followed, found, run, folder, triage=triage and not nothing_ran, config=config)
+    recorded = node_ranks.with_records(run, followed.watched, wait_s=node_ranks.LAST_S)
+    result_document.add_ranks(document, recorded)
+    if folder is not None and not nothing_ran and not followed.left:
+        job_case.store(folder, followed, recorded, config, log)
+        document["run"] = str(followed.job) if job_case.is_listed(folder) else ""
     if folder is not None:
         result_document.store(folder / "result.json", document, 0o600)
     if json_result:
@@ -105,6 +110,9 @@ def lines(document: JobDocument, screen: Screen) -> list[Line]:
     if slurm["again"]:
         label = f"{'Next':<15}" if not screen.narrow else "Next  "
         shown.append([(label, "bold"), (slurm["again"], "")])
+    elif document.get("run") and not screen.narrow:
+        command = from_words(["mgpu", "launch", "--slurm", "--report", document["run"]])
+        shown.append([(f"{'Report':<15}", "bold"), (command, "")])
     return shown
 
 
@@ -172,9 +180,9 @@ def _word(document: JobDocument, slurm: JobEntry) -> tuple[str, str]:
 
 def _document(
     followed: Followed, found: Found, run: Run, folder: Path | None, *, triage: bool, config: Config | None
-) -> JobDocument:
-    """Return the `--json-result` document: mgpu.run/1.0 with Slurm's record of the job."""
-    triage_found, trouble = result_document.empty_triage(), None
+) -> tuple[JobDocument, Log | None]:
+    """Return the `--json-result` document, mgpu.run/1.0 with Slurm's record of the job, and what its log shows."""
+    triage_found, trouble, log = result_document.empty_triage(), None, None
     if run.exit_code and (triage or found.ranks) and not followed.left:
         with _logs(followed, found, folder) as paths:
             log, trouble = launch_report.read_logs(paths) if triage else (None, None)
@@ -184,7 +192,6 @@ def _document(
             triage_found = _without_own_cancel(triage_found, chosen)
     document: JobDocument = result_document.new_document(run, triage=triage)
     result_document.add_failure(document, run, triage_found)
-    result_document.add_ranks(document, node_ranks.with_records(run, followed.watched, wait_s=node_ranks.LAST_S))
     fields: Any = {
         "log_trouble": trouble,
         "logs": str(folder) if folder else None,
@@ -192,7 +199,7 @@ def _document(
         "slurm": _job(followed, found),
     }
     document.update(fields)
-    return document
+    return document, log
 
 
 def _job(followed: Followed, found: Found) -> JobEntry:

@@ -25,7 +25,7 @@ from mgpu.launchers.run_folder import LAUNCH, claim_folder, plan_folder
 from mgpu.process import scratch
 from mgpu.report import screen as report_screen
 from mgpu.scheduler import client, sbatch_errors, submit
-from mgpu.slurm import ask_nodes, prepare, status
+from mgpu.slurm import ask_nodes, job_case, prepare, status
 from mgpu.slurm import record as records
 from mgpu.slurm import report as slurm_report
 from mgpu.slurm.follow import ReceivedSignals, follow, speaker
@@ -282,15 +282,14 @@ def _manage_job(request: Request) -> int:
     from mgpu.launch import follow as runs
 
     runs.check(replace(request, slurm=False))
-    if request.report:
-        text = "--report is for runs on this machine. Of a job:  mgpu doctor --log OUTPUT --format html -o report.html"
-        raise MgpuError(text, errors.USAGE)
-    option = next(f"--{name}" for name in ("attach", "status", "stop", "why") if getattr(request, name))
+    option = next(f"--{name}" for name in ("attach", "status", "stop", "why", "report") if getattr(request, name))
     name = request.target[0] if request.target else ""
     if not name.isdecimal():
         text = f"{option} with --slurm needs a job number:  mgpu launch --slurm {option} JOB   (squeue --me)"
         raise MgpuError(text, errors.USAGE)
     job = int(name)
+    if request.report:
+        return job_case.report(request, job)
     found = records.read_record(job)
     if found is None:
         text = f"Slurm has no record of job {job} (finished jobs are dropped after MinJobAge, 5 minutes by default)"

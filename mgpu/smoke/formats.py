@@ -23,6 +23,9 @@ from mgpu.smoke.report import Result
 from mgpu.smoke.request import Request
 from mgpu.smoke.screen import TITLE_WIDTH, TITLES
 from mgpu.snapshot import Snapshot
+from mgpu.snapshot.gpu_in_use import find_busy_gpus
+
+_REDACTED = ("markdown", "html")  # formats to send to other people
 
 
 def write_report(result: Result, request: Request, screen: Screen | None, head: Sequence[Line] = ()) -> None:
@@ -47,8 +50,12 @@ def text_of(result: Result, request: Request) -> str:
         return document.text(smoke_report.document(result))
     if request.format == "github":
         output.append_summary(formats.markdown_table(result.outcomes, result.snapshot, _report(result)))
-    if request.format == "markdown":
+    if request.format in _REDACTED:
         result = _redact_result(result)
+    if request.format == "html":
+        from mgpu.smoke import page
+
+        return page.text(result)
     return formats.text(request.format, result, _report(result), lambda: _plain_text(result, request))
 
 
@@ -95,6 +102,8 @@ def report_refusal(
     Returns the exit code.
     """
     verdict, code = verdicts.of_refusals(stopping, busy=bool(busy))
+    if request.format in _REDACTED:
+        stopping, snapshot, busy = _redacted(stopping, snapshot, busy)
     if snapshot.config is None or snapshot.config.num_machines == 1:
         request = dataclasses.replace(request, node=None)
     stopping = own_command.completed(stopping, request)
@@ -122,6 +131,19 @@ def report_refusal(
         lines.append([(f"  {command}", "")])
     output.write_out(request.output, lambda stream: Screen.of(stream).show(lines))
     return code
+
+
+def _redacted(
+    stopping: Sequence[engine.Outcome], snapshot: Snapshot, busy: Sequence[str]
+) -> tuple[Sequence[engine.Outcome], Snapshot, Sequence[str]]:
+    """Return what stops a test without names: the same checks judge the facts again."""
+    from mgpu.snapshot.redaction import redact
+
+    snapshot = redact(snapshot)
+    checks = {one.check.id: one.check for one in stopping}
+    again = engine.judge(snapshot, selections.ALL, tuple(checks.values())) if checks else ()
+    found = find_busy_gpus(snapshot.config, snapshot) if busy and snapshot.config else []
+    return again, snapshot, found or busy
 
 
 def report_failure(request: Request, message: str, code: int, seconds: float) -> int:
@@ -157,6 +179,10 @@ def _write_unstarted(found: _Unstarted, request: Request, why: str) -> None:
             found.snapshot, found.outcomes, found.verdict, found.code, found.seconds, why
         )
         text = document.text(content)
+    elif request.format == "html":
+        from mgpu.smoke import page
+
+        text = page.text_unstarted(found.snapshot, found.outcomes, found.verdict, found.code, why)
     else:
         stages = tuple(formats.Stage(name, TITLES[name], "skip", None, "not started") for name in TITLES)
         text = formats.text(

@@ -91,7 +91,7 @@ def head(result: Result) -> tuple[str, Style, str]:
     what = counted(ranks.expected, "CPU rank" if ranks.cpu else "GPU")
     together = "trained together correctly" if ranks.expected > 1 else "trained correctly"
     rehearsal = result.snapshot.rehearsal
-    also = f", and {script_section.name(rehearsal)} too" if rehearsal else ""
+    also = f", also with {script_section.name(rehearsal)}," if rehearsal else ""
     return "PASSED", "ok", f"{what} {together}{also} in {result.seconds:.1f} s."
 
 

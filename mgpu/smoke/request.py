@@ -14,7 +14,7 @@ from mgpu.smoke.ranks import STAGES
 from mgpu.smoke.ranks.rank_plan import Level
 from mgpu.text import listed
 
-FORMATS = ("human", "json", "junit", "github", "markdown")
+FORMATS = ("human", "json", "junit", "github", "markdown", "html")
 # The default of --timeout, for the whole test without the search for a cause.
 TIMEOUT_S = {"quick": 120.0, "standard": 120.0, "long": 900.0}
 # The quick level only checks correctness and measures nothing.

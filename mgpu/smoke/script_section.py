@@ -74,7 +74,7 @@ def lines(rehearsal: Rehearsal | None, outcomes: Sequence[Outcome], screen: Scre
     shown: list[Line] = [[], *screen.paragraph(head, style="bold")]
     for _, label, status, text in groups(outcomes):
         shown += report_screen.row(screen, status, f"{label:<{_WIDTH}} ", text)
-    for text in _notes(rehearsal):
+    for text in notes(rehearsal):
         shown += screen.paragraph(text, "  ", "    ")
     return shown
 
@@ -113,7 +113,7 @@ def _unproved(members: Sequence[Outcome]) -> list[str]:
     return list(dict.fromkeys(answer.reason for answer in named if isinstance(answer, Skip)))
 
 
-def _notes(rehearsal: Rehearsal) -> list[str]:
+def notes(rehearsal: Rehearsal) -> list[str]:
     """Return what was measured, and what the rehearsal changed."""
     found = script_speed.lines(rehearsal)
     replaced = next((rank.replaced_backend for rank in rehearsal.ranks if rank.replaced_backend), None)

@@ -15,7 +15,7 @@ from mgpu.wizard.panel_lines import OFFLOAD_NOTE
 from mgpu.wizard.precision import fp8_backend
 from mgpu.wizard.proposal_types import Option, Part, Setting, origin_of, refusal
 from mgpu.wizard.software import is_missing
-from mgpu.wizard.strategy_constraints import Situation, impossible
+from mgpu.wizard.strategy_constraints import Situation, impossible, missing_software
 
 NAMES: Final = {
     "ddp": "DDP: full copy on each {unit}",
@@ -144,11 +144,26 @@ def _does_not_fit(here: Situation) -> str:
     size, room = quantities.params_text(here.params), here.room_bytes
     if here.used.cpu or room is None:
         return f"{size} parameters do not fit in the memory here: {here.too_large('ddp')}"
+    if missing := _missing_for_split(here):
+        return (
+            f"{size} parameters fit if the model is split, but the software for that is missing. {'. '.join(missing)}. "
+            "Update or install one of them (mgpu does not write FSDP1)"
+        )
     enough = memory.gpus_needed(here.params, room, strategy="fsdp2", **here.kind)
     kind = here.used.gpus[0].name or "such GPUs"
     if enough is not None and enough > here.ranks:
         return f"{size} parameters do not fit, split or offloaded: with FSDP2 they need {enough} x {kind}"
     return f"{size} parameters do not fit on {here.ranks} x {kind}, split or offloaded"
+
+
+def _missing_for_split(here: Situation) -> list[str]:
+    """Return what is not installed, or is too old, for each way to split the model with which it would fit."""
+    found = []
+    for name in ("fsdp2", "zero3"):
+        fits = any(here.too_large(name, offload=way) is None for way in (False, True))
+        if fits and not here.used.mig and (why := missing_software(here, name)):
+            found.append(f"{memory.STRATEGY_NAMES[name]}: {why}")
+    return found
 
 
 def _memory_row(here: Situation, need: Need | None, offload: bool) -> list[Setting]:

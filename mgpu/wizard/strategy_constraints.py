@@ -92,7 +92,7 @@ def impossible(here: Situation, name: str, offload: str = "auto") -> str | None:
         return "mgpu runs DeepSpeed on GPUs only"
     if here.used.mig:
         return "a MIG instance is a single device, nothing to split across"
-    if why := _software(here, name):
+    if why := missing_software(here, name):
         return why
     if here.precision == "fp8" and name != "fsdp2":
         return "accelerate does not pass fp8 to DeepSpeed, which would train in bf16"
@@ -103,7 +103,8 @@ def impossible(here: Situation, name: str, offload: str = "auto") -> str | None:
     return None if None in reasons else reasons[-1]
 
 
-def _software(here: Situation, name: str) -> str | None:
+def missing_software(here: Situation, name: str) -> str | None:
+    """Return which package a strategy needs that is not installed, or is too old; None if all are there."""
     snapshot = here.snapshot
     if name != "fsdp2":
         if is_missing(snapshot, "deepspeed"):

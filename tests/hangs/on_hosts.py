@@ -39,10 +39,10 @@ _TEXT = """\
 
 {head}
 
-`mgpu launch --hosts n1,n2 --hang-after {after} --on-hang stop`, and `torchrun` on each host with a timeout of
-{limit} s. The hosts are network namespaces with an ssh server each ({date}), on a machine with {cpus} CPUs and a
-load of about {load:.0f}. The times count from the fault, or from the last step. Written by
-`python -m tests.hangs.on_hosts`.
+Here mgpu runs as `mgpu launch --hosts n1,n2 --hang-after {after} --on-hang stop`, and torch as `torchrun` on each host
+with a timeout of {limit} s. The hosts are network namespaces, each with an ssh server, on a machine with {cpus} CPUs
+and a load of about {load:.0f} ({date}). The times count from the fault, or from the last step.
+`python -m tests.hangs.on_hosts` wrote this section.
 
 | planted | torch: the first error | after | blames | mgpu reports | after | nothing left anywhere |
 |---|---|---|---|---|---|---|

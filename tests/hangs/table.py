@@ -140,22 +140,22 @@ def measure(folder: Path, names: list[str]) -> None:
 _HEAD = """\
 # What torch reports about a hang, and what mgpu reports
 
-Programs that hang, one fault each (`tests/hangs/`), on the CPU with gloo. Written by
-`python -m tests.hangs.table` from real runs of {date} with torch {torch} and Python {python}, on a
-machine with {cpus} CPUs and a load of up to {load:.0f}.
+Each program has one planted fault (`tests/hangs/`) and runs on the CPU with gloo. `python -m tests.hangs.table` wrote
+this page from real runs of {date} with torch {torch} and Python {python}, on a machine with {cpus} CPUs
+and a load of up to {load:.0f}.
 
-* **torch**: `torchrun`, with a timeout of {limit} s in place of the default, which is 30 minutes for gloo and
-  10 minutes for NCCL. "At the timeout" means: nothing is printed before, so with the defaults it comes after
-  30 or 10 minutes. *Blames* is the rank that `torchrun` reports as the first observed failure; *line* is whether
-  the output shows the line of the fault.
-* **mgpu**: `mgpu launch --hang-after {after}` (default: 30 s). The time counts from the last progress:
-  the part above {after} s is what mgpu needs beyond that threshold.
+* **torch**: the program runs under `torchrun` with a timeout of {limit} s. The default is 30 minutes for gloo and
+  10 minutes for NCCL. "At the timeout" means that nothing is printed before, so with the defaults you wait 30 or 10
+  minutes. *Blames* is the rank that `torchrun` reports as the first observed failure. *Line* is whether the output
+  shows the line of the fault.
+* **mgpu**: the program runs under `mgpu launch --hang-after {after}` (default: 30 s). The time counts from the last
+  progress, so all but {after} s of it is what mgpu needs to find the cause.
 
-Of {hangs} hangs, torch reports {late} at its timeout, and blames the rank that keeps the others waiting in {blamed}
-of the {known} in which one does. mgpu names the kind of each, and the rank where one is to blame; the
-tests assert these, the message, and the lines of the ranks where they are definite (`tests/test_hang.py`). The median
-time is {median:.1f} s, the longest {longest:.1f} s. Where two ranks call different collectives, the fault can be in
-either: mgpu names both, with their lines.
+torch reports {late} of the {hangs} hangs at its timeout. In {known} hangs one rank keeps the others waiting; torch
+blames this rank in {blamed} of them. mgpu reports the kind of every hang, and the rank if there is one to blame. The
+tests verify the kind, the message, and the lines of the ranks where they are definite (`tests/test_hang.py`). The
+median time is {median:.1f} s, the longest {longest:.1f} s. If two ranks call different collectives, either of them can
+be wrong, so mgpu names both, with their lines.
 
 | planted | rank | torch: when | torch: the first error | blames | line | mgpu: after | mgpu reports | check |
 |---|---|---|---|---|---|---|---|---|

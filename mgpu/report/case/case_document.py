@@ -25,7 +25,7 @@ from mgpu.report.case.case_json import (
 from mgpu.snapshot import Config, Gpu, HcaPort, PciDevice, Snapshot, topology
 
 if TYPE_CHECKING:
-    from mgpu.engine.verdict import Verdict
+    from mgpu.engine.verdict import SmokeVerdict, Verdict
 
 _LIGHTS: dict[Verdict, Light] = {
     "ready": "ok",
@@ -47,16 +47,41 @@ def of_facts(snapshot: Snapshot) -> CaseDocument:
 
 def of_outcomes(snapshot: Snapshot, outcomes: Sequence[Outcome], verdict: Verdict, code: int) -> CaseDocument:
     """Return the document of facts that were judged before. The durations of the checks are left out."""
-    case: CaseDocument = document.envelope("case", outcomes, verdict, code, 0.0, snapshot)
-    for entry in case["checks"]:
-        entry["duration_s"] = 0.0
     of_run, others = split(snapshot, outcomes)
+    case = _content(snapshot, outcomes, others, verdict, code)
     if of_run:
         chosen = root_cause.choose(of_run, snapshot.log, _ended(snapshot))
         triage: Any = failure.triage_document(chosen, snapshot.log, _ended(snapshot))
         case.update(triage)
     if snapshot.log is not None and snapshot.run is None:
         case["ending"] = failure.ending_entry(snapshot.log, outcomes)
+    case["headline"] = _headline(snapshot, case, findings.verdict_text(others, verdict, snapshot, None))
+    return case
+
+
+def of_smoke_test(
+    snapshot: Snapshot,
+    outcomes: Sequence[Outcome],
+    verdict: SmokeVerdict,
+    code: int,
+    headline: HeadlineEntry,
+    rows: Sequence[RowEntry],
+) -> CaseDocument:
+    """Return the document of a smoke test, whose `rows` are its stages."""
+    case = _content(snapshot, outcomes, outcomes, verdict, code)
+    case.update({"kind": "smoke_test", "headline": headline, "rows": list(rows)})
+    if case["smoke_test"] is not None:
+        case["smoke_test"]["passed"] = {"passed": True, "failed": False}.get(verdict)
+    return case
+
+
+def _content(
+    snapshot: Snapshot, outcomes: Sequence[Outcome], others: Sequence[Outcome], verdict: str, code: int
+) -> CaseDocument:
+    """Return a document without its headline. `others`: the outcomes that do not concern the end of a run."""
+    case: CaseDocument = document.envelope("case", outcomes, verdict, code, 0.0, snapshot)
+    for entry in case["checks"]:
+        entry["duration_s"] = 0.0
     more: Any = {
         "kind": _kind(snapshot),
         "rows": [_row(*row) for row in findings.row_texts(others, describe.rows(snapshot))],
@@ -69,7 +94,6 @@ def of_outcomes(snapshot: Snapshot, outcomes: Sequence[Outcome], verdict: Verdic
         "packages": dict(sorted((snapshot.packages or {}).items())),
     }
     case.update(more)
-    case["headline"] = _headline(snapshot, case, findings.verdict_text(others, verdict, snapshot, None))
     return case
 
 
@@ -253,7 +277,9 @@ def _smoke_test(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> SmokeTestEnt
             }
             for one in bandwidth.merge_ranks(ranks.ranks)
         ],
-        "scaling": [
+        "scaling": []
+        if ranks.cpu  # they share the cores
+        else [
             {"ranks": one.ranks, "samples_per_s": one.samples_per_s, "efficiency": one.efficiency}
             for one in bandwidth.merge_scaling(ranks.ranks)
         ],

@@ -19,7 +19,7 @@ class HeadlineEntry(TypedDict):
 
 
 class RowEntry(TypedDict):
-    """One area of the machine in a line."""
+    """One area of the machine, or one stage of a smoke test, in a line."""
 
     status: Status
     label: str
@@ -127,6 +127,7 @@ class RankCourseEntry(TypedDict):
     """One rank of the run."""
 
     rank: int
+    host: Annotated[str | None, "of a run on several hosts"]
     end_s: Annotated[float | None, "when its process disappeared; null: with the run"]
     ended: Annotated[str | None, "exit 1, killed by SIGKILL"]
     failed: bool

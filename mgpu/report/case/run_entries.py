@@ -9,7 +9,7 @@ from mgpu.report import failure
 from mgpu.snapshot import SIGNAL_NAMES, EndedRank, Hang, HangRank, Log, Run, Snapshot, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mgpu.report.case.case_json import (
         HeadlineEntry,
@@ -52,6 +52,7 @@ def _courses(run: Run | None, timeline: Timeline | None, hang: Hang | None) -> l
     silent = {one.rank: one for one in hang.ranks} if hang else {}
     stepped = {one.rank: one.steps for one in timeline.ranks} if timeline else {}
     pace = {one.rank: one for one in run.pace.ranks} if run and run.pace else {}
+    hosts = _hosts(ended, silent)
     numbers = sorted({*ended, *silent, *stepped, *pace})[:_MOST_RANKS]
     courses: list[RankCourseEntry] = []
     for rank in numbers:
@@ -71,6 +72,7 @@ def _courses(run: Run | None, timeline: Timeline | None, hang: Hang | None) -> l
         courses.append(
             {
                 "rank": rank,
+                "host": hosts.get(rank),
                 "end_s": end.gone_s if end else None,
                 "ended": _ended_text(end) if end else None,
                 "failed": bool(end and end.first),
@@ -85,6 +87,13 @@ def _courses(run: Run | None, timeline: Timeline | None, hang: Hang | None) -> l
             }
         )
     return courses
+
+
+def _hosts(ended: Mapping[int, EndedRank], silent: Mapping[int, HangRank]) -> dict[int, str]:
+    """Return the host of each rank; nothing if they are all on one."""
+    known = {rank: one.host for rank, one in silent.items()} | {rank: one.host for rank, one in ended.items()}
+    hosts = {rank: host for rank, host in known.items() if host}
+    return hosts if len(set(hosts.values())) > 1 else {}
 
 
 def _pace(run: Run | None, rank: int) -> PaceEntry:

@@ -89,7 +89,7 @@ def _ranks(found: RunOfCaseEntry) -> Html | None:
 def _rank(course: RankCourseEntry, *, hung: bool) -> tuple[Part, ...]:
     host, gpu = course["peak_host"], course["peak_gpu"]
     memory = ", ".join([*([f"{gib(host, tenths=True)} host"] if host else []), *([f"{gib(gpu)} GPU"] if gpu else [])])
-    number: Part = f"{course['rank']}"
+    number: Part = f"{course['rank']}" + (f" ({course['host']})" if course["host"] else "")
     if course["failed"]:
         number = joined(number, " ", element("span", "first to fail", class_="tag fail"))
     more = (course["state"], course["waits_in"]) if hung else ()
