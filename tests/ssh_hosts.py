@@ -154,7 +154,7 @@ class SshHosts(Network):
     def terminal(self, name: str, command: Sequence[str]) -> Terminal:
         """Start a root's program of a host at a terminal of its own."""
         entering = self._entering(name, command)
-        entering.insert(entering.index("-n"), "-p")
+        entering.insert(entering.index("-n"), f"--pid=/proc/{self._holders[name].pid}/ns/pid_for_children")
         return Terminal(entering, env={"PATH": os.environ["PATH"]}, cwd=Path("/"), columns=160)
 
     def _inside(self, name: str, *command: str) -> None:

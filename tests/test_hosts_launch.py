@@ -57,7 +57,7 @@ if what == "wait":
 """
 
 
-_OTHER = "/tmp/env/bin/python"  # of n2
+_OTHER, _PORT = "/tmp/env/bin/python", 23456  # of n2; of a rendezvous
 
 
 class Run:
@@ -134,8 +134,16 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
 
 
 def test_a_run_to_its_end(bed: SshHosts) -> None:
-    run = Run(bed, "train", "--pass-env", "TOKEN", token=True)
-    assert run.ends() == 0, run.text
+    """Also if a start-up file prints, and if the login shell is fish."""
+    bed["n1"].profile("echo Welcome\n")
+    bed["n2"].login_shell("fish")
+    try:
+        run = Run(bed, "train", "--pass-env", "TOKEN", token=True)
+        assert run.ends() == 0, run.text
+    finally:
+        bed["n1"].profile("")
+        bed["n2"].login_shell("bash")
+    assert "Welcome" not in run.text
     shown = _TOKEN[:-4]
     assert all(f"[n{rank + 1}] rank {rank}: the sum is 3, the token {shown}" in run.text for rank in (0, 1)), run.text
     assert run.text.count("] a warning") == 2
@@ -267,3 +275,30 @@ def test_what_starts_nothing(bed: SshHosts) -> None:
     assert shown.ends() == 0
     assert "n1 (node 0), n2 (node 1)" in shown.text and "2 ranks, 1 on each host (CPU)" in shown.text
     assert not any(one.folder.exists() for one in (refused, planned, shown))
+
+
+def test_a_port_that_a_rank_of_an_earlier_run_holds(bed: SshHosts) -> None:
+    """It is named on its host before anything starts; so is a folder in which your user may not write."""
+    held = f"import socket, time; s = socket.create_server(('', {_PORT})); print('held', flush=True); time.sleep(600)"
+    orphan = f'({sys.executable} -c "{held}" > /tmp/held 2>&1 &); until grep -q held /tmp/held; do sleep 0.05; done'
+    variables = {"RANK": "0", "MASTER_PORT": str(_PORT), "TORCHELASTIC_RUN_ID": "x"}
+    assert bed["n1"].run("sh", "-c", orphan, env=variables).returncode == 0
+    os.chown(bed["n2"].project, 0, 0)
+    (bed["n2"].project / "accelerate.yaml").rename(bed["n2"].home / "kept.yaml")  # it gets this machine's
+    try:
+        run = Run(bed, "wait", "--port", str(_PORT), untested="refuse")
+        assert run.process.wait(_WHOLE_S) == errors.LAUNCH_REFUSED, run.text
+        run._reader.join(10)
+        planned = Run(bed, "wait", "--dry-run", untested="refuse")
+        planned.process.wait(_WHOLE_S)
+        planned._reader.join(10)
+    finally:
+        bed["n1"].kill_all()
+        os.chown(bed["n2"].project, bed.uid, bed.uid)
+        (bed["n2"].home / "kept.yaml").rename(bed["n2"].project / "accelerate.yaml")
+    assert "fleet_config_differs" not in planned.text
+    said = " ".join(run.text.split())
+    assert f"n1 cannot listen on the rendezvous port {_PORT}: address already in use" in said, run.text
+    warnings = " ".join(planned.text.partition("Warnings")[2].split())
+    assert "ssh_folder_not_writable (n2)" in warnings and "node_ranks_left (n1)" in warnings, planned.text
+    nothing_left(bed)

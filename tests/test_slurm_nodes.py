@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from mgpu.launch import node_pace, node_ranks, pace_report
-from mgpu.launch.node_pace import NodePace, NodeTimes, RankTimes
+from mgpu.launch.node_pace import NodePace, NodeTimes, PaceOfPart, RankTimes
 from mgpu.launch.pace_watch import Ended, PaceWatch, compare, pace_of
 from mgpu.process import processes
 from mgpu.slurm import node_files, node_watch
@@ -93,6 +93,43 @@ def test_the_first_node_joins_all(tmp_path: Path) -> None:
     assert pace_report.is_uneven(found) and says.said == []  # what follows the job says it
     node_pace.remove(places[0])
     assert node_pace.read(places[0]) is None and pace_report.read(tmp_path) is None
+
+
+def _part(tmp_path: Path, number: int, *, late: float = 0.0) -> PaceOfPart:
+    """A node of two that were started with --node-rank, which has stored its steps; its rank is not asked."""
+    place = tmp_path / f"node{number}"
+    place.mkdir(parents=True)
+    node_pace.write(place, node(number, late=late))
+    records = node_ranks.NodeRanks((EndedRank(number, host=f"host{number}"),), None, 2, ended=False)
+    (place / node_ranks.NAME).write_text(json.dumps(asdict(records)))
+    pace = PaceOfPart(place, number, 2, 1, 2)
+    pace._due = 1e9
+    return pace
+
+
+def test_nodes_that_share_a_folder_are_compared_by_the_first(tmp_path: Path) -> None:
+    """Of a run without Slurm and without --hosts."""
+    first, second, says = _part(tmp_path, 0), _part(tmp_path, 1, late=0.04), Says()
+    for pace in (first, second):
+        pace.tick(says)
+        assert not pace.gap()
+    found = first.result()
+    assert found is not None and [(one.host, one.last_share) for one in found.ranks] == [("host0", 0.0), ("host1", 1.0)]
+    ((said, important),) = says.said
+    assert said.startswith("host host1 is slower: ") and important
+    assert pace_report.read(tmp_path / "node0") == found and pace_report.read(tmp_path / "node1") is None
+
+
+def test_nodes_with_folders_of_their_own_say_what_is_not_known(tmp_path: Path) -> None:
+    first, says = _part(tmp_path / "a", 0), Says()
+    second = _part(tmp_path / "b", 1)
+    first.tick(says)
+    assert first.result() is None and not says.said
+    for number, pace in enumerate((first, second)):
+        assert pace.gap().startswith(f"node {number} of 2: the steps of the other nodes are not known here")
+        assert "the same --log-dir" in pace.gap() and "--hosts" in pace.gap()
+    node_pace.remove(tmp_path / "a" / "node0")
+    assert not first.gap(), "it had nothing to compare: no steps, or too short a run"
 
 
 def test_a_node_asks_at_the_same_moment_as_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Run this host's part of a training that spans several hosts: `mgpu launch --node-rank K`, here on the host.
 
 Its output is sent as it is written; what mgpu itself says before the program starts and after it ends is not, because
-the other side gives the one verdict. It gets the document of the run instead.
+the other side gives the one verdict. It gets the document of the run instead, before the files of this host: the
+connection may break while those travel.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from mgpu import file_reading
+from mgpu.errors import reason
 from mgpu.fleet import part_files
 from mgpu.launch import node_answers, why
 from mgpu.launch.hand_off import PROGRAM_STARTS
 from mgpu.launch.report import PROGRAM_ENDS
-from mgpu.process import child_process, interpreter, processes, scratch, signals
+from mgpu.process import child_process, interpreter, processes, run_log, scratch, signals
 from mgpu.snapshot import Snapshot, to_json
 from mgpu.structured_text import json_of
 
@@ -31,6 +34,9 @@ _LARGEST = 16 << 20  # bytes of a run's document
 _CHUNK = 1 << 16
 _KEPT = 4000  # characters of mgpu's own messages
 _OWN = "mgpu: "  # how its messages begin (process/notices.py)
+_PASSED_ON = tuple(_OWN + text for text in (run_log.LOG_ENDS, run_log.NO_LOG))  # no other file may have them
+_ROOM_BYTES = 256 << 10  # that a folder for logs must accept
+END, NOTICE = "end", "notice"  # events; a notice: the logs are in a folder that will be removed
 _LOOK_S = 0.5  # between two looks at the files
 _END_S = 8.0  # after SIGTERM, for the launcher and its ranks to stop
 Send = Callable[[Mapping[str, Any]], None]
@@ -47,16 +53,17 @@ class Part:
         self._inside = False
 
     def run(self) -> dict[str, Any]:
-        """Run to the end; return the exit code and the document of the run."""
+        """Run to the end, and send the exit code and the document of the run, then its files."""
         with scratch.folder() as place:
             config, result = place / str(self._orders["name"]), place / "result.json"
             config.write_text(self._orders["config"], "utf-8")
             arguments = self._arguments(config, result, place)
             sender = part_files.Sender(self._folder, self._message)
             code = self._wait(arguments, sender)
-            document = _document(result)
+            said = "" if self._inside else self._own[-_KEPT:]
+            self._message({"event": END, "code": code, "document": _document(result), "said": said})
             sender.end()
-        return {"code": code, "document": document, "said": "" if self._inside else self._own[-_KEPT:]}
+        return {"code": code}
 
     def stop(self, number: int) -> None:
         """Pass a signal on to the launcher, which stops its ranks."""
@@ -89,10 +96,11 @@ class Part:
         process.wait()
 
     def _arguments(self, config: Path, result: Path, place: Path) -> list[str]:
-        logs = Path(self._orders["logs"])
-        with contextlib.suppress(OSError):
-            logs.mkdir(parents=True, exist_ok=True)
-        folder = logs if os.access(logs, os.W_OK) else place / "logs"
+        folder = Path(self._orders["logs"])
+        if why := _unusable(folder):
+            text = f"{folder}: {why}. The logs of this host are in {place} until they are collected"
+            self._message({"event": NOTICE, "text": text})
+            folder = place / "logs"
         self._folder = folder / f"node{self._orders['node']}"
         return [
             "launch",
@@ -147,7 +155,7 @@ class Part:
                     self._inside = True
                 elif PROGRAM_ENDS in text and self._inside:
                     break
-                elif self._inside and not text.startswith(_OWN):
+                elif self._inside and (not text.startswith(_OWN) or text.startswith(_PASSED_ON)):
                     self._send("err", line)
                 elif self._inside:
                     continue  # mgpu here speaks of this host alone; it is in its mgpu.log
@@ -158,6 +166,18 @@ class Part:
 
     def _send(self, stream: str, data: bytes) -> None:
         self._message({"event": "output", "stream": stream, "text": data.decode("utf-8", "surrogateescape")})
+
+
+def _unusable(folder: Path) -> str:
+    """Return why logs cannot be written to a folder, which is created; "" if they can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM_BYTES))
+            file.flush()
+    except OSError as error:
+        return reason(error)
+    return ""
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -37,6 +37,7 @@ class Subject:
     cpu: bool = False
     data: tuple[str, ...] = ()  # paths that the run reads
     own_configs: Mapping[str, str] = field(default_factory=dict)  # host -> its config, if the hosts differ
+    port: int = 0  # for the rendezvous, if the user named one; 0: any that is free
 
 
 def examine(
@@ -69,8 +70,8 @@ def wish(hosts: Sequence[Host], subject: Subject) -> Wish:
         own_configs=subject.own_configs,
         cpu=subject.cpu,
         folders=(),  # without a shared file system, each host has its own copy, which is compared
-        files={"config": str(path.absolute())} if path else {},
-        ports=tuple(stages.some_ports(FIRST_PORT)),
+        files={},  # the config travels to each host
+        ports=(subject.port,) if subject.port else tuple(stages.some_ports(FIRST_PORT)),
         nodes=len(hosts),
         data=subject.data,
         project=True,

@@ -49,24 +49,36 @@ def _run(request: Request, hosts: Sequence[Host]) -> int:
         job = allocation.of_hosts(hosts)
         wanted = allocation.read_wanted(SmokeRequest(config=request.config), job, os.environ, place)
     own = derived_config.of_nodes(wanted.config, wanted.ranks_on, names(hosts), hosts_doctor.FIRST_PORT)[1]
-    subject = hosts_doctor.Subject(wanted.config.path, wanted.cpu, own_configs=own)
+    port = int(request.port) if request.port.isdecimal() else 0
+    subject = hosts_doctor.Subject(wanted.config.path, wanted.cpu, own_configs=own, port=port)
     with output.progress() as show:
         fleet, examination = hosts_doctor.examine(hosts, subject, show)
-    problems = _problems(fleet, wanted, len(hosts))
+    outcomes = _findings(fleet, wanted, len(hosts))
+    problems = [one for one in outcomes if one.status in ("fail", "crash")]
     policy = gate.policy(request)
+    orders = _orders(request, hosts, wanted, fleet, examination)
+    orders["warnings"] = _warnings(outcomes)
     if request.dry_run or request.print_command:
-        return _show(request, hosts, wanted, _orders(request, hosts, wanted, fleet, examination), problems)
+        return _show(request, hosts, wanted, orders, problems)
     if problems and policy != "allow":
         return _refuse(request, problems)
     if policy != "allow" and (code := _require_test(request, hosts, wanted)) is not None:
         return code
-    return _start(request, hosts, wanted, _orders(request, hosts, wanted, fleet, examination))
+    return _start(request, hosts, wanted, orders)
 
 
-def _problems(fleet: Fleet, wanted: Wanted, nodes: int) -> list[engine.Outcome]:
+def _findings(fleet: Fleet, wanted: Wanted, nodes: int) -> list[engine.Outcome]:
     snapshot = Snapshot(fleet=fleet, config=wanted.config, plan=Plan(nodes=nodes))
-    outcomes = engine.judge(snapshot, selections.FLEET)
-    return [one for one in findings.in_order(outcomes) if one.status in ("fail", "crash")]
+    return findings.in_order(engine.judge(snapshot, selections.FLEET))
+
+
+def _warnings(outcomes: Sequence[engine.Outcome]) -> list[str]:
+    """Return what does not prevent a start, each with its hosts: "node_ranks_left (b)"."""
+    found: dict[str, list[str]] = {}
+    for one in outcomes:
+        if one.status == "warn" and one.problem and not one.because_of:
+            found.setdefault(one.check.id, []).extend(one.problem.subjects)
+    return [f"{name} ({', '.join(dict.fromkeys(hosts))})" if hosts else name for name, hosts in found.items()]
 
 
 def _refuse(request: Request, problems: Sequence[engine.Outcome]) -> int:
@@ -237,6 +249,7 @@ def _summary(
         ("Python", ", ".join(f"{host.python} on {host.name}" for host in hosts if host.python)),
         ("Network", ", ".join(sorted(set(orders["interfaces"].values()))) or "the ranks' own choice"),
         ("Passed", ", ".join(orders["pass_env"])),
+        ("Warnings", _warnings_text(request, orders["warnings"])),
         ("Logs", f"{folder}/"),
     ]
     lines: list[report_screen.Line] = []
@@ -244,6 +257,10 @@ def _summary(
         if text:
             lines += report_screen.columned([(f"{label:<{_LABEL}}", "bold")], text, screen)
     screen.show(lines)
+
+
+def _warnings_text(request: Request, warnings: Sequence[str]) -> str:
+    return f"{', '.join(warnings)}   (details: {_command(request, 'doctor')})" if warnings else ""
 
 
 def _ranks_text(hosts: Sequence[Host], wanted: Wanted) -> str:

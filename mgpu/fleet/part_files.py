@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu import file_reading, files
-from mgpu.errors import MgpuError
+from mgpu.errors import MgpuError, reason
 from mgpu.hangs import hang_files
 from mgpu.hangs.hang_evidence import RECORDED
 from mgpu.launch import node_answers, node_pace, node_ranks, run_facts_file
@@ -22,6 +22,7 @@ from mgpu.launchers import run_folder
 from mgpu.snapshot import fact_file
 
 EVENT = "file"
+_NOT_STORED = "what the hosts send cannot be stored here, so hangs, slow hosts and logs of hosts may be missing"
 _LIVE = (hang_files.NAME, node_pace.NAME, node_ranks.NAME)
 _MOST_OF_LOG = 4 << 20  # bytes of the end of a log
 _MOST_OF_FACT = 16 << 20
@@ -98,25 +99,31 @@ class Received:
         """`folder`: of the hosts' files, which exists."""
         self._places = {host: hang_files.folder_of(folder, host) for host in hosts}
         self._left = dict.fromkeys(hosts, _MOST_OF_HOST + 3 * _MOST_OF_FACT)  # bytes that are stored after the end
+        self._failed = False
         for place in self._places.values():
             with contextlib.suppress(OSError):  # a full disk: the run matters more
                 run_folder.make_below(place, _KIND)
 
-    def take(self, host: str, message: Mapping[str, Any]) -> None:
-        """Store or remove a file. What comes from another machine is not trusted."""
+    def take(self, host: str, message: Mapping[str, Any]) -> str:
+        """Store or remove a file; return why it could not be stored, once. What comes from others is not trusted."""
         name, content, place = message.get("name"), message.get("text"), self._places.get(host)
         if place is None or not isinstance(name, str) or not _KNOWN.fullmatch(name):
-            return
+            return ""
         if content is None:
             fact_file.remove(place / name)
         if not isinstance(content, str) or len(content) > _MOST_OF_FACT:
-            return
+            return ""
         if name not in _LIVE:
             self._left[host] -= len(content)
             if self._left[host] < 0:
-                return
-        with contextlib.suppress(MgpuError, OSError):
+                return ""
+        try:
             (place / name).parent.mkdir(mode=0o700, exist_ok=True)
             files.write(place / name, content, mode=0o600)
             if isinstance(number := message.get("number"), int):
                 os.utime(place / name, (number, number))
+        except (MgpuError, OSError) as error:
+            known, self._failed = self._failed, True
+            why = error.message if isinstance(error, MgpuError) else reason(error)
+            return "" if known else f"{_NOT_STORED}: {why}"
+        return ""

@@ -50,6 +50,11 @@ def node_folders(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: [part.zfill(12) for part in _NUMBER.split(path.name)])
 
 
+def is_of_node(folder: Path) -> bool:
+    """Whether this is the folder of one of several nodes, by its name."""
+    return _NODE.fullmatch(folder.name) is not None
+
+
 def node_name(folder: Path) -> str | None:
     """Return the node or host whose folder `node-NAME` this is."""
     found = _NODE.fullmatch(folder.name)

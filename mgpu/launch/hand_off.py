@@ -19,7 +19,7 @@ from mgpu.launch import registry, run_entry, start_errors
 from mgpu.launch.exchange_watch import ExchangeWatch
 from mgpu.launch.finite_watch import FiniteWatch
 from mgpu.launch.gpu_watch import Watch
-from mgpu.launch.node_pace import StoredPace
+from mgpu.launch.node_pace import PaceOfPart
 from mgpu.launch.node_ranks import NodeRecords
 from mgpu.launch.pace_watch import PaceWatch
 from mgpu.launch.request import Request
@@ -27,6 +27,7 @@ from mgpu.launch.run_outcome import Aftermath
 from mgpu.process import exit_code, guard, open_files, run_log, time_limit
 from mgpu.process import supervisor as process_supervisor
 from mgpu.process.command import Command
+from mgpu.report import failure
 from mgpu.report import screen as report_screen
 from mgpu.snapshot import Hang, Run, Snapshot
 
@@ -86,14 +87,15 @@ def _watches(request: Request, command: Command, folder: Path, snapshot: Snapsho
     config, ranks = snapshot.config, command.ranks
     world = (config.world if config else None) or ranks
     stop: OnHang = "stop" if request.on_hang == "stop" else "report"
-    nodes = config.num_machines if config and request.node is not None else 1
+    node = request.node
+    nodes = config.num_machines if config and node is not None else 1
     is_part = nodes > 1 and request.recorder
     return _Watches(
         Aftermath(expected=ranks, folder=folder, run_id=command.run_id),
         Watch(snapshot, command, folder),
         ExchangeWatch(ranks, config.num_machines if config else 1),
         hangs or HangWatch(folder, ranks, world, after_s=request.hang_after_s, on_hang=stop),
-        StoredPace(folder, folder, nodes, ranks) if is_part else PaceWatch(folder, ranks),
+        PaceOfPart(folder, node or 0, nodes, ranks, world) if is_part else PaceWatch(folder, ranks),
         FiniteWatch(folder, ranks),
         NodeRecords(folder, world) if is_part else None,
     )
@@ -173,6 +175,9 @@ def _report_end(
         timeline = run_facts_file.timeline_of(folder, command, run, watches.pace.waits())
         launch_report.report_end(request, command, folder, run, snapshot, watches.hang.hang, with_ranks, amend)
         run_facts_file.store(folder, snapshot, with_ranks or run, timeline, watches.hang.hang)
+        if isinstance(watches.pace, PaceOfPart) and (gap := watches.pace.gap()):
+            screen = report_screen.Screen.of(sys.stderr)
+            screen.show(failure.row(screen, "Nodes", gap))
         for stream in ended.lost:
             messages.notice(f"some output could not be written to {stream}. See {folder}/run.log")
     except Exception as error:
@@ -209,7 +214,7 @@ def _supervise(
     """Supervise the run from its start to its last process, and write its log and mgpu's own."""
     with _notes(folder) as note:
         supervisor = process_supervisor.Supervisor(command, None, ticks, note, before_signal)
-        supervisor.log = log = run_log.open_log(folder, supervisor.say)
+        supervisor.log = log = run_log.open_log(folder, lambda text: supervisor.say(text, important=True))
         try:
             ended = supervisor.run()
         except MgpuError:

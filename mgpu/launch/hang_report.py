@@ -79,12 +79,14 @@ def table(hang: Hang, screen: Screen) -> list[Line]:
     on_hosts = any(host for host, *_ in groups)
     shown = [place for place in range(len(_HEADS)) if on_hosts or place != _HEADS.index("HOST")]
     cells = [[row[place] for place in shown] for row in (_HEADS, *rows)] if rows else []
+    if any(len(text) > screen.width for text in _padded(cells)):  # the line matters more than the size
+        cells = [[*row[:-2], row[-2].partition(" of ")[0], row[-1]] for row in cells]
+    return [[(text[: screen.width], "" if number else "bold")] for number, text in enumerate(_padded(cells))]
+
+
+def _padded(cells: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines: list[Line] = []
-    for number, row in enumerate(cells):
-        text = "  ".join(map(str.ljust, row, widths)).rstrip()
-        lines.append([(text[: screen.width], "" if number else "bold")])
-    return lines
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
 
 
 def _state(rank: HangRank) -> str:

@@ -124,7 +124,7 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
         ("Script", shlex.join(entry.target)),
         ("Config", entry.config),
         ("Started", f"{durations.age_text(entry.started)}, {entry.started[:19]} UTC, in {entry.cwd}"),
-        ("Command", shlex.join(entry.command)),
+        ("Command", "" if _hosts(entry) else shlex.join(entry.command)),  # else a program of mgpu, which starts them
         ("Logs", f"{folder}/{_later_note(later) if folder.is_dir() else ' (removed)'}"),
         ("mgpu", f"pid {entry.pid}{host}{', detached' if entry.detached else ''}"),
     ]
@@ -144,7 +144,7 @@ def _one(entry: Entry, state: State, screen: report_screen.Screen) -> list[repor
     pace = pace_report.read(folder) if state == "running" else None
     if later is None and (last := last_line(folder)):
         rows.append(("Last line", last))
-    for label, text in rows:
+    for label, text in filter(lambda row: row[1], rows):
         first, *rest = report_screen.wrapped(text, screen.width - 11) or [""]
         lines += [[(f"{label:<11}", "bold"), (first, "")], *report_screen.unstyled(" " * 11 + more for more in rest)]
     if pace is not None and pace_report.is_uneven(pace):

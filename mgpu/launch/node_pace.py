@@ -1,10 +1,10 @@
 """Do the ranks of a run keep each other waiting, across its nodes?
 
 At the same moments each node asks its ranks for their last steps and collectives, and stores them in its folder. The
-first node of a Slurm job, or the machine from which hosts were reached with ssh, joins them and compares all ranks, as
-on one machine. Clocks of nodes may differ: if the kernel of a node
-does not report its clock as synchronized, it is set by the moments at which the optimizers begin, which is when the
-last collective of a step has completed on all ranks.
+first node of a Slurm job or of nodes that share a --log-dir, or the machine from which hosts were reached with ssh,
+joins them and compares all ranks, as on one machine. Clocks of nodes may differ: if the kernel of a node does not
+report its clock as synchronized, it is set by the moments at which the optimizers begin, which is when the last
+collective of a step has completed on all ranks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from mgpu.hangs.hang_files import node_folders
-from mgpu.launch import pace_report
+from mgpu.hangs.hang_files import is_of_node, node_folders
+from mgpu.launch import node_ranks, pace_report
 from mgpu.launch.pace_watch import EVERY_S, Ended, PaceWatch, Supervised, Times
 from mgpu.process.boot import boot_id
 from mgpu.snapshot import Pace, fact_file
@@ -75,6 +75,44 @@ class StoredPace(PaceWatch):
             super().take(times, supervisor)
 
 
+class PaceOfPart(StoredPace):
+    """Of a run whose nodes were started with --node-rank: the first compares all, if they share a --log-dir."""
+
+    def __init__(self, folder: Path, node: int, nodes: int, ranks: int, world: int) -> None:
+        """`folder`: of this node. `ranks`: of this node. `world`: of the run."""
+        super().__init__(folder, folder, nodes, ranks)
+        self._node, self._nodes = node, nodes
+        self._all = PaceOfNodes(folder.parent, nodes, world, _host_in) if node == 0 else None
+        if self._all is not None:
+            self._all.says, self._all.reports = True, folder
+
+    def tick(self, supervisor: Supervised) -> None:
+        """Ask the ranks, or join what all nodes have stored, if it is time to."""
+        super().tick(supervisor)
+        if self._all is not None and self.are_joined():
+            self._all.tick(supervisor)
+
+    def are_joined(self) -> bool:
+        """Whether all nodes write to the same folder."""
+        return bool(is_of_node(self._folder)) and len(node_folders(self._folder.parent)) >= self._nodes
+
+    def result(self) -> Pace | None:
+        """Return the pace of the ranks of all nodes if they were compared, else of this node's."""
+        return (self._all.result() if self._all is not None else None) or super().result()
+
+    def gap(self) -> str:
+        """Return what could not be compared, and how it can be; "" if the nodes were joined or had nothing to compare.
+
+        Each node says it about itself: none of them knows what the others were given.
+        """
+        if self.are_joined() or read(self._folder) is None:
+            return ""
+        return (
+            f"node {self._node} of {self._nodes}: the steps of the other nodes are not known here, so a slow node was "
+            "not looked for. Give all nodes the same --log-dir on a disk that they share, or start with --hosts."
+        )
+
+
 class NodePace(StoredPace):
     """Of a Slurm job: stores the steps of one node; on the first node, compares those of all."""
 
@@ -105,6 +143,7 @@ class PaceOfNodes(PaceWatch):
         """`shared`: with the folders of the nodes. `host_of`: the host whose folder this is."""
         super().__init__(shared, world)
         self._every, self._host_of = _pause_s(nodes), host_of
+        self.says = False  # whether a rank that keeps the others waiting is reported from here
         self._joined, self._look_at = 0, 0.0
         self._hosts: dict[int, str | None] = {}
 
@@ -125,7 +164,9 @@ class PaceOfNodes(PaceWatch):
             self.take(times, supervisor)
 
     def _report(self, pace: Pace, supervisor: Supervised) -> None:
-        """Nothing: what follows the run reports it (rank_follower.py)."""
+        """Report it, unless what follows the run does (rank_follower.py)."""
+        if self.says:
+            super()._report(pace, supervisor)
 
     def result(self) -> Pace | None:
         """Return the pace of all compared steps, with the host of each rank; None if there were too few."""
@@ -178,6 +219,12 @@ def _recent(times: Times) -> tuple[RankTimes, ...]:
         starts = tuple((group, number, at) for (group, number), at in times.starts[rank].items())
         found.append(RankTimes(rank, steps, starts))
     return tuple(found)
+
+
+def _host_in(folder: Path) -> str | None:
+    """Return the host that a node has stored with its ranks."""
+    found = node_ranks.read(folder)
+    return found.ranks[0].host if found and found.ranks else None
 
 
 # Clocks

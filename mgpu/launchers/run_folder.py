@@ -61,7 +61,7 @@ _PATTERNS = {
     "preflight-*/": r"preflight-\d+",
     "watch-*/": r"watch-\d+",
     "watch-*/*": r"watch-\d+/(?:watch\.log|ask|hang\.json|pace\.json)",
-    "hosts/*": r"hosts/(?:\d+\.json|ask|pace\.json)",
+    "hosts/*": r"hosts/(?:\d+\.json|ask|pace\.json|spare)",
     "recorder/*": r"recorder/\d+\.(?:\d+\.(?:stacks|beat|raised|flight|ask|nan|rehearsal)(?:\.tmp)?|done|left)",
 }
 _OF_RANKS = ("orders.json", "launcher.log", "ask", "rank*", "nccl.*.txt", "turn.*", ".mgpu-smoke-*/")

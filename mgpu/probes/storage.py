@@ -131,18 +131,21 @@ def _mount(path: str, mounts: str) -> tuple[str | None, str | None]:
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
-                # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-                before, _, after = line.partition(" - ")
-                fields, kind = before.split(), after.split()
-                if len(fields) < 5 or not kind:
-                    continue
-                place = _unescape(fields[4])
+                kind, place = mount_of(line)
                 inside = path == place or path.startswith(place.rstrip("/") + "/")
-                if inside and len(place) >= len(best[1] or ""):
-                    best = (kind[0], place)
+                if kind and inside and len(place) >= len(best[1] or ""):
+                    best = (kind, place)
     except OSError:
         return None, None
     return best[0], best[1].encode("utf-8", "replace").decode("utf-8") if best[1] else None
+
+
+def mount_of(line: str) -> tuple[str, str]:
+    """Return type and mount point in a line of the mount table; empty if it is not one."""
+    # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+    before, _, after = line.partition(" - ")
+    fields, kind = before.split(), after.split()
+    return (kind[0], _unescape(fields[4])) if len(fields) >= 5 and kind else ("", "")
 
 
 def _unescape(text: str) -> str:

@@ -21,6 +21,7 @@ from mgpu.text import clean
 LIMIT_BYTES = 256 << 20  # default of MGPU_LOG_LIMIT
 _LEAST_BYTES = 64 << 10
 NAME, NOTES = "run.log", "mgpu.log"
+LOG_ENDS, NO_LOG = "the log ends here", "no log is written"  # how these messages begin
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # never block on a pipe
 _LINE = 120  # bytes of the first line of a part, which is rewritten when the part before it is deleted
 
@@ -75,7 +76,7 @@ class RunLog:
                 self.close()
                 self.is_disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 why = "the disk is full" if self.is_disk_full else reason(error)
-                self._notify(f"the log ends here ({why}). The run continues")
+                self._notify(f"{LOG_ENDS} ({why}). The run continues")
 
     def close(self) -> None:
         """Close the log."""
@@ -148,7 +149,7 @@ def open_log(folder: Path, notify: Callable[[str], None]) -> RunLog | None:
     except OSError as error:
         from mgpu import messages
 
-        messages.notice(f"no log is written: {reason(error)}")
+        messages.notice(f"{NO_LOG}: {reason(error)}")
         return None
 
 
