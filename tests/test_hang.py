@@ -174,7 +174,7 @@ def test_control_c_asks_the_ranks_first(here: Path) -> None:
     terminal.press(CONTROL_C)
     terminal.see("end of your program", 60)
     assert terminal.end() == errors.INTERRUPTED
-    assert (here / "log" / hang_files.NAME).stat().st_mtime - pressed < 3
+    assert (here / "log" / hang_files.NAME).stat().st_mtime - pressed < 15
     assert "rank 1 sleeps at programs.py:" in terminal.text
     assert result(here)["probable_cause"]["id"] == "hang_rank_sleeps"
     assert marked(here) == []

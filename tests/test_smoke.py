@@ -150,7 +150,7 @@ def test_rank_stopped_from_outside(tmp_path: Path) -> None:
     assert runner.returncode == errors.NOT_READY
     # mgpu itself stays small and imports no torch
     assert 0 < most < 100e6 and "torch" not in mapped
-    assert time.monotonic() - stopped < STALL + 10
+    assert time.monotonic() - stopped < STALL + 20
     assert document["ended"] == "stalled"
     assert (document["culprit"]["rank"], document["culprit"]["state"]) == (1, "stopped")
     frozen = checks(document)["rank_frozen"]
