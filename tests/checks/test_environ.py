@@ -652,7 +652,7 @@ def test_redaction_changes_no_verdict() -> None:
     whole = set[str]()
     for case in CASES:
         known = {*case.asked.facts, *case.changes, "host", "network", "storage"}
-        dropped = {} if case.check not in whole else {name: None for name in FACTS if name not in known}
+        dropped: dict[str, Any] = {} if case.check not in whole else {name: None for name in FACTS if name not in known}
         whole.add(case.check)
         outcomes = engine.run_check(case.asked, redact(replace(case.snapshot, **dropped)))
         assert [outcome.status for outcome in outcomes] == [case.status], case
