@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.conftest import ROOT, environment, missing, need
+from tests.conftest import PYTHONPATH, ROOT, environment, missing, need
 
 if TYPE_CHECKING:
     from tests.ssh_hosts import SshHosts
@@ -54,7 +54,8 @@ class SshHost:
         self.home = self.folder / "home" / USER
         self.project = self.home / "project"
         self.log = self.folder / "sshd.log"
-        self.env: dict[str, str] = {}  # added to the variables of what starts there
+        # added to the variables of what starts there, in sessions of ssh too
+        self.env: dict[str, str] = {"PYTHONPATH": PYTHONPATH}
         self._servers: list[subprocess.Popen[str]] = []
         self._lines: list[str] = []
         self._shell = need("bash")
