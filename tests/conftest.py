@@ -23,8 +23,8 @@ from mgpu.snapshot import Snapshot
 from tests import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of what the tests start: `scripts/startup` has a sitecustomize.
-PYTHONPATH = f"{ROOT / 'tests' / 'scripts' / 'startup'}{os.pathsep}{ROOT}"
+STARTUP = ROOT / "tests" / "scripts" / "startup"  # has a sitecustomize
+PYTHONPATH = f"{STARTUP}{os.pathsep}{ROOT}"  # of what the tests start
 CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
 AREAS: tuple[str, ...] = sys.modules["mgpu.checks"].ORDER
 
