@@ -52,6 +52,7 @@ LONG_FILES = (
     "test_hosts_launch", "test_smoke_faults", "test_hang", "test_slurm_hang", "test_smoke", "test_rehearsal_launch",
     "test_hostile", "test_foreign_launch", "test_rehearsal", "test_slurm_ranks", "test_smoke_planted",
     "test_slurm_hosts", "test_hosts_hang", "test_slurm_preflight", "test_slurm_jobs", "test_hang_launch",
+    "test_smoke_hosts", "test_packaging", "test_snapshot",
     "test_hosts_faults", "test_rank_facts", "test_port", "test_launch", "test_launch_ends", "test_ssh_hosts",
     "test_slurm_launch", "test_slurm_hooks", "test_slurm_configure", "test_doctor", "test_guide", "test_hang_hosts",
     "test_file_reading", "test_diagnosis", "test_left_behind", "test_log_noise", "test_smoke_watch", "test_recorder",
