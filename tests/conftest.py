@@ -23,8 +23,8 @@ from mgpu.snapshot import Snapshot
 from tests import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of what the tests start: `scripts/startup` has a sitecustomize.
-PYTHONPATH = f"{ROOT / 'tests' / 'scripts' / 'startup'}{os.pathsep}{ROOT}"
+STARTUP = ROOT / "tests" / "scripts" / "startup"  # has a sitecustomize
+PYTHONPATH = f"{STARTUP}{os.pathsep}{ROOT}"  # of what the tests start
 CHECKS: dict[str, Check] = {check.id: check for check in engine.load()}
 AREAS: tuple[str, ...] = sys.modules["mgpu.checks"].ORDER
 
@@ -49,15 +49,16 @@ _LONG = frozenset({"test_each_kind_of_failure_that_people_report_has_its_cause",
 
 # Seconds of wall time each, the longest first. They are started first: one that is started last runs alone at the end.
 LONG_FILES = (
-    "test_smoke_planted", "test_rehearsal_launch", "test_hang", "test_slurm_preflight", "test_slurm_jobs",
-    "test_smoke_faults", "test_smoke", "test_hostile", "test_slurm_ranks", "test_slurm_hang", "test_slurm_hosts",
-    "test_hosts_launch", "test_hosts_hang", "test_rehearsal", "test_foreign_launch", "test_hang_launch",
-    "test_hosts_faults", "test_hosts_ends",
-    "test_rank_facts", "test_port", "test_launch", "test_launch_ends", "test_ssh_hosts", "test_slurm_launch",
-    "test_slurm_hooks", "test_slurm_configure", "test_doctor", "test_guide", "test_hang_hosts", "test_file_reading",
-    "test_diagnosis", "test_left_behind", "test_log_noise", "test_smoke_watch", "test_recorder", "test_gpu_stress",
-    "test_smoke_bandwidth", "test_smoke_checkpoint", "test_smoke_training", "test_memory", "test_machines",
-    "test_corruption", "test_fuzz", "test_gate", "test_fixes_fed_back", "test_style",
+    "test_hosts_launch", "test_smoke_faults", "test_hang", "test_slurm_hang", "test_smoke", "test_rehearsal_launch",
+    "test_hostile", "test_foreign_launch", "test_rehearsal", "test_slurm_ranks", "test_smoke_planted",
+    "test_slurm_hosts", "test_hosts_hang", "test_slurm_preflight", "test_slurm_jobs", "test_hang_launch",
+    "test_smoke_hosts", "test_packaging", "test_snapshot",
+    "test_hosts_faults", "test_hosts_ends", "test_rank_facts", "test_port", "test_launch", "test_launch_ends", "test_ssh_hosts",
+    "test_slurm_launch", "test_slurm_hooks", "test_slurm_configure", "test_doctor", "test_guide", "test_hang_hosts",
+    "test_file_reading", "test_diagnosis", "test_left_behind", "test_log_noise", "test_smoke_watch", "test_recorder",
+    "test_gpu_stress", "test_smoke_bandwidth", "test_smoke_checkpoint", "test_smoke_training", "test_memory",
+    "test_machines", "test_corruption", "test_fuzz", "test_gate", "test_fixes_fed_back", "test_config_fuzz",
+    "test_model_lookup", "test_answers", "test_documentation", "test_style",
 )  # fmt: skip
 
 

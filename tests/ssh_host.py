@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.conftest import ROOT, environment, missing, need
+from tests.conftest import ROOT, STARTUP, environment, missing, need
 
 if TYPE_CHECKING:
     from tests.ssh_hosts import SshHosts
@@ -133,8 +133,10 @@ class SshHost:
 
     def start_sshd(self, *, wait: bool = True) -> None:
         """Start the server, with the lines of `configure` before its own."""
-        variables = " ".join(f'"{name}={value}"' for name, value in self.env.items())
-        lines = [*self._lines, f"SetEnv {variables}" if variables else "", _SERVER]
+        # Without the folder of mgpu, which need not be on a host.
+        values = {"PYTHONPATH": str(STARTUP), **self.env}
+        variables = " ".join(f'"{name}={value}"' for name, value in values.items())
+        lines = [*self._lines, f"SetEnv {variables}", _SERVER]
         (self.folder / "ssh" / "sshd_config").write_text("\n".join(lines))
         self._serve([need("sshd"), "-D", "-e"])
         if wait:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,7 @@ print(json.dumps([sys.argv[1:], sys.path, os.environ.get("PYTHONSAFEPATH"), json
 MODULE = f"def main():\n    exec({TOLD!r})\n\n\nif __name__ == '__main__':\n    main()\n"
 
 
+@cache
 def pythons() -> list[str]:
     """The interpreters of this machine that mgpu supports, each once."""
     named = [shutil.which(f"python3.{minor}") for minor in range(10, 15)]
@@ -190,10 +192,14 @@ def pythons() -> list[str]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("python", pythons())
 @pytest.mark.parametrize("how", ["text", "bare text", "on a node", "on a node, as the user has it", "module"])
-def test_no_python_finds_the_current_folder(project: Project, python: str, how: str) -> None:
+def test_no_python_finds_the_current_folder(project: Project, how: str) -> None:
     """Its sys.path is that of `python -c` but for the first entry. Files of the project that are imported fail."""
+    for python in pythons():
+        _finds_nothing_here(project, python, how)
+
+
+def _finds_nothing_here(project: Project, python: str, how: str) -> None:
     user = "1" if how.endswith("has it") else None
     env = {**project.env, "PYTHONPATH": str(project.folder.parent / "lib")}
     (project.folder.parent / "lib").mkdir(exist_ok=True)

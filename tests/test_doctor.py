@@ -360,7 +360,7 @@ def dead(
 )
 def test_an_nvml_that_hangs_or_aborts_is_told_in_time(fault: str, told: str, code: int | None, dead: Any) -> None:
     result, seconds = dead[fault]
-    assert seconds < 15
+    assert seconds < 30
     # A CPU build of torch is a failure of its own, once the driver is known to be there.
     assert result.returncode == code if code else result.returncode in (1, 3)
     assert "Traceback" not in result.stdout + result.stderr

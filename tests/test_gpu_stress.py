@@ -266,7 +266,7 @@ def test_a_gpu_that_hangs_costs_its_own_answer(
 def test_a_driver_that_hangs_on_all_is_not_waited_for_again_and_again(used: Used, impatient: None) -> None:
     start = time.monotonic()
     snapshot = used(9, "cuInit=hang")
-    assert time.monotonic() - start < 2 * HUNG_S
+    assert time.monotonic() - start < 3 * HUNG_S
     assert [run.ended for run in runs(snapshot)] == ["hung"] * 4 + ["skipped"] * 5
     assert runs(snapshot)[8].detail == "CUDA hung on the GPUs tested before"
     assert said(snapshot).keys() == {"cuda_hangs"}

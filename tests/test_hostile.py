@@ -179,7 +179,7 @@ def test_nothing_is_left_of_a_torch_that_hangs(broken_torch: Any, mgpu: Run, tmp
     began = time.monotonic()
     result = mgpu("doctor", "--timeout", "3", env=broken_torch(code))
     one_message(result, 124, "stopped after --timeout 3 s")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 40
     pid = int(pid_file.read_text())
     end = time.monotonic() + 5
     while (

@@ -83,10 +83,10 @@ def test_this_machine() -> None:
 
 
 def test_it_takes_a_few_milliseconds() -> None:
-    """Not a benchmark: a guard against a scan of everything, at ten times what it takes."""
-    begin = time.perf_counter()
+    """Not a benchmark: a guard against a scan of everything, at ten times the CPU time that it takes."""
+    begin = time.process_time()
     list(kernel.probe())
-    assert time.perf_counter() - begin < 0.25
+    assert time.process_time() - begin < 0.25
 
 
 def test_a_described_machine(read: Read) -> None:

@@ -366,7 +366,7 @@ def test_an_nvml_that_hangs_costs_its_deadline_and_leaves_no_process(
     described = machine(tmp_path, "h100_sxm_x8", FAULTS[fault])
     began = time.monotonic()
     snapshot = read(library, described, deadline_s=HUNG_S)
-    assert HUNG_S <= time.monotonic() - began < HUNG_S + 3
+    assert HUNG_S <= time.monotonic() - began < HUNG_S + 10
     hung = Gap("timed_out", f"NVML did not answer in 1.5 s (last step: {asked})")
     assert snapshot.gpus is None and snapshot.links is None
     assert snapshot.gaps["gpus"] == snapshot.gaps["links"] == snapshot.gaps["visible"] == hung
@@ -717,8 +717,8 @@ def test_details_that_meet_an_error_are_gaps_and_no_trouble(library: Path, tmp_p
 
 def test_a_slow_nvml_is_asked_for_what_matters_only(library: Path, tmp_path: Path) -> None:
     began = time.monotonic()
-    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", "0.temperature = ~2100 31", "*.serial = ~500 1"))
-    assert time.monotonic() - began < 5
+    snapshot = read(library, machine(tmp_path, "h100_sxm_x8", "0.temperature = ~2100 31", "*.serial = ~3000 1"))
+    assert time.monotonic() - began < 15  # the serial numbers alone would take 24
     assert [gpu.temperature_c for gpu in gpus(snapshot)] == [31] * 8
     assert {gpu.serial for gpu in gpus(snapshot)} == {None}
     assert snapshot.gaps["gpus[7].details"].kind == "not_asked"

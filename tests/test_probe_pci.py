@@ -317,7 +317,7 @@ def test_a_fabric_manager_that_does_not_tell(dgx: sysfs.Machine, script: str) ->
     pci = dgx.pci()
     shutil.rmtree(dgx.root / "usr/bin")
     assert pci.fabric_manager is None and len(pci.devices) == 18
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_without_nvswitches_nobody_is_asked(tmp_path: Path) -> None:

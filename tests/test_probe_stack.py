@@ -940,4 +940,4 @@ def test_the_child_answers_quickly() -> None:
     """Not a benchmark: only that nothing in it takes seconds."""
     began = time.monotonic()
     asked(replace(PACKAGES, then=(LIBRARIES,)))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15

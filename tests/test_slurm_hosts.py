@@ -23,7 +23,7 @@ from mgpu.job_files import sbatch
 from mgpu.job_files.job import Job
 from tests.hosts import SlurmHosts
 
-IN_TIME = 15  # seconds for the stage that meets a fault; torch alone is silent for 330 and more
+IN_TIME = 60  # seconds for the stage that meets a fault; torch alone is silent for 330 and more
 WHOLE = 200  # seconds for one pre-flight on a busy machine
 CONFIG = """\
 compute_environment: LOCAL_MACHINE

@@ -41,15 +41,6 @@ if task[0] == "fail" and node == "1":
 if task[0] == "fail" or (task[0] == "once" and again == "0"):
     time.sleep(300)
 """
-SUM = """\
-import os, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-told = torch.tensor([dist.get_rank() + 1.0])
-dist.all_reduce(told)
-if dist.get_rank() == 0:
-    print(f"sum {told.item():.0f} of {dist.get_world_size()} ranks", flush=True)
-dist.destroy_process_group()
-"""
 TRAINED = re.compile(r"test accuracy [\d.]+ % on (\d) ranks")
 
 
@@ -66,7 +57,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "logs").mkdir()
     (tmp_path / "accelerate.yaml").write_text(YAML)
     (tmp_path / "rank.py").write_text(RANK)
-    (tmp_path / "sum.py").write_text(SUM)
     shutil.copy(ROOT / "tests" / "train_digits.py", tmp_path)
     return tmp_path
 
@@ -80,22 +70,17 @@ def written(folder: Path, job: Job, cpus: int | None = 1) -> Path:
 
 
 def test_jobs_that_train(cluster: Cluster, folder: Path) -> None:
-    """Two and three nodes, by accelerate and by torchrun, all at the same time."""
-    digits, total = ("train_digits.py", "--epochs", "1"), ("sum.py",)
-    shapes: list[tuple[Shape, int, tuple[str, ...]]] = [
-        ("accelerate", 3, total), ("torchrun", 3, total), ("accelerate", 2, digits), ("torchrun", 2, digits),
-    ]  # fmt: skip
+    """Three nodes, by accelerate and by torchrun. Two: the rank that fails, the job that is cancelled."""
+    nodes = 3
+    shapes: tuple[Shape, ...] = ("accelerate", "torchrun")
     jobs = {}
-    for shape, nodes, command in shapes:
-        script = written(folder, Job(command, shape=shape, nodes=nodes, name=f"{shape}{nodes}"))
-        jobs[cluster.batch(script)] = (shape, nodes, command)
-    for job, (shape, nodes, command) in jobs.items():
+    for shape in shapes:
+        given = Job(("train_digits.py", "--epochs", "1"), shape=shape, nodes=nodes, name=f"{shape}{nodes}")
+        jobs[cluster.batch(written(folder, given))] = shape
+    for job, shape in jobs.items():
         found, output = cluster.ended(job, 240), cluster.output(job)
         assert (found["JobState"], found["ExitCode"], found["NumNodes"]) == ("COMPLETED", "0:0", str(nodes)), output
-        if command is digits:
-            assert TRAINED.findall(output) == [str(nodes)], output
-        else:
-            assert output.count(f"sum {nodes * (nodes + 1) // 2} of {nodes} ranks") == 1, output
+        assert TRAINED.findall(output) == [str(nodes)], output
         # and each node's ranks by themselves
         by_node = {path.parents[3].name for path in (folder / "logs").glob(f"{shape}{nodes}-{job}/*/*/*/0/stdout.log")}
         assert by_node == {f"node{number}" for number in range(1, nodes + 1)}

@@ -1,6 +1,7 @@
 """Does a real fault, in any rung, end with a verdict that names rank, rung and cause, in time, and is nothing left?
 
-Real ranks over gloo through the real launcher. In time is: the stall limit and ten seconds after the fault.
+Real ranks over gloo through the real launcher. In time is: the stall limit after the fault, and what a busy machine
+adds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from tests.scripts import TWO_RANKS, fault, kill_all, marked, wait_for, write_co
 
 STALL = 3  # seconds
 USUAL_STALL = 30  # without --stall-timeout
-IN_TIME = STALL + 10
+BUSY = 20  # what a busy machine may add; torch alone waits for minutes
+AT_ONCE = 20  # well before USUAL_STALL
 START = 15  # what mgpu and the imports may take on a busy machine, where no rank tells the time of the fault
 SHM = Path("/dev/shm")
 # Rungs that the quick level leaves out.
@@ -100,7 +102,7 @@ def smoke_test(tmp_path: Path) -> Iterator[Test]:
         spoke = _last_words(tmp_path, document)
         told = Told(done.returncode, document, ended - (spoke or started))
         stall = float(options[options.index("--stall-timeout") + 1]) if "--stall-timeout" in options else USUAL_STALL
-        assert told.seconds < stall + 10 + (0 if spoke else START)
+        assert told.seconds < stall + BUSY + (0 if spoke else START)
         nothing_left(tmp_path, temporary, before, told, busy, leaves)
         return told
 
@@ -151,7 +153,7 @@ def level(rung: str) -> tuple[str, ...]:
 
 
 # A rank that is stopped, or killed: one of them in each rung, both in the last one, where the others may have ended.
-# tests/test_smoke.py stops one in training and kills one that has not joined.
+# tests/test_smoke.py stops one in training.
 
 STOPPED = ("start", "group", "pairs", "checkpoint", "shutdown")
 KILLED = ("device", "collectives", "train", "bandwidth", "shutdown")
@@ -177,14 +179,16 @@ def test_rank_stopped(smoke_test: Test, rung: str) -> None:
 @pytest.mark.parametrize("rung", KILLED)
 def test_rank_killed(smoke_test: Test, rung: str) -> None:
     """At once: nobody waits for the stall limit, which is 30 s here. In training the other rank sees its connection
-    break amid a step; the one that was killed is the cause."""
+    break amid a step; the one that was killed is the cause. In the stage "device" it was never behind the others: only
+    the launcher's table tells which of them was ended by the launcher."""
     word = "step 3 of " if rung == "train" else "begins"
     told = smoke_test(*level(rung), env=fault("SIGKILL", word, rung=rung))
     assert told.code == errors.NOT_READY and told.document["ended"] == "died"
     assert told.cause["id"] == "rank_killed"
     assert re.fullmatch(rf'rank 1 \(.*, pid \d+\) was killed by SIGKILL in stage "{rung}"', told.cause["title"])
     assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, rung)
-    assert told.seconds < 10
+    assert told.failed["rank_killed"]["evidence"]["rank"] == 1 and told.document["stamp"] is None
+    assert told.seconds < AT_ONCE
 
 
 def test_rank_that_exits_with_0_in_a_step(smoke_test: Test) -> None:
@@ -194,7 +198,7 @@ def test_rank_that_exits_with_0_in_a_step(smoke_test: Test) -> None:
     assert told.cause["id"] == "rank_exited"
     assert re.fullmatch(r'rank 1 \(.*\) exited by itself in stage "train" at "step 3 of 20"', told.cause["title"])
     assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, "train")
-    assert told.seconds < 10
+    assert told.seconds < AT_ONCE
 
 
 def test_rank_that_is_throttled(smoke_test: Test) -> None:
@@ -230,16 +234,7 @@ def test_rank_killed_before_it_says_anything(smoke_test: Test) -> None:
     assert re.fullmatch(r'rank 1.* was killed by SIGKILL in stage "start"', told.cause["title"])
 
 
-# A rank that is wrong, and a machine that lacks something
-
-
-def test_rank_sends_wrong_numbers(smoke_test: Test) -> None:
-    told = smoke_test("--level", "quick", env=fault("wrong number", "begins", rung="collectives"))
-    assert told.code == errors.NOT_READY
-    assert told.cause["id"] == "collective_gives_wrong_numbers"
-    culprit = told.document["culprit"]
-    assert (culprit["rank"], culprit["rung"]) == (1, "collectives"), told.cause
-    assert "rank 1" in told.cause["title"]
+# A machine that lacks something. A rank that is wrong: test_smoke_collectives.py, test_smoke_planted.py
 
 
 def test_port_busy(smoke_test: Test) -> None:
@@ -252,7 +247,7 @@ def test_port_busy(smoke_test: Test) -> None:
     assert told.cause["id"] == "meeting_port_taken"
     assert told.cause["title"] == f'no rank was started in stage "start": port {number} is in use'
     assert told.document["culprit"]["rung"] == "start"
-    assert told.seconds < IN_TIME + START
+    assert told.seconds < AT_ONCE + START
 
 
 def test_interface_that_does_not_exist(smoke_test: Test) -> None:
@@ -260,7 +255,7 @@ def test_interface_that_does_not_exist(smoke_test: Test) -> None:
     assert told.code == errors.NOT_READY
     assert "nope0" in told.cause["title"] and told.document["culprit"]["rung"] in ("start", "group")
     assert told.document["culprit"]["rank"] in (0, 1) and "rank" in told.cause["title"]
-    assert told.seconds < IN_TIME
+    assert told.seconds < AT_ONCE
 
 
 def test_rendezvous_that_does_not_answer(smoke_test: Test) -> None:
@@ -270,7 +265,7 @@ def test_rendezvous_that_does_not_answer(smoke_test: Test) -> None:
     assert told.code == errors.NOT_READY
     assert "192.0.2.1" in told.cause["title"], told.cause
     assert told.document["culprit"]["rung"] == "start"
-    assert told.seconds < IN_TIME + START
+    assert told.seconds < AT_ONCE + START
 
 
 def test_shared_memory_too_small_for_the_loader(smoke_test: Test) -> None:
@@ -286,7 +281,7 @@ def test_memory_limit(smoke_test: Test) -> None:
     assert told.cause["id"] == "rank_out_of_memory"
     assert re.fullmatch(r'rank 1 \(.*\) ran out of host memory in stage "train".*', told.cause["title"])
     assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, "train")
-    assert told.seconds < IN_TIME
+    assert told.seconds < AT_ONCE
 
 
 @pytest.fixture
@@ -317,13 +312,13 @@ def test_memory_limit_of_a_job(smoke_test: Test, small_cgroup: Path) -> None:
     assert (told.document["culprit"]["rank"], told.document["culprit"]["rung"]) == (1, "collectives")
 
 
-@pytest.mark.parametrize("how", ["ro", "size=16k"])
-def test_checkpoint_folder(smoke_test: Test, tmp_path: Path, how: str) -> None:
-    """Read-only, or full."""
+def test_checkpoint_folder_that_is_full(smoke_test: Test, tmp_path: Path) -> None:
+    """One that is read-only, in forked ranks: tests/test_smoke_checkpoint.py."""
     folder = tmp_path / "out"
     folder.mkdir()
-    fill = f"; cat /dev/zero > {folder}/filler 2>/dev/null; true" if how != "ro" else ""
-    told = smoke_test("--checkpoint-dir", str(folder), mount=f"{{ mount -t tmpfs -o {how} tmpfs {folder}{fill}; }}")
+    fill = f"cat /dev/zero > {folder}/filler 2>/dev/null; true"
+    mount = f"{{ mount -t tmpfs -o size=16k tmpfs {folder}; {fill}; }}"
+    told = smoke_test("--checkpoint-dir", str(folder), mount=mount)
     assert told.code == errors.NOT_READY
     assert told.cause["id"] == "checkpoint_not_writable"
     assert "rank" in told.cause["title"] and told.document["culprit"]["rung"] == "checkpoint", told.cause

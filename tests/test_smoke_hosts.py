@@ -23,7 +23,7 @@ from tests.scripts import fault, write_config
 STALL = 3  # seconds
 START = 60  # for the imports on both hosts
 ALONE = 8  # where nobody else is to come
-IN_TIME = 10  # seconds after the limit
+IN_TIME = 25  # seconds after the limit, on a busy machine; torch alone waits for minutes
 PORT = 29517
 CONFIG = """\
 compute_environment: LOCAL_MACHINE

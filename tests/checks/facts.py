@@ -718,7 +718,9 @@ def hang(*ranks: HangRank, **changes: Any) -> Hang:
     return replace(Hang(45.0, 2.0, found, len(found), len(found), 1800.0, "gloo"), **changes)
 
 
+@cache
 def _healthy() -> dict[str, Any]:
+    """Made once: no fact of a snapshot can be changed."""
     return {
         "host": host(),
         "python": python(),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mgpu import engine
-from mgpu.snapshot import Plan
+from mgpu.snapshot import FACTS, Plan
 from mgpu.snapshot.redaction import redact
 from tests.checks.facts import (
     BARE,
@@ -647,8 +647,14 @@ def test_answer(case: Case) -> None:
 
 
 def test_redaction_changes_no_verdict() -> None:
+    """The first case of each check on a whole machine; the others with the facts that the check and names are made of,
+    as redacting everything takes 20 ms."""
+    whole = set[str]()
     for case in CASES:
-        outcomes = engine.run_check(case.asked, redact(case.snapshot))
+        known = {*case.asked.facts, *case.changes, "host", "network", "storage"}
+        dropped: dict[str, Any] = {} if case.check not in whole else {name: None for name in FACTS if name not in known}
+        whole.add(case.check)
+        outcomes = engine.run_check(case.asked, redact(replace(case.snapshot, **dropped)))
         assert [outcome.status for outcome in outcomes] == [case.status], case
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from mgpu.readers.log import prefilter, read, row_matching
 from mgpu.signature import Case as RowCase
 from mgpu.signature import Row, Signature
 from mgpu.snapshot import Log
-from tests.checks.facts import fails, log, problem, well
+from tests.checks.facts import Case, fails, log, problem, well
 from tests.conftest import AREAS, CHECKS, ROOT
 
 ROWS = tuple(row_matching.signature_rows())
@@ -41,9 +42,13 @@ def seen_in(*lines: str) -> Log:
         return read.read_logs([path])
 
 
+def _log_of(row: Row) -> Log:
+    return _seen_alone().get(row.id, log())
+
+
 def _meaning(row: Row) -> Row | RowCase:
     """What a row means in the log of its first sample alone."""
-    found = _SEEN.get(row.id, log())
+    found = _log_of(row)
     return next((one for one in row.cases if one.when(found, None)), row)
 
 
@@ -57,18 +62,32 @@ def _a_fix(row: Row | RowCase) -> str:
     return re.split(r"\{|ORG/MODEL|PATH|HOST", fix.commands[0] if fix.commands else fix.text)[0]  # filled from the line
 
 
-_ALL = seen_in(*(row.samples[0] for row in CAUSES))
-# Nothing of the other rows' samples: a case of a row (`Case`) must not apply.
-_ALONE = log(size_bytes=_ALL.size_bytes, lines=_ALL.lines)
-_SEEN = {seen.signature: replace(_ALONE, seen=(replace(seen, survived=False),)) for seen in _ALL.seen}
-CASES = tuple(
-    case
-    for row in CAUSES
-    for case in (
-        fails(row.id, _first_words(_meaning(row)), _a_fix(_meaning(row)), log=_SEEN.get(row.id, log())),
-        well(row.id, "not in 60 lines of 1 log"),
+@cache
+def _seen_alone() -> dict[str, Log]:
+    """The log of the first sample of each row, without anything of the other rows' samples, as a case of a row (`Case`)
+    must not apply."""
+    found = seen_in(*(row.samples[0] for row in CAUSES))
+    alone = log(size_bytes=found.size_bytes, lines=found.lines)
+    return {seen.signature: replace(alone, seen=(replace(seen, survived=False),)) for seen in found.seen}
+
+
+@cache
+def _cases() -> tuple[Case, ...]:
+    return tuple(
+        case
+        for row in CAUSES
+        for case in (
+            fails(row.id, _first_words(_meaning(row)), _a_fix(_meaning(row)), log=_log_of(row)),
+            well(row.id, "not in 60 lines of 1 log"),
+        )
     )
-)
+
+
+def __getattr__(name: str) -> tuple[Case, ...]:
+    """CASES, as in the other files: not made where tests are only collected."""
+    if name == "CASES":
+        return _cases()
+    raise AttributeError(name)
 
 
 @pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.id)

@@ -87,8 +87,8 @@ SLEEPS, BEHIND, CHILD = "hang_rank_sleeps", "hang_rank_behind", "hang_rank_waits
 LOADER, READS = "hang_rank_in_loader", "hang_rank_reads"
 # fmt: off
 MATRIX = (
-    # somewhere else
-    Planted("programs.sleeps", SLEEPS, "rank 1 sleeps at {here}", always=True),
+    # somewhere else; the first also in test_control_c_asks_the_ranks_first
+    Planted("programs.sleeps", SLEEPS, "rank 1 sleeps at {here}"),
     Planted("programs.sleeps", SLEEPS, "rank 1 sleeps at {here}", ranks=4),
     Planted("others.polls_file", SLEEPS, "rank 1 sleeps at {here}"),
     Planted("others.disk_full", SLEEPS, "rank 0 sleeps at {here}", rank=0),

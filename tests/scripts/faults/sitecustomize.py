@@ -68,28 +68,8 @@ def _fail(how: str) -> None:
         bytearray(256 << 20)
     elif how == "too much memory":  # more than the limit of its container or job
         bytearray(4 << 30)
-    elif how == "wrong number":
-        _wrong_number(sys.modules["torch"])
     elif how == "wrong gradient":
         _wrong_gradient(sys.modules["torch"])
-
-
-def _wrong_number(torch: Any) -> None:
-    """What this rank sends is wrong in one place: in every all-reduce and all-gather."""
-
-    def spoil(name: str, place: int) -> None:
-        real = getattr(torch.distributed, name)
-
-        def spoiled(*tensors: Any, **keywords: Any) -> Any:
-            tensors[place].view(-1)[-1] += 1
-            return real(*tensors, **keywords)
-
-        setattr(torch.distributed, name, spoiled)
-
-    spoil("all_reduce", 0)
-    for name in ("all_gather_into_tensor", "all_gather_single"):  # the second since torch 2.13
-        if hasattr(torch.distributed, name):
-            spoil(name, 1)
 
 
 def _wrong_gradient(torch: Any) -> None:
