@@ -114,6 +114,7 @@ def first_of_empty(code: str) -> str | None:
 
 
 _LACKS = re.compile(r"'(?P<type>\w+)' object has no attribute '(?P<name>\w+)'")
+_BUILT_IN = frozenset({"NoneType", "bool", "int", "float", "str", "bytes", "list", "tuple", "dict", "set", "function"})
 # What has these methods: what the code expected.
 _EXPECTED = {
     **dict.fromkeys(("append", "extend", "insert"), "a list"),
@@ -126,7 +127,7 @@ _EXPECTED = {
 def wrong_value(one: UncaughtException) -> str:
     """Return which value of the line that raised it has another type: "state.losses is a float, not a list"; or ""."""
     lacks = _LACKS.match(one.message)
-    if lacks is None or not one.code or one.code.startswith("raise"):
+    if lacks is None or lacks["type"] not in _BUILT_IN or not one.code or one.code.startswith("raise"):
         return ""
     found = _only(re.compile(rf"(?P<of>{_OBJECT})\.{lacks['name']}\b"), one.code)
     if found is None:

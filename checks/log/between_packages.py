@@ -120,47 +120,52 @@ def _by_name(one: UncaughtException, name: str) -> Problem:
     """Return what is wrong with a call or an attribute of this name, of which the log has no traceback."""
     package, like = skew.package_of(name), skew.package_in_name(name) if _INTERNAL.search(name) else None
     guess = f" The name looks like one of {skew.distribution(like)}." if like and not package else ""
+    shown = package or like
     lacks = mistakes.LACKS.match(one.message)
     owner, _, last = name.rpartition(".")
     word = lacks["name"] if lacks else owner.rpartition(".")[2] if owner and last in _OF_EVERY_CLASS else last
     search = shell("grep -rnw --include='*.py' {:dotted} {}", word, ".")
+    first = f"a call of {name}() does not fit its definition"
     if package:
         first = f"the installed {skew.distribution(package)} probably does not fit the code that uses it"
     elif lacks:
         first = f"an object of the class {lacks['owner']} has no attribute {lacks['name']}"
-    else:
-        first = f"a call of {name}() does not fit its definition"
+    commands = (
+        f"cd $(python -c 'import site; print(site.getsitepackages()[0])') && {search}",
+        *((shell("pip show {:package}", skew.distribution(shown)),) if shown else ()),
+        "pip check",
+    )
+    other = "If the name is a package's, another release of it may have it: compare with the version that the calling "
     return _problem(
         one,
         first,
-        (
-            Fix(
-                f"{_where_to_look(lacks)}{guess}",
-                (
-                    f"cd $(python -c 'import site; print(site.getsitepackages()[0])') && {search}",
-                    *((shell("pip show {:package}", skew.distribution(package or like)),) if package or like else ()),
-                    "pip check",
-                ),
-            ),
-            Fix(
-                "If the name is a package's, another release of it may have it: compare with the version that the "
-                "calling code was tested with."
-            ),
-        ),
-        _unset(lacks)
-        if lacks
-        else f"{NO_TRACEBACK} Caller and definition are of different versions, or the arguments are wrong.",
+        (Fix(f"{_where_to_look(lacks, package)}{guess}", commands), Fix(f"{other}code was tested with.")),
+        f"{NO_TRACEBACK} {_possible_reasons(lacks, package)}",
     )
 
 
-def _unset(lacks: re.Match[str]) -> str:
+def _possible_reasons(lacks: re.Match[str] | None, package: str | None) -> str:
+    if lacks is None:
+        return "Caller and definition are of different versions, or the arguments are wrong."
+    owner, name = lacks["owner"], lacks["name"]
+    if package:
+        dist = skew.distribution(package)
+        return (
+            f"{owner} is the name of a class of {dist}: the code that reads {name} was probably written for an older "
+            f"or newer {dist}."
+        )
     return (
-        f"{NO_TRACEBACK} Either the part of {lacks['owner']}'s setup that sets {lacks['name']} did not run (an option "
-        "skips it, or it failed), or the code that reads it was written for another version of the class."
+        f"Either the part of {owner}'s setup that sets {name} did not run (an option skips it, or it failed), or the "
+        "code that reads it was written for another version of the class."
     )
 
 
-def _where_to_look(lacks: re.Match[str] | None) -> str:
+def _where_to_look(lacks: re.Match[str] | None, package: str | None) -> str:
+    if lacks and package:
+        return (
+            f"Search for the packages that use {lacks['name']}, and compare the {skew.distribution(package)} that they "
+            "require with the installed one."
+        )
     if lacks:
         return f"Search for the code that sets {lacks['name']}, and check whether it runs with the options of this run."
     return "Search for the definition and for the packages that call it, and compare the arguments."

@@ -166,11 +166,9 @@ def test_every_named_group_is_told_and_every_told_one_is_there() -> None:
 
 def test_no_text_points_to_a_traceback_that_the_log_may_not_have() -> None:
     """Only `{the_traceback}` does, which says whether the log has it. Other texts are about what a run prints later."""
-    points = re.compile(
-        r"\b(?:the|its|first) (?:original |whole |first )?traceback\b|\b(?:last|innermost) frames?\b"
-    )
+    points = re.compile(r"\b(?:the|its|first) (?:original |whole |first )?traceback\b|\b(?:last|innermost) frames?\b")
     other_run = re.compile(
-        r"Without workers|without workers|without its traceback|traceback (?:on|unless|then)\b|no Python"
+        r"[Ww]ithout workers|without its traceback|traceback (?:on|unless|then)\b|no Python|print the|{the_traceback}"
     )
     for row in CAUSES:
         for one in (row, *row.cases):
