@@ -2,7 +2,7 @@
 
 Facts only; `_version_skew.py` looks them up. Compared in the sources of the releases themselves: the tags of trl,
 accelerate, peft, datasets and huggingface_hub, and the wheels of transformers from 4.36 to 5.5. torch, triton and vllm:
-from the pull requests and issues in `PAGES`.
+from the pull requests and issues in `PAGES`; torch 1.1: github.com/tianweiy/CenterPoint/issues/59.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ ROWS = (
         "and lacks instructions that the kernel uses. With an old Triton, it can also be a newer GPU.",
         (Fix("Use another implementation of the layer or of attention (sdpa, eager, xformers), or a newer GPU.",
              ("nvidia-smi --query-gpu=name,compute_cap --format=csv",)), _WITHOUT),
-        "https://github.com/triton-lang/triton/blob/v2.1.0/lib/Analysis/Allocation.cpp",
+        "https://github.com/triton-lang/triton/pull/4492",
         summary="A Triton kernel is for another generation of GPUs."),
     Row("log_llvm_error", "root", "library",
         r"^LLVM ERROR: (?!Cannot select: intrinsic %llvm\.nvvm)(?P<what>.+)",

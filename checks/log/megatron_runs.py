@@ -132,8 +132,8 @@ ROWS = (
          "supported.",
          "ShardedTensor.flattened_range is not supported."),
         "the optimizer's sharding type in the checkpoint is not supported by this megatron-core (flattened_range)",
-        "Newer megatron-core releases no longer save or load optimizer states with flattened ranges, which the types "
-        "fully_sharded_model_space and fully_sharded_bucket_space use.",
+        "Newer megatron-core releases no longer save or load optimizer states with flattened ranges, as the type "
+        "fully_sharded_model_space has them.",
         (Fix("Save with another type of optimizer sharding.", ("--dist-ckpt-optim-fully-reshardable",
                                                                "metadata={{'distrib_optim_sharding_type': "
                                                                "'dp_reshardable'}}")),

@@ -171,7 +171,8 @@ def test_no_text_points_to_a_traceback_that_the_log_may_not_have() -> None:
         r"[Ww]ithout workers|without its traceback|traceback (?:on|unless|then)\b|no Python|print the|{the_traceback}"
     )
     for row in CAUSES:
-        for one in (row, *row.cases):
+        meanings: tuple[Row | RowCase, ...] = (row, *row.cases)
+        for one in meanings:
             fixes = one.fix if isinstance(one.fix, tuple) else (one.fix,)
             told = [one.title, one.why, *(fix.text for fix in fixes)]
             assert [text for text in told if points.search(text) and not other_run.search(text)] == [], row.id
