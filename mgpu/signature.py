@@ -101,7 +101,6 @@ def _check(module: str, row: Row) -> Signature:
         first = found[0]
         raised = next((one for one in log.raised if row.id in one.signatures), None)
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
-        groups["the_traceback"] = the_traceback(raised)
         details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
         evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
         meaning = _meaning(row, groups, log, raised)
@@ -116,11 +115,8 @@ def _check(module: str, row: Row) -> Signature:
             Place(first.file, first.line),
         )
 
-    summary = row.summary or f"{row.title[:1].upper()}{row.title[1:]}."
-    fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
     ask.__name__, ask.__module__ = row.id, module
-    described = f"{summary}\n\nWhy: {row.why}\n\nFix: {' '.join(fix.text for fix in fixes)}"
-    ask.__doc__ = described.replace("{the_traceback}", _TRACEBACK)
+    ask.__doc__ = _description(row)
     return Signature(
         ask,
         Severity.ERROR,
@@ -135,6 +131,13 @@ def _check(module: str, row: Row) -> Signature:
     )
 
 
+def _description(row: Row) -> str:
+    summary = row.summary or f"{row.title[:1].upper()}{row.title[1:]}."
+    fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
+    text = f"{summary}\n\nWhy: {row.why}\n\nFix: {' '.join(fix.text for fix in fixes)}"
+    return text.replace("{the_traceback}", _TRACEBACK)
+
+
 def the_traceback(raised: UncaughtException | None) -> str:
     """Return how a text calls the traceback of an exception; it says so if the log does not have it."""
     return _TRACEBACK if raised is not None and raised.frames else f"{_TRACEBACK} (not in this log)"
@@ -143,6 +146,7 @@ def the_traceback(raised: UncaughtException | None) -> str:
 def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
     if special := row.explain(groups, raised) if row.explain else None:
         return special
+    groups = {**groups, "the_traceback": the_traceback(raised)}
     means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)
     return Meaning(
         means.title.format_map(groups),

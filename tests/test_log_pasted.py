@@ -104,6 +104,8 @@ TWO_LINES = "lightning.fabric.MisconfigurationException: You requested gpu: [1]\
         ("/tmp/tmpv1qfkl_e/main.c:2:10: fatal error: cuda.h: No such file or directory\n", "log_header_missing",
          "cuda.h of the CUDA toolkit is missing, so Triton"),
         ("ops.cpp:2:10: fatal error: libaio.h: No such file or directory\n", "log_header_missing", "libaio-dev"),
+        ("ERROR: the dataset is empty\nmake: *** [train] Error 1\n", "log_program_reported_error",
+         "the dataset is empty"),
         ("make: *** [Makefile:12: helpers_cpp.so] Error 1\n", "log_make_failed", "helpers_cpp.so"),
         # A script's own names.
         ("TypeError: collate() takes 1 positional argument but 2 were given\n", "log_exception", "raised TypeError"),

@@ -21,51 +21,55 @@ _LINKER = "https://sourceware.org/binutils/docs/ld/Options.html"
 _CMAKE = "https://cmake.org/cmake/help/latest/command/message.html"
 _PIP = "https://pip.pypa.io/en/stable/reference/build-system/"
 # fmt: off
-_TOOLKIT = ("the CUDA toolkit", "Runtime images and torch's wheels have the libraries, but not these headers.",
-            ("ls /usr/local/cuda/include/cuda.h; nvcc --version", "conda install -c nvidia cuda-toolkit",
-             "export CUDA_HOME=/usr/local/cuda CPATH=/usr/local/cuda/include"))
-# Headers as a pattern of `re`: what has them, why they are missing, commands.
-_HEADERS: tuple[tuple[str, tuple[str, str, tuple[str, ...]]], ...] = (
+_BUILD = "or use an image that has it (-devel)."
+# Headers as a pattern of `re`: what has them, why they are missing, the fix.
+_HEADERS: tuple[tuple[str, str, str, Fix], ...] = (
     (r"(?:cuda\w*|cublas\w*|cusparse\w*|cusolver\w*|curand\w*|cufft\w*|nvrtc|nvml|cupti|driver_types|"
-     r"device_launch_parameters|crt/\w+|nvtx3/\w+|thrust/\S+|cub/\S+)\.\w+$", _TOOLKIT),
-    (r"cudnn\w*\.h$", ("cuDNN", "torch's wheel has its library, but the build does not look there.",
-                       ("pip install nvidia-cudnn-cu12", "find / -name 'cudnn*.h' 2>/dev/null | head -3"))),
-    (r"nccl\w*\.h$", ("NCCL's development files", "torch's wheel has its library, but the build does not look there.",
-                      ("sudo apt-get install -y libnccl-dev", "find / -name nccl.h 2>/dev/null | head -3"))),
-    (r"(?:hip|rocm\w*|hipblas\w*|rccl)(?:/\S+)?\.h(?:pp)?$",
-     ("ROCm's development files", "The image has ROCm's libraries only.", ("ls /opt/rocm/include",))),
-    (r"mpi\.h$", ("MPI's development files", "Only its libraries are installed, or its module is not loaded.",
-                  ("sudo apt-get install -y libopenmpi-dev", "mpicc --showme:incdirs"))),
-    (r"(?:infiniband|rdma)/\S+\.h$", ("the development files of rdma-core or libfabric", "Only the libraries are "
-                                      "installed.", ("sudo apt-get install -y libibverbs-dev librdmacm-dev",))),
-    (r"libaio\.h$", ("libaio's development files", "DeepSpeed's async_io needs them.",
-                     ("sudo apt-get install -y libaio-dev",))),
-    (r"numa(?:if)?\.h$", ("libnuma's development files", "Only the library is installed.",
-                          ("sudo apt-get install -y libnuma-dev",))),
-    (r"pybind11/\S+\.h$", ("pybind11", "The build takes its headers from the Python package.",
-                           ("pip install pybind11",))),
-    (r"(?:torch|ATen|c10)/\S+\.h$",
-     ("torch", "The build does not use the environment's torch, or another release of torch moved the header.",
-      ("pip install --no-build-isolation PACKAGE", "python -c 'import torch; print(torch.__version__)'"))),
+     r"device_launch_parameters|crt/\w+|nvtx3/\w+|thrust/\S+|cub/\S+)\.\w+$",
+     "the CUDA toolkit", "Runtime images and torch's wheels have the libraries, but not these headers.",
+     Fix(f"Install the CUDA toolkit, {_BUILD}",
+         ("ls /usr/local/cuda/include/cuda.h; nvcc --version", "conda install -c nvidia cuda-toolkit",
+          "export CUDA_HOME=/usr/local/cuda CPATH=/usr/local/cuda/include"))),
+    (r"cudnn\w*\.h$", "cuDNN", "torch's wheel has its library, but the build does not look there.",
+     Fix(f"Install it, {_BUILD}", ("pip install nvidia-cudnn-cu12",
+                                  "find / -name 'cudnn*.h' 2>/dev/null | head -3"))),
+    (r"nccl\w*\.h$", "NCCL", "torch's wheel has its library, but the build does not look there.",
+     Fix(f"Install its development files, {_BUILD}", ("sudo apt-get install -y libnccl-dev",
+                                                     "find / -name nccl.h 2>/dev/null | head -3"))),
+    (r"(?:hip|rocm\w*|hipblas\w*|rccl)(?:/\S+)?\.h(?:pp)?$", "ROCm", "The image has ROCm's libraries only.",
+     Fix(f"Install its development files, {_BUILD}", ("ls /opt/rocm/include",))),
+    (r"mpi\.h$", "MPI", "Only its libraries are installed, or its module is not loaded.",
+     Fix("Install its development files, or load its module.", ("sudo apt-get install -y libopenmpi-dev",
+                                                                "mpicc --showme:incdirs"))),
+    (r"(?:infiniband|rdma)/\S+\.h$", "rdma-core or libfabric", "Only the libraries are installed.",
+     Fix("Install the development files.", ("sudo apt-get install -y libibverbs-dev librdmacm-dev",))),
+    (r"libaio\.h$", "libaio", "DeepSpeed's async_io needs its development files.",
+     Fix("Install them.", ("sudo apt-get install -y libaio-dev",))),
+    (r"numa(?:if)?\.h$", "libnuma", "Only the library is installed, without its development files.",
+     Fix("Install them.", ("sudo apt-get install -y libnuma-dev",))),
+    (r"pybind11/\S+\.h$", "pybind11", "The build takes its headers from the Python package.",
+     Fix("Install it where the build runs.", ("pip install pybind11",))),
+    (r"(?:torch|ATen|c10)/\S+\.h$", "torch",
+     "The build does not use the environment's torch, or another release of torch moved the header.",
+     Fix("Build in the environment, with the torch that the package supports.",
+         ("pip install --no-build-isolation PACKAGE", "python -c 'import torch; print(torch.__version__)'"))),
 )
+_COMPILE_NOT = Fix("Or turn off torch.compile.", ("export TORCHDYNAMO_DISABLE=1",), kind="stopgap",
+                   caveat="Training is slower.")
 
 
 def _header(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a header by what has it."""
     header = groups["header"]
-    known = next((what for pattern, what in _HEADERS if re.match(pattern, header)), None)
+    known = next((one for one in _HEADERS if re.match(one[0], header)), None)
     if known is None:
         return None
-    owner, why, commands = known
-    of_triton = re.search(r"/tmp\w*/\w+/(?:main|cuda_utils|__triton_launcher)\.c$", groups["file"])
-    for_what = " Triton and torch.compile compile a small C file for each kernel at run time." if of_triton else ""
-    fixes = [Fix(f"Install {owner}, or use an image that has it (-devel).", commands)]
-    if of_triton:
-        fixes.append(Fix("Or turn off torch.compile.", ("export TORCHDYNAMO_DISABLE=1",), kind="stopgap",
-                         caveat="Training is slower."))
-    return Meaning(f"{header} of {owner} is missing, so "
-                   f"{'Triton or torch.compile cannot build its code' if of_triton else 'compiling failed'}",
-                   f"{why}{for_what}", tuple(fixes))
+    _, owner, why, fix = known
+    if not re.search(r"/tmp\w*/\w+/(?:main|cuda_utils|__triton_launcher)\.c$", groups["file"]):
+        return Meaning(f"{header} of {owner} is missing, so compiling failed", why, (fix,))
+    return Meaning(f"{header} of {owner} is missing, so Triton or torch.compile cannot build its code",
+                   f"{why} Triton and torch.compile compile a small C file for each kernel at run time.",
+                   (fix, _COMPILE_NOT))
 
 
 _WHEEL_WITHOUT_IT = Case(
@@ -85,9 +89,9 @@ ROWS = (
         r"(?:(?P<file>[^\s:()]+)[:(]\d+\)?(?::\d+)?: )?fatal error(?: C1083)?: (?:Cannot open include file: )?"
         r"'?(?P<header>(?!Python\.h)[\w./+-]+\.(?:h|hpp|hh|hxx|cuh|inc))'?"
         r"(?:: No such file or directory| file not found)",
-        ("/tmp/tmpv1qfkl_e/main.c:2:10: fatal error: cuda.h: No such file or directory",
+        ("my_ops.cu:7:10: fatal error: my_ops.h: No such file or directory",
+         "/tmp/tmpv1qfkl_e/main.c:2:10: fatal error: cuda.h: No such file or directory",
          "csrc/ops.cpp:3:10: fatal error: 'nccl.h' file not found",
-         "my_ops.cu:7:10: fatal error: my_ops.h: No such file or directory",
          "C:\\x\\ops.cpp(3): fatal error C1083: Cannot open include file: 'cuda_runtime.h': No such file or directory"),
         "compiling failed: the header {header} was not found",
         "The package that has it is not installed with its development files, or its folder is not searched.",

@@ -149,7 +149,8 @@ ROWS = (
         r"(?P<what>(?!.*(?:only supported on|requires?) (?:Volta|Turing|Ampere|Hopper|Blackwell)\b).+)' "
         r"failed\b",
         ("python: /a/b.cpp:12: void foo(): Assertion `x > 0' failed.",
-         "python3: ../nptl/pthread_mutex_lock.c:424: __pthread_mutex_lock_full: Assertion `e != ESRCH' failed."),
+         "python3: ../nptl/pthread_mutex_lock.c:424: __pthread_mutex_lock_full: Assertion `e != ESRCH' failed.",
+         "Pass.cpp:43: mlir::Attribute f(): Assertion `x && \"no layout\"' failed. Aborted (core dumped"),
         "compiled code stopped at an assertion: {what} ({file}:{line})",
         "A library checked its own state and aborted the process (SIGABRT): a bug in it, or an argument that it does "
         "not expect.",

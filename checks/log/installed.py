@@ -99,7 +99,8 @@ ROWS = (
         r"^(?!.*(?:\blibtorch(?:_\w+)?|libcudnn\w*)\.so)(?:.*[\s'\"(])?(?P<library>[^\s'\"(]+\.so(?:\.\d+)*): "
         r"undefined symbol:"
         r"(?: (?!_?_?nvJitLink|nccl)\w+|\s*$)",
-        ("ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
+        ("ImportError: my_ops.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
+         "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
          "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv",
          "ImportError: /x/site-packages/flash_attn_2_cuda.cpython-38-x86_64-linux-gnu.so: undefined symbol:"),
         "a compiled extension was built for another torch (undefined symbol)",

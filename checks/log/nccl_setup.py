@@ -49,12 +49,12 @@ def _interface(groups: Mapping[str, str], raised: UncaughtException | None) -> M
 ROWS = (
     Row("log_net_plugin_not_loaded", "secondary", "nccl",
         r"(?:NET|TUNER)/Plugin ?:.*?(?P<library>[\w.+/-]+\.so[\w.]*): version `(?P<version>\w[\w.]*)' not found",
-        ("NCCL INFO NET/Plugin : dlerror=/opt/amazon/efa/lib/libfabric.so.1: version `FABRIC_1.7' not found (required "
+        ("NCCL INFO NET/Plugin: libnccl-net.so: /lib/libfoo.so.1: version `FOO_2.1' not found (required by "
+         "libnccl-net.so)",
+         "NCCL INFO NET/Plugin : dlerror=/opt/amazon/efa/lib/libfabric.so.1: version `FABRIC_1.7' not found (required "
          "by /x/lib/libnccl-net.so) No plugin found (libnccl-net.so), using internal implementation",
          "NCCL INFO NET/Plugin: libnccl-net-ofi.so: /opt/rdma-core/build/lib/libibverbs.so.1: version "
-         "`IBVERBS_PRIVATE_34' not found (required by /usr/lib/x86_64-linux-gnu/libefa.so.1)",
-         "NCCL INFO NET/Plugin: libnccl-net.so: /lib/libfoo.so.1: version `FOO_2.1' not found (required by "
-         "libnccl-net.so)"),
+         "`IBVERBS_PRIVATE_34' not found (required by /usr/lib/x86_64-linux-gnu/libefa.so.1)"),
         "NCCL's network plugin is not loaded: {library} lacks the interface {version}",
         f"The loader finds an older library than the plugin was built for. {_FALLS_BACK}",
         Fix("Upgrade that library, or install a plugin that was built for it.",
