@@ -96,7 +96,7 @@ ROWS = (
         "compiling failed: the header {header} was not found",
         "The package that has it is not installed with its development files, or its folder is not searched.",
         Fix("Install the development files that contain it, or add their folder.",
-            ("find / -path '*{header}' 2>/dev/null | head -3", "export CPATH=FOLDER:$CPATH")), _GCC,
+            ("find / -name '*.h*' 2>/dev/null | grep -F -e {header} | head -3", "export CPATH=FOLDER:$CPATH")), _GCC,
         summary="Compiling failed: a header was not found.", explain=_header),
     Row("log_library_not_linked", "root", "library",
         r"\bld(?:\.\w+)?: cannot find -l(?P<library>(?!cuda\b|cudart\b)[\w.+-]+)",
@@ -105,7 +105,7 @@ ROWS = (
         "Its development files are not installed (the linker needs a file without a number after .so), or its folder "
         "is not searched.",
         Fix("Install its development files, or add the folder that has it.",
-            ("ldconfig -p | grep {library}", "export LIBRARY_PATH=FOLDER:$LIBRARY_PATH")), _LINKER,
+            ("ldconfig -p | grep -F -e {library}", "export LIBRARY_PATH=FOLDER:$LIBRARY_PATH")), _LINKER,
         summary="Linking failed: a library was not found."),
     Row("log_symbol_not_defined", "root", "library", r"undefined reference to [`'](?P<symbol>[^`']+)'",
         ("/usr/bin/ld: /tmp/ccX.o: undefined reference to `cuLaunchKernelEx'",
