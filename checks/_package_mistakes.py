@@ -172,3 +172,36 @@ def explain_own_attribute(owner: str, name: str, raised: UncaughtException | Non
         "this case, or only a part of it was updated. If a class of yours is derived from it, call super().__init__().",
         fixes(packages[0]),
     )
+
+
+# Classes that a recipe's config names, whose other keys in that section become the arguments.
+_CONFIGURED = {
+    "DistributedCheckpointer": "torchtune",
+    "FullModelHFCheckpointer": "torchtune",
+    "FullModelMetaCheckpointer": "torchtune",
+    "FullModelTorchTuneCheckpointer": "torchtune",
+}
+_FROM_CONFIG = re.compile(r"^(?:torchtune/config/_instantiate|mmengine/registry/|mmcv/utils/registry)")
+
+
+def explain_config_argument(call: str, name: str, raised: UncaughtException | None) -> Meaning | None:
+    """Explain an argument that a config, not code, gives a class; None if the call is not known to be of that kind."""
+    owner = call.removesuffix(".__init__")
+    package = _CONFIGURED.get(owner)
+    built = raised is not None and any(_FROM_CONFIG.match(frame) for frame in raised.frames[-6:])
+    if not package and not built:
+        return None
+    whose = f"the installed {package}'s {owner}" if package else f"{owner}()"
+    other = " Another checkpointer may take it." if owner.endswith("Checkpointer") else ""
+    return Meaning(
+        f"{owner}() does not accept the argument {name}: the recipe or its config is for another class",
+        f"The config names the class, and the other keys of that section become its arguments. Either the config has "
+        f"{name} for another class of this kind, or the recipe needs a class that {whose} is not.",
+        (
+            Fix(
+                f"Use the class that the recipe was written for, or remove {name} from that section.{other}",
+                ("tune ls", "tune cat RECIPE_CONFIG") if package == "torchtune" else (),
+            ),
+            Fix("Or compare the versions: recipe and package must be of the same release.", ("pip check",)),
+        ),
+    )

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mgpu.check import Fix
 from mgpu.command_line import shell
-from mgpu.signature import Meaning
+from mgpu.signature import Meaning, the_traceback
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
@@ -172,7 +172,7 @@ def _removed(known: skew.Known, what: str, other: str | None) -> Meaning:
     )
 
 
-def _not_of_a_package(what: str, whose: str, caller: str | None) -> Meaning:
+def _not_of_a_package(what: str, whose: str, caller: str | None, raised: UncaughtException | None) -> Meaning:
     """Explain a call that no package is known to make; `caller` is "" for the script, None if not known."""
     if caller == "":
         return Meaning(
@@ -191,7 +191,7 @@ def _not_of_a_package(what: str, whose: str, caller: str | None) -> Meaning:
         f"The code was written for an older or newer {whose}, or the name is misspelt.",
         (
             Fix(
-                "If a package uses it, upgrade that package: the last frame of the traceback names it.",
+                f"If a package uses it, upgrade that package: the last frame of {the_traceback(raised)} names it.",
                 (_show(whose), "pip check"),
             ),
             Fix(f"If it is your own code, install the {whose} that it was tested with."),
@@ -220,7 +220,7 @@ def _unknown(what: str, callee: str | None, caller: str | None, raised: Uncaught
         )
     whose = skew.distribution(callee or caller or "")
     if not caller:
-        return _not_of_a_package(what, whose, caller)
+        return _not_of_a_package(what, whose, caller, raised)
     used = [one for one in (raised.packages if raised else ()) if one]
     return Meaning(
         f"the installed {whose} does not fit the code that uses it: {what}",
@@ -252,7 +252,10 @@ def explain_argument(groups: Mapping[str, str], raised: UncaughtException | None
                 Fix("Or install an older transformers.", (shell("pip install {:package}", f"transformers<{release}"),)),
             ),
         )
-    what = f"the argument {name} of {call.removesuffix('.__init__')}()"
+    if of_config := mistakes.explain_config_argument(call, name, raised):
+        return of_config
+    owner = (skew.class_with(name) if call == "__init__" else None) or call.removesuffix(".__init__")
+    what = f"the argument {name} of {owner}()"
     if known := skew.find_argument(call, name):
         return _in_table(known, what, _caller(raised, known.package))
     callee = skew.package_of(call)

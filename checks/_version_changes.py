@@ -2,7 +2,7 @@
 
 Facts only; `_version_skew.py` looks them up. Compared in the sources of the releases themselves: the tags of trl,
 accelerate, peft, datasets and huggingface_hub, and the wheels of transformers from 4.36 to 5.5. torch, triton and vllm:
-from the pull requests and issues in `PAGES`.
+from the pull requests and issues in `PAGES`; torch 1.1: github.com/tianweiy/CenterPoint/issues/59.
 """
 
 from __future__ import annotations
@@ -267,14 +267,14 @@ datasets 3.0 - load_metric=evaluate.load Metric=evaluate load_dataset(use_auth_t
 datasets 3.0 - load_dataset(ignore_verifications)=verification_mode load_from_disk(fs)=storage_options /tasks
 datasets 3.0 - /metric=evaluate
 datasets 4.0 - load_dataset(trust_remote_code)
+torch 1.1 + DistributedDataParallel(find_unused_parameters)
 torch 2.0 - /_six
 torch 2.1 + float8_e4m3fn float8_e5m2
 torch 2.2 + init_device_mesh DeviceMesh register_pytree_node /distributed.device_mesh /distributed.checkpoint.state_dict
 torch 2.3 + GradScaler@amp uint16 uint32 uint64 get_default_device
 torch 2.4 + register_fake custom_op custom_fwd@amp custom_bwd@amp RMSNorm is_bf16_supported(including_emulation)
 torch 2.4 - _get_socket_with_port log@api
-torch 2.5 + *@tensor flex_attention create_block_mask
-torch 2.5 + /nn.attention.flex_attention
+torch 2.5 + *@tensor flex_attention create_block_mask /nn.attention.flex_attention
 torch 2.6 + fully_shard@fsdp FSDPModule@fsdp MixedPrecisionPolicy@fsdp CPUOffloadPolicy@fsdp wrap_triton triton_op
 torch 2.6 + accelerator
 torch 2.7 + float8_e8m0fnu

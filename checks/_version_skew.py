@@ -192,6 +192,12 @@ def find_argument(call: str, name: str) -> Known | None:
     return found[0] if found and len({one.package for one in found}) == 1 else None
 
 
+def class_with(name: str) -> str | None:
+    """Return the only class in the table that has this argument: Python before 3.10 does not name it in a message."""
+    found = [what.partition("(")[0] for what in _table() if what.endswith(f"({name})") and what[0].isupper()]
+    return found[0] if len(found) == 1 else None
+
+
 def find_passed(call: str, name: str) -> str | None:
     """Return the release of transformers that began to pass this argument to an overridden method."""
     wanted = f"{call.rpartition('.')[2]}({name})"

@@ -17,6 +17,8 @@ from mgpu.message_names import fill_names
 from mgpu.snapshot import Log, UncaughtException
 from mgpu.text import counted
 
+_TRACEBACK = "the traceback"
+
 
 class Meaning(NamedTuple):
     """What a matched line means, where a table has more about it than its row. Nothing in it is a template."""
@@ -49,7 +51,8 @@ class Row:
     """One signature. `pattern` is searched in a line without torch's prefix, colors and carriage returns.
 
     `title`, `why` and the fix's text may contain the pattern's groups: "port {port} is taken". The fix's commands are
-    templates for `mgpu.command_line.shell`, which also name a kind: "ss -ltn 'sport = :{port:number}'".
+    templates for `mgpu.command_line.shell`, which also name a kind: "ss -ltn 'sport = :{port:number}'". Texts that
+    point to the exception's traceback have `{the_traceback}`, which says so if the log does not have it.
     """
 
     id: str
@@ -96,10 +99,11 @@ def _check(module: str, row: Row) -> Signature:
         if not found:
             return Ok(f"not in {log.lines:,} lines of {counted(len(log.files), 'log')}")
         first = found[0]
+        raised = next((one for one in log.raised if row.id in one.signatures), None)
         groups = {**dict.fromkeys(re.compile(row.pattern).groupindex, "?"), **first.groups}
         details = {"line": first.text, "times": first.times, "rank": first.rank, "at": first.at}
         evidence: Evidence = {name: value for name, value in details.items() if isinstance(value, str | int)}
-        meaning = _meaning(row, groups, log, next((one for one in log.raised if row.id in one.signatures), None))
+        meaning = _meaning(row, groups, log, raised)
         if row.role == "wrapper" and row.kind == "nccl" and log.nccl_error:
             meaning = meaning._replace(title=f"{meaning.title.partition(';')[0]}: {log.nccl_error}")
         return Problem(
@@ -111,10 +115,8 @@ def _check(module: str, row: Row) -> Signature:
             Place(first.file, first.line),
         )
 
-    summary = row.summary or f"{row.title[:1].upper()}{row.title[1:]}."
-    fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
     ask.__name__, ask.__module__ = row.id, module
-    ask.__doc__ = f"{summary}\n\nWhy: {row.why}\n\nFix: {' '.join(fix.text for fix in fixes)}"
+    ask.__doc__ = _description(row)
     return Signature(
         ask,
         Severity.ERROR,
@@ -129,9 +131,22 @@ def _check(module: str, row: Row) -> Signature:
     )
 
 
+def _description(row: Row) -> str:
+    summary = row.summary or f"{row.title[:1].upper()}{row.title[1:]}."
+    fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
+    text = f"{summary}\n\nWhy: {row.why}\n\nFix: {' '.join(fix.text for fix in fixes)}"
+    return text.replace("{the_traceback}", _TRACEBACK)
+
+
+def the_traceback(raised: UncaughtException | None) -> str:
+    """Return how a text calls the traceback of an exception; it says so if the log does not have it."""
+    return _TRACEBACK if raised is not None and raised.frames else f"{_TRACEBACK} (not in this log)"
+
+
 def _meaning(row: Row, groups: dict[str, str], log: Log, raised: UncaughtException | None) -> Meaning:
     if special := row.explain(groups, raised) if row.explain else None:
         return special
+    groups = {**groups, "the_traceback": the_traceback(raised)}
     means: Row | Case = next((case for case in row.cases if case.when(log, raised)), row)
     return Meaning(
         means.title.format_map(groups),

@@ -71,12 +71,42 @@ TWO_LINES = "lightning.fabric.MisconfigurationException: You requested gpu: [1]\
         (IPYTHON_CUT, "log_packages_do_not_fit", "the installed unsloth"),
         # Names of packages and of their internals.
         ("TypeError: _unsloth_get_batch_samples() takes 3 positional arguments but 4 were given\n",
-         "log_packages_do_not_fit", "the installed unsloth and another package"),
+         "log_packages_do_not_fit", "a call of _unsloth_get_batch_samples() does not fit its definition"),
         ("AttributeError: 'Linear' object has no attribute '_old_hook_table'\n", "log_packages_do_not_fit",
-         "grep -rlw --include='*.py' _old_hook_table ."),
+         "grep -rnw --include='*.py' _old_hook_table ."),
         ("ImportError: cannot import name 'Trainer' from 'transformers'\n", "log_name_not_in_module",
          "import transformers.trainer"),
         ("RuntimeError: CUDA error: peer mapping resources exhausted\n", "log_exception", "at most 8 others"),
+        ("AttributeError: 'MegatronTrainRayActor' object has no attribute 'parallel_state'\n",
+         "log_packages_do_not_fit", "an object of the class MegatronTrainRayActor has no attribute parallel_state"),
+        # The type alone on its line, or the line of code that failed above the message.
+        ("megatron.core.dist_checkpointing.core.CheckpointingException:\nShardedTensor.flattened_range is not "
+         "supported.\n", "log_flattened_range_removed", "dp_reshardable"),
+        ("x.errors.ShapeError:\nthe thing has no shape at all.\n", "log_exception",
+         "raised ShapeError: the thing has no shape at all."),
+        ("[rank0]:[rank0]:     state.losses.append(state.loss)\n[rank0]:[rank0]: AttributeError: 'float' object has no "
+         "attribute 'append'\n", "log_exception", "(state.losses is a float, not a list) | The log has the line that "
+         "failed"),
+        ("    for this model we see the following\nAttributeError: 'float' object has no attribute 'append'\n",
+         "log_exception", "without its traceback"),
+        ("AttributeError: 'dict' object has no attribute 'num_gpus_per_worker'\n", "log_exception",
+         "It got a dict where"),
+        ("TypeError: __init__() got an unexpected keyword argument 'find_unused_parameters'\n",
+         "log_argument_not_accepted", "torch 1.1 added the argument find_unused_parameters of DistributedDataParallel"),
+        ("TypeError: DistributedCheckpointer.__init__() got an unexpected keyword argument 'model_type'\n",
+         "log_argument_not_accepted", "the recipe or its config is for another class"),
+        # The package of an extension is named only if its file shows it.
+        ("ImportError: mmdetection/mmdet/ops/dcn/deform.cpython-37m-x86_64-linux-gnu.so: undefined symbol: "
+         "_ZN2at7getE\n", "log_extension_for_another_torch", "find . -name 'deform*.so'"),
+        ("ImportError: /v/lib/python3.12/site-packages/mmcv/_ext.cpython-312-x86_64-linux-gnu.so: undefined symbol: "
+         "_ZN2at7getE\n", "log_extension_for_another_torch", "--no-cache-dir mmcv"),
+        # Tools that are not Python's, and what they look for.
+        ("/tmp/tmpv1qfkl_e/main.c:2:10: fatal error: cuda.h: No such file or directory\n", "log_header_missing",
+         "cuda.h of the CUDA toolkit is missing, so Triton"),
+        ("ops.cpp:2:10: fatal error: libaio.h: No such file or directory\n", "log_header_missing", "libaio-dev"),
+        ("ERROR: the dataset is empty\nmake: *** [train] Error 1\n", "log_program_reported_error",
+         "the dataset is empty"),
+        ("make: *** [Makefile:12: helpers_cpp.so] Error 1\n", "log_make_failed", "helpers_cpp.so"),
         # A script's own names.
         ("TypeError: collate() takes 1 positional argument but 2 were given\n", "log_exception", "raised TypeError"),
         ("AttributeError: 'Net' object has no attribute 'head'\n", "log_exception", "raised AttributeError"),

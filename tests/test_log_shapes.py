@@ -178,10 +178,10 @@ OLD_IPYTHON = lines(
         (IPYTHON, "train.py:41 in main raised ValueError: bad batch"),
         (OLD_IPYTHON, "train.py in main raised ValueError: bad batch"),
         # What is left of a traceback in a message to a forum
-        ("some text\n\nValueError: bad batch\n", "the script raised ValueError: bad batch"),
+        ("some text\n\nValueError: bad batch\n", "the program raised ValueError: bad batch"),
         (lines(*TRACEBACK[:3], "bad batch"), "train.py:41 in main raised Exception: bad batch"),
         ("terminate called after throwing an instance of 'own::Error'\n  what():  bad batch (errno 14)\nAborted (core "
-         "dumped)\n", "the script raised Error: bad batch (errno 14)"),
+         "dumped)\n", "the program raised Error: bad batch (errno 14)"),
     ],
 )  # fmt: skip
 def test_what_is_left_of_a_traceback(text: str, title: str, tmp_path: Path) -> None:

@@ -60,6 +60,33 @@ def whole_message(one: UncaughtException) -> str:
     return f"{short_name(one.type)}: {message}" if message else short_name(one.type)
 
 
+NO_TRACEBACK = "The log has only this message, without its traceback: it does not show which code failed."
+
+
+def shows_traceback(one: UncaughtException) -> bool:
+    """Whether the log has a frame of the exception's traceback."""
+    return bool(one.place or one.frames)
+
+
+def where_raised(one: UncaughtException) -> str:
+    """Return what the log shows of the place where it was raised."""
+    if shows_traceback(one):
+        return "The traceback in the log shows where."
+    if one.code:
+        return "The log has the line that failed, without the traceback above it."
+    return f"{NO_TRACEBACK}{_of_dict(one)}"
+
+
+def _of_dict(one: UncaughtException) -> str:
+    lacks = _LACKS.match(one.message)
+    if lacks is None or lacks["type"] != "dict" or lacks["name"] in _EXPECTED:
+        return ""
+    return (
+        f" It got a dict where it expects an object with the attribute {lacks['name']}: a config that was not "
+        "converted, or that another release of the package expects as an object."
+    )
+
+
 _OF_NONE = re.compile(r"'NoneType'|\bNone\b")
 
 
@@ -86,9 +113,36 @@ def first_of_empty(code: str) -> str | None:
     return found["of"] if found and len(_INDEX.findall(code)) == 1 else None
 
 
+_LACKS = re.compile(r"'(?P<type>\w+)' object has no attribute '(?P<name>\w+)'")
+_BUILT_IN = frozenset({"NoneType", "bool", "int", "float", "str", "bytes", "list", "tuple", "dict", "set", "function"})
+# What has these methods: what the code expected.
+_EXPECTED = {
+    **dict.fromkeys(("append", "extend", "insert"), "a list"),
+    **dict.fromkeys(("keys", "items", "values", "get", "update", "setdefault"), "a dict"),
+    **dict.fromkeys(("item", "backward", "detach", "cpu", "cuda", "to"), "a tensor"),
+    **dict.fromkeys(("split", "strip", "lower", "startswith", "endswith", "format"), "a string"),
+}
+
+
+def wrong_value(one: UncaughtException) -> str:
+    """Return which value of the line that raised it has another type: "state.losses is a float, not a list"; or ""."""
+    lacks = _LACKS.match(one.message)
+    if lacks is None or lacks["type"] not in _BUILT_IN or not one.code or one.code.startswith("raise"):
+        return ""
+    found = _only(re.compile(rf"(?P<of>{_OBJECT})\.{lacks['name']}\b"), one.code)
+    if found is None:
+        return ""
+    article = "an" if lacks["type"][0] in "aeiou" else "a"
+    got = "None" if lacks["type"] == "NoneType" else f"{article} {lacks['type']}"
+    expected = _EXPECTED.get(lacks["name"])
+    return f"{found['of']} is {got}{f', not {expected}' if expected and got != 'None' else ''}"
+
+
 def _missing(one: UncaughtException) -> str:
     """Return what was empty, missing or None in the line that raised it, if the line shows that."""
     code, short = one.code or "", short_name(one.type)
+    if value := wrong_value(one):
+        return f" {value}. Look where it is set: where it is created, and where a checkpoint restores it."
     if _OF_NONE.search(one.message):
         return " A value in it is None: an option that was not set, or a result that was not found."
     if short == "IndexError" and (empty := first_of_empty(code)):

@@ -82,7 +82,7 @@ ROWS = (
         r"unspecified launch)(?P<what>.+)",
         ("RuntimeError: HIP error: invalid argument", "torch.AcceleratorError: HIP error: operation not supported"),
         "an operation on an AMD GPU failed: {what}",
-        "Errors of the GPU are reported later than they happen: the line in the traceback is often not the cause.",
+        "Errors of the GPU are reported later than they happen: the call that fails is often not the cause.",
         (_FIND, _KERNEL_LOG), _HIP, summary="An operation on an AMD GPU failed."),
 )
 # fmt: on

@@ -11,7 +11,7 @@ from mgpu.text import listed
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
-from ._messages import short_name, whole_message
+from ._messages import NO_TRACEBACK, short_name, whole_message
 from .exceptions import unknown_exceptions
 
 # What Python says if a caller was written for another version of what it calls. Objects of Python's own types are wrong
@@ -71,8 +71,8 @@ def _is_of_package(name: str) -> bool:
 def log_packages_do_not_fit(log: Log) -> Answer:
     """An installed package raised an exception that usually means that two packages do not fit.
 
-    Why: The innermost call is in a package: an argument, an attribute or a returned value differs from what it was
-    written for. One package is older or newer than the other expects, or it got an object that does not fit.
+    Why: An argument, an attribute or a returned value differs from what the failed call was written for. One package
+    is older or newer than the other expects, or it got an object that does not fit.
 
     Fix: Compare the versions with those that the code was tested with, and upgrade both packages together.
     """
@@ -111,38 +111,70 @@ def _between(one: UncaughtException, packages: tuple[str, ...]) -> Problem:
             ),
             Fix(own or "If you call it yourself, compare the arguments with its documentation."),
         ),
+        "The innermost call is in a package: an argument, an attribute or a returned value differs from what it was "
+        "written for. One package is older or newer than the other expects, or it got an object that does not fit.",
     )
 
 
 def _by_name(one: UncaughtException, name: str) -> Problem:
     """Return what is wrong with a call or an attribute of this name, of which the log has no traceback."""
-    package = skew.package_of(name) or skew.package_in_name(name)
-    first = "two installed packages probably do not fit"
-    if package:
-        first = f"the installed {skew.distribution(package)} and another package probably do not fit"
+    package, like = skew.package_of(name), skew.package_in_name(name) if _INTERNAL.search(name) else None
+    guess = f" The name looks like one of {skew.distribution(like)}." if like and not package else ""
+    shown = package or like
+    lacks = mistakes.LACKS.match(one.message)
     owner, _, last = name.rpartition(".")
-    word = owner.rpartition(".")[2] if owner and last in _OF_EVERY_CLASS else last
-    search = shell("grep -rlw --include='*.py' {:dotted} {}", word, ".")
+    word = lacks["name"] if lacks else owner.rpartition(".")[2] if owner and last in _OF_EVERY_CLASS else last
+    search = shell("grep -rnw --include='*.py' {:dotted} {}", word, ".")
+    first = f"a call of {name}() does not fit its definition"
+    if package:
+        first = f"the installed {skew.distribution(package)} probably does not fit the code that uses it"
+    elif lacks:
+        first = f"an object of the class {lacks['owner']} has no attribute {lacks['name']}"
+    commands = (
+        f"cd $(python -c 'import site; print(site.getsitepackages()[0])') && {search}",
+        *((shell("pip show {:package}", skew.distribution(shown)),) if shown else ()),
+        "pip check",
+    )
+    other = "If the name is a package's, another release of it may have it: compare with the version that the calling "
     return _problem(
         one,
         first,
-        (
-            Fix(
-                "Find out which packages use the name, and upgrade them together.",
-                (
-                    f"cd $(python -c 'import site; print(site.getsitepackages()[0])') && {search}",
-                    *((shell("pip show {:package}", skew.distribution(package)),) if package else ()),
-                    "pip check",
-                ),
-            ),
-            Fix("If the name is your own, compare the call with its definition."),
-        ),
+        (Fix(f"{_where_to_look(lacks, package)}{guess}", commands), Fix(f"{other}code was tested with.")),
+        f"{NO_TRACEBACK} {_possible_reasons(lacks, package)}",
     )
 
 
-def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...]) -> Problem:
+def _possible_reasons(lacks: re.Match[str] | None, package: str | None) -> str:
+    if lacks is None:
+        return "Caller and definition are of different versions, or the arguments are wrong."
+    owner, name = lacks["owner"], lacks["name"]
+    if package:
+        dist = skew.distribution(package)
+        return (
+            f"{owner} is the name of a class of {dist}: the code that reads {name} was probably written for an older "
+            f"or newer {dist}."
+        )
+    return (
+        f"Either the part of {owner}'s setup that sets {name} did not run (an option skips it, or it failed), or the "
+        "code that reads it was written for another version of the class."
+    )
+
+
+def _where_to_look(lacks: re.Match[str] | None, package: str | None) -> str:
+    if lacks and package:
+        return (
+            f"Search for the packages that use {lacks['name']}, and compare the {skew.distribution(package)} that they "
+            "require with the installed one."
+        )
+    if lacks:
+        return f"Search for the code that sets {lacks['name']}, and check whether it runs with the options of this run."
+    return "Search for the definition and for the packages that call it, and compare the arguments."
+
+
+def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...], why: str = "") -> Problem:
     return Problem(
         f"{title}: {short_name(one.type)}: {one.message}",
+        why,
         fix=fixes,
         evidence={
             "line": whole_message(one),

@@ -25,6 +25,16 @@ ROWS = (
          ("UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will instead "
           "unsqueeze and return a vector.", "RuntimeError: Caught RuntimeError in replica 1 on device 1."),
          "https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html"),
+    _row("make_in_package", r"^make(?:\[\d+\])?: Entering directory '[^']*(?:site|dist)-packages/",
+         ("make: Entering directory '/opt/venv/lib/python3.12/site-packages/megatron/core/datasets'",),
+         "https://www.gnu.org/software/make/manual/html_node/_002dw-Option.html"),
+    _row("on_windows",
+         r"\\(?:torch|site-packages|Scripts|Users|AppData|Anaconda3|actions-runner)\\|\[WinError \d|"
+         r"system error: 100\d\d\b",
+         (r"[W C:\actions-runner\_work\pytorch\torch\csrc\distributed\c10d\socket.cpp:601] x",
+          "OSError: [WinError 126] The specified module could not be found.",
+          "failed to connect to [t2]:58152 (system error: 10049 - The requested address is not valid)"),
+         "https://learn.microsoft.com/windows/win32/winsock/windows-sockets-error-codes-2"),
     _row("interfaces_of_containers",
          r"\[\d+\](?:veth\w+|docker\d+|virbr\d+|flannel\S*?|cali[0-9a-f]{11}):|"
          r"NCCL_SOCKET_IFNAME set (?:by environment )?to (?:docker|virbr|br-|veth)|"

@@ -145,10 +145,12 @@ ROWS = (
         Fix("Update the library, and check the file it read: a damaged or wrong file is the usual reason.",
             ("RUST_BACKTRACE=1 mgpu launch train.py", "pip install --upgrade tokenizers safetensors")), _RUST),
     Row("log_c_assertion", "root", "kernel",
-        r"^(?:\S+: )?(?P<file>\S+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp)):(?P<line>\d+): .*Assertion [`'](?P<what>.+)' "
-        r"failed\.?$",
+        r"^(?:\S+: )?(?P<file>\S+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp)):(?P<line>\d+): .*Assertion [`']"
+        r"(?P<what>(?!.*(?:only supported on|requires?) (?:Volta|Turing|Ampere|Hopper|Blackwell)\b).+)' "
+        r"failed\b",
         ("python: /a/b.cpp:12: void foo(): Assertion `x > 0' failed.",
-         "python3: ../nptl/pthread_mutex_lock.c:424: __pthread_mutex_lock_full: Assertion `e != ESRCH' failed."),
+         "python3: ../nptl/pthread_mutex_lock.c:424: __pthread_mutex_lock_full: Assertion `e != ESRCH' failed.",
+         "Pass.cpp:43: mlir::Attribute f(): Assertion `x && \"no layout\"' failed. Aborted (core dumped"),
         "compiled code stopped at an assertion: {what} ({file}:{line})",
         "A library checked its own state and aborted the process (SIGABRT): a bug in it, or an argument that it does "
         "not expect.",

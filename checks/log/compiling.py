@@ -95,6 +95,28 @@ ROWS = (
              ("pip show torch triton", "python -c 'import torch; print(torch.cuda.get_device_capability())'",
               "pip install --upgrade torch")), _WITHOUT),
         "https://github.com/triton-lang/triton/pull/8304"),
+    Row("log_kernel_wants_newer_gpu", "root", "library",
+        r"Assertion .*(?:only supported on|requires?) (?P<wanted>Volta|Turing|Ampere|Hopper|Blackwell)\b",
+        ('Allocation.cpp:43: mlir::triton::getCvtOrder(mlir::Attribute, mlir::Attribute): Assertion `!(srcMmaLayout && '
+         '!srcMmaLayout.isAmpere()) && "mma -> mma layout conversion is only supported on Ampere"\' failed.',),
+        "a Triton kernel does not support this GPU: it is for {wanted} GPUs",
+        "Triton's compiler checked the GPU's generation and aborted the process. Usually the GPU is older (V100, T4) "
+        "and lacks instructions that the kernel uses. With an old Triton, it can also be a newer GPU.",
+        (Fix("Use another implementation of the layer or of attention (sdpa, eager, xformers), or a newer GPU.",
+             ("nvidia-smi --query-gpu=name,compute_cap --format=csv",)), _WITHOUT),
+        "https://github.com/triton-lang/triton/pull/4492",
+        summary="A Triton kernel is for another generation of GPUs."),
+    Row("log_llvm_error", "root", "library",
+        r"^LLVM ERROR: (?!Cannot select: intrinsic %llvm\.nvvm)(?P<what>.+)",
+        ("LLVM ERROR: Failed to compute parent layout for slice layout.", "LLVM ERROR: out of memory"),
+        "the compiler below Triton (LLVM) aborted the process: {what}",
+        "A kernel uses something that this Triton cannot compile for this GPU, or the package with the kernel was "
+        "written for another Triton.",
+        (Fix("Compare the versions: each torch release requires one Triton release.",
+             ("pip show torch triton", "python -c 'import torch; print(torch.cuda.get_device_capability())'")),
+         Fix("Or use another implementation of the layer (sdpa, eager).")),
+        "https://llvm.org/docs/ProgrammersManual.html#fatal-errors",
+        summary="LLVM, below Triton, aborted the process."),
     Row("log_triton_out_of_shared", "root", "library",
         r"out of resource: (?P<what>shared memory|tensor memory|threads)"
         r"(?:, Required: (?P<needed>\d+), Hardware limit: (?P<limit>\d+))?",

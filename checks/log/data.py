@@ -94,9 +94,10 @@ ROWS = (
         r"Caught \w+ in (?:DataLoader worker process|pin memory thread)|Pin memory thread exited unexpectedly",
         ("RuntimeError: Caught RuntimeError in DataLoader worker process 0.", "Caught KeyError in DataLoader worker "
          "process 3.", "RuntimeError: Pin memory thread exited unexpectedly"),
-        "a DataLoader worker raised an exception; the original traceback follows",
-        "The cause starts at the line 'Original Traceback' below.",
-        Fix("Read the original traceback. Without workers it is shorter.", ("DataLoader(..., num_workers=0)",)), _DATA),
+        "a DataLoader worker raised an exception; its own message has the reason",
+        "torch prints the worker's exception below the line 'Original Traceback'.",
+        Fix("Read the worker's exception. Without workers the traceback is shorter.",
+            ("DataLoader(..., num_workers=0)",)), _DATA),
     Row("log_loader_many_workers", "secondary", "script",
         r"suggested max number of worker in current system is (?P<most>\d+)",
         ("This DataLoader will create 999 worker processes in total. Our suggested max number of worker in current "

@@ -101,7 +101,8 @@ ROWS = (
         "a file or an answer is not valid JSON: {what}",
         "It is empty (written by an interrupted run, or by several ranks at once), is an error page or a Git LFS "
         "pointer, or has one object per line (Extra data: JSON lines).",
-        (Fix("Check the file that the traceback names.", ("head -c 300 FILE", "python -m json.tool FILE > /dev/null")),
+        (Fix("Check the file that {the_traceback} names.",
+             ("head -c 300 FILE", "python -m json.tool FILE > /dev/null")),
          Fix("Write such files on the main process only.", ("if accelerator.is_main_process: json.dump(...)",))),
         "https://docs.python.org/3/library/json.html#json.JSONDecodeError",
         summary="A file or an answer is not valid JSON."),

@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
+
+from ._circumstances import said
 
 _FSDP2 = "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
 _FSDP = "https://docs.pytorch.org/docs/stable/fsdp.html"
@@ -41,6 +43,12 @@ _MIXED = (
      Fix("Build the optimizer after sharding, or give it the two kinds in an implementation that takes one tensor at a "
          "time.", ("torch.optim.AdamW(model.parameters(), foreach=False, fused=False)",
                    "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict(...)"))),
+    (r"^(?!(?:aten|_?c10d\w*|prims|torchvision|quantized)\.)[a-z]\w*\.\w+",
+     "an operator that is not torch's own", "It has no sharding rule for DTensor, so it accepts local tensors only. "
+     "Tensor or context parallelism shards some of its inputs; the others are plain tensors.",
+     Fix("Register a sharding rule for it, run it on the local tensors, or use torch's own operator.",
+         ("torch.distributed.tensor.experimental.register_sharding(OPERATOR)",
+          "torch.distributed.tensor.experimental.local_map(...)"))),
     (r"scaled_dot_product|attention|flash_attn",
      "attention", "With context or tensor parallelism, one of the attention's inputs is sharded and another (a mask, "
      "positions) is not, or the attention kernel that was chosen does not support it.",
@@ -88,6 +96,19 @@ def _mixed(groups: Mapping[str, str], raised: UncaughtException | None) -> Meani
 
 
 # fmt: off
+_TOO_FEW_MICROBATCHES = Case(
+    said(r"[Nn]umber of (?:contiguous )?micro-?batches .*(?:must be|should|less than|smaller than)|"
+         r"n_microbatches.*stages"),
+    "too few microbatches for the number of pipeline stages",
+    "Each stage works on another microbatch at the same time, so the schedule needs about as many per step as there "
+    "are stages (an interleaved one: a multiple of them).",
+    (Fix("Raise the number of microbatches: more gradient accumulation (batch_accumulation_per_replica, "
+         "gradient_accumulation_steps), a larger global batch, or a smaller microbatch."),
+     Fix("Or use fewer pipeline stages.", ("--pipeline-model-parallel-size 2",))),
+    "AssertionError: Number of microbatches (1) must be at least PP_SIZE-1=7 when using the "
+    "OneForwardOneBackwardPipelineEngine\n",
+    "https://github.com/huggingface/nanotron/issues/347")
+
 ROWS = (
     Row("log_tensor_kinds_mixed", "root", "script", r"(?P<operator>[\w.]+):? got mixed torch\.Tensor and DTensor",
         ("RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
@@ -102,7 +123,7 @@ ROWS = (
         "FSDP 1 got a setting of FSDP 2: {policy} is for fully_shard, not for FullyShardedDataParallel",
         "The config selects FSDP 2 (fsdp_version: 2), but a package wraps one of the models with the class of FSDP 1: "
         "a reference or a value model in TRL, an older accelerate, code of your own.",
-        (Fix("Upgrade the package that wraps the model: the last frames of the traceback name it.",
+        (Fix("Upgrade the package that wraps the model: the last frames of {the_traceback} name it.",
              ("pip install --upgrade accelerate trl", "pip show torch accelerate trl")),
          Fix("Or use FSDP 1 until then.", ("accelerate launch --fsdp_version 1 ...",))),
         "https://github.com/huggingface/trl/issues/3581",
@@ -279,7 +300,8 @@ ROWS = (
         "A stage compiles its buffers for the shapes of the first microbatch, and an interleaved schedule needs at "
         "least as many microbatches as stages. The last batch, or sequences of variable length, differ.",
         Fix("Use batches of one shape (drop_last, padding to a fixed length) and enough microbatches.",
-            ("DataLoader(..., drop_last=True)",)), "https://docs.pytorch.org/docs/stable/distributed.pipelining.html"),
+            ("DataLoader(..., drop_last=True)",)), "https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
+        cases=(_TOO_FEW_MICROBATCHES,)),
     Row("log_no_accelerator_for_fsdp", "root", "launcher",
         r"FSDP (?:needs a non-CPU accelerator device|does not support CPU only execution)",
         ("RuntimeError: FSDP needs a non-CPU accelerator device, but no accelerator device is detected.",),

@@ -11,7 +11,19 @@ from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, UncaughtException
 
 from .. import _refusals as refusals
-from ._messages import advice, alike, chain_text, followers, headline, line_of_code, short_name, whole_message
+from ._messages import (
+    advice,
+    alike,
+    chain_text,
+    followers,
+    headline,
+    line_of_code,
+    short_name,
+    shows_traceback,
+    where_raised,
+    whole_message,
+    wrong_value,
+)
 
 # fmt: off
 # They report that a process was asked to stop, or that another one failed: never what went wrong.
@@ -110,13 +122,15 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
 
 
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
-    where, on = one.place or "the script", _ranks_text(one, log)
+    where, on = one.place or ("the script" if one.frames else "the program"), _ranks_text(one, log)
     message = headline(one)
+    value = f" ({meant})" if (meant := wrong_value(one)) else ""
     from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct else ""
     said = advice("\n".join(filter(None, (one.message, one.more))))
     follow = (Fix(f'Follow the error message: "{" ".join(said)}"'),) if said else ()
     return Problem(
-        f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{f': {message}' if message else ''}{from_cause}",
+        f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{f': {message}' if message else ''}{value}"
+        f"{from_cause}",
         f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one)}",
         (*follow, *fixes),
         {
@@ -155,12 +169,21 @@ def log_exception(log: Log) -> Answer:
         one,
         log,
         cause,
-        Fix("Go to that line. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",))
-        if everywhere
-        else Fix("Go to that line, and inspect this rank's batch: print its index before the step.")
-        if len(log.ranks) > 1 and not _not_about_data(one)
-        else Fix("Go to that line. The traceback shows the call path."),
+        *_to_the_line(one, log, everywhere=everywhere),
     )
+
+
+def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple[Fix, ...]:
+    """Return how to find the code that raised it, as far as the log shows it."""
+    known = shows_traceback(one) or one.code
+    first = "Go to that line" if known else "Find its traceback, above this message in the complete output"
+    if everywhere:
+        return (Fix(f"{first}. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",)),)
+    if len(log.ranks) > 1 and not _not_about_data(one):
+        return (Fix(f"{first}, and inspect this rank's batch: print its index before the step."),)
+    if shows_traceback(one):
+        return (Fix(f"{first}. The traceback shows the call path."),)
+    return (Fix(f"{first}{'.' if known else ', or run it again: its last frame is the code that failed.'}"),)
 
 
 def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[bool, str]:
@@ -172,7 +195,7 @@ def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[b
         )
     without_rank = any(not other.ranks for other in log.raised if alike(other) == alike(one))
     if len(ranks) != 1 or len(log.ranks) < 2 or without_rank:
-        return False, "The traceback in the log shows where."
+        return False, where_raised(one)
     if _not_about_data(one) or from_package:
         return False, (
             "The log has it from this rank only. The message is about the code, the model, the settings or the "

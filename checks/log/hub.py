@@ -43,7 +43,7 @@ _UNNAMED_SERVER = Case(
           message("Remote|Read timed out|IncompleteRead|Protocol"),
           never(message(r"https://|HTTPSConnectionPool"))),
     "a server did not answer, or closed the connection",
-    "The message does not name it: the traceback shows which client called it. It can be a service of this run (a "
+    "The message does not name it: {the_traceback} shows which client called it. It can be a service of this run (a "
     "reward model, an inference server, a proxy), which exited or was overloaded.",
     Fix("Check that the server still runs, and read the end of its own log.", ("env | grep -i proxy",)),
     "Traceback (most recent call last):\n"

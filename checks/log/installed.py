@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.command_line import shell
+from mgpu.signature import Case, Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 from .. import _skew_meanings as meanings
+from .. import _version_skew as skew
+from ._circumstances import shown
 from ._start_cases import NCCL_NOT_ON_PATH
 
 _EXTENSIONS = "https://pytorch.org/docs/stable/cpp_extension.html"
@@ -19,7 +26,58 @@ _PACKAGES = (
     r"python|cuda)"
 )
 
+_BUILT = "a compiled extension was built for another torch (undefined symbol)"
+_BUILT_FOR_ONE = "An extension is built for exactly one torch version. After torch was changed, it no longer loads."
+_CHECK_BUILT = "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch"
+
+
+def _extension(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the package of the extension that does not load; None if its file does not show it."""
+    *folders, file = groups["library"].replace("\\", "/").split("/")
+    stem = file.partition(".")[0]
+    installed = re.search(r"(?:site|dist)-packages/([\w-]+)/", groups["library"])
+    package = skew.compiled_by(stem) or (installed and skew.distribution(installed[1]))
+    package = package or next((skew.distribution(one) for one in reversed(folders) if skew.is_known(one)), None)
+    if package in ("torch", "nvidia"):
+        return None
+    if package:
+        again = "pip install --force-reinstall --no-build-isolation --no-cache-dir {:package}"
+        return Meaning(
+            f"{package}: {_BUILT}",
+            f"{file} is its file. {_BUILT_FOR_ONE}",
+            (Fix(f"Reinstall {package} for this torch.", (shell(again, package), _CHECK_BUILT)),),
+        )
+    if not folders or groups["library"].startswith("/"):
+        return None
+    return Meaning(
+        f"{_BUILT}: {file}",
+        f"It was compiled in a source folder ({folders[0]}). {_BUILT_FOR_ONE}",
+        (
+            Fix(
+                "Delete the old build, and compile it again in that folder, with the installed torch.",
+                (
+                    shell("find . -name {}", f"{stem}*.so"),
+                    "pip install --no-build-isolation --force-reinstall --no-deps -v -e .",
+                ),
+            ),
+        ),
+    )
+
+
 # fmt: off
+_NO_NCCL_ON_WINDOWS = Case(
+    shown("on_windows"),
+    "PyTorch for Windows has no NCCL: another backend is needed",
+    "No build of torch for Windows contains NCCL, so another build does not help. gloo works on Windows, and is "
+    "slower. Warnings of the socket (error 10049) before this line are not the cause.",
+    (Fix("Use gloo.", ("torch.distributed.init_process_group('gloo')",
+                       "Trainer(strategy=DDPStrategy(process_group_backend='gloo'))")),
+     Fix("Or train in WSL2 or on Linux, where NCCL works.", ("wsl --install",))),
+    "[W C:\\actions-runner\\_work\\pytorch\\torch\\csrc\\distributed\\c10d\\socket.cpp:601] [c10d] The client socket "
+    "has failed to connect to [t2]:58152 (system error: 10049 - The requested address is not valid in its context.).\n"
+    "RuntimeError: Distributed package doesn't have NCCL built in\n",
+    "https://docs.pytorch.org/docs/stable/distributed.html")
+
 ROWS = (
     Row("log_libnvjitlink_old", "root", "library", r"undefined symbol: _?_?nvJitLink|"
         r"__nvJitLink\w+, version libnvJitLink",
@@ -38,17 +96,20 @@ ROWS = (
                                "mgpu doctor --only nccl_wheels_mixed,nccl_not_the_wheels", "unset LD_LIBRARY_PATH")),
         "https://github.com/pytorch/pytorch/issues/119072"),
     Row("log_extension_for_another_torch", "root", "library",
-        r"^(?!.*(?:\blibtorch(?:_\w+)?|libcudnn\w*)\.so).*\.so(?:\.\d+)*: undefined symbol:"
+        r"^(?!.*(?:\blibtorch(?:_\w+)?|libcudnn\w*)\.so)(?:.*[\s'\"(])?(?P<library>[^\s'\"(]+\.so(?:\.\d+)*): "
+        r"undefined symbol:"
         r"(?: (?!_?_?nvJitLink|nccl)\w+|\s*$)",
-        ("ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
+        ("ImportError: my_ops.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
+         "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2E",
          "OSError: /x/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameEv",
          "ImportError: /x/site-packages/flash_attn_2_cuda.cpython-38-x86_64-linux-gnu.so: undefined symbol:"),
         "a compiled extension was built for another torch (undefined symbol)",
         "flash-attn, torchaudio, apex and similar packages are built for exactly one torch version. After a torch "
         "upgrade they no longer load.",
         Fix("Reinstall the extension for this torch.",
-            ("pip install --force-reinstall --no-build-isolation --no-cache-dir flash-attn",
-             "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch")), _EXTENSIONS),
+            ("pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
+             "mgpu doctor --only extension_does_not_load,extension_built_for_another_torch")), _EXTENSIONS,
+        explain=_extension),
     Row("log_bitsandbytes_without_cuda", "root", "library",
         r"CUDA Setup failed despite (?:GPU|CUDA) being available|Configured CUDA binary not found at|"
         r"compiled without GPU support|has no attribute 'cget_col_row_stats'|requires the latest version of "
@@ -155,7 +216,7 @@ ROWS = (
          "AttributeError: `np.float_` was removed in the NumPy 2.0 release. Use `np.float64` instead."),
         "a package uses a name that this NumPy version removed",
         "1.24 removed np.bool, np.int, np.float and np.object. 2.0 removed np.float_, np.Inf, np.NaN and others.",
-        Fix("Upgrade the package that uses it (the traceback names it), or install a NumPy that still has the name.",
+        Fix("Upgrade the package that uses it ({the_traceback} names it), or install a NumPy that has the name.",
             ("pip install --upgrade PACKAGE", "pip install 'numpy<1.24'  # np.bool, np.int, np.float, np.object",
              "pip install 'numpy<2'  # the others")),
         "https://numpy.org/doc/stable/release/1.24.0-notes.html#expired-deprecations"),
@@ -214,7 +275,7 @@ ROWS = (
         "It is the CPU build, or a build for macOS, Windows or arm64. GPUs cannot communicate with it.",
         Fix("Install the CUDA build, or use gloo on CPUs.",
             ("mgpu doctor --only torch_without_nccl,torch_is_cpu_build", "accelerate launch --cpu ...")),
-        "https://pytorch.org/docs/stable/distributed.html"),
+        "https://pytorch.org/docs/stable/distributed.html", cases=(_NO_NCCL_ON_WINDOWS,)),
     Row("log_syntax_error", "root", "script", r"^(?:SyntaxError|IndentationError|TabError): (?P<message>.+)",
         ("SyntaxError: invalid syntax", "IndentationError: unexpected indent",
          "SyntaxError: f-string: expecting '}'"),

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 
 from mgpu.check import Fix
-from mgpu.signature import Meaning, Row, signatures
+from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _device_cases
+from ._circumstances import counts
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
@@ -53,6 +54,17 @@ def _collective(groups: Mapping[str, str], raised: UncaughtException | None) -> 
 
 
 # fmt: off
+_ONE_PROCESS = Case(
+    counts(r"world[_ ]size ?\(?(\d+)\)? is not divisible by", lambda sizes: sizes[0] == "1"),
+    "only one process was started (world size 1), but the model's parallel sizes need several",
+    "Without a launcher, or with one task per node, the script runs as a single rank. Tensor, pipeline and context "
+    "parallelism need a rank per part.",
+    (Fix("Start one process per GPU, with torchrun, srun or mgpu.",
+         ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py", "srun --ntasks-per-node=8 python train.py")),
+     Fix("Or set the tensor, pipeline and context parallel sizes to 1.")),
+    "RuntimeError: world_size (1) is not divisible by 2\n",
+    "https://github.com/NVIDIA-NeMo/Speech/issues/11480")
+
 ROWS = (
     Row("log_sharded_model_wrapped_again", "root", "script", r"found no DeviceMesh from dtensor args",
         ("RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!",
@@ -113,7 +125,7 @@ ROWS = (
         "Ranks, batch, heads or layers are divided evenly over the ranks of each kind of parallelism.",
         Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
         _PARALLEL,
-        summary="A size cannot be divided evenly over the ranks.", explain=_division),
+        summary="A size cannot be divided evenly over the ranks.", explain=_division, cases=(_ONE_PROCESS,)),
     Row("log_assertion_of_multiples", "root", "script", r"^\s*assert (?P<what>[^=]+ % [^=]+ == 0)$",
         ("    assert args.batch_size % len(devices) == 0",),
         "a size is not a multiple of another one, as the script requires: {what}",

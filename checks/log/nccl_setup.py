@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -13,8 +16,52 @@ _IB = "https://github.com/NVIDIA/nccl/blob/master/src/transport/net_ib/init.cc"
 # fmt: off
 _WORKERS = Fix("Ray, mpirun and ssh do not pass the shell's variables to the ranks: set them in env_vars of Ray's "
                "runtime_env, or before `ray start`, and with mpirun -x.", ("mpirun -x NCCL_CUMEM_HOST_ENABLE=0 ...",))
+_FALLS_BACK = ("The plugin is not loaded. NCCL goes on with its own transport, often TCP sockets: the run is slower "
+               "between nodes, or fails where only the plugin's network connects them.")
+
+
+def _interface(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain which library is too old, or the wrong one, for a network plugin."""
+    library, version = groups["library"].rpartition("/")[2], groups["version"]
+    which = ("NCCL_DEBUG=INFO mgpu smoke-test 2>&1 | grep NET/",)
+    if version.startswith("FABRIC_"):
+        return Meaning(
+            f"NCCL's network plugin (aws-ofi-nccl) is not loaded: the libfabric that it finds is too old, it lacks "
+            f"{version}",
+            f"The plugin was built for a newer libfabric than {groups['library']}. {_FALLS_BACK} EFA is not used.",
+            (Fix("Upgrade the EFA software, which brings libfabric, or install an older aws-ofi-nccl.",
+                 ("fi_info --version; ldconfig -p | grep libfabric", "conda list | grep aws-ofi-nccl", *which)),),
+        )
+    if version.startswith(("IBVERBS_", "MLX5_", "EFA_", "RDMACM_")):
+        return Meaning(
+            f"NCCL's network plugin is not loaded: two versions of the RDMA libraries (rdma-core) are mixed, and "
+            f"{library} lacks {version}",
+            f"{groups['library']} is found first, and is of another rdma-core release than the library that needs "
+            f"{version}. Private interfaces fit within one release only. {_FALLS_BACK}",
+            (Fix("Let the loader find one rdma-core only: remove the other folder from LD_LIBRARY_PATH and "
+                 "/etc/ld.so.conf.d, or put the system's first.",
+                 ("ldconfig -p | grep -E 'libibverbs|libefa|libmlx5'; echo $LD_LIBRARY_PATH",
+                  "export LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu:$LD_LIBRARY_PATH", *which)),),
+        )
+    return None
+
 
 ROWS = (
+    Row("log_net_plugin_not_loaded", "secondary", "nccl",
+        r"(?:NET|TUNER)/Plugin ?:.*?(?P<library>[\w.+/-]+\.so[\w.]*): version `(?P<version>\w[\w.]*)' not found",
+        ("NCCL INFO NET/Plugin: libnccl-net.so: /lib/libfoo.so.1: version `FOO_2.1' not found (required by "
+         "libnccl-net.so)",
+         "NCCL INFO NET/Plugin : dlerror=/opt/amazon/efa/lib/libfabric.so.1: version `FABRIC_1.7' not found (required "
+         "by /x/lib/libnccl-net.so) No plugin found (libnccl-net.so), using internal implementation",
+         "NCCL INFO NET/Plugin: libnccl-net-ofi.so: /opt/rdma-core/build/lib/libibverbs.so.1: version "
+         "`IBVERBS_PRIVATE_34' not found (required by /usr/lib/x86_64-linux-gnu/libefa.so.1)"),
+        "NCCL's network plugin is not loaded: {library} lacks the interface {version}",
+        f"The loader finds an older library than the plugin was built for. {_FALLS_BACK}",
+        Fix("Upgrade that library, or install a plugin that was built for it.",
+            ("echo $LD_LIBRARY_PATH; ldconfig -p | grep -E 'libnccl-net|libfabric'",)),
+        "https://github.com/awslabs/awsome-distributed-ai/issues/292",
+        summary="NCCL's network plugin is not loaded: a library that it needs is of another version.",
+        explain=_interface),
     Row("log_shm_not_permitted", "root", "nccl",
         r"Call to shm_open failed ?: Permission denied",
         ("node8:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied",),

@@ -22,7 +22,8 @@ ROWS = (
          "GPUs without peer access", "Informational on PCIe and GeForce nodes.", _NCCL),
     _row("log_no_net_plugin", "nccl",
          r"NET/Plugin ?:? ?(?:No plugin found|Could not find: libnccl-net\.so|Failed to find nccl\w+Plugin)|"
-         r"(?:TUNER|PROFILER|NET|ENV)/Plugin ?: .*(?:Could not find|Failed to find|load returned|dlerror|not find)|"
+         r"(?:TUNER|PROFILER|NET|ENV)/Plugin ?: (?!.*: version `).*(?:Could not find|Failed to find|load returned|"
+         r"dlerror|not find)|"
          r"NCCL INFO .*cannot open shared object file|NCCL INFO dlvsym failed on ",
          ("NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
           "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",

@@ -216,7 +216,7 @@ ROWS = (
         r"ActorHandleNotFoundError",
         ("ray.exceptions.RayTaskError(ValueError): ray::main_task() (pid=4711, ip=10.0.0.1)",
          "ray.exceptions.ActorHandleNotFoundError: This actor handle is not found: created in another job"),
-        "a Ray task failed; the last exception in its traceback has the reason",
+        "a Ray task failed; its own exception has the reason",
         "Ray repeats the exception of the task in the process that waited for it.",
         Fix("Read the innermost exception.", ("mgpu doctor --log LOG",)), _FAULTS),
     Row("log_ray_train_failed", "wrapper", "launcher",
@@ -230,6 +230,29 @@ ROWS = (
         "The message repeats only that something failed. The exception is in the worker's own lines, or after "
         "this one.",
         Fix("Read the first exception of a worker.", ("ls -t /tmp/ray/session_latest/logs | head",)), _FAULTS),
+    Row("log_ray_train_group_not_started", "root", "launcher",
+        r"worker group startup timed out after (?P<seconds>[\d.]+) seconds waiting for (?P<workers>\d+) workers",
+        ("The worker group startup timed out after 30.0 seconds waiting for 8 workers. Potential causes include: (1) "
+         "temporary insufficient cluster resources while waiting for autoscaling",),
+        "the workers of Ray Train did not start within {seconds} s ({workers} workers)",
+        "Their environment (runtime_env, a large working_dir, an image) takes longer to prepare than the limit, nodes "
+        "are still being added, or the cluster does not have the GPUs and CPUs of the ScalingConfig. Ray Train then "
+        "tries again, possibly forever.",
+        (Fix("Raise the limit, if the cluster has the resources.",
+             ("export RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=300",)),
+         Fix("Compare what the ScalingConfig requests with what is free.", ("ray status", "nvidia-smi"))),
+        "https://github.com/ray-project/ray/pull/60376",
+        summary="The workers of Ray Train did not start in time."),
+    Row("log_ray_train_retried", "wrapper", "launcher",
+        r"\[FailurePolicy\].*FailureDecision\.(?P<decision>RETRY|RAISE)\b.*?Error source: (?P<source>[\w ]+)",
+        ("[FailurePolicy] Decision: FailureDecision.RETRY, Error source: controller, Error count / maximum errors "
+         "allowed: 1/inf, Error: Training failed due to controller error:",
+         "[FailurePolicy] RAISE Source: worker FailureDecision.RAISE, Error source: worker group, Error: x"),
+        "Ray Train reports an error of its {source} ({decision}); the error's own message has the reason",
+        "The controller decides after each error whether to start the workers again.",
+        Fix("Read the message after this line, and limit the retries.",
+            ("RunConfig(failure_config=FailureConfig(max_failures=0))",)), _FAULTS,
+        summary="Ray Train reports an error and decides whether to try again."),
     Row("log_ray_session_of_other_cluster", "root", "launcher",
         r"Session name \S+ does not match persisted value|Found multiple active Ray instances",
         ("AssertionError: Session name session_2025-11-21 does not match persisted value session_2025-11-20. Perhaps "

@@ -91,6 +91,16 @@ def _said(one: UncaughtException) -> bool:
     )
 
 
+_OF_VERSION = re.compile(r"\bversion \d[\w.]* or (?:higher|newer|later|above)|requires? \S+ ?>=? ?\d", re.I)
+
+
+def _newer(one: UncaughtException) -> Fix | None:
+    """Return the fix for a package that requires a newer version of something; None if the message is not about one."""
+    if not _OF_VERSION.search(one.message):
+        return None
+    return Fix("Install the version that the message requires, or turn off the feature that needs it.", ("pip check",))
+
+
 def _unexplained(log: Log) -> Iterator[UncaughtException]:
     """Yield the exceptions up to the first that a table knows: what follows that one can be its consequence."""
     for one in log.raised:
@@ -132,8 +142,8 @@ def log_settings_rejected(log: Log) -> Answer:
         return _problem(
             one,
             f"{found.who} rejects {found.what}: {one.message}",
-            f"The check is in {one.raised_in}. Every rank runs it, so no rank or GPU is at fault.",
-            Fix(found.fix),
+            f"The check is in {one.raised_in}. It is about the settings and the software, not about one rank or GPU.",
+            _newer(one) or Fix(found.fix),
         )
     return Ok(f"no settings were rejected in {log.lines:,} lines")
 

@@ -176,7 +176,7 @@ ROWS = (
         ("RuntimeError: No executable batch size found, reached zero.",),
         "no batch size fits: auto_find_batch_size went down to zero",
         "Even one sample needs more GPU memory than is free. Or an error that is not about memory looked like it: the "
-        "first traceback shows it.",
+        "first exception of the run is the cause then.",
         (Fix("Shard the model, shorten the samples, or turn on gradient checkpointing.",
              ("mgpu configure", "TrainingArguments(gradient_checkpointing=True)")),
          Fix("Run once with a fixed batch size, to see the first error.",

@@ -114,7 +114,7 @@ ROWS = (
         "an object of the class {owner} has no attribute {name}",
         "If {owner} is the script's own class, it does not define the attribute. If it is a class of a package, "
         "another release may have it.",
-        Fix("Go to the line in the traceback. If the class is a package's, compare its version with the tested one.",
+        Fix("Go to the line at the end of {the_traceback}. If the class is a package's, compare its version.",
             ("pip check",)), _ERRORS + "#AttributeError",
         summary="An object lacks an attribute that another release of its package has.",
         explain=meanings.explain_attribute),

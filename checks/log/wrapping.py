@@ -71,7 +71,7 @@ ROWS = (
         "a package uses {name}, which is internal to DDP and does not exist in the installed torch",
         "torch changes the internals of DDP between releases. The package that calls it (an old mmcv or fairscale, "
         "deepspeed, the framework's own DDP class) was written for an older or a newer torch.",
-        Fix("Upgrade the package of the last frame in the traceback, or install the torch that it was made for.",
+        Fix("Upgrade the package of the last frame in {the_traceback}, or install the torch it was made for.",
             ("pip list | grep -iE 'torch|mmcv|mmengine|fairscale|lightning'",)),
         "https://github.com/JingyunLiang/VRT/issues/22",
         summary="A package uses internals of DDP that the installed torch does not have."),

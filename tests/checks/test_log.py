@@ -176,11 +176,35 @@ def test_every_named_group_is_told_and_every_told_one_is_there() -> None:
         fixes = row.fix if isinstance(row.fix, tuple) else (row.fix,)
         told = " ".join((row.title, row.why, *(text for fix in fixes for text in (fix.text, *fix.commands))))
         groups = set(re.compile(row.pattern).groupindex)
-        named = set(re.findall(r"(?<!\{)\{(\w+)(?::\w+)?\}", told))
+        named = set(re.findall(r"(?<!\{)\{(\w+)(?::\w+)?\}", told)) - {"the_traceback"}
         assert named <= groups if row.explain else named == groups, row.id  # a function can use more of them
         for sample in row.samples:
             matched = re.search(row.pattern, sample)
             assert matched and None not in matched.groupdict().values(), (row.id, sample)
+
+
+def test_no_text_points_to_a_traceback_that_the_log_may_not_have() -> None:
+    """Only `{the_traceback}` does, which says whether the log has it. Other texts are about what a run prints later."""
+    points = re.compile(r"\b(?:the|its|first) (?:original |whole |first )?traceback\b|\b(?:last|innermost) frames?\b")
+    other_run = re.compile(
+        r"[Ww]ithout workers|without its traceback|traceback (?:on|unless|then)\b|no Python|print the|{the_traceback}"
+    )
+    for row in CAUSES:
+        meanings: tuple[Row | RowCase, ...] = (row, *row.cases)
+        for one in meanings:
+            fixes = one.fix if isinstance(one.fix, tuple) else (one.fix,)
+            told = [one.title, one.why, *(fix.text for fix in fixes)]
+            assert [text for text in told if points.search(text) and not other_run.search(text)] == [], row.id
+
+
+def test_a_traceback_is_said_to_be_missing_if_it_is() -> None:
+    line = "AttributeError: `np.float_` was removed in the NumPy 2.0 release."
+    frames = ("Traceback (most recent call last):", '  File "/home/ada/train.py", line 3, in main', "    np.float_(1)")
+    for shown, said in (
+        ((line,), "the traceback (not in this log) names it"),
+        ((*frames, line), "(the traceback names it)"),
+    ):
+        assert any(said in fix.text for fix in problem("log_numpy_name_dropped", log=seen_in(*shown)).fixes)
 
 
 def test_a_fix_that_names_a_check_names_one_that_there_is() -> None:

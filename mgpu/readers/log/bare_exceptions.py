@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from mgpu.readers.log.line import parse_line, shown_text
 from mgpu.readers.log.traceback_frames import FRAME, INSTALLED, IPYTHON_FRAME
 from mgpu.snapshot import UncaughtException
 
@@ -16,6 +17,8 @@ _BARE = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w*(?:Error|Exception|NotFound|Refused|Timeout|Expired)) ?:(?!:) ?"
     r"(?P<message>.*\S)$"
 )
+# The message begins on the next line.
+_TYPE_ALONE = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*_*[A-Z]\w+(?:Error|Exception)) ?:$")
 # Python's own messages, with the exceptions that have them: the whole line, or the beginning of a wrapped one.
 _OWN_MESSAGES = tuple(
     (re.compile(pattern), name)
@@ -30,6 +33,12 @@ _OWN_MESSAGES = tuple(
         (r"invalid literal for int\(\) with base \d+: ", "ValueError"),
     )
 )
+_LONGEST_CODE = 1000  # bytes of a line that can be code
+_CODE_LINE = re.compile(r" {4,}[A-Za-z_*@\[(](?=.*[.(=\[]).*[\w)\]}'\":]$")
+_PROSE = re.compile(  # two words without an operator between them
+    r"\b(?!(?:return|raise|assert|for|in|if|not|is|and|or|else|elif|await|async|with|as|lambda|yield|from|import|del|"
+    r"while)\b)[A-Za-z_]\w* (?!(?:for|in|if|not|is|and|or|else|as|from|import)\b)[A-Za-z_]|://|%\|"
+)
 _CLOSING = "]`"
 _NEAR = 5  # lines between a message and the frames that were pasted below it
 
@@ -42,8 +51,16 @@ def read_bare(text: str) -> tuple[str, str] | None:
         inner = inner.rstrip(_CLOSING)
     if found := _BARE.match(inner):
         return found["type"], found["message"]
+    if found := _TYPE_ALONE.match(inner):
+        return found["type"], ""
     own = next((name for pattern, name in _OWN_MESSAGES if pattern.match(inner)), None)
     return (own, inner) if own else None
+
+
+def code_above(raw: bytes) -> str | None:
+    """Return the code that the line above an exception shows, as the end of a cut traceback; None if it shows none."""
+    text = shown_text(whole := parse_line(raw[:_LONGEST_CODE].decode("utf-8", "replace")).text)
+    return text if _CODE_LINE.match(whole) and not _PROSE.search(text) else None
 
 
 def opens_another(text: str) -> bool:

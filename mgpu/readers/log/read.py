@@ -192,6 +192,7 @@ class _File:
             number = self.lines + numbers.line_number(place)
             if not self._timed_out and lone_work.TIMED_OUT.search(lines[place]):
                 self._time_out(lines, place, numbers)
+            self.tracebacks.above = lines[place - 1] if place else b""
             self._line(lines[place], shapes[place], number)
             place += 1
         self.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mgpu.known_launchers import OTHERS
-from mgpu.readers.log.bare_exceptions import is_frame_of_package, opens_another, read_bare, takes_frames
+from mgpu.readers.log.bare_exceptions import code_above, is_frame_of_package, opens_another, read_bare, takes_frames
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
 from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
@@ -134,6 +134,7 @@ class Tracebacks:
         self._thrown: dict[_Writer, str] = {}
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
+        self.above = b""  # the line of the file above the one to process
         self.found: list[UncaughtException] = []  # in the order of their last lines
         self.ended = 0  # exceptions read so far; their messages can continue
         self.quotes_code = False  # the latest line shows source code: its strings are not messages
@@ -192,7 +193,7 @@ class Tracebacks:
             self._open[key] = _Open(number, line, number, ipython=_ANY)
             self._frame(self._open[key], frame)
         elif len(self.bare) < _BARE_KEPT and (bare := read_bare(text)):
-            alone = replace(self._exception(*bare, line, number), bare=True)
+            alone = replace(self._exception(*bare, line, number), bare=True, code=code_above(self.above))
             self._ended[key] = _Ended(alone, signatures=list(self._rows_of(line.text)), alone=True)
 
     def _key_of(self, line: Line) -> _Writer:
