@@ -44,9 +44,24 @@ def _raised_in_package(one: UncaughtException) -> tuple[str, ...]:
     return (inner, outer) if outer else (inner,)
 
 
-def _name_of_a_package(one: UncaughtException) -> str | None:
-    """Return the function, class or attribute of a message without a traceback, if it is probably a package's own."""
+def _by_whom(one: UncaughtException) -> str:
+    """Return what the log shows of the code that made the call; `one` has no frame in a package."""
     if one.packages:
+        return (
+            f"The call is in your own file ({one.place}): it was written for an older or newer release of that package."
+        )
+    return (
+        "The log has no traceback, so the code that made the call is not known. An argument, an attribute or a "
+        "returned value differs from what it was written for: one package is older or newer than it expects."
+    )
+
+
+def _name_of_a_package(one: UncaughtException) -> str | None:
+    """Return the function, class or attribute of a message, if it is probably a package's own.
+
+    None with the frames of a package, which show more.
+    """
+    if any(one.packages):
         return None
     if (found := _GIVEN.search(one.message)) and (_INTERNAL.search(found["call"]) or _is_of_package(found["call"])):
         return found["call"]
@@ -119,7 +134,8 @@ def _by_name(one: UncaughtException, name: str) -> Problem:
     package = skew.package_of(name) or skew.package_in_name(name)
     first = "two installed packages probably do not fit"
     if package:
-        first = f"the installed {skew.distribution(package)} and another package probably do not fit"
+        other = "your code" if one.packages else "another package"
+        first = f"the installed {skew.distribution(package)} and {other} probably do not fit"
     owner, _, last = name.rpartition(".")
     word = owner.rpartition(".")[2] if owner and last in _OF_EVERY_CLASS else last
     search = shell("grep -rlw --include='*.py' {:dotted} {}", word, ".")
@@ -137,12 +153,14 @@ def _by_name(one: UncaughtException, name: str) -> Problem:
             ),
             Fix("If the name is your own, compare the call with its definition."),
         ),
+        _by_whom(one),
     )
 
 
-def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...]) -> Problem:
+def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...], cause: str = "") -> Problem:
     return Problem(
         f"{title}: {short_name(one.type)}: {one.message}",
+        cause,
         fix=fixes,
         evidence={
             "line": whole_message(one),

@@ -13,6 +13,22 @@ _TOKENIZERS = "https://github.com/huggingface/tokenizers/releases"
 _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/hub.py"
 # fmt: off
 ROWS = (
+    Row("log_generation_config_invalid", "root", "script",
+        r"^ValueError: (?:The generation config instance is invalid|GenerationConfig is invalid|"
+        r"\[UserWarning\(['\"]`(?P<option>\w+)` is set to )",
+        ("ValueError: The generation config instance is invalid -- `.validate()` throws warnings and/or exceptions. "
+         "Fix these issues to save the configuration.",
+         "ValueError: [UserWarning('`do_sample` is set to `False`. However, `temperature` is set to `0.9` -- this flag "
+         "is only used in sample-based generation modes.')]"),
+        "the model cannot be saved: its generation config contradicts itself (usually temperature or top_p next to "
+        "do_sample=False)",
+        "It is the base model's generation_config.json, which transformers checks when it saves a checkpoint. Training "
+        "itself does not use it. The message names the values.",
+        (Fix("Correct it before training, in the script or in the file.",
+             ("model.generation_config.do_sample = True",
+              "model.generation_config.temperature = model.generation_config.top_p = None")),
+         Fix("Look at the file.", ("cat MODEL/generation_config.json",))),
+        "https://github.com/OpenRLHF/OpenRLHF/issues/212"),
     Row("log_weights_file_missing", "root", "script",
         r"Error no file named (?:.{1,200}? )?found in (?:directory )?\S+|"
         r"No such file or directory: \"?\S+\.safetensors\"?$",

@@ -13,6 +13,7 @@ from mgpu.readers.log.torchrun_table import FAILURE_REPORT
 from mgpu.snapshot import Log, OwnError
 
 _TAIL_CHARS = 1 << 15
+_EXCERPT_LINES = 3  # of a log that someone pasted: only its error, without a prompt or a launcher's report
 _SKIPPED_LINES = 40  # most lines of others after the message
 # What launchers, Slurm, shells, trackers and torch print after a program's last message.
 _OF_OTHERS = re.compile(
@@ -64,6 +65,6 @@ def _error(line: Line, file: str, number: int, *, failed: bool) -> OwnError | No
     if is_handled(line.text) or _NO_MESSAGE.search(line.text):
         return None
     found = _ERROR.match(line.text) or (_ERROR.search(line.whole) if line.whole != line.text else None)
-    if found or (failed and _REFUSES.search(line.text)):
+    if found or ((failed or number <= _EXCERPT_LINES) and _REFUSES.search(line.text)):
         return OwnError(shown_text(line.text), file, number, line.rank)
     return None
