@@ -292,7 +292,7 @@ ROWS = (
     Row("log_weight_name_unknown", "root", "library",
         r"^KeyError: ['\"](?P<name>(?:\w+\.){2,}(?:weight|bias|weight_scale\w*|"
         r"qweight))['\"]$",
-        ("KeyError: 'visual.patch_embed.proj.weight'"),
+        ("KeyError: 'visual.patch_embed.proj.weight'",),
         "a weight has a name that the code which loads it does not know: {name}",
         "The names of a model's weights differ between releases: transformers renamed those of several models "
         "(4.52: Qwen2.5-VL and other vision models), and an inference engine (vllm, SGLang) or converter maps only "
