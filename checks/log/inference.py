@@ -278,8 +278,8 @@ ROWS = (
          Fix("vllm 0.8 to 0.10: use the older engine.", ("export VLLM_USE_V1=0",))),
         "https://github.com/vllm-project/vllm/issues/16607"),
     Row("log_vllm_v1_lacks_option", "root", "library",
-        r"VLLM_USE_V1=1 is not supported with (?P<what>\S.{0,60}?)\.?$|"
-        r"(?P<option>[\w-]+) is not supported by the V1 Engine\.?$",
+        r"VLLM_USE_V1=1 is not supported with \S.{0,60}?\.?$|"
+        r"[\w-]+ is not supported by the V1 Engine\.?$",
         ("NotImplementedError: VLLM_USE_V1=1 is not supported with --worker-extension-cls.",
          "worker-extension-cls is not supported by the V1 Engine"),
         "the V1 engine of the installed vllm does not support an option that the run uses",

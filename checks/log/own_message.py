@@ -5,7 +5,6 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log
 
-_EXCERPT_LINES = 3  # of a message that someone copied
 _OF_EXCERPT = (
     "Without an exception and the lines around the message, it is not known whether the run stopped with it, or which "
     "package printed it."
@@ -47,7 +46,7 @@ def log_program_reported_error(log: Log) -> Answer:
     raised = any(not error.caught and not error.of_launcher for error in log.raised)
     if one is None or known or raised or log.finished is not None:
         return Ok(f"no last message that reports an error in {log.lines:,} lines, or another error explains it")
-    excerpt = log.failed is None and not log.fallen and log.lines <= _EXCERPT_LINES
+    excerpt = log.failed is None and not log.fallen and log.lines <= 1
     return Problem(
         f'{"the log has only this message" if excerpt else "the program reported an error and exited"}: "{one.text}"',
         _OF_EXCERPT if excerpt else _OF_END,

@@ -290,7 +290,7 @@ ROWS = (
         "https://github.com/OpenRLHF/OpenRLHF/issues/1349",
         summary="The trainer sends weights of another type than vLLM's model has."),
     Row("log_weight_name_unknown", "root", "library",
-        r"^KeyError: ['\"](?P<name>(?:\w+\.){2,}(?:weight|bias|weight_scale\w*|"
+        r"^KeyError: ['\"](?P<name>(?!(?:\w+\.)*lm_head\.)(?:\w+\.){2,}(?:weight|bias|weight_scale\w*|"
         r"qweight))['\"]$",
         ("KeyError: 'visual.patch_embed.proj.weight'",),
         "a weight has a name that the code which loads it does not know: {name}",

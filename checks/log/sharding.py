@@ -268,7 +268,8 @@ ROWS = (
     Row("log_tensor_sizes_differ", "root", "script",
         r"(?:[Tt]he size of tensor a|[Tt]he expanded size of the tensor) \((?P<a>\d+)\) must match the (?:size of "
         r"tensor b|existing size) \((?P<b>\d+)\)",
-        ("RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
+        ("RuntimeError: The size of tensor a (187) must match the size of tensor b (203) at non-singleton dimension 1",
+         "RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
          "dimension 0", "RuntimeError: The expanded size of the tensor (514) must match the existing size (512) at "
          "non-singleton dimension 1.  Target sizes: [1, 514].  Tensor sizes: [1, 512]"),
         "two tensors have different sizes: {a} and {b}",

@@ -106,10 +106,9 @@ def read_logs(
         shows=tuple(found.shows.values()),
         last_work=last_work(one.tail()) if alone else None,
         stacks=tuple(found.stacks),
-        cut=tuple(found.cut),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
-    log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
+    log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
     return read_end(log, one.tail(), one.lines, wanted) if alone else log
 
 
