@@ -103,7 +103,8 @@ ROWS = (
     Row("log_object_lacks_attribute", "root", "library",
         rf"(?:'|AttributeError: )(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+'? (?:object )?has no attribute "
         rf"'?(?:{_MISSING_ATTRIBUTES})\b)"
-        r"(?!Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|NoneType)\w+)'? "
+        r"(?!Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|"
+        r"NoneType)\w+)'? "
         r"(?:object )?has no attribute '?(?P<name>\w+)'?",
         ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'",
          "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_is_quantized_training_enabled'",

@@ -175,7 +175,7 @@ ROWS = (
         r"'(?P<owner>Dummy(?:Optim|Scheduler))' object has no attribute '(?P<name>\w+)'",
         ("AttributeError: 'DummyOptim' object has no attribute 'step'",
          "AttributeError: 'DummyScheduler' object has no attribute 'get_last_lr'"),
-        "{owner} is accelerate's placeholder for DeepSpeed: it was used before DeepSpeed replaced it",
+        "{owner} has no {name}: it is accelerate's placeholder for DeepSpeed, used before DeepSpeed replaced it",
         "If the DeepSpeed config has an optimizer or a scheduler, the script or Trainer builds only a placeholder, and "
         "prepare() replaces it by DeepSpeed's own. It is not replaced if the script does not run under DeepSpeed: one "
         "process that no launcher started, an accelerate config without DeepSpeed, a second Accelerator, an object "
