@@ -75,6 +75,7 @@ Tag = Literal[
 
 
 LONGEST_TITLE = 200
+_END_OF_TITLE = 70  # characters of a longer one that stay: a message often ends with the values of the run
 
 
 class Severity(Enum):
@@ -174,7 +175,9 @@ class Problem:
         """Clip the title to one readable line."""
         title = " ".join(line.strip() for line in self.title.splitlines() if line.strip())
         if len(title) > LONGEST_TITLE:
-            title = masked(title)[: LONGEST_TITLE - 3] + "..."  # masked first: half a secret is not recognized
+            title = masked(title)  # first: half a secret is not recognized
+            last = title[-_END_OF_TITLE:].partition(" ")[2] or title[-_END_OF_TITLE:]
+            title = f"{title[: LONGEST_TITLE - _END_OF_TITLE - 5].rstrip()} ... {last}"
         object.__setattr__(self, "title", title)
 
     @property

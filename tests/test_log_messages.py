@@ -73,6 +73,35 @@ def test_a_message_of_several_lines_is_shown_whole_and_what_others_print_is_not(
         assert problem.evidence["line"] == " ".join(message.split())
 
 
+def test_the_reason_after_an_empty_line_is_a_part_of_the_message(tmp_path: Path) -> None:
+    message = "ValueError: The frob is invalid. Correct it first.\n\nThrown during validation:\n[frob is 3, not 4]"
+    _, problem = first(f"{traceback(message)}\nstep 4\n", tmp_path)
+    assert str(problem.evidence["line"]).split() == message.split()
+
+
+def test_of_a_long_message_the_end_is_shown_too(tmp_path: Path) -> None:
+    _, problem = first(traceback(f"ValueError: {'The device is not there. ' * 30}In your case: frob=7."), tmp_path)
+    assert problem.title.endswith("In your case: frob=7.") and " ... " in problem.title
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "words"),
+    [("assert batch_size * steps % world == 0, text", "AssertionError: text", "batch_size * steps must be a multiple"),
+     ("rows = 1, param.shape[1], param.shape[0]", "IndexError: tuple index out of range", "fewer than 2 dimensions"),
+     ("rows = hidden.shape[3]", "IndexError: tuple index out of range", "hidden has fewer than 4 dimensions")],
+)  # fmt: skip
+def test_the_line_that_failed_says_which_value_did(code: str, error: str, words: str, tmp_path: Path) -> None:
+    _, problem = first(traceback(error, "fancy/plan.py").replace("assert is_fine(x)", code), tmp_path)
+    assert words in problem.cause
+
+
+def test_a_rank_whose_traceback_ends_in_the_same_frame_failed_too(tmp_path: Path) -> None:
+    frames = traceback("ValueError: bad batch", prefix="[rank1]: ")
+    cut = "".join(traceback("ValueError: bad batch", prefix="[rank0]: ").splitlines(keepends=True)[:-2])
+    _, problem = first(f"{frames}{cut}", tmp_path)
+    assert "traceback of rank 0" in problem.cause and "Only this rank" not in problem.cause
+
+
 def test_an_assertion_without_a_message_shows_its_condition(tmp_path: Path) -> None:
     _, problem = first(traceback("AssertionError", "fancy/plan.py"), tmp_path)
     assert problem.title == "train.py:41 in main raised AssertionError: assert is_fine(x)"

@@ -45,6 +45,34 @@ TypeError: _launch_subprocesses() missing 2 required positional arguments:
 'init_tokenizer_manager_func',
 and 'run_scheduler_process_func'
 """
+SAVED = """\
+Traceback (most recent call last):
+  File "/opt/lib/site-packages/transformers/generation/configuration_utils.py", line 771, in save_pretrained
+    raise ValueError(str([w.message for w in caught_warnings]))
+ValueError: [UserWarning('`do_sample` is set to `False`. However, `temperature` is set to `0.9` -- this flag is only')]
+"""
+CUT_SAMPLER = """\
+  File "/opt/env/lib/python3.11/site-packages/sentence_transformers/sampler.py", line 211, in __iter__
+    yield [index + offset for index in next(samplers[number])]
+"""
+REFERENCE = """\
+AssertionError: zero stage 2 requires an optimizer
+Traceback (most recent call last):
+  File "/home/ada/trl/trainer/dpo_trainer.py", line 248, in __init__
+    self.ref_model = self.accelerator._prepare_deepspeed(self.ref_model)[0]
+  File "/opt/env/lib/python3.10/site-packages/accelerate/accelerator.py", line 1600, in _prepare_deepspeed
+    engine, optimizer, _, lr_scheduler = deepspeed.initialize(**kwargs)
+"""
+OWN_ENGINE = """\
+'LLMEngine' object has no attribute 'scheduler_of_v0'
+  File "/home/ada/online.py", line 270, in _generate
+    queue = self.llm.llm_engine.scheduler_of_v0
+"""
+MIXED = """\
+File "/opt/env/lib/python3.11/site-packages/transformers/modeling_rope_utils.py", line 651, in convert
+    keys = keys | {"partial"}
+TypeError: unsupported operand type(s) for |: 'list' and 'set'
+"""
 TWO_LINES = "lightning.fabric.MisconfigurationException: You requested gpu: [1]\n But your machine only has: [0]\n"
 
 
@@ -107,6 +135,32 @@ TWO_LINES = "lightning.fabric.MisconfigurationException: You requested gpu: [1]\
         ("ERROR: the dataset is empty\nmake: *** [train] Error 1\n", "log_program_reported_error",
          "the dataset is empty"),
         ("make: *** [Makefile:12: helpers_cpp.so] Error 1\n", "log_make_failed", "helpers_cpp.so"),
+        # Cut within a chain, within a traceback, before a message's end.
+        (f"{SAVED}\nDuring handling of the above exception, another exception occurred:\n",
+         "log_generation_config_invalid", "temperature"),
+        (f"{SAVED}\nDuring handling of the above exception, another exception occurred:\n\n"
+         'Traceback (most recent call last):\n  File "/home/ada/train.py", line 3, in <module>\n    main()\n',
+         "log_generation_config_invalid", "temperature"),
+        (CUT_SAMPLER, "log_traceback_cut", "samplers[number] has no items left"),
+        ('  File "/home/ada/train.py", line 3, in main\n    raise BadShard(message)\n', "log_traceback_cut",
+         "raises BadShard"),
+        # One message, several causes: a frame, an attribute or the numbers decide.
+        (REFERENCE, "log_zero_trains_nothing", "the reference model was given to DeepSpeed"),
+        ("AssertionError: zero stage 2 requires an optimizer\n", "log_zero_trains_nothing", "nothing to train"),
+        ("AttributeError: 'DummyOptim' object has no attribute 'step'\n", "log_placeholder_not_replaced",
+         "before DeepSpeed replaced it"),
+        ("'DummyOptim' object has no attribute 'param_groups'\n", "log_placeholder_not_replaced", "generic learning"),
+        ("RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
+         "dimension 0\n", "log_tensor_sizes_differ", "probably rows of an embedding"),
+        ("RuntimeError: The size of tensor a (187) must match the size of tensor b (203) at non-singleton "
+         "dimension 1\n", "log_tensor_sizes_differ", "In a step"),
+        ("IndexError: index out of range in self\n", "log_index_out_of_range", "on the CPU"),
+        (OWN_ENGINE, "log_packages_do_not_fit", "The call is in your own file (online.py:270 in _generate)"),
+        (MIXED, "log_framework_failed", "transformers failed in its own code"),
+        ("[W socket.cpp:663] [c10d] The client socket has failed to connect to [::ffff:255.255.0.0]:29500 (errno: 110 "
+         "- Connection timed out).\n", "log_master_address_impossible", "255.255.0.0"),
+        # A sentence without a type is all that was copied.
+        ("fancy-option is not supported by this engine\n", "log_program_reported_error", "the log has only this"),
         # A script's own names.
         ("TypeError: collate() takes 1 positional argument but 2 were given\n", "log_exception", "raised TypeError"),
         ("AttributeError: 'Net' object has no attribute 'head'\n", "log_exception", "raised AttributeError"),
@@ -124,6 +178,9 @@ def test_what_a_person_pasted(text: str, row: str, words: str, tmp_path: Path) -
         "loss 0.3\nWe attempt to unscale the gradients of the model in fp16\nloss 0.2\n",
         "Parameters which did not need a change: head.weight\n",
         "Saved the model's state\n'columns' of the table: object has no header\n",
+        "--worker-cls is not supported by the V1 Engine. Falling back to V0.\n",
+        "UserWarning: `do_sample` is set to `False`. However, `temperature` is set to `0.9`\n",
+        "loss 0.3\nloss 0.2\nloss 0.1\nthe cache cannot be used\nloss 0.1\n",
     ],
 )
 def test_text_that_only_looks_similar_is_no_cause(text: str, tmp_path: Path) -> None:

@@ -166,6 +166,15 @@ INDEXES = (
          "    return torch.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)\n"
          "torch.AcceleratorError: CUDA error: device-side assert triggered",
          "https://github.com/huggingface/transformers/issues/28104"),
+    Case(reported(r"index out of range in self"),
+         "an index is outside of its table, on the CPU: probably a token id that the embedding has no row for",
+         "This message is of the CPU's embedding and index_select. The tokenizer has more tokens than the model (an "
+         "added pad token without resize_token_embeddings, a config whose vocab_size does not fit), a placeholder such "
+         "as -100 is among the ids, or a sequence is longer than the position embedding.",
+         (_IDS, Fix("Check that no id is negative, and that the sequence is not too long.",
+                    ("assert input_ids.min() >= 0",))),
+         "IndexError: index out of range in self\n",
+         "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/IndexKernel.cpp"),
     Case(either(within(_LOSS), reported(r"t(?:arget)? >= 0 && \w+ < n_classes|Target -?\d+ is out of bounds")),
          "a label is out of range: larger than the number of classes or the vocabulary, or negative",
          "The loss accepts labels from 0 to classes - 1, and the value of ignore_index (-100). Labels that start at 1, "

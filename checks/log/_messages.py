@@ -41,17 +41,9 @@ def advice(message: str) -> tuple[str, ...]:
     return tuple(found[:_MOST])
 
 
-_TITLE = 320  # characters of a message in a title
-
-
 def short_name(name: str) -> str:
     """Return a type's name without its module."""
     return name.rpartition(".")[2].rpartition("::")[2]
-
-
-def headline(one: UncaughtException) -> str:
-    """Return the message, short enough for a title."""
-    return one.message if len(one.message) <= _TITLE else f"{one.message[: _TITLE - 3]}..."
 
 
 def whole_message(one: UncaughtException) -> str:
@@ -87,11 +79,16 @@ def _of_dict(one: UncaughtException) -> str:
     )
 
 
+_MULTIPLE = re.compile(
+    r"assert \(?(?P<a>[\w.()\[\]'\"]+(?: [*+-] [\w.()\[\]'\"]+)*?) ?% ?(?P<b>[\w.()\[\]'\"]+?) ?== ?0\b"
+)
 _OF_NONE = re.compile(r"'NoneType'|\bNone\b")
 
 
 def line_of_code(one: UncaughtException) -> str:
     """Return the line that raised it, unless it only repeats the message."""
+    if one.code and (divides := _MULTIPLE.match(one.code)) and short_name(one.type) == "AssertionError":
+        return f" {divides['a']} must be a multiple of {divides['b']}, and is not."
     if not one.code or one.code.startswith(("raise", "assert")):
         return ""
     return f' The line is "{one.code}".{_missing(one)}'
@@ -101,6 +98,7 @@ _OBJECT = r"[A-Za-z_][\w.]*(?:\(\))?"
 _FIRST_ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?:0|-1)\]")
 _ITEM = re.compile(rf"(?P<of>{_OBJECT})\[(?P<key>[^\[\]]+)\]")
 _INDEX = re.compile(r"(?<=[\w)\]])\[(?!['\"])")
+_DIMENSION = re.compile(r"\b(?P<of>[A-Za-z_][\w.]*)\.(?:shape|size\(\))\[(?P<number>\d)\]")
 _LENGTH = re.compile(rf"/ {{0,2}}(?:float\()?len\((?P<of>{_OBJECT})\)")
 _DIVISOR = re.compile(rf"/{{1,2}} {{0,2}}(?P<of>{_OBJECT})")
 _NEXT = re.compile(r"\bnext\((?:iter\()?(?P<of>[^()]+)\)")
@@ -147,6 +145,8 @@ def _missing(one: UncaughtException) -> str:
         return " A value in it is None: an option that was not set, or a result that was not found."
     if short == "IndexError" and (empty := first_of_empty(code)):
         return f" {empty} is empty there: its first or last item is read, and it has none. {_WHERE_EMPTY}"
+    if short == "IndexError" and one.message == "tuple index out of range" and (found := _DIMENSION.search(code)):
+        return _of_dimensions(found["of"], [int(dim["number"]) for dim in _DIMENSION.finditer(code)])
     if short == "KeyError" and (found := _only(_ITEM, code)):
         return f" {found['of']} has no key {one.message or found['key']}."
     if short == "ValueError" and (variable := _VARIABLE.search(code)) and _NOT_A_NUMBER.search(one.message):
@@ -160,6 +160,14 @@ def _missing(one: UncaughtException) -> str:
     if short == "ValueError" and "empty sequence" in one.message and (found := _only(_SMALLEST, code)):
         return f" {found['of']} is empty. {_WHERE_EMPTY}"
     return ""
+
+
+def _of_dimensions(name: str, read: list[int]) -> str:
+    """Return what it means that a tensor has fewer dimensions than the line reads."""
+    text = f" {name} has fewer than {max(read) + 1} dimensions."
+    if re.search(r"param|weight", name):
+        text += " A parameter that ZeRO-3 or FSDP has partitioned is flat or empty until it is gathered."
+    return text
 
 
 _VARIABLE = re.compile(r"(?:environ(?:\.get)?|getenv)[\[(]['\"](?P<name>\w+)['\"]")

@@ -53,6 +53,17 @@ SERVER_PORT = Case(
     "    sys.exit(lighthouse_main())\n"
     "RuntimeError: Address already in use (os error 98)\n",
     "https://doc.rust-lang.org/std/io/enum.ErrorKind.html#variant.AddrInUse")
+NO_ANSWER = Case(
+    line_of("log_master_not_there_yet", r"errno: 110\b|[Cc]onnection timed out"),
+    "the address of the main node did not answer: a connection to it timed out",
+    "A node that is only not ready refuses a connection at once. No answer at all means that the address is wrong or "
+    "belongs to no node, or that a firewall drops the packets. torch tries again until its own timeout.",
+    (Fix("Compare the address in the message with those of the main node.",
+         ("ip -br addr", "env | grep -E 'MASTER_(ADDR|PORT)'")),
+     Fix("If it is right, check the way there.", ("nc -vz HOST 29500", "mgpu doctor --only network"))),
+    "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 110 - Connection timed "
+    "out).\n",
+    "https://man7.org/linux/man-pages/man2/connect.2.html")
 NO_SUCH_COMMAND = Case(
     line_of("log_argument_unknown", r"argument (?:\w*command\w*|action|cmd|\{[^}]*\}): invalid choice"),
     "the installed release of this program does not have this command: {argument}",

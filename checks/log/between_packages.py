@@ -44,9 +44,21 @@ def _raised_in_package(one: UncaughtException) -> tuple[str, ...]:
     return (inner, outer) if outer else (inner,)
 
 
-def _name_of_a_package(one: UncaughtException) -> str | None:
-    """Return the function, class or attribute of a message without a traceback, if it is probably a package's own."""
+def _by_whom(one: UncaughtException, reasons: str) -> str:
+    """Return what the log shows of the code that made the call; `one` has no frame in a package."""
     if one.packages:
+        return (
+            f"The call is in your own file ({one.place}): it was written for an older or newer release of that package."
+        )
+    return f"{NO_TRACEBACK} {reasons}"
+
+
+def _name_of_a_package(one: UncaughtException) -> str | None:
+    """Return the function, class or attribute of a message, if it is probably a package's own.
+
+    None with the frames of a package, which show more.
+    """
+    if any(one.packages):
         return None
     if (found := _GIVEN.search(one.message)) and (_INTERNAL.search(found["call"]) or _is_of_package(found["call"])):
         return found["call"]
@@ -140,7 +152,7 @@ def _by_name(one: UncaughtException, name: str) -> Problem:
         one,
         first,
         (Fix(f"{_where_to_look(lacks, package)}{guess}", commands), Fix(f"{other}code was tested with.")),
-        f"{NO_TRACEBACK} {_possible_reasons(lacks, package)}",
+        _by_whom(one, _possible_reasons(lacks, package)),
     )
 
 
@@ -171,10 +183,10 @@ def _where_to_look(lacks: re.Match[str] | None, package: str | None) -> str:
     return "Search for the definition and for the packages that call it, and compare the arguments."
 
 
-def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...], why: str = "") -> Problem:
+def _problem(one: UncaughtException, title: str, fixes: tuple[Fix, ...], cause: str = "") -> Problem:
     return Problem(
         f"{title}: {short_name(one.type)}: {one.message}",
-        why,
+        cause,
         fix=fixes,
         evidence={
             "line": whole_message(one),

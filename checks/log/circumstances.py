@@ -148,6 +148,9 @@ ROWS = (
     _row("thousands_of_parameters", r"num_params = (?:[5-9]\d{3}|\d{5,}), num_elems",  # dense models have up to 1,500
          ("finished initializing model - num_params = 18867, num_elems = 30.53B",),
          "https://github.com/deepspeedai/DeepSpeed/issues/7461"),
+    _row("reference_model_prepared", r"\b(?:ref|reference|reward|teacher)_model\w*\b.*prepare_deepspeed\(",
+         ("    self.ref_model = self.accelerator._prepare_deepspeed(self.ref_model)[0]",),
+         "https://github.com/huggingface/trl/pull/825"),
     _row("samples_packed", r"sample_packing|\bmultipack\b|packing_efficiency|PackedDataset|\bpacking[=:] ?[Tt]rue",
          ("axolotl.utils.samplers.multipack.calc_min_len:203", "packing_efficiency_estimate: 0.93", "packing: true"),
          "https://github.com/axolotl-ai-cloud/axolotl/pull/1974"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
+
+from ._circumstances import every, never, reported, shown
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _COORDINATOR = (
@@ -18,6 +20,18 @@ _RUNNER = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launch
 _TO_FP32 = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/utils/zero_to_fp32.py"
 
 # fmt: off
+_REFERENCE_MODEL = Case(
+    every(shown("reference_model_prepared"), never(reported("empty parameter list"))),
+    "the reference model was given to DeepSpeed with ZeRO 1 or 2, which need an optimizer: it has none",
+    "A reference, reward or teacher model is not trained. It can run with ZeRO-3, which only shards its weights, or "
+    "with stage 0. The trainer must change the stage for it: older releases pass the config of the trained model.",
+    (Fix("Upgrade the trainer.", ("pip install --upgrade trl", "pip show trl accelerate deepspeed")),
+     Fix("Or use ZeRO-3, or stage 0 for that model.",
+         ("accelerate launch --zero_stage 3 ...", '"zero_optimization": {{"stage": 0}}'))),
+    "AssertionError: zero stage 2 requires an optimizer\nTraceback (most recent call last):\n"
+    '  File "/x/trl/trainer/dpo_trainer.py", line 248, in __init__\n'
+    "    self.ref_model = self.accelerator._prepare_deepspeed(self.ref_model)[0]\n",
+    "https://github.com/huggingface/trl/pull/825")
 ROWS = (
     Row("log_zero3_parameter_not_gathered", "root", "script",
         r"\{'id': \d+, 'status': '\w+'.*'ds_numel'|expected param \{.*\} to be available|"
@@ -96,7 +110,18 @@ ROWS = (
         "stage 0).",
         Fix("Check which parameters are trainable before the optimizer is built.",
             ("sum(p.numel() for p in model.parameters() if p.requires_grad)",
-             "PeftModel.from_pretrained(model, FOLDER, is_trainable=True)")), _ENGINE),
+             "PeftModel.from_pretrained(model, FOLDER, is_trainable=True)")), _ENGINE, cases=(_REFERENCE_MODEL,)),
+    Row("log_adapter_on_partitioned_parameter", "root", "library",
+        r"num_experts, in_features, out_features = 1, param\.shape\[1\]|"
+        r"^\s*(?:in_features, out_features|out_features, in_features) = \w+\.(?:weight\.)?shape\b(?!.*ds_shape)",
+        ("    num_experts, in_features, out_features = 1, param.shape[1], param.shape[0]",),
+        "the adapter reads the shape of a parameter that has no dimensions: probably ZeRO-3 has already partitioned it",
+        "With zero3_init_flag, from_pretrained() partitions each parameter, which is then empty; its real shape is in "
+        "ds_shape. This release of peft reads shape (LoRA with target_parameters, as for the experts of MoE models).",
+        (Fix("Upgrade peft, or do not partition while the model is loaded.",
+             ("pip install --upgrade peft", "accelerate launch --zero3_init_flag false ...")),
+         Fix("Or use ZeRO-2, or FSDP.", ("accelerate launch --zero_stage 2 ...",))),
+        "https://github.com/huggingface/peft/pull/3576"),
     Row("log_cpu_adam_without_offload", "root", "script", r"CPUAdam param is on \S+ and must be 'cpu'",
         ("AssertionError: CPUAdam param is on cuda:0 and must be 'cpu', make sure you enabled 'offload_optimizer': "
          "'cpu' in your ZeRO config.",),

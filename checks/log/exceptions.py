@@ -9,6 +9,7 @@ import re
 
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log, UncaughtException
+from mgpu.text import listed
 
 from .. import _refusals as refusals
 from ._messages import (
@@ -16,7 +17,6 @@ from ._messages import (
     alike,
     chain_text,
     followers,
-    headline,
     line_of_code,
     short_name,
     shows_traceback,
@@ -123,14 +123,13 @@ def _ranks_text(one: UncaughtException, log: Log) -> str:
 
 def _problem(one: UncaughtException, log: Log, cause: str, *fixes: Fix) -> Problem:
     where, on = one.place or ("the script" if one.frames else "the program"), _ranks_text(one, log)
-    message = headline(one)
+    said = f": {one.message}" if one.message else ""
     value = f" ({meant})" if (meant := wrong_value(one)) else ""
     from_cause = f" (direct cause: {one.cause})" if one.cause and one.direct else ""
-    said = advice("\n".join(filter(None, (one.message, one.more))))
-    follow = (Fix(f'Follow the error message: "{" ".join(said)}"'),) if said else ()
+    advised = advice("\n".join(filter(None, (one.message, one.more))))
+    follow = (Fix(f'Follow the error message: "{" ".join(advised)}"'),) if advised else ()
     return Problem(
-        f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{f': {message}' if message else ''}{value}"
-        f"{from_cause}",
+        f"{where} raised {short_name(one.type)}{f' {on}' if on else ''}{said}{value}{from_cause}",
         f"{cause}{chain_text(one)}{followers(one, log)}{line_of_code(one)}",
         (*follow, *fixes),
         {
@@ -179,7 +178,7 @@ def _to_the_line(one: UncaughtException, log: Log, *, everywhere: bool) -> tuple
     first = "Go to that line" if known else "Find its traceback, above this message in the complete output"
     if everywhere:
         return (Fix(f"{first}. It is quicker to reproduce with one process.", ("mgpu launch --gpus 1 ...",)),)
-    if len(log.ranks) > 1 and not _not_about_data(one):
+    if len(log.ranks) > 1 and not _not_about_data(one) and not _cut_there(one, log):
         return (Fix(f"{first}, and inspect this rank's batch: print its index before the step."),)
     if shows_traceback(one):
         return (Fix(f"{first}. The traceback shows the call path."),)
@@ -196,6 +195,12 @@ def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[b
     without_rank = any(not other.ranks for other in log.raised if alike(other) == alike(one))
     if len(ranks) != 1 or len(log.ranks) < 2 or without_rank:
         return False, where_raised(one)
+    if others := _cut_there(one, log):
+        return False, (
+            f"The log also has a traceback of {'rank' if len(others) == 1 else 'ranks'} {listed(others)} that passes "
+            "through the same frame and ends before its exception. Several ranks probably failed in the same place: "
+            "the cause is the code, the settings or the packages, not one rank's data."
+        )
     if _not_about_data(one) or from_package:
         return False, (
             "The log has it from this rank only. The message is about the code, the model, the settings or the "
@@ -205,6 +210,12 @@ def _by_whom(one: UncaughtException, log: Log, *, from_package: bool) -> tuple[b
         "Only this rank raised it. The cause is this rank's share of the data, or code that only this rank "
         "runs (saving, logging, evaluating)."
     )
+
+
+def _cut_there(one: UncaughtException, log: Log) -> list[str]:
+    """Return the other ranks whose tracebacks end in a frame of this one, before their exceptions."""
+    ranks = {cut.rank for cut in log.cut if cut.rank is not None and cut.frame in one.frames}
+    return [str(rank) for rank in sorted(ranks - {*one.ranks})]
 
 
 @check(Severity.ERROR, source="measured torch 2.13 CPU 2026-11", role="root", kind="script")

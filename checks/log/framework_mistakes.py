@@ -19,6 +19,8 @@ _WRONG_VALUES = frozenset({"AttributeError", "KeyError", "IndexError", "TypeErro
 _OF_NONE = re.compile(r"'NoneType'|^None$")
 # Frames that work on the user's data: what fails there is a column, a sample or a file, not a release.
 _OF_DATA = re.compile(r"collat|/data(?:sets?|_utils|loader)?/|dataset|tokeniz|processing_|sampler|template|reward")
+# Containers of two kinds, which the package's own code combines.
+_MIXED = re.compile(r"unsupported operand type\(s\) for \S+: '(?:list|set|dict|tuple)' and '(?:list|set|dict|tuple)'")
 _FIELD = re.compile(r"'[A-Za-z_]\w*'$")
 _OWN_KEYS = frozenset({"deepspeed", "accelerate", "megatron", "peft", "transformer_engine", "vllm", "sglang"})
 _EXCEPTIONS = ("Error", "Exception")
@@ -51,7 +53,7 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     if (
         _depends_on_data(one, log)
         or named
-        or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message))
+        or not (short in ("AttributeError", "KeyError") or _OF_NONE.search(one.message) or _MIXED.search(one.message))
     ):
         return None
     return _in_own_code(one, inner)

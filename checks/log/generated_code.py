@@ -8,7 +8,7 @@ from mgpu.signature import Case, Row, signatures
 from ._circumstances import said
 
 OF_UNSLOTH = r"(?:Unsloth\w+(?:Trainer|Config)|unsloth_compiled_\w+)"
-GENERATED = rf"(?:{OF_UNSLOTH}|transformers_modules[\w.-]*)"
+GENERATED = rf"(?:{OF_UNSLOTH}|transformers_modules[\w.<>-]*)"
 
 # fmt: off
 _REMOTE_CODE = Case(

@@ -267,6 +267,28 @@ ROWS = (
         Fix("Install sglang, sgl-kernel and torch together.",
             ("pip install --upgrade --force-reinstall sglang sgl-kernel", "pip show sglang sgl-kernel torch")),
         "https://docs.sglang.io/get_started/install.html"),
+    Row("log_vllm_engine_has_no_executor", "root", "library",
+        r"'LLMEngine' object has no attribute 'model_executor'",
+        ("AttributeError: 'LLMEngine' object has no attribute 'model_executor'",),
+        "the installed vllm is newer than the code that uses it: the engine of V1 has no model_executor",
+        "The calling code (trl, a trainer, a script) reaches through llm_engine.model_executor into the model, as in "
+        "vllm before V1, which is the default since 0.8.",
+        (Fix("Upgrade the trainer, or install the vllm that it names.",
+             ("pip install --upgrade trl", "pip show vllm trl", "pip check")),
+         Fix("vllm 0.8 to 0.10: use the older engine.", ("export VLLM_USE_V1=0",))),
+        "https://github.com/vllm-project/vllm/issues/16607"),
+    Row("log_vllm_v1_lacks_option", "root", "library",
+        r"VLLM_USE_V1=1 is not supported with \S.{0,60}?\.?$|"
+        r"[\w-]+ is not supported by the V1 Engine\.?$",
+        ("NotImplementedError: VLLM_USE_V1=1 is not supported with --worker-extension-cls.",
+         "worker-extension-cls is not supported by the V1 Engine"),
+        "the V1 engine of the installed vllm does not support an option that the run uses",
+        "vllm uses V1 by default since 0.8. Releases differ in what it supports, and a trainer is written for some of "
+        "them.",
+        (Fix("Install the vllm that the trainer names, usually a newer one.",
+             ("pip show vllm", "pip install --upgrade vllm", "pip check")),
+         Fix("vllm 0.8 to 0.10: use the older engine.", ("export VLLM_USE_V1=0",))),
+        "https://github.com/OpenRLHF/OpenRLHF/issues/910"),
     Row("log_sglang_scheduler_died", "wrapper", "script",
         r"Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler (?:is dead|died)|"
         r"Initialization failed\. Please see the error messages above",

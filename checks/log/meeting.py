@@ -12,11 +12,12 @@ from mgpu.snapshot import UncaughtException
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
-from ._start_cases import NO_SUCH_COMMAND, SERVER_PORT
+from ._start_cases import NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
 _RUN = "https://pytorch.org/docs/stable/elastic/run.html"
+_REFUSED = "https://github.com/pytorch/pytorch/issues/107021"
 _NOTEBOOK = "https://huggingface.co/docs/accelerate/basic_tutorials/notebook"
 _LOG = Fix("Read the log of the first rank that failed.", ("mgpu launch train.py", "mgpu doctor --log LOG"))
 _MISSING = "A node was not started or got a different number of nodes or processes, or some ranks exited early."
@@ -134,8 +135,8 @@ ROWS = (
              ("ip -br addr", "docker run --network=host ..."))),
         "https://github.com/pytorch/pytorch/issues/107021", explain=_at_loopback, cases=(_WITHOUT_NODES,)),
     Row("log_master_not_there_yet", "secondary", "launcher",
-        r"TCP client failed to connect/validate to host (?!255\.)\S+ - retrying|"
-        r"^(?!.*any network address).*client socket has failed to connect to (?!\[255\.)\S+ \(errno",
+        r"TCP client failed to connect/validate to host (?!\[?(?:::ffff:)?255\.)\S+ - retrying|"
+        r"^(?!.*any network address).*client socket has failed to connect to (?!\[(?:::ffff:)?255\.)\S+ \(errno",
         ("[c10d] TCP client failed to connect/validate to host 127.0.0.2:29577 - retrying (try=0, timeout=60000ms, "
          "delay=48384ms): Connection refused",
          "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 111 - Connection "
@@ -143,7 +144,7 @@ ROWS = (
         "the main node did not respond immediately",
         "This is normal while it starts, and a cause only if nothing else follows.",
         Fix("Check that it was started and is reachable.", ("nc -vz HOST 29500", "mgpu doctor --only network")),
-        "https://github.com/pytorch/pytorch/issues/107021", because_of=("log_main_pod_closed_connection",)),
+        _REFUSED, because_of=("log_main_pod_closed_connection",), cases=(NO_ANSWER,)),
     Row("log_rendezvous_failed", "wrapper", "launcher", r"RendezvousConnectionError|RendezvousStateError",
         ("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
          "failed. See inner exception for details.",),
@@ -189,11 +190,11 @@ ROWS = (
               "accelerate launch --deepspeed_multinode_launcher standard ..."))),
         "https://man.openbsd.org/ssh"),
     Row("log_master_address_impossible", "root", "launcher",
-        r"^(?=.*(?:timed out|255\.)).*(?:connect to [(\[]|to host )(?P<address>255\.\d+\.\d+\.\d+|0\.0\.0\.0)\b"
-        r"(?!\D{1,2}51216)",
-        ("torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to "
-         "(255.255.255.0, 29500).",
-         "The client socket has timed out after 60s while trying to connect to (0.0.0.0, 29500)."),
+        r"^(?=.*(?:timed out|255\.)).*(?:connect to [(\[]|to host )(?:::ffff:)?"
+        r"(?P<address>255\.\d+\.\d+\.\d+|0\.0\.0\.0)\b(?!\D{1,2}51216)",
+        ("The client socket has timed out after 60000ms while trying to connect to (255.255.255.0, 29500).",
+         "The client socket has timed out after 60s while trying to connect to (0.0.0.0, 29500).",
+         "The client socket has failed to connect to [::ffff:255.255.0.0]:29500 (errno: 110 - Connection timed out)."),
         "MASTER_ADDR is {address}, which is not the address of a node",
         "255.x is a netmask or broadcast address: the script took another column of `ifconfig`. 0.0.0.0 is an address "
         "to listen on. No other node can be reached there.",

@@ -84,7 +84,22 @@ ROWS = (
         "from a checkpoint with other settings (fused, capturable, offload), or some parameters stay on the CPU.",
         (Fix("Move and convert the model first, then build the optimizer, then load its state.", ()),
          Fix("Or use the implementation that accepts mixed tensors.",
-             ("torch.optim.AdamW(params, fused=False, foreach=False)",))), _ADAM),
+             ("torch.optim.AdamW(params, fused=False, foreach=False)",)),
+         Fix("If Trainer runs the steps with FSDP, upgrade it: before 4.47 it had a bug with gradient accumulation.",
+             ("pip install --upgrade transformers accelerate", "pip show transformers accelerate"))), _ADAM),
+    Row("log_scheduler_groups_differ", "root", "library",
+        r"zip\(self\.optimizer\.param_groups, \w+, strict=True\)",
+        ("    for param_group, lr in zip(self.optimizer.param_groups, values, strict=True):",),
+        "the learning rate scheduler and the optimizer have different numbers of parameter groups",
+        "torch 2.10 began to check it; older releases ignored what was too many. The scheduler was built before the "
+        "optimizer's groups changed: DeepSpeed merges or drops groups when it takes over the optimizer (groups "
+        "without trainable parameters, as with an adapter), or the script added one later. All ranks do the same.",
+        (Fix("Upgrade the trainer, which must build the scheduler after the optimizer is prepared.",
+             ("pip install --upgrade transformers accelerate", "pip show torch transformers accelerate deepspeed")),
+         Fix("Or stay on the torch before that check.", ("pip install 'torch<2.10'",)),
+         Fix("In a script of your own, build the scheduler last.",
+             ("optimizer = accelerator.prepare(optimizer)",))),
+        "https://github.com/huggingface/transformers/pull/43692"),
     Row("log_optimizer_modes_exclude", "root", "script",
         r"`?fused`? and `?foreach`? cannot be (?:both )?`?True`? together|"
         r"lr as a Tensor is not supported for capturable=False and foreach=True|"

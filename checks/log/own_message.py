@@ -5,6 +5,14 @@ from __future__ import annotations
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.snapshot import Log
 
+_OF_EXCERPT = (
+    "Without an exception and the lines around the message, it is not known whether the run stopped with it, or which "
+    "package printed it."
+)
+_OF_END = (
+    "It is the last message before the end of the log. There is no exception and no known error, so the program "
+    "detected the problem by itself and exited."
+)
 # They report that a process ended, not why.
 _EXITS = frozenset(
     {
@@ -39,10 +47,10 @@ def log_program_reported_error(log: Log) -> Answer:
     raised = any(not error.caught and not error.of_launcher for error in log.raised)
     if one is None or known or raised or log.finished is not None:
         return Ok(f"no last message that reports an error in {log.lines:,} lines, or another error explains it")
+    excerpt = log.failed is None and not log.fallen and log.lines <= 1
     return Problem(
-        f'the program reported an error and exited: "{one.text}"',
-        "It is the last message before the end of the log. There is no exception and no known error, so the program "
-        "detected the problem by itself and exited.",
+        f'{"the log has only this message" if excerpt else "the program reported an error and exited"}: "{one.text}"',
+        _OF_EXCERPT if excerpt else _OF_END,
         Fix("Follow the message. If it is not enough, search the script or the package for it."),
         {"line": one.text, "rank": one.rank},
         () if one.rank is None else (f"rank {one.rank}",),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Meaning, Row, signatures
+from mgpu.snapshot import UncaughtException
+from mgpu.text import listed
 
 from . import _file_cases
 
@@ -11,8 +16,43 @@ _MODEL = "https://github.com/huggingface/transformers/blob/main/src/transformers
 _ATTENTION = "https://huggingface.co/docs/transformers/main/en/attention_interface"
 _TOKENIZERS = "https://github.com/huggingface/tokenizers/releases"
 _HUB = "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/hub.py"
+_GENERATION = (
+    "It is the base model's generation_config.json, which transformers checks when it saves a checkpoint. Training "
+    "itself does not use it. The message names the values."
+)
+_CORRECT = (
+    Fix("Correct it in the script before training.", ("model.generation_config.do_sample = True",)),
+    Fix("Or remove the values from the file of the base model.", ("cat MODEL/generation_config.json",)),
+)
+_UNUSED = re.compile(r"However, `(\w+)` is set to")
+
+
+def _generation(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Name the values that the message lists."""
+    text = " ".join(filter(None, (raised.message, raised.more))) if raised else ""
+    names = list(dict.fromkeys(_UNUSED.findall(text)))
+    if not names:
+        return None
+    return Meaning(
+        f"the model cannot be saved: its generation config sets {listed(names)}, which do_sample=False does not use",
+        _GENERATION,
+        _CORRECT,
+    )
+
+
 # fmt: off
 ROWS = (
+    Row("log_generation_config_invalid", "root", "script",
+        r"^ValueError: (?:The generation config instance is invalid|GenerationConfig is invalid|"
+        r"\[UserWarning\(['\"]`\w+` is set to )",
+        ("ValueError: The generation config instance is invalid -- `.validate()` throws warnings and/or exceptions. "
+         "Fix these issues to save the configuration.",
+         "ValueError: [UserWarning('`do_sample` is set to `False`. However, `temperature` is set to `0.9` -- this flag "
+         "is only used in sample-based generation modes.')]"),
+        "the model cannot be saved: its generation config contradicts itself (usually temperature or top_p next to "
+        "do_sample=False)",
+        _GENERATION,
+        _CORRECT, "https://github.com/OpenRLHF/OpenRLHF/issues/212", explain=_generation),
     Row("log_weights_file_missing", "root", "script",
         r"Error no file named (?:.{1,200}? )?found in (?:directory )?\S+|"
         r"No such file or directory: \"?\S+\.safetensors\"?$",

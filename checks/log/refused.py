@@ -12,7 +12,7 @@ from mgpu.snapshot import Log, UncaughtException
 
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
-from ._messages import short_name
+from ._messages import short_name, whole_message
 from .exceptions import has_signature
 
 _TYPES = frozenset({"ValueError", "AssertionError", "NotImplementedError", "RuntimeError", "TypeError", "Exception"})
@@ -114,7 +114,14 @@ def _problem(one: UncaughtException, title: str, cause: str, *fixes: Fix) -> Pro
         title,
         cause,
         fixes,
-        {"exception": one.type, "raised_in": one.raised_in, "place": one.place, "rank": one.rank, "at": one.at},
+        {
+            "line": whole_message(one),
+            "exception": one.type,
+            "raised_in": one.raised_in,
+            "place": one.place,
+            "rank": one.rank,
+            "at": one.at,
+        },
         tuple(f"rank {rank}" for rank in one.ranks),
         Place(one.file, one.line),
     )

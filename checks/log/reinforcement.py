@@ -289,6 +289,46 @@ ROWS = (
             ("pip install --upgrade openrlhf", "LLM(..., dtype='bfloat16')")),
         "https://github.com/OpenRLHF/OpenRLHF/issues/1349",
         summary="The trainer sends weights of another type than vLLM's model has."),
+    Row("log_weight_name_unknown", "root", "library",
+        r"^KeyError: ['\"](?P<name>(?!(?:\w+\.)*lm_head\.)(?:\w+\.){2,}(?:weight|bias|weight_scale\w*|"
+        r"qweight))['\"]$",
+        ("KeyError: 'visual.patch_embed.proj.weight'",),
+        "a weight has a name that the code which loads it does not know: {name}",
+        "The names of a model's weights differ between releases: transformers renamed those of several models "
+        "(4.52: Qwen2.5-VL and other vision models), and an inference engine (vllm, SGLang) or converter maps only "
+        "those that it knows. A prefix that a wrapper adds (LoRA, FSDP, torch.compile) has the same effect. The "
+        "checkpoint is probably intact.",
+        (Fix("Install releases that were tested together: usually a newer vllm, or an older transformers.",
+             ("pip show vllm transformers", "pip install --upgrade vllm", "pip check")),
+         Fix("If it began with an upgrade of transformers, return to the release before.",
+             ("pip install 'transformers<4.52'",))),
+        "https://github.com/vllm-project/vllm/pull/19054",
+        summary="The code that loads the weights does not know the name of one."),
+    Row("log_no_gpu_left_for_vllm", "root", "script",
+        r"requested device for vllm \((?P<device>[\w:]+)\) is not available",
+        ("ValueError: The requested device for vllm (cuda:1) is not available. You are likely using vLLM without "
+         "restricting the number of GPUs for training. Set the `--num_processes` argument to a value lower than the "
+         "number of GPUs available on your machine",),
+        "no GPU is left for vLLM: it should run on {device}, which does not exist, because training uses all GPUs",
+        "trl gives vLLM the GPU after those of the training processes. With one GPU in all, the message's own advice "
+        "(one process fewer) is not possible: vLLM must share that GPU.",
+        (Fix("Several GPUs: start one process fewer, or show the run one GPU more.",
+             ("accelerate launch --num_processes 7 train.py", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")),
+         Fix("One GPU: let vLLM share it.",
+             ("GRPOConfig(use_vllm=True, vllm_device='cuda:0', vllm_gpu_memory_utilization=0.3)",
+              "GRPOConfig(use_vllm=True, vllm_mode='colocate')  # trl 0.18 and newer"))),
+        "https://github.com/huggingface/trl/issues/2826",
+        summary="No GPU is left for vLLM."),
+    Row("log_batch_chunks_uneven", "root", "script",
+        r"AssertionError: len\(\w+\) \((?P<got>\d+)\) != (?:chunks|num_chunks|n_chunks) \((?P<wanted>\d+)\)",
+        ("AssertionError: len(batch_lst) (14) != chunks (15)",),
+        "a batch cannot be split into {wanted} equal chunks: it made {got}",
+        "The batch is probably not a multiple of the micro batch size: chunk() makes parts of one size, rounded up, "
+        "and therefore fewer parts.",
+        Fix("Make the batch (prompts x samples per prompt, divided by the ranks) a multiple of the micro batch size.",
+            ("actor_rollout_ref.rollout.micro_batch_size=4", "data.train_batch_size=128")),
+        "https://github.com/verl-project/verl/issues/3933",
+        summary="A batch cannot be split into equal chunks."),
     Row("log_weights_shapes_differ", "root", "library",
         r"Attempted to load weight \(torch\.Size.+?\) into parameter \(torch\.Size|"
         r"assert param(?:_data)?\.(?:shape|size\(\)) == loaded_weight\.(?:shape|size\(\))|"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 from mgpu.check import Fix
-from mgpu.command_line import python
-from mgpu.signature import Meaning, Row, signatures
-from mgpu.snapshot import UncaughtException
+from mgpu.signature import Row, signatures
 
 from . import _checkpoint_cases, _device_cases, _loading_cases
 from ._sizes import sizes
+from ._tensor_sizes import explain_sizes
 
 _FSDP = "https://pytorch.org/docs/stable/fsdp.html"
 _FSDP2 = "https://pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
@@ -19,106 +15,6 @@ _DCP = "https://pytorch.org/docs/stable/distributed.checkpoint.html"
 _SAVE = "https://pytorch.org/docs/stable/generated/torch.load.html"
 _TENSORS = "https://huggingface.co/docs/safetensors/index"
 _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/fsdp_utils.py"
-
-
-_SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
-_LARGEST_SPLIT = 64  # ranks that share one sequence
-_SMALLEST_SHARD = 10_000  # elements of a sharded parameter
-_OPTIMIZER = re.compile(r"(?:^|/)torch/optim/|optim\w*\.py in step$|in (?:_?fused_)?adam\w*$")
-_LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
-
-
-def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
-    """Return over how many ranks one of the two tensors was probably split; 0 if nothing points to it."""
-    small, large = sorted((int(groups["a"]), int(groups["b"])))
-    if small < _LARGEST_SPLIT or large % small or not 1 < large // small <= _LARGEST_SPLIT:
-        return 0
-    parallel = _SPLIT_PACKAGES & set(raised.packages) or "apply_rotary" in (raised.raised_in or "")
-    return large // small if parallel else 0
-
-
-def _sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    if "0" in (groups["a"], groups["b"]):
-        return Meaning(
-            f"probably a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
-            "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
-            "is used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that "
-            "is merged), or a layer ran twice.",
-            (
-                Fix(
-                    "Use ZeRO-2, or gather the weight where it is used.",
-                    ("with deepspeed.zero.GatheredParameters([weight]): ...", "accelerate launch --zero_stage 2 ..."),
-                ),
-            ),
-        )
-    if raised is not None and (parts := _parts(groups, raised)):
-        return Meaning(
-            f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
-            f"One of them was probably split over {parts} ranks (tensor, sequence or context parallelism), the other "
-            "was not: a mask, positions or an index that code built for the whole sequence, or a sequence whose length "
-            "is not a multiple of the number of ranks.",
-            (
-                Fix(
-                    f"Pad sequences to a multiple of {parts}, or turn sequence parallelism off to see whether it fits."
-                ),
-                Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
-            ),
-        )
-    if resumed := _of_other_ranks(groups, raised):
-        return resumed
-    if raised is None or not re.search(r"load|state_dict|resum|restore|checkpoint", raised.place or ""):
-        return _too_long(groups)
-    return Meaning(
-        f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
-        "other",
-        "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
-        "another tensor- or pipeline-parallel size.",
-        (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
-    )
-
-
-def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain an optimizer's state that was sharded for another number of ranks: one size is a multiple of the other.
-
-    Shards are padded, so that the larger one can be some elements short of it.
-    """
-    small, large = sorted((int(groups["a"]), int(groups["b"])))
-    of_step = raised is not None and any(_OPTIMIZER.search(frame) for frame in raised.frames)
-    times = round(large / max(1, small))
-    if not of_step or small < _SMALLEST_SHARD or times < 2 or abs(large - small * times) > _LARGEST_SPLIT * times:
-        return None
-    return Meaning(
-        f"the optimizer's state was probably sharded for another number of ranks: {small} elements and {large}, "
-        f"{times} times as many",
-        "FSDP 1 and ZeRO keep a part of the state per rank. A checkpoint that was saved as such parts fits the number "
-        "of ranks that wrote it.",
-        (
-            Fix("Resume with the number of ranks that wrote the checkpoint."),
-            Fix(
-                "Or save and load a full state, which fits any number of ranks.",
-                (
-                    "FSDP.full_optim_state_dict(model, optimizer)",
-                    "FSDP.optim_state_dict_to_load(model, optimizer, state)",
-                ),
-            ),
-        ),
-    )
-
-
-def _too_long(groups: Mapping[str, str]) -> Meaning | None:
-    few, many = sorted((int(groups["a"]), int(groups["b"])))
-    if few not in _LIMITS or many % few == 0:
-        return None
-    return Meaning(
-        f"a sample is probably longer than the model allows: {many} instead of {few}",
-        "Positions or masks exist for the maximum length only. Tokens added after truncation (special tokens, image "
-        "tokens, a prompt) count too.",
-        (
-            Fix("Cut samples.", (python("tokenizer(text, truncation=True, max_length={:number})", few),)),
-            Fix("Print the shapes of the batch just before that line."),
-        ),
-    )
-
 
 # fmt: off
 ROWS = (
@@ -263,18 +159,24 @@ ROWS = (
                      r"torch\.Size\(\[(?P<b>[\d, ]+)\]\)")),
     Row("log_weights_lost_to_zero3", "root", "script",
         r"size mismatch for .*torch\.Size\(\[0\]\)|'weight' must be 2-D|weight should have at least three dimensions|"
-        r"mat2 must be a matrix, got 1-D tensor|"
+        r"mat2 must be a matrix, got 1-D tensor|got weight of shape \[0\] and normalized_shape|"
         r"but got input of size\[0\]|size mismatch, got input \(\d+\), mat \(\S+\), vec \(\d+\)",
         ("        size mismatch for lm_head.weight: copying a param with shape torch.Size([0]) from checkpoint, the "
          "shape in current model is torch.Size([32000, 4096]).", "RuntimeError: 'weight' must be 2-D",
          "RuntimeError: mat2 must be a matrix, got 1-D tensor",
+         "RuntimeError: Expected weight to be of same shape as normalized_shape, but got weight of shape [0] and "
+         "normalized_shape = [1152]",
          "RuntimeError: size mismatch, got input (20), mat (20x896), vec (3584)"),
         "weights are empty: ZeRO-3 or FSDP had sharded them when they were saved or used",
         "Outside the wrapped model's forward pass, a rank has only its own shard, or nothing. With ZeRO-3, "
         "from_pretrained() partitions every model, also one that no DeepSpeed engine runs: a submodule that is called "
-        "directly, a part that was not passed to prepare().",
+        "directly, a part that was not passed to prepare(). With FSDP, reentrant checkpointing, or layers "
+        "that are not wrapped, read the flat shard.",
         (Fix("Use weights through the model that prepare() returned, or gather them.",
              ("with deepspeed.zero.GatheredParameters(list(module.parameters())):",)),
+         Fix("FSDP: checkpoint without reentrance, and wrap the model's layer class.",
+             ("gradient_checkpointing_kwargs={{'use_reentrant': False}}",
+              "accelerate launch --fsdp_transformer_layer_cls_to_wrap LAYER_CLASS ...")),
          Fix("Gather weights before saving.",
              ("accelerator.get_state_dict(model)", "python zero_to_fp32.py CHECKPOINT OUTPUT"))),
         "https://deepspeed.readthedocs.io/en/latest/zero3.html", cases=_loading_cases.EMPTY_WEIGHTS),
@@ -366,7 +268,8 @@ ROWS = (
     Row("log_tensor_sizes_differ", "root", "script",
         r"(?:[Tt]he size of tensor a|[Tt]he expanded size of the tensor) \((?P<a>\d+)\) must match the (?:size of "
         r"tensor b|existing size) \((?P<b>\d+)\)",
-        ("RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
+        ("RuntimeError: The size of tensor a (187) must match the size of tensor b (203) at non-singleton dimension 1",
+         "RuntimeError: The size of tensor a (18959) must match the size of tensor b (19471) at non-singleton "
          "dimension 0", "RuntimeError: The expanded size of the tensor (514) must match the existing size (512) at "
          "non-singleton dimension 1.  Target sizes: [1, 514].  Tensor sizes: [1, 512]"),
         "two tensors have different sizes: {a} and {b}",
@@ -376,7 +279,7 @@ ROWS = (
         (Fix("Print the shapes of the batch just before that line, on the rank that failed."),
          Fix("Pad inputs, labels and masks together.", ("tokenizer.pad(features, padding=True, pad_to_multiple_of=8)",
                                                         "DataCollatorForSeq2Seq(tokenizer, padding=True)"))), _DCP,
-        summary="Two tensors have different sizes.", explain=_sizes,
+        summary="Two tensors have different sizes.", explain=explain_sizes,
         remark=sizes(r"\((?P<a>\d+)\) must match the [\w ]+ \((?P<b>\d+)\)")),
     Row("log_checkpoint_race", "root", "script",
         r"(?:Error|Errno|No such file|File exists).*tmp-checkpoint-\S+|os\.rename\(staging_output_dir|"

@@ -103,7 +103,8 @@ ROWS = (
     Row("log_object_lacks_attribute", "root", "library",
         rf"(?:'|AttributeError: )(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+'? (?:object )?has no attribute "
         rf"'?(?:{_MISSING_ATTRIBUTES})\b)"
-        r"(?!DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|NoneType)\w+)'? "
+        r"(?!Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|"
+        r"NoneType)\w+)'? "
         r"(?:object )?has no attribute '?(?P<name>\w+)'?",
         ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'",
          "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_is_quantized_training_enabled'",
@@ -118,6 +119,16 @@ ROWS = (
             ("pip check",)), _ERRORS + "#AttributeError",
         summary="An object lacks an attribute that another release of its package has.",
         explain=meanings.explain_attribute),
+    Row("log_rope_keys_are_a_list", "root", "library",
+        r"ignore_keys_at_rope_validation \| \{",
+        ('    ignore_keys_at_rope_validation = ignore_keys_at_rope_validation | {"partial_rotary_factor"}',),
+        "the installed transformers does not fit the package that defines the model's config (probably vllm)",
+        "transformers 5 expects ignore_keys_at_rope_validation to be a set. Configs of models that other packages "
+        "bring along (vllm 0.17 and 0.18 for Qwen3.5) pass a list.",
+        (Fix("Install releases that were tested together.",
+             ("pip show transformers vllm", "pip install --upgrade vllm", "pip check")),
+         Fix("Or change that line in the package's file.", ("set(ignore_keys_at_rope_validation) | {{...}}",))),
+        "https://github.com/modelscope/ms-swift/issues/8305"),
     Row("log_optimizer_has_no_modes", "root", "library",
         r"'(?P<owner>\w*(?:Adam|SGD|Lion|Adafactor|Adagrad|Optimizer|RMSprop|Lamb)\w*)' object has no attribute "
         r"'(?P<name>train|eval)'",

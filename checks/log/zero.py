@@ -8,7 +8,7 @@ from mgpu.check import Fix
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from ._circumstances import counts
+from ._circumstances import counts, said
 
 _BUILDER = "https://github.com/deepspeedai/DeepSpeed/blob/master/op_builder/builder.py"
 _CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/runtime/config.py"
@@ -41,6 +41,17 @@ _ONE_RANK = Case(
      Fix("Or let DeepSpeed compute the total.", ('"train_batch_size": "auto"',))),
     "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
     "gradient_acc_step * world_size 256 != 4 * 8 * 1\n", "https://github.com/microsoft/DeepSpeed/issues/3228")
+_ON_PLACEHOLDER = Case(
+    said(r"'DummyOptim' object has no attribute '(?:param_groups|defaults|state)'"),
+    "a generic learning rate scheduler was built on DummyOptim, accelerate's placeholder for DeepSpeed's optimizer",
+    "The DeepSpeed config has an optimizer, so the script has only a placeholder, which has no {name}. A scheduler of "
+    "torch or transformers reads it when it is built: the code chooses the optimizer by the DeepSpeed config, but not "
+    "the scheduler. It is a mistake in the training script.",
+    (Fix("Update the training program, or build the scheduler's placeholder too.",
+         ("accelerate.utils.DummyScheduler(optimizer, total_num_steps=STEPS, warmup_num_steps=100)",)),
+     Fix("Or remove optimizer and scheduler from the DeepSpeed file, and build both in the script.", (_VALIDATE,))),
+    "AttributeError: 'DummyOptim' object has no attribute 'param_groups'\n",
+    "https://github.com/bghira/SimpleTuner/issues/796")
 # fmt: on
 
 
@@ -160,6 +171,23 @@ ROWS = (
         "Only one of them can create it.",
         Fix("Remove it from the file, or use DummyOptim in the script.", ("accelerate.utils.DummyOptim(params)",)),
         _ACCELERATOR),
+    Row("log_placeholder_not_replaced", "root", "script",
+        r"'(?P<owner>Dummy(?:Optim|Scheduler))' object has no attribute '(?P<name>\w+)'",
+        ("AttributeError: 'DummyOptim' object has no attribute 'step'",
+         "AttributeError: 'DummyScheduler' object has no attribute 'get_last_lr'"),
+        "{owner} has no {name}: it is accelerate's placeholder for DeepSpeed, used before DeepSpeed replaced it",
+        "If the DeepSpeed config has an optimizer or a scheduler, the script or Trainer builds only a placeholder, and "
+        "prepare() replaces it by DeepSpeed's own. It is not replaced if the script does not run under DeepSpeed: one "
+        "process that no launcher started, an accelerate config without DeepSpeed, a second Accelerator, an object "
+        "that was not passed to prepare(), or accelerate and transformers that do not fit each other.",
+        (Fix("Start the script with a launcher, also on one GPU.",
+             ("mgpu launch train.py", "deepspeed --num_gpus 8 train.py", "accelerate env")),
+         Fix("Use what prepare() returns, not the placeholder.",
+             ("model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",)),
+         Fix("If both are right, upgrade the packages together.",
+             ("pip install --upgrade accelerate transformers", "pip show accelerate transformers deepspeed"))),
+        "https://github.com/huggingface/transformers/issues/26148",
+        summary="A placeholder for DeepSpeed's optimizer or scheduler was used.", cases=(_ON_PLACEHOLDER,)),
     Row("log_zero3_with_device_map", "root", "script", r"DeepSpeed Zero-3 is not compatible with",
         ("ValueError: DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True` or with passing a "
          "`device_map`.",),

@@ -91,6 +91,7 @@ from mgpu.snapshot.rehearsal_facts import (
 from mgpu.snapshot.run_facts import (
     SIGNAL_NAMES,
     Circumstance,
+    CutTraceback,
     EndedRank,
     Exchange,
     FailedRank,

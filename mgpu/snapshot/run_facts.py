@@ -70,6 +70,18 @@ class Circumstance:
 
 
 @dataclass(frozen=True)
+class CutTraceback:
+    """A traceback of which the log has the frames, but not the exception: the log ends before it."""
+
+    place: Text  # the deepest frame that the log has: "trl/trainer/sft.py:7 in train"
+    file: Text  # the log
+    line: int  # the last line of it
+    rank: int | None = None
+    code: Text | None = None  # the source line of that frame
+    frame: Text | None = None  # as in `UncaughtException.frames`
+
+
+@dataclass(frozen=True)
 class OwnError:
     """The last message of a program, if it reports an error without an exception."""
 
@@ -202,6 +214,7 @@ class Log:
     last_work: Label | None = None
     own_error: OwnError | None = None
     stacks: tuple[PrintedStack, ...] = ()
+    cut: tuple[CutTraceback, ...] = ()
 
 
 # fmt: off

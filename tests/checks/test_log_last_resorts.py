@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mgpu.snapshot import Circumstance, OwnError, PrintedStack, SignatureMatch
+from mgpu.snapshot import Circumstance, CutTraceback, OwnError, PrintedStack, SignatureMatch
 from tests.checks.facts import Case, fails, log, table, well
 
 STACKS = (
@@ -36,7 +36,14 @@ CASES = (
     well("log_gradients_not_finite", "in a row", log=log(shows=(shown("gradients_not_finite", 10, 13, 4),))),
     fails("log_program_reported_error", "the dataset is empty", "Follow the message", log=log(own_error=ERROR)),
     well("log_program_reported_error", "another error explains it", log=log(own_error=ERROR, seen=(TIMEOUT,))),
+    fails("log_program_reported_error", "the log has only this message", "Follow the message",
+        log=log(own_error=ERROR, lines=1)),
     well("log_program_reported_error", "no last message", log=log()),
+    fails("log_traceback_cut", "the last frame in the log is trl/sampler.py:2 in pick", "Read the lines that follow",
+        log=log(cut=(CutTraceback("trl/sampler.py:2 in pick", "run.log", 60, 1),))),
+    well("log_traceback_cut", "another error explains it",
+        log=log(cut=(CutTraceback("trl/sampler.py:2 in pick", "run.log", 60, 1),), seen=(TIMEOUT,))),
+    well("log_traceback_cut", "no traceback without", log=log()),
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mgpu.secrets_masking import masked
 
 LONGEST_TEXT = 400  # characters kept of a line
+_END_CHARS = 100  # of a long message: what it asks for, and the values of this run, are often at its end
 _MASKED_CHARS = 4096  # of a text, searched for secrets; far fewer are kept
 _AROUND = 4096  # characters around a match that are searched for secrets
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
@@ -97,6 +98,14 @@ class LineNumbers:
 def shown_text(text: str) -> str:
     """Return a text as evidence. Secrets are masked before it is clipped: a part of one is not recognized."""
     return masked(text.strip()[:_MASKED_CHARS])[:LONGEST_TEXT]
+
+
+def shown_message(text: str) -> str:
+    """Return the message of an exception as evidence: of a long one the beginning and the end, with secrets masked."""
+    text = masked(text.strip()[:_MASKED_CHARS])
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[: LONGEST_TEXT - _END_CHARS - 5]} ... {text[-_END_CHARS:]}"
 
 
 def clip_around_match(text: str, match: re.Match[str]) -> str:

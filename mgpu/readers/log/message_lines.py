@@ -19,6 +19,11 @@ NOT_OF_MESSAGE = re.compile(
     r"(?:^|/)\S+\.py:\d+: \w*Warning"
 )
 
+# A line that introduces the reason of the message above it, after an empty line.
+OPENS_REASON = re.compile(
+    r"(?:Thrown|Raised|Found|Reported|Caused|Reasons?|Details|Errors?|Problems|Expected|Got)\b[\w ]*:$"
+)
+
 
 def continues(text: str) -> bool:
     """Whether a line certainly belongs to the message above it: it is indented."""

@@ -25,7 +25,8 @@ _ERROR = re.compile(
     r"(?:[\w./()-]{1,60}: )?(?:error|ERROR|Error|fatal|FATAL|Fatal|CRITICAL|fatal error|FATAL ERROR)\s?[:!]\s*"
     r"(?P<text>\S.{5,})|[\W_]{1,3}(?:ERROR|FATAL|CRITICAL)\W{1,4}(?P<other>\w.{5,})"
 )
-# A last line that refuses something. Only if a launcher, Slurm or a shell reports that the program failed.
+# A last line that refuses something. Only if a launcher, Slurm or a shell reports that the program failed, or if
+# nothing else was pasted.
 _REFUSES = re.compile(
     r"\b(?:must (?:be|have|set|specify|provide|not)|"
     r"(?:is|are) (?:required|missing|not (?:found|set|supported|available))|"
@@ -56,14 +57,14 @@ def own_error(tail: str, log: Log, lines: int) -> OwnError | None:
         line = parse_line(raw[place].rpartition("\r")[2], labelled=labelled)
         if _OF_OTHERS.search(line.text) or is_exit(line.text):
             continue
-        return _error(line, log.files[-1], first + place, failed=failed)
+        return _error(line, log.files[-1], first + place, failed=failed, alone=lines <= 1)
     return None
 
 
-def _error(line: Line, file: str, number: int, *, failed: bool) -> OwnError | None:
+def _error(line: Line, file: str, number: int, *, failed: bool, alone: bool) -> OwnError | None:
     if is_handled(line.text) or _NO_MESSAGE.search(line.text):
         return None
     found = _ERROR.match(line.text) or (_ERROR.search(line.whole) if line.whole != line.text else None)
-    if found or (failed and _REFUSES.search(line.text)):
+    if found or ((failed or alone) and _REFUSES.search(line.text)):
         return OwnError(shown_text(line.text), file, number, line.rank)
     return None

@@ -30,6 +30,7 @@ from mgpu.secrets_masking import masked
 from mgpu.signature import Row
 from mgpu.snapshot import (
     Circumstance,
+    CutTraceback,
     FailedRank,
     LastStep,
     Log,
@@ -44,6 +45,7 @@ _SHAPES_BYTES = 24 << 20  # of remembered shapes; then all are dropped and check
 _MANY = 200  # new shapes in a piece; above that, their words are checked first
 _ENOUGH = 2000  # searched lines per shape; later ones are not counted
 _TAIL_BYTES = 1 << 14  # of the end, where the last steps and a rank's last work are
+_LAST_LINES = 60  # in which a traceback was cut by the end of its file
 _LOOK_FOR_RANKS = 16  # search for ranks in the first pieces, where all ranks print, then in every 16th
 _CODE = re.compile(r"(?:raise|assert) \w|f[\"']")  # as tracebacks show it, with {names} instead of values
 _PREFIX = re.compile(rb"\[rank(\d{1,5})\]")
@@ -63,6 +65,7 @@ class _Found:
     waited_s: float | None = None  # timeout of the first rank that waited without success
     shows: dict[str, Circumstance] = field(default_factory=dict)
     stacks: list[PrintedStack] = field(default_factory=list)
+    cut: list[CutTraceback] = field(default_factory=list)
     fallen: dict[int, FailedRank] = field(default_factory=dict)
     latest: dict[object, Latest] = field(default_factory=dict)  # by key of `seen` or `raised`
 
@@ -105,7 +108,7 @@ def read_logs(
         stacks=tuple(found.stacks),
     )
     raised = handled_exceptions.mark_caught(survival.without_uncertain(log, wanted), log.fallen, log.ranks)
-    log = settle(replace(log, raised=raised), found.latest, courses, wanted, failed=failed)
+    log = settle(replace(log, raised=raised, cut=tuple(found.cut)), found.latest, courses, wanted, failed=failed)
     return read_end(log, one.tail(), one.lines, wanted) if alone else log
 
 
@@ -354,6 +357,7 @@ class _File:
         self.tracebacks.end()
         self.stacks.end()
         self.found.stacks += self.stacks.found
+        self.found.cut += [one for one in self.tracebacks.cut if self.lines - one.line < _LAST_LINES]
         if self.rank is not None and not self._timed_out:
             self._look_for_work(())
         self.course.finish(self.before + self.lines, self._tail[-_TAIL_BYTES:].decode("utf-8", "replace"))

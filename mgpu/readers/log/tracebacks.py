@@ -9,30 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from mgpu.known_launchers import OTHERS
 from mgpu.readers.log.bare_exceptions import code_above, is_frame_of_package, opens_another, read_bare, takes_frames
 from mgpu.readers.log.counters import training_step
 from mgpu.readers.log.learned_prefixes import HEAD
-from mgpu.readers.log.line import LONGEST_TEXT, Line, shown_text
-from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, continues, whole_message
+from mgpu.readers.log.line import Line, shown_message
+from mgpu.readers.log.message_lines import NOT_OF_MESSAGE, OPENS_REASON, continues, whole_message
+from mgpu.readers.log.open_traceback import OpenTraceback
 from mgpu.readers.log.torchrun_table import LAUNCHER_EXCEPTIONS, STARTED
-from mgpu.readers.log.traceback_frames import (
-    CHECKED_OUT,
-    DECORATORS,
-    ENVIRONMENT,
-    FOREIGN,
-    FRAME,
-    INSTALLED,
-    IPYTHON_FRAME,
-    PASSES_ON,
-    QUOTED_FILE,
-    RICH_FRAME,
-    place_of,
-)
+from mgpu.readers.log.traceback_frames import FRAME, IPYTHON_FRAME, RICH_FRAME
 from mgpu.secrets_masking import masked
-from mgpu.snapshot import UncaughtException
+from mgpu.snapshot import CutTraceback, UncaughtException
 
 _ENDS = re.compile(
     # lower case only with a module (socket.timeout), because "loss: 0.53" is not an exception
@@ -61,8 +49,6 @@ _ANY = "?"  # in place of the type, if IPython's head is missing
 _GROUP = re.compile(r"[ |+-]*[|+] ?")  # in front of each line of an exception group's traceback
 _DIRECT = "The above exception was the direct cause"
 _CHAINED = ("During handling of the above exception", _DIRECT)
-_PACKAGES = 8  # of the innermost frames
-_FRAMES = 60  # the innermost ones
 _LONGEST = 4000  # maximum lines of a traceback
 _MASKED_CHARS = 4096  # of a message, searched for secrets; far fewer are kept
 _MESSAGE_LINES = 30  # maximum lines of a message
@@ -72,39 +58,10 @@ _BLANK_LINES = 2  # between the links of a chain
 _MORE_LINES, _MORE_CHARS = 8, 1000  # of a message, kept after its first line
 _KEPT = 300  # different exceptions
 _SWEPT_LINES = 1000  # interval for dropping incomplete tracebacks, left by ranks killed while printing
-_LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
 _RANK_BY_TORCH = re.compile(r"\[rank\d+\]:")
 
 
 _Writer: TypeAlias = "int | str | None"  # a rank, else the prefix of a process, else not known
-
-
-@dataclass
-class _Open:
-    """A traceback whose end has not been read."""
-
-    number: int
-    line: Line
-    last: int = 0  # the number of its latest line
-    frames: int = 0
-    place: str | None = None  # of the deepest frame in one of the user's files
-    deepest: str | None = None  # of the deepest frame in any file
-    cause: str | None = None
-    rich: bool = False
-    length: int = 0
-    harmless: bool = False
-    loader: bool = False
-    launcher: bool = False
-    group: bool = False
-    ipython: str = ""  # the type in IPython's head; _ANY without it
-    quoted: bool = True  # so far: no frame is in a file of its own
-    library: str | None = None  # the latest frame, if it is in an installed package
-    raised_in: str | None = None  # of the deepest frame in a package's or the user's files
-    code: str = ""  # of the latest frame
-    tail: str = ""  # the text after the latest frame, if it can be an exception without its type
-    indent: int = 0  # of the whole traceback
-    packages: tuple[str, ...] = ()
-    frames_seen: tuple[str, ...] = ()  # see `UncaughtException.frames`
 
 
 @dataclass
@@ -116,6 +73,7 @@ class _Ended:
     signatures: list[str] = field(default_factory=list)
     more: list[str] = field(default_factory=list)  # the lines of the message after its first
     alone: bool = False  # its traceback is missing
+    blank: bool = False  # an empty line followed: the message continues only with a line that introduces its reason
     complete: bool = False  # no further line belongs to the message
 
 
@@ -128,9 +86,9 @@ class Tracebacks:
 
     def __init__(self, file: str, rows_of: Callable[[str], tuple[str, ...]], of_others: Collection[str] = ()) -> None:
         self.file, self._rows_of, self._of_others = file, rows_of, of_others
-        self._open: dict[_Writer, _Open] = {}
+        self._open: dict[_Writer, OpenTraceback] = {}
         self._ended: dict[_Writer, _Ended] = {}
-        self._chained: dict[_Writer, tuple[str, tuple[str, ...], bool]] = {}
+        self._chained: dict[_Writer, tuple[_Ended, bool]] = {}  # with whether it is the direct cause of the next
         self._thrown: dict[_Writer, str] = {}
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
@@ -138,6 +96,7 @@ class Tracebacks:
         self.found: list[UncaughtException] = []  # in the order of their last lines
         self.ended = 0  # exceptions read so far; their messages can continue
         self.quotes_code = False  # the latest line shows source code: its strings are not messages
+        self.cut: list[CutTraceback] = []  # whose exception is not in the log
         self.bare: list[UncaughtException] = []  # lines that look like the end of a traceback that is missing
 
     @property
@@ -169,7 +128,9 @@ class Tracebacks:
             group = "Exception Group" in text
             rich = not group and ("─" in text or text.startswith(("+-", "╭")))
             indent = len(text) - len(text.lstrip()) if not text.partition(HEAD)[0].strip() else 0
-            self._open[key] = _Open(number, line, number, rich=rich, harmless=harmless, group=group, indent=indent)
+            self._open[key] = OpenTraceback(
+                number, line, number, rich=rich, harmless=harmless, group=group, indent=indent
+            )
             if head := _IPYTHON_HEAD.match(text):
                 self._open[key].ipython = head["type"].rpartition(".")[2]
             return
@@ -188,10 +149,11 @@ class Tracebacks:
         text = line.text
         if frame := FRAME.match(text):  # a syntax error has no head
             indent = max(0, len(text) - len(text.lstrip()) - _FRAME_INDENT)
-            self._open[key] = _Open(number, line, number, 1, place_of(frame), place_of(frame), indent=indent)
+            self._open[key] = OpenTraceback(number, line, number, indent=indent)
+            self._open[key].add_frame(frame)
         elif is_frame_of_package(text) and (frame := IPYTHON_FRAME.match(text)):
-            self._open[key] = _Open(number, line, number, ipython=_ANY)
-            self._frame(self._open[key], frame)
+            self._open[key] = OpenTraceback(number, line, number, ipython=_ANY)
+            self._open[key].add_frame(frame)
         elif len(self.bare) < _BARE_KEPT and (bare := read_bare(text)):
             alone = replace(self._exception(*bare, line, number), bare=True, code=code_above(self.above))
             self._ended[key] = _Ended(alone, signatures=list(self._rows_of(line.text)), alone=True)
@@ -208,7 +170,7 @@ class Tracebacks:
         self.ended += 1
         return UncaughtException(
             name,
-            shown_text(message),
+            shown_message(message),
             self.file,
             number,
             line.rank,
@@ -221,12 +183,16 @@ class Tracebacks:
         """Finish the file, after its last line."""
         for one in self._open.values():
             if self.bare and takes_frames(self.bare[-1], one.number) and not one.tail:  # pasted below their message
-                self.bare[-1] = replace(self.bare[-1], more=None, place=one.place or one.deepest, **_frames_of(one))
+                self.bare[-1] = replace(self.bare[-1], more=None, place=one.place or one.deepest, **one.facts())
         for key, one in list(self._open.items()):
             if one.tail and not one.harmless and not one.launcher:  # a printed message, without the exception's type
                 ends = re.match("(?P<type>)(?P<message>.*)", one.tail)
                 assert ends is not None
                 self._add_exception(one, key, ends, one.line, one.last)
+        for key, (first, _) in self._chained.items():  # the log ends before the next exception of the chain
+            self._ended.setdefault(key, first)
+        cut = [one.as_cut(self.file) for key, one in self._open.items() if key not in self._ended]
+        self.cut = [one for one in cut if one is not None]
         self._open.clear()
         for key in list(self._ended):
             self._close(key)
@@ -245,7 +211,7 @@ class Tracebacks:
         for key in [key for key, one in self._ended.items() if number - one.found.line > _LONGEST]:
             self._close(key)
 
-    def _within(self, one: _Open, key: _Writer, line: Line, number: int) -> None:
+    def _within(self, one: OpenTraceback, key: _Writer, line: Line, number: int) -> None:
         text = line.text
         one.length += 1
         one.last = number
@@ -262,12 +228,12 @@ class Tracebacks:
                 one.rich = False
                 return
             if frame := RICH_FRAME.search(text.strip()):
-                self._frame(one, frame)
+                one.add_frame(frame)
             self.quotes_code = not frame
             return
         self.quotes_code = bool(one.frames) and text[:1].isspace() and not FRAME.match(text)
         if frame := FRAME.match(text) or (IPYTHON_FRAME.match(text) if one.ipython else None):
-            self._frame(one, frame)
+            one.add_frame(frame)
         elif one.frames and not one.code and text[:1].isspace():
             one.code = text.strip()
         elif one.ipython:
@@ -283,44 +249,18 @@ class Tracebacks:
         elif text and not text[0].isspace() and one.frames and not one.tail:
             one.tail = text
 
-    @staticmethod
-    def _frame(one: _Open, frame: re.Match[str]) -> None:
-        one.frames += 1
-        one.tail = one.code = ""
-        one.quoted &= bool(QUOTED_FILE.match(frame["file"]))
-        one.deepest = place_of(frame)
-        one.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
-        one.launcher |= bool(_LAUNCHER.search(frame["file"]))
-        if not FOREIGN.search(frame["file"]):
-            one.place = one.deepest
-        one.library = None
-        if ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
-            one.raised_in = "os.environ"
-        installed = INSTALLED.search(frame["file"]) or CHECKED_OUT.search(frame["file"])
-        path = installed["path"].replace("\\", "/") if installed else one.deepest.partition(":")[0]
-        if installed:
-            one.library = f"{path}:{frame['line']} in {frame['function']}" if frame["line"] else path
-        if installed and (frame["function"] in DECORATORS or PASSES_ON.search(frame["file"])):
-            return
-        if installed or not FOREIGN.search(frame["file"]):
-            one.raised_in = shown_text(f"{path} in {frame['function'] or '?'}")
-            one.frames_seen = (*one.frames_seen, one.raised_in)[-_FRAMES:]
-            package = installed["package"] if installed else ""
-            if one.packages[-1:] != (package,):
-                one.packages = (*one.packages, package)[-_PACKAGES:]
-
-    def _add_exception(self, one: _Open, key: _Writer, ends: re.Match[str], line: Line, number: int) -> None:
+    def _add_exception(self, one: OpenTraceback, key: _Writer, ends: re.Match[str], line: Line, number: int) -> None:
         del self._open[key]
         if one.harmless:
             return
         of_assert = one.code.startswith("assert ") and ends["type"] == "AssertionError"  # Python shows nothing more
         text = ends["message"] or (one.code if of_assert else "")
-        message = masked(text[:_MASKED_CHARS])[:LONGEST_TEXT]
+        message = shown_message(text)
         prefix = line.whole[: len(line.whole) - len(line.text)]
         of_text = line.text == line.whole  # a rank in such a line is part of its message
         known = key if isinstance(key, int) else None
         rank = known if of_text else line.rank if line.rank is not None else one.line.rank
-        cause, signatures, direct = self._chained.pop(key, (one.cause, (), False))
+        cause, signatures, direct = self._began_with(key) or (one.cause, (), False)
         found = UncaughtException(
             ends["type"] or "Exception",
             message,
@@ -337,20 +277,25 @@ class Tracebacks:
             bare=not ends["type"],
             of_launcher=_is_of_launcher(ends["type"] or "", text, in_launcher=one.launcher),
             direct=direct,
-            **_frames_of(one),
+            **one.facts(),
         )
         self.ended += 1
         signatures = (*signatures, *self._rows_of(line.text))
         self._ended[key] = _Ended(found, signatures=list(signatures))
 
+    def _began_with(self, key: _Writer) -> tuple[str, tuple[str, ...], bool] | None:
+        """Return how the chain of the next exception began: text, signatures, whether it is the direct cause."""
+        chained, direct = self._chained.pop(key, (None, False))
+        if chained is None:
+            return None
+        first = chained.found
+        began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
+        return began, tuple(chained.signatures), direct and (first.direct or not first.cause)
+
     def _read_after(self, one: _Ended, key: _Writer, line: Line) -> None:
         """Process a line after the exception's first: more of its message, or the link to the next in a chain."""
         if line.text.startswith(_CHAINED):
-            first = one.found
-            direct = line.text.startswith(_DIRECT)
-            began = first.cause or f"{first.type}: {first.message}".rstrip(": ")
-            self._chained[key] = (began, tuple(one.signatures), direct and (first.direct or not first.cause))
-            del self._ended[key]
+            self._chained[key] = self._ended.pop(key), line.text.startswith(_DIRECT)
             return
         self._read_message(one, line)
         one.left = one.left - 1 if line.text else min(one.left - 1, _BLANK_LINES)
@@ -365,8 +310,10 @@ class Tracebacks:
         text = line.text
         last = one.more[-1] if one.more else one.found.message
         if not text.strip():
-            one.complete |= not last.endswith(":") or bool(one.more)
+            one.blank |= not last.endswith(":") or bool(one.more)
             return
+        one.complete |= one.blank and not OPENS_REASON.match(text)
+        one.blank = False
         one.complete |= text == f"{one.found.type}: {one.found.message}"  # of another rank, without its traceback
         one.complete |= bool(line.at or NOT_OF_MESSAGE.search(text) or HEAD in text or training_step(text))
         if one.complete or len(one.more) >= _MORE_LINES:
@@ -384,13 +331,6 @@ class Tracebacks:
         kept.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
             del self.found[_KEPT // 2]  # the first and the last ones matter most
-
-
-def _frames_of(one: _Open) -> dict[str, Any]:
-    """Return the fields of an exception that its frames fill."""
-    code = masked(one.code[:_MASKED_CHARS])[:LONGEST_TEXT] or None
-    facts = {"library": one.library, "raised_in": one.raised_in, "code": code}
-    return {**facts, "packages": one.packages, "frames": one.frames_seen}
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:

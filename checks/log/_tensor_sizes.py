@@ -1,0 +1,137 @@
+"""What do two different sizes of tensors mean: a checkpoint, a split, a sample that is too long?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mgpu.check import Fix
+from mgpu.command_line import python
+from mgpu.signature import Meaning
+from mgpu.snapshot import UncaughtException
+
+_SPLIT_PACKAGES = frozenset({"megatron", "torchtitan", "transformer_engine", "mbridge", "nemo", "nemo_rl"})
+_LARGEST_SPLIT = 64  # ranks that share one sequence
+_SMALLEST_SHARD = 10_000  # elements of a sharded parameter
+_OPTIMIZER = re.compile(r"(?:^|/)torch/optim/|optim\w*\.py in step$|in (?:_?fused_)?adam\w*$")
+_LOADS = re.compile(r"load|state_dict|resum|restore|checkpoint(?!\.py in (?:forward|backward|checkpoint|_?recompute))")
+_INNER = 3  # innermost frames, of which one names what the code does
+_LIMITS = frozenset({77, 256, 512, 514, 1024, 2048, 4096, 8192, 16384, 32768})  # usual maximum lengths of models
+
+
+def _parts(groups: Mapping[str, str], raised: UncaughtException) -> int:
+    """Return over how many ranks one of the two tensors was probably split; 0 if nothing points to it."""
+    small, large = sorted((int(groups["a"]), int(groups["b"])))
+    if small < _LARGEST_SPLIT or large % small or not 1 < large // small <= _LARGEST_SPLIT:
+        return 0
+    parallel = _SPLIT_PACKAGES & set(raised.packages) or "apply_rotary" in (raised.raised_in or "")
+    return large // small if parallel else 0
+
+
+def explain_sizes(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Return what two different sizes of tensors mean, by the numbers and the traceback; None: nothing special."""
+    if "0" in (groups["a"], groups["b"]):
+        return Meaning(
+            f"probably a parameter or gradient of size 0 was used: {groups['a']} and {groups['b']} elements",
+            "ZeRO-3 and FSDP leave nothing of a parameter outside of its layer's forward and backward pass. A weight "
+            "is used outside of its own layer (tied weights, Liger's fused loss, weight normalization, an adapter that "
+            "is merged), or a layer ran twice.",
+            (
+                Fix(
+                    "Use ZeRO-2, or gather the weight where it is used.",
+                    ("with deepspeed.zero.GatheredParameters([weight]): ...", "accelerate launch --zero_stage 2 ..."),
+                ),
+            ),
+        )
+    if raised is not None and (parts := _parts(groups, raised)):
+        return Meaning(
+            f"two tensors have different sizes: {groups['a']} and {groups['b']}, {parts} times as large",
+            f"One of them was probably split over {parts} ranks (tensor, sequence or context parallelism), the other "
+            "was not: a mask, positions or an index that code built for the whole sequence, or a sequence whose length "
+            "is not a multiple of the number of ranks.",
+            (
+                Fix(
+                    f"Pad sequences to a multiple of {parts}, or turn sequence parallelism off to see whether it fits."
+                ),
+                Fix("If it fits then, split the other tensor too, or upgrade the framework.", ("pip check",)),
+            ),
+        )
+    if resumed := _of_other_ranks(groups, raised):
+        return resumed
+    if raised is None or not _LOADS.search(" ".join((raised.place or "", *raised.frames[-_INNER:]))):
+        return _too_long(groups) or _of_rows(groups, raised)
+    return Meaning(
+        f"the checkpoint does not fit the model: a tensor has {groups['a']} elements in one and {groups['b']} in the "
+        "other",
+        "It was written with another configuration (vocabulary, architecture, an earlier run's folder), or with "
+        "another tensor- or pipeline-parallel size.",
+        (Fix("Build the model as it was saved: config, tokenizer, parallel sizes and resize_token_embeddings."),),
+    )
+
+
+def _of_other_ranks(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain an optimizer's state that was sharded for another number of ranks: one size is a multiple of the other.
+
+    Shards are padded, so that the larger one can be some elements short of it.
+    """
+    small, large = sorted((int(groups["a"]), int(groups["b"])))
+    of_step = raised is not None and any(_OPTIMIZER.search(frame) for frame in raised.frames)
+    times = round(large / max(1, small))
+    if not of_step or small < _SMALLEST_SHARD or times < 2 or abs(large - small * times) > _LARGEST_SPLIT * times:
+        return None
+    return Meaning(
+        f"the optimizer's state was probably sharded for another number of ranks: {small} elements and {large}, "
+        f"{times} times as many",
+        "FSDP 1 and ZeRO keep a part of the state per rank. A checkpoint that was saved as such parts fits the number "
+        "of ranks that wrote it.",
+        (
+            Fix("Resume with the number of ranks that wrote the checkpoint."),
+            Fix(
+                "Or save and load a full state, which fits any number of ranks.",
+                (
+                    "FSDP.full_optim_state_dict(model, optimizer)",
+                    "FSDP.optim_state_dict_to_load(model, optimizer, state)",
+                ),
+            ),
+        ),
+    )
+
+
+def _of_rows(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain two large sizes that are close to each other, if no frame shows a step: rarely those of a batch."""
+    small, large = sorted((int(groups["a"]), int(groups["b"])))
+    if (raised is not None and raised.frames) or small < _SMALLEST_SHARD or not 0 < large - small <= small // 10:
+        return None
+    return Meaning(
+        f"two tensors have different sizes: {groups['a']} and {groups['b']}, probably rows of an embedding or a shard "
+        "of it",
+        "Sizes of this order are rarely lengths of a batch. The usual reason is a checkpoint whose model has another "
+        "vocabulary (tokens added or padded on one side only) or other parallel sizes: it is loaded or resumed without "
+        "resizing the embeddings first. If it failed in a step, masks or labels have another length than the input.",
+        (
+            Fix(
+                "While a checkpoint is loaded: compare its vocabulary with the model's and the tokenizer's, and resize "
+                "before loading.",
+                (
+                    "print(model.get_input_embeddings().weight.shape, len(tokenizer))",
+                    "model.resize_token_embeddings(ROWS_OF_THE_CHECKPOINT)",
+                ),
+            ),
+            Fix("In a step: print the shapes of the batch just before that line, on the rank that failed."),
+        ),
+    )
+
+
+def _too_long(groups: Mapping[str, str]) -> Meaning | None:
+    few, many = sorted((int(groups["a"]), int(groups["b"])))
+    if few not in _LIMITS or many % few == 0:
+        return None
+    return Meaning(
+        f"a sample is probably longer than the model allows: {many} instead of {few}",
+        "Positions or masks exist for the maximum length only. Tokens added after truncation (special tokens, image "
+        "tokens, a prompt) count too.",
+        (
+            Fix("Cut samples.", (python("tokenizer(text, truncation=True, max_length={:number})", few),)),
+            Fix("Print the shapes of the batch just before that line."),
+        ),
+    )

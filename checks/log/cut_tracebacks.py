@@ -1,0 +1,59 @@
+"""Does the log end within a traceback, before the name of the exception?"""
+
+from __future__ import annotations
+
+import re
+
+from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
+from mgpu.snapshot import CutTraceback, Log
+
+_ADVANCES = re.compile(r"\bnext\((?P<of>[^()]+)\)")
+
+
+def _possible(one: CutTraceback) -> str:
+    """Return which exceptions the last line of code can raise, if it is of a kind that raises few."""
+    code = one.code or ""
+    if advances := _ADVANCES.search(code):
+        return (
+            f" If this line itself failed, it is probably StopIteration: {advances['of']} has no items left. A sampler "
+            "or an iterator then makes fewer batches than its length says."
+        )
+    if code.startswith("assert "):
+        return " If this line itself failed, it is an AssertionError: the condition does not hold."
+    if code.startswith("raise ") and (name := re.match(r"raise (?P<type>[A-Za-z_][\w.]*)", code)):
+        return f" This line raises {name['type']}. Its message is not in the log."
+    return ""
+
+
+@check(
+    Severity.ERROR,
+    source="https://docs.python.org/3/library/traceback.html",
+    role="secondary",
+    kind="script",
+    tags=("precise",),
+)
+def log_traceback_cut(log: Log) -> Answer:
+    """The log ends within a traceback: it has the frames, but not the exception.
+
+    Why: The log was copied in part, or the process was stopped while it printed. The exception's type and message,
+    which say what is wrong, follow the last frame.
+
+    Fix: Read the lines that follow in the complete log, or in the failed rank's own log.
+    """
+    explained = any(not seen.survived for seen in log.seen) or any(not one.caught for one in log.raised)
+    if not log.cut or explained or log.finished is not None:
+        return Ok(f"no traceback without its exception in {log.lines:,} lines, or another error explains it")
+    one = log.cut[0]
+    code = f' The line is "{one.code}".' if one.code else ""
+    return Problem(
+        f"a traceback without its exception: the last frame in the log is {one.place}",
+        f"The type and the message of the exception are not in the log, so its cause is not known.{code}"
+        f"{_possible(one)}",
+        (
+            Fix("Read the lines that follow this frame in the complete log, or in the failed rank's own log."),
+            Fix("Have each rank write its own log.", ("mgpu launch --log-dir runs train.py",)),
+        ),
+        {"line": one.code or one.place, "place": one.place, "rank": one.rank},
+        () if one.rank is None else (f"rank {one.rank}",),
+        Place(one.file, one.line),
+    )

@@ -1,0 +1,98 @@
+"""What do the frames of a traceback show whose end has not been read?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from mgpu.known_launchers import OTHERS
+from mgpu.readers.log.line import Line, shown_text
+from mgpu.readers.log.traceback_frames import (
+    CHECKED_OUT,
+    DECORATORS,
+    ENVIRONMENT,
+    FOREIGN,
+    INSTALLED,
+    PASSES_ON,
+    QUOTED_FILE,
+    place_of,
+)
+from mgpu.snapshot import CutTraceback
+
+_PACKAGES = 8  # of the innermost frames
+_FRAMES = 60  # the innermost ones
+_LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
+
+
+@dataclass
+class OpenTraceback:
+    """A traceback whose end has not been read."""
+
+    number: int
+    line: Line
+    last: int = 0  # the number of its latest line
+    frames: int = 0
+    place: str | None = None  # of the deepest frame in one of the user's files
+    deepest: str | None = None  # of the deepest frame in any file
+    cause: str | None = None
+    rich: bool = False
+    length: int = 0
+    harmless: bool = False
+    loader: bool = False
+    launcher: bool = False
+    group: bool = False
+    ipython: str = ""  # the type in IPython's head; ANY without it
+    quoted: bool = True  # so far: no frame is in a file of its own
+    library: str | None = None  # the latest frame, if it is in an installed package
+    raised_in: str | None = None  # of the deepest frame in a package's or the user's files
+    code: str = ""  # of the latest frame
+    tail: str = ""  # the text after the latest frame, if it can be an exception without its type
+    indent: int = 0  # of the whole traceback
+    packages: tuple[str, ...] = ()
+    frames_seen: tuple[str, ...] = ()  # see `UncaughtException.frames`
+
+    def add_frame(self, frame: re.Match[str]) -> None:
+        """Process the next frame, which is called by the ones before."""
+        self.frames += 1
+        self.tail = self.code = ""
+        self.quoted &= bool(QUOTED_FILE.match(frame["file"]))
+        self.deepest = place_of(frame)
+        self.loader |= frame["file"].endswith("torch/utils/data/dataloader.py")
+        self.launcher |= bool(_LAUNCHER.search(frame["file"]))
+        if not FOREIGN.search(frame["file"]):
+            self.place = self.deepest
+        self.library = None
+        if ENVIRONMENT.search(frame["file"]) and frame["function"] in ("__getitem__", "__delitem__"):
+            self.raised_in = "os.environ"
+        installed = INSTALLED.search(frame["file"]) or CHECKED_OUT.search(frame["file"])
+        path = installed["path"].replace("\\", "/") if installed else self.deepest.partition(":")[0]
+        if installed:
+            self.library = f"{path}:{frame['line']} in {frame['function']}" if frame["line"] else path
+        if installed and (frame["function"] in DECORATORS or PASSES_ON.search(frame["file"])):
+            return
+        if installed or not FOREIGN.search(frame["file"]):
+            self.raised_in = shown_text(f"{path} in {frame['function'] or '?'}")
+            self.frames_seen = (*self.frames_seen, self.raised_in)[-_FRAMES:]
+            package = installed["package"] if installed else ""
+            if self.packages[-1:] != (package,):
+                self.packages = (*self.packages, package)[-_PACKAGES:]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of an exception that its frames fill."""
+        code = shown_text(self.code) or None
+        facts = {"library": self.library, "raised_in": self.raised_in, "code": code}
+        return {**facts, "packages": self.packages, "frames": self.frames_seen}
+
+    def as_cut(self, file: str) -> CutTraceback | None:
+        """Return what the log shows of it, if the file ends before its exception; None without a frame."""
+        if self.deepest is None or self.harmless or self.launcher:
+            return None
+        return CutTraceback(
+            self.library or self.deepest,
+            file,
+            self.last or self.number,
+            self.line.rank,
+            shown_text(self.code) or None,
+            self.frames_seen[-1] if self.frames_seen else None,
+        )
