@@ -38,12 +38,12 @@ def test_parameters_that_a_function_collects(model: str) -> None:
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
 
 
-def test_a_part_of_a_module_dict_is_marked() -> None:
+def test_a_part_of_a_module_dict_is_averaged() -> None:
     text = HEAD.replace("nn.Linear(2, 1)", "nn.ModuleDict({'a': nn.Linear(2, 1)})") + LOOP.replace(
         "model(x)", "model['a'](x)"
     )
     result = port(text, "nothing")
-    assert any("a part of model" in why for _, why in result.decisions)
+    assert any("a part of model goes past" in why for hunk in result.hunks for why in hunk.reasons)
     assert "accelerator.unwrap_model(model)['a'](x)" in result.text
 
 
