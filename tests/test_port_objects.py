@@ -120,7 +120,9 @@ def test_a_bar_whose_count_is_read_counts_on_every_rank(read: str, disabled: boo
     assert ("disable=not" in new) == disabled
 
 
-@pytest.mark.parametrize("name", ["str(time.time())", "time.strftime('%H%M')", "f'{datetime.now()}'", "str(uuid.uuid4())"])
+@pytest.mark.parametrize(
+    "name", ["str(time.time())", "time.strftime('%H%M')", "f'{datetime.now()}'", "str(uuid.uuid4())"]
+)
 def test_a_name_of_a_file_by_time_is_marked(name: str) -> None:
     """Rank 1 looks for a checkpoint with another name than rank 0 has written."""
     imports = "import time\nimport uuid\nfrom datetime import datetime\n"

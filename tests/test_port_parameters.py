@@ -85,7 +85,9 @@ def test_a_layer_that_the_training_reads_itself() -> None:
 
 
 def test_the_reason_names_the_layer_and_its_line() -> None:
-    text = HEAD.replace("model = nn.Linear(2, 1)\n", NET.format("return self.first(x)") + "\nmodel = Net(True)\n") + LOOP
+    text = (
+        HEAD.replace("model = nn.Linear(2, 1)\n", NET.format("return self.first(x)") + "\nmodel = Net(True)\n") + LOOP
+    )
     reasons = " ".join(reason for hunk in port(text, "nothing").hunks for reason in hunk.reasons)
     assert "A step may not use Net.second (line 9) of the model" in reasons
 

@@ -10,7 +10,15 @@ from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
 from ._calls import argument, calls, finding, text_of
-from ._rank_paths import dotted_names, has_rank_argument, is_per_sample, own_loop, reached_by_every_rank, trains, visibly_called
+from ._rank_paths import (
+    dotted_names,
+    has_rank_argument,
+    is_per_sample,
+    own_loop,
+    reached_by_every_rank,
+    trains,
+    visibly_called,
+)
 
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"

@@ -157,7 +157,9 @@ def script_model_not_wrapped(script: Script) -> Answer:
     for optimizer in made:
         names = dict.fromkeys(_TRAINED.findall(optimizer.written[0]))
         makers = {name: _maker(script, name, optimizer) for name in names}
-        wrapped = [name for name, call in makers.items() if call is not None and re.fullmatch(WRAPPED, f"{call.name}()")]
+        wrapped = [
+            name for name, call in makers.items() if call is not None and re.fullmatch(WRAPPED, f"{call.name}()")
+        ]
         bare = [call for call in makers.values() if call is not None and _LAYER.fullmatch(call.name)]
         if wrapped and bare and not exchanged and not script.cut:
             name = bare[0].targets[0]

@@ -140,7 +140,7 @@ def script_rank_skips_backward(script: Script) -> Answer:
     inside = [jump for jump in inside if jump.kind in ("continue", "break")]
     exits = [call for call in reached_calls(script, _EXITS) if loops.intersection(call.loops)]
     exits = [call for call in exits if call.arguments in ((), ("0",))]  # after an error, the launcher stops the others
-    every = (*inside, *exits)
+    every: tuple[ScriptJump | ScriptCall, ...] = (*inside, *exits)
     wrong = [spot for spot in every if _depends_on_one_rank(script, spot)]
     if not wrong:
         number = counted(len(every), "early exit")

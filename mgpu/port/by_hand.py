@@ -209,14 +209,17 @@ def _names_by_time(porting: Porting) -> None:
         if not _TIME.fullmatch(tree.name(call.func)):
             continue
         small = tree.simple_statement(call)
-        around = [*takewhile(lambda above: above is not small, tree.parents(call)), call]
-        text = any(
-            isinstance(one, cst.FormattedString)
-            or (isinstance(one, cst.Call) and method(one) in ("str", "hex", "strftime", "isoformat", "format", "ctime"))
-            for one in around
-        )
-        if text and (assigned(small) is not None or any(method(c) == "add_argument" for c in calls(small or call))):
+        around = takewhile(lambda above: not isinstance(above, cst.BaseSmallStatement), tree.parents(call))
+        if any(_makes_text(one) for one in (call, *around)) and (
+            assigned(small) is not None or any(method(c) == "add_argument" for c in calls(small or call))
+        ):
             porting.changes.decide(call, _BY_TIME.format("" if porting.ddp else _SEND))
+
+
+def _makes_text(node: cst.CSTNode) -> bool:
+    """Whether an expression makes a text of what is in it."""
+    made = ("str", "hex", "strftime", "isoformat", "format", "ctime")
+    return isinstance(node, cst.FormattedString) or (isinstance(node, cst.Call) and method(node) in made)
 
 
 def _special(porting: Porting) -> None:

@@ -72,8 +72,8 @@ def _statements(porting: Porting, names: Sequence[str]) -> list[str]:
     losses = [name for name in names if not kinds[name] and _may_have_no_parameters(porting, name)]
     plain = ", ".join(name for name in names if not kinds[name] and name not in losses)
     found = [f"{plain} = {ranks}.prepare({plain})"] if plain else []
-    for name in losses:  # on CPU ranks, accelerate wraps it without asking
-        found.append(f"if list({name}.parameters()):\n    {name} = {ranks}.prepare({name})")
+    # On CPU ranks, accelerate wraps a module without looking for parameters.
+    found += [f"if list({name}.parameters()):\n    {name} = {ranks}.prepare({name})" for name in losses]
     for name, kind in kinds.items():
         if kind == "dict":
             found.append(f"{name} = {{key: {ranks}.prepare(one) for key, one in {name}.items()}}")

@@ -193,11 +193,9 @@ def _test_of_file(porting: Porting, call: cst.Call) -> cst.CSTNode:
     for above in porting.tree.parents(call):
         if isinstance(above, cst.FunctionDef):
             break
-        if isinstance(above, cst.If) and re.search(r"exists|isfile|is_file", porting.tree.code(above.test)):
-            found = above
-        elif isinstance(above, cst.With) and any(
-            dotted(one.func) == "open" for item in above.items for one in calls(item)
-        ):
+        tests = isinstance(above, cst.If) and re.search(r"exists|isfile|is_file", porting.tree.code(above.test))
+        items = above.items if isinstance(above, cst.With) else ()
+        if tests or any(dotted(one.func) == "open" for item in items for one in calls(item)):
             found = above
     return found
 

@@ -30,7 +30,9 @@ def plan(porting: Porting) -> None:
     if not found:
         return
     if any(porting.tree.name(call.func).startswith("torch.utils.checkpoint.") for call in calls(porting.tree.module)):
-        text = f"each step must use {', '.join(found)}: DistributedDataParallel waits for the gradient of each parameter."
+        text = (
+            f"each step must use {', '.join(found)}: DistributedDataParallel waits for the gradient of each parameter."
+        )
         for site in porting.sites:
             if site.at is not None:
                 porting.changes.decide(site.at, text)
