@@ -135,7 +135,7 @@ def test_every_hunk_has_a_reason() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (LOOP.replace("loss.backward", "model.loss(x).backward"), "computes are not averaged"),
+        ("def f(x):\n    return model.loss(x)\n" + LOOP.replace("loss.backward", "f(x).backward"), "are not averaged"),
         ("for i in range(3):\n    model(torch.ones(4, 2)).sum().backward()\n", "every rank trains on the same batches"),
         (LOOP.replace("y)", "y, reduction='sum')"), "sums the loss"),
         ("get_ipython().system('pip list')\n" + LOOP, "for a notebook"),

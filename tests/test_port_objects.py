@@ -38,12 +38,12 @@ def test_parameters_that_a_function_collects(model: str) -> None:
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in new
 
 
-def test_a_part_of_a_module_dict_is_marked() -> None:
+def test_a_part_of_a_module_dict_is_averaged() -> None:
     text = HEAD.replace("nn.Linear(2, 1)", "nn.ModuleDict({'a': nn.Linear(2, 1)})") + LOOP.replace(
         "model(x)", "model['a'](x)"
     )
     result = port(text, "nothing")
-    assert any("a part of model" in why for _, why in result.decisions)
+    assert any("a part of model goes past" in why for hunk in result.hunks for why in hunk.reasons)
     assert "accelerator.unwrap_model(model)['a'](x)" in result.text
 
 
@@ -118,3 +118,20 @@ def test_a_question_of_the_script_is_marked() -> None:
 def test_a_bar_whose_count_is_read_counts_on_every_rank(read: str, disabled: bool) -> None:
     new = ported(f"from tqdm import tqdm\n{HEAD}bar = tqdm(total=8)\n{LOOP}    bar.update(1)\nx = {read}\n")
     assert ("disable=not" in new) == disabled
+
+
+@pytest.mark.parametrize(
+    "name", ["str(time.time())", "time.strftime('%H%M')", "f'{datetime.now()}'", "str(uuid.uuid4())"]
+)
+def test_a_name_of_a_file_by_time_is_marked(name: str) -> None:
+    """Rank 1 looks for a checkpoint with another name than rank 0 has written."""
+    imports = "import time\nimport uuid\nfrom datetime import datetime\n"
+    text = f"{imports}{HEAD}name = 'x' + {name}\n{LOOP}began = time.time()\nprint(time.ctime())\n"
+    result = port(text + "torch.save(1, name)\nmodel.load_state_dict(torch.load(name))\n", "nothing")
+    marked = [line for (_, line), why in result.decisions if "each rank has another text here" in why]
+    assert len(marked) == 1 and not port(text, "nothing").decisions
+
+
+def test_the_ranks_wait_before_they_open_a_checkpoint() -> None:
+    text = HEAD + LOOP + "torch.save(1, 'x')\nwith open('x', 'rb') as file:\n    state = torch.load(file)\n"
+    assert "accelerator.wait_for_everyone()\nwith open('x', 'rb') as file:\n    state =" in ported(text)

@@ -7,10 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mgpu.check import Answer, Ok, Problem, Severity, Skip, check
-from mgpu.snapshot import Rehearsal, RehearsedLoader, RehearsedRank
+from mgpu.snapshot import Rehearsal, RehearsedLoader, RehearsedOptimizer, RehearsedRank
 from mgpu.text import counted, listed
 
-from ._rehearsed import at, data_loaders, pairs_of_loaders, place, several_ranks, training_loaders
+from ._rehearsed import (
+    at,
+    data_loaders,
+    pairs_of_loaders,
+    pairs_of_optimizers,
+    place,
+    several_ranks,
+    training_loaders,
+)
 
 _SAMPLER = "https://pytorch.org/docs/stable/data.html"
 _JOIN = "https://pytorch.org/docs/stable/notes/ddp.html"
@@ -218,6 +226,57 @@ def _uneven(counts: dict[int, int], loader: RehearsedLoader) -> Problem:
         evidence={"rank": most, **{f"rank_{number}": count for number, count in counts.items()}},
         subjects=(f"rank {most}", f"rank {least}"),
         place=place(loader.line),
+    )
+
+
+@check(
+    Severity.ERROR,
+    source=_JOIN,
+    because_of=("script_failed", "separate_trainings", "rank_steps_differ", "batches_differ", "collectives_differ"),
+    same_as=("script_rank_skips_backward",),
+    given=data_loaders,
+)
+def batches_skipped(rehearsal: Rehearsal) -> Answer:
+    """A rank leaves out batches that the others train on.
+
+    Why: It reaches the end of its data earlier than the others, which then wait for it in a backward pass.
+
+    Fix: Let all ranks decide together whether to leave out a batch: exchange the condition with all_reduce.
+    """
+    compared = 0
+    if any(rank.joins_uneven for rank in rehearsal.ranks):
+        return Skip("the script joins ranks with different numbers of batches (Join)")
+    for ranks, optimizers in pairs_of_optimizers(rehearsal):
+        needed = [_drawn_for_steps(one) for one in optimizers]
+        for rank, mine in zip(ranks[1:], needed[1:], strict=True):
+            both = sorted(needed[0].keys() & mine.keys())
+            compared += len(both)
+            wrong = next((n for n in both if mine[n][0] != needed[0][n][0] and mine[n][1] == needed[0][n][1]), None)
+            if wrong is not None:
+                line = next((s.backward_line for one in optimizers for s in one.steps if s.number == wrong), None)
+                return _skipped({ranks[0].rank: needed[0][wrong][0], rank.rank: mine[wrong][0]}, wrong, line)
+    return Ok(f"as many batches in {counted(compared, 'step')}") if compared else Skip("no steps of one pass were seen")
+
+
+def _drawn_for_steps(optimizer: RehearsedOptimizer) -> dict[int, tuple[int, int]]:
+    """Return how many batches were drawn, and how many of them trained, since the step before in the same pass."""
+    found = {}
+    for before, step in itertools.pairwise(optimizer.steps):
+        if before.of_pass is None or before.of_pass != step.of_pass or before.drawn is None or step.drawn is None:
+            continue
+        if step.drawn > before.drawn and step.batches:
+            found[step.number] = (step.drawn - before.drawn, step.batches)
+    return found
+
+
+def _skipped(drawn: dict[int, int], step: int, line: str | None) -> Problem:
+    most, least = max(drawn, key=lambda n: drawn[n]), min(drawn, key=lambda n: drawn[n])
+    return Problem(
+        f"for step {step}, rank {most} reads {counted(drawn[most], 'batch', 'batches')} and rank {least} reads "
+        f"{drawn[least]}, and both train on the same number{at(line)}",
+        evidence={"rank": most, "step": step, **{f"rank_{number}": count for number, count in drawn.items()}},
+        subjects=(f"rank {most}",),
+        place=place(line),
     )
 
 

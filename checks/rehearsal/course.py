@@ -18,6 +18,7 @@ _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
     Severity.ERROR,
     source="https://pytorch.org/docs/stable/elastic/errors.html",
     because_of=("collectives_differ", "rank_steps_differ"),
+    same_as=("script_reads_before_written",),
 )
 def script_failed(rehearsal: Rehearsal) -> Answer:
     """The script stops with an error.
@@ -172,7 +173,7 @@ def _left_early(rehearsal: Rehearsal) -> Answer:
     Severity.ERROR,
     source="https://docs.pytorch.org/docs/stable/optim.html",
     because_of=("script_failed", "separate_trainings", "rank_steps_differ"),
-    same_as=("script_steps_on_one_rank",),
+    same_as=("script_steps_on_one_rank", "script_schedule_by_own_loss"),
     given=stepping_ranks,
 )
 def learning_rates_differ(rehearsal: Rehearsal) -> Answer:

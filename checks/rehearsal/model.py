@@ -100,6 +100,7 @@ def _problem(found: Difference, text: str) -> Problem:
     because_of=("script_failed", "separate_trainings", "different_start", "rank_steps_differ"),
     same_as=(
         "script_model_not_prepared",
+        "script_model_not_wrapped",
         "script_wrapped_model_not_used",
         "script_trains_unwrapped_model",
         "script_trains_inner_model",
@@ -158,7 +159,7 @@ def gradients_differ_in_accumulation(rehearsal: Rehearsal) -> Answer:
     Severity.ERROR,
     source="https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html",
     because_of=("script_failed",),
-    same_as=("script_optimizer_before_sharding",),
+    same_as=("script_optimizer_before_sharding", "script_replaces_trained_layer"),
     given=trained,
 )
 def optimizer_without_gradients(rehearsal: Rehearsal) -> Answer:

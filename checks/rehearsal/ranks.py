@@ -119,7 +119,12 @@ def _describe(call: Call) -> str:
     Severity.ERROR,
     source=_COLLECTIVES,
     because_of=("batches_differ",),
-    same_as=("script_collective_on_one_rank", "script_sends_from_every_rank", "script_wrapped_model_on_one_rank"),
+    same_as=(
+        "script_collective_on_one_rank",
+        "script_collective_by_rank",
+        "script_sends_from_every_rank",
+        "script_wrapped_model_on_one_rank",
+    ),
     given=several_ranks,
 )
 def collectives_differ(rehearsal: Rehearsal) -> Answer:

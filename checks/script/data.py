@@ -93,18 +93,19 @@ def _unprepared_loaders(script: Script, loaders: list[ScriptCall]) -> list[Scrip
     return [
         loader
         for loader in loaders
-        if len(loader.targets) == 1
-        and loader.targets[0] not in given_to
+        if loader.targets[1:] == ()
+        and not given_to.intersection(loader.targets)
         and not any(mentions_rank(value) for name, value in loader.keywords.items() if name in _SAMPLING)
         and any(_iterates_over(loop, loader) for loop in loops)
     ]
 
 
 def _iterates_over(loop: ScriptLoop, loader: ScriptCall) -> bool:
+    here = not loader.targets and loop.line == loader.line and loop.source == f"{loader.name}()"
     return (
         loop.file == loader.file
         and loop.function == loader.function
-        and loader.targets[0] in dotted_names([loop.over])
+        and (here or not dotted_names([loop.over]).isdisjoint(loader.targets))
         and "Accelerator" not in loop.source
         and not mentions_rank(loop.over)
     )

@@ -166,7 +166,7 @@ def script_replicas_fixed(script: Script) -> Answer:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def script_never_exchanges(script: Script) -> Answer:
-    """Every backward pass is inside no_sync.
+    """Every backward pass is inside no_sync, or the last one before a step.
 
     Why: Inside no_sync nothing is exchanged. Each rank steps with its own gradients, and the ranks train different
     models.
@@ -174,6 +174,9 @@ def script_never_exchanges(script: Script) -> Answer:
     Fix: Leave no_sync for the last batch before each optimizer step.
     """
     passes = [call for call in backward_calls(script) if call.reached]
+    last = [call for call in passes if _is_spared_before_step(script, call)]
+    if last:
+        return finding(script, last[0], "no_sync is on for the last backward pass before the step", Fix(), last[1:])
     inside = [call for call in passes if any(_NO_SYNC.fullmatch(context) for context in call.within)]
     chosen = any(one.startswith("contextlib") for one in script.imports) or any(
         call.conditions for call in script.calls if _NO_SYNC.fullmatch(call.name)
@@ -183,6 +186,17 @@ def script_never_exchanges(script: Script) -> Answer:
     return finding(
         script, inside[0], "every backward pass is inside no_sync, which exchanges nothing", Fix(), inside[1:]
     )
+
+
+def _is_spared_before_step(script: Script, backward: ScriptCall) -> bool:
+    """Whether the condition that turns no_sync on is that of the optimizer's step."""
+    if not any(_NO_SYNC.fullmatch(context) for context in backward.within):
+        return False
+    here = [call for call in script.calls if (call.file, call.loops) == (backward.file, backward.loops)]
+    chosen = [call for call in here if _NO_SYNC.fullmatch(call.name) and call.line <= backward.line]
+    conditions = {call.conditions[len(backward.conditions) :] for call in chosen[-1:]} - {()}
+    steps = [call for call in here if re.fullmatch(_STEPS, call.name) and call.line > backward.line]
+    return any(set(one) <= set(step.conditions) for one in conditions for step in steps)
 
 
 @check(Severity.WARNING, source=_DDP, given=by_hand)

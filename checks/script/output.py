@@ -10,7 +10,15 @@ from mgpu.snapshot import Script, ScriptCall
 from mgpu.text import counted
 
 from ._calls import argument, calls, finding, text_of
-from ._rank_paths import has_rank_argument, is_per_sample, own_loop, reached_by_every_rank, trains, visibly_called
+from ._rank_paths import (
+    dotted_names,
+    has_rank_argument,
+    is_per_sample,
+    own_loop,
+    reached_by_every_rank,
+    trains,
+    visibly_called,
+)
 
 _DDP_TUTORIAL = "https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html"
 _DEFERRING_EXECUTION = "https://huggingface.co/docs/accelerate/main/en/concept_guides/deferring_execution"
@@ -83,7 +91,9 @@ def script_writes_on_every_rank(script: Script) -> Answer:
     if not writes or not trains(script):
         return Ok("no file is opened for writing")
     wrong = [
-        call for call in reached_by_every_rank(script, writes) if not has_rank_argument(call) and _always_writes(call)
+        call
+        for call in reached_by_every_rank(script, writes)
+        if not has_rank_argument(call) and _always_writes(script, call)
     ]
     if not wrong:
         return Ok(f"{counted(len(writes), 'file')} opened for writing, each guarded or with a file per rank")
@@ -122,9 +132,11 @@ def _main_condition(script: Script) -> str:
     return "if accelerator.is_main_process:" if script.speaks == "accelerate" else "if dist.get_rank() == 0:"
 
 
-def _always_writes(call: ScriptCall) -> bool:
-    """Whether a file is written in every run that sets an output path."""
-    return all(_PLACE.search(condition) for condition in call.conditions)
+def _always_writes(script: Script, call: ScriptCall) -> bool:
+    """Whether a file is written in every run that sets an output path, in some rounds of a loop or in all."""
+    around = [script.loops[number] for number in call.loops if number < len(script.loops)]
+    counters = dotted_names(loop.target for loop in around)
+    return all(_PLACE.search(text) or dotted_names([text]) <= counters for text in call.conditions)
 
 
 def _opens_for_writing(call: ScriptCall) -> bool:

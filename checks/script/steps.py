@@ -218,7 +218,9 @@ def script_model_not_prepared(script: Script) -> Answer:
     Fix: Prepare it together with the optimizer.
     """
     made = [call for call in reached_calls(script, _OPTIMIZERS) if call.written]
-    trained = [(call, found[1]) for call in made if (found := re.fullmatch(r"(\w+)\.parameters\(\)", call.written[0]))]
+    trained = [
+        (call, name) for call in made for name in re.findall(r"(?<![\w.])(\w+)\.parameters\(\)", call.written[0])
+    ]
     for optimizer, name in trained:
         makers = [call for call in script.calls if call.targets == (name,) and call.function == optimizer.function]
         if makers and _is_not_prepared(script, name, optimizer) and calls(script, rf"{_ACCELERATOR}\.backward"):

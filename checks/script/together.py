@@ -8,7 +8,7 @@ from mgpu.check import Answer, Fix, Ok, Severity, Skip, check, commands
 from mgpu.snapshot import Config, Script, ScriptCall, ScriptJump
 from mgpu.text import counted
 
-from ._calls import argument, calls, finding, unpacks
+from ._calls import argument, calls, finding, reached_calls, unpacks
 from ._rank_paths import ONE_RANK, backward_calls, own_loop, training_loops, trains, visibly_called, with_accelerate
 
 _COLLECTIVE_FUNCTIONS = "https://docs.pytorch.org/docs/stable/distributed.html#collective-functions"
@@ -18,12 +18,16 @@ _COLLECTIVES = (
     r"|accelerate\.(?:Accelerator|PartialState|AcceleratorState)\(\)\."
     r"(?:gather|gather_for_metrics|reduce|pad_across_processes|wait_for_everyone)"
     r"|accelerate\.utils\.(?:gather|gather_object|broadcast|broadcast_object_list|reduce|wait_for_everyone)"
+    r"|.+\.full_tensor"
 )
 # The position of each one's group argument.
 _GROUP = {"barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gather": 2, "gather": 3, "scatter": 3}
 # Calls with which ranks agree on a decision.
 _AGREES = re.compile(r"all_reduce|all_gather|broadcast|check_trigger|(?:reduce|gather)\w*$")
 _NOT_FINITE = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
+_OF_RANK = re.compile(r"\bget_rank\(\)|\b(?:global_)?rank\b|process_index")
+_DIVIDES = re.compile(r"%|world_size|num_processes")  # the ranks take turns: `if step % world_size != rank`
+_EXITS = r"sys\.exit|exit|quit"
 _EARLY = re.compile(r"early_?stop|patience|should_stop", re.IGNORECASE)
 _SHARDED = frozenset({"FSDP", "DEEPSPEED", "MEGATRON_LM"})
 
@@ -134,21 +138,25 @@ def script_rank_skips_backward(script: Script) -> Answer:
     loops = training_loops(script)
     inside = [jump for jump in script.jumps if jump.reached and loops.intersection(jump.loops)]
     inside = [jump for jump in inside if jump.kind in ("continue", "break")]
-    wrong = [jump for jump in inside if _depends_on_one_rank(script, jump)]
+    exits = [call for call in reached_calls(script, _EXITS) if loops.intersection(call.loops)]
+    exits = [call for call in exits if call.arguments in ((), ("0",))]  # after an error, the launcher stops the others
+    every: tuple[ScriptJump | ScriptCall, ...] = (*inside, *exits)
+    wrong = [spot for spot in every if _depends_on_one_rank(script, spot)]
     if not wrong:
-        number = counted(len(inside), "early exit")
-        return Ok(f"{number} from training loops, none by one rank alone" if inside else "no loop is left early")
+        number = counted(len(every), "early exit")
+        return Ok(f"{number} from training loops, none by one rank alone" if every else "no loop is left early")
+    how = wrong[0].kind if isinstance(wrong[0], ScriptJump) else "exit"
     return finding(
         script,
         wrong[0],
-        f"a rank can {wrong[0].kind} alone, and the others wait for it in backward()",
+        f"a rank can {how} alone, and the others wait for it in backward()",
         commands("dist.all_reduce(bad, op=dist.ReduceOp.MAX)"),
         wrong[1:],
     )
 
 
-def _depends_on_one_rank(script: Script, jump: ScriptJump) -> bool:
-    """Whether a jump depends on the rank, or on this rank's loss being finite before backward().
+def _depends_on_one_rank(script: Script, jump: ScriptJump | ScriptCall) -> bool:
+    """Whether leaving a loop depends on the rank, or on this rank's loss being finite before backward().
 
     After backward(), the gradients and everything computed from them are the same on all ranks.
     """
@@ -157,6 +165,9 @@ def _depends_on_one_rank(script: Script, jump: ScriptJump) -> bool:
         return False
     around = script.loops[loop].guards if loop < len(script.loops) else ()
     if {"main", "local_main", "not_main"}.intersection(jump.guards) - set(around):
+        return True
+    own = jump.conditions[len(script.loops[loop].conditions) :] if loop < len(script.loops) else jump.conditions
+    if "some" in jump.guards and any(_OF_RANK.search(text) and not _DIVIDES.search(text) for text in own):
         return True
     before = all(call.line > jump.line for call in backward_calls(script) if loop in call.loops)
     return before and any(_NOT_FINITE.search(text) and "grad" not in text for text in jump.conditions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 import libcst as cst
 
@@ -19,6 +20,12 @@ _IGNORED = "each rank averages over its own targets that count, so those of a ra
 _BATCH_NORM = re.compile(
     r"torch\.nn\.(?:Lazy)?BatchNorm[123]d|torchvision\.models\.(?:\w+\.)*(?:resnet|vgg\w*_bn|mobile)\w*"
 )
+_BY_TIME = (
+    "each rank has another text here, and the script loads files: if it names one, send the main process's text to all "
+    "ranks{}."
+)
+_SEND = " (accelerate.utils.broadcast_object_list)"
+_TIME = re.compile(r"(?:datetime\.)?datetime\.(?:now|today|utcnow)|time\.(?:time|time_ns|strftime|ctime)|uuid\.uuid\d")
 _PART = "Each rank trains on its part of the batch, which all ranks draw equally."
 
 
@@ -29,6 +36,7 @@ def plan(porting: Porting) -> None:
     _loose_parameters(porting)
     _norm(porting)
     _tokens(porting)
+    _names_by_time(porting)
     _special(porting)
 
 
@@ -190,6 +198,28 @@ def _tokens(porting: Porting) -> None:
         if "ignore_index" in keywords(call):
             porting.note(_IGNORED, call)
             return
+
+
+def _names_by_time(porting: Porting) -> None:
+    """Texts made of the time: a file with such a name is another one on each rank."""
+    tree = porting.tree
+    if not any(tree.name(call.func) == "torch.load" for call in calls(tree.module)):
+        return
+    for call in calls(tree.module):
+        if not _TIME.fullmatch(tree.name(call.func)):
+            continue
+        small = tree.simple_statement(call)
+        around = takewhile(lambda above: not isinstance(above, cst.BaseSmallStatement), tree.parents(call))
+        if any(_makes_text(one) for one in (call, *around)) and (
+            assigned(small) is not None or any(method(c) == "add_argument" for c in calls(small or call))
+        ):
+            porting.changes.decide(call, _BY_TIME.format("" if porting.ddp else _SEND))
+
+
+def _makes_text(node: cst.CSTNode) -> bool:
+    """Whether an expression makes a text of what is in it."""
+    made = ("str", "hex", "strftime", "isoformat", "format", "ctime")
+    return isinstance(node, cst.FormattedString) or (isinstance(node, cst.Call) and method(node) in made)
 
 
 def _special(porting: Porting) -> None:

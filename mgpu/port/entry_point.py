@@ -15,7 +15,8 @@ _CREATE = (
 )
 _CREATE_DDP = "One process per GPU runs this script. This class does with torch.distributed what the other changes use."
 NEW_FILE = f"A new file. {_CREATE}"
-_CLASSES = {False: ("Accelerator", "DataLoaderConfiguration"), True: ("Ranks",)}  # by whether it is DDP
+_OPTIONS = "DistributedDataParallelKwargs"
+_WRAP = "DistributedDataParallel(one, device_ids=devices"  # in the class for plain torch.distributed
 _SHARED = f"{SHARED}.py creates the object that knows the ranks. All files of the script import the same one."
 _DOCSTRING = "The processes of this run: one per GPU. The files of the script import the same object."
 _END = "Shut the process group down before the script ends."
@@ -27,9 +28,9 @@ def plan(porting: Porting, seed: list[str], seed_reason: str) -> None:
     guard = next((one for one in module.body if is_main_guard(one)), None)
     guard = guard if isinstance(guard, cst.If) else None
     others = sorted({one.file for one in porting.changes.all if not one.decide} - {0})
-    classes = [free_name(porting.tree, name, f"Mgpu{name}") for name in _CLASSES[porting.ddp]]
-    lines = [f"{porting.ranks} = {classes[0]}()" if porting.ddp else _accelerator(porting, *classes)]
-    reason = _CREATE_DDP if porting.ddp else _CREATE
+    classes = {name: free_name(porting.tree, name, f"Mgpu{name}") for name in _classes(porting)}
+    lines = [f"{porting.ranks} = {classes['Ranks']}()" if porting.ddp else _accelerator(porting, classes)]
+    reason = f"{_CREATE_DDP if porting.ddp else _CREATE} {porting.unused}".rstrip()
     head = _import(porting, classes)
     at_top = _used_by_module(porting, porting.tree.main, guard)
     if others:  # they need the same object
@@ -71,20 +72,31 @@ def _package(porting: Porting) -> str:
     return f"{package}." if package else ""
 
 
-def _accelerator(porting: Porting, accelerator: str, configuration: str) -> str:
+def _classes(porting: Porting) -> tuple[str, ...]:
+    """The classes that the object is made of."""
+    if porting.ddp:
+        return ("Ranks",)
+    return ("Accelerator", "DataLoaderConfiguration", *((_OPTIONS,) if porting.unused else ()))
+
+
+def _accelerator(porting: Porting, classes: dict[str, str]) -> str:
     more = f", mixed_precision={porting.mixed_precision}" if porting.mixed_precision else ""
-    return f"{porting.ranks} = {accelerator}(dataloader_config={configuration}(split_batches=True){more})"
+    if porting.unused:
+        more += f", kwargs_handlers=[{classes[_OPTIONS]}(find_unused_parameters=True)]"
+    configuration = f"dataloader_config={classes['DataLoaderConfiguration']}(split_batches=True)"
+    return f"{porting.ranks} = {classes['Accelerator']}({configuration}{more})"
 
 
-def _import(porting: Porting, classes: list[str]) -> list[str]:
+def _import(porting: Porting, classes: dict[str, str]) -> list[str]:
     torch = [] if imports_module(porting.tree, "torch") else ["import torch"]
     if porting.ddp:
-        return [*torch, RANKS_CLASS.replace("class Ranks:", f"class {classes[0]}:")]
-    renamed = [name if name == own else f"{name} as {own}" for name, own in zip(_CLASSES[False], classes, strict=True)]
+        text = RANKS_CLASS.replace("class Ranks:", f"class {classes['Ranks']}:")
+        return [*torch, text.replace(_WRAP, f"{_WRAP}, find_unused_parameters=True") if porting.unused else text]
+    accelerator, *others = (name if name == own else f"{name} as {own}" for name, own in classes.items())
     return [
         *(torch if porting.mixed_precision else []),
-        f"from accelerate import {renamed[0]}",
-        f"from accelerate.utils import {renamed[1]}",
+        f"from accelerate import {accelerator}",
+        f"from accelerate.utils import {', '.join(others)}",
     ]
 
 

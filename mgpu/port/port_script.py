@@ -23,6 +23,7 @@ from mgpu.port import (
     rank_output,
     training_loops,
     training_metrics,
+    unused_parameters,
 )
 from mgpu.port.change import Changes
 from mgpu.port.ported import Ported, PortedFile, hunks
@@ -73,7 +74,8 @@ def _result(porting: Porting) -> Ported:
     every = zip(tree.files[1:], new[1:], found[1:], strict=True)
     others = [PortedFile(file.name, file.text, code, own) for file, code, own in every if own]
     if porting.shared:
-        new_file = [replace(one, reasons=(entry_point.NEW_FILE,)) for one in hunks("", porting.shared, ())]
+        reason = f"{entry_point.NEW_FILE} {porting.unused}".rstrip()
+        new_file = [replace(one, reasons=(reason,)) for one in hunks("", porting.shared, ())]
         others.append(PortedFile(f"{entry_point.SHARED}.py", None, porting.shared, tuple(new_file)))
     decisions = tuple((tree.place(one.node), one.reason) for one in porting.changes.all if one.decide)
     return Ported(new[0], found[0], porting.notes, decisions, others=tuple(others))
@@ -98,6 +100,7 @@ def _collect(porting: Porting) -> None:
     training_metrics.plan(porting)
     data_loading.plan(porting)
     device_placement.plan(porting)
+    unused_parameters.plan(porting)
     preparing.plan(porting)
     backward_pass.plan(porting)
     rank_output.plan(porting)

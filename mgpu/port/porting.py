@@ -41,7 +41,9 @@ class Porting:
     split: set[Origin] = field(default_factory=set)  # the loaders whose batches are split between the ranks
     sites: list[Site] = field(default_factory=list)
     wrapped: bool = False  # models and optimizers are prepared
+    averaged: set[tuple[int, str]] = field(default_factory=set)  # backward passes (by identity) and models, by hand
     notes: dict[str, list[Place]] = field(default_factory=dict)  # text -> the places that it is about
+    unused: str = ""  # why DistributedDataParallel looks for unused parameters; "" if it does not
     shared: str = ""  # the text of a new module that creates the object, if several files need it
 
     @property

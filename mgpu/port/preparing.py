@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from mgpu.port.change import Edit
+from mgpu.port.past_wrapper import average, trains_by_method
 from mgpu.port.porting import Porting, Site, free_name
 from mgpu.port.source_tree import (
     argument,
@@ -68,14 +69,28 @@ def plan(porting: Porting) -> None:
 def _statements(porting: Porting, names: Sequence[str]) -> list[str]:
     """The statements that prepare objects: together, and those of a dict or list one by one."""
     ranks, kinds = porting.ranks, {name: porting.roles.container(name) for name in names}
-    plain = ", ".join(name for name in names if not kinds[name])
+    losses = [name for name in names if not kinds[name] and _may_have_no_parameters(porting, name)]
+    plain = ", ".join(name for name in names if not kinds[name] and name not in losses)
     found = [f"{plain} = {ranks}.prepare({plain})"] if plain else []
+    # On CPU ranks, accelerate wraps a module without looking for parameters.
+    found += [f"if list({name}.parameters()):\n    {name} = {ranks}.prepare({name})" for name in losses]
     for name, kind in kinds.items():
         if kind == "dict":
             found.append(f"{name} = {{key: {ranks}.prepare(one) for key, one in {name}.items()}}")
         elif kind == "list":
             found.append(f"{name} = [{ranks}.prepare(one) for one in {name}]")
     return found
+
+
+def _may_have_no_parameters(porting: Porting, name: str) -> bool:
+    """Whether a trained variable holds a loss of the script: DistributedDataParallel refuses one without parameters."""
+    return not porting.ddp and any(
+        porting.roles.of(one, "criterion")
+        for node in nodes(porting.tree.module)
+        for target in targets(node)
+        for one in flat(target)
+        if dotted(one) == name
+    )
 
 
 def _data_parallel(porting: Porting) -> None:
@@ -303,8 +318,7 @@ def _part(porting: Porting, node: cst.Subscript, sites: list[Site]) -> None:
     if porting.roles.container(name) or _is_before(porting, node, sites) or not _is_prepared(name, sites):
         return
     if porting.loops.in_training(node):
-        text = f"gradients of what a part of {name} computes are not averaged: call {name}(...) to train."
-        porting.changes.decide(node, text)
+        average(porting, node, name, f"a part of {name}")
     porting.changes.replace(node.value, f"{porting.ranks}.unwrap_model({name})", _UNWRAP)
 
 
@@ -345,8 +359,7 @@ def _attribute(porting: Porting, node: cst.Attribute) -> None:
         porting.changes.edit(called, lambda _: cst.parse_expression(f"{porting.ranks}.get_state_dict({inner})"), reason)
     else:
         if called is not None and trains_by_method(porting, called, name):
-            text = f"gradients of what {inner}.{name}(...) computes are not averaged: call {inner}(...) to train."
-            porting.changes.decide(called, text)
+            average(porting, called, inner, f"{inner}.{name}(...)")
         porting.changes.edit(
             node.value, lambda updated: cst.parse_expression(f"{porting.ranks}.unwrap_model({inner})"), _UNWRAP
         )
@@ -356,21 +369,4 @@ def _is_saved(porting: Porting, node: cst.CSTNode) -> bool:
     return any(
         isinstance(above, cst.Call) and porting.tree.name(above.func) == "torch.save"
         for above in porting.tree.parents(node)
-    )
-
-
-def trains_by_method(porting: Porting, call: cst.Call, name: str) -> bool:
-    """Whether a method of the model computes with its parameters in the training."""
-    if name in ("load_state_dict", "state_dict", "named_parameters", "modules", "named_modules", "children", "apply"):
-        return False
-    if not porting.loops.in_training(call):
-        return False
-    own = [f for f in porting.tree.functions.get(name, []) if porting.tree.inside(f, cst.ClassDef) is not None]
-    if not own:
-        return True
-    return any(
-        (dotted(receiver(one) or one) == "self" and method(one) not in ("parameters", "named_parameters"))
-        or dotted(one.func) == "self"
-        for function in own
-        for one in calls(function.body)
     )

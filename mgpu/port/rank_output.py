@@ -188,12 +188,14 @@ def _load(porting: Porting, call: cst.Call) -> None:
 
 
 def _test_of_file(porting: Porting, call: cst.Call) -> cst.CSTNode:
-    """The outermost test whether the file exists, which must have the same result on every rank, else the call."""
+    """The outermost statement that opens the file or tests whether it exists, alike on every rank, else the call."""
     found: cst.CSTNode = call
     for above in porting.tree.parents(call):
         if isinstance(above, cst.FunctionDef):
             break
-        if isinstance(above, cst.If) and re.search(r"exists|isfile|is_file", porting.tree.code(above.test)):
+        tests = isinstance(above, cst.If) and re.search(r"exists|isfile|is_file", porting.tree.code(above.test))
+        items = above.items if isinstance(above, cst.With) else ()
+        if tests or any(dotted(one.func) == "open" for item in items for one in calls(item)):
             found = above
     return found
 

@@ -62,6 +62,8 @@ class _Known:
     delivered: dict[int, dict[int, int]] = field(default_factory=dict)
     batches: dict[int, list[Batch]] = field(default_factory=dict)
     trains: set[int] = field(default_factory=set)
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)  # the pass of each loader, and its batches so far
+    trained: tuple[int | None, int | None] = (None, None)  # the same of the last batch that was trained
     calls: list[Call] = field(default_factory=list)
     files: list[WrittenFile] = field(default_factory=list)
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
@@ -182,7 +184,8 @@ def _step(known: _Known, record: dict[str, Any]) -> None:
     )
     steps = known.steps.setdefault(int(record["o"]), {})
     if len(steps) < _MOST_LISTED:
-        steps[found.number] = replace(found, gradients=_checksums(record["grads"]))
+        of_pass, drawn = known.trained
+        steps[found.number] = replace(found, gradients=_checksums(record["grads"]), of_pass=of_pass, drawn=drawn)
 
 
 def _stepped(known: _Known, record: dict[str, Any]) -> None:
@@ -209,6 +212,7 @@ def _loss(known: _Known, record: dict[str, Any]) -> None:
     _append(known.losses, Loss(None if shown else _number(value), shown, line if isinstance(line, str) else None))
     if isinstance(record["loader"], int):
         known.trains.add(record["loader"])
+        known.trained = known.last.get(record["loader"], (None, None))
 
 
 def _loader(known: _Known, record: dict[str, Any]) -> None:
@@ -225,6 +229,7 @@ def _epoch(known: _Known, record: dict[str, Any]) -> None:
 def _batch(known: _Known, record: dict[str, Any]) -> None:
     number = int(record["l"])
     found = _fact(Batch, record, number="n", epoch="p", fingerprint="print", each="each", samples="samples")
+    known.last[number] = (found.epoch, found.number + 1)
     _append(known.batches.setdefault(number, []), found)
 
 

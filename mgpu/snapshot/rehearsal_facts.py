@@ -41,6 +41,8 @@ class OptimizerStep:
     saving_s: float | None = None
     recording_s: float | None = None  # that recording took, which is not in `step_s`
     samples: int | None = None
+    of_pass: int | None = None  # of its loader over the data, from 0, in which the last trained batch was
+    drawn: int | None = None  # batches that the loader had delivered in that pass
 
 
 @dataclass(frozen=True)

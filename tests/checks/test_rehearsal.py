@@ -62,6 +62,12 @@ def late(*values: float, **changes: Any) -> Any:
     return rehearsed_optimizer(rehearsed_step(1, *values, batches=2, **changes))
 
 
+def drawing(*counts: int, trained: int = 1) -> Any:
+    """An optimizer before whose steps a loader had delivered so many batches."""
+    steps = (rehearsed_step(n, of_pass=0, drawn=count, batches=trained) for n, count in enumerate(counts, 1))
+    return rehearsed_optimizer(*steps)
+
+
 def wrote(how: str, *paths: str) -> dict[str, Any]:
     return {"files": tuple(WrittenFile(path, how, "/run/train.py:44") for path in paths)}
 
@@ -235,6 +241,13 @@ CASES = (
         rehearsal=reading(rehearsed_loader(length=None, delivered=(), batches=batches(5, 5)),
             rehearsed_loader(10, length=None, delivered=(4,)))),
     skips("batches_differ", "Join", rehearsal=two(*({"joins_uneven": True} for _ in range(2)))),
+    # batches_skipped
+    fails("batches_skipped", "for step 3, rank 1 reads 2 batches and rank 0 reads 1", "all_reduce",
+        rehearsal=stepping(drawing(1, 2, 3, 4), drawing(1, 2, 4, 5))),
+    well("batches_skipped", "as many batches in 3 steps", rehearsal=stepping(drawing(1, 2, 3, 4), drawing(5, 6, 7, 8))),
+    well("batches_skipped", "in 2 steps", rehearsal=stepping(drawing(1, 2, 3, 3), drawing(1, 3, 5, 7, trained=2))),
+    skips("batches_skipped", "one pass", rehearsal=stepping(drawing(1, 1), drawing(1, 1))),
+    skips("batches_skipped", "Join", rehearsal=two(*({"joins_uneven": True} for _ in range(2)))),
     # sampler_without_set_epoch
     warns("sampler_without_set_epoch", "epoch 2 has the same batches as epoch 1 on rank 0", "set_epoch(epoch)",
         rehearsal=reading(*(rehearsed_loader(batches=SECOND, epochs=(0, 0)) for _ in range(2)))),

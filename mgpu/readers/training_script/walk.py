@@ -250,7 +250,8 @@ class Walk:
         return found
 
     def _assign(self, node: ast.Assign, frame: Frame, around: Around) -> None:
-        frame.look(node.value, around, node.targets)
+        for value, targets in _pairs(node):
+            frame.look(value, around, targets)
         for target in node.targets:
             self._set(target, node.value, frame, around)
             frame.bind(target, node.value)
@@ -363,6 +364,16 @@ class Walk:
                 return found
             owner = next((base for base in self.bases[owner] if base in self.bases), "")
         return None
+
+
+def _pairs(node: ast.Assign) -> list[tuple[ast.expr, list[ast.expr]]]:
+    """Return the values of an assignment with the targets of each: `a, b = f(), g()` has two."""
+    first, value = node.targets[0], node.value
+    if len(node.targets) == 1 and isinstance(first, ast.Tuple) and isinstance(value, ast.Tuple):
+        starred = any(isinstance(one, ast.Starred) for one in (*first.elts, *value.elts))
+        if not starred and len(first.elts) == len(value.elts):
+            return [(part, [target]) for target, part in zip(first.elts, value.elts, strict=True)]
+    return [(value, node.targets)]
 
 
 def _names_in(target: ast.expr) -> list[str]:
