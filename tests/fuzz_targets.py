@@ -460,6 +460,8 @@ READINGS = {
 
 def run_log_of(path: Path) -> None:
     list_runs.last_line(path.parent)
+    for number in (-1, 0, 1, 7, 10**6):
+        hosts_verdict._printed_by(path, number)
     output = launch_written.Output(path.parent)
     output.skip_to_tail()
     for _ in range(3):
@@ -1118,7 +1120,8 @@ TARGETS: dict[str, Target] = {
     ),
     "run log": Target(
         "run.log", lambda: texts("logs/healthy/*.log"), run_log_of,
-        ("launch.list_runs.last_line", "process.log_follower._open", "process.log_follower._last_of"), share=0.5,
+        ("launch.list_runs.last_line", "process.log_follower._open", "process.log_follower._last_of",
+         "fleet.hosts_verdict._printed_by"), share=0.5,
     ),
     "error file": Target(
         "error.json", lambda: document({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "..."}}}),

@@ -86,7 +86,8 @@ _WHEEL_WITHOUT_IT = Case(
 
 ROWS = (
     Row("log_header_missing", "root", "library",
-        r"(?:(?P<file>[^\s:()]+)[:(]\d+\)?(?::\d+)?: )?fatal error(?: C1083)?: (?:Cannot open include file: )?"
+        r"(?:(?<![^\s:()])(?P<file>[^\s:()]{1,300})[:(]\d+\)?(?::\d+)?: )?fatal error(?: C1083)?: "
+        r"(?:Cannot open include file: )?"
         r"'?(?P<header>(?!Python\.h)[\w./+-]+\.(?:h|hpp|hh|hxx|cuh|inc))'?"
         r"(?:: No such file or directory| file not found)",
         ("my_ops.cu:7:10: fatal error: my_ops.h: No such file or directory",
@@ -116,7 +117,8 @@ ROWS = (
             ("echo $LIBRARY_PATH $LD_LIBRARY_PATH $CPATH",)), _LINKER,
         summary="Linking failed: no library defines a symbol."),
     Row("log_compiler_error", "root", "library",
-        r"(?P<file>[^\s:()]+\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl))(?::\d+(?::\d+)?|\(\d+\)): (?:fatal )?error: "
+        r"(?<![^\s:()])(?P<file>[^\s:()]{1,300}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl))(?::\d+(?::\d+)?|\(\d+\)): "
+        r"(?:fatal )?error: "
         r"(?!.*(?:No such file or directory|file not found|unsupported GNU version))(?P<what>.+)",
         ('csrc/kernel.cu(41): error: identifier "__nv_bfloat162" is undefined',
          "/x/include/ATen/cuda/CUDAContext.h:9:2: error: #error C++17 or later compatible compiler is required",
