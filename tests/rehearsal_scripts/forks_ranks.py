@@ -50,7 +50,10 @@ def rank(number: int, order: dict[str, Any]) -> int:
     sys.path.insert(0, str(Path(order["script"]).parent))
     code = 0
     try:
-        runpy.run_path(order["script"], run_name="__main__")
+        # What it returns stays referenced until the exit. torch 2.13 can deadlock where a DDP model is freed just after
+        # all_gather_object and barrier: the process group waits for its thread, which waits for the interpreter's lock.
+        variables = runpy.run_path(order["script"], run_name="__main__")
+        assert variables
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException as error:
