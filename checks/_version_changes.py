@@ -327,7 +327,8 @@ MODELS = """
 4.28 llama
 4.34 mistral
 4.36 mixtral llava
-4.38 gemma qwen2 siglip stablelm vipllava depth_anything
+4.37 qwen2 siglip vipllava
+4.38 gemma stablelm depth_anything
 4.39 cohere llava_next mamba starcoder2 udop
 4.40 dbrx grounding_dino idefics2 jamba olmo qwen2_moe recurrent_gemma
 4.41 jetmoe paligemma phi3 video_llava
@@ -359,8 +360,8 @@ MODELS = """
 
 # Month of a release, from its tag or its wheel.
 RELEASED = {
-    "transformers": "4.36 2023-12 4.38 2024-02 4.39 2024-03 4.40 2024-04 4.41 2024-05 4.42 2024-06 4.43 2024-07 "
-    "4.44 2024-08 4.45 2024-09 4.46 2024-10 4.47 2024-12 4.48 2025-01 4.49 2025-02 4.50 2025-03 "
+    "transformers": "4.36 2023-12 4.37 2024-01 4.38 2024-02 4.39 2024-03 4.40 2024-04 4.41 2024-05 4.42 2024-06 "
+    "4.43 2024-07 4.44 2024-08 4.45 2024-09 4.46 2024-10 4.47 2024-12 4.48 2025-01 4.49 2025-02 4.50 2025-03 "
     "4.51 2025-04 4.52 2025-05 4.53 2025-06 4.54 2025-07 4.55 2025-08 4.56 2025-08 4.57 2025-10 "
     "5.0 2026-01 5.1 2026-02 5.2 2026-02 5.3 2026-03 5.4 2026-03 5.5 2026-04",
     "trl": "0.8 2024-03 0.11 2024-09 0.12 2024-11 0.13 2024-12 0.14 2025-01 0.15 2025-02 0.16 2025-03 "

@@ -26,7 +26,7 @@ from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
 total = accelerator.reduce(torch.tensor([accelerator.process_index + 1.0]))
 line = f"rank {accelerator.process_index} of {accelerator.num_processes}: the sum is {total.item():g}"
-sys.stdout.write(f"{line}\n")  # in one piece: torchrun's ranks are not buffered, and print() writes twice
+sys.stdout.write(f"{line}\\n")  # in one piece: torchrun's ranks are not buffered, and print() writes twice
 torch.distributed.destroy_process_group()
 """
 # The pre-flight refuses hosts on which torch's ranks wait long for a CPU: this machine has all of them on its own.

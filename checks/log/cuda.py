@@ -298,6 +298,15 @@ ROWS = (
              ("unset LD_LIBRARY_PATH", "pip list | grep -i cudnn  # then reinstall the one that torch requires",
               "mgpu doctor --only cudnn_refused_by_torch")),
          _SMALLER), "https://docs.nvidia.com/deeplearning/cudnn/latest/index.html"),
+    Row("log_cudnn_other_version", "root", "cuda",
+        r"Loaded runtime CuDNN library: (?P<loaded>[\d.]+) but source was compiled with: (?P<wanted>[\d.]+)",
+        ("E tensorflow/stream_executor/cuda/cuda_dnn.cc:361] Loaded runtime CuDNN library: 8.0.4 but source was "
+         "compiled with: 8.1.0.  CuDNN library needs to have matching major version.",),
+        "cuDNN {loaded} is loaded, but this TensorFlow or JAX was built with {wanted}",
+        "It needs the same major version, and at least the same minor version. Without it no convolution runs.",
+        (Fix("Install the cuDNN that it was built with, and check which one is found first.",
+             ("pip list | grep -i cudnn", "ldconfig -p | grep libcudnn", "echo $LD_LIBRARY_PATH")),),
+        "https://www.tensorflow.org/install/source#gpu"),
     Row("log_cuda_symbol_missing", "root", "cuda", r"named symbol not found|shared object symbol not found|"
         r"PTX JIT compiler library not found",
         ("RuntimeError: CUDA error: named symbol not found",
