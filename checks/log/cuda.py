@@ -306,7 +306,8 @@ ROWS = (
         "It needs the same major version, and at least the same minor version. Without it no convolution runs.",
         (Fix("Install the cuDNN that it was built with, and check which one is found first.",
              ("pip list | grep -i cudnn", "ldconfig -p | grep libcudnn", "echo $LD_LIBRARY_PATH")),),
-        "https://www.tensorflow.org/install/source#gpu"),
+        "https://www.tensorflow.org/install/source#gpu",
+        summary="Another cuDNN is loaded than the one that this TensorFlow or JAX was built with."),
     Row("log_cuda_symbol_missing", "root", "cuda", r"named symbol not found|shared object symbol not found|"
         r"PTX JIT compiler library not found",
         ("RuntimeError: CUDA error: named symbol not found",
