@@ -21,6 +21,7 @@ from mgpu.snapshot import Driver, Gpu, Snapshot, Visible, to_json
 from mgpu.wizard import write_config
 from tests.conftest import Run
 from tests.fake_nvml import FAULTS
+from tests.test_schema import WRITTEN
 
 GIB = 1 << 30
 
@@ -200,6 +201,7 @@ def test_the_mode_of_a_file_is_kept(configure: Any) -> None:
 def test_json_tells_the_values_and_where_they_come_from(configure: Any) -> None:
     code, out, err = configure("--yes", "--json", "--precision", "fp16")
     document = json.loads(out)
+    WRITTEN.validate(document)
     assert (code, err, document["schema"], document["exit_code"]) == (0, "", "mgpu.configure/1.0", 0)
     assert document["config"] == yaml.safe_load(Path("accelerate.yaml").read_text(encoding="utf-8"))
     sources = {value["key"]: value["source"] for value in document["values"]}

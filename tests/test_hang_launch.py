@@ -22,7 +22,7 @@ from mgpu.launch import registry
 from tests.conftest import Run, environment
 from tests.hosts import Network
 from tests.scripts import kill_all, wait_for, write_config
-from tests.test_schema import RUN, WHY
+from tests.test_schema import RUN, STATUS, WHY
 
 LAUNCH = ("launch", "--yes", "--unverified", "allow", "--launcher", "torchrun", "--hang-after", "4")
 # Trains; at step 8, rank 1 sleeps, or only rank 0 calls a collective.
@@ -96,7 +96,8 @@ def test_a_run_that_hangs(mgpu: Run, here: Path) -> None:
     wait_for(lambda: hang_files.read(here / "logs"))
     status = mgpu("launch", "--status", "--json-result", "-", run)
     assert status.stdout, status.stderr
-    assert json.loads(status.stdout)["runs"][0]["hang"]["id"] == "hang_rank_sleeps"
+    STATUS.validate(document := json.loads(status.stdout))
+    assert document["runs"][0]["hang"]["id"] == "hang_rank_sleeps"
     assert "rank 1 sleeps at train.py:" in " ".join(mgpu("launch", "--status", run).stdout.split())
     assert mgpu("launch", "--stop", run).returncode == errors.READY
     document = json.loads((here / "logs" / "result.json").read_text())

@@ -29,6 +29,7 @@ from mgpu.wizard.answers import collect
 from mgpu.wizard.nodes import Site
 from mgpu.wizard.proposal import propose
 from tests.conftest import environment
+from tests.test_schema import WRITTEN
 
 WORDS = ("train.py", "--name", "it's $HOME $(date) $$ $(PET_NNODES) \\", 'two\nlines "of" it', "")
 CONFIG = "# a comment\ncompute_environment: LOCAL_MACHINE\nnum_machines: 2\nnum_processes: 16\n"
@@ -414,7 +415,9 @@ def test_configure_writes_the_files(tmp_path: Path, configure: Any) -> None:
 def test_a_program_is_told_as_well_that_nobody_ran_the_file(configure: Any) -> None:
     code, out, error = configure("--emit", "skypilot", "--yes", "--json", "--", "train.py")
     assert code == 0, error
-    notes = json.loads(out)["notes"]
+    document = json.loads(out)
+    WRITTEN.validate(document)
+    notes = document["notes"]
     assert any("This file was not tested on a live SkyPilot cluster" in note for note in notes)
     assert any(note.startswith(("Not validated", "Its fields are valid for")) for note in notes)
 

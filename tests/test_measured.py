@@ -35,6 +35,7 @@ from tests import machines
 from tests.checks.configs import said
 from tests.checks.facts import GIB, driver, gpus, measurement, rehearsal, rehearsed_rank, seen
 from tests.checks.facts import stamp as stamp_fact
+from tests.test_schema import PLAN
 
 ROOM = 80 * GIB
 
@@ -141,8 +142,10 @@ def test_the_plan_says_measured_and_by_what() -> None:
     on_cpu = plan(Known(measurement(cpu=True), (), (alone,)), machine)
     assert "160 samples/s on 2 CPU ranks" in on_cpu and "nothing is concluded from it for GPUs" in on_cpu
     assert "1.6x" not in on_cpu and "An epoch" not in on_cpu
-    document = scaling_table.document(Answers(), machine, None, known)["plan"]["measured"]
-    assert document["batch_that_fits"] and document["changed"] == [] and json.dumps(document)
+    document = scaling_table.document(Answers(), machine, None, known)
+    PLAN.validate(document)
+    measured = document["plan"]["measured"]
+    assert measured is not None and measured["batch_that_fits"] and measured["changed"] == []
 
 
 def test_configure_proposes_the_largest_batch_with_its_headroom() -> None:

@@ -27,6 +27,7 @@ from mgpu.launch.request import Request
 from mgpu.process import boot, log_follower, processes, run_log
 from tests.conftest import Run, environment
 from tests.scripts import ONE_PROCESS, SCRIPTS, kill_all, marked, start, wait_for, write_config
+from tests.test_schema import STATUS
 
 ALONE = ("launch", "--yes", "--unverified", "allow", "--launcher", "python")
 TWO = ("launch", "--yes", "--unverified", "allow", "-c", "two.yaml")
@@ -106,7 +107,8 @@ def test_a_run_survives_its_terminal(here: Path, mgpu: Run) -> None:
 
     ended = mgpu("launch", "--status", "--json-result", "-", run)
     assert ended.returncode == errors.NOT_READY
-    (told,) = json.loads(ended.stdout)["runs"]
+    STATUS.validate(document := json.loads(ended.stdout))
+    (told,) = document["runs"]
     assert (told["state"], told["exit_code"], told["last_line"], told["alive"]) == ("ended", 3, "done", [])
     assert not marked(here)
 

@@ -18,6 +18,7 @@ from mgpu.wizard.answers import Answers
 from mgpu.wizard.scaling_plan import sheet
 from tests import machines
 from tests.conftest import Run
+from tests.test_schema import PLAN
 
 FINE_TUNING = Answers(params=8_030_000_000, batch_per_gpu=8, dataset_size=52_002, lr=2e-5, lr_ref_batch=8)
 NOTHING = Answers()
@@ -159,7 +160,8 @@ def test_every_machine_and_any_answers(name: str) -> None:
         assert text.isascii() and "None" not in text, (answers, text)
         too_long = [line for line in text.splitlines() if len(line) > width and " " in line.strip()]
         assert not too_long or width == 20, (answers, too_long)
-        json.dumps(scaling_table.document(answers, snapshot), allow_nan=False)
+        document = json.loads(json.dumps(scaling_table.document(answers, snapshot), allow_nan=False))
+        PLAN.validate(document)
 
 
 def test_more_trained_than_there_are_is_refused() -> None:

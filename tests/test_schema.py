@@ -1,6 +1,7 @@
 """Does every JSON document of `mgpu doctor` fit the published schema, whatever happened?
 
-Those of `mgpu smoke-test` are held against theirs in test_smoke_screens.py, those of a launch in test_launch_ends.py.
+Those of the other commands are held against theirs where they are made: test_smoke_screens.py, test_launch_ends.py,
+test_runs.py, test_configure.py, test_validate.py.
 """
 
 from __future__ import annotations
@@ -40,10 +41,19 @@ def strict(part: Any) -> Any:
     return [strict(item) for item in part] if isinstance(part, list) else part
 
 
-RUN = Draft202012Validator(strict(copy.deepcopy(json_schema.run())))
-WHY = Draft202012Validator(strict(copy.deepcopy(json_schema.why())))
-SMOKE = Draft202012Validator(strict(copy.deepcopy(json_schema.smoke())))
-STRICT = Draft202012Validator(strict(copy.deepcopy(SCHEMA)))
+def strictly(schema: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator(strict(copy.deepcopy(schema)))
+
+
+RUN = strictly(json_schema.run())
+WHY = strictly(json_schema.why())
+STATUS = strictly(json_schema.status())
+SMOKE = strictly(json_schema.smoke())
+WRITTEN = strictly(json_schema.configure())
+VALIDATION = strictly(json_schema.validation())
+PLAN = strictly(json_schema.plan())
+ORIGINS = strictly(json_schema.origins())
+STRICT = strictly(SCHEMA)
 
 
 def fits(text: str) -> dict[str, Any]:
@@ -70,13 +80,14 @@ def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def test_it_is_a_schema_and_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-    Draft202012Validator.check_schema(json_schema.smoke())
-    Draft202012Validator.check_schema(json_schema.run())
     for words, schema in (
-        (["doctor"], SCHEMA), (["launch"], json_schema.run()), (["launch", "--why"], json_schema.why()),
-        (["launch", "--report"], json_schema.case()),
+        (["doctor"], SCHEMA), (["smoke-test"], json_schema.smoke()),
+        (["launch"], json_schema.run()), (["launch", "--why"], json_schema.why()),
+        (["launch", "--report"], json_schema.case()), (["launch", "--status"], json_schema.status()),
+        (["configure"], json_schema.configure()), (["configure", "--validate"], json_schema.validation()),
+        (["configure", "--plan"], json_schema.plan()), (["configure", "--show-origin"], json_schema.origins()),
     ):  # fmt: skip
+        Draft202012Validator.check_schema(schema)
         assert cli.run([*words, "--json-schema"]) == 0
         assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(schema))
 

@@ -22,6 +22,7 @@ from mgpu.validate import run as validate_run
 from tests.conftest import Run, environment
 from tests.fake_nvml import environment as with_nvml
 from tests.fake_nvml import machine
+from tests.test_schema import ORIGINS, VALIDATION
 
 GOOD = """\
 compute_environment: LOCAL_MACHINE
@@ -93,6 +94,8 @@ def validated(library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     assert result.stderr == ""
     document = json.loads(result.stdout)
     assert (result.returncode, document["exit_code"]) == (1, 1)
+    for one in document["files"]:
+        VALIDATION.validate(one)
     return {Path(one["config_path"]).name: one for one in document["files"]}
 
 
@@ -206,6 +209,7 @@ def test_a_file_that_leaves_values_to_the_command_line_is_complete_with_options(
             "accelerate launch --main_process_ip ADDRESS_OF_FIRST_NODE --machine_rank RANK_OF_NODE ..." in result.stdout
         )
     document = json.loads(on("rtx4090_x2", [], "configure", "--validate", "a.yaml", "--json").stdout)
+    VALIDATION.validate(document)
     assert (document["verdict"], document["exit_code"]) == ("valid_with_options", 0)
     assert document["loader"]["accepted"]
     strict = on("rtx4090_x2", [], "configure", "--validate", "--no-loader", "--strict", "a.yaml")
@@ -446,6 +450,7 @@ def test_show_origin_says_what_a_launch_would_take(on: Run, tmp_path: Path) -> N
     result = on("rtx4090_x2", [], "configure", "--show-origin", "mine.yaml", "--json", env=env)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
+    ORIGINS.validate(document)
     found = {one["key"]: one for one in document["values"]}
     assert (found["num_processes"]["value"], found["num_processes"]["source"]) == (2, "mine.yaml:2")
     assert found["num_processes"]["applied"] is True

@@ -15,6 +15,12 @@ _DOCUMENTS = {
     "preflight": (json_schema.preflight, "mgpu smoke-test --slurm --json-schema"),
     "run": (json_schema.run, "mgpu launch --json-schema"),
     "why": (json_schema.why, "mgpu launch --why --json-schema"),
+    "case": (json_schema.case, "mgpu launch --report --json-schema"),
+    "runs": (json_schema.status, "mgpu launch --status --json-schema"),
+    "configure": (json_schema.configure, "mgpu configure --json-schema"),
+    "configure-validate": (json_schema.validation, "mgpu configure --validate --json-schema"),
+    "configure-plan": (json_schema.plan, "mgpu configure --plan --json-schema"),
+    "configure-show-origin": (json_schema.origins, "mgpu configure --show-origin --json-schema"),
 }
 _HEAD = """\
 # JSON

@@ -47,6 +47,7 @@ _BEFORE_ANSWERS = (
             default="human", show_default=False, complete=among(*_FORMATS),
         ),
         Option("--json", bool, "Same as --format json."),
+        Option("--json-schema", bool, "Print the JSON Schema of --json; with --validate, --plan ... of theirs."),
         Option("--schema", bool, "Print the JSON Schema of accelerate's config, for editors."),
     ),
     *panel(
@@ -122,14 +123,26 @@ def run(values: Values) -> int:
     chosen = {option.name for option in OPTIONS if own[option.name] != option.initial}
     if options.validate and chosen <= _OF_VALIDATE and not given:
         return _validate(options, files)
-    if options.schema:
-        from mgpu import engine
-        from mgpu.cli import json_schema
-
-        return json_schema.show(engine.config_schema())
+    if options.schema or options.json_schema:
+        return _schema(options)
     if options.demo:
         return _demo(options, given, files)
     return _configure(options, own, given, files)
+
+
+def _schema(options: SimpleNamespace) -> int:
+    """Print the schema of accelerate's config, or of the document that these options print."""
+    from mgpu import engine
+    from mgpu.cli import json_schema
+
+    if options.schema:
+        return json_schema.show(engine.config_schema())
+    modes = (
+        (options.validate, json_schema.validation),
+        (options.plan, json_schema.plan),
+        (options.show_origin, json_schema.origins),
+    )
+    return json_schema.show(next((made for typed, made in modes if typed), json_schema.configure)())
 
 
 def _configure(options: SimpleNamespace, own: Values, given: Values, files: tuple[str, ...]) -> int:
@@ -139,7 +152,7 @@ def _configure(options: SimpleNamespace, own: Values, given: Values, files: tupl
 
     _refuse_all(options, given, files)
     paths = files or _DEFAULT
-    for name in ("no_loader", "json", "set_", "no_answers", "schema", "demo"):
+    for name in ("no_loader", "json", "set_", "no_answers", "json_schema", "schema", "demo"):
         del own[name]
     options.no_input = options.no_input or bool(os.environ.get("MGPU_NO_INPUT"))
     options.emit = options.emit if options.emit != "slurm" else ""

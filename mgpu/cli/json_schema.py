@@ -1,4 +1,4 @@
-"""What can scripts rely on in the JSON of `mgpu doctor`, `smoke-test` and `launch`?
+"""What can scripts rely on in the JSON of `mgpu doctor`, `configure`, `smoke-test` and `launch`?
 
 JSON Schemas (draft 2020-12) for `--json-schema`, generated from the types of the documents (`report/json_types.py`).
 """
@@ -72,6 +72,36 @@ def doctor() -> dict[str, Any]:
     return _document("doctor", "mgpu doctor --json", DoctorDocument, verdict.Verdict, units=_BYTES_AND_SECONDS)
 
 
+def configure() -> dict[str, Any]:
+    """The schema of `mgpu.configure/1.x` of a config that was written."""
+    from mgpu.wizard.configure_json import WrittenDocument
+
+    return _document("configure", "mgpu configure --json", WrittenDocument, units=_BYTES_AND_SECONDS)
+
+
+def plan() -> dict[str, Any]:
+    """The schema of `mgpu.configure/1.x` of `--plan`."""
+    from mgpu.wizard.configure_json import PlanDocument
+
+    return _document("configure", "mgpu configure --plan --json", PlanDocument, units=_BYTES_AND_SECONDS)
+
+
+def validation() -> dict[str, Any]:
+    """The schema of `mgpu.configure/1.x` of `--validate` for one file; several are in the `files` of one document."""
+    from mgpu.validate.validate_json import ConfigDocument
+
+    command = "mgpu configure --validate --json"
+    return _document("configure", command, ConfigDocument, verdict.ConfigVerdict, units=_BYTES_AND_SECONDS)
+
+
+def origins() -> dict[str, Any]:
+    """The schema of `mgpu.configure/1.x` of `--show-origin`."""
+    from mgpu.validate.validate_json import OriginsDocument
+
+    command = "mgpu configure --show-origin --json"
+    return _document("configure", command, OriginsDocument, units="Lines and columns start at 1.")
+
+
 def smoke() -> dict[str, Any]:
     """The schema of `mgpu.smoke/1.x`."""
     from mgpu.smoke.smoke_json import SmokeDocument
@@ -92,6 +122,13 @@ def run() -> dict[str, Any]:
     from mgpu.launch.run_json import RunDocument
 
     return _document("run", "mgpu launch --json-result", RunDocument, units=_BYTES_AND_SECONDS)
+
+
+def status() -> dict[str, Any]:
+    """The schema of `mgpu.runs/1.x`."""
+    from mgpu.launch.run_json import StatusDocument
+
+    return _document("runs", "mgpu launch --status --json-result", StatusDocument, units=_BYTES_AND_SECONDS)
 
 
 def why() -> dict[str, Any]:

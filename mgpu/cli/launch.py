@@ -81,7 +81,7 @@ OPTIONS = (
         ),
         Option("--log-dir", str, "Default: .mgpu/runs/TIME.", "DIR"),
         Option("--json-result", str, "Write the result as JSON to FILE.", "FILE"),
-        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why or --report, of theirs."),
+        Option("--json-schema", bool, "Print the JSON Schema of --json-result; with --why, --report ... of theirs."),
         Option("--detach", bool, "Keep running without this terminal."),
         Option("--watch", bool, "Show the GPUs live. With SCRIPT, start it detached and watch it; else watch [RUN]."),
     ),
@@ -128,8 +128,8 @@ def run(values: Values) -> int:
     if values.pop("json_schema"):
         from mgpu.cli import json_schema
 
-        made = json_schema.why if values["why"] else json_schema.case if values["report"] else json_schema.run
-        return json_schema.show(made())
+        modes = {"why": json_schema.why, "report": json_schema.case, "status": json_schema.status}
+        return json_schema.show(next((made for name, made in modes.items() if values[name]), json_schema.run)())
     values["pass_env"] = tuple(values["pass_env"] or ())
     return launch(Request(**values))
 

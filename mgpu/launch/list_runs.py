@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from mgpu import durations, errors, file_reading, files, messages
 from mgpu.command_line import shell
@@ -23,6 +23,9 @@ from mgpu.report import document as documents
 from mgpu.report import screen as report_screen
 from mgpu.text import counted
 from mgpu.version import __version__
+
+if TYPE_CHECKING:
+    from mgpu.launch.run_json import ListedRun, LiveRank, StatusDocument
 
 SCHEMA = "mgpu.runs/1.0"
 _SHOWN_ENDED = 10
@@ -206,7 +209,7 @@ def _ranks_on_hosts(hosts: Sequence[Path]) -> str:
     return "; ".join(texts)
 
 
-def ranks(entry: Entry) -> list[dict[str, Any]]:
+def ranks(entry: Entry) -> list[LiveRank]:
     """Return the live ranks of a run on this machine."""
     found = rank_processes(entry)
     states = {rank: (process.pid, processes.state_of(process.pid)) for rank, process in sorted(found.items())}
@@ -232,7 +235,7 @@ def last_line(folder: Path) -> str:
 
 
 def _write_json(path: str, found: Sequence[tuple[Entry, State]], troubles: Sequence[str]) -> None:
-    runs = []
+    runs: list[ListedRun] = []
     for entry, state in found:
         live = ranks(entry) if state == "running" else []
         last = "" if registry.successor(entry) else last_line(Path(entry.folder))
@@ -241,9 +244,9 @@ def _write_json(path: str, found: Sequence[tuple[Entry, State]], troubles: Seque
         found_pace = pace_report.read(Path(entry.folder)) if state == "running" else None
         pace = pace_report.entry(found_pace) if found_pace else None
         more = {"alive": live, "last_line": last, "hang": hang, "pace": pace}
-        runs.append({**registry.as_json(entry, state), **more})
-    document = {"schema": SCHEMA, "mgpu": __version__, "runs": runs, "unreadable": list(troubles)}
-    text = documents.text(document)
+        runs.append(cast("ListedRun", {**registry.as_json(entry, state), **more}))
+    status: StatusDocument = {"schema": SCHEMA, "mgpu": __version__, "runs": runs, "unreadable": list(troubles)}
+    text = documents.text(status)
     if path == "-":
         print(text, end="")
     else:

@@ -1,9 +1,10 @@
-"""The JSON document of `mgpu launch`, as a type (see `report/json_types.py`)."""
+"""The JSON documents of `mgpu launch`, as types (see `report/json_types.py`)."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
+from mgpu.launch.registry import State
 from mgpu.report.json_types import Bytes, CheckEntry, Count, EndedRankEntry, ExitCode, Seconds, Triage
 
 
@@ -81,6 +82,53 @@ class WhyDocument(TypedDict):
     progress: bool | None
     hang: HangOfRun
     gaps: Annotated[list[str], "what could not be read"]
+
+
+class LiveRank(TypedDict):
+    """A rank of a run that is running on this machine."""
+
+    rank: int
+    pid: int
+    state: Annotated[str | None, "as the kernel has it: running, sleeping, stopped ..."]
+
+
+class ListedRun(TypedDict):
+    """One run of `mgpu launch --status`."""
+
+    state: Annotated[State, "lost: its supervisor exited without writing how the run ended"]
+    id: str
+    run_id: Annotated[str, "the mark in the environment of all its processes"]
+    host: str
+    boot_id: str
+    pid_space: int
+    pid: Annotated[int, "of the supervisor"]
+    pid_started: Annotated[int, "clock ticks since boot"]
+    folder: Annotated[str, "of its logs"]
+    cwd: str
+    target: Annotated[list[str], "the script and its arguments, secrets masked"]
+    command: Annotated[list[str], "the launcher's command line, secrets masked"]
+    config: str
+    started: Annotated[str, "ISO 8601, UTC"]
+    ranks: Annotated[int | None, "on this machine"]
+    detached: bool
+    launcher: Annotated[int | None, "its PID"]
+    ended: str | None
+    exit_code: Annotated[int | None, "the program's own; null with ended: unknown"]
+    signalled: str | None
+    timed_out: bool
+    alive: list[LiveRank]
+    last_line: Annotated[str, "the last line that the program printed"]
+    hang: HangOfRun | None
+    pace: PaceOfRun | None
+
+
+class StatusDocument(TypedDict):
+    """mgpu.runs/1.x: the answer of `mgpu launch --status`."""
+
+    schema: str
+    mgpu: str
+    runs: Annotated[list[ListedRun], "latest first"]
+    unreadable: Annotated[list[str], "entries that could not be read, with the reason"]
 
 
 class _Run(TypedDict):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mgpu import errors, probes
 from mgpu.config import LOADER
@@ -25,6 +25,7 @@ from mgpu.snapshot import Config
 
 if TYPE_CHECKING:
     from mgpu.validate.request import Request
+    from mgpu.validate.validate_json import OriginEntry, OriginsDocument
 
 # fmt: off
 # Settings of the launcher that a config may omit, without those that only other accelerators read.
@@ -194,13 +195,13 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else clip(str(value)) if value != "" else "''"
 
 
-def _document(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...]) -> dict[str, Any]:
+def _document(config: Config, verdict: Mapping[str, Any], values: tuple[Value, ...]) -> OriginsDocument:
     return {
         "schema": "mgpu.configure/1.0",
         "config_path": config.path,
         "sha256": config.sha256,
         "accelerate": verdict.get("accelerate"),
         "error": verdict.get("error"),
-        "values": [asdict(value) for value in values],
+        "values": [cast("OriginEntry", asdict(value)) for value in values],
         "exit_code": errors.READY,
     }

@@ -1,10 +1,10 @@
-"""The JSON document of `mgpu configure --validate`, as a type (see `report/json_types.py`)."""
+"""The JSON documents of `mgpu configure --validate` and `--show-origin`, as types (see `report/json_types.py`)."""
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from mgpu.report.json_types import EditEntry, Envelope
+from mgpu.report.json_types import EditEntry, Envelope, ExitCode
 
 
 class LoaderEntry(TypedDict):
@@ -42,4 +42,28 @@ class ConfigsDocument(TypedDict):
 
     schema: str
     files: list[ConfigDocument]
-    exit_code: int
+    exit_code: ExitCode
+
+
+class OriginEntry(TypedDict):
+    """One value, and where it comes from."""
+
+    key: str
+    value: Annotated[Any, "any JSON value"]
+    source: Annotated[str, "FILE:LINE, accelerate's default, or environment"]
+    applied: Annotated[bool | None, "null: unknown"]
+    note: str
+    line: int | None
+    column: int | None
+
+
+class OriginsDocument(TypedDict):
+    """mgpu.configure/1.x of `--show-origin`."""
+
+    schema: str
+    config_path: str
+    sha256: str | None
+    accelerate: Annotated[str | None, "its version; null: it was not asked"]
+    error: Annotated[str | None, "why accelerate rejects the file"]
+    values: list[OriginEntry]
+    exit_code: ExitCode

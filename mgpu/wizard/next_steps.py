@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mgpu import errors
 from mgpu.command_line import from_words, shell
@@ -22,6 +22,9 @@ from mgpu.wizard.answers import Answers
 from mgpu.wizard.manual_commands import Tool, first_and_last
 from mgpu.wizard.planned_output import Planned
 from mgpu.wizard.proposal_types import Proposal
+
+if TYPE_CHECKING:
+    from mgpu.wizard.configure_json import SettingEntry, WrittenDocument
 
 
 def show(planned: Planned, verdict: str | None, report: Sequence[str], checked_by: str, script: str) -> int:
@@ -174,17 +177,16 @@ def _answers_to_save(planned: Planned) -> Answers:
     return answers
 
 
-def _document(planned: Planned, verdict: str | None, checked_by: str, script: str) -> dict[str, Any]:
+def _document(planned: Planned, verdict: str | None, checked_by: str, script: str) -> WrittenDocument:
     path, proposal = planned.path, planned.proposal
-    job = {"path": str(planned.script), "engine": proposal.engine, "checked": checked_by}
-    values = []
+    values: list[SettingEntry] = []
     for setting in proposal.settings:
         rows = setting.keys.items() or [(None, setting.text)]  # a row without a key is not in the file
         values += [
             {"name": setting.label, "key": k, "value": v, "source": setting.origin, "reason": setting.reason}
             for k, v in rows
         ]
-    return {
+    written: WrittenDocument = {
         "schema": "mgpu.configure/1.0",
         "config": parse(existing_file.text_of(path)).values,
         "config_path": str(path),
@@ -195,5 +197,7 @@ def _document(planned: Planned, verdict: str | None, checked_by: str, script: st
         "verdict": "valid" if verdict else "unknown",
         "exit_code": errors.READY,
         "next": _next_commands(planned)[:1],
-        **({"job": job} if planned.script is not None else {}),
     }
+    if planned.script is not None:
+        written["job"] = {"path": str(planned.script), "engine": proposal.engine, "checked": checked_by}
+    return written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from mgpu.errors import READY
 from mgpu.planning import memory, plan
@@ -19,6 +19,15 @@ from mgpu.wizard.topics.learning_rate import RULE_NAMES
 
 if TYPE_CHECKING:
     from mgpu.launchers.measurements import Known
+    from mgpu.wizard.configure_json import (
+        KeptEntry,
+        MeasuredEntry,
+        PlanDocument,
+        PlanRow,
+        RateEntry,
+        SchedulerPlan,
+        StepsEntry,
+    )
 
 _VERDICTS: Final = {"ok": "fits", "tight": "fits tightly", "no": "does not fit"}
 _NARROW: Final = 60  # below this, and for screen readers, every number is on its own line
@@ -49,7 +58,7 @@ def show(
 
 def document(
     answers: Answers, snapshot: Snapshot, measured: Mapping[int, float] | None = None, script: Known | None = None
-) -> dict[str, Any]:
+) -> PlanDocument:
     """Return the plan as a JSON document."""
     whole = sheet(answers, snapshot, measured, script)
     return {
@@ -69,31 +78,31 @@ def document(
     }
 
 
-def _measured_document(script: Known | None, room_bytes: int | None) -> dict[str, Any] | None:
+def _measured_document(script: Known | None, room_bytes: int | None) -> MeasuredEntry | None:
     """Return what was measured of the user's script, and what has changed since: it counts if nothing has."""
     if script is None:
         return None
     counts = not script.changed and not script.measurement.cpu and room_bytes is not None
     room = batch_that_fits(script.measurement, room_bytes or 0) if counts else None
-    return {
-        **asdict(script.measurement),
+    more = {
         "changed": list(script.changed),
         "batch_that_fits": room.batch if room else None,
         "batch_that_fits_bytes": room.need_bytes if room else None,
     }
+    return cast("MeasuredEntry", {**asdict(script.measurement), **more})
 
 
-def _row_document(row: plan.Row, held: Iterable[Held]) -> dict[str, Any]:
+def _row_document(row: plan.Row, held: Iterable[Held]) -> PlanRow:
     speed = row.speed_up
     return {
         "gpus": row.ranks,
         "batch_per_gpu": row.per_gpu,
         "accumulate": row.accumulate,
         "effective_batch": row.effective,
-        "epoch": asdict(row.steps) if row.steps else None,
-        "keeps_reference": asdict(row.kept) if row.kept else None,
-        "rates": [asdict(rate) for rate in row.rates],
-        "scheduler": asdict(row.scheduler) if row.scheduler else None,
+        "epoch": cast("StepsEntry", asdict(row.steps)) if row.steps else None,
+        "keeps_reference": cast("KeptEntry", asdict(row.kept)) if row.kept else None,
+        "rates": [cast("RateEntry", asdict(rate)) for rate in row.rates],
+        "scheduler": cast("SchedulerPlan", asdict(row.scheduler)) if row.scheduler else None,
         "speed_up": {"low": speed.low, "high": speed.high, "source": speed.source, "measured": speed.measured},
         "memory": [
             {
