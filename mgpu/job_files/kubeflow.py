@@ -67,7 +67,6 @@ def render(plan: Plan) -> str:
     gpus = 0 if plan.cpu else job.gpus_per_node
     cpus = ["      requests:", f'        cpu: "{job.cpus_per_node}"'] if job.cpus_per_node else []
     limits = ["      limits:", f'        nvidia.com/gpu: "{gpus}"'] if gpus else []
-    variables = parts.environment(plan)
     length = parse_time(job.time) if job.time else None
     return "\n".join(
         [
@@ -87,17 +86,7 @@ def render(plan: Plan) -> str:
             f"    numNodes: {job.nodes}",
             f"    numProcPerNode: {job.ranks_per_node}",
             *(["    resourcesPerNode:", *cpus, *limits] if cpus or limits else []),
-            *(
-                [
-                    "    env:",
-                    *(
-                        f"      - name: {name}\n        value: {json.dumps(_escape(text), ensure_ascii=False)}"
-                        for name, text in variables.items()
-                    ),
-                ]
-                if variables
-                else []
-            ),
+            *_variables(plan),
             "    command:",
             "      - /bin/bash",
             "      - -c",
@@ -107,6 +96,15 @@ def render(plan: Plan) -> str:
             "",
         ]
     )
+
+
+def _variables(plan: Plan) -> list[str]:
+    """Return the lines of the trainer's environment."""
+    lines = [
+        f"      - name: {name}\n        value: {json.dumps(_escape(text), ensure_ascii=False)}"
+        for name, text in parts.environment(plan).items()
+    ]
+    return ["    env:", *lines] if lines else []
 
 
 def _name(name: str) -> str:

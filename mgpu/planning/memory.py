@@ -113,9 +113,7 @@ def need(
     host = 0.0
     if offload:  # only sharding strategies can offload
         stays = weights if strategy in ("zero1", "zero2") else 0.0
-        # DeepSpeed accumulates gradients in fp32 on the host.
-        host = weights - stays + (trained * FP32 if zero else gradients) + optimum
-        host *= DEEPSPEED_HOST_BUFFERS if zero else 1.0
+        host = _moved_to_host(weights - stays, trained * FP32 if zero else gradients, optimum, zero=zero)
         weights, gradients, optimum = stays, 0.0, 0.0
     whole = _WHOLE[strategy]
     share = {part: 1 if part in whole else ranks for part in ("weights", "gradients", "optimizer")}
@@ -130,6 +128,11 @@ def need(
         not_counted=_left_out(strategy, assumed, offload),
         source=_ZERO_SOURCE if zero else _NATIVE_SOURCE,
     )
+
+
+def _moved_to_host(weights: float, gradients: float, optimum: float, *, zero: bool) -> float:
+    """Return the bytes on the host. DeepSpeed accumulates gradients in fp32 there, and adds buffers of its own."""
+    return (weights + gradients + optimum) * (DEEPSPEED_HOST_BUFFERS if zero else 1.0)
 
 
 def _formula(weight: float, states: float, optimizer: str, frozen: float | None) -> str:

@@ -257,9 +257,7 @@ def table(
     """
     rows = []
     for count in ranks:
-        times: int | None = accumulate
-        if per_gpu and wanted:
-            times = accumulation_for(wanted, per_gpu, count)
+        times = accumulation_for(wanted, per_gpu, count) if per_gpu and wanted else accumulate
         whole = effective_batch(per_gpu, count, times) if per_gpu and times else None
         epoch = None
         if per_gpu and times and samples is not None:

@@ -163,6 +163,27 @@ def _prompt(question: Question) -> Any:
     message = "\n  ".join(wrapped(question.text, room))
     if not question.choices:
         return _with_keys(questionary.text(f"{message} ", default=question.default, qmark="?"), question)
+    choices = _menu_choices(question)
+    if question.many:
+        prompt = questionary.checkbox(message, choices=choices, qmark="?", pointer=">", instruction=" ")
+    else:
+        open_names = [choice.name for choice in question.choices if not choice.disabled and not choice.heading]
+        prompt = questionary.select(
+            message,
+            choices=choices,
+            qmark="?",
+            pointer=">",
+            instruction=" ",
+            use_shortcuts=question.numbered,
+            default=question.default if question.default in open_names else None,
+        )
+    return _with_keys(prompt, question)
+
+
+def _menu_choices(question: Question) -> list[Any]:
+    """Return the choices as questionary's: the details in a column, unless the terminal is narrow."""
+    import questionary
+
     selected = question.default.split(",") if question.many else []
     pad = max((len(choice.text) for choice in question.choices if choice.detail and not choice.disabled), default=0)
     choices: list[Any] = []
@@ -183,87 +204,91 @@ def _prompt(question: Question) -> Any:
                 checked=choice.name in selected and not choice.disabled,
             )
         )
-    if question.many:
-        prompt = questionary.checkbox(message, choices=choices, qmark="?", pointer=">", instruction=" ")
-    else:
-        open_names = [choice.name for choice in question.choices if not choice.disabled and not choice.heading]
-        prompt = questionary.select(
-            message,
-            choices=choices,
-            qmark="?",
-            pointer=">",
-            instruction=" ",
-            use_shortcuts=question.numbered,
-            default=question.default if question.default in open_names else None,
-        )
-    return _with_keys(prompt, question)
+    return choices
 
 
 def _with_keys(prompt: Any, question: Question) -> Any:
     """Add back, help, errors and the live panel to a questionary prompt, through its prompt_toolkit application."""
-    from prompt_toolkit.filters import is_done, to_filter
-    from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
-    from prompt_toolkit.layout import ConditionalContainer, Dimension, HSplit, Layout, Window
-    from prompt_toolkit.layout.controls import FormattedTextControl
+    from prompt_toolkit.key_binding import merge_key_bindings
 
     app = prompt.application
-    menu = next((w.content for w in app.layout.find_all_windows() if hasattr(w.content, "pointed_at")), None)
-    shown = {"help": "", "wrong": ""}
-
-    def value() -> str:
-        if menu is None:
-            return str(app.current_buffer.text)
-        if question.many:
-            return ",".join(str(choice.value) for choice in menu.get_selected_values())
-        return str(menu.get_pointed_at().value)
-
-    keys = KeyBindings()
-    for key in ("escape", "c-b", "s-tab"):
-        keys.add(key, eager=True)(lambda event: event.app.exit(result=BACK))
-    keys.add("c-d", eager=True)(lambda event: event.app.exit(exception=KeyboardInterrupt()))
-
-    def explain(_event: Any) -> None:
-        shown["help"] = "" if shown["help"] else question.help
-
-    for key in ("f1", "c-g", "?") if question.choices else ("f1", "c-g"):
-        keys.add(key, eager=True)(explain)
-
-    def accept(event: Any) -> None:
-        shown["wrong"] = question.problem(value()) or ""
-        if not shown["wrong"]:
-            event.app.exit(result=value())
-
-    if menu is None or question.many:
-        keys.add("enter", eager=True)(accept)
-    app.key_bindings = merge_key_bindings([app.key_bindings, keys]) if app.key_bindings else keys
+    live = _Live(question, app)
+    app.key_bindings = merge_key_bindings([app.key_bindings, live.keys()]) if app.key_bindings else live.keys()
     app.ttimeoutlen = 0.05  # otherwise Esc lags
     app.erase_when_done = True  # one line with the answer replaces it
-    if menu is not None:
-        _wrap_menu(menu)
+    if live.menu is not None:
+        _wrap_menu(live.menu)
+    live.add_panel()
+    return prompt
 
-    def below() -> str:
-        width = _width()
-        text = value()
-        wrong = (question.problem(text) or "") if text != question.default or shown["wrong"] else ""
-        above = [f"! {wrong}"] if wrong and (text or shown["wrong"]) else []
+
+class _Live:
+    """What a prompt shows below the answer while it is typed or chosen, and the keys that change it."""
+
+    def __init__(self, question: Question, app: Any) -> None:
+        self.question, self.app = question, app
+        windows = app.layout.find_all_windows()
+        self.menu = next((window.content for window in windows if hasattr(window.content, "pointed_at")), None)
+        self.help = self.wrong = ""
+
+    def value(self) -> str:
+        """Return the answer so far."""
+        if self.menu is None:
+            return str(self.app.current_buffer.text)
+        if self.question.many:
+            return ",".join(str(choice.value) for choice in self.menu.get_selected_values())
+        return str(self.menu.get_pointed_at().value)
+
+    def keys(self) -> Any:
+        """Return the keys for back, help and accept."""
+        from prompt_toolkit.key_binding import KeyBindings
+
+        keys = KeyBindings()
+        for key in ("escape", "c-b", "s-tab"):
+            keys.add(key, eager=True)(lambda event: event.app.exit(result=BACK))
+        keys.add("c-d", eager=True)(lambda event: event.app.exit(exception=KeyboardInterrupt()))
+        for key in ("f1", "c-g", "?") if self.question.choices else ("f1", "c-g"):
+            keys.add(key, eager=True)(self._explain)
+        if self.menu is None or self.question.many:
+            keys.add("enter", eager=True)(self._accept)
+        return keys
+
+    def _explain(self, _event: Any) -> None:
+        self.help = "" if self.help else self.question.help
+
+    def _accept(self, event: Any) -> None:
+        self.wrong = self.question.problem(self.value()) or ""
+        if not self.wrong:
+            event.app.exit(result=self.value())
+
+    def add_panel(self) -> None:
+        """Put the panel and the line of keys below the prompt."""
+        from prompt_toolkit.filters import is_done, to_filter
+        from prompt_toolkit.layout import ConditionalContainer, Dimension, HSplit, Layout, Window
+        from prompt_toolkit.layout.controls import FormattedTextControl
+
+        layout = self.app.layout
+        panel = Window(FormattedTextControl(self._below), dont_extend_height=True, wrap_lines=False)
+        key_line = Window(
+            FormattedTextControl(lambda: _key_line(self.question, _width(), self.value())),
+            height=Dimension(min=1),
+            dont_extend_height=True,
+        )
+        # Space left by a longer panel goes to an empty window at the end, not between the lines.
+        for window in layout.find_all_windows():
+            window.dont_extend_height = to_filter(True)
+        bottom = ConditionalContainer(HSplit([panel, key_line, Window()]), filter=~is_done)
+        self.app.layout = Layout(HSplit([layout.container, bottom]), focused_element=layout.current_window)
+
+    def _below(self) -> str:
+        question, width, text = self.question, _width(), self.value()
+        wrong = (question.problem(text) or "") if text != question.default or self.wrong else ""
+        above = [f"! {wrong}"] if wrong and (text or self.wrong) else []
         hint = [question.hint] if question.hint and not text.strip() else []
-        body = _paragraphs(shown["help"]) if shown["help"] else [*hint, *question.panel(text, width - 3)]
+        body = _paragraphs(self.help) if self.help else [*hint, *question.panel(text, width - 3)]
         rule = "-" * min(77, width - 3)
         lines = [*_lines(question.note, width), *_lines(" ".join(above), width), rule, *_wrapped_lines(body, width)]
         return "\n".join(f"  {clean(line)}" for line in lines)
-
-    panel = Window(FormattedTextControl(below), dont_extend_height=True, wrap_lines=False)
-    key_line = Window(
-        FormattedTextControl(lambda: _key_line(question, _width(), value())),
-        height=Dimension(min=1),
-        dont_extend_height=True,
-    )
-    # Space left by a longer panel goes to an empty window at the end, not between the lines.
-    for window in app.layout.find_all_windows():
-        window.dont_extend_height = to_filter(True)
-    bottom = ConditionalContainer(HSplit([panel, key_line, Window()]), filter=~is_done)
-    app.layout = Layout(HSplit([app.layout.container, bottom]), focused_element=app.layout.current_window)
-    return prompt
 
 
 def _wrap_menu(menu: Any) -> None:

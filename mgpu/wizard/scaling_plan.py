@@ -61,23 +61,8 @@ def sheet(
     here = len(used.gpus) if used else None
     assumed: list[str] = []
     kind = _memory_arguments(answers, snapshot, used, assumed)
-    optimizer = kind["optimizer"]
-    reference = _reference(answers)
     counts = _counts(answers, here)
-    rows = plan.table(
-        counts,
-        per_gpu=answers.batch_per_gpu,
-        accumulate=answers.accum or 1,
-        wanted=answers.effective_batch,
-        samples=answers.dataset_size,
-        drop_last=bool(answers.drop_last),
-        reference=reference,
-        lr=answers.lr,
-        tuned_at=answers.lr_ref_batch,
-        optimizer=optimizer,
-        measured=measured,
-    )
-    rows = measured_plan.with_speed_ups(rows, script)
+    rows = measured_plan.with_speed_ups(_rows(answers, counts, kind["optimizer"], measured), script)
     size = used.memory_bytes if used and not used.cpu else None
     held = _held(answers, counts, kind, size)
     return Sheet(
@@ -86,8 +71,8 @@ def sheet(
         memory_bytes=size,
         rows=rows,
         held=held,
-        reference=reference,
-        optimizer=optimizer,
+        reference=_reference(answers),
+        optimizer=kind["optimizer"],
         missing=_missing(answers),
         assumed=tuple(assumed),
         notes=(
@@ -132,6 +117,24 @@ def _memory_arguments(
     elif precision == "auto" and used is not None:
         precision = precision_of(snapshot, answers, used)[0]
     return {"optimizer": optimizer, "train": train, "precision": precision, "trainable": answers.trainable}
+
+
+def _rows(
+    answers: Answers, counts: Sequence[int], optimizer: str, measured: Mapping[int, float] | None
+) -> tuple[plan.Row, ...]:
+    return plan.table(
+        counts,
+        per_gpu=answers.batch_per_gpu,
+        accumulate=answers.accum or 1,
+        wanted=answers.effective_batch,
+        samples=answers.dataset_size,
+        drop_last=bool(answers.drop_last),
+        reference=_reference(answers),
+        lr=answers.lr,
+        tuned_at=answers.lr_ref_batch,
+        optimizer=optimizer,
+        measured=measured,
+    )
 
 
 def _counts(answers: Answers, here: int | None) -> tuple[int, ...]:

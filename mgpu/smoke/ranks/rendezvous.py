@@ -64,19 +64,22 @@ def store(here: Here, limit: float) -> Any:
             multi_tenant=not of_launcher,
         )
     except (RuntimeError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        if hosts_it and "EADDRINUSE" in str(error):
-            raise Failure(
-                f"cannot listen on {host}:{port}: another process does", "port_taken", port=port, error=first
-            ) from None
-        raise Failure(
-            f"the rendezvous endpoint {host}:{port} is not a torch store: {first}",
-            "master_unreachable",
-            address=host,
-            port=port,
-            error="answered by another program",
-        ) from None
+        raise _store_failure(host, port, str(error), hosts_it=hosts_it) from None
     return distributed.PrefixStore("mgpu", found)
+
+
+def _store_failure(host: str, port: int, message: str, *, hosts_it: bool) -> Failure:
+    """Return what a message of torch's store means."""
+    first = message.splitlines()[0]
+    if hosts_it and "EADDRINUSE" in message:
+        return Failure(f"cannot listen on {host}:{port}: another process does", "port_taken", port=port, error=first)
+    return Failure(
+        f"the rendezvous endpoint {host}:{port} is not a torch store: {first}",
+        "master_unreachable",
+        address=host,
+        port=port,
+        error="answered by another program",
+    )
 
 
 def introduce(here: Here, meeting: Any) -> addresses.Listener | None:
@@ -146,6 +149,11 @@ def reach(here: Here, meeting: Any, cards: list[dict[str, Any]]) -> None:
         )
     found = {node: json.loads(meeting.get(f"reach{node}")) for node in range(nodes)}
     _note(here, found[mine])
+    _refuse_closed(here, first, found)
+
+
+def _refuse_closed(here: Here, first: dict[int, dict[str, Any]], found: dict[int, dict[str, str]]) -> None:
+    """Raise Failure for the first needed connection between two nodes that failed; `first`: cards of first ranks."""
     closed = [
         {
             "host": first[target]["host"],
@@ -154,8 +162,8 @@ def reach(here: Here, meeting: Any, cards: list[dict[str, Any]]) -> None:
             "source": first[source]["host"],
             "error": error,
         }
-        for source in range(nodes)
-        for target in range(nodes)
+        for source in first
+        for target in first
         if (error := found[source].get(str(target)))
         and (here.on_gpu or addresses.connects(first[source]["address"], first[target]["address"]))
     ]
