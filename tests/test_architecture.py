@@ -61,13 +61,8 @@ LONG_FILES = {
     "mgpu/readers/job_script/walk.py": 531,
     "mgpu/probes/libraries.py": 521,
     "mgpu/process/supervisor.py": 499,
-    "checks/pcie.py": 458,
-    "checks/cuda.py": 444,
     "mgpu/probes/network.py": 441,
     "mgpu/secrets_masking.py": 436,
-    "checks/xid.py": 436,
-    "checks/kernel.py": 429,
-    "checks/environ/pytorch.py": 403,
 }
 LONG_FUNCTIONS: dict[str, int] = {}
 

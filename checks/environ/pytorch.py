@@ -1,4 +1,4 @@
-"""How do PyTorch's variables affect the process group and memory?"""
+"""Do PyTorch's variables do what they are set for?"""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from collections.abc import Mapping
 from mgpu.check import Answer, Fix, Ok, Problem, Severity, Skip, check
 from mgpu.command_line import shell
 from mgpu.planning.requirements import version_numbers
-from mgpu.snapshot import Nccl, Network, Plan, Pytorch, Slurm, Visible
+from mgpu.snapshot import Plan, Pytorch, Visible
 from mgpu.text import listed
 
 from .._gpus import usable_count
-from .._interfaces import interface_settings, interfaces_for_nccl, names_for_gloo
-from .._nccl_settings import environment_settings, node_count, origin_evidence, setting_problem, unset_commands
+from .._nccl_settings import environment_settings, origin_evidence, setting_problem, unset_commands
 from .._variables import nearest_name
 from ._pytorch import (
-    ALLOCATOR_OPTIONS,
     FALSE,
-    NEWEST_ALLOCATOR,
     READ_BY_GLOO,
     TORCH_ALIASES,
     TORCH_BOOLEANS,
@@ -28,19 +25,9 @@ from ._pytorch import (
     TORCH_PREFIXES,
     TORCH_RENAMED,
     TRUE,
-    allocator_fault,
-    allocator_options,
 )
 
 _TORCH = "https://pytorch.org/docs/stable/torch_nccl_environment_variables.html"
-_ALLOCATOR = "https://pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
-_NEW, _OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
-_NEW_NAME_SINCE = (2, 8)  # before that, the CUDA allocator reads the old name only
-# github.com/pytorch/pytorch/issues/183387: expandable_segments under the new name was dropped for CUDA in 2.9.
-_NEW_NAME_HALF_READ = (2, 9)
-_OLD_NAME_WINS = (2, 13)  # if both are set: measured PyTorch 2.13; the order changed between 2.8 and 2.13
-# cudaMallocAsync ignores all options of the native allocator.
-_ASYNC = "cudaMallocAsync"
 _NO_NCCL = Skip("NCCL is not used here: PyTorch does not read it")
 
 
@@ -225,179 +212,4 @@ def torch_name_outdated(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
         Fix(commands=unset_commands(found[name] for name in outdated)),
         origin_evidence(found[name] for name in outdated),
         tuple(outdated),
-    )
-
-
-@check(Severity.ERROR, source=_ALLOCATOR)
-def allocator_option_refused(env: Mapping[str, str], pytorch: Pytorch, plan: Plan) -> Answer:
-    """PyTorch rejects an option of its memory allocator.
-
-    Why: PyTorch parses the variable before the first tensor on a GPU, and raises an error on an unknown option or
-    value: "Unrecognized key", "Expected 'True' or 'False'". Every rank fails there.
-
-    Fix: correct it, or unset it.
-    """
-    if not pytorch.cuda and not pytorch.hip:
-        return Skip("a CPU build of PyTorch does not read it")
-    if plan.cpu_ranks is not None:
-        return Skip("a CPU rehearsal has no tensor on a GPU")
-    version = version_numbers(pytorch.version)
-    read = [_OLD] if version and version < _NEW_NAME_SINCE else [_NEW, _OLD]
-    asked = {name: env[name] for name in read if env.get(name)}
-    if version > NEWEST_ALLOCATOR and any(_has_unknown_option(value) for value in asked.values()):
-        return Skip(f"PyTorch {pytorch.version} may have options that mgpu does not know")
-    if len(asked) > 1 and version >= _OLD_NAME_WINS:
-        del asked[_NEW]
-    bad = {name: fault for name, value in asked.items() if (fault := allocator_fault(value)) is not None}
-    if not bad:
-        return Ok(", ".join(f"{name}={value}" for name, value in asked.items()) or "the allocator is not configured")
-    if len(bad) < len(asked):
-        return Skip(f"{_NEW} and {_OLD} are both set: which one PyTorch {pytorch.version} reads is unknown")
-    name, fault = next(iter(bad.items()))
-    meant = nearest_name(fault.option, ALLOCATOR_OPTIONS) if fault.unknown else None
-    return Problem(
-        f"{name}={env[name]}: {fault.option}: {fault.why}",
-        f"Did you mean {meant}? " * (meant is not None) + "PyTorch raises an error before the first tensor on a GPU.",
-        Fix(commands=tuple(shell("unset {:name}", name) for name in bad)),
-        {name: env[name] for name in bad},
-        tuple(bad),
-    )
-
-
-def _has_unknown_option(value: str) -> bool:
-    fault = allocator_fault(value)
-    return fault is not None and fault.unknown
-
-
-@check(
-    Severity.WARNING,
-    source="https://github.com/pytorch/pytorch/issues/183387",
-    because_of=("allocator_option_refused",),
-)
-def allocator_setting_ignored(env: Mapping[str, str], pytorch: Pytorch) -> Answer:
-    """PyTorch ignores a setting for its memory allocator.
-
-    Why: PyTorch silently continues without it.
-    More: Before 2.8 it reads PYTORCH_CUDA_ALLOC_CONF only, 2.9 drops expandable_segments under the new name, and if
-    both are set, one has no effect (in 2.13 the new one). Memory then fragments as if nothing were set, and the run
-    can run out of memory.
-
-    Fix: set it in the form that this version reads.
-    """
-    new, old, version = env.get(_NEW), env.get(_OLD), version_numbers(pytorch.version)
-    if not new and not old:
-        return Ok("the allocator is not configured")
-    if not pytorch.cuda:
-        return Skip("not a CUDA build of PyTorch")
-    if not version:
-        return Skip("the PyTorch version is unknown")
-    options = allocator_options(old or new or "")
-    renamed: str = shell(f"export {_OLD}={{}}", new)
-    if new and not old and version < _NEW_NAME_SINCE:
-        why, right = f"PyTorch {pytorch.version} does not read {_NEW}", renamed
-    elif new and not old and version[:2] == _NEW_NAME_HALF_READ and options.get("expandable_segments") == "True":
-        why, right = f"PyTorch {pytorch.version} drops expandable_segments under this name", renamed
-    elif new and old and new != old:
-        old_wins = version < _NEW_NAME_SINCE or version >= _OLD_NAME_WINS
-        why = f"{_OLD} takes precedence" if old_wins else f"PyTorch {pytorch.version} reads one of the two"
-        right = f"unset {_NEW}"
-    elif options.get("backend") == _ASYNC and set(options) - {"backend"}:
-        others = listed(sorted(set(options) - {"backend"}))
-        why, right = f"the backend {_ASYNC} ignores {others}", f"export {_NEW if new else _OLD}=backend:{_ASYNC}"
-    else:
-        return Ok(f"{_NEW if new else _OLD}={new or old}")
-    shown = {name: env[name] for name in (_NEW, _OLD) if env.get(name)}
-    return Problem(
-        ", ".join(f"{name}={value}" for name, value in shown.items()) + f": {why}",
-        fix=Fix(commands=(right,)),
-        evidence=shown,
-        subjects=tuple(shown),
-    )
-
-
-@check(Severity.INFO, source=_TORCH, because_of=("allocator_setting_ignored", "allocator_option_refused"))
-def expandable_segments_exclude_registration(env: Mapping[str, str]) -> Answer:
-    """Two memory settings exclude each other.
-
-    Why: PyTorch does not register the buffers with NCCL.
-    More: With expandable_segments, PyTorch ignores TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK=1: collectives
-    copy through NCCL's own buffers.
-
-    Fix: choose one of them.
-    """
-    options = allocator_options(env.get(_NEW) or env.get(_OLD) or "")
-    hooks = [name for pair in TORCH_ALIASES.items() for name in pair if name.endswith("_ALLOCATOR_HOOK")]
-    on = next((name for name in hooks if env.get(name, "").strip().lower() in TRUE), None)
-    if options.get("expandable_segments") != "True" or on is None:
-        return Ok("no memory setting excludes another")
-    return Problem(
-        f"expandable_segments:True with {on}={env[on]}",
-        fix=Fix(commands=(shell("unset {:name}", on),)),
-        evidence={on: env[on], "expandable_segments": "True"},
-        subjects=(on,),
-    )
-
-
-@check(
-    Severity.INFO,
-    source="https://pytorch.org/docs/stable/distributed.html#common-environment-variables",
-    because_of=("hostname_is_loopback", "hostname_unresolvable", "hostname_is_elsewhere", "socket_interface_missing"),
-)
-def gloo_leaves_nccl_interface(
-    env: Mapping[str, str], nccl: Nccl, network: Network, plan: Plan, slurm: Slurm
-) -> Answer:
-    """In a multi-node run, gloo uses a different interface than the one set for NCCL.
-
-    Why: CPU barriers and object collectives use gloo, which uses the host name's interface unless
-    GLOO_SOCKET_IFNAME names one. It ignores NCCL_SOCKET_IFNAME: NCCL starts, but gloo ends in "Connect full mesh
-    failed" if its network does not connect the nodes.
-
-    Fix: use the same interface for gloo, unless the difference is intended.
-    More: Use the same interface for both, unless both networks connect the nodes.
-    """
-    if node_count(plan, slurm) < 2:
-        return Skip("single-node run")
-    named = interface_settings(env, nccl)
-    if "NCCL_SOCKET_IFNAME" not in named:
-        return Ok("no interface is set for NCCL")
-    chosen = [interface.name for interface in interfaces_for_nccl(network, named["NCCL_SOCKET_IFNAME"][0])]
-    if not chosen:
-        return Skip("NCCL_SOCKET_IFNAME matches no interface: see socket_interface_missing")
-    if "GLOO_SOCKET_IFNAME" in named:
-        value = named["GLOO_SOCKET_IFNAME"][0]
-        used, why = names_for_gloo(value), f"GLOO_SOCKET_IFNAME={value}"
-    else:
-        mine = [i for i in network.interfaces if set(i.addresses) & set(network.hostname_addresses[:1])]
-        used, why = [i.name for i in mine], f"{network.hostname} resolves to its address"
-    if not used:
-        return Skip("gloo's interface is unknown")
-    if set(used) & set(chosen):
-        return Ok(f"NCCL and gloo both use {used[0]}")
-    return Problem(
-        f"NCCL is set to use {listed(chosen)}, but gloo uses {listed(used)}",
-        f"{why}. Both networks must connect the nodes.",
-        Fix(commands=(shell("export GLOO_SOCKET_IFNAME={:interface}", chosen[0]),)),
-        {name: value for name, (value, _) in named.items()} | {"gloo": " ".join(used), "nccl": " ".join(chosen)},
-        ("GLOO_SOCKET_IFNAME",),
-    )
-
-
-@check(Severity.WARNING, source="measured PyTorch 2.13.0 2026-11-21")
-def gloo_transport_unknown(env: Mapping[str, str]) -> Answer:
-    """GLOO_DEVICE_TRANSPORT names a transport that gloo does not have.
-
-    Why: gloo supports TCP and, depending on the build, TCP_TLS, UV and IBVERBS. Any other value, including
-    lowercase or empty, makes init_process_group fail with "makeDeviceForHostname(): unsupported gloo device".
-
-    Fix: unset it.
-    """
-    value = env.get("GLOO_DEVICE_TRANSPORT")
-    if value is None or value in ("TCP", "TCP_TLS", "UV", "IBVERBS"):
-        return Ok(f"GLOO_DEVICE_TRANSPORT is {value or 'not set'}")
-    return Problem(
-        f"GLOO_DEVICE_TRANSPORT={value!r}",
-        "gloo has no such transport and fails.",
-        Fix(commands=("unset GLOO_DEVICE_TRANSPORT",)),
-        {"GLOO_DEVICE_TRANSPORT": value},
-        ("GLOO_DEVICE_TRANSPORT",),
     )

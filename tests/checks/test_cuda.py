@@ -1,4 +1,4 @@
-"""checks/cuda.py and checks/_cuda_errors.py"""
+"""checks/cuda/ and checks/_cuda_errors.py"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""checks/kernel.py"""
+"""checks/kernel/"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""checks/pcie.py"""
+"""checks/pcie/"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""checks/xid.py"""
+"""checks/xid/"""
 
 from __future__ import annotations
 
