@@ -12,27 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from mgpu import secret_patterns as patterns
+from mgpu.secret_names import LONGEST_NAME, OF_PROSE, PARTS, Kind, is_secret_name, kind_of_name
 
 MASK = "***"
-Kind = Literal["", "weak", "strong", "password"]  # weak: `key`, `token` alone; password: its value may be a number
 
-_LONGEST_NAME = 120
 _LONGEST_QUOTED = 16_384  # of a quoted value, and of a private key
 _SHORTEST = 16  # no token of a known form is shorter
-_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_NO_NAMES = frozenset({"PWD", "OLDPWD"})  # folders of a shell
-_NUMBERS_TOO = frozenset({"password", "passwd", "passphrase", "passcode", "pwd", "passwords", "pass", "pw"})
-
-_OF_PROSE = frozenset({"credential", "credentials", "creds", "secret", "secrets"})
-# fmt: off
-_ENDINGS: tuple[tuple[str, frozenset[str]], ...] = (  # of a name, and the words before it with which it is not a secret
-    ("token", patterns.NO_TOKEN), ("key", frozenset()), ("pass", patterns.NO_PASS), ("pw", patterns.NO_PASS),
-)
-# fmt: on
-
 # A name at the start of a word of a command line: --name=, hydra's +name= and ++group/name=.
 _NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.+/@-]*=")
 _OPTION = re.compile(r"-{1,2}[A-Za-z][\w.+-]*")
@@ -82,57 +70,6 @@ _LONGEST_LOGIN = 1024
 _LONG = re.compile(r"\S{16}")
 
 
-# -- names ----------------------------------------------------------------------------------------------------------
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether the value of this option, variable or key is a secret: --hub_token, WANDB_API_KEY."""
-    return bool(kind_of_name(name[-_LONGEST_NAME:]))
-
-
-@lru_cache(maxsize=4096)
-def kind_of_name(name: str) -> Kind:
-    """How surely a name marks a secret; "" if it does not."""
-    words = [word.lower() for word in _PARTS.findall(name)]
-    if not words or name in _NO_NAMES:
-        return ""
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if "webhook" in words and last in ("webhook", "url", "uri"):
-        return "strong"
-    if last in patterns.ABOUT and words[-2:] != ["secret", "id"]:
-        return ""
-    if words[0] in _OF_PROSE and len(words) == 1:  # "Invalid credential: the clocks differ"
-        return "weak"
-    for word in words:
-        if word in patterns.SECRET_WORDS or word.endswith(patterns.SECRET_ENDS):
-            return "password" if word in _NUMBERS_TOO or word.endswith(("password", "passwd", "pwd")) else "strong"
-    if words[-2:] == ["connection", "string"] or last in ("connectionstring", "connstr"):
-        return "strong"
-    return _kind_of_last(last, before)
-
-
-def _kind_of_last(last: str, before: str) -> Kind:
-    """Judge a name by its final word and the word before it."""
-    for end, never in _ENDINGS:
-        if not last.endswith(end):
-            continue
-        first = last[: -len(end)]
-        if first and end in ("pass", "pw") and first not in patterns.PASS_OF:
-            return ""
-        if first and end == "token" and (first in never or before in ("num", "max", "min", "n")):
-            return ""
-        of = first or before
-        if not of:
-            return "weak"
-        known = of not in never if never else of in patterns.CREDENTIAL_OF
-        return ("password" if end in ("pass", "pw") else "strong") if known else ""
-    if last in ("tokens", "keys", "pat"):
-        return "strong" if before in patterns.CREDENTIAL_OF else ""
-    if last in ("cookie", "cookies", "auth", "sas"):
-        return "strong" if before else "weak"
-    return "weak" if last in ("sig", "signature") else ""
-
-
 # -- command lines, environments, trees -----------------------------------------------------------------------------
 
 
@@ -162,7 +99,7 @@ def _masked_word(word: str) -> str:
 
 def _is_secret_word(name: str, value: str) -> bool:
     """Whether a word NAME=VALUE is a secret. `key=loss` is not: a bare `key` is judged by its value."""
-    kind = kind_of_name(name[-_LONGEST_NAME:])
+    kind = kind_of_name(name[-LONGEST_NAME:])
     if not kind or _harmless(value):
         return False
     return kind != "weak" or name.startswith("-") or _looks_secret(name, "=", value, quoted=False)
@@ -175,7 +112,7 @@ def masked_env(env: Mapping[str, str]) -> dict[str, str]:
 
 def masked_value(value: Any, name: str = "") -> Any:
     """Mask the secrets in a value or a tree of mappings and lists; `name`: the value's key."""
-    kind = kind_of_name(name[-_LONGEST_NAME:]) if name else ""
+    kind = kind_of_name(name[-LONGEST_NAME:]) if name else ""
     if isinstance(value, Mapping):
         return {
             masked(key) if isinstance(key, str) else key: masked_value(inner, _inner(key, name, kind))
@@ -193,7 +130,7 @@ def masked_value(value: Any, name: str = "") -> Any:
 def _inner(key: object, name: str, kind: Kind) -> str:
     """The name to judge a value of a mapping by: everything in `credentials:` is a secret."""
     own = str(key)
-    whole = kind in ("strong", "password") or name.lower() in _OF_PROSE
+    whole = kind in ("strong", "password") or name.lower() in OF_PROSE
     return name if whole and not is_secret_name(own) else own
 
 
@@ -213,7 +150,7 @@ def _harmless(value: str, kind: Kind = "strong") -> bool:
 def secrets_of(data: Any, name: str = "") -> tuple[str, ...]:
     """Return the values of a tree that its keys mark as secrets, longest first, without common words."""
     if isinstance(data, Mapping):
-        kind = kind_of_name(name[-_LONGEST_NAME:])
+        kind = kind_of_name(name[-LONGEST_NAME:])
         found = (secrets_of(inner, _inner(key, name, kind)) for key, inner in data.items())
     elif isinstance(data, list | tuple):
         found = (secrets_of(inner, name) for inner in data)
@@ -342,10 +279,10 @@ def _without_assigned(text: str) -> str:
     parts, place, at = [], 0, 0
     while found := _NAMED.search(text, at):
         at = found.end()
-        before = text[max(place, found.start() - _LONGEST_NAME) : found.start()][::-1]
+        before = text[max(place, found.start() - LONGEST_NAME) : found.start()][::-1]
         start = found.start() - (run.end() if (run := _RUN.match(before)) else 0)
         name, between = text[start : found.start("between")], found["between"]
-        kind = kind_of_name(name.rstrip(".-")[-_LONGEST_NAME:])
+        kind = kind_of_name(name.rstrip(".-")[-LONGEST_NAME:])
         if not kind:
             if between.isspace() or not between:  # `token --key x`: the next name follows directly
                 at = found.start("between") + 1 if between else at
@@ -426,10 +363,10 @@ def _end_of_plain(text: str, start: int, place: int, between: str, kind: Kind, *
 
 def _looks_secret(name: str, between: str, value: str, *, quoted: bool) -> bool:
     """Whether the value of a bare `key`, `token` or `pass` is a secret: it looks random, or is assigned as one."""
-    last = _PARTS.findall(name)[-1].lower()
+    last = PARTS.findall(name)[-1].lower()
     if last not in ("key", "sig", "signature") and "=" in between and (quoted or not between.startswith(" ")):
         return True
-    if quoted and last in (*_OF_PROSE, "pass", "pw"):
+    if quoted and last in (*OF_PROSE, "pass", "pw"):
         return True
     if len(value) < (16 if last == "key" else 8) or not _RANDOM.fullmatch(value):
         return False

@@ -16,7 +16,8 @@ from mgpu import secret_patterns as patterns
 from mgpu.errors import MgpuError
 from mgpu.job_files import engines, parts, validate
 from mgpu.job_files.job import Container, Job
-from mgpu.secrets_masking import MASK, is_secret_name, masked, masked_argv, masked_env, masked_value
+from mgpu.secret_names import is_secret_name
+from mgpu.secrets_masking import MASK, masked, masked_argv, masked_env, masked_value
 from tests import planted
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from mgpu.readers.job_script.shell import Part, Text, TooMuch, Word
+from mgpu.readers.job_script.shell_words import Part, Text, TooMuch, Word
 from mgpu.snapshot import JobVariable
 
 _FIRST = 0xF0000  # private use area; such characters of the script are replaced when it is read

@@ -18,7 +18,7 @@ from mgpu.known_launchers import KNOWN
 from mgpu.process import child_process
 from mgpu.readers.job_script import directives
 from mgpu.readers.job_script.programs import SHELLS, base, shell_of
-from mgpu.readers.job_script.shell import Text
+from mgpu.readers.job_script.shell_words import Text
 from mgpu.readers.job_script.started_files import LOOKS, decoded
 from mgpu.readers.job_script.walk import Walk
 from mgpu.secrets_masking import masked

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mgpu import file_reading
 from mgpu.readers.job_script.programs import SHELLS, shell_of
-from mgpu.readers.job_script.shell import Text
+from mgpu.readers.job_script.shell_words import Text
 from mgpu.secrets_masking import masked
 from mgpu.snapshot import JobFile, JobUnread
 

@@ -10,9 +10,12 @@ from pathlib import Path
 from mgpu.known_launchers import Launcher
 from mgpu.readers.job_script import programs, started_files
 from mgpu.readers.job_script.expansion import HOLE, LONGEST_SHOWN, LONGEST_VALUE, Env, Expander, How, Value, join
-from mgpu.readers.job_script.shell import Assign, Block, Node, Part, Reader, Simple, Text, TooMuch, Word
+from mgpu.readers.job_script.secret_options import is_placeholder, secret_options
+from mgpu.readers.job_script.shell import Assign, Block, Node, Reader, Simple
+from mgpu.readers.job_script.shell_words import Part, Text, TooMuch, Word
 from mgpu.readers.job_script.started_files import StartedFiles
-from mgpu.secrets_masking import MASK, is_secret_name, masked, masked_argv
+from mgpu.secret_names import is_secret_name
+from mgpu.secrets_masking import MASK, masked, masked_argv
 from mgpu.snapshot import JobCommand, JobSet, JobText, JobTrap
 
 _MOST_COMMANDS = 2_000
@@ -20,10 +23,6 @@ _LONGEST_RUN, _MOST_RUNS = 200, 10  # of commands inside $( ): characters, and n
 _DEEPEST = 12  # maximum depth of nested shells and functions
 _PASSED_VARIABLE = re.compile(r"(?:^|,|=)([A-Za-z_]\w*)=([^,]*)")  # env A=1; srun --export=ALL,A=1; --env A=1,B=2
 _SHELL_SCRIPT = (".sh", ".bash", ".sbatch", ".slurm")
-_SHORTEST_SECRET = 8
-_PLACEHOLDER = re.compile(
-    r"[<>\[\]{}*]|\.\.\.|x{3}|your|token|key|insert|change|replace|todo|secret|password|here|fill", re.IGNORECASE
-)
 
 
 class Walk(Expander):
@@ -190,7 +189,7 @@ class Walk(Expander):
 
     def _record_assignment(self, assign: Assign, flat: Text, env: Env, how: How, *, exported: bool) -> None:
         secret = is_secret_name(assign.name)
-        if secret and flat.s and not HOLE.search(flat.s) and not _placeholder(flat.s):
+        if secret and flat.s and not HOLE.search(flat.s) and not is_placeholder(flat.s):
             self.texts.append(JobText(assign.line, "secret", assign.name))
         shown = MASK if secret and flat.s and not HOLE.search(flat.s) else masked(self._fill_holes(flat))
         raw = f"{assign.name}={MASK}" if secret else masked(assign.raw[:LONGEST_SHOWN])
@@ -456,7 +455,7 @@ class Walk(Expander):
             uses=self._uses(shown_words, script, env) if launcher == "python" else None,
         )
         self.commands.append(command)
-        self._secret_options(shown_words, lines)
+        self.texts += secret_options(shown_words, lines)
         return len(self.commands) - 1
 
     def _uses(self, words: list[str], script: int | None, env: Env) -> tuple[str, ...] | None:
@@ -470,15 +469,6 @@ class Walk(Expander):
         return {
             name: MASK if is_secret_name(name) else masked(self._fill_holes(value)) for name, value in given.items()
         }
-
-    def _secret_options(self, words: list[str], lines: tuple[int, ...]) -> None:
-        hidden = masked_argv(words)
-        for place, (word, shown) in enumerate(zip(words, hidden, strict=True)):
-            if word == shown or "$" in word or _placeholder(word.rpartition("=")[2]):
-                continue
-            name = word.partition("=")[0] if "=" in word else words[place - 1] if place else "a token"
-            name = name if is_secret_name(name) else "a token"
-            self.texts.append(JobText(lines[place], "secret", name[:60]))
 
     def _substitute(self, part: Part, env: Env, how: How) -> Text:
         if env.depth > _DEEPEST:
@@ -524,8 +514,3 @@ def _plain(value: Value | None) -> str | None:
     if value is None:
         return None
     return "\0".join(one.s for one in value) if isinstance(value, list) else value.s
-
-
-def _placeholder(value: str) -> bool:
-    """Whether a value is only a placeholder for a secret: <your token>, xxx, YOUR_KEY."""
-    return len(value) < _SHORTEST_SECRET or _PLACEHOLDER.search(value) is not None

@@ -21,7 +21,8 @@ from mgpu.readers.training_script.local_modules import (
 from mgpu.readers.training_script.results import Results
 from mgpu.readers.training_script.scopes import Scope, Source
 from mgpu.readers.training_script.walk import Walk
-from mgpu.secrets_masking import is_secret_name, masked, masked_argv
+from mgpu.secret_names import is_secret_name
+from mgpu.secrets_masking import masked, masked_argv
 from mgpu.snapshot import Framework, InScript, Script, ScriptCall, ScriptSet
 
 __all__ = ["MOST_BYTES", "MOST_BYTES_AT_LAUNCH", "read"]
