@@ -70,7 +70,8 @@ def test_a_machine_without_a_gpu() -> None:
     [
         ("8xA100", "ambiguous, use A100-40GB or A100-80GB"),
         ("8xV100", "ambiguous, use V100-16GB or V100-32GB"),
-        ("2xRTX 409", "Did you mean RTX3090 or RTX4090"),
+        ("2xRTX 5060 Ti", "ambiguous, use RTX5060Ti-8GB or RTX5060Ti-16GB"),
+        ("2xRTX 409", "Did you mean RTX4090 or RTX4090D or RTX5090?"),
         ("2xFoo", "unknown GPU model 'Foo'"),
         ("2xFoo", "A100-80GB, "),
         ("2xFoo", "mgpu configure --from machine.json"),

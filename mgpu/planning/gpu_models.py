@@ -33,33 +33,62 @@ class Model(NamedTuple):
 
 
 MODELS: Final[tuple[Model, ...]] = (
+    Model("P100-16GB", (6, 0), 16384),
     Model("V100-16GB", (7, 0), 16384),
     Model("V100-32GB", (7, 0), 32768),
     Model("T4", (7, 5), 15360),
     Model("RTX2080Ti", (7, 5), 11264, ("2080Ti",)),
+    Model("TITANRTX", (7, 5), 24576),
+    Model("RTX8000", (7, 5), 49152),
     Model("A10", (8, 6), 23028),
     Model("A10G", (8, 6), 23028),
     Model("A30", (8, 0), 24576),
     Model("A40", (8, 6), 46068),
     Model("A100-40GB", (8, 0), 40960),
     Model("A100-80GB", (8, 0), 81920),
+    Model("A800-80GB", (8, 0), 81920),
+    Model("RTXA4000", (8, 6), 16376, ("A4000",)),
+    Model("RTXA5000", (8, 6), 24564, ("A5000",)),
     Model("RTXA6000", (8, 6), 49140, ("A6000",)),
+    Model("RTX3060", (8, 6), 12288, ("3060",)),
+    Model("RTX3080", (8, 6), 10240, ("3080",)),
+    Model("RTX3080Ti", (8, 6), 12288, ("3080Ti",)),
     Model("RTX3090", (8, 6), 24576, ("3090",)),
+    Model("RTX3090Ti", (8, 6), 24564, ("3090Ti",)),
     Model("RTX4060Laptop", (8, 9), 8188, ("RTX4060LaptopGPU",)),
+    Model("RTX4060Ti-8GB", (8, 9), 8188),
+    Model("RTX4060Ti-16GB", (8, 9), 16380),
+    Model("RTX4070", (8, 9), 12282, ("4070",)),
+    Model("RTX4070TiSUPER", (8, 9), 16376, ("4070TiSUPER",)),
+    Model("RTX4080", (8, 9), 16376, ("4080",)),
+    Model("RTX4080SUPER", (8, 9), 16376, ("4080SUPER",)),
     Model("RTX4090", (8, 9), 24564, ("4090",)),
+    Model("RTX4090D", (8, 9), 24564, ("4090D",)),
     Model("L4", (8, 9), 23034),
+    Model("L20", (8, 9), 46068),
     Model("L40", (8, 9), 46068),
     Model("L40S", (8, 9), 46068),
-    Model("RTX6000Ada", (8, 9), 49140, ("6000Ada",)),
+    Model("RTX4000Ada", (8, 9), 20475, ("4000Ada", "RTX4000AdaGeneration")),
+    Model("RTX5000Ada", (8, 9), 32760, ("5000Ada", "RTX5000AdaGeneration")),
+    Model("RTX6000Ada", (8, 9), 49140, ("6000Ada", "RTX6000AdaGeneration")),
     Model("H20", (9, 0), 97871, ("H20-96GB",)),
     Model("H100", (9, 0), 81559, ("H100-80GB", "H100-80GB-HBM3")),
     Model("H100-NVL", (9, 0), 95830, ("H100NVL",)),
-    Model("H200", (9, 0), 143771, ("H200-141GB",)),
+    Model("H800", (9, 0), 81559, ("H800-80GB",)),
+    Model("H200", (9, 0), 143771, ("H200-141GB", "H200NVL")),
     Model("GH200", (9, 0), 97871, ("GH200-96GB", "GH200-480GB")),
     Model("B200", (10, 0), 183359),
     Model("B300", (10, 3), 275040),
     Model("GB200", (10, 0), 189471),
+    Model("GB300", (10, 3), 284208),
+    Model("RTX5060Ti-8GB", (12, 0), 8151),
+    Model("RTX5060Ti-16GB", (12, 0), 16311),
+    Model("RTX5070", (12, 0), 12227, ("5070",)),
+    Model("RTX5070Ti", (12, 0), 16303, ("5070Ti",)),
+    Model("RTX5080", (12, 0), 16303, ("5080",)),
     Model("RTX5090", (12, 0), 32607, ("5090",)),
+    Model("RTXPRO4500", (12, 0), 32623, ("RTXPRO4500Blackwell",)),
+    Model("RTXPRO5000", (12, 0), 48935, ("RTXPRO5000Blackwell",)),
     Model("RTXPRO6000", (12, 0), 97887, ("RTXPRO6000Blackwell",)),
 )
 
@@ -137,10 +166,17 @@ def _model(text: str, spec: str) -> Model:
     meant = f" Did you mean {' or '.join(names)}?" if names else ""
     raise MgpuError(
         f"--target {spec}: unknown GPU model {text!r}.{meant}\n"
-        f"  known models: {', '.join(model.name for model in MODELS)}\n"
+        f"{_known_models()}\n"
         "  any other machine: run  mgpu doctor --save machine.json  there, then  mgpu configure --from machine.json",
         USAGE,
     )
+
+
+def _known_models() -> str:
+    import textwrap
+
+    names = f"known models: {', '.join(model.name for model in MODELS)}"
+    return textwrap.fill(names, 78, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _plain(text: str) -> str:
