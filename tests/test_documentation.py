@@ -96,6 +96,7 @@ def test_every_check_has_its_page(pages: dict[str, str]) -> None:
         page = pages[f"checks/{check.id}"]
         assert '<h2 id="why"' in page and '<h2 id="fix"' in page, check.id
         assert f"mgpu doctor --explain {check.id}</code>" in page
+        assert "<td>Run by</td>" in page, check.id
         shown = plain_text(page)
         for paragraph in (check.doc if not isinstance(check, Signature) else check.summary).split("\n\n"):
             text = re.sub(r"^(Why|Fix): ", "", " ".join(paragraph.replace("`", "").split()))

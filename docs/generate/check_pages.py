@@ -18,6 +18,7 @@ from mgpu.text import counted
 # Which command runs the check, in the order in which they are named.
 _COMMANDS: tuple[tuple[str, Selection], ...] = (
     ("mgpu doctor", selections.MACHINE),
+    ("mgpu doctor, mgpu configure --validate, in a project or site with its own rules", selections.LOCAL_RULES),
     ("mgpu doctor --script train.py", selections.SCRIPT),
     ("mgpu doctor --script job.sbatch", selections.JOB_SCRIPT),
     ("mgpu doctor --log run.log", selections.ENDED),
@@ -25,6 +26,7 @@ _COMMANDS: tuple[tuple[str, Selection], ...] = (
     ("mgpu configure --validate", selections.CONFIG),
     ("mgpu smoke-test", selections.SMOKE),
     ("mgpu launch", selections.VERIFIED),
+    ("mgpu smoke-test, mgpu launch, before they start", selections.BEFORE_START),
     ("mgpu launch, while the run goes on and at its end", selections.REMARKS),
     ("mgpu launch --why", selections.HANG),
 )

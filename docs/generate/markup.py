@@ -9,6 +9,8 @@ from typing import Any
 _CODE = re.compile(r"(`[^`\n]+`)")
 # What Markdown or HTML would not show as it is. An underscore within a word stays.
 _SPECIAL = re.compile(r"[\\*<\[|#]|(?<![^\W_])_|_(?![^\W_])")
+# mgpu/check.py: a source that is a measurement ends with its date.
+_MEASURED = re.compile(r"measured (?:with |on )?(.+?),? (\d{4}-\d\d(?:-\d\d)?)")
 _ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;)])")
 _IN_CODE = re.compile(r"[|*_`\\\[\]]")
 
@@ -50,6 +52,10 @@ def block(text: str, language: str = "text") -> str:
 
 def source(text: str) -> str:
     """Return a source, whose addresses become links."""
+    if measured := _MEASURED.fullmatch(text):
+        return f"Measurement of {measured[2]}: {_escaped(measured[1])}"
+    if page := re.fullmatch(r"mgpu: docs/([\w-]+)\.md", text):
+        return f"[mgpu's documentation](../{page[1]}.md)"
     parts = _ADDRESS.split(text)
     return "".join(f"<{part}>" if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
