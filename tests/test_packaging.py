@@ -39,6 +39,9 @@ def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> str:
     return result.stdout
 
 
+_TEST = ("tests/test_packaging.py",)  # setuptools would pack it, unasked
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel built from that sdist, and below `direct` the wheel built from the tree."""
@@ -49,7 +52,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     source.mkdir()
     (source / "docs").mkdir()
-    for name in ("mgpu", "checks", "pyproject.toml", "README.md", "LICENSE", "docs/man"):
+    (source / "tests").mkdir()
+    for name in ("mgpu", "checks", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "docs/man", *_TEST):
         run("cp", "-r", str(ROOT / name), str(source / name), cwd=folder)
     try:
         enough = int(metadata.version("setuptools").partition(".")[0]) >= 77
