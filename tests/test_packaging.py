@@ -345,8 +345,9 @@ def test_the_recipe_has_the_dependencies_and_the_version() -> None:
     recipe = yaml.safe_load((ROOT / "docs" / "packaging" / "recipe.yaml").read_text("utf-8"))
     wanted = {line.replace(" ", "").lower() for line in PROJECT["project"]["dependencies"]}
     given = {line.replace(" ", "").lower() for line in recipe["requirements"]["run"]}
-    assert given - {f"python{PROJECT['project']['requires-python']}"} == wanted
+    assert given - {"python>=${{python_min}}", "__linux"} == wanted
     assert recipe["context"]["version"] == __version__
+    assert f">={recipe['context']['python_min']}" == PROJECT["project"]["requires-python"]
     points = [f"{name} = {where}" for name, where in PROJECT["project"]["scripts"].items()]
     assert recipe["build"]["python"]["entry_points"] == points
 
@@ -361,6 +362,8 @@ def test_only_publishing_may_get_a_token_of_the_index() -> None:
     assert "twine check --strict" in commands and "mgpu.one_file.build mgpu.pyz" in commands
     classified = {name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if ":: Python :: 3." in name}
     assert set(jobs["try"]["strategy"]["matrix"]["python"]) == classified
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert used and all(re.search(r"@[0-9a-f]{40}$", action) for action in used), "a tag can be moved"
 
 
 def test_the_release_makes_the_links_of_the_readme_absolute(tmp_path: Path) -> None:
