@@ -319,6 +319,15 @@ def test_one_file_has_the_same_bytes_each_time(one_file: Path) -> None:
     assert one_file_build.archive(this_python=True) == one_file_build.archive(this_python=True)
 
 
+def test_one_file_has_all_files_of_mgpu(one_file: Path, wheel: Path, here: Slim) -> None:
+    def own(path: Path) -> set[str]:
+        with zipfile.ZipFile(path) as archive:
+            return {name for name in archive.namelist() if name.startswith("mgpu/")}
+
+    assert own(one_file) == own(wheel)
+    assert "gpu_lost" in here(sys.executable, "-S", one_file, "doctor", "--demo").stdout
+
+
 def test_what_one_file_takes_along_is_what_mgpu_needs() -> None:
     wanted = {line.partition(">")[0].partition("=")[0].strip() for line in PROJECT["project"]["dependencies"]}
     assert wanted - {"libcst"} == {name for name, _ in one_file_build.REQUIRED}
