@@ -96,7 +96,9 @@ def _area(area: str, mine: Sequence[Check]) -> str:
 def _page(check: Check, explained: Sequence[str], commands: Sequence[str]) -> str:
     summary, *rest = check.doc.split("\n\n")
     severity = check.severity.value
-    parts = [front(check.id, filled(check, summary)), f"# {check.id}\n", f"**{_words(check, summary)}**\n"]
+    # The words of the title count most when someone searches: those of an ID alone are few.
+    title = f"{check.id}: {filled(check, summary).rstrip('.')}"
+    parts = [front(title, filled(check, summary)), f"# {check.id}\n", f"**{_words(check, summary)}**\n"]
     for paragraph in rest:
         head, colon, text = paragraph.partition(": ")
         known = colon and head in ("Why", "Fix")
