@@ -100,7 +100,7 @@ def test_every_check_has_its_page(pages: dict[str, str]) -> None:
         shown = plain_text(page)
         for paragraph in (check.doc if not isinstance(check, Signature) else check.summary).split("\n\n"):
             text = re.sub(r"^(Why|Fix): ", "", " ".join(paragraph.replace("`", "").split()))
-            assert check_pages.filled(check, text) in shown, (check.id, text)
+            assert check_pages.filled(check, text).rstrip(".") in shown, (check.id, text)
     assert {address for address in pages if re.fullmatch(r"checks/\w+", address)} == {f"checks/{c}" for c in CHECKS}
 
 
@@ -118,6 +118,10 @@ def test_search_finds_checks_and_the_lines_of_logs(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     found = {entry["location"].partition("#")[0] for entry in index if "CUDA out of memory" in entry["text"]}
     assert "checks/log_gpu_memory_full/" in found
+    titles = {entry["location"]: entry["title"] for entry in index}
+    assert "A GPU no longer responds" in titles["checks/gpu_lost/"], "the words of the title count most"
+    tags = {entry["location"]: " ".join(entry.get("tags", ())) for entry in index}
+    assert "CUDA out of memory" in tags["checks/log_gpu_memory_full/"], "as much as the title"
     assert {f"checks/{check}/" for check in CHECKS} <= {entry["location"].partition("#")[0] for entry in index}
 
 

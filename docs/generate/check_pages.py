@@ -37,6 +37,7 @@ _SEVERITY = {
     "info": "Worth knowing.",
 }
 _SAMPLES, _LONGEST_SAMPLE = 4, 600  # of a row on its page; characters
+_TAGS, _LONGEST_TAG = 3, 120  # lines of logs by which a search finds the page
 _FIELD = re.compile(r"\{(\w+)(?::\w+)?\}")  # of a template: a group of the pattern, with a kind in a command
 
 
@@ -88,7 +89,7 @@ def _index(areas: Mapping[str, Sequence[Check]]) -> str:
 
 def _area(area: str, mine: Sequence[Check]) -> str:
     rows = [(f"[{code(c.id)}](../{c.id}.md)", c.severity.value, _words(c, c.summary)) for c in mine]
-    head = front(f"Checks: {area}", f"{purpose(area)} {counted(len(mine), 'check')}.")
+    head = front(f"Checks: {area}", f"{purpose(area)} {counted(len(mine), 'check')}.", searched=False)
     text = f"# {area}\n\n{plain(purpose(area))} [All areas](../index.md)\n\n"
     return f"{head}{text}{table(('Check', '', 'What is wrong'), rows)}"
 
@@ -96,19 +97,22 @@ def _area(area: str, mine: Sequence[Check]) -> str:
 def _page(check: Check, explained: Sequence[str], commands: Sequence[str]) -> str:
     summary, *rest = check.doc.split("\n\n")
     severity = check.severity.value
-    # The words of the title count most when someone searches: those of an ID alone are few.
+    # Search counts the words of the title most.
     title = f"{check.id}: {filled(check, summary).rstrip('.')}"
-    parts = [front(title, filled(check, summary)), f"# {check.id}\n", f"**{_words(check, summary)}**\n"]
+    row = check.row if isinstance(check, Signature) else None
+    lines = [line for text in row.samples for line in text.splitlines()] if row else []
+    tags = [line[:_LONGEST_TAG] for line in lines[:_TAGS]]
+    parts = [front(title, filled(check, summary), tags=tags), f"# {plain(title)}\n"]
     for paragraph in rest:
         head, colon, text = paragraph.partition(": ")
         known = colon and head in ("Why", "Fix")
         parts.append(f"## {head}\n" if known else "")
-        if head == "Fix" and isinstance(check, Signature) and check.row:
-            parts.append(_fixes(check.row.fix))
+        if head == "Fix" and row:
+            parts.append(_fixes(row.fix))
         else:
             parts.append(f"{_words(check, text if known else paragraph)}\n")
-    if isinstance(check, Signature) and check.row:
-        parts += _of_row(check.row)
+    if row:
+        parts += _of_row(row)
     rows = [
         ("Severity", f"{severity}: {_SEVERITY[severity]}"),
         ("Area", f"[{check.area}](area/{check.area}.md): {plain(purpose(check.area))}"),

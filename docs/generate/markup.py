@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -60,7 +61,9 @@ def source(text: str) -> str:
     return "".join(f"<{part}>" if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
 
-def front(title: str, description: str) -> str:
-    """Return the head of a page: its title and its description for search engines."""
-    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (title, " ".join(description.split()))]
-    return f'---\ntitle: "{quoted[0]}"\ndescription: "{quoted[1]}"\n---\n\n'
+def front(title: str, description: str, *, tags: Sequence[str] = (), searched: bool = True) -> str:
+    """Return the head of a page: its title, its description for search engines, and what else a search finds it by."""
+    head = {"title": title, "description": " ".join(description.split())}
+    more = ({"tags": list(tags)} if tags else {}) | ({} if searched else {"search": {"exclude": True}})
+    lines = [f"{name}: {json.dumps(value)}" for name, value in {**head, **more}.items()]  # JSON is YAML
+    return "\n".join(("---", *lines, "---\n\n"))
