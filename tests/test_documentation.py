@@ -104,6 +104,12 @@ def test_every_check_has_its_page(pages: dict[str, str]) -> None:
     assert {address for address in pages if re.fullmatch(r"checks/\w+", address)} == {f"checks/{c}" for c in CHECKS}
 
 
+def test_a_page_has_the_finding_of_a_demo(pages: dict[str, str]) -> None:
+    shown = {check: plain_text(pages[f"checks/{check}"]) for check in ("shm_too_small", "gpu_lost", "gpu_busy")}
+    assert "docker run --shm-size=8g" in shown["shm_too_small"]
+    assert all("mgpu doctor --demo" in text for text in shown.values())
+
+
 def test_every_command_and_option_has_its_place(pages: dict[str, str]) -> None:
     for name in COMMANDS:
         options = option_parser.command_named(name).every_option

@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from docs.generate.examples import examples
 from docs.generate.markup import block, code, front, plain, source, table
 from mgpu import engine
 from mgpu.check import Check, Fix
@@ -113,6 +114,9 @@ def _page(check: Check, explained: Sequence[str], commands: Sequence[str]) -> st
             parts.append(f"{_words(check, text if known else paragraph)}\n")
     if row:
         parts += _of_row(row)
+    if check.id in examples():
+        command, finding = examples()[check.id]
+        parts += ["## Example\n", f"`{command}` shows this finding of a described machine:\n", block(finding)]
     rows = [
         ("Severity", f"{severity}: {_SEVERITY[severity]}"),
         ("Area", f"[{check.area}](area/{check.area}.md): {plain(purpose(check.area))}"),
