@@ -177,7 +177,7 @@ def _not_of_a_package(what: str, whose: str, caller: str | None, raised: Uncaugh
     if caller == "":
         return Meaning(
             f"the script does not fit the installed {whose}: {what}",
-            f"The call comes from the script. It was written for an older or newer {whose}, or the name is misspelt.",
+            f"The call comes from the script. It was written for an older or newer {whose}, or the name is misspelled.",
             (
                 Fix(
                     f"Compare the call with the documentation of the installed {whose}.",
@@ -188,7 +188,7 @@ def _not_of_a_package(what: str, whose: str, caller: str | None, raised: Uncaugh
         )
     return Meaning(
         f"the installed {whose} does not fit the code that uses it: {what}",
-        f"The code was written for an older or newer {whose}, or the name is misspelt.",
+        f"The code was written for an older or newer {whose}, or the name is misspelled.",
         (
             Fix(
                 f"If a package uses it, upgrade that package: the last frame of {the_traceback(raised)} names it.",

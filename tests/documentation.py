@@ -18,7 +18,7 @@ _INDENTED = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """One block of code. `language` is empty for an indented one, which is an example."""
+    """One block of code. `language` is empty for an indented one."""
 
     page: str
     language: str

@@ -49,6 +49,8 @@ def test_commands_options_and_values_are_offered(project: Path) -> None:
     assert offered("doctor", "--script", "") == [":files"]
     assert offered("--show-completion", "") == ["bash", "zsh", "fish"]
     assert offered("doctor", "--expect-gpus", "") == []
+    assert offered("doctor", "--demo", "h100-l") == ["h100-lost-gpu"] and "list" in offered("doctor", "--demo", "")
+    assert offered("configure", "--demo", "no") == ["no-gpu"]
 
 
 def test_after_the_script_everything_is_the_scripts(project: Path) -> None:
@@ -89,7 +91,8 @@ def test_each_option_says_what_it_means() -> None:
     for name in COMMANDS:
         found = dict(completion.offers((name, "--"), "fish"))
         for option in option_parser.command_named(name).every_option:
-            assert all(found[flag] == option.help for flag in (*option.on, *option.off) if flag.startswith("--"))
+            assert all(found[flag] == option.help for flag in option.on if flag.startswith("--"))
+            assert all(found[flag] == f"Turn off: {option.help}" for flag in option.off)
 
 
 @pytest.fixture
@@ -122,6 +125,7 @@ def test_a_shell_completes_with_tab(shell: str, shell_home: dict[str, str], proj
     child.send("\t\t" if shell == "bash" else "\t")
     for word in sorted(get_args(Level)) if shell == "bash" else get_args(Level):  # bash sorts them
         child.expect(word)
+        assert "--" not in child.before.replace("--level", ""), "a value without a meaning stands alone"
     child.send("sta\t")
     child.expect("standard ")
     child.sendcontrol("u")

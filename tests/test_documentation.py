@@ -96,11 +96,18 @@ def test_every_check_has_its_page(pages: dict[str, str]) -> None:
         page = pages[f"checks/{check.id}"]
         assert '<h2 id="why"' in page and '<h2 id="fix"' in page, check.id
         assert f"mgpu doctor --explain {check.id}</code>" in page
+        assert "<td>Run by</td>" in page, check.id
         shown = plain_text(page)
         for paragraph in (check.doc if not isinstance(check, Signature) else check.summary).split("\n\n"):
             text = re.sub(r"^(Why|Fix): ", "", " ".join(paragraph.replace("`", "").split()))
-            assert check_pages.filled(check, text) in shown, (check.id, text)
+            assert check_pages.filled(check, text).rstrip(".") in shown, (check.id, text)
     assert {address for address in pages if re.fullmatch(r"checks/\w+", address)} == {f"checks/{c}" for c in CHECKS}
+
+
+def test_a_page_has_the_finding_of_a_demo(pages: dict[str, str]) -> None:
+    shown = {check: plain_text(pages[f"checks/{check}"]) for check in ("shm_too_small", "gpu_lost", "gpu_busy")}
+    assert "docker run --shm-size=8g" in shown["shm_too_small"]
+    assert all("mgpu doctor --demo" in text for text in shown.values())
 
 
 def test_every_command_and_option_has_its_place(pages: dict[str, str]) -> None:
@@ -117,6 +124,10 @@ def test_search_finds_checks_and_the_lines_of_logs(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     found = {entry["location"].partition("#")[0] for entry in index if "CUDA out of memory" in entry["text"]}
     assert "checks/log_gpu_memory_full/" in found
+    titles = {entry["location"]: entry["title"] for entry in index}
+    assert "A GPU no longer responds" in titles["checks/gpu_lost/"], "the words of the title count most"
+    tags = {entry["location"]: " ".join(entry.get("tags", ())) for entry in index}
+    assert "CUDA out of memory" in tags["checks/log_gpu_memory_full/"], "as much as the title"
     assert {f"checks/{check}/" for check in CHECKS} <= {entry["location"].partition("#")[0] for entry in index}
 
 

@@ -61,6 +61,7 @@ def matches(shown: list[str], real: str) -> bool:
 
 def test_a_block_of_commands_is_run_or_marked() -> None:
     for block in ALL:
+        assert block.language, f"{block.page}: an indented block can be neither: {block.text[:60]}"
         if block.language in ("bash", "console") and block.commands:
             assert block.is_run or block.title.startswith("Example"), block
         if block.is_run:

@@ -39,6 +39,9 @@ def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> str:
     return result.stdout
 
 
+_TEST = ("tests/test_packaging.py",)  # setuptools would pack it, unasked
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel built from that sdist, and below `direct` the wheel built from the tree."""
@@ -49,7 +52,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     source.mkdir()
     (source / "docs").mkdir()
-    for name in ("mgpu", "checks", "pyproject.toml", "README.md", "LICENSE", "docs/man"):
+    (source / "tests").mkdir()
+    for name in ("mgpu", "checks", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "docs/man", *_TEST):
         run("cp", "-r", str(ROOT / name), str(source / name), cwd=folder)
     try:
         enough = int(metadata.version("setuptools").partition(".")[0]) >= 77
@@ -315,6 +319,15 @@ def test_one_file_has_the_same_bytes_each_time(one_file: Path) -> None:
     assert one_file_build.archive(this_python=True) == one_file_build.archive(this_python=True)
 
 
+def test_one_file_has_all_files_of_mgpu(one_file: Path, wheel: Path, here: Slim) -> None:
+    def own(path: Path) -> set[str]:
+        with zipfile.ZipFile(path) as archive:
+            return {name for name in archive.namelist() if name.startswith("mgpu/")}
+
+    assert own(one_file) == own(wheel)
+    assert "gpu_lost" in here(sys.executable, "-S", one_file, "doctor", "--demo").stdout
+
+
 def test_what_one_file_takes_along_is_what_mgpu_needs() -> None:
     wanted = {line.partition(">")[0].partition("=")[0].strip() for line in PROJECT["project"]["dependencies"]}
     assert wanted - {"libcst"} == {name for name, _ in one_file_build.REQUIRED}
@@ -341,8 +354,9 @@ def test_the_recipe_has_the_dependencies_and_the_version() -> None:
     recipe = yaml.safe_load((ROOT / "docs" / "packaging" / "recipe.yaml").read_text("utf-8"))
     wanted = {line.replace(" ", "").lower() for line in PROJECT["project"]["dependencies"]}
     given = {line.replace(" ", "").lower() for line in recipe["requirements"]["run"]}
-    assert given - {f"python{PROJECT['project']['requires-python']}"} == wanted
+    assert given - {"python>=${{python_min}}", "__linux"} == wanted
     assert recipe["context"]["version"] == __version__
+    assert f">={recipe['context']['python_min']}" == PROJECT["project"]["requires-python"]
     points = [f"{name} = {where}" for name, where in PROJECT["project"]["scripts"].items()]
     assert recipe["build"]["python"]["entry_points"] == points
 
@@ -357,6 +371,8 @@ def test_only_publishing_may_get_a_token_of_the_index() -> None:
     assert "twine check --strict" in commands and "mgpu.one_file.build mgpu.pyz" in commands
     classified = {name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if ":: Python :: 3." in name}
     assert set(jobs["try"]["strategy"]["matrix"]["python"]) == classified
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert used and all(re.search(r"@[0-9a-f]{40}$", action) for action in used), "a tag can be moved"
 
 
 def test_the_release_makes_the_links_of_the_readme_absolute(tmp_path: Path) -> None:

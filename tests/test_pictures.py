@@ -62,7 +62,7 @@ def test_the_doctor(run: Run) -> None:
     saved = json.dumps(to_json(machines.machine("docker_a100_x4")))
     terminal = run("doctor", "--from", "node7.json", node7_json=saved)
     assert terminal.end() == 0
-    same_picture(terminal.screen, "doctor", "mgpu doctor")
+    same_picture(terminal.screen, "doctor", "mgpu doctor --from node7.json")
 
 
 def test_a_sick_machine(run: Run) -> None:

@@ -274,7 +274,7 @@ def test_the_prolog_drains_the_sick_node_and_the_job_goes_on_elsewhere(site: Sit
     held = site.cluster.until(job, ["PENDING"], _WAIT_S)
     assert "held" in held["Reason"].lower() or held["Reason"] == "launch_failed_requeued_held", held
     said = (site.cluster.folder / "node1.log").read_text(errors="replace")
-    assert "node1: mgpu: GPU 3: GPU_IS_LOST [gpu_lost]" in said
+    assert "node1: mgpu: GPU 3 fell off the bus (GPU_IS_LOST) [gpu_lost]" in said
     site.cluster.run("scontrol", "release", job)
     site.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm lets it wait two minutes
     ended = site.cluster.ended(job, _WAIT_S)

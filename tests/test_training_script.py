@@ -254,7 +254,7 @@ def test_the_doctor_tells_a_scripts_faults_where_they_are(mgpu: Run, tmp_path: P
     assert "Where train.py:4:5" in text
     assert "accelerator.backward(loss)" in text
     assert "1 warning from" in text
-    assert "Next: mgpu launch train.py" in text
+    assert "Next: mgpu doctor --script train.py --fix" in text
     assert mgpu("doctor", "--script", "train.py", "--strict", cwd=tmp_path).returncode == 1
 
 
@@ -265,7 +265,7 @@ def test_the_doctors_json_has_file_and_line(mgpu: Run, tmp_path: Path) -> None:
     (entry,) = [entry for entry in whole["checks"] if entry["status"] == "warn"]
     assert (entry["id"], entry["file"], entry["line"], entry["column"]) == ("script_trains_alone", "train.py", 4, 5)
     assert entry["verify"] == "mgpu doctor --script train.py --only script_trains_alone"
-    assert (whole["verdict"], whole["next"]) == ("ready_with_warnings", ["mgpu launch train.py"])
+    assert (whole["verdict"], whole["next"]) == ("ready_with_warnings", ["mgpu doctor --script train.py --fix"])
 
 
 def test_the_doctor_and_a_file_that_cannot_be_read(mgpu: Run, tmp_path: Path) -> None:

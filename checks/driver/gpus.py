@@ -12,6 +12,13 @@ from ._nvml import driver_answers, is_gpu_node
 
 _NVIDIA = "10de"  # vendor on the PCI bus
 _PASSED_THROUGH = "vfio-pci"  # the kernel driver that keeps a device for a virtual machine
+# What NVML's error codes mean (nvml.h), of one GPU and of several.
+_LOST = {
+    "GPU_IS_LOST": ("fell off the bus", "fell off the bus"),
+    "RESET_REQUIRED": ("needs a reset", "need a reset"),
+    "INSUFFICIENT_POWER": ("has no external power", "have no external power"),
+}
+_SILENT = ("does not respond", "do not respond")
 
 
 @check(
@@ -73,7 +80,6 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
     """
     lost = {gpu.index: gpu.lost for gpu in gpus if gpu.lost}
     if lost:
-        why = next(iter(lost.values()))
         others = [gpu.index for gpu in gpus if not gpu.lost and gpu.permitted]
         stopgap = (
             (
@@ -88,9 +94,14 @@ def gpu_lost(gpus: tuple[Gpu, ...]) -> Answer:
             else ()
         )
         return Problem(
-            f"{gpu_list(lost)}: {why}",
+            "; ".join(_gone(code, [i for i in lost if lost[i] == code]) for code in dict.fromkeys(lost.values())),
             fix=(Fix(commands=("sudo reboot",), who="hardware"), *stopgap),
             evidence={f"gpu_{i}": reason for i, reason in lost.items()},
             subjects=tuple(f"GPU {i}" for i in lost),
         )
     return Ok(f"{len(gpus)} of {len(gpus)} GPUs respond") if gpus else Skip("no GPU here")
+
+
+def _gone(code: str, indices: list[int]) -> str:
+    """Return what happened to these GPUs, with NVML's code, by which it is found on the web."""
+    return f"{gpu_list(indices)} {_LOST.get(code, _SILENT)[len(indices) > 1]} ({code})"

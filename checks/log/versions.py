@@ -29,7 +29,7 @@ ROWS = (
          "TypeError: Accelerator.unwrap_model() got an unexpected keyword argument 'keep_torch_compile'",
          "TypeError: MyTrainer.compute_loss() got an unexpected keyword argument 'num_items_in_batch'"),
         "{call}() does not accept the argument {name}",
-        "The argument is misspelt, or the package that defines {call}() is older or newer than its caller expects.",
+        "The argument is misspelled, or the package that defines {call}() is older or newer than its caller expects.",
         _COMPARE, "https://docs.python.org/3/library/exceptions.html#TypeError",
         summary="A function does not accept an argument: the caller expects another version of it.",
         explain=meanings.explain_argument),
@@ -39,7 +39,7 @@ ROWS = (
          "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--evaluation_strategy', "
          "'steps']"),
         "the script does not accept these options: {names}",
-        "They are misspelt, or the installed transformers is older or newer than the command line expects.",
+        "The name is misspelled, or the installed transformers is older or newer than the command line expects.",
         Fix("Check which options it accepts.", ("pip check", "python train.py --help", "pip show transformers")),
         "https://huggingface.co/docs/transformers/main_classes/trainer",
         summary="The script does not accept an option of TrainingArguments.", explain=meanings.explain_parser),

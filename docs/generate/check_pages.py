@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from docs.generate.examples import examples
 from docs.generate.markup import block, code, front, plain, source, table
 from mgpu import engine
 from mgpu.check import Check, Fix
@@ -18,6 +19,7 @@ from mgpu.text import counted
 # Which command runs the check, in the order in which they are named.
 _COMMANDS: tuple[tuple[str, Selection], ...] = (
     ("mgpu doctor", selections.MACHINE),
+    ("mgpu doctor, mgpu configure --validate, in a project or site with its own rules", selections.LOCAL_RULES),
     ("mgpu doctor --script train.py", selections.SCRIPT),
     ("mgpu doctor --script job.sbatch", selections.JOB_SCRIPT),
     ("mgpu doctor --log run.log", selections.ENDED),
@@ -25,6 +27,7 @@ _COMMANDS: tuple[tuple[str, Selection], ...] = (
     ("mgpu configure --validate", selections.CONFIG),
     ("mgpu smoke-test", selections.SMOKE),
     ("mgpu launch", selections.VERIFIED),
+    ("mgpu smoke-test, mgpu launch, before they start", selections.BEFORE_START),
     ("mgpu launch, while the run goes on and at its end", selections.REMARKS),
     ("mgpu launch --why", selections.HANG),
 )
@@ -35,6 +38,7 @@ _SEVERITY = {
     "info": "Worth knowing.",
 }
 _SAMPLES, _LONGEST_SAMPLE = 4, 600  # of a row on its page; characters
+_TAGS, _LONGEST_TAG = 3, 120  # lines of logs by which a search finds the page
 _FIELD = re.compile(r"\{(\w+)(?::\w+)?\}")  # of a template: a group of the pattern, with a kind in a command
 
 
@@ -86,7 +90,7 @@ def _index(areas: Mapping[str, Sequence[Check]]) -> str:
 
 def _area(area: str, mine: Sequence[Check]) -> str:
     rows = [(f"[{code(c.id)}](../{c.id}.md)", c.severity.value, _words(c, c.summary)) for c in mine]
-    head = front(f"Checks: {area}", f"{purpose(area)} {counted(len(mine), 'check')}.")
+    head = front(f"Checks: {area}", f"{purpose(area)} {counted(len(mine), 'check')}.", searched=False)
     text = f"# {area}\n\n{plain(purpose(area))} [All areas](../index.md)\n\n"
     return f"{head}{text}{table(('Check', '', 'What is wrong'), rows)}"
 
@@ -94,17 +98,25 @@ def _area(area: str, mine: Sequence[Check]) -> str:
 def _page(check: Check, explained: Sequence[str], commands: Sequence[str]) -> str:
     summary, *rest = check.doc.split("\n\n")
     severity = check.severity.value
-    parts = [front(check.id, filled(check, summary)), f"# {check.id}\n", f"**{_words(check, summary)}**\n"]
+    # Search counts the words of the title most.
+    title = f"{check.id}: {filled(check, summary).rstrip('.')}"
+    row = check.row if isinstance(check, Signature) else None
+    lines = [line for text in row.samples for line in text.splitlines()] if row else []
+    tags = [line[:_LONGEST_TAG] for line in lines[:_TAGS]]
+    parts = [front(title, filled(check, summary), tags=tags), f"# {plain(title)}\n"]
     for paragraph in rest:
         head, colon, text = paragraph.partition(": ")
         known = colon and head in ("Why", "Fix")
         parts.append(f"## {head}\n" if known else "")
-        if head == "Fix" and isinstance(check, Signature) and check.row:
-            parts.append(_fixes(check.row.fix))
+        if head == "Fix" and row:
+            parts.append(_fixes(row.fix))
         else:
             parts.append(f"{_words(check, text if known else paragraph)}\n")
-    if isinstance(check, Signature) and check.row:
-        parts += _of_row(check.row)
+    if row:
+        parts += _of_row(row)
+    if check.id in examples():
+        command, finding = examples()[check.id]
+        parts += ["## Example\n", f"`{command}` shows this finding of a described machine:\n", block(finding)]
     rows = [
         ("Severity", f"{severity}: {_SEVERITY[severity]}"),
         ("Area", f"[{check.area}](area/{check.area}.md): {plain(purpose(check.area))}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 _CODE = re.compile(r"(`[^`\n]+`)")
 # What Markdown or HTML would not show as it is. An underscore within a word stays.
 _SPECIAL = re.compile(r"[\\*<\[|#]|(?<![^\W_])_|_(?![^\W_])")
+# mgpu/check.py: a source that is a measurement ends with its date.
+_MEASURED = re.compile(r"measured (?:with |on )?(.+?),? (\d{4}-\d\d(?:-\d\d)?)")
 _ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;)])")
 _IN_CODE = re.compile(r"[|*_`\\\[\]]")
 
@@ -50,11 +53,17 @@ def block(text: str, language: str = "text") -> str:
 
 def source(text: str) -> str:
     """Return a source, whose addresses become links."""
+    if measured := _MEASURED.fullmatch(text):
+        return f"Measurement of {measured[2]}: {_escaped(measured[1])}"
+    if page := re.fullmatch(r"mgpu: docs/([\w-]+)\.md", text):
+        return f"[mgpu's documentation](../{page[1]}.md)"
     parts = _ADDRESS.split(text)
     return "".join(f"<{part}>" if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
 
-def front(title: str, description: str) -> str:
-    """Return the head of a page: its title and its description for search engines."""
-    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (title, " ".join(description.split()))]
-    return f'---\ntitle: "{quoted[0]}"\ndescription: "{quoted[1]}"\n---\n\n'
+def front(title: str, description: str, *, tags: Sequence[str] = (), searched: bool = True) -> str:
+    """Return the head of a page: its title, its description for search engines, and what else a search finds it by."""
+    head = {"title": title, "description": " ".join(description.split())}
+    more = ({"tags": list(tags)} if tags else {}) | ({} if searched else {"search": {"exclude": True}})
+    lines = [f"{name}: {json.dumps(value)}" for name, value in {**head, **more}.items()]  # JSON is YAML
+    return "\n".join(("---", *lines, "---\n\n"))

@@ -119,8 +119,8 @@ def _of_command(command: Command, before: Sequence[str], begun: str, shell: str)
             yield from ((value if value[0] == ":" else given + value, text) for value, text in _values(option, part))
     elif begun.startswith("-"):
         for option in options:
-            flags = [flag for flag in (*option.on, *option.off) if flag.startswith("--")]
-            yield from ((flag, option.help) for flag in flags if flag.startswith(begun))
+            meant = {**dict.fromkeys(option.on, option.help), **dict.fromkeys(option.off, f"Turn off: {option.help}")}
+            yield from ((flag, text) for flag, text in meant.items() if flag[:2] == "--" and flag.startswith(begun))
         yield from ((flag, text) for flag, text in GLOBAL[:1] if flag.startswith(begun))
     else:
         found = command.complete_words(values, begun) if command.complete_words else []

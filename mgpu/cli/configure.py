@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from mgpu.cli.known_values import answer_keys, configs, targets
+from mgpu.cli.known_values import answer_keys, configs, demos, targets
 from mgpu.cli.option import Command, Option, Values, among, panel
 from mgpu.errors import USAGE, MgpuError
 from mgpu.job_formats import FORMATS
@@ -354,6 +354,7 @@ COMMAND = Command(
     "Write a config that fits this machine, or check one.",
     run,
     OPTIONS,
+    complete_words=lambda values, begun: demos(begun) if values["demo"] else [],
     words="files",
     usage="[OPTIONS] [--validate FILE...]",
     early=_early,

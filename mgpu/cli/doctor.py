@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mgpu.cli.known_values import checks, configs
+from mgpu.cli.known_values import checks, configs, demos
 from mgpu.cli.option import Command, Option, Values, among
 
 if TYPE_CHECKING:
@@ -165,12 +165,18 @@ def _split(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(part for name in names or () for part in name.split(",") if part)
 
 
+def _complete_words(values: Values, begun: str) -> list[str]:
+    if values["demo"]:
+        return demos(begun) + [word for word in ("list",) if word.startswith(begun)]
+    return checks(begun) if values["list_checks"] else []
+
+
 COMMAND = Command(
     "doctor",
     "Check whether this machine is ready. Changes nothing.",
     run,
     OPTIONS,
-    complete_words=lambda values, begun: checks(begun) if values["list_checks"] else [],
+    complete_words=_complete_words,
     words="more",  # of --log rank*.log, --list-checks WORD
     metavar="FILE|WORD",
     stays=lambda values: any(values[name] for name in ("json_schema", *_ELSEWHERE) if name != "hosts"),

@@ -34,6 +34,13 @@ def runs(begun: str) -> list[str]:
     return [entry.id for entry in found if entry.id.startswith(begun)]
 
 
+def demos(begun: str) -> list[str]:
+    """Return the machines of `--demo`."""
+    from mgpu.report.demo import DEMOS
+
+    return [demo.name for demo in DEMOS if demo.name.startswith(begun)]
+
+
 def configs(begun: str) -> list[str]:
     """Return the accelerate configs of the folder that is typed. None: the shell offers all files."""
     from mgpu import file_reading

@@ -287,7 +287,7 @@ def _next(request: Request, found: Examined) -> list[str]:
     if found.snapshot.script is not None:
         from mgpu.doctor import script_report
 
-        return [] if request.hides else script_report.next_commands(found.snapshot.script)
+        return [] if request.hides else script_report.next_commands(found.snapshot.script, found.outcomes)
     if request.demo:
         return ["mgpu configure" + _machine(request), "mgpu doctor"]
     if found.verdict in ("ready", "ready_with_warnings"):
@@ -301,6 +301,8 @@ def _advice(
     """The next steps for this verdict."""
     if request.demo and verdict in ("ready", "ready_with_warnings", "no_gpu"):
         return unstyled(["Next:  mgpu configure" + _machine(request)])
+    if snapshot.timeline is not None and verdict == "no_gpu":  # the case of a run that has been elsewhere
+        return []
     if verdict == "no_gpu":
         lines = wrapped("You can still prepare a run. On this machine:", screen.width)
         pairs = [

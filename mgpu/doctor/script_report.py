@@ -41,13 +41,18 @@ def lines(
         reasons = (o.answer.reason for o in outcomes if "unreadable" in o.check.tags and isinstance(o.answer, Skip))
         return [*report, [], *screen.paragraph(f"Not examined. {next(reasons, script.error or '')}.")]
     report += [*hints(outcomes, screen), [], *summary(outcomes, screen), *not_examined(script, screen)]
-    report += unstyled([f"Next:  {line}" for line in next_commands(script)])
+    report += unstyled([f"Next:  {line}" for line in next_commands(script, outcomes)])
     return report + explain_command(outcomes)
 
 
-def next_commands(script: Script) -> list[str]:
-    """The command that starts the script: with a launcher, unless it starts its ranks itself."""
+def next_commands(script: Script, outcomes: Sequence[Outcome]) -> list[str]:
+    """The command that starts the script, with a launcher unless it starts its ranks itself; or that changes it first.
+
+    A script for one GPU would be started once per GPU, each time alone.
+    """
     template = "python {:path}" if script.spawns_ranks else "mgpu launch {:path}"
+    if any(outcome.problem and "portable" in outcome.check.tags for outcome in outcomes):
+        template = "mgpu doctor --script {:path} --fix"
     line = shell(template, script.path) if script.error is None else ""
     return [line] if line else []
 

@@ -38,7 +38,7 @@ _PACKAGES: Final = {"mgpu": "mgpu", "checks": "mgpu/checks"}  # in a clone, the 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _COMPILED: Final = (".so", ".pyd", ".dylib")
 _KEPT: Final = re.compile(r"\.(py|pyi|typed|json|sh)$|\.dist-info/(METADATA|licenses/.*|LICEN[CS]E.*|COPYING.*)$")
-_OWN: Final = (".py", ".typed", ".sh", ".bash", ".fish", "")  # "": _mgpu, for zsh
+_OWN: Final = (".py", ".typed", ".sh", ".json", ".bash", ".fish", "")  # "": _mgpu, for zsh
 _EARLIEST: Final = 315532800  # 1980-01-01, the first time that a zip file can hold
 
 

@@ -110,7 +110,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("CUDA_VISIBLE_DEVICES empty", r"cuda_visible_devices.*(hide|hidden|empty|no gpu)|hides? (all|every)",
           env={"CUDA_VISIBLE_DEVICES": ""}),
     Fault("NCCL_P2P_DISABLE=1 left over", r"nccl_p2p_disable", env={"NCCL_P2P_DISABLE": "1"}),
-    Fault("NCCL variable misspelt", r"nccl_p2p_disabel|nccl_scoket", env={"NCCL_SCOKET_IFNAME": "eth0"}),
+    Fault("NCCL variable misspelled", r"nccl_p2p_disabel|nccl_scoket", env={"NCCL_SCOKET_IFNAME": "eth0"}),
     Fault("NCCL_SOCKET_IFNAME names nothing", r"nosuch0|nccl_socket_ifname", env={"NCCL_SOCKET_IFNAME": "nosuch0"}),
     Fault("torch switch with an unreadable value", r"torch_nccl_blocking_wait", env={"TORCH_NCCL_BLOCKING_WAIT": "on"}),
     Fault("OMP_NUM_THREADS is a list", r"omp_num_threads", env={"OMP_NUM_THREADS": "4,2"}),

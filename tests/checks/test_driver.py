@@ -236,9 +236,13 @@ CASES = (
     skips("imex_channel_unusable", "NCCL_MNNVL_ENABLE=0", gpus=RACK, plan=TWO, env={"NCCL_MNNVL_ENABLE": "0"}),
     skips("imex_channel_unusable", "cannot be listed", gpus=RACK, plan=TWO, driver=driver(imex_channels=None)),
     # gpu_lost
-    fails("gpu_lost", "GPU 3: GPU_IS_LOST", "sudo reboot", gpus=gpus(4, lost(3))),
-    fails("gpu_lost", "GPUs 1 and 2: GPU_IS_LOST", "export CUDA_VISIBLE_DEVICES=0,3", gpus=gpus(4, lost(1), lost(2))),
-    fails("gpu_lost", "GPU 0: GPU_REQUIRES_RESET", "sudo reboot", gpus=(lost(0, "GPU_REQUIRES_RESET"),)),
+    fails("gpu_lost", "GPU 3 fell off the bus (GPU_IS_LOST)", "sudo reboot", gpus=gpus(4, lost(3))),
+    fails("gpu_lost", "GPU 1 fell off the bus (GPU_IS_LOST); GPU 3 has no external power (INSUFFICIENT_POWER)",
+          "sudo reboot", gpus=gpus(4, lost(1), lost(3, "INSUFFICIENT_POWER"))),
+    fails("gpu_lost", "GPUs 1 and 2 fell off the bus (GPU_IS_LOST)", "export CUDA_VISIBLE_DEVICES=0,3",
+          gpus=gpus(4, lost(1), lost(2))),
+    fails("gpu_lost", "GPU 0 needs a reset (RESET_REQUIRED)", "sudo reboot", gpus=(lost(0, "RESET_REQUIRED"),)),
+    fails("gpu_lost", "GPU 0 does not respond (UNKNOWN)", "sudo reboot", gpus=(lost(0, "UNKNOWN"),)),
     fails(
         "gpu_lost",
         "GPU 3",

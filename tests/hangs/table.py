@@ -138,6 +138,10 @@ def measure(folder: Path, names: list[str]) -> None:
 
 
 _HEAD = """\
+---
+description: "What torch prints about a hang, and what mgpu reports, for each hang that was tested."
+---
+
 # What torch reports about a hang, and what mgpu reports
 
 Each program has one planted fault (`tests/hangs/`) and runs on the CPU with gloo. `python -m tests.hangs.table` wrote

@@ -142,7 +142,7 @@ def state_of(gpu: GpuEntry, case: CaseDocument) -> tuple[str, str]:
     found = [one for one in case["checks"] if name in one.get("subjects", ()) and one["status"] in ("fail", "warn")]
     grave = [one for one in found if one["status"] == "fail"]
     if gpu["lost"]:
-        return "fail", "does not respond"
+        return "fail", "no response"
     if grave or found:
         return ("fail" if grave else "warn"), (grave or found)[0]["id"]
     if not gpu["visible"]:

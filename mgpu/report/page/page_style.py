@@ -73,6 +73,7 @@ details{margin:0 0 10px}summary{cursor:pointer;color:var(--blue);font-size:.92re
 details[open]>summary{margin-bottom:.5rem}
 figure{margin:0 0 12px}figcaption{color:var(--soft);font-size:.85rem;margin-top:4px}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr));gap:12px}
+.plots figure{max-width:560px}
 .legend{display:flex;flex-wrap:wrap;gap:3px 14px;color:var(--soft);font-size:.82rem;margin:.4rem 0}
 
 svg{display:block;width:100%;height:auto}svg.matrix{max-width:350px}
