@@ -39,9 +39,6 @@ def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> str:
     return result.stdout
 
 
-_TEST = ("tests/test_packaging.py",)  # setuptools would pack it, unasked
-
-
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel built from that sdist, and below `direct` the wheel built from the tree."""
@@ -52,8 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     source.mkdir()
     (source / "docs").mkdir()
-    (source / "tests").mkdir()
-    for name in ("mgpu", "checks", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "docs/man", *_TEST):
+    for name in ("mgpu", "checks", "pyproject.toml", "README.md", "LICENSE", "docs/man"):
         run("cp", "-r", str(ROOT / name), str(source / name), cwd=folder)
     try:
         enough = int(metadata.version("setuptools").partition(".")[0]) >= 77
@@ -369,6 +365,7 @@ def test_only_publishing_may_get_a_token_of_the_index() -> None:
     assert jobs["publish"]["needs"] == "try" and jobs["try"]["needs"] == "build"
     commands = "\n".join(step.get("run", "") for step in jobs["build"]["steps"])
     assert "twine check --strict" in commands and "mgpu.one_file.build mgpu.pyz" in commands
+    assert commands.index("rm -r tests") < commands.index("-m build")  # the sdist would have a part of them
     classified = {name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if ":: Python :: 3." in name}
     assert set(jobs["try"]["strategy"]["matrix"]["python"]) == classified
     used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
