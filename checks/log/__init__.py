@@ -23,7 +23,9 @@
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
 * trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
-* nccl, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
+* autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
+* collectives: did torch refuse the arguments of a collective or of a process group?
+* nccl, nccl_calls, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
 * mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
 * meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
@@ -55,9 +57,9 @@ ORDER: tuple[str, ...] = (
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
     "installed", "pip", "compiling", "building", "generated_code", "hub", "data", "dataset_library", "wrapping",
     "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel",
-    "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks",
-    "not_finite", "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults",
-    "framework_mistakes", "refused", "between_packages", "exceptions",
+    "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives", "nccl", "nccl_calls",
+    "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
+    "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
+    "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -154,7 +154,8 @@ ROWS = (
         r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|"
         r"pthread_create (?:failed|call failed)|BlockingIOError: \[Errno 11\] Resource temporarily unavailable|"
         r"libgomp: Thread creation failed|OpenBLAS blas_thread_init: pthread_create|"
-        r"thread: Resource temporarily unavailable \[",
+        r"thread: Resource temporarily unavailable \[|Thread creation failed: Resource temporarily|"
+        r"OMP: System error #11: Resource temporarily unavailable",
         ("RuntimeError: can't start new thread", "bash: fork: retry: Resource temporarily unavailable",
          "OpenBLAS blas_thread_init: pthread_create failed for thread 63 of 64: Resource temporarily unavailable",
          "BlockingIOError: [Errno 11] Resource temporarily unavailable",

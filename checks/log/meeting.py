@@ -224,7 +224,7 @@ ROWS = (
              "mgpu doctor --only config_options_missing --config accelerate.yaml")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
     Row("log_rank_variable_missing", "root", "launcher",
-        r"environment variable \w+ expected, but not set|"
+        r"[Ee]nvironment variable \w+ expected, but not set|LOCAL_RANK is not in the environment|"
         r"Default process group has not been initialized",
         ("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
          "expected, "
@@ -337,7 +337,7 @@ ROWS = (
             ("torchrun --nproc-per-node=8 ...", "mgpu doctor --only torch_sees_fewer_gpus,driver")), _RUN),
     Row("log_backend_missing", "root", "launcher",
         r"No backend type associated with device type \w+|Your assigned backend \S+ is not available|"
-        r"Tensors must be CUDA and dense|Unknown c10d backend type|Invalid backend: ",
+        r"Tensors must be CUDA and dense|(?<!Error: )Invalid backend: ",
         ("RuntimeError: No backend type associated with device type cpu",
          "RuntimeError: Tensors must be CUDA and dense",
          "ValueError: Your assigned backend nccl is not available, please use gloo"),

@@ -10,7 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _device_cases
-from ._circumstances import counts
+from ._circumstances import counts, message
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
@@ -65,6 +65,17 @@ _ONE_PROCESS = Case(
     "RuntimeError: world_size (1) is not divisible by 2\n",
     "https://github.com/NVIDIA-NeMo/Speech/issues/11480")
 
+_TWO_DIMENSIONS = Case(
+    message(r"Expected device_mesh to have ndim=2"),
+    "hybrid sharding got a device mesh with one dimension, and needs two: replicas x shards",
+    "HYBRID_SHARD replicates over one dimension (usually the nodes) and shards over the other (the GPUs of a node). A "
+    "mesh with one dimension fits FULL_SHARD only.",
+    (Fix("Make a mesh of two dimensions, or choose FULL_SHARD.",
+         ("init_device_mesh('cuda', (nodes, gpus_per_node), mesh_dim_names=('replicate', 'shard'))",
+          "accelerate launch --fsdp_sharding_strategy FULL_SHARD ..."))),
+    "ValueError: Expected device_mesh to have ndim=2 but got 1\n",
+    "https://github.com/pytorch/pytorch/blob/main/torch/distributed/fsdp/_init_utils.py")
+
 ROWS = (
     Row("log_sharded_model_wrapped_again", "root", "script", r"found no DeviceMesh from dtensor args",
         ("RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!",
@@ -110,7 +121,8 @@ ROWS = (
         "the device mesh is for a different number of ranks than were started",
         "The product of its sizes (dp_replicate x dp_shard x tp x cp, or nodes x GPUs for hybrid sharding) must equal "
         "the number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
-        Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
+        Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH,
+        cases=(_TWO_DIMENSIONS,)),
     Row("log_sizes_do_not_divide", "root", "launcher",
         r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:unevenly|`split_batches`|BatchSamplerShard|"
         r"FP8|NVFP4|generations|First dimension of the tensor|"
