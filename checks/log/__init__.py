@@ -31,7 +31,8 @@
 * waiting: did ranks wait for one that never came?
 * stalled, diverged: in which collective did each rank wait, and why did one not join?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
-* deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
+* deepspeed_runs, deepspeed_checks, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded
+  tensors and optimizers?
 * recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
@@ -56,10 +57,11 @@ ORDER: tuple[str, ...] = (
     "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
     "installed", "pip", "compiling", "building", "generated_code", "hub", "data", "dataset_library", "wrapping",
-    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives", "nccl", "nccl_calls",
-    "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
-    "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
-    "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "deepspeed_checks",
+    "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives",
+    "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses",
+    "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
+    "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults", "framework_mistakes",
+    "refused", "between_packages", "exceptions",
 )
 # fmt: on

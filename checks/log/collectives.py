@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from ._circumstances import message
+from ._circumstances import message, passed
 
 _C10D = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/distributed_c10d.py"
 _DIST = "https://docs.pytorch.org/docs/stable/distributed.html"
@@ -25,6 +25,21 @@ _GLOO_ON_GPUS = Case(
                                 "python -c 'import torch; print(torch.distributed.is_nccl_available())'")),
      Fix("Without NCCL, use DDP: it needs all-reduce and broadcast only.", ("mgpu configure",))),
     "RuntimeError: ProcessGroupGloo does not support _reduce_scatter_base\n", _GLOO)
+_OF_WRAPPER = Case(
+    passed(r"deepspeed/runtime/zero/|torch/distributed/fsdp/"),
+    "ZeRO or FSDP exchanged a parameter whose parts have other sizes than it planned",
+    "The wrapper computes these sizes itself when it partitions the model. Probably the parameters changed after that, "
+    "or are not equal on all ranks: resized embeddings, quantized or compiled layers, adapters added later, another "
+    "checkpoint, or code that assigns to .data.",
+    (Fix("Change the model before it is wrapped, in the same way on every rank.",
+         (_SCRIPT, "model.resize_token_embeddings(len(tokenizer)); model = accelerator.prepare(model)")),
+     Fix("Try without torch.compile and quantization, and with a newer release.",
+         ("pip install --upgrade deepspeed accelerate",))),
+    "Traceback (most recent call last):\n"
+    '  File "/x/site-packages/deepspeed/runtime/zero/partition_parameters.py", line 1300, in all_gather_coalesced\n'
+    "    handle = _dist_allgather_fn(a, b)\n"
+    "ValueError: output tensor size must be equal to world_size times input tensor size\n",
+    "https://github.com/hiyouga/LlamaFactory/issues/9194")
 _DIRECTION = Case(
     message(r"gather_list`` must|object_gather_list"),
     "gather() got its list of outputs on the wrong rank",
@@ -76,7 +91,18 @@ ROWS = (
              ("n = torch.distributed.get_world_size(group)",
               "out = torch.empty(n * t.shape[0], *t.shape[1:], dtype=t.dtype, device=t.device)")),
          Fix("If the ranks have different sizes, pad first, or gather objects.",
-             ("accelerator.pad_across_processes(t)", "torch.distributed.all_gather_object(parts, t)"))), _NCCL),
+             ("accelerator.pad_across_processes(t)", "torch.distributed.all_gather_object(parts, t)"))), _NCCL,
+        cases=(_OF_WRAPPER,)),
+    Row("log_collective_on_several_gpus", "root", "script",
+        r"Tensor list mustn't be larger than the number of available GPUs|Tensors must be on distinct GPU devices|"
+        r"Expecting one tensor only but got",
+        ("RuntimeError: Tensor list mustn't be larger than the number of available GPUs",
+         "RuntimeError: Expecting one tensor only but got multiple. You are probably using multiple devices under one "
+         "thread."),
+        "a collective got tensors of several GPUs from one process, which torch no longer supports",
+        "torch 2.0 removed the collectives for several GPUs per process (all_reduce_multigpu). An extension or a model "
+        "that is spread over GPUs inside DDP still passes a list.",
+        Fix("Use one process per GPU.", ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py")), _NCCL),
     Row("log_collective_dtypes_wrong", "root", "script",
         r"Invalid usage of tensors with different dtypes|[Tt]ensors? must have identical types?\b|"
         r"input tensor must be the same type as the output(?: tensor)?\b|"
@@ -206,7 +232,7 @@ ROWS = (
         "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/utils.py"),
     Row("log_backend_not_built", "root", "launcher",
         r"Distributed package doesn't have (?:MPI|Gloo|UCC|XCCL) built in|"
-        r"Unknown (?:c10d )?backend type (?:\w+)",
+        r"Invalid backend: '|Unknown (?:c10d )?backend type (?:\w+)",
         ("RuntimeError: Distributed package doesn't have MPI built in. MPI is only included if you build PyTorch from "
          "source on a host that has MPI installed.",
          "AssertionError: Unknown c10d backend type NCLL"),

@@ -97,7 +97,9 @@ ROWS = (
     Row("log_allocator_option_refused", "root", "script",
         r"Unrecognized (?:key '\w*'|CachingAllocator option: ?\S*).*|"
         r"Expected a single True/False argument for \w+|CachingAllocator option \w+ (?:too small|must be)|"
-        r"Error parsing CachingAllocator settings|Error, expecting .{0,40}(?:_mb|_threshold|_divisions|digit)",
+        r"Error parsing CachingAllocator settings|out of bounds in ConfigTokenizer|"
+        r"AllocatorConfig\.h\":\d+, please report|"
+        r"Error, expecting .{0,40}(?:_mb|_threshold|_divisions|digit)",
         ("RuntimeError: Unrecognized CachingAllocator option: expandable_segment",
          "ValueError: Expected a single True/False argument for expandable_segments",
          "RuntimeError: CachingAllocator option max_split_size_mb too small, must be > 20",
@@ -110,6 +112,21 @@ ROWS = (
              ("env | grep ALLOC_CONF", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
               "unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF")),),
         "https://docs.pytorch.org/docs/stable/notes/cuda.html#environment-variables"),
+    Row("log_allocator_broken", "root", "cuda",
+        r"(?:handles_\.at\(i\)|block->expandable_segment_|expandable_segment\S*) INTERNAL ASSERT FAILED at "
+        r"\"\S*CUDACachingAllocator\.cpp",
+        ('RuntimeError: !handles_.at(i) INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":396, please '
+         "report a bug to PyTorch.",
+         'RuntimeError: !block->expandable_segment_ INTERNAL ASSERT FAILED at "../c10/CUDACachingAllocator.cpp":2814, '
+         "please report a bug to PyTorch."),
+        "torch's allocator broke with expandable_segments, probably when the GPU's memory was full",
+        "With expandable_segments:True, an allocation that fails halfway leaves the allocator in a state that every "
+        "later allocation trips over. max_split_size_mb or garbage_collection_threshold next to it had the same effect "
+        "before torch 2.6. The first out-of-memory error can be caught and invisible.",
+        (Fix("Treat it as out of memory: a smaller batch, or a sharded model.", ("nvidia-smi", "mgpu configure")),
+         Fix("Do without the option, or without others next to it.",
+             ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False", "pip install --upgrade torch"))),
+        "https://github.com/pytorch/pytorch/issues/188008"),
     Row("log_allocator_not_ready", "root", "script",
         r"(?:Invalid device argument|Allocator not initialized for device) ?\S* ?: did you call init\?",
         ("RuntimeError: Invalid device argument : did you call init?",

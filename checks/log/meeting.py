@@ -337,7 +337,7 @@ ROWS = (
             ("torchrun --nproc-per-node=8 ...", "mgpu doctor --only torch_sees_fewer_gpus,driver")), _RUN),
     Row("log_backend_missing", "root", "launcher",
         r"No backend type associated with device type \w+|Your assigned backend \S+ is not available|"
-        r"Tensors must be CUDA and dense|(?<!Error: )Invalid backend: ",
+        r"Tensors must be CUDA and dense|ProcessGroupGloo::\w+: (?:unsupported|invalid) device|only supports dense CPU",
         ("RuntimeError: No backend type associated with device type cpu",
          "RuntimeError: Tensors must be CUDA and dense",
          "ValueError: Your assigned backend nccl is not available, please use gloo"),

@@ -371,7 +371,7 @@ ROWS = (
         "The usual cause is two ranks on one GPU, or ranks that pass different sizes.", _DEBUG, _TROUBLE,
         explain=explain_shared_gpu),
     Row("log_nccl_internal_error", "wrapper", "nccl", r"ncclInternalError: Internal check failed|"
-        r"NCCL error(?: in)?: (?:.*, )?internal error",
+        r"NCCL (?:error(?: in)?: (?:.*, )?|Error \d+: )internal error",
         ("ncclInternalError: Internal check failed.",
          "RuntimeError: NCCL error: internal error - please report this issue to the NCCL developers",
          "RuntimeError: NCCL error in: /x/ProcessGroupNCCL.cpp:1, internal error, NCCL version 2.18.1"),

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from mgpu.check import Fix
 from mgpu.signature import Case, Row, signatures
 
-from ._circumstances import said
+from ._circumstances import counts, said
 
 _LOAD = "https://github.com/pytorch/pytorch/blob/main/torch/serialization.py"
 _DCP = "https://docs.pytorch.org/docs/stable/distributed.checkpoint.html"
 _FSDP = "https://docs.pytorch.org/docs/stable/fsdp.html"
 _FLAT = "https://github.com/pytorch/pytorch/blob/main/torch/distributed/fsdp/_flat_param.py"
 
+
+def _same_size(sizes: Sequence[str]) -> bool:
+    """Whether FSDP expected the flat form of the very tensor that it found."""
+    return int(sizes[0]) == math.prod(map(int, sizes[1].split(", ")))
+
+
 # fmt: off
+_ONE_RANK = Case(
+    counts(r"Expects torch\.Size\(\[(\d+)\]\) but got torch\.Size\(\[(\d+(?:, \d+)+)\]\)", _same_size),
+    "FSDP runs on one rank, where it does not shard (NO_SHARD), and cannot convert its parameters there",
+    "With a single rank FSDP 1 keeps whole parameters in their own shape. accelerate and trainers convert the flat "
+    "parameter to fp32 for mixed precision, and FSDP then finds the shape of the parameter where it expects the flat "
+    "one. With two ranks or more the same script works.",
+    (Fix("Without a second GPU, do not use FSDP.", ("accelerate launch --num_processes 1 ...", "mgpu configure")),
+     Fix("Or start as many ranks as there are GPUs, or use FSDP 2.",
+         ("mgpu launch train.py", "accelerate launch --fsdp_version 2 ...")),
+     Fix("Or load the weights in fp32, so that nothing is converted.",
+         ("from_pretrained(..., torch_dtype=torch.float32)",))),
+    "RuntimeError: Cannot writeback when the parameter shape changes\n"
+    "Expects torch.Size([517996544]) but got torch.Size([126464, 4096])\n",
+    "https://github.com/pytorch/pytorch/issues/151223")
 _GRADIENT_RESHAPED = Case(
     said(r"Cannot writeback when the gradient shape changes"),
     "FSDP found a gradient of another shape than its parameter",
@@ -54,8 +77,7 @@ ROWS = (
         "The tag at the end names it: npu, xla, hpu, xpu, privateuseone. The extension for it is not installed here.",
         Fix("Load it to the CPU.", ("torch.load(path, map_location='cpu')",)), _LOAD),
     Row("log_dtensors_not_imported", "root", "script",
-        r"``?torch\.distributed\.tensor``? must be imported to load DTensors|"
-        r"torch\._dynamo``? must be imported to load nested jagged tensors",
+        r"``?torch\.distributed\.tensor``? must be imported to load DTensors",
         ("_pickle.UnpicklingError: ``torch.distributed.tensor`` must be imported to load DTensors",),
         "the file holds sharded tensors (DTensor): it is one rank's part, saved with torch.save from FSDP 2",
         "state_dict() of an FSDP 2 model has DTensors. torch.save then stores this rank's shard, which needs a process "
@@ -134,7 +156,7 @@ ROWS = (
               "mgpu doctor --script train.py")),
          Fix("Later changes need the whole parameters.",
              ("with FSDP.summon_full_params(model, writeback=True): ...",))),
-        _FLAT, cases=(_GRADIENT_RESHAPED,)),
+        _FLAT, cases=(_ONE_RANK, _GRADIENT_RESHAPED)),
     Row("log_fsdp_offloaded_model_moved", "root", "script",
         r"parameter CPU offloading enabled has parameters on|"
         r"Expects the `FlatParameter` to be on CPU when parameter CPU offloading",
