@@ -15,8 +15,8 @@
 * reinforcement, lightning, config_files: did a trainer with vLLM, Lightning, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
 * installed, pip: does a library, an extension or a build not fit?
-* compiling, building, generated_code: did torch.compile, a compiler, a linker or make fail, or was a generated module
-  incomplete?
+* compiling, kernels, building, generated_code: did torch.compile, a kernel, a compiler, a linker or make fail, or was
+  a generated module incomplete?
 * hub: could models or data not be fetched?
 * data, dataset_library: did reading the data, or the library that prepares it, fail?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
@@ -56,12 +56,12 @@ ORDER: tuple[str, ...] = (
     "noise", "circumstances", "versions_shown", "scheduler", "job_start", "kubernetes", "containers", "ends",
     "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
-    "installed", "pip", "compiling", "building", "generated_code", "hub", "data", "dataset_library", "wrapping",
-    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "deepspeed_checks",
+    "installed", "pip", "compiling", "kernels", "building", "generated_code", "hub", "data", "dataset_library",
+    "wrapping", "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "deepspeed_checks",
     "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives",
     "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses",
     "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
-    "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults", "framework_mistakes",
-    "refused", "between_packages", "exceptions",
+    "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
+    "between_packages", "exceptions",
 )
 # fmt: on

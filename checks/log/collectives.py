@@ -155,7 +155,7 @@ ROWS = (
     Row("log_rank_not_in_group", "root", "script",
         r"(?:Global|Group) rank (?:\d+) is not part of (?:the parent )?group|"
         r"Group \S.{0,200} is not registered, please create group|"
-        r"[Pp]rocess group \S.{0,200} is not initialized in the world group map|"
+        r"(?:Process|process) group \S.{0,200} is not initialized in the world group map|"
         r"Invalid process group specified(?: or has been destroyed)?|"
         r"The given group does not exist|Invalid process group!?$",
         ("ValueError: Global rank 5 is not part of group <torch.distributed.distributed_c10d.ProcessGroup object>",
@@ -232,7 +232,7 @@ ROWS = (
         "https://github.com/pytorch/pytorch/blob/main/torch/distributed/elastic/rendezvous/utils.py"),
     Row("log_backend_not_built", "root", "launcher",
         r"Distributed package doesn't have (?:MPI|Gloo|UCC|XCCL) built in|"
-        r"Invalid backend: '|Unknown (?:c10d )?backend type (?:\w+)",
+        r"(?<!InvalidBackend: )Invalid backend: '|Unknown (?:c10d )?backend type (?:\w+)",
         ("RuntimeError: Distributed package doesn't have MPI built in. MPI is only included if you build PyTorch from "
          "source on a host that has MPI installed.",
          "AssertionError: Unknown c10d backend type NCLL"),

@@ -273,7 +273,8 @@ ROWS = (
         Fix("Train on a GPU without a display, or stop the display server.",
             ("nvidia-smi -q -d DISPLAY", "sudo systemctl isolate multi-user.target"), who="admin"), _API),
     Row("log_cublas_failed", "root", "cuda",
-        r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)",
+        r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)|"
+        r"in function \w*gemm\w*: cuBLAS Error: ",
         ("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
          "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
         "a matrix multiplication failed in cuBLAS",

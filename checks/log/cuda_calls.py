@@ -22,26 +22,10 @@ _MEANINGS = {
         Fix("Try without the features that depend on it.",
             ("export NCCL_CUMEM_ENABLE=0 NCCL_P2P_DISABLE=1",
              "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"))),
-    "operation not permitted": (
-        "The driver denies a feature to this process: an IMEX channel (GB200), GPU performance counters, or memory "
-        "that another process owns.",
-        Fix("Give the process the rights, or turn the feature off.",
-            ("ls -l /dev/nvidia-caps-imex-channels", "export NCCL_MNNVL_ENABLE=0",
-             "docker run --cap-add=SYS_ADMIN ...  # profilers"))),
-    "peer mapping resources exhausted": (
-        "A GPU can map the memory of 8 other GPUs only. The node has more, or a rank opened all of them.",
-        Fix("Show each rank fewer GPUs, or let NCCL use shared memory between some.",
-            ("export NCCL_P2P_LEVEL=PIX", "nvidia-smi topo -m"))),
     "operating system call failed": (
         "The kernel or the container denied what CUDA needs: memory mappings, locked memory, or /dev/shm.",
         Fix("Check the limits, and start the container with the host's IPC.",
             ("ulimit -a; sysctl vm.max_map_count", "docker run --ipc=host --ulimit memlock=-1 ..."))),
-    "a PTX JIT compilation failed": (
-        "The driver had to compile portable code for this GPU and could not: the code has no version for this GPU, the "
-        "driver is older than the CUDA it was built with, or the driver's JIT library is not in the container.",
-        Fix("Install builds for this GPU, and check that library.",
-            ("python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
-             "ldconfig -p | grep libnvidia-ptxjitcompiler"))),
     "context is destroyed": (
         "The process's CUDA context was removed while a thread still used it: the process was exiting, or a library "
         "reset the GPU (cudaDeviceReset).",
@@ -65,11 +49,9 @@ def _explain(groups: Mapping[str, str], raised: UncaughtException | None) -> Mea
 # fmt: off
 ROWS = (
     Row("log_cuda_call_failed", "secondary", "cuda",
-        r"CUDA error: (?P<what>invalid resource handle|invalid (?:pitch )?argument|"
+        r"(?:CUDA [Ee]rror|Triton Error \[CUDA\]): (?P<what>invalid resource handle|invalid (?:pitch )?argument|"
         r"operation not supported|an exception occurred on the device|"
-        r"operation not permitted(?! (?:when|on an event))|peer mapping resources exhausted|"
-        r"operating system call failed|a PTX JIT compilation failed|context is destroyed|"
-        r"invalid symbol|peer access is already enabled|"
+        r"operating system call failed|context is destroyed|invalid symbol|peer access is already enabled|"
         r"mapping of buffer object failed|driver shutting down|too many blocks in cooperative launch|"
         r"cluster target block not present|external device failure|device not ready|"
         r"part or all of the requested memory range is already mapped|resource already mapped|"

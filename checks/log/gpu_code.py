@@ -94,7 +94,7 @@ ROWS = (
         r"Query/Key/Value should be on the same device|indices "
         r"should be either on cpu or on the same device|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
-        r"Tensor for argument .+ is on (?:cpu|CPU)",
+        r"Tensor for argument .+ is on (?:cpu|CPU)|Tensor on device (?!meta)\S+ is not on the expected device (?!meta)",
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "
          "the same",

@@ -12,7 +12,7 @@ from mgpu.snapshot import UncaughtException
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
-from ._start_cases import NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT
+from ._start_cases import NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT, TOO_MANY_RANKS
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -113,7 +113,7 @@ ROWS = (
          "(world_size=8, worker_count=4, timeout=0:30:00)",),
         "{came} ranks reached the first barrier, {all} were expected", _MISSING, _START_ALL, _DIST,
         summary="The number of ranks at the first barrier differs from the expected number.",
-        because_of=("log_rank_worked_alone",)),
+        because_of=("log_rank_worked_alone",), cases=(TOO_MANY_RANKS,)),
     Row("log_master_unreachable", "root", "launcher",
         r"client socket has timed out after \d+m?s while trying to connect to \(?"
         r"(?!\(?255\.|\(?0\.0\.0\.0|[^)]+, 51216\))[\w.:\[]|"
@@ -165,8 +165,8 @@ ROWS = (
              ("srun --ntasks-per-node=1 torchrun ...", "mgpu doctor --only slurm"))),
         "https://github.com/pytorch/pytorch/issues/124380", cases=(_LOOPBACK_ENDPOINT,)),
     Row("log_rendezvous_closed", "secondary", "launcher",
-        r"RendezvousClosedError|attempted to join .*rendezvous .*closed|[Rr]endezvous '\S*' (?:is|was|has been) closed|"
-        r"The node '\S+' has (?:closed|shut down) the rendezvous",
+        r"Rendezvous(?:Closed|GracefulExit)Error|attempted to join .*rendezvous .*closed|"
+        r"[Rr]endezvous '\S*' (?:is|was|has been) closed|The node '\S+' has (?:closed|shut down) the rendezvous",
         ("torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
          "The node 'node1_22_0' attempted to join the next round of the rendezvous '77', but it was closed"),
         "another node's agent had closed torchrun's rendezvous and left",
@@ -227,9 +227,8 @@ ROWS = (
         r"[Ee]nvironment variable \w+ expected, but not set|LOCAL_RANK is not in the environment|"
         r"Default process group has not been initialized",
         ("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
-         "expected, "
-         "but not set", "ValueError: Default process group has not been initialized, please make sure to call "
-         "init_process_group."),
+         "expected, but not set", "ValueError: Default process group has not been initialized, please make sure to "
+         "call init_process_group."),
         "the script was started without a launcher, or uses the process group before creating it",
         "It communicates with other ranks, but only torchrun and accelerate set RANK, WORLD_SIZE and MASTER_ADDR.",
         Fix("Start the script with a launcher.",

@@ -55,10 +55,10 @@ ROWS = (
         f"{_SRC}/misc/argcheck.cc"),
     Row("log_nccl_buffer_elsewhere", "root", "script",
         r"NCCL WARN \w+ : \w+ (?:0x)?[0-9a-f]+ is not a valid pointer|"
-        r"\w+ : \w+ allocated on device (?:\d+) mismatchs with NCCL device (?:\d+)",
+        r"\w+ : \w+ allocated on device (?:\d+) mismatch\w* with NCCL device (?:\d+)",
         ("node1:1:2 [0] misc/argcheck.cc:16 NCCL WARN AllReduce : sendbuff 0x7f21c4000000 is not a valid pointer",
-         "node1:1:2 [1] misc/argcheck.cc:24 NCCL WARN AllReduce : sendbuff allocated on device 0 mismatchs with NCCL "
-         "device 1"),
+         "node1:1:2 [1] misc/argcheck.cc:24 NCCL WARN AllReduce : sendbuff allocated on device 0 mismatch"
+         "s with NCCL device 1"),
         "a collective got a tensor that is not on the GPU of its group",
         "The rank's group belongs to one GPU, but the tensor is on another GPU or in host memory: a fixed cuda:0, "
         "`.cuda()` before torch.cuda.set_device(), or a tensor on the CPU.",
