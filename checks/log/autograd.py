@@ -34,7 +34,7 @@ _SHARDED_EVALUATION = Case(
     '  File "/x/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py", line 300, in unshard\n    x\n'
     "RuntimeError: Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get "
     "a normal tensor before doing inplace update.\n",
-    "https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html")
+    "https://github.com/Lightning-AI/pytorch-lightning/issues/16908")
 _FUNCTIONAL = Case(
     said(r"attention"),
     "double backward was requested through a fused attention kernel, which has only one derivative",

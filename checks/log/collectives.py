@@ -62,8 +62,8 @@ ROWS = (
          "ValueError: Cannot use ReduceOp.AVG with Gloo", "RuntimeError: Cannot use ReduceOp.AVG with boolean inputs",
          "RuntimeError: NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."),
         "the group's backend does not have this collective, reduction or kind of tensor",
-        "NCCL, gloo and MPI do not implement the same operations: gather and scatter came to NCCL with torch 1.11 and "
-        "2.0, ReduceOp.AVG is NCCL's only, BAND, BOR and BXOR are gloo's only, and NCCL exchanges dense tensors only "
+        "NCCL, gloo and MPI do not implement the same operations: old releases of torch have no gather and scatter for "
+        "NCCL, ReduceOp.AVG is NCCL's only, BAND, BOR and BXOR are gloo's only, and NCCL exchanges dense tensors only "
         "(nn.Embedding(sparse=True) makes sparse gradients).",
         (Fix("Use an operation that the backend has.",
              ("torch.distributed.all_gather(parts, t)  # instead of gather",
@@ -100,8 +100,8 @@ ROWS = (
          "RuntimeError: Expecting one tensor only but got multiple. You are probably using multiple devices under one "
          "thread."),
         "a collective got tensors of several GPUs from one process, which torch no longer supports",
-        "torch 2.0 removed the collectives for several GPUs per process (all_reduce_multigpu). An extension or a model "
-        "that is spread over GPUs inside DDP still passes a list.",
+        "torch 2 has no collectives for several GPUs per process any more (all_reduce_multigpu). An extension or a "
+        "model that is spread over GPUs inside DDP still passes a list.",
         Fix("Use one process per GPU.", ("mgpu launch train.py", "torchrun --nproc-per-node=8 train.py")), _NCCL),
     Row("log_collective_dtypes_wrong", "root", "script",
         r"Invalid usage of tensors with different dtypes|[Tt]ensors? must have identical types?\b|"
@@ -115,7 +115,7 @@ ROWS = (
          "RuntimeError: Invalid scalar type"),
         "a collective got tensors of a dtype that it cannot exchange, or of two dtypes",
         "All tensors of one collective need one dtype. NCCL has no int16, uint16, complex or quantized types, and "
-        "gloo (before torch 2.3) no bf16. Often the buffer was made with torch.empty(...) in fp32, and the tensor is "
+        "gloo of older releases no bf16. Often the buffer was made with torch.empty(...) in fp32, and the tensor is "
         "bf16 under autocast.",
         Fix("Make the buffer with the tensor's dtype, and convert what the backend cannot send.",
             ("torch.empty_like(t)", "t.to(torch.int32)", "torch.view_as_real(t)", "t.float()  # bf16 over gloo")),
@@ -197,10 +197,9 @@ ROWS = (
         "/etc/hosts or DNS differ, or one interface has no IPv4 address.",
         Fix("Name the interface with the IPv4 address on every rank, and compare the host names.",
             ("export GLOO_SOCKET_IFNAME=IFACE", "getent ahosts $(hostname)", "ip -br addr")),
-        "https://github.com/facebookincubator/gloo/blob/main/gloo/transport/tcp/device.cc"),
+        "https://github.com/pytorch/gloo/blob/main/gloo/transport/tcp/device.cc"),
     Row("log_store_answered_wrongly", "root", "launcher",
-        r"Ping failed, invalid value returned from server|unexpected (?:query|header) .{0,20}(?:TCPStore|store)|"
-        r"Stop_waiting response is expected",
+        r"^(?!.*retrying).*Ping failed, invalid value returned from server|Stop_waiting response is expected",
         ("torch.distributed.DistNetworkError: Ping failed, invalid value returned from server. Expected: 6842, Got: 0",
          "RuntimeError: Stop_waiting response is expected"),
         "the program at MASTER_ADDR and MASTER_PORT is not the store of this run, or is of another torch",

@@ -104,7 +104,7 @@ ROWS = (
         "torch's allocator broke with expandable_segments, probably when the GPU's memory was full",
         "With expandable_segments:True, an allocation that fails halfway leaves the allocator in a state that every "
         "later allocation trips over. max_split_size_mb or garbage_collection_threshold next to it had the same effect "
-        "before torch 2.6. The first out-of-memory error can be caught and invisible.",
+        "before torch 2.5. The first out-of-memory error can be caught and invisible.",
         (Fix("Treat it as out of memory: a smaller batch, or a sharded model.", ("nvidia-smi", "mgpu configure")),
          Fix("Do without the option, or without others next to it.",
              ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False", "pip install --upgrade torch"))),

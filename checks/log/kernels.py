@@ -7,7 +7,7 @@ from mgpu.signature import Case, Row, signatures
 
 from ._circumstances import passed, said
 
-_TRITON = "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/jit.py"
+_TRITON = "https://github.com/triton-lang/triton/issues/2925"
 _DRIVER = "https://github.com/triton-lang/triton/blob/main/python/triton/runtime/driver.py"
 _GRAPHS = "https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html"
 _FLASH = "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp"
@@ -59,12 +59,12 @@ ROWS = (
         ("RuntimeError: 0 active drivers ([]). There should only be one.",
          "RuntimeError: 2 active drivers ([<class 'HIPDriver'>, <class 'CudaDriver'>]). There should only be one."),
         "Triton does not find exactly one kind of GPU in this process",
-        "0: torch sees no GPU here (a login node, CUDA_VISIBLE_DEVICES, a CPU build of torch), or a package imports "
-        "Triton kernels on a machine without one. 2: the parts of two Triton builds (NVIDIA and AMD) are mixed.",
+        "0: torch sees no GPU here (a login node, CUDA_VISIBLE_DEVICES, a Ray actor without GPUs, a CPU build of "
+        "torch), or Triton is not the release of this torch. 2: the parts of two Triton builds are mixed.",
         (Fix("Check whether torch sees a GPU in this process.",
              ("python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'", "nvidia-smi -L",
               "mgpu doctor --only driver,visibility,container")),
-         Fix("For two drivers, install Triton again.",
+         Fix("Otherwise install Triton again, in the release of this torch.",
              ("pip uninstall -y triton pytorch-triton-rocm triton-windows; pip install --force-reinstall torch",))),
         _DRIVER),
     Row("log_triton_source_rejected", "root", "library",
@@ -101,7 +101,8 @@ ROWS = (
         (Fix("Pad to fixed sizes, or mark what varies.",
              ("torch.compile(model, dynamic=True)", "torch._dynamo.mark_dynamic(x, 1)",
               "TORCH_LOGS=recompiles mgpu launch train.py")),
-         Fix("Or raise the limit.", ("torch._dynamo.config.recompile_limit = 64  # cache_size_limit before 2.7",))),
+         Fix("Or raise the limit.",
+             ("torch._dynamo.config.recompile_limit = 64  # cache_size_limit in older releases",))),
         "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html"),
     Row("log_compile_backend_unknown", "root", "script",
         r"torch\._dynamo\.exc\.InvalidBackend: Invalid backend: '(?P<name>[^']*)'",

@@ -75,7 +75,7 @@ ROWS = (
         "https://github.com/NVIDIA/nccl/issues/1241"),
     Row("log_shm_full_for_nccl", "root", "nccl",
         r"posix_fallocate failed|failed to extend /dev/shm/nccl-\S+|Error while creating shared memory segment|"
-        r"Error: failed to extend /dev/shm",
+        r"Error: failed to (?:extend|create shared memory file) /dev/shm(?!.*Permission denied)",
         ("NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, error: No space left on device (28)",
          "node1:1:2 [0] misc/shmutils.cc:132 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-WU88OE "
          "(size 9637888), error: No space left on device (28)",

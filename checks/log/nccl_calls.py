@@ -13,6 +13,13 @@ _SCRIPT = "mgpu doctor --script train.py"
 _FIRST = Fix("Find the rank that exited first, in its own log.", ("mgpu doctor --log LOGS...",))
 
 # fmt: off
+_DOMAIN_WANTED = Case(
+    reported(r"MNNVL is not supported on this system"),
+    "NCCL_MNNVL_ENABLE=1 requires NVLink between nodes, which this system does not have or this NCCL does not use",
+    "With 1, NCCL stops if the GPUs of several nodes are not in one NVLink domain. With 2 or without the variable, it "
+    "uses such a domain if there is one.",
+    (Fix("Unset it.", ("unset NCCL_MNNVL_ENABLE", "env | grep ^NCCL_")),),
+    "node1:4802:4871 [1] init.cc:850 NCCL WARN MNNVL is not supported on this system\n", _ENV)
 _EXECUTED = Case(
     reported(r"Failed to execute operation (?:Setup|Connect) from rank"),
     "NCCL's helper thread failed while it set up a connection for a rank",
@@ -90,7 +97,7 @@ ROWS = (
               "docker run --gpus all -e NVIDIA_IMEX_CHANNELS=0 ...", "mgpu doctor --only imex_channel_unusable"),
              who="admin"),
          Fix("Or use the network between the nodes.", ("export NCCL_MNNVL_ENABLE=0",), kind="stopgap",
-             caveat="Traffic between the nodes is slower.")), _ENV),
+             caveat="Traffic between the nodes is slower.")), _ENV, cases=(_DOMAIN_WANTED,)),
     Row("log_nccl_proxy_lost", "secondary", "nccl",
         r"\[Service thread\] Could not receive type from localRank|Proxy Call to rank \d+ failed|"
         r"\[Proxy Service \d+\] Failed to execute operation|ncclProxyCallBlocking\w* call to (?:tpRank|rank)|"

@@ -63,7 +63,7 @@ ROWS = (
         summary="NCCL's network plugin is not loaded: a library that it needs is of another version.",
         explain=_interface),
     Row("log_shm_not_permitted", "root", "nccl",
-        r"Call to shm_open failed ?: Permission denied",
+        r"Call to shm_open failed ?: Permission denied|shared memory file \S+, error Permission denied",
         ("node8:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied",),
         "NCCL may not create shared memory: /dev/shm is not writable for this user",
         "The folder needs the rights 1777. A mount with other rights, a container's security profile, or a file of "
