@@ -160,6 +160,28 @@ ROWS = (
              ("model.to('cuda:0')", "torch.tensor(n, device=x.device)")),
          Fix("Better, use one process per GPU.", ("mgpu launch train.py",))), _PARALLEL,
         summary="nn.DataParallel got a tensor on the CPU."),
+    Row("log_expanded_tensor_written", "root", "script",
+        r"element(?:s of the input tensor and|) ?(?:of )?the written-to tensor refers? to a single memory location",
+        ("RuntimeError: unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+         "single memory location. Please clone() the tensor before performing the operation.",
+         "RuntimeError: unsupported operation: more than one element of the written-to tensor refers to a single "
+         "memory location. Please clone() the tensor before performing the operation."),
+        "a tensor that was made with expand() is written, probably a buffer that DDP or FSDP broadcasts",
+        "expand() repeats elements without copying them. DDP writes the buffers of rank 0 into those of the others, "
+        "which such a buffer (position_ids, masks) does not allow.",
+        Fix("Copy it when it is registered, or do not broadcast buffers.",
+            ("self.register_buffer('position_ids', ids.expand((1, -1)).clone())",
+             "DistributedDataParallelKwargs(broadcast_buffers=False)")),
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html"),
+    Row("log_ddp_gradients_detached", "root", "script",
+        r"Can't detach views in-place\. Use detach\(\) instead\. If you",
+        ("RuntimeError: Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "
+         "(DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets",),
+        "gradients were set to zero in place, but with gradient_as_bucket_view they are parts of DDP's buckets",
+        "zero_grad(set_to_none=False), grad.detach_() or an old optimizer detaches them in place.",
+        Fix("Let zero_grad() remove the gradients, or turn the option off.",
+            ("optimizer.zero_grad(set_to_none=True)", "DDP(model, gradient_as_bucket_view=False)")),
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"),
     Row("log_derivative_missing", "root", "script",
         r"derivative for (?P<operator>aten::\w+|'?\w+'?) is not implemented",
         ("RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_backward is not implemented",

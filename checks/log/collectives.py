@@ -40,6 +40,21 @@ _OF_WRAPPER = Case(
     "    handle = _dist_allgather_fn(a, b)\n"
     "ValueError: output tensor size must be equal to world_size times input tensor size\n",
     "https://github.com/hiyouga/LlamaFactory/issues/9194")
+_SIZE_OF_OBJECTS = Case(
+    passed(r"distributed_c10d\.py in (?:all_gather_object|broadcast_object_list|gather_object|recv_object_list|"
+           r"scatter_object_list|_tensor_to_object)"),
+    "the ranks exchanged objects, and the size that arrived is garbage",
+    "all_gather_object() and broadcast_object_list() first exchange the size of each object, on the current GPU of the "
+    "process. If two ranks use the same GPU (no torch.cuda.set_device) or the ranks are in different collectives, the "
+    "size is read from a buffer that another call filled.",
+    (Fix("Select each rank's GPU before the process group is created, and call it on all ranks in the same order.",
+         ("torch.cuda.set_device(int(os.environ['LOCAL_RANK']))", _SCRIPT)),
+     Fix("Let torch compare the calls of the ranks.", ("TORCH_DISTRIBUTED_DEBUG=DETAIL mgpu launch train.py",))),
+    "Traceback (most recent call last):\n"
+    '  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 2500, in all_gather_object\n'
+    "    current_input_tensor = torch.empty(max_object_size)\n"
+    "RuntimeError: Trying to create tensor with negative dimension -4611686018427387904: [-4611686018427387904]\n",
+    "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_gather_object")
 _DIRECTION = Case(
     message(r"gather_list`` must|object_gather_list"),
     "gather() got its list of outputs on the wrong rank",
@@ -178,6 +193,28 @@ ROWS = (
             ("DistributedSampler(data)  # after init_process_group",
              "DistributedSampler(data, torch.distributed.get_world_size(), torch.distributed.get_rank())", _SCRIPT)),
         _SAMPLER, summary="DistributedSampler got a rank that its number of replicas does not have."),
+    Row("log_exchanged_size_is_garbage", "root", "script",
+        r"Tried to allocate more than 1EB memory|Trying to create tensor with negative dimension -\d+|"
+        r"[Ss]torage size calculation overflowed",
+        ("RuntimeError: Tried to allocate more than 1EB memory.",
+         "RuntimeError: Trying to create tensor with negative dimension -4611686018427387904: [-4611686018427387904]",
+         "RuntimeError: Storage size calculation overflowed with sizes=[8589934592, 8589934592]"),
+        "a tensor of an impossible size was requested: a size is negative or garbage",
+        "A size was computed wrongly or overflowed, or was received from another rank and is not what was sent.",
+        Fix("Print the sizes on every rank before that line.", ("print(rank, sizes)", _SCRIPT)), _DIST,
+        cases=(_SIZE_OF_OBJECTS,)),
+    Row("log_rank_zero_left_barrier", "secondary", "timeout",
+        r"successfully reached monitoredBarrier, but received errors while waiting|"
+        r"Rank \d+ timed out in monitoredBarrier after",
+        ("RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv "
+         "from rank 0. Please check rank 0 logs for faulty rank.",
+         "RuntimeError: Rank 0 timed out in monitoredBarrier after 1800000 ms."),
+        "a rank waited at a barrier for another one, which left it or did not come",
+        "Rank 0 collects all ranks at monitored_barrier() and then answers them. It reports in its own log which rank "
+        "is missing, and stops; the others then lose their connection to it.",
+        Fix("Read rank 0's log: it names the missing ranks. Then read those ranks' logs.",
+            ("mgpu doctor --log LOGS...",)),
+        _DIST),
     Row("log_ddp_lazy_parameters", "root", "script",
         r"Modules with uninitialized parameters can't be used with `?Distributed",
         ("RuntimeError: Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a "

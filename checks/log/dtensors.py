@@ -207,7 +207,7 @@ ROWS = (
         Fix("Make the parameters contiguous before sharding.",
             ("for p in model.parameters(): p.data = p.data.contiguous()", "pip install --upgrade torch")), _FSDP2),
     Row("log_shard_would_move", "root", "script",
-        r"would remove or reshape sharded dimension|unbind along the sharded dimension|"
+        r"would remove or reshape sharded dimension|Attempted to (?:unbind along the|flatten) sharded dimension|"
         r"in-place operations that require placement changes are not supported",
         ("RuntimeError: This operation would remove or reshape sharded dimension 1, which requires redistribution. "
          "Please redistribute the input first.",

@@ -154,7 +154,8 @@ ROWS = (
             ("ip -br addr", "torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --nnodes=N ...",
              "torchrun --local-addr=ADDRESS ...")),
         "https://github.com/pytorch/pytorch/issues/79388", effect_of="store_exit"),
-    Row("log_machines_did_not_meet", "root", "launcher", r"RendezvousTimeoutError",
+    Row("log_machines_did_not_meet", "root", "launcher",
+        r"RendezvousTimeoutError|can't complete rendezvous: deadline|timed out waiting for all \d+ members to join",
         ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",),
         "not all nodes reached torchrun's rendezvous in time",
         "They have different endpoints or run ids (a random number in each node's shell, --master_addr with the c10d "

@@ -145,6 +145,28 @@ ROWS = (
         "GPUs.",
         Fix("Change one of the two values so that it divides.", ()), _PARALLEL,
         summary="A size is not a multiple of another one, as the script requires."),
+    Row("log_tensor_parallel_layer_unknown", "root", "script",
+        r"(?:Colwise|Rowwise|Sequence)Parallel currently only supports? nn\.\w+",
+        ("NotImplementedError: ColwiseParallel currently only support nn.Linear and nn.Embedding!",),
+        "the tensor-parallel plan splits a layer that is not nn.Linear or nn.Embedding",
+        "The layer was replaced before: by LoRA, a quantized or fp8 linear, a fused or expert layer, or a wrapper of "
+        "torch.compile or checkpointing. Or the plan's pattern names a whole block.",
+        Fix("Apply tensor parallelism first, and name the linear layers themselves.",
+            ("parallelize_module(model, mesh['tp'], {{'layers.*.attn.wq': ColwiseParallel()}})",
+             "print([n for n, m in model.named_modules() if type(m).__name__ != 'Linear'])")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/distributed/tensor/parallel/style.py"),
+    Row("log_sharding_not_propagated", "secondary", "script",
+        r"Sharding propagation failed (?:on op|for) (?P<operator>[\w.]+)",
+        ("RuntimeError: Sharding propagation failed on op aten.index_put.default.",
+         "RuntimeError: Sharding propagation failed for aten.cat.default"),
+        "DTensor could not work out how the result of {operator} is sharded",
+        "The operator got sharded tensors in a layout that its rule does not accept: sizes that are not equal on the "
+        "ranks, a split dimension that it needs as a whole, or arguments of different meshes. The line 'Error:' below "
+        "has the rule's own reason.",
+        Fix("Give it replicated or local tensors.",
+            ("x = x.redistribute(placements=[Replicate()])", "x = x.to_local()")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/distributed/tensor/_sharding_prop.py",
+        summary="DTensor could not work out how the result of an operator is sharded."),
     Row("log_fsdp2_prepared_separately", "root", "script",
         r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
         r"must pass a model and an optimizer together",

@@ -141,6 +141,16 @@ ROWS = (
         "(experts, frozen or skipped layers, a rank without data), so its state does not exist there.",
         Fix("Let every parameter get a gradient before the first save: a dummy term in the loss.",
             ("loss = loss + 0.0 * sum(p.sum() for p in model.parameters() if p.requires_grad)",)), _FSDP),
+    Row("log_optimizer_not_consolidated", "root", "script",
+        r"Optimizer state has not been consolidated on this rank",
+        ("RuntimeError: Optimizer state has not been consolidated on this rank. Please call "
+         "`consolidate_state_dict(to=0)` on all ranks beforehand if you meant to save the global state.",),
+        "the state of ZeroRedundancyOptimizer was saved before the ranks had put it together",
+        "Each rank keeps a part of the optimizer's state. consolidate_state_dict(to=RANK) collects it on one rank, and "
+        "is a collective: all ranks must call it, and only that rank may save.",
+        Fix("Call it on all ranks before rank 0 saves.",
+            ("optimizer.consolidate_state_dict(to=0)", "if rank == 0: torch.save(optimizer.state_dict(), path)")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/distributed/optim/zero_redundancy_optimizer.py"),
     Row("log_fsdp_parameter_replaced", "root", "script",
         r"Cannot writeback when the \S+ shape changes|FSDP does not support changing the parameters between|"
         r"Changing shared parameters is not supported yet",

@@ -122,7 +122,8 @@ ROWS = (
             ("python -c 'import torch; print(torch.version.cuda)'; nvcc --version",
              "export CUDA_HOME=/usr/local/cuda-X",
              "mgpu doctor --only nvcc_of_another_cuda,deepspeed_refuses_nvcc")), _BUILDER),
-    Row("log_cpu_adam_not_built", "secondary", "library", r"'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
+    Row("log_cpu_adam_not_built", "secondary", "library", r"'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'|"
+        r"DeepSpeedCPUAdam requires the cpu_adam op",
         ("AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",),
         "DeepSpeed's CPU optimizer was not built; the reason is further up in the log",
         "This error is only the cleanup of an object that could not be created.",
@@ -131,7 +132,7 @@ ROWS = (
         "https://github.com/deepspeedai/DeepSpeed/issues/1846"),
     Row("log_deepspeed_operator_not_built", "root", "library",
         r"Unable to (?:JIT )?load the \w+ op due to|Unable to load \w+ op due to|"
-        r"no compute capabilities remaining after",
+        r"no compute capabilities remaining after|AssertionError: Unable to pre-compile \w+",
         ("RuntimeError: Unable to JIT load the cpu_adam op due to ninja not being installed.",
          "RuntimeError: Unable to load fused_adam op due to no compute capabilities remaining after filtering"),
         "DeepSpeed cannot compile one of its operators",
