@@ -77,7 +77,7 @@ ROWS = (
          _FIND), "https://github.com/pytorch/pytorch/blob/main/c10/cuda/CUDACachingAllocator.cpp",
         summary="A call to the driver failed."),
     Row("log_allocator_option_refused", "root", "script",
-        r"Unrecognized (?:key '\w*'|CachingAllocator option: ?\S*).*|"
+        r"Unrecognized (?:key '\w*' in \w+ allocator config|CachingAllocator option: ?\S*).*|"
         r"Expected a single True/False argument for \w+|CachingAllocator option \w+ (?:too small|must be)|"
         r"Error parsing CachingAllocator settings|out of bounds in ConfigTokenizer|"
         r"AllocatorConfig\.h\":\d+, please report|"

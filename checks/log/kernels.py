@@ -143,6 +143,15 @@ ROWS = (
             ("git clone https://github.com/NVIDIA/apex && cd apex && pip install -v --no-build-isolation "
              "--config-settings '--build-option=--cpp_ext' --config-settings '--build-option=--cuda_ext' .",
              "torch.optim.AdamW(params, fused=True)")), "https://github.com/NVIDIA/apex#from-source"),
+    Row("log_transformer_engine_incomplete", "root", "library", r"Found empty `transformer-engine` meta package",
+        ("RuntimeError: Found empty `transformer-engine` meta package installed. Install `transformer-engine` with "
+         "framework extensions via'pip3 install --no-build-isolation transformer-engine[pytorch,jax]==VERSION'",),
+        "Transformer Engine is installed without its part for PyTorch",
+        "The package transformer-engine on PyPI is empty by itself. Its part for PyTorch is an extra, which is "
+        "compiled against the installed torch and CUDA.",
+        Fix("Install it with the extra, in the environment of the ranks.",
+            ("pip install --no-build-isolation 'transformer-engine[pytorch]'", "pip list | grep -i transformer")),
+        "https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/installation.html"),
     Row("log_extension_cache_broken", "root", "library",
         r"torch_extensions/\S+\.so: (?:cannot open shared object file|file too short|invalid ELF header|"
         r"undefined symbol)",

@@ -72,6 +72,7 @@ ROWS = (
         r"mat1 and mat2 must have the same dtype|"
         r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
         r"Expected query, key, and value to have the same dtype|self and mat2 must have the same dtype|"
+        r"Data types for parameters must match when outside of autocast|"
         r"Index put requires the source and destination dtypes match|query and key must have the same dtype|"
         r"Flash ?Attention(?:-\d)? only supports? (?:fp16|bf16)|Input type \(.*\) and bias type|\"\w+\" "
         r"not implemented for '(?:Half|BFloat16|Float8)",
