@@ -115,6 +115,72 @@ n1:1:2 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 127.0.0.1
 """,
         "log_exception",
     ),
+    "NCCL's shared memory, not a container": (
+        """\
+n1:1:2 [0] os/linux.cc:132 NCCL WARN Error: failed to create shared memory file /dev/shm/nccl-Ab1, error No space left \
+on device (28)
+[rank0]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:317, unhandled system error
+[rank0]: ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+[rank0]: Last error:
+[rank0]: Error: failed to create shared memory file /dev/shm/nccl-Ab1, error No space left on device (28)
+""",
+        "log_shm_full_for_nccl",
+    ),
+    "NCCL's network plugin, not a container's network": (
+        """\
+[rank0]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:317, invalid usage, NCCL version 2.21.5
+[rank0]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+[rank0]: Last error:
+[rank0]: Error: network AWS-OFI not found.
+""",
+        "log_network_named_not_there",
+    ),
+    "a backend without a collective did not lose a rank": (
+        """\
+Traceback (most recent call last):
+  File "/home/u/train.py", line 9, in main
+    dist.gather(t, parts)
+RuntimeError: ProcessGroupNCCL does not support gather
+""",
+        "log_collective_not_in_backend",
+    ),
+    "a package's check that says what is wrong is no mistake of its release": (
+        """\
+Traceback (most recent call last):
+  File "/home/u/train.py", line 9, in main
+    layer(x)
+  File "/venv/lib/python3.11/site-packages/transformer_engine/pytorch/module/base.py", line 100, in get_method
+    raise KeyError(f"Given layer name {name} does not exist.")
+KeyError: 'Given layer name qkv does not exist.'
+""",
+        "log_exception",
+    ),
+    "torch.compile's backend, not that of a process group": (
+        "torch._dynamo.exc.InvalidBackend: Invalid backend: 'inducto', see `torch._dynamo.list_backends()` for "
+        "available backends.\n",
+        "log_compile_backend_unknown",
+    ),
+    "a store that answers wrongly once is asked again": (
+        """\
+[W TCPStore.cpp:340] [c10d] TCP client failed to connect/validate to host 127.0.0.1:30325 - retrying (try=0, \
+timeout=600000ms, delay=385ms): Ping failed, invalid value returned from server. Expected: 297731, Got: 68681728
+Traceback (most recent call last):
+  File "/home/u/train.py", line 9, in main
+    step()
+ValueError: no loss
+""",
+        "log_exception",
+    ),
+    "shards of one rank in their own shape": (
+        """\
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/torch/distributed/fsdp/_flat_param.py", line 2341, in _writeback_tensor
+    raise RuntimeError(
+RuntimeError: Cannot writeback when the parameter shape changes
+Expects torch.Size([20]) but got torch.Size([5, 4])
+""",
+        "log_fsdp_parameter_replaced",
+    ),
 }
 
 

@@ -15,21 +15,24 @@
 * reinforcement, lightning, config_files: did a trainer with vLLM, Lightning, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
 * installed, pip: does a library, an extension or a build not fit?
-* compiling, building, generated_code: did torch.compile, a compiler, a linker or make fail, or was a generated module
-  incomplete?
+* compiling, kernels, building, generated_code: did torch.compile, a kernel, a compiler, a linker or make fail, or was
+  a generated module incomplete?
 * hub: could models or data not be fetched?
 * data, dataset_library: did reading the data, or the library that prepares it, fail?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
 * trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
-* nccl, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
+* autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
+* collectives: did torch refuse the arguments of a collective or of a process group?
+* nccl, nccl_calls, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
 * mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
 * meeting, addresses, settings: did the ranks not find each other, or the launcher refuse?
 * waiting: did ranks wait for one that never came?
 * stalled, diverged: in which collective did each rank wait, and why did one not join?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
-* deepspeed_runs, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded tensors and optimizers?
+* deepspeed_runs, deepspeed_checks, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded
+  tensors and optimizers?
 * recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
@@ -53,11 +56,12 @@ ORDER: tuple[str, ...] = (
     "noise", "circumstances", "versions_shown", "scheduler", "job_start", "kubernetes", "containers", "ends",
     "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
-    "installed", "pip", "compiling", "building", "generated_code", "hub", "data", "dataset_library", "wrapping",
-    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel",
-    "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks",
-    "not_finite", "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults",
-    "framework_mistakes", "refused", "between_packages", "exceptions",
+    "installed", "pip", "compiling", "kernels", "building", "generated_code", "hub", "data", "dataset_library",
+    "wrapping", "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "deepspeed_checks",
+    "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives",
+    "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses",
+    "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
+    "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
+    "between_packages", "exceptions",
 )
 # fmt: on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Case
 
-from ._circumstances import either, line_of, passed, reported, shown
+from ._circumstances import counts, either, line_of, passed, reported, shown
 
 _SERVERS = (
     r"\b(?:uvicorn|aiohttp|fastapi|flask|gradio|prometheus_client|socketserver|http/server|hypercorn|werkzeug|zmq)\b|"
@@ -13,6 +13,18 @@ _SERVERS = (
 )
 
 # fmt: off
+TOO_MANY_RANKS = Case(
+    counts(r"world_size=(\d+), worker_count=(\d+)", lambda counted: int(counted[1]) > int(counted[0])),
+    "{came} ranks reached the first barrier, but only {all} belong to this run: the store counts others too",
+    "Ranks of another run, of an earlier start, or a second init_process_group() in the same processes use the same "
+    "store: the same address and port, or the same file:// path that was not deleted.",
+    (Fix("Give each run its own port, and stop what is left of earlier runs.",
+         ("mgpu launch --port auto train.py", "mgpu doctor --only rank_orphaned,port_busy")),
+     Fix("Delete the file of a file:// rendezvous, and create the process group once.",
+         ("mgpu doctor --script train.py",))),
+    "RuntimeError: Timed out initializing process group in store based barrier on rank: 3, for key: "
+    "store_based_barrier_key:1 (world_size=8, worker_count=16, timeout=0:30:00)\n",
+    "https://github.com/pytorch/pytorch/blob/main/torch/distributed/distributed_c10d.py")
 CONTAINER_NETWORKS = Case(
     shown("interfaces_of_containers"),
     "NCCL uses network interfaces of containers and bridges (docker, br-, veth), which other nodes probably cannot "

@@ -102,7 +102,8 @@ ROWS = (
         Fix("Check which options it accepts.", ("python train.py --help",)), _CLICK,
         summary="A program rejects its command line."),
     Row("log_container_not_created", "root", "scheduler",
-        r"(?:docker: Error response from daemon|^Error response from daemon|^Error): (?P<what>(?!.*(?:could not select "
+        r"(?:docker: Error response from daemon|^Error response from daemon|"
+        r"^Error(?!: failed to create shared memory|: network \S+ not found)): (?P<what>(?!.*(?:could not select "
         r"device driver|manifest |pull access|unauthorized|toomanyrequests|nvidia|no space left|bind source path|"
         r"\"(?:accelerate|torchrun|deepspeed|python3?)\"))"
         r"(?:.*(?:OCI runtime|oci runtime|crun: |runc: |container process|exec: \"|executable file)|statfs |"

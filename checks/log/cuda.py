@@ -133,7 +133,8 @@ ROWS = (
         "https://pytorch.org/get-started/locally/"),
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
         r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has|"
-        r"Invalid device_ids? \[|local rank is larger than the number of available GPUs",
+        r"Invalid device_ids? \[|local rank is larger than the number of available GPUs|"
+        r"local_rank \d+ exceeds available GPUs in CUDA_VISIBLE_DEVICES|device_id \S+ is out of range\. Please use a",
         ("RuntimeError: CUDA error: invalid device ordinal",
          "torch.AcceleratorError: CUDA error: invalid device ordinal", "AssertionError: Invalid device id",
          "ValueError: Invalid device_ids [0, 1, 2, 3] for 2 GPUs",
@@ -256,7 +257,8 @@ ROWS = (
         "https://github.com/hiyouga/EasyR1/issues/579", because_of=("log_nccl_host_memory_path",)),
     Row("log_mps_failed", "root", "cuda",
         r"MPS client failed to connect|MPS server is not ready to accept|MPS client has been terminated|"
-        r"resources required to create MPS client have been exhausted|cudaErrorMps",
+        r"resources required to (?:create MPS client|support device connections) have been exhausted|cudaErrorMps|"
+        r"procedural call between the MPS server and the MPS client failed",
         ("RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server",
          "CUDA error: MPS client has been terminated by the server"),
         "NVIDIA's Multi-Process Service (MPS) failed",
@@ -271,7 +273,8 @@ ROWS = (
         Fix("Train on a GPU without a display, or stop the display server.",
             ("nvidia-smi -q -d DISPLAY", "sudo systemctl isolate multi-user.target"), who="admin"), _API),
     Row("log_cublas_failed", "root", "cuda",
-        r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)",
+        r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)|"
+        r"in function \w*gemm\w*: cuBLAS Error: ",
         ("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
          "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
         "a matrix multiplication failed in cuBLAS",

@@ -19,6 +19,16 @@ _FEWER = Fix("Use fewer workers.", ("DataLoader(..., num_workers=2)", "mgpu doct
 _FULL = Fix("Check what is full: space, inodes or your quota.",
             ("df -h .; df -i .", "quota -s", "du -sh .mgpu/runs/* | sort -h | tail",
              "mgpu doctor --only output_folder_full,storage"))
+_PINNING = Case(
+    said(r"Pin memory thread exited unexpectedly"),
+    "the thread that copies batches into pinned memory ended, and its message is missing",
+    "With pin_memory=True one thread per rank copies the workers' batches. It ends if CUDA failed in this process, if "
+    "a worker died while it sent a batch, or if host memory cannot be locked. The first error of this rank is before "
+    "this one.",
+    (Fix("Load without that thread: the real error then appears.", ("DataLoader(..., pin_memory=False)",)),
+     Fix("Check memory and its limits.", ("free -g; ulimit -l; df -h /dev/shm", "mgpu doctor --only limits,memory"))),
+    "RuntimeError: Pin memory thread exited unexpectedly\n",
+    "https://github.com/pytorch/pytorch/blob/main/torch/utils/data/dataloader.py")
 _INDEX_FILES = (
     Case(either(within(r"datasets/(?:gpt|bert|t5|blended|masked|indexed|multimodal|sft)\w*dataset\w*\.py"),
                 said(r"[-_](?:document|sample|shuffle|doc|dataset)_(?:index|idx|sample_index)\.npy")),
@@ -97,7 +107,7 @@ ROWS = (
         "a DataLoader worker raised an exception; its own message has the reason",
         "torch prints the worker's exception below the line 'Original Traceback'.",
         Fix("Read the worker's exception. Without workers the traceback is shorter.",
-            ("DataLoader(..., num_workers=0)",)), _DATA),
+            ("DataLoader(..., num_workers=0)",)), _DATA, cases=(_PINNING,)),
     Row("log_loader_many_workers", "secondary", "script",
         r"suggested max number of worker in current system is (?P<most>\d+)",
         ("This DataLoader will create 999 worker processes in total. Our suggested max number of worker in current "

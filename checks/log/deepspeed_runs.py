@@ -51,7 +51,7 @@ ROWS = (
         _COORDINATOR),
     Row("log_zero3_dtypes_mixed", "root", "script",
         r"assert len\(set\(t\.dtype for t in tensors\)\) == 1|all params in a coalesced bucket must have the same "
-        r"communication dtype|ZeRO Stage 3 parameter bucket mixes",
+        r"communication dtype|expected there to be only one unique element in <generator",
         ("    assert len(set(t.dtype for t in tensors)) == 1",
          "AssertionError: all params in a coalesced bucket must have the same communication dtype; expected "
          "torch.bfloat16, got [torch.float32]"),
@@ -266,8 +266,8 @@ ROWS = (
              ("BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_storage=torch.bfloat16)",))),
         "https://huggingface.co/docs/peft/accelerate/fsdp"),
     Row("log_backward_not_of_engine", "root", "script",
-        r"Direct calls to tensor\.backward\(\) are not supported|loss must be a scalar tensor\. If you need to pass "
-        r"output gradients|'DeepSpeedZeroOptimizer\w*' object has no attribute '_?ipg_\w+'",
+        r"Direct calls to tensor\.backward\(\) are not supported|"
+        r"'DeepSpeedZeroOptimizer\w*' object has no attribute '_?ipg_\w+'",
         ("RuntimeError: Direct calls to tensor.backward() are not supported in this configuration.",
          "AttributeError: 'DeepSpeedZeroOptimizer' object has no attribute 'ipg_index'"),
         "loss.backward() was called, but DeepSpeed's engine must run the backward pass",

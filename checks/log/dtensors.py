@@ -167,7 +167,7 @@ ROWS = (
              "torch.distributed.checkpoint.state_dict.set_model_state_dict(model, state, options=...)")), _FSDP2),
     Row("log_shard_used_outside", "root", "script",
         r"has already been lazily initialized for|The tensor has a non-zero number of elements, but its data is not "
-        r"allocated yet|out of bounds for storage of size 0|FSDP does not support changing the parameters between",
+        r"allocated yet|out of bounds for storage of size 0",
         ("RuntimeError: FSDP state has already been lazily initialized for layers.0 FSDP requires running forward "
          "through the root module first",
          "RuntimeError: setStorage: sizes [4096, 4096], strides [4096, 1], storage offset 0, and itemsize 2 "
@@ -207,7 +207,7 @@ ROWS = (
         Fix("Make the parameters contiguous before sharding.",
             ("for p in model.parameters(): p.data = p.data.contiguous()", "pip install --upgrade torch")), _FSDP2),
     Row("log_shard_would_move", "root", "script",
-        r"would remove or reshape sharded dimension|unbind along the sharded dimension|"
+        r"would remove or reshape sharded dimension|Attempted to (?:unbind along the|flatten) sharded dimension|"
         r"in-place operations that require placement changes are not supported",
         ("RuntimeError: This operation would remove or reshape sharded dimension 1, which requires redistribution. "
          "Please redistribute the input first.",
@@ -228,8 +228,7 @@ ROWS = (
             ()), _FSDP),
     Row("log_optimizer_shards_do_not_fit", "root", "script",
         r"Tensor optimizer state does not have same shape as its parameter|is not in the optimizer state\. The "
-        r"FSDPParamInfo|All unflattened parameters comprising a single flat parameter must have|"
-        r"Cannot writeback when the (?:parameter|gradient) shape changes",
+        r"FSDPParamInfo|All unflattened parameters comprising a single flat parameter must have",
         ("ValueError: Tensor optimizer state does not have same shape as its parameter: torch.Size([8]) "
          "torch.Size([16, 8])",
          "RuntimeError: layers.0.weight is not in the optimizer state. The FSDPParamInfo has the param keys ['a']"),

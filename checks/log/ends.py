@@ -150,11 +150,21 @@ ROWS = (
         Fix("Read which part it names, and drain the node if it happens again.",
             ("sudo dmesg -T | grep -A8 'Hardware Error'", "mgpu doctor --only host_memory_faulty"), who="hardware"),
         "https://docs.kernel.org/arch/x86/x86_64/machinecheck.html"),
+    Row("log_thread_outlived_exit", "wrapper", "script", r"^terminate called without an active exception",
+        ("terminate called without an active exception",),
+        "the process ended while one of its C++ threads was still running, and aborted",
+        "A rank that stops on an exception, or exits without destroy_process_group(), leaves threads of NCCL, the data "
+        "loader or a profiler behind. The abort is a consequence: the rank's first error is further up.",
+        Fix("Read the rank's first error. If the training had finished, end it in order.",
+            ("torch.distributed.destroy_process_group()", "accelerator.end_training()")),
+        "https://en.cppreference.com/w/cpp/thread/thread/~thread"),
     Row("log_processes_exhausted", "root", "kernel",
         r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|"
         r"pthread_create (?:failed|call failed)|BlockingIOError: \[Errno 11\] Resource temporarily unavailable|"
         r"libgomp: Thread creation failed|OpenBLAS blas_thread_init: pthread_create|"
-        r"thread: Resource temporarily unavailable \[",
+        r"thread: Resource temporarily unavailable \[|Thread creation failed: Resource temporarily|"
+        r"(?:what\(\): +|system_error: )Resource temporarily unavailable|"
+        r"OMP: System error #11: Resource temporarily unavailable",
         ("RuntimeError: can't start new thread", "bash: fork: retry: Resource temporarily unavailable",
          "OpenBLAS blas_thread_init: pthread_create failed for thread 63 of 64: Resource temporarily unavailable",
          "BlockingIOError: [Errno 11] Resource temporarily unavailable",

@@ -36,7 +36,9 @@ _STOP_EXCEPTIONS = frozenset({
 _COMMUNICATION = re.compile(
     r"^(?:Dist(?:Backend|Network|Store|)|ConnectionReset|BrokenPipe)Error$|NCCL (?:error|communicator was aborted)"
     r"|[Cc]onnection (?:closed|reset) by|[Bb]roken pipe"
-    r"|gloo/|Timed out waiting|ProcessGroup(?:NCCL|Gloo)|TCPStore|recvValue failed|collective operation"
+    r"|gloo/|Timed out waiting"
+    r"|ProcessGroup(?:NCCL|Gloo)(?!\.Options|\S* (?:does not|only|returned|OnCompletion)|::\w+: )"
+    r"|TCPStore|recvValue failed|collective operation"
 )
 # After an uncaught exception a rank prints nothing more. The other ranks print to the same file until their launcher
 # stops them (torchrun polls every 0.1 s). If more lines than this follow, and no failed rank is reported, the exception

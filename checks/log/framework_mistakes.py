@@ -22,6 +22,7 @@ _OF_DATA = re.compile(r"collat|/data(?:sets?|_utils|loader)?/|dataset|tokeniz|pr
 # Containers of two kinds, which the package's own code combines.
 _MIXED = re.compile(r"unsupported operand type\(s\) for \S+: '(?:list|set|dict|tuple)' and '(?:list|set|dict|tuple)'")
 _FIELD = re.compile(r"'[A-Za-z_]\w*'$")
+_SENTENCE = re.compile(r"(?:\b[A-Za-z][\w'-]* ){3}")
 _OWN_KEYS = frozenset({"deepspeed", "accelerate", "megatron", "peft", "transformer_engine", "vllm", "sglang"})
 _EXCEPTIONS = ("Error", "Exception")
 
@@ -49,6 +50,8 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
     empty = first_of_empty(one.code or "")
     if short == "IndexError" and empty and "out of range" in one.message:
         return f"{inner} got nothing to work on: {empty} is empty ({one.library or one.raised_in})"
+    if short == "KeyError" and _SENTENCE.search(one.message):
+        return None  # a check of the package, which says what is wrong
     named = short == "KeyError" and _FIELD.match(one.message) and packages[0] not in _OWN_KEYS
     if (
         _depends_on_data(one, log)

@@ -94,7 +94,7 @@ ROWS = (
         r"Query/Key/Value should be on the same device|indices "
         r"should be either on cpu or on the same device|"
         r"Input type \([^)]+\) and weight type \([^)]+\) should be the same|"
-        r"Tensor for argument .+ is on (?:cpu|CPU)",
+        r"Tensor for argument .+ is on (?:cpu|CPU)|Tensor on device (?!meta)\S+ is not on the expected device (?!meta)",
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
          "cuda:1!", "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be "
          "the same",
@@ -127,7 +127,10 @@ ROWS = (
         "It checks the visible GPUs when it is imported or when training starts.", _ONE_GPU_EACH, _UNSLOTH),
     Row("log_graph_capture_failed", "root", "cuda",
         r"operation not permitted when stream is capturing|operation failed due to a previous error during capture|"
-        r"cudaErrorStreamCapture",
+        r"cudaErrorStreamCapture|merge of separate capture sequences|capture was not ended in the same stream|"
+        r"capturing stream has unjoined work|dependency created on uncaptured work in another stream|"
+        r"legacy stream depend on a capturing|event last recorded in a capturing stream|"
+        r"due to earlier legacy dependency",
         ("RuntimeError: CUDA error: operation not permitted when stream is capturing",
          "RuntimeError: CUDA error: operation failed due to a previous error during capture"),
         "an operation that CUDA graphs do not support was called during capture",

@@ -12,7 +12,7 @@ from mgpu.snapshot import UncaughtException
 from .._launcher_variables import explain_variable
 from . import _device_cases
 from ._circumstances import shown
-from ._start_cases import NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT
+from ._start_cases import NO_ANSWER, NO_SUCH_COMMAND, SERVER_PORT, TOO_MANY_RANKS
 
 _DIST = "https://pytorch.org/docs/stable/distributed.html"
 _ELASTIC = "https://pytorch.org/docs/stable/elastic/errors.html"
@@ -113,7 +113,7 @@ ROWS = (
          "(world_size=8, worker_count=4, timeout=0:30:00)",),
         "{came} ranks reached the first barrier, {all} were expected", _MISSING, _START_ALL, _DIST,
         summary="The number of ranks at the first barrier differs from the expected number.",
-        because_of=("log_rank_worked_alone",)),
+        because_of=("log_rank_worked_alone",), cases=(TOO_MANY_RANKS,)),
     Row("log_master_unreachable", "root", "launcher",
         r"client socket has timed out after \d+m?s while trying to connect to \(?"
         r"(?!\(?255\.|\(?0\.0\.0\.0|[^)]+, 51216\))[\w.:\[]|"
@@ -154,7 +154,8 @@ ROWS = (
             ("ip -br addr", "torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --nnodes=N ...",
              "torchrun --local-addr=ADDRESS ...")),
         "https://github.com/pytorch/pytorch/issues/79388", effect_of="store_exit"),
-    Row("log_machines_did_not_meet", "root", "launcher", r"RendezvousTimeoutError",
+    Row("log_machines_did_not_meet", "root", "launcher",
+        r"RendezvousTimeoutError|can't complete rendezvous: deadline|timed out waiting for all \d+ members to join",
         ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",),
         "not all nodes reached torchrun's rendezvous in time",
         "They have different endpoints or run ids (a random number in each node's shell, --master_addr with the c10d "
@@ -165,8 +166,8 @@ ROWS = (
              ("srun --ntasks-per-node=1 torchrun ...", "mgpu doctor --only slurm"))),
         "https://github.com/pytorch/pytorch/issues/124380", cases=(_LOOPBACK_ENDPOINT,)),
     Row("log_rendezvous_closed", "secondary", "launcher",
-        r"RendezvousClosedError|attempted to join .*rendezvous .*closed|[Rr]endezvous '\S*' (?:is|was|has been) closed|"
-        r"The node '\S+' has (?:closed|shut down) the rendezvous",
+        r"Rendezvous(?:Closed|GracefulExit)Error|attempted to join .*rendezvous .*closed|"
+        r"[Rr]endezvous '\S*' (?:is|was|has been) closed|The node '\S+' has (?:closed|shut down) the rendezvous",
         ("torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
          "The node 'node1_22_0' attempted to join the next round of the rendezvous '77', but it was closed"),
         "another node's agent had closed torchrun's rendezvous and left",
@@ -224,12 +225,11 @@ ROWS = (
              "mgpu doctor --only config_options_missing --config accelerate.yaml")),
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/state.py"),
     Row("log_rank_variable_missing", "root", "launcher",
-        r"environment variable \w+ expected, but not set|"
+        r"[Ee]nvironment variable \w+ expected, but not set|LOCAL_RANK is not in the environment|"
         r"Default process group has not been initialized",
         ("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
-         "expected, "
-         "but not set", "ValueError: Default process group has not been initialized, please make sure to call "
-         "init_process_group."),
+         "expected, but not set", "ValueError: Default process group has not been initialized, please make sure to "
+         "call init_process_group."),
         "the script was started without a launcher, or uses the process group before creating it",
         "It communicates with other ranks, but only torchrun and accelerate set RANK, WORLD_SIZE and MASTER_ADDR.",
         Fix("Start the script with a launcher.",
@@ -337,7 +337,7 @@ ROWS = (
             ("torchrun --nproc-per-node=8 ...", "mgpu doctor --only torch_sees_fewer_gpus,driver")), _RUN),
     Row("log_backend_missing", "root", "launcher",
         r"No backend type associated with device type \w+|Your assigned backend \S+ is not available|"
-        r"Tensors must be CUDA and dense|Unknown c10d backend type|Invalid backend: ",
+        r"Tensors must be CUDA and dense|ProcessGroupGloo::\w+: (?:unsupported|invalid) device|only supports dense CPU",
         ("RuntimeError: No backend type associated with device type cpu",
          "RuntimeError: Tensors must be CUDA and dense",
          "ValueError: Your assigned backend nccl is not available, please use gloo"),

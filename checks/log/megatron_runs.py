@@ -232,7 +232,7 @@ ROWS = (
         r"last epoch number of samples (?:exceeded|should)|blend oversamples the contributing datasets",
         ("AssertionError: no samples left to consume: 1024, 1000", "AssertionError: no sample to consume: 0",
          "AssertionError: last epoch number of samples exceeded max value."),
-        "Megatron's dataset has no samples left",
+        "the dataset has no samples left to train on",
         "The checkpoint has already consumed as many samples as the dataset has, the dataset is smaller than "
         "--train-samples, or a split (--split, valid) is empty.",
         Fix("Lower the number of iterations, add data, or start the count again.",

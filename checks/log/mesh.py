@@ -10,7 +10,7 @@ from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
 from . import _device_cases
-from ._circumstances import counts
+from ._circumstances import counts, message
 
 _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
@@ -65,6 +65,17 @@ _ONE_PROCESS = Case(
     "RuntimeError: world_size (1) is not divisible by 2\n",
     "https://github.com/NVIDIA-NeMo/Speech/issues/11480")
 
+_TWO_DIMENSIONS = Case(
+    message(r"Expected device_mesh to have ndim=2"),
+    "hybrid sharding got a device mesh with one dimension, and needs two: replicas x shards",
+    "HYBRID_SHARD replicates over one dimension (usually the nodes) and shards over the other (the GPUs of a node). A "
+    "mesh with one dimension fits FULL_SHARD only.",
+    (Fix("Make a mesh of two dimensions, or choose FULL_SHARD.",
+         ("init_device_mesh('cuda', (nodes, gpus_per_node), mesh_dim_names=('replicate', 'shard'))",
+          "accelerate launch --fsdp_sharding_strategy FULL_SHARD ..."))),
+    "ValueError: Expected device_mesh to have ndim=2 but got 1\n",
+    "https://github.com/pytorch/pytorch/blob/main/torch/distributed/fsdp/_init_utils.py")
+
 ROWS = (
     Row("log_sharded_model_wrapped_again", "root", "script", r"found no DeviceMesh from dtensor args",
         ("RuntimeError: found no DeviceMesh from dtensor args for c10d::broadcast_.default!",
@@ -110,7 +121,8 @@ ROWS = (
         "the device mesh is for a different number of ranks than were started",
         "The product of its sizes (dp_replicate x dp_shard x tp x cp, or nodes x GPUs for hybrid sharding) must equal "
         "the number of ranks. num_processes in the config is too small, or fewer GPUs were given.",
-        Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH),
+        Fix("Set the sizes and num_processes to the same product.", (_VALIDATE, "mgpu configure")), _MESH,
+        cases=(_TWO_DIMENSIONS,)),
     Row("log_sizes_do_not_divide", "root", "launcher",
         r"(?:AssertionError|ValueError|RuntimeError|AssertError): (?!.*(?:unevenly|`split_batches`|BatchSamplerShard|"
         r"FP8|NVFP4|generations|First dimension of the tensor|"
@@ -133,6 +145,28 @@ ROWS = (
         "GPUs.",
         Fix("Change one of the two values so that it divides.", ()), _PARALLEL,
         summary="A size is not a multiple of another one, as the script requires."),
+    Row("log_tensor_parallel_layer_unknown", "root", "script",
+        r"(?:Colwise|Rowwise|Sequence)Parallel currently only supports? nn\.\w+",
+        ("NotImplementedError: ColwiseParallel currently only support nn.Linear and nn.Embedding!",),
+        "the tensor-parallel plan splits a layer that is not nn.Linear or nn.Embedding",
+        "The layer was replaced before: by LoRA, a quantized or fp8 linear, a fused or expert layer, or a wrapper of "
+        "torch.compile or checkpointing. Or the plan's pattern names a whole block.",
+        Fix("Apply tensor parallelism first, and name the linear layers themselves.",
+            ("parallelize_module(model, mesh['tp'], {{'layers.*.attn.wq': ColwiseParallel()}})",
+             "print([n for n, m in model.named_modules() if type(m).__name__ != 'Linear'])")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/distributed/tensor/parallel/style.py"),
+    Row("log_sharding_not_propagated", "secondary", "script",
+        r"Sharding propagation failed (?:on op|for) (?P<operator>[\w.]+)",
+        ("RuntimeError: Sharding propagation failed on op aten.index_put.default.",
+         "RuntimeError: Sharding propagation failed for aten.cat.default"),
+        "DTensor could not work out how the result of {operator} is sharded",
+        "The operator got sharded tensors in a layout that its rule does not accept: sizes that are not equal on the "
+        "ranks, a split dimension that it needs as a whole, or arguments of different meshes. The line 'Error:' below "
+        "has the rule's own reason.",
+        Fix("Give it replicated or local tensors.",
+            ("x = x.redistribute(placements=[Replicate()])", "x = x.to_local()")),
+        "https://github.com/pytorch/pytorch/blob/main/torch/distributed/tensor/_sharding_prop.py",
+        summary="DTensor could not work out how the result of an operator is sharded."),
     Row("log_fsdp2_prepared_separately", "root", "script",
         r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
         r"must pass a model and an optimizer together",

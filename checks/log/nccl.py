@@ -75,7 +75,7 @@ ROWS = (
         "https://github.com/NVIDIA/nccl/issues/1241"),
     Row("log_shm_full_for_nccl", "root", "nccl",
         r"posix_fallocate failed|failed to extend /dev/shm/nccl-\S+|Error while creating shared memory segment|"
-        r"Error: failed to extend /dev/shm",
+        r"Error: failed to (?:extend|create shared memory file) /dev/shm(?!.*Permission denied)",
         ("NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, error: No space left on device (28)",
          "node1:1:2 [0] misc/shmutils.cc:132 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-WU88OE "
          "(size 9637888), error: No space left on device (28)",
@@ -145,7 +145,7 @@ ROWS = (
     Row("log_interface_not_found", "root", "nccl",
         r"Bootstrap : no socket interface found|is neither AF_INET\(\d+\) nor AF_INET6|"
         r"no device found matching .* verify NCCL_OOB_NET_IFNAME|No interface found in the same subnet|"
-        r"NET/Socket : no interface found",
+        r"NET/Socket : (?:no interface|No usable listening interface) found|no device found after excluding ",
         ("NCCL WARN Bootstrap : no socket interface found",
          "NCCL WARN ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)",
          "NCCL WARN NET/Socket : no interface found",
@@ -252,7 +252,8 @@ ROWS = (
             ("unset NCCL_NET NCCL_NET_PLUGIN",
              "mgpu doctor --only nccl_plugin_not_loadable,infiniband,verbs_library_missing")), _ENV),
     Row("log_nccl_setting_refused", "root", "nccl",
-        r"NCCL WARN (?P<words>(?:Invalid|Error : no algorithm|No algorithm/protocol available|NCCL_[A-Z0-9_]+).+)",
+        r"NCCL WARN (?P<words>(?:Invalid (?!rank |device |argument |client |regBuf|GIN |PCI )|"
+        r"Error : no algorithm|No algorithm/protocol available|NCCL_[A-Z0-9_]+).+)",
         ("node1:1:2 [0] graph/tuning.cc:1 NCCL WARN No algorithm/protocol available for function AllReduce "
          "with datatype ncclFloat32.", "node1:1:2 [0] NCCL WARN Invalid value for NCCL_ALGO: foo",
          "node1:1:2 [0] NCCL WARN NCCL_TOPO_FILE could not be parsed"),
@@ -323,7 +324,7 @@ ROWS = (
         Fix("Check the links, and restart the fabric manager or the node.",
             ("nvidia-smi nvlink -s", "nvidia-smi topo -p2p r", "mgpu doctor --only links"), who="admin"), _TROUBLE),
     Row("log_nccl_adapters_differ", "secondary", "nccl",
-        r"Detected mixed local Net device counts|mismatched? number of (?:local )?(?:net|NET) devices",
+        r"Detected mixed local (?:Coll)?Net device counts|mismatched? number of (?:local )?(?:net|NET) devices",
         ("node1:1:2 [0] init.cc:700 NCCL WARN Detected mixed local Net device counts: 8 vs 7",),
         "the nodes or ranks have different numbers of network adapters",
         "An adapter is down or missing on one node. NCCL then may fail, or use fewer adapters everywhere.",
@@ -370,7 +371,7 @@ ROWS = (
         "The usual cause is two ranks on one GPU, or ranks that pass different sizes.", _DEBUG, _TROUBLE,
         explain=explain_shared_gpu),
     Row("log_nccl_internal_error", "wrapper", "nccl", r"ncclInternalError: Internal check failed|"
-        r"NCCL error(?: in)?: (?:.*, )?internal error",
+        r"NCCL (?:error(?: in)?: (?:.*, )?|Error \d+: )internal error",
         ("ncclInternalError: Internal check failed.",
          "RuntimeError: NCCL error: internal error - please report this issue to the NCCL developers",
          "RuntimeError: NCCL error in: /x/ProcessGroupNCCL.cpp:1, internal error, NCCL version 2.18.1"),

@@ -63,7 +63,7 @@ ROWS = (
         summary="NCCL's network plugin is not loaded: a library that it needs is of another version.",
         explain=_interface),
     Row("log_shm_not_permitted", "root", "nccl",
-        r"Call to shm_open failed ?: Permission denied",
+        r"Call to shm_open failed ?: Permission denied|shared memory file \S+, error Permission denied",
         ("node8:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied",),
         "NCCL may not create shared memory: /dev/shm is not writable for this user",
         "The folder needs the rights 1777. A mount with other rights, a container's security profile, or a file of "
@@ -198,7 +198,8 @@ ROWS = (
         (Fix("Allow it for the container.", ("docker run --cap-add=SYS_PTRACE ...",)),
          Fix("Or do without expandable segments.", ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",))),
         "https://man7.org/linux/man-pages/man2/pidfd_getfd.2.html"),
-    Row("log_memory_report_failed", "secondary", "cuda", r"NVML_SUCCESS == r INTERNAL ASSERT FAILED",
+    Row("log_memory_report_failed", "secondary", "cuda",
+        r"NVML_SUCCESS == (?:r|DriverAPI::get\(\)->nvml\w+\([^)]*\)) INTERNAL ASSERT FAILED",
         ('RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDACachingAllocator.cpp":1016, '
          "please report a bug to PyTorch.",),
         "a GPU's memory is full, and torch could not report by whom: NVML does not work here",

@@ -22,7 +22,7 @@ ROWS = (
         (Fix("Keep trained parameters in fp32.", ("from_pretrained(..., torch_dtype=torch.float32)",
                                                "peft.cast_mixed_precision_params(model, dtype=torch.float16)")), _BF16),
         _PEFT),
-    Row("log_no_gradients_to_scale", "root", "script", r"No inf checks were recorded for this optimizer",
+    Row("log_no_gradients_to_scale", "root", "script", r"No inf checks were recorded (?:for this|prior)",
         ("AssertionError: No inf checks were recorded for this optimizer.",),
         "the optimizer's parameters got no gradients",
         "They are frozen, belong to a copy of the model other than the prepared one, or backward() did not run.",
@@ -68,9 +68,11 @@ ROWS = (
          Fix("Compare with one GPU, and test the exchange.", ("mgpu launch --gpus 1 train.py", "mgpu smoke-test"))),
         "https://github.com/hiyouga/LlamaFactory/issues/8088"),
     Row("log_types_differ", "root", "script",
-        r"expected scalar type \w+ but found \w+|mat1 and mat2 must have the same dtype|"
+        r"expected scalar type \w+ but found \w+|Found dtype (?!Long)\w+ but expected (?:BFloat16|Half|Float)|"
+        r"mat1 and mat2 must have the same dtype|"
         r"expected m1 and m2 to have the same dtype|expected mat1 and mat2 to have the same dtype|"
         r"Expected query, key, and value to have the same dtype|self and mat2 must have the same dtype|"
+        r"Data types for parameters must match when outside of autocast|"
         r"Index put requires the source and destination dtypes match|query and key must have the same dtype|"
         r"Flash ?Attention(?:-\d)? only supports? (?:fp16|bf16)|Input type \(.*\) and bias type|\"\w+\" "
         r"not implemented for '(?:Half|BFloat16|Float8)",

@@ -127,7 +127,7 @@ ROWS = (
         summary="The kernel reports a fault of an InfiniBand or RoCE adapter."),
     Row("log_verbs_not_usable", "root", "network",
         r"Call to ibv_open_device failed|libibverbs: Warning: couldn't (?:open|load)|"
-        r"Unable to open (?:device )?/dev/infiniband|ibv_alloc_pd failed",
+        r"Unable to open (?:device )?/dev/infiniband|ibv_alloc_pd failed|NET/IB : Unable to (?:open|query) device",
         ("NCCL WARN Call to ibv_open_device failed", "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'",
          "NCCL WARN Call to ibv_alloc_pd failed with error Cannot allocate memory"),
         "InfiniBand devices exist, but this process cannot open them",

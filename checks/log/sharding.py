@@ -20,7 +20,8 @@ _FSDP_UTILS = "https://github.com/huggingface/accelerate/blob/main/src/accelerat
 ROWS = (
     Row("log_fsdp_mixed_parameters", "root", "script",
         r"Must flatten tensors with uniform (?:dtype|`?requires_grad`?)|FlatParameter`? requires uniform|"
-        r"Cannot flatten integer dtype tensors|FSDP expects uniform",
+        r"Cannot flatten integer dtype tensors|FSDP expects uniform|"
+        r"ValueError: \S+ has both parameters with requires_grad=True and False",
         ("ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",
          "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
          "ValueError: Cannot flatten integer dtype tensors", "ValueError: `FlatParameter` requires uniform "
@@ -44,7 +45,10 @@ ROWS = (
              "print(m._no_split_modules)\"", "cat ~/.cache/huggingface/accelerate/default_config.yaml")), _FSDP_UTILS),
     Row("log_fsdp_model_on_cpu", "root", "script",
         r"An FSDP-managed module unexpectedly has parameters on|Inconsistent compute device and `device_id`|"
-        r"has CPU parameters or buffers when `sync_module_states=True`|FSDP parameters should be materialized on CUDA",
+        r"has CPU parameters or buffers when `sync_module_states=True`|FSDP parameters should be materialized on CUDA|"
+        r"To support a module with both CPU and GPU params, please pass in device_id|"
+        r"FSDP only supports single device modules but got params on|"
+        r"FSDP does not support modules with different device types|Must flatten tensors on the same device but got",
         ("RuntimeError: An FSDP-managed module unexpectedly has parameters on cpu. Make sure to move the module to "
          "cuda:0 before training.", "ValueError: Inconsistent compute device and `device_id` on rank 1: cuda:0 vs "
          "cuda:1", "ValueError: The module has CPU parameters or buffers when `sync_module_states=True`, which "
@@ -194,7 +198,9 @@ ROWS = (
              ("mkdir CHECKPOINT/old && mv CHECKPOINT/optimizer* CHECKPOINT/scheduler.pt CHECKPOINT/old",))),
         "https://pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html"),
     Row("log_checkpoint_refused_as_unsafe", "root", "script",
-        r"Weights only load failed|was not an allowed global by default|Due to a serious vulnerability issue in "
+        r"Weights only load failed|was not an allowed global by default|Trying to load unsupported GLOBAL|"
+        r"Cannot use ``weights_only=True`` with (?:TorchScript|files saved in the legacy)|"
+        r"Due to a serious vulnerability issue in "
         r"`?torch\.load",
         ("_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you have two "
          "options, do those steps only if you trust the source of the checkpoint.",
@@ -210,7 +216,7 @@ ROWS = (
             ("torch.load(path, weights_only=False)", "pip install --upgrade torch transformers accelerate")), _SAVE),
     Row("log_checkpoint_damaged", "root", "script",
         r"failed finding central directory|PytorchStreamReader failed|Unable to load weights from \w+ checkpoint file|"
-        r"invalid load key|"
+        r"invalid load key|Invalid magic number; corrupt file|storage has wrong byte size: expected|"
         r"unexpected EOF, expected \d+ more bytes|Ran out of input|pickle data was truncated|"
         r"Error while deserializing header|SafetensorError: (?:Invalid|Metadata)",
         ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",

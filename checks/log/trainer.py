@@ -215,8 +215,7 @@ ROWS = (
         "https://github.com/huggingface/accelerate/blob/main/src/accelerate/scheduler.py",
         summary="The learning rate scheduler was stepped more often than it was created for."),
     Row("log_scaler_used_twice", "root", "script",
-        r"(?:unscale_|step)\(\) has already been called (?:on this optimizer )?since the last update|"
-        r"Attempted unscale_ but _scale is None",
+        r"(?:unscale_|step)\(\) has already been called (?:on this optimizer )?since the last update",
         ("RuntimeError: unscale_() has already been called on this optimizer since the last update().",
          "RuntimeError: step() has already been called since the last update()."),
         "gradients were unscaled or applied twice in one step",
@@ -224,8 +223,11 @@ ROWS = (
         Fix("Clip once, and only when gradients are complete.",
             ("if accelerator.sync_gradients: accelerator.clip_grad_norm_(model.parameters(), 1.0)",)),
         "https://pytorch.org/docs/stable/notes/amp_examples.html"),
-    Row("log_no_room_for_scalar_loss", "root", "script", r"grad can be implicitly created only for scalar outputs",
-        ("RuntimeError: grad can be implicitly created only for scalar outputs",),
+    Row("log_no_room_for_scalar_loss", "root", "script", r"grad can be implicitly created only for scalar outputs|"
+        r"loss must be a scalar tensor|[Oo]ptimizer's backward\(\) only accepts a scalar",
+        ("RuntimeError: grad can be implicitly created only for scalar outputs",
+         "AssertionError: loss must be a scalar tensor. If you need to pass output gradients, backward() of output "
+         "tensors"),
         "backward() was called on a loss that is not a single number",
         "nn.DataParallel returns one loss per GPU (Trainer uses it if it runs with plain python on several GPUs), or "
         "the loss has reduction='none'.",

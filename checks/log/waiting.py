@@ -171,7 +171,7 @@ ROWS = (
     Row("log_gloo_interface_missing", "root", "network",
         r"GlooDeviceFactory::make\w+\(\): |Unable to find address for|"
         r"makeDeviceFor(?:Interface|Hostname)\(\): unsupported gloo device|"
-        r"Unable to resolve hostname to a \(local\) address",
+        r"Unable to resolve hostname to a \(local\) address|Unable to find interface for: ",
         ("RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable "
          "to find address for: eth7", "RuntimeError: makeDeviceForHostname(): unsupported gloo device",
          "RuntimeError: [enforce fail at device.cc:210] rp != nullptr. Unable to find address for: node1",
@@ -239,7 +239,7 @@ ROWS = (
         "NCCL's watchdog reports what it detected: a timeout, or a CUDA error of an earlier kernel.",
         _FIRST, _NCCL),
     Row("log_rank_out_of_step", "root", "script",
-        r"Detected at least one rank that exhausted inputs",
+        r"Detected at least one rank that exhausted inputs|Rank \d+ exhausted all inputs",
         ("RuntimeError: Detected at least one rank that exhausted inputs. Throwing across all ranks.",),
         "the ranks have different numbers of batches",
         "An IterableDataset or a custom sampler gives one rank more batches. The others have already finished "

@@ -115,7 +115,7 @@ ROWS = (
         Fix("Build the model from the same sizes on every rank.", ("accelerate.utils.set_seed(42)", _SCRIPT)), _DDP),
     Row("log_changed_in_place", "root", "script",
         r"needed for gradient computation has been modified by an inplace operation|"
-        r"BroadcastBackward is a view and (?:is|its base)",
+        r"\w+Backward\w* is a view and (?:is|its base)",
         ("RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
          "operation: [torch.cuda.FloatTensor [64]] is at version 4; expected version 3 instead.",),
         "a tensor that the backward pass needs was modified before it ran",
@@ -172,7 +172,8 @@ ROWS = (
              ("accelerate launch --fsdp_activation_checkpointing true ...",))), _CHECKPOINT),
     Row("log_recomputation_differs", "root", "script",
         r"Recomputed values for the following tensors have different|"
-        r"different number of tensors was saved during the original forward",
+        r"different number of tensors was saved during the original forward|"
+        r"trying to save more tensors during recomputation than during the original forward",
         ("torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: Recomputed values for the following tensors "
          "have different metadata than during the forward pass.",
          "torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved "
@@ -195,7 +196,8 @@ ROWS = (
             ("DistributedDataParallelKwargs(static_graph=False, find_unused_parameters=True)",)), _DDP),
     Row("log_recomputed_once_only", "root", "script",
         r"retrieve a tensor saved by autograd multiple times without checkpoint|"
-        r"Trying to backward through the graph a second time",
+        r"Trying to backward through the graph a second time|for a tensor that was already unpacked once|"
+        r"Trying to backward an extra time\. You are only allowed to backward once on any region",
         ("RuntimeError: Attempt to retrieve a tensor saved by autograd multiple times without checkpoint recomputation "
          "being triggered in between, this is not currently supported.",
          "RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after "

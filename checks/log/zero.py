@@ -29,6 +29,27 @@ def _others_are_missing(numbers: Sequence[str]) -> bool:
 
 
 # fmt: off
+_HOST_FILE = Case(
+    said(r"Hostfile (?:is|contains)|no extra nodes available via hostfile"),
+    "DeepSpeed's host file does not list the nodes in the form it needs",
+    "Each line is a host name that ssh can reach and its number of GPUs: `worker-1 slots=8`. A line with a comma, "
+    "without slots, twice the same host, or an empty file is refused. Without --hostfile, the launcher reads "
+    "/job/hostfile and, if that does not exist, uses this node only.",
+    (Fix("Write one line per node, each host once.",
+         ("printf '%s slots=8\\n' node1 node2 > hostfile; cat -A hostfile",
+          "deepspeed --hostfile hostfile --num_nodes 2 train.py")),
+     Fix("Under Slurm, make it from the node list, or start each node with srun.",
+         ("scontrol show hostnames $SLURM_JOB_NODELIST | sed 's/$/ slots=8/' > hostfile",))),
+    "ValueError: Hostfile contains a bad entry: node1:8, unable to proceed with launching\n", _RUNNER)
+_NO_PDSH = Case(
+    said(r"launcher '\w+' not installed"),
+    "DeepSpeed's launcher for several nodes is not installed on this node",
+    "By default deepspeed starts the other nodes with pdsh, which is a system package, not a Python one. The node is "
+    "not known to be unreachable.",
+    (Fix("Install pdsh on the node that starts the run, or choose another launcher.",
+         ("sudo apt-get install -y pdsh", "deepspeed --launcher openmpi ...",
+          "accelerate launch --deepspeed_multinode_launcher standard ...")),),
+    "RuntimeError: launcher 'pdsh' not installed.\n", _RUNNER)
 _ONE_RANK = Case(
     counts(_WORLD, _others_are_missing),
     "DeepSpeed found only 1 rank: {total} = {micro} x {steps} x ranks fits several ranks",
@@ -101,7 +122,8 @@ ROWS = (
             ("python -c 'import torch; print(torch.version.cuda)'; nvcc --version",
              "export CUDA_HOME=/usr/local/cuda-X",
              "mgpu doctor --only nvcc_of_another_cuda,deepspeed_refuses_nvcc")), _BUILDER),
-    Row("log_cpu_adam_not_built", "secondary", "library", r"'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
+    Row("log_cpu_adam_not_built", "secondary", "library", r"'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'|"
+        r"DeepSpeedCPUAdam requires the cpu_adam op",
         ("AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",),
         "DeepSpeed's CPU optimizer was not built; the reason is further up in the log",
         "This error is only the cleanup of an object that could not be created.",
@@ -110,7 +132,7 @@ ROWS = (
         "https://github.com/deepspeedai/DeepSpeed/issues/1846"),
     Row("log_deepspeed_operator_not_built", "root", "library",
         r"Unable to (?:JIT )?load the \w+ op due to|Unable to load \w+ op due to|"
-        r"no compute capabilities remaining after",
+        r"no compute capabilities remaining after|AssertionError: Unable to pre-compile \w+",
         ("RuntimeError: Unable to JIT load the cpu_adam op due to ninja not being installed.",
          "RuntimeError: Unable to load fused_adam op due to no compute capabilities remaining after filtering"),
         "DeepSpeed cannot compile one of its operators",
@@ -255,7 +277,8 @@ ROWS = (
         Fix("Set up ssh, or start each node yourself.",
             ("ssh -o BatchMode=yes HOST true", "sudo apt-get install -y pdsh",
              "accelerate launch --deepspeed_multinode_launcher standard ...",
-             "mgpu doctor --only deepspeed_pdsh_missing")), _RUNNER, because_of=("log_ssh_refused",)),
+             "mgpu doctor --only deepspeed_pdsh_missing")), _RUNNER, because_of=("log_ssh_refused",),
+        cases=(_HOST_FILE, _NO_PDSH)),
     Row("log_optimizer_untested_with_zero", "root", "script", r"You are using an untested ZeRO Optimizer",
         ("AssertionError: You are using an untested ZeRO Optimizer. Please add <\"zero_allow_untested_optimizer\": "
          "true> in the configuration file to use it.",),
