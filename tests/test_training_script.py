@@ -391,6 +391,9 @@ REACHED = {
     "import torch\nclass D(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        probe_here()\nD()": True,
     "import lightning\nclass M(lightning.LightningModule):\n    def on_x(self):\n        probe_here()\nM()": True,
     "import torch\nclass M(torch.nn.Module):\n    def helper(self):\n        probe_here()\nM()": False,
+    "import torch\nclass M(torch.nn.Module):\n    def save(self):\n        probe_here()\nM()\ntorch.save(1, '')": False,
+    "import numpy as np\nclass M:\n    def save(self):\n        probe_here()\nM()\nnp.save('x', 1)": False,
+    "import x\nclass M:\n    def save(self):\n        probe_here()\nM()\nx.model.save('x')": True,
 }
 
 

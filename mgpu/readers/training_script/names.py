@@ -102,7 +102,7 @@ class Frame:
         """Record that a function or class is referenced, or a method by its name."""
         walk = self.walk
         name = self.scope.find(node.id) if isinstance(node, ast.Name) else self.resolve(node)
-        if isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute) and not self._is_library(node.value):  # torch.save is no method save
             walk.used.setdefault(self.number, set()).add(node.attr)
         if name is None:
             return
@@ -110,6 +110,11 @@ class Frame:
             walk.used.setdefault(self.number, set()).add(name)
         elif name in walk.by_name and not called:
             walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
+
+    def _is_library(self, node: ast.expr) -> bool:
+        """Whether an expression is an imported module that is not one of the project."""
+        module = self.resolve(node)
+        return module in self.walk.imports and module not in self.walk.modules
 
     def _branches(self, node: ast.IfExp | ast.BoolOp, around: Around) -> list[tuple[ast.AST, Around]]:
         """Return the parts of `a if test else b` and `test and a`, guarded by the test as in an `if`."""
