@@ -11,6 +11,7 @@ from mgpu.message_names import fill_names
 from mgpu.readers.log import read
 
 DOWNLOAD, AGAIN = "hf download ORG/MODEL", "hf download --force-download ORG/MODEL"
+LISTENS = "ss -ltnp 'sport = :29500'"
 PARQUET = "load_dataset(NAME, revision='refs/convert/parquet')"
 
 
@@ -45,6 +46,13 @@ PARQUET = "load_dataset(NAME, revision='refs/convert/parquet')"
         ("nc -vz HOST 29500", "failed to connect to [node1]:29511 (errno: 111 - Connection refused).",
          "nc -vz node1 29511"),
         ("nc -vz HOST 29500", "RuntimeError: connect() timed out. Original timeout was 60000 ms.", "nc -vz HOST 29500"),
+        (LISTENS, "The server socket has failed to listen on any local network address. port: 29613, useIpv6: false, "
+         "code: -98, name: EADDRINUSE", "ss -ltnp 'sport = :29613'"),
+        (LISTENS, "The server socket has failed to bind to [::]:29613 (errno: 98 - Address already in use).",
+         "ss -ltnp 'sport = :29613'"),
+        (LISTENS, "OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8265): address already "
+         "in use", "ss -ltnp 'sport = :8265'"),
+        (LISTENS, "RuntimeError: Address already in use", LISTENS),
         ("getent hosts HOST", "The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved",
          "getent hosts no-such-host"),
         ("getent hosts HOST", "socket.gaierror: [Errno -3] Temporary failure in name resolution", "getent hosts HOST"),

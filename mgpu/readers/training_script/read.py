@@ -55,7 +55,9 @@ _RUNS_COMMAND = re.compile(
 )
 # A launcher at the start of a command, as a text or a list: 'torchrun ...', ["accelerate", "launch", ...].
 _LAUNCHER = re.compile(
-    r"[\[(]*\s*[rfb]?['\"](?:torchrun|deepspeed|accelerate['\", ]+launch)\b"
+    r"[\[(]*\s*[rfb]?['\"](?:[A-Z_]+=\S* +)*(?:torchrun|deepspeed|accelerate['\", ]+launch|horovodrun|mpirun|mpiexec"
+    r"|trl['\", ]+(?:sft|dpo|grpo|kto|reward|rloo)|axolotl['\", ]+train|llamafactory-cli['\", ]+train"
+    r"|swift['\", ]+(?:sft|pt|rlhf))\b"
     r"|[\[(]*\s*(?:[rfb]?['\"])?(?:python[\d.]*|\{?sys\.executable\}?)['\", ]+-m['\", ]+"
     r"(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch|deepspeed\.launcher)\b"
 )
