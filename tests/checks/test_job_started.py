@@ -8,7 +8,7 @@ import pytest
 
 from mgpu.snapshot import JobScript, JobUnread
 from tests.bad_jobs import bad, good, read
-from tests.checks.facts import Case, fails, skips, table, warns, well
+from tests.checks.facts import Case, fails, informs, skips, table, warns, well
 from tests.checks.test_job import job
 
 HEAD = "$(scontrol show hostnames $SLURM_JOB_NODELIST | sed -n 1p)"
@@ -204,6 +204,15 @@ CASES = (
         ("first GPU",), "#SBATCH --gpus-per-task=1 --ntasks-per-node=4", "srun python t.py",
     )),
     warns("job_slow_setting_left", "line 6", "unset", job_script=job("# debugging", "export CUDA_LAUNCH_BLOCKING=1")),
+    well("job_debug_output_left", "no debug", job_script=job(
+        "export NCCL_DEBUG=INFO", "export NCCL_DEBUG=WARN", f"{TORCHRUN} t.py",
+    )),
+    informs("job_debug_output_left", "line 5: NCCL_DEBUG=INFO", "WARN", job_script=job(
+        "export NCCL_DEBUG=INFO", f"{TORCHRUN} t.py", "export NCCL_DEBUG=WARN", f"{TORCHRUN} u.py",
+    )),
+    informs("job_debug_output_left", "line 5: NCCL_DEBUG=INFO", "WARN", job_script=job(
+        "export NCCL_DEBUG=INFO", "if [ $QUIET ]; then export NCCL_DEBUG=WARN; fi", f"{TORCHRUN} t.py",
+    )),
     skips("job_directive_value_invalid", "template", job_script=read("#!/bin/bash\n#SBATCH --nodes={nodes}\ntrue\n")),
     well("job_installs_packages_on_every_node", "installs nothing", job_script=job(
         "srun --container-image=x.sqsh bash -c 'pip install x; torchrun t.py'",
