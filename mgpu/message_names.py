@@ -41,6 +41,8 @@ _TAKEN = (
     re.compile(r"(?:bind to|listen on) \(?'?[\w.:-]+'?, (?P<port>\d{1,5})\b"),
     re.compile(r"bind on address \('[\w.:-]*', (?P<port>\d{1,5})\)"),
 )
+# The folder of the file that could not be written.
+_FULL = (re.compile(r"\[Errno (?:28|122)\] [^:']+: '(?P<name>[^']+)/[^/']*'"),)
 _HOSTS = (
     *_ENDPOINTS,
     re.compile(r"[Cc]ould not resolve hostname (?P<name>[\w.-]+)"),
@@ -54,6 +56,7 @@ _FILLED = (
     ("--force-download ORG/MODEL", "--force-download --repo-type dataset {name:id}", _DATASETS),
     ("ls -ld PATH", "ls -ld {name:path}", _PATHS),
     ("findmnt -T PATH", "findmnt -T {name:path}", _PATHS),
+    ("df -h .; df -i .", "df -h {name:path}; df -i {name:path}", _FULL),
     ("nc -vz HOST 29500", "nc -vz {name:host} {port:number}", _ENDPOINTS),
     ("ss -ltnp 'sport = :29500'", "ss -ltnp 'sport = :{port:number}'", _TAKEN),
     ("getent hosts HOST", "getent hosts {name:host}", _HOSTS),
