@@ -381,6 +381,26 @@ def test_a_method_has_the_callers_of_what_it_overrides() -> None:
     assert one(read(OVERRIDDEN), "probe_here").guards == ("main",)
 
 
+METHOD = """\
+import os, torch
+class Net(torch.nn.Module):
+    def save(self, path):
+        probe_here()
+        torch.save(self.state_dict(), path)
+def finish(net):
+    if int(os.environ["RANK"]) == 0:
+        net.save("net.pt")
+finish(Net())
+torch.save(1, f"of-{os.environ['RANK']}.pt")
+"""
+
+
+def test_a_function_of_a_library_is_no_call_of_a_method_of_that_name() -> None:
+    script = read(METHOD)
+    method = next(function for function in script.functions if function.name == "Net.save")
+    assert [(site.line, site.guards) for site in method.callers] == [(8, ("main",))]
+
+
 REACHED = {
     "def f():\n    probe_here()\nf()": True,
     "def f():\n    probe_here()": False,

@@ -142,7 +142,8 @@ class Frame:
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
         name = self.resolve(node.func) or words(node.func, _LONGEST_NAME)
-        if walk.record_call(name, node, self, around) is None and isinstance(node.func, ast.Attribute):
+        own = walk.record_call(name, node, self, around)
+        if own is None and isinstance(node.func, ast.Attribute) and not self._is_library(node.func.value):
             walk.maybe.setdefault(node.func.attr, []).append(self.spot(node, around))
         if len(walk.calls) >= MOST:
             walk.cut = True
