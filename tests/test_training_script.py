@@ -492,11 +492,24 @@ def test_an_object_of_a_library_exists_only_with_it(text: str) -> None:
     assert one(read(f"{text}\n    probe_here()\n"), "probe_here").guards == GUARDS_OF_OBJECTS[text]
 
 
+PROCESSES = """\
+import os
+import torch, torch.multiprocessing as mp
+def work(config):
+    torch.distributed.init_process_group("nccl", rank={}, world_size=4)
+def main(config):
+    for config.rank in range(4):
+        mp.Process(target=work, args=(config,)).start()
+main(object())"""
+
+
 @pytest.mark.parametrize(
     ("text", "spawns"),
     [
         ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", True),
         ("import torch\nif args.many:\n    torch.multiprocessing.spawn(f, nprocs=2)", False),
+        (PROCESSES.format("config.rank"), True),
+        (PROCESSES.format("int(os.environ['RANK'])"), False),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])", True),
         ("import subprocess\ncmd = ['accelerate', 'launch', 'x.py']\nsubprocess.check_call(cmd)", True),
         ("import os\nos.system('python -m torch.distributed.run x.py')", True),

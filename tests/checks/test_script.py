@@ -9,6 +9,7 @@ import pytest
 from mgpu.snapshot import Script
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import YAML, Case, config, informs, problem, script, skips, table, warns, well
+from tests.checks.test_script_output import STARTS_ITS_RANKS
 
 FP16 = 'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="fp16")\n'
 # Not the precision of a run on several GPUs.
@@ -117,6 +118,7 @@ CASES = (
         script=good("devices-a-model-spread-over-all-gpus")),
     warns("script_sets_visible_devices", "set to 0,1 in every rank", "mgpu launch --gpus 0,1",
         script=bad("devices-visible-devices-of-the-author's-machine")),
+    well("script_sets_visible_devices", "no launcher starts the script", script=read(STARTS_ITS_RANKS)),
     well("script_sets_visible_devices", "the script does not change the visible GPUs",
         script=good("devices-visible-devices-of-the-author's-machine")),
     warns("script_starts_its_own_ranks", "spawn starts the ranks itself", "python train.py",
