@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mgpu.readers.training_script.aliases import canonical
+from mgpu.readers.training_script.known_libraries import defined_option
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, classify_name, merge_guards
 from mgpu.readers.training_script.scopes import LONGEST, Around, Function, Scope, Source, Spot, Walk
 
@@ -163,14 +164,8 @@ class Frame:
             "unique": bool(_USES_PATH.search(name)) and any(map(self.is_unique, _given(node))),
         }
         walk.calls.append((self.spot(node, around), what))
-        if name.endswith(".add_argument") or name in ("click.option", "click.argument"):
-            self._option(node, keywords, around)
-
-    def _option(self, node: ast.Call, keywords: dict[str, str], around: Around) -> None:
-        names = tuple(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
-        if names:
-            what = {"names": names, **{key: keywords.get(key) for key in ("default", "action", "type")}}
-            self.walk.options.append((self.spot(node, around), what))
+        if (option := defined_option(name, node, keywords, self.value)) is not None:
+            walk.options.append((self.spot(node, around), option))
 
     # --- values ------------------------------------------------------------------------------------------------------
 
