@@ -51,7 +51,6 @@ _SPAWNS = re.compile(
     r"|torch\.distributed\.(?:launcher\.(?:api\.)?elastic_launch|run\.main)"
 )
 _PROCESS = re.compile(r"(?:torch\.)?multiprocessing\.Process")
-_INIT = "torch.distributed.init_process_group"
 _RUNS_COMMAND = re.compile(
     r"subprocess\.(?:run|Popen|call|check_call|check_output)|os\.(?:system|popen)|os\.(?:exec|spawn)\w+"
 )
@@ -145,7 +144,7 @@ def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequen
     if not call.reached or call.guards or call.conditions:
         return False
     if _PROCESS.fullmatch(call.name):  # in a loop; each joins a group with a rank that the script gives it
-        ranks = [one.keywords.get("rank", "") for one in calls if one.name == _INIT]
+        ranks = [one.keywords.get("rank", "") for one in calls if one.name in _INIT]
         return bool(call.loops) and any(rank and "environ" not in rank and "getenv" not in rank for rank in ranks)
     if not _RUNS_COMMAND.fullmatch(call.name) or not call.written:
         return bool(_SPAWNS.fullmatch(call.name))
