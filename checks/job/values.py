@@ -36,9 +36,21 @@ _NEEDED = (
     "main_process_port",
 )
 # Programs that start a command without a shell that would expand its words.
-_EXPAND_NOTHING = frozenset({
-    "srun", "env", "time", "timeout", "nohup", "nice", "numactl", "taskset", "stdbuf", "apptainer", "singularity",
-})  # fmt: skip
+_EXPAND_NOTHING = frozenset(
+    {
+        "srun",
+        "env",
+        "time",
+        "timeout",
+        "nohup",
+        "nice",
+        "numactl",
+        "taskset",
+        "stdbuf",
+        "apptainer",
+        "singularity",
+    }
+)
 # Sourced files that only load software.
 _LOADS = re.compile(r"activate|\.bashrc|\.bash_profile|\.profile|/etc/|conda|mamba|modules?\b|lmod|init/\w*sh")
 # What sbatch and srun set in a job (man sbatch, man srun: "OUTPUT ENVIRONMENT VARIABLES", Slurm 20.11 to 26.05).
