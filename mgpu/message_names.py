@@ -1,4 +1,4 @@
-"""Which model, path or host does an error message name? Commands of fixes name the same instead of a placeholder."""
+"""Which model, path, host or port does an error message name? Commands of fixes name it instead of a placeholder."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ _ENDPOINTS = (
     re.compile(r"(?:connect to|addresses of) \((?P<name>[\w.:-]+), (?P<port>\d{1,5})\)"),
     re.compile(r"(?:connect to|to host) \[?(?P<name>[\w.-]+)\]?:(?P<port>\d{1,5})\b"),
 )
+_TAKEN = (
+    re.compile(r"local network address\. port: (?P<port>\d{1,5})\b"),
+    re.compile(r"(?:bind to|listen on) (?:\[[\w.:%-]*\]|[\w.-]+):(?P<port>\d{1,5})\b"),
+    re.compile(r"(?:bind to|listen on) \(?'?[\w.:-]+'?, (?P<port>\d{1,5})\b"),
+    re.compile(r"bind on address \('[\w.:-]*', (?P<port>\d{1,5})\)"),
+)
+# The folder of the file that could not be written.
+_FULL = (re.compile(r"\[Errno (?:28|122)\] [^:']+: '(?P<name>[^']+)/[^/']*'"),)
 _HOSTS = (
     *_ENDPOINTS,
     re.compile(r"[Cc]ould not resolve hostname (?P<name>[\w.-]+)"),
@@ -48,7 +56,9 @@ _FILLED = (
     ("--force-download ORG/MODEL", "--force-download --repo-type dataset {name:id}", _DATASETS),
     ("ls -ld PATH", "ls -ld {name:path}", _PATHS),
     ("findmnt -T PATH", "findmnt -T {name:path}", _PATHS),
+    ("df -h .; df -i .", "df -h {name:path}; df -i {name:path}", _FULL),
     ("nc -vz HOST 29500", "nc -vz {name:host} {port:number}", _ENDPOINTS),
+    ("ss -ltnp 'sport = :29500'", "ss -ltnp 'sport = :{port:number}'", _TAKEN),
     ("getent hosts HOST", "getent hosts {name:host}", _HOSTS),
 )
 

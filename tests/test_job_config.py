@@ -12,6 +12,7 @@ from mgpu.doctor.job_config import completed
 from mgpu.doctor.request import Request
 from mgpu.engine import judge, selections
 from mgpu.readers.job_script.read import read
+from tests.conftest import Run
 
 TWO = """\
 distributed_type: FSDP
@@ -79,3 +80,13 @@ def test_a_script_without_a_config_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "job.sbatch").write_text(f"{HEAD}srun torchrun train.py\n")
     config = parse_config(TWO.encode(), "two.yaml")
     assert completed(config, read(tmp_path / "job.sbatch")) is config
+
+
+def test_the_same_fault_at_several_keys_is_one_finding(mgpu: Run, tmp_path: Path) -> None:
+    section = "deepspeed_config:\n  deepspeed_config_file: ds.json\n  zero_stage: 2\n  gradient_clipping: 1.0\n"
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    (tmp_path / "two.yaml").write_text(f"distributed_type: DEEPSPEED\nnum_processes: 8\n{section}")
+    (tmp_path / "job.sbatch").write_text(f"{HEAD}srun -K accelerate launch --config_file two.yaml train.py\n")
+    said = " ".join(mgpu("doctor", "--script", "job.sbatch", cwd=tmp_path).stdout.split())
+    assert said.count("config_deepspeed_file_conflict FAIL") == 1
+    assert "Also line 5: deepspeed_config.zero_stage: 2" in said or "Also line 6: deepspeed_config.gradient" in said

@@ -11,6 +11,7 @@ from mgpu.message_names import fill_names
 from mgpu.readers.log import read
 
 DOWNLOAD, AGAIN = "hf download ORG/MODEL", "hf download --force-download ORG/MODEL"
+LISTENS = "ss -ltnp 'sport = :29500'"
 PARQUET = "load_dataset(NAME, revision='refs/convert/parquet')"
 
 
@@ -39,12 +40,23 @@ PARQUET = "load_dataset(NAME, revision='refs/convert/parquet')"
         ("ls -ld PATH", "HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/d/l'.",
          "ls -ld /d/l"),
         ("findmnt -T PATH", "OSError: [Errno 30] Read-only file system: '/data/out'", "findmnt -T /data/out"),
+        ("df -h .; df -i .", "OSError: [Errno 28] No space left on device: '/data/my runs/step_9.pt'",
+         "df -h '/data/my runs'; df -i '/data/my runs'"),
+        ("df -h .; df -i .", "OSError: [Errno 122] Disk quota exceeded: 'out/step_9.pt'", "df -h out; df -i out"),
+        ("df -h .; df -i .", "OSError: [Errno 28] No space left on device: 'step_9.pt'", "df -h .; df -i ."),
         ("findmnt -T PATH", "Read-only file system", "findmnt -T PATH"),
         ("nc -vz HOST 29500", "timed out after 60s while trying to connect to (10.0.0.1, 29511).",
          "nc -vz 10.0.0.1 29511"),
         ("nc -vz HOST 29500", "failed to connect to [node1]:29511 (errno: 111 - Connection refused).",
          "nc -vz node1 29511"),
         ("nc -vz HOST 29500", "RuntimeError: connect() timed out. Original timeout was 60000 ms.", "nc -vz HOST 29500"),
+        (LISTENS, "The server socket has failed to listen on any local network address. port: 29613, useIpv6: false, "
+         "code: -98, name: EADDRINUSE", "ss -ltnp 'sport = :29613'"),
+        (LISTENS, "The server socket has failed to bind to [::]:29613 (errno: 98 - Address already in use).",
+         "ss -ltnp 'sport = :29613'"),
+        (LISTENS, "OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8265): address already "
+         "in use", "ss -ltnp 'sport = :8265'"),
+        (LISTENS, "RuntimeError: Address already in use", LISTENS),
         ("getent hosts HOST", "The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved",
          "getent hosts no-such-host"),
         ("getent hosts HOST", "socket.gaierror: [Errno -3] Temporary failure in name resolution", "getent hosts HOST"),

@@ -381,6 +381,26 @@ def test_a_method_has_the_callers_of_what_it_overrides() -> None:
     assert one(read(OVERRIDDEN), "probe_here").guards == ("main",)
 
 
+METHOD = """\
+import os, torch
+class Net(torch.nn.Module):
+    def save(self, path):
+        probe_here()
+        torch.save(self.state_dict(), path)
+def finish(net):
+    if int(os.environ["RANK"]) == 0:
+        net.save("net.pt")
+finish(Net())
+torch.save(1, f"of-{os.environ['RANK']}.pt")
+"""
+
+
+def test_a_function_of_a_library_is_no_call_of_a_method_of_that_name() -> None:
+    script = read(METHOD)
+    method = next(function for function in script.functions if function.name == "Net.save")
+    assert [(site.line, site.guards) for site in method.callers] == [(8, ("main",))]
+
+
 REACHED = {
     "def f():\n    probe_here()\nf()": True,
     "def f():\n    probe_here()": False,
@@ -391,6 +411,9 @@ REACHED = {
     "import torch\nclass D(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        probe_here()\nD()": True,
     "import lightning\nclass M(lightning.LightningModule):\n    def on_x(self):\n        probe_here()\nM()": True,
     "import torch\nclass M(torch.nn.Module):\n    def helper(self):\n        probe_here()\nM()": False,
+    "import torch\nclass M(torch.nn.Module):\n    def save(self):\n        probe_here()\nM()\ntorch.save(1, '')": False,
+    "import numpy as np\nclass M:\n    def save(self):\n        probe_here()\nM()\nnp.save('x', 1)": False,
+    "import x\nclass M:\n    def save(self):\n        probe_here()\nM()\nx.model.save('x')": True,
 }
 
 
@@ -469,15 +492,32 @@ def test_an_object_of_a_library_exists_only_with_it(text: str) -> None:
     assert one(read(f"{text}\n    probe_here()\n"), "probe_here").guards == GUARDS_OF_OBJECTS[text]
 
 
+PROCESSES = """\
+import os
+import torch, torch.multiprocessing as mp
+def work(config):
+    torch.distributed.init_process_group("nccl", rank={}, world_size=4)
+def main(config):
+    for config.rank in range(4):
+        mp.Process(target=work, args=(config,)).start()
+main(object())"""
+
+
 @pytest.mark.parametrize(
     ("text", "spawns"),
     [
         ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", True),
         ("import torch\nif args.many:\n    torch.multiprocessing.spawn(f, nprocs=2)", False),
+        (PROCESSES.format("config.rank"), True),
+        (PROCESSES.format("int(os.environ['RANK'])"), False),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])", True),
         ("import subprocess\ncmd = ['accelerate', 'launch', 'x.py']\nsubprocess.check_call(cmd)", True),
         ("import os\nos.system('python -m torch.distributed.run x.py')", True),
         ("import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'accelerate.commands.launch', 'x'])", True),
+        ("import os\nos.system('CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 x.py')", True),
+        ("import subprocess\nsubprocess.check_call('trl sft --model_name_or_path x', shell=True)", True),
+        ("import subprocess\nsubprocess.run(['axolotl', 'train', 'x.yml'])", True),
+        ("import subprocess\nsubprocess.run(['trl', 'env'])", False),
         ("import subprocess\nsubprocess.run(['git', 'log', 'torchrun'])", False),
         ("import subprocess\ndef f():\n    subprocess.run(['torchrun', 'x.py'])", False),
     ],

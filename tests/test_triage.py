@@ -489,6 +489,13 @@ def test_the_last_words_of_a_rank_that_left_without_a_traceback(write: Write) ->
     assert read.read_logs(several, one_stream=True).last == "1"
 
 
+def test_what_cpp_said_at_the_end_of_a_process_is_not_hidden_by_the_other_ranks(write: Write) -> None:
+    end = "W1121 10:00:00.0 4711 api.py:1010] Sending process 27001 closing signal SIGTERM\n" + table((0, -6), first=0)
+    aborted = "terminate called without an active exception"
+    assert read.read_logs([write(f"step 5\n{aborted}\nstep 6\ndone\n{end}")]).last == aborted
+    assert read.read_logs([write(f"{aborted}\n{'step 5' * 20}\n" * 2 + "step 6\n" * 30 + end)]).last == "step 6"
+
+
 def test_the_launchers_table(write: Write) -> None:
     log = read.read_logs([write(table((0, -15), (1, -9), first=1))], ROWS)
     assert [(one.rank, one.exit_code, one.first, one.host, one.pid, one.at) for one in log.fallen] == [

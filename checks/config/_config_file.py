@@ -31,6 +31,9 @@ _LONGEST_NAME = 100  # characters to compare: difflib is slow on long names
 NUMBERS = ("num_processes", "num_machines", "machine_rank", "main_process_port")
 SWITCHES = ("debug", "use_cpu", "same_network", "enable_cpu_affinity", "tpu_use_cluster", "tpu_use_sudo")
 ASK_THE_USER = -1  # the loader's value for a missing number; the launcher rejects it
+# A text that an option of the command line is to replace, and what only an address is replaced by (0 is another one).
+_PLACEHOLDER = r"\s*|[A-Z][A-Z0-9]*_[A-Z0-9_]+|<[^<>]+>|\{\{.+\}\}"
+_PLACEHOLDER_ADDRESS = r"(?i:[x*]+(?:\.[x*]+){3}|x+|0|todo|tbd|changeme|your[-_.]\w[\w.-]*|\.{3}|none|null)"
 SIMPLE_TYPES = ("NO", "MULTI_CPU")  # started by accelerate's simple launcher: one process, or mpirun
 
 
@@ -76,9 +79,12 @@ def has_shell_variable(value: Any) -> bool:
 def is_left_open(config: Config, key: str) -> bool:
     """Whether the file leaves a value to the command line: missing, empty, -1, or a placeholder (NUM_NODES, <ip>)."""
     value = config.values.get(key)
+    of_address = key == "main_process_ip"
     if isinstance(value, str):
-        return re.fullmatch(r"\s*|[A-Z][A-Z0-9]*_[A-Z0-9_]+|<[^<>]+>|\{\{.+\}\}", value) is not None
-    return value is None or (key == "num_processes" and type(value) is int and value == ASK_THE_USER)
+        placeholder = f"{_PLACEHOLDER}|{_PLACEHOLDER_ADDRESS}" if of_address else _PLACEHOLDER
+        return re.fullmatch(placeholder, value) is not None
+    number = ASK_THE_USER if key == "num_processes" else 0
+    return value is None or (key in ("num_processes", "main_process_ip") and type(value) is int and value == number)
 
 
 def is_mapping(config: Config) -> bool:

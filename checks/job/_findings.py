@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from mgpu.check import DOCUMENTED, WHY, Answer, Evidence, Fix, Ok, Place, Problem, Skip
 from mgpu.snapshot import JobScript, JobUnread
 
+from ._amounts import nodes
+
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
 SRUN = "https://slurm.schedmd.com/srun.html"
 GRES = "https://slurm.schedmd.com/gres.html"
@@ -83,9 +85,15 @@ def unread_work(job: JobScript) -> list[JobUnread]:
     """Return the files that were not read and may do the job's work.
 
     A file that srun starts does; any other one may, if nothing that was read trains. Of those that are sourced, only
-    some start anything.
+    some start anything. Python on the first of several nodes prepares the data, if a file follows that may train.
     """
-    trains = any(not one.inner for one in job.launches)
+    several = (nodes(job) or 1) > 1
+    after = max((one.line for one in job.unread if not one.sourced), default=0)
+    trains = any(
+        not one.inner
+        and not (several and one.launcher == "python" and one.step is None and not one.uses and one.line < after)
+        for one in job.launches
+    )
     return [
         one
         for one in job.unread

@@ -6,7 +6,7 @@ import re
 
 from mgpu.check import Answer, Ok, Severity, check, commands
 from mgpu.command_line import shell
-from mgpu.snapshot import JobScript
+from mgpu.snapshot import JobScript, JobSet
 
 from ._findings import NCCL, finding, needs_whole_script, shorten
 
@@ -36,11 +36,26 @@ def _rank_variables(job: JobScript, *, with_reason: bool = True) -> list[tuple[s
     found = [
         (one.name, one.value, one.line)
         for one in job.sets
-        if (one.exported or one.on_node) and (with_reason or not _REASON.search(one.comment))
+        if (one.exported or one.on_node)
+        and (with_reason or not _REASON.search(one.comment))
+        and not _is_replaced(job, one)
     ]
     for command in job.commands:
         found += [(name, value, command.line) for name, value in command.env.items()]
     return found
+
+
+def _is_replaced(job: JobScript, one: JobSet) -> bool:
+    """Whether the script certainly sets the variable again before the next program that it starts on the nodes."""
+    starts = [c.statement for c in job.commands if c.step is not None or c.launcher is not None]
+    following = min((start for start in starts if start >= one.statement), default=None)
+    return following is not None and any(
+        other.name == one.name
+        and other.on_node == one.on_node
+        and not other.unsure
+        and one.statement < other.statement <= following
+        for other in job.sets
+    )
 
 
 def _other_network(job: JobScript) -> bool:

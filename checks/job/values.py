@@ -35,6 +35,22 @@ _NEEDED = (
     "main_process_ip",
     "main_process_port",
 )
+# Programs that start a command without a shell that would expand its words.
+_EXPAND_NOTHING = frozenset(
+    {
+        "srun",
+        "env",
+        "time",
+        "timeout",
+        "nohup",
+        "nice",
+        "numactl",
+        "taskset",
+        "stdbuf",
+        "apptainer",
+        "singularity",
+    }
+)
 # Sourced files that only load software.
 _LOADS = re.compile(r"activate|\.bashrc|\.bash_profile|\.profile|/etc/|conda|mamba|modules?\b|lmod|init/\w*sh")
 # What sbatch and srun set in a job (man sbatch, man srun: "OUTPUT ENVIRONMENT VARIABLES", Slurm 20.11 to 26.05).
@@ -157,6 +173,37 @@ def job_variable_never_set(job_script: JobScript) -> Answer:
             if empty:
                 return _never_set(job_script, command, empty[0])
     return Ok("the launchers' options use variables that Slurm or the script sets")
+
+
+@check(Severity.ERROR, source="https://www.gnu.org/software/bash/manual/html_node/Quoting.html")
+@needs_whole_script
+def job_variable_stays_text(job_script: JobScript) -> Answer:
+    """A launcher gets the name of a variable instead of its value: it is quoted, and no shell expands it later.
+
+    Why: srun starts the launcher without a shell, so a dollar sign in single quotes or behind a backslash stays. The
+    launcher stops with "invalid int value", or looks for a host of that name.
+
+    Fix: Start a shell on each node, which expands it.
+    """
+    for command in per_node_launches(job_script):
+        if not _EXPAND_NOTHING.issuperset(command.through) or "eval" in command.words:
+            continue
+        for name in _NEEDED:
+            given = option_of(command.words, 1, command.script or len(command.words), (name,))
+            if given is None or name == "rdzv_id" or any(one.word == given[1] for one in command.variables):
+                continue
+            if found := re.search(r"\$(?:(\w+)|\{(\w+)\})", given[0]):
+                variable = found[1] or found[2]
+                return finding(
+                    job_script,
+                    line_of(command, given[1]),
+                    f"--{name} gets the text {given[0]}: no shell expands it",
+                    Fix(
+                        "Start a shell on each node, which expands it.",
+                        (shell("srun --kill-on-bad-exit=1 bash -c '... --{:name} ${:id} ...'", name, variable),),
+                    ),
+                )
+    return Ok("no launcher gets a variable's name as a value")
 
 
 def _unset(job: JobScript, known: set[str]) -> set[str]:

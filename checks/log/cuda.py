@@ -119,8 +119,9 @@ ROWS = (
          Fix("In a container or a job, request GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
         "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED,)),
     Row("log_torch_without_cuda", "root", "cuda", r"Torch not compiled with CUDA enabled|"
-        r"is_available\(\) is False\. If you are running on a CPU-only machine",
+        r"'?torch\._C'? has no attribute '?_cuda_|is_available\(\) is False\. If you are running on a CPU-only machine",
         ("AssertionError: Torch not compiled with CUDA enabled",
+         "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
          "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
          "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu')"),
         "this torch build has no CUDA, or sees no GPU",

@@ -87,7 +87,7 @@ ROWS = (
         "https://github.com/hiyouga/LlamaFactory/issues/8397"),
     Row("log_module_lacks_name", "root", "library",
         rf"(?<!initialized )\bmodule '?(?P<module>(?!numpy\b|{GENERATED}|"
-        r"deepspeed\.runtime\.sequence_parallel)[A-Za-z_][\w.]*)'? "
+        r"deepspeed\.runtime\.sequence_parallel|torch\._C'? has no attribute '?_cuda_)[A-Za-z_][\w.]*)'? "
         r"has no "
         r"attribute '?(?P<name>\w+)",
         ("AttributeError: module 'helpers' has no attribute 'make_optimizer'",

@@ -12,11 +12,11 @@ from .._wording import gib
 from ..storage._folders import evidence_of, full_reason
 
 _STATVFS = "https://man7.org/linux/man-pages/man3/statvfs.3.html"
-_SIGNATURE = "log_disk_full"
+_SIGNATURES = ("log_disk_full", "log_checkpoint_write_failed")  # torch.save reports only that a write failed
 _FILE = re.compile(r"No space left on device: '([^']+)'")
 
 
-@check(Severity.ERROR, source=_STATVFS, role="root", kind="script", same_as=(_SIGNATURE,))
+@check(Severity.ERROR, source=_STATVFS, role="root", kind="script", same_as=_SIGNATURES)
 def run_disk_full(run: Run, log: Log, storage: Storage) -> Answer:
     """A file system that the run writes to is full, and the run failed when it wrote there.
 
@@ -25,7 +25,7 @@ def run_disk_full(run: Run, log: Log, storage: Storage) -> Answer:
 
     Fix: Free up space, keep fewer checkpoints, or write to another disk.
     """
-    seen = next((one for one in log.seen if one.signature == _SIGNATURE and not one.survived), None)
+    seen = next((one for one in log.seen if one.signature in _SIGNATURES and not one.survived), None)
     if run.exit_code == 0 or (seen is None and not run.log_full):
         return Ok("the output reports no full disk")
     file = _file_named(seen.text if seen else "", storage)

@@ -72,10 +72,13 @@ def visibly_called(script: Script, spots: Iterable[Spot]) -> list[Spot]:
 
 def reached_by_every_rank(script: Script, spots: Iterable[ScriptCall]) -> list[ScriptCall]:
     """Return the spots that certainly every rank executes, on at least one visible path of calls."""
+    starts = {(one.file, one.function) for one in script.spawns if one.function}  # these run once: they start the ranks
     return [
         spot
         for spot in visibly_called(script, spots)
-        if is_reached_by_all(spot) and _is_called_by_all(script, spot, set(), is_reached_by_all)
+        if (spot.file, spot.function) not in starts
+        and is_reached_by_all(spot)
+        and _is_called_by_all(script, spot, set(), is_reached_by_all)
     ]
 
 

@@ -7,6 +7,7 @@ import re
 from mgpu.check import Answer, Fix, Ok, Severity, check, commands
 from mgpu.command_line import python, shell
 from mgpu.snapshot import Script, ScriptCall
+from mgpu.text import listed
 
 from ._calls import DDP_DOC, INIT, LIGHTNING, calls, finding, sets, trains
 from ._rank_paths import (
@@ -26,7 +27,7 @@ _TOGETHER = re.compile(
     r"torch\.distributed\.(?!init_process_group|destroy_process_group|get_|is_|barrier|new_group).*"
     r"|(?!.*DistributedSampler).*(?:Distributed|Parallel|Sharded|shard|parallel|all_?reduce|broadcast|average|sync|hvd|horovod|apex).*"
 )
-_MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel)(?:_training)?")
+_MEANS_SEVERAL = re.compile(r"(?:use_|is_)?(?:distributed|ddp|dist|multi_?gpu|parallel|fsdp|accelerator)(?:_training)?")
 _WITHOUT_GRADIENTS = re.compile(r"torch\.(?:no_grad|inference_mode|set_grad_enabled)")
 
 
@@ -111,17 +112,18 @@ def script_distributed_by_option(script: Script) -> Answer:
     common = {name for name in common if any(not _is_asked(script, call, name) for call in trained)}
     if not common:
         return Ok("the ranks are connected without an option of the script")
-    name = min(common)
-    given = any(
-        word.partition("=")[0].replace("_", "-") == options[name].replace("_", "-") for word in script.arguments
-    )
+    given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in script.arguments} & common
     if given:
-        return Ok(f"{options[name]} is given")
+        return Ok(f"{options[min(given)]} is given")
+    names = [options[name] for name in sorted(common)]
+    if len(names) > 1:  # the condition has another name than each of them
+        title = f"the ranks are connected only with {listed(names, 'or')}, and none of them is given"
+        return finding(script, started[0], title, Fix("Add the option that starts the process group."))
     return finding(
         script,
         started[0],
-        f"the ranks are connected only with {options[name]}, which is not given",
-        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, options[name]),)),
+        f"the ranks are connected only with {names[0]}, which is not given",
+        Fix("Add the option.", (shell("mgpu launch {:path} {:option}", script.path, names[0]),)),
     )
 
 
@@ -129,7 +131,8 @@ def _is_asked(script: Script, call: ScriptCall, name: str) -> bool:
     """Whether the option is the condition; one that means "several ranks" is only in the guards, without its name."""
     if any(re.fullmatch(rf"(?:\w+\.)*{re.escape(name)}", condition) for condition in call.conditions):
         return True
-    assigned = sets(script, rf"(?:.*\.)?{re.escape(name)}")
+    owner = r".*\." if name == "accelerator" else r"(?:.*\.)?"  # a variable of this name holds the object
+    assigned = sets(script, owner + re.escape(name))
     return "distributed" in call.guards and bool(_MEANS_SEVERAL.fullmatch(name)) and not assigned
 
 

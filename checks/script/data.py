@@ -16,6 +16,7 @@ from ._rank_paths import (
     backward_calls,
     by_hand,
     dotted_names,
+    has_rank_argument,
     is_reached_by_all,
     is_repeated,
     mentions_rank,
@@ -95,9 +96,17 @@ def _unprepared_loaders(script: Script, loaders: list[ScriptCall]) -> list[Scrip
         for loader in loaders
         if loader.targets[1:] == ()
         and not given_to.intersection(loader.targets)
-        and not any(mentions_rank(value) for name, value in loader.keywords.items() if name in _SAMPLING)
+        and not _samples_by_rank(script, loader)
         and any(_iterates_over(loop, loader) for loop in loops)
     ]
+
+
+def _samples_by_rank(script: Script, loader: ScriptCall) -> bool:
+    """Whether the loader's sampler gives each rank its own samples."""
+    samplers = [value for name, value in loader.keywords.items() if name in _SAMPLING]
+    if mentions_rank(*samplers) or any("Distributed" in sampler for sampler in samplers):
+        return True
+    return any(f"{call.name}()" in samplers and has_rank_argument(call) for call in script.calls)
 
 
 def _iterates_over(loop: ScriptLoop, loader: ScriptCall) -> bool:

@@ -221,6 +221,8 @@ def script_sets_visible_devices(script: Script) -> Answer:
 
     Fix: Remove the line, and select the GPUs when you launch, with mgpu launch --gpus.
     """
+    if script.spawns:
+        return Ok("no launcher starts the script, which selects the GPUs of its ranks")
     for one in sets(script, r"os\.environ\['CUDA_VISIBLE_DEVICES'\]"):
         value = text_of(one.value)
         if (

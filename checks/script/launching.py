@@ -21,6 +21,8 @@ _ONLY_SCRIPTS_IMPORT = frozenset({"evaluate", "trl", "diffusers", "lightning"})
 _TESTS = re.compile(r"(?:.*\.)?_?test")
 _ENVIRON = re.compile(r"os\.environ\['(\w+)'\]")
 _LOCAL_RANK = ("--local_rank", "--local-rank")
+_DEFINES = re.compile(r"\.(?:add_argument|DEFINE_\w+)$")  # an option
+_OF_ABSL = "flags.DEFINE_integer('local_rank', int(os.environ.get('LOCAL_RANK', 0)), '')"
 
 
 @check(Severity.WARNING, source=shadowing.SYS_PATH)
@@ -101,21 +103,22 @@ def script_expects_local_rank_argument(script: Script) -> Answer:
     option = options[0]
     values = [option.default or "", *(one.value for one in script.sets)]
     values += [value for call in script.calls for value in (*call.arguments, *call.keywords.values(), call.name)]
-    if any("LOCAL_RANK" in value for value in values) or any(one.target.endswith("local_rank") for one in script.sets):
+    given = [one for one in script.sets if one.target.endswith("local_rank") and not one.value.endswith(".local_rank")]
+    if given or any("LOCAL_RANK" in value for value in values):
         return Ok("LOCAL_RANK is read from the environment")
     if any(target.endswith("local_rank") for call in script.calls for target in call.targets):
         return Ok("the local rank comes from elsewhere")
     used = [c for c in script.calls if any("local_rank" in value for value in (*c.arguments, *c.keywords.values()))]
-    if not [call for call in used if call.name != option.names[0] and not call.name.endswith(".add_argument")]:
+    if not [call for call in used if call.name != option.names[0] and not _DEFINES.search(call.name)]:
         return Ok("the argument is not used")
     name = next(name for name in option.names if name in _LOCAL_RANK)
+    template = "parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))"
+    of_absl = "DEFINE_" in (option.action or "")
     return finding(
         script,
         option,
         f"{name} is not passed by torchrun or accelerate",
-        commands(
-            python("parser.add_argument('{:option}', type=int, default=int(os.environ.get('LOCAL_RANK', 0)))", name)
-        ),
+        commands(_OF_ABSL if of_absl else python(template, name)),
         why="Only the old torch.distributed.launch passed it. Now every rank gets the default"
         f"{_default_text(option.default)}: all of them use the same GPU, or train alone.",
     )

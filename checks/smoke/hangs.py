@@ -36,6 +36,8 @@ def ranks_hang(ranks: Ranks) -> Answer:
             Fix("Check its output.", (shell("cat {:path}/launcher.log", ranks.folder),)),
             {"rank": None, "rung": ranks.rungs[-1]},
         )
+    if ranks.ended == "timed_out" and ranks.quiet_s is not None and ranks.quiet_s < ranks.stall_limit_s / 3:
+        return _too_slow_problem(waiting, ranks)
     if pair := _rank_that_skipped(waiting, ranks):
         return _skipped_problem(*pair, ranks)
     behind, first = min(waiting, key=lambda r: _progress(r, ranks)), max(ranks.ranks, key=lambda r: _progress(r, ranks))
@@ -50,6 +52,18 @@ def ranks_hang(ranks: Ranks) -> Answer:
         healthy = next(rank for rank in waiting if rank not in odd)
         return _problem(odd, how, f"The others wait at {python_location(healthy)}.", healthy.collective, ranks)
     return _all_wait_problem(waiting, ranks)
+
+
+def _too_slow_problem(waiting: Sequence[Rank], ranks: Ranks) -> Problem:
+    """Return the problem of ranks that still made progress: which of them was behind is chance."""
+    behind = min(waiting, key=lambda rank: _place(rank, ranks))
+    return Problem(
+        f"the time limit was reached at {_at(behind, ranks)}, while the ranks still made progress",
+        f"The last progress was {ranks.quiet_s:g} s before. No rank was stuck: the test needs more time, fewer ranks, "
+        "or a machine that is less busy.",
+        Fix("Give it more time, or test fewer ranks.", ("mgpu smoke-test --timeout SEC", "uptime")),
+        {"rank": None, "rung": stage_of(behind, ranks), "last_word": behind.last_word},
+    )
 
 
 def _lost_between_problem(behind: Rank, first: Rank, ranks: Ranks) -> Problem:

@@ -133,14 +133,17 @@ def problems(
     `check`: the command that repeats the checks; "": the doctor's for each of them.
     """
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
-    roots = in_order(outcomes)
-    shown = roots if show_all else roots[:_SHOWN_PROBLEMS]
+    groups = _grouped(in_order(outcomes))
+    shown = groups if show_all else groups[:_SHOWN_PROBLEMS]
     lines: list[Line] = []
-    for number, outcome in enumerate(shown, 1):
-        lines += [[], *_block(outcome, screen, f"{number} of {len(roots)}", command, verbose, check)]
-        lines += also(outcome, found, screen)
-    if len(roots) > len(shown):
-        more = wrapped(f"+{len(roots) - len(shown)} more: {command} -v", screen.width)
+    for number, (outcome, *others) in enumerate(shown, 1):
+        lines += [[], *_block(outcome, screen, f"{number} of {len(groups)}", command, verbose, check)]
+        for other in others:
+            lines += labelled("Also", repetition(other, outcome), screen)
+        for one in (outcome, *others):
+            lines += also(one, found, screen)
+    if len(groups) > len(shown):
+        more = wrapped(f"+{len(groups) - len(shown)} more: {command} -v", screen.width)
         lines += [[], *([(line, "bold")] for line in more)]  # type: ignore[list-item]
     return lines
 
@@ -160,6 +163,28 @@ def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the root problems: failures before warnings, and first those that explain the most others."""
     found = [o for o in outcomes if o.status in ("fail", "warn", "crash")]
     return sorted((o for o in found if not o.because_of), key=lambda o: (o.status == "warn", -_explains(o, found)))
+
+
+def _grouped(roots: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Return the findings of one check at several keys of a file as one group; every other finding is its own."""
+    groups: dict[object, list[Outcome]] = {}
+    for number, outcome in enumerate(roots):
+        place = outcome.problem.place if outcome.problem else None
+        same = (outcome.check.id, outcome.status, place.file) if place and place.key else number
+        groups.setdefault(same, []).append(outcome)
+    return list(groups.values())
+
+
+def repetition(other: Outcome, first: Outcome) -> str:
+    """The same finding at another place: its line, and its fix if that is another one."""
+    problem = other.problem
+    if problem is None:
+        return outcome_text(other)
+    place = f"line {problem.place.line}: " if problem.place and problem.place.line else ""
+    fixes = [fix.text for fix in problem.fixes if fix.text]
+    if other.status == "info" or not fixes or fixes == [f.text for f in (first.problem or problem).fixes if f.text]:
+        return f"{place}{problem.title}"
+    return f"{place}{problem.title}. Fix: {' '.join(fixes)}"
 
 
 def _explains(outcome: Outcome, found: Sequence[Outcome]) -> int:

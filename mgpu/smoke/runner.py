@@ -67,6 +67,7 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
         with guard.guard_run(run_id):
             launcher = _start(command, attempt.environment, folder / _LOG)
             ended = _watch(launcher, view, attempt.timeout_s, show)
+            quiet_s = round(time.monotonic() - view.progress, 1)
             hung, answers = _ask_hung(view, ended)
             states, launcher_exit = view.states(), launcher.poll()
             outlived, left = _end(run_id, launcher)
@@ -83,6 +84,7 @@ def run_ranks(attempt: Attempt, show: Show | None = None) -> Ranks:
         ranks=ranks,
         ended="died" if ended == "finished" and launcher_exit != 0 else ended,
         launcher_exit=launcher_exit,
+        quiet_s=quiet_s,
         left_running=tuple(left),
         outlived=tuple(outlived) if ended == "finished" else (),
         launcher_output=output[-_FACT_BYTES:].decode("utf-8", "replace").strip() or None,

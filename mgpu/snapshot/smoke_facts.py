@@ -182,6 +182,7 @@ class Ranks:
     ended: Literal["finished", "stalled", "timed_out", "died", "interrupted"]
     launcher_exit: int | None  # None: it did not exit by itself
     stall_limit_s: float
+    quiet_s: float | None = None  # how long no rank had reported progress when the run was stopped
     left_running: tuple[Pid, ...] = ()  # pids still running after the clean-up
     launcher_output: Text | None = None  # its last lines
     folder: Text = ".mgpu/runs"  # folder of journals, stacks and the launcher's log

@@ -136,22 +136,10 @@ def _finding(same: Sequence[Outcome], one: Judged, screen: Screen) -> list[Line]
         lines += _labelled("Why", problem.cause, screen)
         lines += _fixes(problem, screen)
     for other in same[1:]:
-        lines += _labelled("Also", _repetition(other, problem), screen)
+        lines += _labelled("Also", findings.repetition(other, outcome), screen)
     for other in (effect for each in same for effect in consequences(each, one.outcomes)):
         lines += _labelled("Also", f"{document.outcome_text(other)} [{other.check.id}]", screen)
     return lines
-
-
-def _repetition(other: Outcome, first: Problem) -> str:
-    """The same finding at another place: its line, and its fix if that is another one."""
-    problem = other.problem
-    if problem is None:
-        return document.outcome_text(other)
-    place = f"line {problem.place.line}: " if problem.place and problem.place.line else ""
-    fixes = [fix.text for fix in problem.fixes if fix.text]
-    if other.status == "info" or not fixes or fixes == [fix.text for fix in first.fixes if fix.text]:
-        return f"{place}{problem.title}"
-    return f"{place}{problem.title}. Fix: {' '.join(fixes)}"
 
 
 def _fixes(problem: Problem, screen: Screen) -> list[Line]:

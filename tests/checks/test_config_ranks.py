@@ -202,6 +202,11 @@ CASES = (
         for address in ("10.0.0.1", "node-1.cluster.example", "gpu_01", "[fe80::1]", "2001:db8::7", "localhost")
     ),
     skips("config_master_invalid", "main_process_ip is not set or not used", config=said(main_process_ip="10.0.0.999")),
+    *(
+        skips("config_master_invalid", "main_process_ip is not set or not used",
+            config=said(num_machines="2", main_process_ip=text))
+        for text in ("0", "'0'", "x.x.x.x", "XXX.XXX.XXX.XXX", "your-master-ip", "TODO", "<ip>", "MASTER_IP", "'None'")
+    ),
     skips("config_master_invalid", "cannot be read", config=BROKEN),
     # config_master_ignored
     warns("config_master_ignored", "main_process_ip: 10.0.0.1 has no effect with one node", "num_machines",

@@ -8,7 +8,7 @@ import pytest
 
 from mgpu.snapshot import JobScript, JobUnread
 from tests.bad_jobs import bad, good, read
-from tests.checks.facts import Case, fails, skips, table, warns, well
+from tests.checks.facts import Case, fails, informs, skips, table, warns, well
 from tests.checks.test_job import job
 
 HEAD = "$(scontrol show hostnames $SLURM_JOB_NODELIST | sed -n 1p)"
@@ -32,6 +32,9 @@ CASES = (
     well("job_python_outside_srun", "starts the other nodes", job_script=python(("srun",))),
     well("job_python_outside_srun", "starts the other", job_script=job("python run.py hydra/launcher=submitit_slurm")),
     skips("job_python_outside_srun", "b.sh, which it starts", job_script=job("python a.py", "srun ./b.sh")),
+    skips("job_python_outside_srun", "run.sh, which it starts", job_script=job("python a.py", "$HERE/run.sh")),
+    warns("job_file_not_examined", "run.sh was", "doctor", job_script=job("python a.py", "$HERE/run.sh")),
+    well("job_file_not_examined", "was read", job_script=job("bash data.sh", "python a.py")),
     well("job_python_outside_srun", "it trains", job_script=python(("process group",))),
     fails(
         "job_launcher_outside_srun",
@@ -112,6 +115,13 @@ CASES = (
         "export NCCL_DEBUG=WARN",
         job_script=bad("values-a-value-for-container-env"),
     ),
+    fails("job_variable_stays_text", "line 7: --node_rank gets the text $SLURM_NODEID: no shell expands it",
+        "bash -c '... --node_rank $SLURM_NODEID ...'", job_script=bad("values-a-variable-that-no-shell-expands")),
+    fails("job_variable_stays_text", "--machine_rank gets the text $SLURM_NODEID", "bash -c",
+        job_script=bad("values-a-quoted-variable-that-no-shell-expands")),
+    well("job_variable_stays_text", "no launcher", job_script=good("values-a-variable-that-no-shell-expands")),
+    well("job_variable_stays_text", "no launcher", job_script=job(f"{TORCHRUN} --rdzv_endpoint=$HEAD:29500 t.py")),
+    well("job_variable_stays_text", "no launcher", job_script=job("ssh b 'torchrun --node_rank $R --nnodes 2 t.py'")),
     well("job_container_env_has_value", "names only", job_script=good("values-a-value-for-container-env")),
     warns(
         "job_container_env_has_value",
@@ -194,6 +204,15 @@ CASES = (
         ("first GPU",), "#SBATCH --gpus-per-task=1 --ntasks-per-node=4", "srun python t.py",
     )),
     warns("job_slow_setting_left", "line 6", "unset", job_script=job("# debugging", "export CUDA_LAUNCH_BLOCKING=1")),
+    well("job_debug_output_left", "no debug", job_script=job(
+        "export NCCL_DEBUG=INFO", "export NCCL_DEBUG=WARN", f"{TORCHRUN} t.py",
+    )),
+    informs("job_debug_output_left", "line 5: NCCL_DEBUG=INFO", "WARN", job_script=job(
+        "export NCCL_DEBUG=INFO", f"{TORCHRUN} t.py", "export NCCL_DEBUG=WARN", f"{TORCHRUN} u.py",
+    )),
+    informs("job_debug_output_left", "line 5: NCCL_DEBUG=INFO", "WARN", job_script=job(
+        "export NCCL_DEBUG=INFO", "if [ $QUIET ]; then export NCCL_DEBUG=WARN; fi", f"{TORCHRUN} t.py",
+    )),
     skips("job_directive_value_invalid", "template", job_script=read("#!/bin/bash\n#SBATCH --nodes={nodes}\ntrue\n")),
     well("job_installs_packages_on_every_node", "installs nothing", job_script=job(
         "srun --container-image=x.sqsh bash -c 'pip install x; torchrun t.py'",

@@ -103,6 +103,9 @@ CASES = (
         storage=storage(folder(mount="/work/run", total_bytes=GIB, free_bytes=0))),
     fails("run_disk_full", "the disk is full: / (ext4), no free inodes, 500 GiB of 1000 GiB free", "df -i /work/run",
         run=failed(1, first=0, log_full=True), log=log(), storage=storage(folder(free_inodes=0))),
+    fails("run_disk_full", "the disk is full: /data (ext4), 0 MiB of 500 GiB free", "df -h /data/out",
+        run=failed(1, first=0), storage=storage(FULL),
+        log=log(seen=(SignatureMatch("log_checkpoint_write_failed", "iostream error", "run.log", 3),))),
     well("run_disk_full", "the output reports no full disk", storage=storage(FULL)),
     well("run_disk_full", "the output reports no full disk", run=failed(1, first=0), storage=storage(FULL)),
     skips("run_disk_full", "its disk has free space again",
@@ -186,6 +189,8 @@ CASES = (
         run=run(exchange=Exchange(60.0, 1, 6000), expected=2)),
     well("run_ranks_exchanged_nothing", "exchanged data: 2,221 bytes",
         run=run(exchange=Exchange(3.0, 1, 2221), expected=2)),
+    well("run_ranks_exchanged_nothing", "9,089 bytes or more",  # six steps of a model of 18 parameters, with DDP
+        run=run(exchange=Exchange(14.0, 1, 9089), expected=2)),
     well("run_ranks_exchanged_nothing", "exchanged data: 6,000 bytes",  # NCCL's data takes another way
         run=run(exchange=Exchange(60.0, 1, 6000, on_gpus=True), expected=2)),
     well("run_ranks_exchanged_nothing", "the kernel does not count bytes", run=run(exchange=Exchange(60.0, 1, None))),

@@ -9,8 +9,36 @@ import pytest
 from mgpu.snapshot import Script
 from tests.bad_scripts import bad, good, read
 from tests.checks.facts import YAML, Case, config, informs, problem, script, skips, table, warns, well
+from tests.checks.test_script_output import STARTS_ITS_RANKS
 
 FP16 = 'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="fp16")\n'
+# The rank as an option of absl, and as an option whose value gets a name of its own.
+OF_ABSL = """\
+import torch
+from absl import app, flags
+from torch.nn.parallel import DistributedDataParallel as DDP
+flags.DEFINE_integer("local_rank", 0, "the rank of this process")
+FLAGS = flags.FLAGS
+def main(_):
+    torch.distributed.init_process_group("nccl")
+    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[FLAGS.local_rank])
+    for batch in range(3):
+        model(batch).sum().backward()
+app.run(main)
+"""
+KEPT_RANK = """\
+import argparse, os, torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+parser = argparse.ArgumentParser()
+parser.add_argument("--local-rank", type=int)
+args = parser.parse_args()
+local_rank = args.local_rank
+torch.distributed.init_process_group("nccl")
+torch.cuda.set_device(local_rank)
+model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[local_rank])
+for batch in range(3):
+    model(batch).sum().backward()
+"""
 # Not the precision of a run on several GPUs.
 NOT_HERE = (
     'from accelerate import Accelerator\nif args.cpu:\n    a = Accelerator(cpu=True, mixed_precision="no")\n'
@@ -93,6 +121,12 @@ CASES = (
         script=read(STEPS + "\n\nif __name__ == '__main__':\n    {'teach': teach}['teach'](None, None, [])\n")),
     warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun", "LOCAL_RANK", at=(7, 1),
         script=bad("launching-the-old-launcher's-argument")),
+    warns("script_expects_local_rank_argument", "--local_rank is not passed by torchrun", "flags.DEFINE_integer(",
+        at=(4, 1), script=read(OF_ABSL)),
+    warns("script_expects_local_rank_argument", "--local-rank is not passed by torchrun", "LOCAL_RANK",
+        script=read(KEPT_RANK)),
+    well("script_expects_local_rank_argument", "read from the environment",
+        script=read(KEPT_RANK.replace("args.local_rank\n", "int(os.environ['LOCAL_RANK'])\n"))),
     well("script_expects_local_rank_argument", "read from the environment",
         script=good("launching-the-old-launcher's-argument")),
     warns("script_spawns_without_main_guard", "spawned at the top level", "__main__",
@@ -117,6 +151,7 @@ CASES = (
         script=good("devices-a-model-spread-over-all-gpus")),
     warns("script_sets_visible_devices", "set to 0,1 in every rank", "mgpu launch --gpus 0,1",
         script=bad("devices-visible-devices-of-the-author's-machine")),
+    well("script_sets_visible_devices", "no launcher starts the script", script=read(STARTS_ITS_RANKS)),
     well("script_sets_visible_devices", "the script does not change the visible GPUs",
         script=good("devices-visible-devices-of-the-author's-machine")),
     warns("script_starts_its_own_ranks", "spawn starts the ranks itself", "python train.py",

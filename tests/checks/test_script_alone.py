@@ -50,6 +50,19 @@ args.distributed = int(os.environ["WORLD_SIZE"]) > 1
 if args.distributed:
     dist.init_process_group("gloo")
 """
+# Two options have names that can mean "several ranks": which of them connects the ranks is not certain.
+TWO_OPTIONS = """\
+import argparse, torch
+from accelerate import Accelerator
+parser = argparse.ArgumentParser()
+parser.add_argument("--accelerator", action="store_true")
+parser.add_argument("--ddp", action="store_true")
+args = parser.parse_args()
+accelerator = Accelerator() if args.accelerator else None
+model = torch.nn.Linear(2, 2)
+for batch in range(3):
+    model(batch).sum().backward()
+"""
 CUDA = "import torch\nmodel = torch.nn.Linear(4, 1)\nmodel.cuda()\n"
 BARE = """\
 import lightning as L
@@ -78,6 +91,10 @@ CASES = (
     well("script_group_without_wrapper", "exchanges data itself", script=read(BY_HAND)),
     warns("script_distributed_by_option", "only with --distributed, which is not given",
         "mgpu launch train.py --distributed", script=OPTIONAL),
+    warns("script_distributed_by_option", "only with --accelerator or --ddp, and none of them", "Add the option",
+        script=read(TWO_OPTIONS)),
+    well("script_distributed_by_option", "--accelerator is given",
+        script=replace(read(TWO_OPTIONS), arguments=("--accelerator",))),
     well("script_distributed_by_option", "--distributed is given",
         script=replace(OPTIONAL, arguments=("--distributed",))),
     well("script_distributed_by_option", "without an option", script=read(REPLACED)),

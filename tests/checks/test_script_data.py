@@ -34,6 +34,25 @@ from datasets import load_dataset
 torch.distributed.init_process_group("nccl")
 data = load_dataset("imdb", streaming=True)
 """
+# A sampler that gets the rank is a sampler of each rank's own samples, also in a loader that is not prepared.
+OWN_SAMPLER = """\
+import torch
+from accelerate import Accelerator
+from my_data import MixedBatches
+from torch.utils.data import DataLoader{imported}
+accelerator = Accelerator()
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+batches = {sampler}
+loader = DataLoader(data, {option}=batches)
+for batch in loader:
+    accelerator.backward(model(batch).sum())
+"""
+OWN_SAMPLERS = (
+    OWN_SAMPLER.format(imported="", option="batch_sampler",
+        sampler="MixedBatches(data, local_rank=accelerator.process_index, world_size=accelerator.num_processes)"),
+    OWN_SAMPLER.format(imported="\nfrom torch.utils.data import DistributedSampler", option="sampler",
+        sampler="DistributedSampler(data)"),
+)  # fmt: skip
 METRICS = good("data-accuracy-of-one-shard")
 
 CASES = (
@@ -44,6 +63,9 @@ CASES = (
     well("script_data_not_divided", "1 DataLoader", script=good("data-loader-without-a-sampler")),
     well("script_data_not_divided", "1 DataLoader", script=good("data-loader-that-prepare-was-not-given")),
     well("script_data_not_divided", "1 DataLoader", script=read(SHARDS)),
+    *(well("script_data_not_divided", "1 DataLoader", script=read(text)) for text in OWN_SAMPLERS),
+    warns("script_data_not_divided", "loader is not passed to accelerator.prepare", "prepare(loader)", script=read(
+        OWN_SAMPLER.format(imported="", option="batch_sampler", sampler="MixedBatches(data, seed=7)"))),
     warns("script_set_epoch_missing", "every epoch has the same order", "sampler.set_epoch(epoch)",
         script=bad("data-the-same-order-in-every-epoch")),
     well("script_set_epoch_missing", "set_epoch is called", script=good("data-the-same-order-in-every-epoch")),

@@ -37,6 +37,23 @@ for batch in loader:
 model.save_pretrained("out")
 """
 
+# The function that starts the ranks runs once; the one that it starts, on every rank.
+STARTS_ITS_RANKS = """\
+import os, torch, torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+from torch.nn.parallel import DistributedDataParallel as DDP
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+def work(rank, world):
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+    model = DDP(torch.nn.Linear(2, 2).to(rank), device_ids=[rank])
+    for batch in range(3):
+        model(batch).sum().backward()
+def main():
+    writer = SummaryWriter("runs")
+    torch.multiprocessing.spawn(work, args=(2,), nprocs=2)
+if __name__ == "__main__":
+    main()
+"""
 CASES = (
     warns("script_saves_on_every_rank", "line 17: every rank runs save() to the same file", "dist.get_rank() == 0",
         script=bad("saving-model-saved-by-every-rank")),
@@ -63,6 +80,9 @@ CASES = (
     warns("script_tracker_on_every_rank", "calls SummaryWriter()", "dist.get_rank() == 0",
         script=bad("logging-event-files-of-every-rank-in-one-folder")),
     well("script_tracker_on_every_rank", "1 tracker", script=good("logging-wandb-run-for-every-rank")),
+    well("script_tracker_on_every_rank", "1 tracker", script=read(STARTS_ITS_RANKS)),
+    warns("script_tracker_on_every_rank", "every rank calls SummaryWriter()", "get_rank() == 0",
+        script=read(STARTS_ITS_RANKS.replace("dist.init", "SummaryWriter('runs'); dist.init"))),
     well("script_tracker_on_every_rank", "configured for several ranks",
         script=read("import wandb\n" + HEAD + 'wandb.init(group="run 1")\n')),
     well("script_tracker_on_every_rank", "no experiment tracker", script=read(HEAD)),

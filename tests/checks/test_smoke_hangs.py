@@ -80,6 +80,11 @@ CASES = (
     fails("ranks_hang", 'all ranks wait at "step 7 of 20"', "rank*.stack", ranks=at_stacks(INSIDE, INSIDE)),
     fails("ranks_hang", 'all ranks wait at "step 7 of 20"', "rank*.stack", ranks=at_stacks(ELSEWHERE, "")),
     fails("ranks_hang", "all ranks wait", "rank*.stack", ranks=at_stacks(INSIDE, ELSEWHERE, ended="timed_out")),
+    # a slow machine: the time ran out between two steps, and no rank is at fault
+    fails("ranks_hang", 'the time limit was reached at "step 7 of 20" in stage "train", while the ranks still made',
+        "--timeout SEC", ranks=replace(past_it(collective_seq=6), ended="timed_out", quiet_s=0.4)),
+    fails("ranks_hang", "rank 1 (cuda:1, pid 5001) did not take part", "rank*.stack",
+        ranks=replace(past_it(collective_seq=6), ended="timed_out", quiet_s=9.0)),
     # a rank that is past a collective without having started it
     fails("ranks_hang", f'rank 1 (cuda:1, pid 5001) did not take part in {SUM} in stage "train"', "rank*.stack",
         ranks=past_it(collective_seq=6)),

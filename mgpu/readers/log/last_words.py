@@ -26,6 +26,9 @@ _OFFLOADS = re.compile(
     r"see_memory_usage\]|stage(?:3|_1_and_2)\.py:\d+:__init__|creating fp(?:16|32) partitions|\bcpu_adam\b|"
     r"initializing optimizer states|Parameter Offload:|Adam Optimizer #\d+ is created"
 )
+# What C++ prints before it aborts a process. The other ranks may print more before the launcher reports it.
+_TERMINATED = re.compile(r"terminate called (?:without an active exception|after throwing|recursively)")
+_OF_OTHERS = 20  # lines
 _SETTLED_STEPS = 5  # after these, each step needs the same memory for batches of the same size
 _LOOKED_BACK = 25  # lines before the kill, without those of a traceback
 _OF_TRACEBACK = re.compile(r"\s(?!\s*\d{1,3}%\|)|Traceback |[╭│╰]|[-=]{5}")
@@ -34,14 +37,16 @@ _OF_TRACEBACK = re.compile(r"\s(?!\s*\d{1,3}%\|)|Traceback |[╭│╰]|[-=]{5}"
 def last_words(tail: str, fallen: Iterable[FailedRank]) -> str | None:
     """Return the program's last line before its launcher reported a failed rank. `tail`: the end of the log.
 
-    Lines with the prefix of another rank are not the last words of the one that failed first.
+    Lines with the prefix of another rank are not the last words of the one that failed first. A line of the C++
+    runtime about the end of a process is, also if the others printed lines after it.
     """
     first = {one.rank for one in fallen if one.first}
     text = tail.replace("\r", "\n")
     of_launcher = FAILURE_REPORT.search(text)
     lines = [line for line in text[: of_launcher.start() if of_launcher else 0].split("\n") if _WORDS.search(line)]
-    parsed = (parse_line(line) for line in reversed(lines))
-    last = next((one for one in parsed if one.rank is None or not first or one.rank in first), None)
+    parsed = [parse_line(line) for line in reversed(lines)]
+    own = [one for one in parsed if one.rank is None or not first or one.rank in first]
+    last = next((one for one in own[:_OF_OTHERS] if _TERMINATED.match(one.text)), own[0] if own else None)
     return shown_text(last.text) or None if last else None
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
+_ABSL = re.compile(r"\bflags\.DEFINE_\w+$")
 # fmt: off
 # Libraries that do no distributed training by themselves. If any other imported library was not read, it is not certain
 # that nothing is distributed.
@@ -29,3 +34,16 @@ def is_harmless(module: str) -> bool:
     """Whether a module certainly does no distributed training by itself."""
     top = module.partition(".")[0]
     return top in HARMLESS or top in sys.stdlib_module_names
+
+
+def defined_option(
+    name: str, node: ast.Call, keywords: Mapping[str, str], value: Callable[[ast.expr], str]
+) -> dict[str, Any] | None:
+    """Return the fields of the ScriptOption that a call defines (argparse, click, absl); None if it defines none."""
+    names = tuple(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+    if names and _ABSL.search(name):  # flags.DEFINE_integer("local_rank", 0, "its help")
+        default = value(node.args[1]) if len(node.args) > 1 else keywords.get("default")
+        return {"names": (f"--{names[0]}",), "default": default, "action": name, "type": None}
+    if names and (name.endswith(".add_argument") or name in ("click.option", "click.argument")):
+        return {"names": names, **{key: keywords.get(key) for key in ("default", "action", "type")}}
+    return None

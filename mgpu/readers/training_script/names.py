@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mgpu.readers.training_script.aliases import canonical
+from mgpu.readers.training_script.known_libraries import defined_option
 from mgpu.readers.training_script.rank_conditions import NOTHING, Guards, Split, classify, classify_name, merge_guards
 from mgpu.readers.training_script.scopes import LONGEST, Around, Function, Scope, Source, Spot, Walk
 
@@ -102,7 +103,7 @@ class Frame:
         """Record that a function or class is referenced, or a method by its name."""
         walk = self.walk
         name = self.scope.find(node.id) if isinstance(node, ast.Name) else self.resolve(node)
-        if isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute) and not self._is_library(node.value):  # torch.save is no method save
             walk.used.setdefault(self.number, set()).add(node.attr)
         if name is None:
             return
@@ -110,6 +111,11 @@ class Frame:
             walk.used.setdefault(self.number, set()).add(name)
         elif name in walk.by_name and not called:
             walk.record_call(name, node, self, around)  # passed as a value: its caller is not known
+
+    def _is_library(self, node: ast.expr) -> bool:
+        """Whether an expression is an imported module that is not one of the project."""
+        module = self.resolve(node)
+        return module in self.walk.imports and module not in self.walk.modules
 
     def _branches(self, node: ast.IfExp | ast.BoolOp, around: Around) -> list[tuple[ast.AST, Around]]:
         """Return the parts of `a if test else b` and `test and a`, guarded by the test as in an `if`."""
@@ -137,7 +143,8 @@ class Frame:
     def _call(self, node: ast.Call, around: Around, targets: Sequence[ast.expr]) -> None:
         walk, words = self.walk, self.source.words
         name = self.resolve(node.func) or words(node.func, _LONGEST_NAME)
-        if walk.record_call(name, node, self, around) is None and isinstance(node.func, ast.Attribute):
+        own = walk.record_call(name, node, self, around)
+        if own is None and isinstance(node.func, ast.Attribute) and not self._is_library(node.func.value):
             walk.maybe.setdefault(node.func.attr, []).append(self.spot(node, around))
         if len(walk.calls) >= MOST:
             walk.cut = True
@@ -157,14 +164,8 @@ class Frame:
             "unique": bool(_USES_PATH.search(name)) and any(map(self.is_unique, _given(node))),
         }
         walk.calls.append((self.spot(node, around), what))
-        if name.endswith(".add_argument") or name in ("click.option", "click.argument"):
-            self._option(node, keywords, around)
-
-    def _option(self, node: ast.Call, keywords: dict[str, str], around: Around) -> None:
-        names = tuple(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
-        if names:
-            what = {"names": names, **{key: keywords.get(key) for key in ("default", "action", "type")}}
-            self.walk.options.append((self.spot(node, around), what))
+        if (option := defined_option(name, node, keywords, self.value)) is not None:
+            walk.options.append((self.spot(node, around), option))
 
     # --- values ------------------------------------------------------------------------------------------------------
 

@@ -51,12 +51,15 @@ _SPAWNS = re.compile(
     r"torch\.multiprocessing\.(?:spawn|start_processes)|accelerate\.(?:notebook_launcher|debug_launcher)"
     r"|torch\.distributed\.(?:launcher\.(?:api\.)?elastic_launch|run\.main)"
 )
+_PROCESS = re.compile(r"(?:torch\.)?multiprocessing\.Process")
 _RUNS_COMMAND = re.compile(
     r"subprocess\.(?:run|Popen|call|check_call|check_output)|os\.(?:system|popen)|os\.(?:exec|spawn)\w+"
 )
 # A launcher at the start of a command, as a text or a list: 'torchrun ...', ["accelerate", "launch", ...].
 _LAUNCHER = re.compile(
-    r"[\[(]*\s*[rfb]?['\"](?:torchrun|deepspeed|accelerate['\", ]+launch)\b"
+    r"[\[(]*\s*[rfb]?['\"](?:[A-Z_]+=\S* +)*(?:torchrun|deepspeed|accelerate['\", ]+launch|horovodrun|mpirun|mpiexec"
+    r"|trl['\", ]+(?:sft|dpo|grpo|kto|reward|rloo)|axolotl['\", ]+train|llamafactory-cli['\", ]+train"
+    r"|swift['\", ]+(?:sft|pt|rlhf))\b"
     r"|[\[(]*\s*(?:[rfb]?['\"])?(?:python[\d.]*|\{?sys\.executable\}?)['\", ]+-m['\", ]+"
     r"(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch|deepspeed\.launcher)\b"
 )
@@ -102,7 +105,7 @@ def read(path: Path, arguments: Sequence[str] = (), *, follow: bool = True, most
         skipped=modules.skipped,
         by_name=tuple(_position(call) for call in calls if call.reached and _BY_NAME.fullmatch(call.name)),
         shadowed=find_shadowed(modules.folder),
-        spawns=tuple(call for call in calls if _certainly_spawns(call, facts["sets"])),
+        spawns=tuple(call for call in calls if _certainly_spawns(call, facts["sets"], calls)),
         **{**facts, "cut": cut},
     )
 
@@ -137,10 +140,13 @@ def _position(call: ScriptCall) -> InScript:
     return InScript(call.line, call.column, call.file, call.function)
 
 
-def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet]) -> bool:
+def _certainly_spawns(call: ScriptCall, sets: Sequence[ScriptSet], calls: Sequence[ScriptCall]) -> bool:
     """Whether a call starts the ranks in every run."""
     if not call.reached or call.guards or call.conditions:
         return False
+    if _PROCESS.fullmatch(call.name):  # in a loop; each joins a group with a rank that the script gives it
+        ranks = [one.keywords.get("rank", "") for one in calls if one.name in _INIT]
+        return bool(call.loops) and any(rank and "environ" not in rank and "getenv" not in rank for rank in ranks)
     if not _RUNS_COMMAND.fullmatch(call.name) or not call.written:
         return bool(_SPAWNS.fullmatch(call.name))
     command = call.written[0]

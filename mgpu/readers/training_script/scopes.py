@@ -118,6 +118,7 @@ class Walk(Protocol):
     unique: set[str]
     bases: dict[str, list[str]]
     used: dict[int, set[str]]
+    imports: set[str]
     maybe: dict[str, list[Spot]]
     calls: list[tuple[Spot, dict[str, Any]]]
     options: list[tuple[Spot, dict[str, Any]]]
