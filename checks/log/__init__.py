@@ -3,8 +3,9 @@
 * noise: which lines look like a failure and are none?
 * circumstances: what does the log show of the run itself? Rows of failures mean something else in some of them.
 * versions_shown: which versions of packages does the log show?
-* scheduler, job_start: did Slurm refuse the job, or end it; did its shell fail?
-* kubernetes, containers: did Kubernetes, Docker, enroot or Apptainer not start the container, or end it?
+* scheduler, job_start, slurm_steps: did Slurm refuse the job, or end it; did its shell fail, or a step not start?
+* kubernetes, containers, container_setup: did Kubernetes, Docker, enroot or Apptainer not start the container, or
+  end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
 * xids: which Xid did the driver log?
 * gpu_memory, host_memory: is the memory of a GPU or of the host full, and what filled it?
@@ -22,6 +23,7 @@
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
+* assertions: which check without a message failed?
 * trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
 * nccl, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
 * mpi, expert_parallel: did MPI, NVSHMEM or DeepEP fail?
@@ -50,14 +52,14 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "kubernetes", "containers", "ends",
-    "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
-    "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
-    "installed", "pip", "compiling", "building", "generated_code", "hub", "data", "dataset_library", "wrapping",
-    "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
-    "recomputation", "precision", "tensors", "nccl", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel",
-    "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks",
-    "not_finite", "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults",
-    "framework_mistakes", "refused", "between_packages", "exceptions",
+    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "kubernetes", "containers",
+    "container_setup", "ends", "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code",
+    "inference", "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained",
+    "adapters", "installed", "pip", "compiling", "building", "generated_code", "hub", "data", "dataset_library",
+    "wrapping", "sharding", "assertions", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs",
+    "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "nccl", "nccl_setup", "nccl_tests", "rdma",
+    "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work",
+    "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands", "dataset_columns",
+    "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

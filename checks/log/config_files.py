@@ -104,7 +104,8 @@ ROWS = (
         "Values with =, commas, spaces, $ or brackets need quotes of Hydra inside quotes of the shell.",
         Fix("Quote the value twice.", ("python train.py 'data.path=\"/data/a=1,b\"'",)), _OVERRIDES),
     Row("log_config_not_found", "root", "script",
-        r"\bIn '[^']+': Could not find '[^']+'$|MissingConfigException: |Primary config (?:module|directory) '?\S+'? "
+        r"\bIn '[^']+': Could not find '[^']+'$|MissingConfigException: (?!Parent dir|Cannot read|Yaml file)|Primary "
+        r"config (?:module|directory) '?\S+'? "
         r"not found|Cannot find primary config",
         ("hydra.errors.MissingConfigException: In 'ppo_trainer': Could not find 'actor/dp_actor'",
          "Cannot find primary config 'config'. Check that it's in your config search path.",

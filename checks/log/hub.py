@@ -185,7 +185,7 @@ ROWS = (
             ("if accelerator.is_main_process: wandb.log({{'loss': loss}})", "mgpu doctor --script train.py")), _WANDB,
         summary="Weights & Biases was used in a process that had not called wandb.init()."),
     Row("log_wandb_timed_out", "root", "library",
-        r"wandb\.errors\S*\.(?:CommError(?!: .*(?:permission denied|\b40[134]\b|not logged in|entity \S+ not found))|"
+        r"wandb\.errors\S*\.(?:CommError(?!: .*(?:[Pp]ermission|\b40[134]\b|not logged in|entity \S+ not found))|"
         r"UsageError: Error communicating)|Run initialization has timed out|wandb: Network error \(",
         ("wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
          "wandb.errors.CommError: It appears that there was an issue communicating with W&B."),

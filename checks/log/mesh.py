@@ -16,7 +16,8 @@ _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
 _OF_RANKS = re.compile(
-    r"(?i)world|rank|parallel|gpu|process|chunk|node|shard|mesh|replica|degree|stage|batch|(?:\b|_)e?(?:[tdpces]p)(?:\b|_)"
+    r"(?i)world|rank|parallel|gpu|process|chunk|node|shard|mesh|replica|degree|stage|batch|(?:\b|"
+    r"_)e?(?:[tdpces]p)(?:\b|_)"
 )
 
 
@@ -126,13 +127,6 @@ ROWS = (
         Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
         _PARALLEL,
         summary="A size cannot be divided evenly over the ranks.", explain=_division, cases=(_ONE_PROCESS,)),
-    Row("log_assertion_of_multiples", "root", "script", r"^\s*assert (?P<what>[^=]+ % [^=]+ == 0)$",
-        ("    assert args.batch_size % len(devices) == 0",),
-        "a size is not a multiple of another one, as the script requires: {what}",
-        "The assertion has no message. Usually the batch, the heads or the layers must be a multiple of the number of "
-        "GPUs.",
-        Fix("Change one of the two values so that it divides.", ()), _PARALLEL,
-        summary="A size is not a multiple of another one, as the script requires."),
     Row("log_fsdp2_prepared_separately", "root", "script",
         r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
         r"must pass a model and an optimizer together",
