@@ -1,136 +1,155 @@
 """What does a failed `assert` say that has no message? Only its line of code is in the log.
 
-The condition is read as Python, and put into words: "hidden_size must be a multiple of num_attention_heads".
+The condition is put into words: "hidden_size must be a multiple of num_attention_heads".
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import NamedTuple
 
 # Objects that hold the settings of a run: their attributes are options, not the package's own state.
-_HOLDERS = re.compile(
-    r"^(?:\w*args|\w*config|\w*cfg|conf|hparams|hp|opts?|options|FLAGS|params|hyperparameters|\w+_arguments)$"
-)
-_COMPARED = {
-    ast.Eq: "must equal",
-    ast.NotEq: "must not equal",
-    ast.Lt: "must be less than",
-    ast.LtE: "must be at most",
-    ast.Gt: "must be greater than",
-    ast.GtE: "must be at least",
-    ast.In: "must be one of",
-    ast.NotIn: "must not be one of",
+_HOLDER = r"\b(?:\w*args|\w*config|\w*cfg|conf|hparams|hp|opts?|options|FLAGS|params|hyperparameters|\w+_arguments)"
+_SETTING = re.compile(rf"{_HOLDER}(?:\.\w+)*?(?:\.(?P<attribute>\w+)|\[['\"](?P<key>\w+)['\"]\])(?![\w(]|\.\w|\[['\"])")
+_NAME = r"[A-Za-z_][\w.]*(?:\[[^\[\]]*\])?"
+_OPERATORS = (" is not ", " is ", " not in ", " in ", " == ", " != ", " <= ", " >= ", " < ", " > ")
+_WORDS = {
+    " == ": "must equal",
+    " != ": "must not equal",
+    " < ": "must be less than",
+    " <= ": "must be at most",
+    " > ": "must be greater than",
+    " >= ": "must be at least",
+    " in ": "must be one of",
+    " not in ": "must not be one of",
 }
 # What libraries are asked, and what it means that they say no.
 _ASKED = (
-    (r"torch\.cuda\.is_available\(\)", "torch sees no GPU"),
+    (re.compile(r"torch\.cuda\.is_available\(\)"), "torch sees no GPU"),
     (
-        r"(?:torch\.distributed|dist)\.is_initialized\(\)",
+        re.compile(r"(?:torch\.distributed|dist)\.is_initialized\(\)"),
         "torch.distributed is not initialized: the ranks are not connected",
     ),
-    (r"(?:os\.path|osp|path)\.(?:exists|isfile|isdir)\((?P<of>[^()]+)\)|(?P<path>[\w.]+)\.(?:exists|is_file|is_dir)\(\)",
-     "{of} does not exist on this node"),
-    (r"torch\.isfinite\((?P<of>[^()]+)\)\.all\(\)|(?:math|np|torch)\.isfinite\((?P<path>[^()]+)\)",
-     "{of} is NaN or infinite"),
-)  # fmt: skip
-_NOT_A_NUMBER = re.compile(r"(?:torch|math|np|numpy)\.isnan\((?P<of>[^()]+)\)")
+    (
+        re.compile(r"(?:os\.path|osp|path)\.(?:exists|isfile|isdir)\((?P<of>[^()]+)\)"),
+        "{of} does not exist on this node",
+    ),
+    (re.compile(r"(?P<of>[\w.]+)\.(?:exists|is_file|is_dir)\(\)"), "{of} does not exist on this node"),
+    (re.compile(r"(?:math|np|torch)\.isfinite\((?P<of>[^()]+)\)(?:\.all\(\))?"), "{of} is NaN or infinite"),
+    (re.compile(r"isinstance\((?P<of>[^(),]+), (?P<type>.+)\)"), "{of} is not of the type {type}"),
+)
+_IS_NAN = re.compile(r"(?:torch|math|np|numpy)\.isnan\((?P<of>[^()]+)\)(?:\.any\(\))?")
 
 
 class Condition(NamedTuple):
     """A failed condition in words."""
 
-    text: str  # "args.save_interval is not set"
+    text: str  # "args.save_interval is not set (None)"
     settings: tuple[str, ...]  # names of the settings in it, without the object that holds them: "save_interval"
 
 
 def explain(code: str) -> Condition | None:
     """Return what it means that this line's assertion failed; None if the line is incomplete, or says nothing."""
-    tree = _parsed(code)
-    text = _failed(tree) if tree is not None else None
-    return Condition(text, _settings(tree)) if tree is not None and text else None
+    condition = _condition(code)
+    text = _failed(condition) if condition else None
+    return Condition(text, _settings(condition)) if condition and text else None
 
 
 def of_settings(code: str) -> bool:
     """Whether an assertion is about settings of the run, such as `args.save_interval`."""
-    tree = _parsed(code)
-    return tree is not None and bool(_settings(tree))
+    condition = _condition(code)
+    return condition is not None and bool(_settings(condition))
 
 
-def _parsed(code: str) -> ast.expr | None:
+def _condition(code: str) -> str | None:
     """Return the condition of an `assert`; None if the line is not all of it."""
-    for text in (code, code.rstrip(" ,\\"), f"{code.rstrip(' ,(')}"):
-        try:
-            body = ast.parse(text).body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        if len(body) == 1 and isinstance(body[0], ast.Assert):
-            return body[0].test
-    return None
+    if not code.startswith(("assert ", "assert(")):
+        return None
+    text = _unwrapped(_before_message(code[6:].strip()))
+    return text if text and _depths(text) is not None else None
 
 
-def _settings(tree: ast.expr) -> tuple[str, ...]:
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (_holds(node.value) or _holds_parts(node.value)):
-            names.append(node.attr)
-        elif isinstance(node, ast.Subscript) and _holds(node.value) and isinstance(node.slice, ast.Constant):
-            names.append(str(node.slice.value))
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    called = {function.attr for function in calls if isinstance(function, ast.Attribute)}
-    return tuple(dict.fromkeys(name for name in names if name not in called and not _HOLDERS.match(name)))
+def _before_message(text: str) -> str:
+    """Return what is before the first comma outside of brackets."""
+    depth, quote = 0, ""
+    for index, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char == "," and depth == 0:
+            return text[:index].strip()
+        else:
+            depth += (char in "([{") - (char in ")]}")
+    return text
 
 
-def _holds(node: ast.expr) -> bool:
-    """Whether an object holds settings: `args`, `self.config`."""
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return bool(_HOLDERS.match(name))
+def _unwrapped(text: str) -> str:
+    """Return a text without the parentheses around all of it."""
+    while text.startswith("(") and text.endswith(")") and (depths := _depths(text)) and min(depths[:-1]) > 0:
+        text = text[1:-1].strip()
+    return text
 
 
-def _holds_parts(node: ast.expr) -> bool:
-    """Whether it is a part of such an object: `config.actor`."""
-    return isinstance(node, ast.Attribute) and (_holds(node.value) or _holds_parts(node.value))
+def _depths(text: str) -> list[int] | None:
+    """Return how many brackets are open after each character; None if they do not match."""
+    depth, depths, quote = 0, [], ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        else:
+            depth += (char in "([{") - (char in ")]}")
+        depths.append(depth)
+        if depth < 0:
+            return None
+    return depths if depth == 0 and not quote else None
 
 
-def _failed(test: ast.expr) -> str | None:
+def _split(text: str, separator: str) -> list[str]:
+    """Return the parts of a condition between separators outside of brackets."""
+    depths, parts, begin = _depths(text) or [], [], 0
+    for found in re.finditer(re.escape(separator), text):
+        if depths and depths[found.start()] == 0:
+            parts.append(text[begin : found.start()])
+            begin = found.end()
+    return [*parts, text[begin:]]
+
+
+def _settings(condition: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(found["attribute"] or found["key"] for found in _SETTING.finditer(condition)))
+
+
+def _failed(condition: str) -> str | None:
     """Return what is the case if the condition is false; None if it cannot be said in a few words."""
-    source = ast.unparse(test)
-    if isinstance(test, ast.BoolOp):
-        parts = "; ".join(map(ast.unparse, test.values))
-        return f"{'not all' if isinstance(test.op, ast.And) else 'none'} of this is true: {parts}"
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _holds_true(test.operand)
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return _compared(test.left, test.ops[0], test.comparators[0])
+    for word, how in ((" or ", "none"), (" and ", "not all")):
+        if len(parts := _split(condition, word)) > 1:
+            return f"{how} of this is true: {'; '.join(map(_unwrapped, parts))}"
+    if condition.startswith("not "):
+        return _holds(_unwrapped(condition[4:]))
+    for operator in _OPERATORS:
+        if len(parts := _split(condition, operator)) == 2:
+            return _compared(parts[0], operator, parts[1])
     for pattern, text in _ASKED:
-        if found := re.fullmatch(pattern, source):
-            groups = found.groupdict()
-            return text.format(of=groups.get("of") or groups.get("path"))
-    if isinstance(test, ast.Call) and source.startswith("isinstance(") and len(test.args) == 2:
-        return f"{ast.unparse(test.args[0])} is not of the type {ast.unparse(test.args[1])}"
-    if isinstance(test, ast.Name | ast.Attribute | ast.Subscript):
-        return f"{source} is not set, off or empty"
-    return None
+        if found := pattern.fullmatch(condition):
+            return text.format(**found.groupdict())
+    return f"{condition} is not set, off or empty" if re.fullmatch(_NAME, condition) else None
 
 
-def _holds_true(operand: ast.expr) -> str | None:
+def _holds(condition: str) -> str | None:
     """Return what is the case if this is true, though the assertion requires that it is not."""
-    source = ast.unparse(operand)
-    if found := _NOT_A_NUMBER.match(source):
+    if found := _IS_NAN.fullmatch(condition):
         return f"{found['of']} is NaN"
-    if isinstance(operand, ast.Name | ast.Attribute | ast.Subscript):
-        return f"{source} is set, which is not allowed here"
-    return f"{source} is true, which is not allowed here" if isinstance(operand, ast.Compare | ast.Call) else None
+    if re.fullmatch(_NAME, condition):
+        return f"{condition} is set, which is not allowed here"
+    return f"{condition} is true, which is not allowed here"
 
 
-def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> str | None:
-    a, b = ast.unparse(left), ast.unparse(right)
-    if isinstance(op, ast.IsNot) and b == "None":
-        return f"{a} is not set (None)"
-    if isinstance(op, ast.Is) and b == "None":
-        return f"{a} is set, which is not allowed here"
-    if isinstance(op, ast.Eq) and b == "0" and isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
-        return f"{ast.unparse(left.left)} must be a multiple of {ast.unparse(left.right)}, and is not"
-    words = _COMPARED.get(type(op))
-    return f"{a} {words} {b}" if words else None
+def _compared(left: str, operator: str, right: str) -> str | None:
+    if right == "None":
+        return f"{left} is not set (None)" if operator == " is not " else f"{left} is set, which is not allowed here"
+    if operator == " == " and right == "0" and len(parts := _split(_unwrapped(left), " % ")) == 2:
+        return f"{_unwrapped(parts[0])} must be a multiple of {_unwrapped(parts[1])}, and is not"
+    words = _WORDS.get(operator)
+    return f"{left} {words} {right}" if words else None

@@ -30,9 +30,11 @@ _NEEDS = (
         rf"possible|tested)(?: with| when| if| in|,)|works only with|depends on|relies on)"
         rf"{_FILLER} (?P<b>{_NAME}){_VALUE}"
     ),
-    re.compile(rf"(?P<b>{_NAME}) (?:must|should|has to|needs to) be (?:set|enabled|turned on|specified|provided)(?: to "
-               rf"\S+)? (?:when|if)(?: using| you use| enabling)? (?P<a>{_NAME})"),
-)  # fmt: skip
+    re.compile(
+        rf"(?P<b>{_NAME}) (?:must|should|has to|needs to) be (?:set|enabled|turned on|specified|provided)(?: to "
+        rf"\S+)? (?:when|if)(?: using| you use| enabling)? (?P<a>{_NAME})"
+    ),
+)
 _EXCLUDES = (
     re.compile(
         rf"(?P<a>{_NAME}) (?:and|or|with|along with|together with) (?P<b>{_NAME})[^.;]{{0,30}}? "

@@ -14,8 +14,7 @@ _ID = "log_slurm_refused"
 
 # fmt: off
 REASONS = (
-    Case(line_of(_ID, r"not permitted to use|Access/permission denied|[Rr]eservation is invalid|not permitted to "
-                      r".*reserv"),
+    Case(line_of(_ID, r"not permitted to use|Access/permission denied|[Rr]eservation is invalid"),
          "Slurm does not let this user or account use the partition or reservation: {reason}",
          "Partitions and reservations list the accounts, groups and QOS that may use them.",
          Fix("Choose one that is open to you, or name the right account.",

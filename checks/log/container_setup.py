@@ -141,7 +141,7 @@ ROWS = (
             ("apptainer pull train.sif docker://nvcr.io/nvidia/pytorch:25.01-py3", "uname -r")), _APPTAINER,
         summary="Apptainer cannot use the image on this node."),
     Row("log_pod_reference_missing", "root", "scheduler",
-        r"(?P<kind>[Ss]ecret|[Cc]onfig[Mm]ap|[Ss]ervice ?[Aa]ccount) \"(?P<name>[^\"]+)\" "
+        r"(?P<kind>(?i:secret|configmap|service ?account)) \"(?P<name>[^\"]+)\" "
         r"(?:is )?not found",
         ('Warning  Failed  Error: CreateContainerConfigError: secret "wandb" not found',
          'Warning  FailedMount  configmap "training-config" not found'),

@@ -64,7 +64,7 @@ _WAKING = Case(
 
 ROWS = (
     Row("log_vllm_memory_full", "root", "cuda",
-        r"No available memory for the cache blocks|Free memory on device .*less than desired GPU memory utilization|"
+        r"No available memory for the cache blocks|Free memory on device .*less than (?:desired GPU|the engine's)|"
         r"Error in memory profiling|out of memory at \S*cumem_allocator|"
         r"Initial free memory .*current free memory|out of memory during (?:warm ?up|cudagraph)",
         ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
