@@ -97,6 +97,24 @@ ROWS = (
         Fix("Use another copy of the model: bf16, or AWQ or GPTQ for older GPUs.",
             ("nvidia-smi --query-gpu=name,compute_cap --format=csv",)), _VLLM,
         summary="The GPU is too old for the quantization of the weights."),
+    Row("log_quantized_blocks_not_divided", "root", "launcher",
+        r"(?P<what>(?:The (?:in|out)put_size of \S+(?: and \S+)? weight|Weight (?:in|"
+        r"out)put_(?:size_per_)?partition\S*) ?= ?"
+        r"\d+\S* is not divisible by .*)",
+        ("ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight quantization block_n "
+         "= "
+         "128.",
+         "ValueError: Weight input_size_per_partition = 9472 is not divisible by min_thread_k = 128. Consider reducing "
+         "tensor_parallel_size or running with --quantization gptq."),
+        "the quantized weights cannot be divided over so many tensor-parallel ranks: {what}",
+        "Quantized weights have one scale per block or group of 64 or 128 values. Each rank's part must hold whole "
+        "blocks, which a large tensor parallel size (most often in the experts of a MoE model) does not leave.",
+        (Fix("Use a smaller tensor parallel size, with expert or data parallelism for the rest.",
+             ("vllm serve MODEL --tensor-parallel-size 4 --enable-expert-parallel",
+              "python -m sglang.launch_server --model MODEL --tp 8 --ep 8")),
+         Fix("Or use weights that are not quantized in blocks.")),
+        "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/layers/quantization/fp8.py",
+        summary="Quantized weights cannot be divided over so many tensor-parallel ranks."),
     Row("log_quantization_methods_differ", "root", "launcher",
         r"Quantization method specified in the model config \((?P<model>[^)]+)\) does not match the quantization "
         r"method "

@@ -82,7 +82,7 @@ ROWS = (
         summary="Megatron's checkpoint has another learning-rate schedule than the run."),
     Row("log_megatron_data_missing", "root", "script",
         r"One or both of the \.idx and \.bin files cannot be found at the path prefix (?:\S+)|"
-        r"Dataset does not exist: \S+|Path should be a basename that both \.idx and "
+        r"^\s*Dataset does not exist: /|Path should be a basename that both \.idx and "
         r"\.bin",
         ("AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix "
          "/data/wiki_text_document",
@@ -92,6 +92,22 @@ ROWS = (
         "name of the JSON key) to --output-prefix.",
         Fix("List the files, on a node of the job, and pass the common part.",
             ("ls -l /data/*.idx", "--data-path /data/wiki_text_document")), _INDEXED),
+    Row("log_megatron_tokenizer_missing", "root", "launcher",
+        r"Tokenizer path (?:must be specified|doesn't exist)|Please provide --tokenizer-model|"
+        r"SentencePiece tokenizer model path must be specified|--tokenizer-model (?:is required|must be)",
+        ("AssertionError: Tokenizer path must be specified.",
+         "AssertionError: Tokenizer path doesn't exist. Please, provide the correct path to the tokenizer."),
+        "Megatron has no tokenizer: its path is not set, or does not exist on this node",
+        "Every tokenizer type but NullTokenizer needs a file or a Hugging Face name.",
+        Fix("Set it, and check the path on every node.",
+            ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B",
+             "--tokenizer-type NullTokenizer --vocab-size 128256  # with --mock-data")), _ARGUMENTS),
+    Row("log_megatron_numpy", "root", "library", r"Megatron does not support numpy 2",
+        ("AssertionError: Megatron does not support numpy 2.x",),
+        "this Megatron does not work with numpy 2",
+        "Another package upgraded numpy.",
+        Fix("Install numpy 1.", ("pip install 'numpy<2'", "pip check")),
+        "https://github.com/THUDM/slime/blob/main/slime/backends/megatron_utils/initialize.py"),
     Row("log_megatron_helpers_not_built", "root", "library",
         r"Failed to compile the C\+\+ dataset helper|Making C\+\+ dataset helpers module failed",
         ("ERROR: Failed to compile the C++ dataset helper functions",
@@ -164,9 +180,8 @@ ROWS = (
         "The split gives validation less than one global batch, or the dataset of --valid-data-path is empty.",
         Fix("Give validation more data, or do not evaluate.", ("--split 98,2,0", "--eval-iters 0")), _TRAINING),
     Row("log_megatron_local_attention", "root", "launcher",
-        r"(?:requires?|needs?|only supported (?:with|by)|is required).{0,60}(?:transformer[-_ ]engine|Transformer "
-        r"Engine)"
-        r"(?: implementation)?\.?$|Transformer Engine is not installed\. Please install",
+        r"(?:Error|Exception): (?:.{3,80} (?:requires?|needs?|only supported (?:with|by)) (?:the )?"
+        r"(?:transformer[-_ ]engine|Transformer Engine)(?: implementation)?\.?$|Transformer Engine is not installed)",
         ("AssertionError: Fine-grained activation offloading is only supported with transformer_engine implementation",
          "ImportError: Transformer Engine is not installed. Please install it with `pip install transformer-engine`."),
         "an option needs Transformer Engine, which is not installed or not chosen",

@@ -21,9 +21,21 @@ _OF_RANKS = re.compile(
 )
 
 
+_OF_BATCHES = re.compile(r"(?i)(?:mini|micro|forward|ppo|local|train|sub)?[-_ ]?batch(?:es)?(?:[-_ ]?size)?")
+_OF_STEPS = re.compile(r"[\w.`'-]*(?:interval|freq|every|page_size)|.*\bby `?page_size")
+
+
 def _division(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a division that has nothing to do with the number of ranks; None if it may have."""
-    if _OF_RANKS.search(groups["what"]):
+    what = groups["what"]
+    if not _OF_RANKS.search(_OF_BATCHES.sub("", what)) and len(_OF_BATCHES.findall(what)) > 1:
+        return Meaning(
+            f"two batch sizes do not fit each other: {what}",
+            "A larger batch is made of whole smaller ones: mini-batches, micro batches, accumulation steps. Trainers "
+            "that count all ranks together multiply them by the number of ranks first.",
+            (Fix("Make the first size a multiple of the second."),),
+        )
+    if _OF_RANKS.search(what) and not _OF_STEPS.match(what):
         return None
     return Meaning(
         f"a size cannot be divided evenly: {groups['what']}",
@@ -117,7 +129,7 @@ ROWS = (
         r"FP8|NVFP4|generations|First dimension of the tensor|"
         r"\b[Ss]eq(?:uence)?[ _-]?len(?:gth)?.*(?:divisible|a multiple)|"
         r"divisible by (?:the )?global batch|attention heads \(\d+\) must|real_train_batch|DataProto|infer_tp|"
-        r"n_gpus \(|dp size|gpus_per_node|\bmat1\b))"
+        r"n_gpus \(|dp size|gpus_per_node|\bmat1\b|weight quantization block|_per_partition))"
         r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
         ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
          "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8",

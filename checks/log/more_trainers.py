@@ -33,6 +33,34 @@ ROWS = (
         Fix("Let one size follow (torchtitan: -1), or start as many ranks as the product.",
             ("--parallelism.data_parallel_shard_degree -1", "torchrun --nnodes 1 --nproc-per-node 8 ...")), _TITAN_DIMS,
         summary="The parallel sizes are for another number of ranks."),
+    Row("log_experts_missing", "root", "launcher",
+        r"Number of experts in the model must be greater than 0 when expert parallelism is enabled|"
+        r"num_experts must be non None to use expert model parallelism|"
+        r"[Ee]xpert parallelism (?:is|can) only (?:supported|be used) (?:for|with) MoE",
+        ("ValueError: Number of experts in the model must be greater than 0 when expert parallelism is enabled.",
+         "AssertionError: num_experts must be non None to use expert model parallelism"),
+        "expert parallelism is on, but the model has no experts",
+        "Only mixture-of-experts models can be divided by experts. This one is dense, or its number of experts is not "
+        "set.",
+        Fix("Set the expert parallel size to 1, or the number of experts.",
+            ("--expert-model-parallel-size 1", "--num-experts 64 --moe-router-topk 8")), _TITAN_DIMS),
+    Row("log_more_stages_than_layers", "root", "launcher",
+        r"Number of stages \((?P<stages>\d+)\) cannot be greater than effective layers \((?P<layers>\d+)\)",
+        ("ValueError: Number of stages (8) cannot be greater than effective layers (6)",),
+        "the pipeline has {stages} stages, but the model only {layers} layers",
+        "Each stage (ranks x virtual stages per rank) needs at least one layer. The embedding and the output count as "
+        "layers.",
+        Fix("Use fewer stages, or a schedule with one stage per rank.",
+            ("--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule 1F1B",)), _TITAN_DIMS,
+        summary="The pipeline has more stages than the model has layers."),
+    Row("log_mm_parts_missing", "root", "script",
+        r"(?P<parts>\w+_dataloader, \w+_cfg,? and \w+) should be either all None or not None",
+        ("ValueError: val_dataloader, val_cfg, and val_evaluator should be either all None or not None, but got "
+         "val_dataloader={}, val_cfg=None",),
+        "MMEngine's config sets some of {parts}, and not the others",
+        "They belong together. A config that inherits from another one, or overrides one with None, leaves one out.",
+        Fix("Set all three, or all to None.", ("val_dataloader = None; val_cfg = None; val_evaluator = None",)),
+        _MM_RUNNER, summary="MMEngine's config sets only some of a loop's parts."),
     Row("log_heads_not_divided", "root", "launcher",
         r"(?:tensor_parallel_degree|tp_degree|tensor_parallel_size|tp_size|TP degree) \(?(?P<size>\d+)\)? must divide "
         r"(?P<what>[\w ]+?) \((?P<heads>\d+)\)",

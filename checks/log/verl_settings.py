@@ -73,7 +73,7 @@ ROWS = (
         "The first one counts all GPUs together and is deprecated.",
         Fix("Set {old} to null, and keep {new}."), _ACTOR, summary="verl's config sets the same size twice."),
     Row("log_verl_padding_not_removed", "root", "launcher",
-        r"sequence parallelism .*must enable `?use_remove_padding|requires? `?use_remove_padding",
+        r"Error: .*(?:sequence parallelism .*must enable|requires?) `?use_remove_padding",
         ("ValueError: When using sequence parallelism for actor/ref policy, you must enable `use_remove_padding`.",),
         "sequence parallelism of verl needs use_remove_padding",
         "Ulysses splits packed sequences without padding over the GPUs.",
@@ -107,10 +107,11 @@ ROWS = (
             ("actor_rollout_ref.rollout.mode=async", "pip show verl")), _ROLLOUT),
     Row("log_rollout_server_died", "secondary", "launcher",
         r"Server process terminated unexpectedly during (?:startup|cache flush)|"
-        r"Server failed to become healthy within timeout|Server cache flush failed within timeout",
+        r"Server failed to become healthy within timeout|Server cache flush failed within timeout|"
+        r"^(?:Exception|RuntimeError): Server process terminated unexpectedly\.?$",
         ("RuntimeError: Server process terminated unexpectedly during startup",
          "TimeoutError: Server failed to become healthy within timeout period"),
-        "the inference server that verl started ended, or did not become ready in time",
+        "the inference server that the trainer started ended, or did not become ready in time",
         "Its own output has the reason: GPU memory that training still holds, a model that it does not support, a port "
         "in use. A large model on a slow disk can also load longer than the limit.",
         Fix("Read the server's lines above, and give it less memory.",
@@ -128,6 +129,29 @@ ROWS = (
         Fix("Enlarge the pool, or lower the parallel sizes.",
             ("trainer.nnodes=1 trainer.n_gpus_per_node=8", "reward.reward_model.rollout.tensor_model_parallel_size=1")),
         _TRAINER),
+    Row("log_verl_column_missing", "root", "script",
+        r"^KeyError: ['\"](?P<column>data_source|raw_prompt_ids)['\"]",
+        ("KeyError: 'data_source'", "KeyError: 'raw_prompt_ids'"),
+        "verl's dataset has no column {column}",
+        "verl reads parquet files with the columns data_source, prompt, ability, reward_model (with ground_truth) and "
+        "extra_info. A file that was written for another trainer lacks them, and reward code of another release can "
+        "read other ones.",
+        Fix("Write the file as verl's preprocessing examples do.",
+            ("python examples/data_preprocess/gsm8k.py --local_save_dir ~/data/gsm8k",
+             "python -c \"import pandas as pd; print(pd.read_parquet('train.parquet').columns)\"")),
+        "https://verl.readthedocs.io/en/latest/preparation/prepare_data.html",
+        summary="verl's dataset lacks a column."),
+    Row("log_memory_saver_missing", "root", "library",
+        r"Cannot find torch_memory_saver dynamic library|No module named 'torch_memory_saver'|"
+        r"torch_memory_saver.{0,40} must be installed",
+        ("FileNotFoundError: Cannot find torch_memory_saver dynamic library. Please make sure torch_memory_saver is "
+         "properly installed.",),
+        "torch_memory_saver, which frees GPU memory between rollout and training, is not installed",
+        "SGLang and slime preload its library to release weights and KV cache while the trainer uses the GPU. It is "
+        "compiled for one CUDA version.",
+        Fix("Install it in the environment of all workers.",
+            ("pip install --no-build-isolation torch-memory-saver", "pip show sglang torch-memory-saver torch")),
+        "https://github.com/THUDM/slime/blob/main/slime/ray/actor_group.py"),
     Row("log_response_without_tokens", "root", "script",
         r"(?:[Ee]xpected|must contain) at least one valid token|response_mask must contain at least one",
         ("AssertionError: Expected at least one valid token in response_mask",
