@@ -135,9 +135,9 @@ ROWS = (
              "torch.distributed.init_process_group('nccl')")),
         "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.is_initialized"),
     Row("log_assertion_of_gpu", "root", "launcher",
-        r"^\s*assert torch\.cuda\.is_available\(\)|AssertionError: Megatron requires CUDA\.|"
-        r"(?:Error|Exception): .{0,40}\b(?:requires? CUDA|CUDA is required|requires? a (?:CUDA )?GPU|"
-        r"requires? at least one GPU)\b(?! \d| version| toolkit|_|-)",
+        r"^\s*assert torch\.cuda\.is_available\(\)|(?:Assertion|Runtime|Value|OS|Environment)Error: "
+        r".{0,60}\b(?:requires? "
+        r"CUDA|CUDA is required|requires? (?:a|at least one) (?:CUDA )?GPU)[.!]?$",
         ("    assert torch.cuda.is_available()", "AssertionError: Megatron requires CUDA.",
          "RuntimeError: This script requires CUDA."),
         "the run needs a GPU, and torch sees none in this process",

@@ -31,8 +31,8 @@ ROWS = (
         r"AssertionError: (?:\d+) % (?:\d+) != 0|Got batch_size_per_dp=\d+ and num_mini_batch=\d+|"
         r"Got mini_batch_size=\d+ and self\.engine\.get_data_parallel_size\(\)=\d+",
         ("AssertionError: 60 % 8 != 0", "AssertionError: Got batch_size_per_dp=6 and num_mini_batch=8"),
-        "a batch of verl cannot be divided into equal mini-batches on each GPU",
-        "train_batch_size x rollout.n is divided by the data-parallel GPUs, then into mini-batches of "
+        "a batch cannot be divided into equal mini-batches on each GPU",
+        "verl divides train_batch_size x rollout.n by the data-parallel GPUs, then into mini-batches of "
         "ppo_mini_batch_size x rollout.n / GPUs. Both must be whole.",
         Fix("Choose powers of two: train_batch_size >= ppo_mini_batch_size >= GPUs.",
             ("data.train_batch_size=128 actor_rollout_ref.actor.ppo_mini_batch_size=64 "
@@ -75,9 +75,9 @@ ROWS = (
     Row("log_verl_padding_not_removed", "root", "launcher",
         r"Error: .*(?:sequence parallelism .*must enable|requires?) `?use_remove_padding",
         ("ValueError: When using sequence parallelism for actor/ref policy, you must enable `use_remove_padding`.",),
-        "sequence parallelism of verl needs use_remove_padding",
-        "Ulysses splits packed sequences without padding over the GPUs.",
-        Fix("Turn it on, or set the sequence parallel size to 1.",
+        "an option of verl needs use_remove_padding, which is off",
+        "Ulysses, dynamic context parallelism and router replay work on packed sequences without padding.",
+        Fix("Turn it on, or leave the option out.",
             ("actor_rollout_ref.model.use_remove_padding=True",
              "actor_rollout_ref.actor.ulysses_sequence_parallel_size=1")), _ACTOR),
     Row("log_weights_exceed_bucket", "root", "launcher",
