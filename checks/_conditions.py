@@ -9,9 +9,10 @@ import re
 from typing import NamedTuple
 
 # Objects that hold the settings of a run: their attributes are options, not the package's own state.
-_HOLDER = r"\b(?:\w*args|\w*config|\w*cfg|conf|hparams|hp|opts?|options|FLAGS|params|hyperparameters|\w+_arguments)"
+_HOLDER = r"\b(?:\w*args|\w*config|\w*cfg|conf|hparams|options|FLAGS|hyperparameters|\w+_arguments)"
 _SETTING = re.compile(rf"{_HOLDER}(?:\.\w+)*?(?:\.(?P<attribute>\w+)|\[['\"](?P<key>\w+)['\"]\])(?![\w(]|\.\w|\[['\"])")
 _NAME = r"[A-Za-z_][\w.]*(?:\[[^\[\]]*\])?"
+_OWN = re.compile(r"\bself\.\w*config\.[\w.]+ is (?:not )?None")  # often set by the package itself
 _OPERATORS = (" is not ", " is ", " not in ", " in ", " == ", " != ", " <= ", " >= ", " < ", " > ")
 _WORDS = {
     " == ": "must equal",
@@ -58,7 +59,7 @@ def explain(code: str) -> Condition | None:
 def of_settings(code: str) -> bool:
     """Whether an assertion is about settings of the run, such as `args.save_interval`."""
     condition = _condition(code)
-    return condition is not None and bool(_settings(condition))
+    return condition is not None and bool(_settings(condition)) and not _OWN.search(condition)
 
 
 def _condition(code: str) -> str | None:

@@ -101,3 +101,8 @@ def test_the_change_that_a_message_asks_for(message: str, fix: str) -> None:
 ])  # fmt: skip
 def test_other_messages_ask_for_no_such_change(message: str) -> None:
     assert _option_relations.fix_of(message) is None
+
+
+def test_a_part_of_a_config_that_the_package_fills_is_its_own_state(tmp_path: Path) -> None:
+    text = failed(PACKAGE.replace("config/model", "v1/worker"), "assert self.vllm_config.x is not None", "run")
+    assert judged(tmp_path, text)[0] == "log_framework_failed"

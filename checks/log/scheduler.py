@@ -113,7 +113,7 @@ ROWS = (
             ("sinfo -o '%N %c %m %G'", "scontrol show job $SLURM_JOB_ID")), _ERRNO),
     Row("log_slurm_account_refused", "root", "scheduler",
         r"Invalid qos specification|Invalid account or account/partition combination|Invalid partition name specified|"
-        r"violates accounting/QOS policy|Requested time limit is invalid",
+        r"violates accounting/QOS policy|Requested time limit is invalid|No partition specified or system default",
         ("sbatch: error: Batch job submission failed: Invalid qos specification",
          "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
          "sbatch: error: invalid partition specified: gpux, Invalid partition name specified",

@@ -103,11 +103,37 @@ ROWS = (
         Fix("Correct the option, or pass it on the command line, where variables are expanded.",
             ("grep -n '^#SBATCH' SCRIPT", "sbatch --gpus-per-node=8 --time=24:00:00 SCRIPT")), _SBATCH,
         summary="Slurm does not understand a value of the request."),
+    Row("log_slurm_config_missing", "root", "scheduler",
+        r"fetch_config: DNS SRV lookup failed|Could not establish a configuration source|"
+        r"resolve_ctls_from_dns_srv: res_nsearch error",
+        ("srun: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host",
+         "srun: fatal: Could not establish a configuration source"),
+        "a Slurm command has no configuration here: srun, squeue and the others cannot find the controller",
+        "The command runs inside a container, on a machine outside the cluster, or with another installation of Slurm "
+        "that does not read this cluster's slurm.conf.",
+        (Fix("Call srun on the host, with the container as its argument, not inside the container.",
+             ("srun --container-image=IMAGE python train.py", "srun apptainer exec --nv IMAGE python train.py")),
+         Fix("Inside a container, start the ranks with torchrun.", ("torchrun --nproc-per-node=8 train.py",)),
+         Fix("Or mount the configuration and munge's socket.",
+             ("--container-mounts=/etc/slurm,/run/munge,/usr/lib64/slurm",))),
+        "https://github.com/SchedMD/slurm/blob/master/src/common/fetch_config.c"),
+    Row("log_slurm_site_rule", "root", "scheduler",
+        r"(?:sbatch|srun|salloc): error: (?P<what>(?:lua: |cli_filter plugin terminated|job_submit/\w+: |QOS(?:Max|"
+        r"Grp|Min)\w+|"
+        r"Assoc(?:Max|Grp)\w+).*)",
+        ("sbatch: error: lua: you must specify an account", "sbatch: error: QOSMaxGRESPerUser"),
+        "a rule of this cluster rejects the request: {what}",
+        "Administrators add their own tests and limits: required options, allowed partitions, and the number of GPUs "
+        "or "
+        "jobs per user.",
+        Fix("Follow the message, and look up your limits.",
+            ("sacctmgr show qos format=name,maxtrespu,maxwall", "sacctmgr show assoc user=$USER", "squeue --me")),
+        "https://slurm.schedmd.com/resource_limits.html", summary="A rule of the cluster rejects the request."),
     Row("log_slurm_pmix_waits", "secondary", "launcher",
-        r"mpi/pmix\w*: .*(?:collective timeout|collect timeout)",
+        r"mpi/pmix\w*: .*(?:collective timeout|collect timeout|Error handler invoked: status = -\d+)",
         ("slurmstepd: error: mpi/pmix_v4: pmixp_coll_ring_reset_if_to: n1 [0]: 0x7f: collective timeout seq=0",),
-        "the tasks did not all reach PMIx's exchange in time",
-        "A task of the step died or never started before MPI_Init, so that the others waited for it.",
+        "PMIx lost a task of the step, or one did not reach its exchange in time",
+        "A task died, or never started, so that the others waited for it in MPI_Init or had to stop.",
         Fix("Read what the missing task printed.", ("srun --label ...",)), "https://slurm.schedmd.com/mpi_guide.html"),
 )
 # fmt: on
