@@ -9,7 +9,7 @@ from mgpu.check import Fix
 # "--use-dist-ckpt", "`tp_size`", "'dp_size'", "parallelism.tensor_parallel_degree", "micro_batch_size", "use_cpu=True"
 _NAME = (
     r"(?:--\w[\w.-]*\w(?:=[\w.'\"]+)?|`[^`\s]{2,60}`|'[A-Za-z][\w.]{2,50}'"
-    r"|\b[A-Za-z]\w*(?:[._]\w+)+(?:=['\w]+)?)"
+    r"|\b[A-Za-z][A-Za-z0-9]*(?:[._][A-Za-z0-9]+)+(?:=['\w]+)?)"
 )
 _VALUE = (
     r"(?P<value> ?(?:>=?|==|<=?) ?[\w.'\"]+| to be (?:True|False|\d+|set)\b)?"

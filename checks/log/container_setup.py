@@ -171,7 +171,7 @@ ROWS = (
             ("kubectl get pod POD -o yaml | grep -A8 -i probe",)),
         "https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/"),
     Row("log_pods_forbidden", "root", "scheduler",
-        r"^(?!.*from server).*(?:pods|jobs\S*|pytorchjobs\S*|\w+\.kubeflow\.org) .*is forbidden: (?!exceeded quota)"
+        r"(?<!\(Forbidden\): )\b(?:pods|\w{2,20}\.kubeflow\.org)(?: \"[^\"]{1,80}\")? is forbidden: (?!exceeded quota)"
         r"(?P<why>User .*|unable to validate.*|violates PodSecurity.*|maximum .*)",
         ('Warning  FailedCreate  Error creating: pods "x-worker-0" is forbidden: violates PodSecurity '
          '"restricted:latest": hostPath volumes',
@@ -194,7 +194,7 @@ ROWS = (
             ("kubectl describe workload WORKLOAD", "kubectl get clusterqueue")),
         "https://kueue.sigs.k8s.io/docs/concepts/preemption/"),
     Row("log_training_job_failed", "wrapper", "scheduler",
-        r"\w+Job \S+ (?:is|has) failed because \d+ \w+ replica\(s\) failed|TrainJob .*JobSetFailed",
+        r"\b\w{2,20}Job \S{1,80} (?:is|has) failed because \d+ \w+ replica\(s\) failed|TrainJob .{0,80}JobSetFailed",
         ("PyTorchJob llama is failed because 1 Worker replica(s) failed.",),
         "a pod of the training job failed; its own log has the reason",
         "The operator reports only which replica failed.",

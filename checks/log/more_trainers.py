@@ -54,12 +54,13 @@ ROWS = (
             ("--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule 1F1B",)), _TITAN_DIMS,
         summary="The pipeline has more stages than the model has layers."),
     Row("log_mm_parts_missing", "root", "script",
-        r"(?P<parts>\w+_dataloader, \w+_cfg,? and \w+) should be either all None or not None",
+        r"\b(?P<parts>(?:train|val|test)_dataloader, \w+_cfg,? and \w+) should be either all None or not None",
         ("ValueError: val_dataloader, val_cfg, and val_evaluator should be either all None or not None, but got "
          "val_dataloader={}, val_cfg=None",),
         "MMEngine's config sets some of {parts}, and not the others",
         "They belong together. A config that inherits from another one, or overrides one with None, leaves one out.",
-        Fix("Set all three, or all to None.", ("val_dataloader = None; val_cfg = None; val_evaluator = None",)),
+        Fix("Set all three, or set all three to None, in the config that is read last.",
+            ("python tools/misc/print_config.py CONFIG",)),
         _MM_RUNNER, summary="MMEngine's config sets only some of a loop's parts."),
     Row("log_heads_not_divided", "root", "launcher",
         r"(?:tensor_parallel_degree|tp_degree|tensor_parallel_size|tp_size|TP degree) \(?(?P<size>\d+)\)? must divide "
@@ -171,7 +172,7 @@ ROWS = (
              "default_scope = 'mmdet'", "mim list")), _MM_REGISTRY,
         summary="The config names a class that is not registered."),
     Row("log_results_folder_not_shared", "root", "script",
-        r"(?P<folder>\S+) is not an? shared directory for rank \S+",
+        r"(?P<folder>\S{1,120}) is not an? shared directory for rank \S+",
         ("FileNotFoundError: .dist_test/tmpab is not an shared directory for rank 9, please make sure "
          ".dist_test/tmpab is "
          "a shared directory for all ranks!",),

@@ -82,9 +82,9 @@ ROWS = (
         "from the SLURM_MEM_ variables of an allocation that the command runs in.",
         Fix("Keep one.", ("unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE", "srun --mem=0 ...")), _SRUN),
     Row("log_slurm_options_clash", "root", "scheduler",
-        r"(?:srun|sbatch|salloc): (?:fatal|error): (?P<what>(?!--mem).*--[\w-]+.* (?:mutually exclusive|(?:is )?not "
-        r"compatible "
-        r"with|incompatible with|(?:can(?:not|'t)|may not) be (?:used|set) (?:with|together)).*)",
+        r"(?:srun|sbatch|salloc): (?:fatal|error): (?P<what>(?!--mem).{0,80}--[\w-]{2,40} .{0,60}(?:mutually "
+        r"exclusive|not "
+        r"compatible with|incompatible with|(?:can(?:not|'t)|may not) be (?:used|set) (?:with|together)).{0,80})",
         ("srun: fatal: --ntasks-per-node is not compatible with --ntasks-per-gpu",
          "srun: fatal: --gpus-per-task is mutually exclusive with --gpus-per-socket"),
         "two options of Slurm contradict each other: {what}",
