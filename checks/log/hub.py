@@ -167,7 +167,7 @@ ROWS = (
         r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError(?!: Error communicating)|"
         r"AuthenticationError)|"
         r"wandb: ERROR (?:api_key|Unable to (?:verify|authenticate)|It appears that you do not have permission)|"
-        r"CommError: .*(?:permission denied|\b40[134]\b|not logged in|entity \S+ not found)",
+        r"CommError: .*(?:[Pp]ermission (?:denied|to access)|\b40[134]\b|not logged in|entity \S+ not found)",
         ("wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
          "wandb: ERROR It appears that you do not have permission to access the requested resource.",
          "wandb.errors.errors.CommError: failed to upsert bucket: returned error 403 Forbidden: permission denied",
