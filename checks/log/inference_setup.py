@@ -125,6 +125,14 @@ ROWS = (
         "The config.json of the weights states the method.",
         Fix("Leave the argument out: the engine reads the method from the config."), _CONFIG,
         summary="The engine is asked for another quantization than the weights have."),
+    Row("log_engine_computed_nan", "root", "script", r"NaNs? (?:detected|found) in (?:the )?logits",
+        ("RuntimeError: NaNs detected in logits: ['req-1']",),
+        "the inference engine computed NaN",
+        "In training with rollouts the weights that the trainer sent are probably NaN or incomplete. Otherwise fp16 "
+        "overflows, or the quantization or attention backend is faulty for this model.",
+        (Fix("Check whether the loss or the gradients were NaN in the step before."),
+         Fix("Compare with the base weights, in bf16.", ("LLM(..., dtype='bfloat16', enforce_eager=True)",))),
+        "https://github.com/vllm-project/vllm/blob/main/vllm/v1/worker/utils.py"),
     Row("log_engine_without_pipeline", "root", "launcher",
         r"Pipeline [Pp]arallel(?:ism)? is not (?:supported for|compatible with) this model",
         ("NotImplementedError: Pipeline parallelism is not supported for this model. Supported models implement the "
