@@ -13,6 +13,7 @@ from mgpu.signature import Meaning
 from mgpu.snapshot import UncaughtException
 from mgpu.text import listed
 
+from . import _conditions as conditions
 from . import _version_skew as skew
 
 # They only call what they were given: torch runs modules and the backward pass, Ray runs tasks.
@@ -79,7 +80,12 @@ def package_of_class(owner: str) -> str | None:
 
 def asserts_its_own_state(one: UncaughtException) -> bool:
     """Whether an assertion without a message failed, about the package's own objects, not about the user's numbers."""
-    return one.type.endswith("AssertionError") and bool(_INTERNAL.match(one.message))
+    return (
+        one.type.endswith("AssertionError")
+        and bool(_INTERNAL.match(one.message))
+        and not (one.raised_in or "").endswith(" in __post_init__")  # of a config: these are its settings
+        and not conditions.of_settings(one.message)
+    )
 
 
 def reads_its_own_attribute(one: UncaughtException, name: str) -> bool:

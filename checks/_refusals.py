@@ -9,6 +9,7 @@ from mgpu.check import Fix
 from mgpu.command_line import shell
 from mgpu.snapshot import UncaughtException
 
+from . import _option_relations as relations
 from . import _version_skew as skew
 from ._cuda_errors import error_in_message
 
@@ -31,6 +32,12 @@ _UNEXPECTED = frozenset(
     }
 )
 _OF_PYTHON = re.compile(r"object (?:is not|has no|does not|cannot|of type)|unsupported operand|not supported between")
+
+
+def _named(message: str, where: str) -> Fix:
+    """Return the change that the message asks for."""
+    asked = relations.fix_of(message)
+    return Fix(f"{asked.text if asked else 'Change what the message names.'}{where}")
 
 
 class Refusal(NamedTuple):
@@ -69,7 +76,7 @@ def explain(one: UncaughtException) -> Refusal | None:
     return Refusal(
         f"{name} checked what it was given, and stopped: the message says what it does not accept.",
         (
-            Fix(f"Change what the message names.{where}"),
+            _named(message, where),
             Fix(
                 "If the message names nothing of yours, compare the versions: one package may be too new for another.",
                 (shell("pip show {:package}", name), "pip check"),

@@ -240,7 +240,7 @@ def test_an_assertion_without_a_message_is_shown_by_its_code(tmp_path: Path) -> 
     file = "/opt/Megatron-LM/megatron/training/arguments.py"
     text = f'Traceback (most recent call last):\n  File "{file}", line 9, in validate_args\n'
     title, _ = explained(tmp_path, f"{text}    assert args.max_length >= args.seq_length\nAssertionError\n")
-    assert title == "Megatron rejects the combination of arguments: assert args.max_length >= args.seq_length"
+    assert title == "Megatron rejects the combination of arguments: args.max_length must be at least args.seq_length"
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,28 @@
 * noise: which lines look like a failure and are none?
 * circumstances: what does the log show of the run itself? Rows of failures mean something else in some of them.
 * versions_shown: which versions of packages does the log show?
-* scheduler, job_start: did Slurm refuse the job, or end it; did its shell fail?
-* kubernetes, containers: did Kubernetes, Docker, enroot or Apptainer not start the container, or end it?
+* scheduler, job_start, slurm_steps: did Slurm refuse the job, or end it; did its shell fail, or a step not start?
+* kubernetes, containers, container_setup: did Kubernetes, Docker, enroot or Apptainer not start the container, or
+  end it?
 * ends: was a rank killed, did it crash, or did the kernel end it?
 * xids: which Xid did the driver log?
 * gpu_memory, host_memory: is the memory of a GPU or of the host full, and what filled it?
 * cuda, cuda_calls, amd: did a GPU or its driver refuse or fail?
 * windows: did something fail that only Windows and WSL have?
 * gpu_code: does the script ask of a GPU what it cannot?
-* inference, ray_cluster: did vLLM, SGLang or Ray fail in the run?
-* reinforcement, lightning, config_files: did a trainer with vLLM, Lightning, or the reader of a config file refuse?
+* inference, inference_setup, ray_cluster, ray_setup: did vLLM, SGLang or Ray fail in the run?
+* reinforcement, verl_settings, lightning, more_trainers, config_files: did a trainer with vLLM, Lightning, another
+  trainer, or the reader of a config file refuse?
 * versions, models: do two installed packages, or a model and transformers, not fit?
 * installed, pip: does a library, an extension or a build not fit?
 * compiling, kernels, building, generated_code: did torch.compile, a kernel, a compiler, a linker or make fail, or was
   a generated module incomplete?
 * hub: could models or data not be fetched?
-* data, dataset_library: did reading the data, or the library that prepares it, fail?
+* data, dataset_library, streams_and_trackers: did reading the data, the library that prepares it, or a tracker fail?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
 * wrapping, sharding, mesh, training, zero, precision: does the script fit DDP, FSDP, meshes, its model and data,
   DeepSpeed and its precision?
+* assertions: which check without a message failed?
 * trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
 * autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
 * collectives: did torch refuse the arguments of a collective or of a process group?
@@ -31,8 +34,8 @@
 * waiting: did ranks wait for one that never came?
 * stalled, diverged: in which collective did each rank wait, and why did one not join?
 * lone_work: did the others wait for a rank that saved, prepared data or evaluated by itself?
-* deepspeed_runs, deepspeed_checks, megatron_runs, dtensors, optimizing: what did these say, and torch's sharded
-  tensors and optimizers?
+* deepspeed_runs, deepspeed_checks, megatron_runs, megatron_setup, dtensors, optimizing: what did these say, and torch's
+  sharded tensors and optimizers?
 * recomputation: did a checkpointed layer compute something else the second time?
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
@@ -53,14 +56,15 @@ KINDS_OF_CONNECTIONS: frozenset[Kind] = frozenset({"network", "nccl"})
 
 # fmt: off
 ORDER: tuple[str, ...] = (
-    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "kubernetes", "containers", "ends",
-    "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
-    "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
-    "installed", "pip", "compiling", "kernels", "building", "generated_code", "hub", "data", "dataset_library",
-    "wrapping", "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "deepspeed_checks",
-    "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives",
-    "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses",
-    "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
+    "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "kubernetes", "containers",
+    "container_setup", "ends", "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code",
+    "inference", "inference_setup", "ray_cluster", "ray_setup", "reinforcement", "verl_settings", "lightning",
+    "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "installed", "pip", "compiling",
+    "kernels", "building", "generated_code", "hub", "data", "dataset_library", "streams_and_trackers", "wrapping",
+    "sharding", "assertions", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "deepspeed_checks",
+    "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files",
+    "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting",
+    "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
     "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
     "between_packages", "exceptions",
 )

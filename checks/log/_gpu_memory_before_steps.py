@@ -21,7 +21,8 @@ _LOADING = within(
     r"convert_and_load_state_dict_in_model|_load_state_dict_into_meta_model|set_module_tensor_to_device)$")
 _SAVING = either(
     within(r" in (?:_?(?:\w+_)?save(?:_(?!for_backward|on_cpu|tensor)\w+)?|dump_checkpoint|export_\w*model\w*|"
-           r"get_(?:\w+_)?state_dict|\w*consolidated\w*state_dict|\w*gather\w*_(?:state_dict|weights|params)|state_dict|"
+           r"get_(?:\w+_)?state_dict|\w*consolidated\w*state_dict|\w*gather\w*_(?:state_dict|weights|params)|"
+           r"state_dict|"
            r"_(?:full|sharded|local)_(?:pre|post)_state_dict_hook|clone_tensors_for_torch_save)$"),
     line_of("log_gpu_memory_full", r"Failed to clone\(\) tensor with name"))
 _RESUMING = within(

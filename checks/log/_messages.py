@@ -9,6 +9,8 @@ import re
 
 from mgpu.snapshot import Log, UncaughtException
 
+from .. import _conditions as conditions
+
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(\[])|\n+")
 _ADVISES = re.compile(
     r"\b(?:please|try|consider|did you mean|make sure|ensure|instead|you (?:can|must|should|may|need|have to)|"
@@ -18,7 +20,8 @@ _ADVISES = re.compile(
     r"(?:valid|allowed|supported|possible|accepted) (?:\w+ ){0,2}(?:are|options|values|choices|types|names|models)|"
     r"only (?:\S+ ){0,6}(?:supports?|supported|allowed)|pip install|"
     r"is (?:required|mandatory)|not (?:divisible|a multiple)|divisible by)\b|"
-    r"^\W{0,3}(?:set|use|pass|install|specify|provide|enable|disable|increase|decrease|reduce|upgrade|downgrade|remove|add|"
+    r"^\W{0,3}(?:set|use|pass|install|specify|provide|enable|disable|increase|decrease|reduce|upgrade|downgrade|"
+    r"remove|add|"
     r"change|check|run|call|rename|update|rebuild|reinstall|choose|convert|verify)\b",
     re.I,
 )
@@ -79,16 +82,13 @@ def _of_dict(one: UncaughtException) -> str:
     )
 
 
-_MULTIPLE = re.compile(
-    r"assert \(?(?P<a>[\w.()\[\]'\"]+(?: [*+-] [\w.()\[\]'\"]+)*?) ?% ?(?P<b>[\w.()\[\]'\"]+?) ?== ?0\b"
-)
 _OF_NONE = re.compile(r"'NoneType'|\bNone\b")
 
 
 def line_of_code(one: UncaughtException) -> str:
     """Return the line that raised it, unless it only repeats the message."""
-    if one.code and (divides := _MULTIPLE.match(one.code)) and short_name(one.type) == "AssertionError":
-        return f" {divides['a']} must be a multiple of {divides['b']}, and is not."
+    if one.code and short_name(one.type) == "AssertionError" and (failed := conditions.explain(one.code)):
+        return f" In words: {failed.text}."
     if not one.code or one.code.startswith(("raise", "assert")):
         return ""
     return f' The line is "{one.code}".{_missing(one)}'

@@ -103,8 +103,26 @@ ROWS = (
         "Hydra cannot read an override on the command line",
         "Values with =, commas, spaces, $ or brackets need quotes of Hydra inside quotes of the shell.",
         Fix("Quote the value twice.", ("python train.py 'data.path=\"/data/a=1,b\"'",)), _OVERRIDES),
+    Row("log_config_value_unsupported", "root", "script",
+        r"UnsupportedValueType: Value '(?P<type>[\w.]+)' is not a supported primitive type",
+        ("omegaconf.errors.UnsupportedValueType: Value 'ndarray' is not a supported primitive type",),
+        "the script puts a {type} into an OmegaConf config, which holds only plain values",
+        "Configs hold numbers, strings, lists and dicts. Arrays, tensors, paths of other libraries and objects do not "
+        "fit.",
+        Fix("Convert it first, or allow objects.",
+            ("float(value)", "value.tolist()", "OmegaConf.create({{...}}, flags={{'allow_objects': True}})")),
+        "https://omegaconf.readthedocs.io/en/latest/usage.html",
+        summary="The script puts a value into an OmegaConf config that it cannot hold."),
+    Row("log_config_read_only", "root", "script", r"ReadonlyConfigError: |Cannot change read-only config container",
+        ("omegaconf.errors.ReadonlyConfigError: Cannot change read-only config container",),
+        "the script changes a config that was made read-only",
+        "A framework locked it (OmegaConf.set_readonly) after it was checked, so that all ranks use the same values.",
+        Fix("Change it before that, work on a copy, or unlock it.",
+            ("cfg = OmegaConf.to_container(cfg, resolve=True)", "with omegaconf.read_write(cfg): cfg.x = 1")),
+        "https://omegaconf.readthedocs.io/en/latest/usage.html"),
     Row("log_config_not_found", "root", "script",
-        r"\bIn '[^']+': Could not find '[^']+'$|MissingConfigException: |Primary config (?:module|directory) '?\S+'? "
+        r"\bIn '[^']+': Could not find '[^']+'$|MissingConfigException: (?!Parent dir|Cannot read|Yaml file)|Primary "
+        r"config (?:module|directory) '?\S+'? "
         r"not found|Cannot find primary config",
         ("hydra.errors.MissingConfigException: In 'ppo_trainer': Could not find 'actor/dp_actor'",
          "Cannot find primary config 'config'. Check that it's in your config search path.",

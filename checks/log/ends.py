@@ -41,7 +41,8 @@ ROWS = (
     Row("log_rank_bus_error", "root", "kernel",
         r"exitcode\s*:? ?-7\b|Signal 7 \(SIGBUS\)|Fatal Python error: Bus error|Bus error \(core dumped\)|"
         r"died with <Signals\.SIGBUS|terminated with signal SIGBUS|Caught signal 7 \(Bus error|"
-        r"exits with return code = -7\b|exited on signal 7\b|^(?:\S+: line \d+:\s+\d+ )?Bus error(?:\b(?! \w)|: )",
+        r"exits with return code = -7\b|exited on signal 7\b|\btasks? [\d,-]+: Bus error|^(?:\S+: line \d+:\s+\d+ "
+        r")?Bus error(?:\b(?! \w)|: )",
         ("  exitcode  : -7 (pid: 25800)  (SIGBUS)", "Signal 7 (SIGBUS) received by PID 25800",
          "Fatal Python error: Bus error", "Bus error (core dumped)",
          "[node7:81 :0:81] Caught signal 7 (Bus error: nonexistent physical address)",

@@ -272,7 +272,7 @@ ROWS = (
         summary="A GPU's memory is full, and another process uses part of it.", explain=_taken, cases=_BESIDE),
     Row("log_gpu_memory_full", "root", "cuda",
         r"^(?!.*this process has.* Process \d+ has|.*Process \d+ has.*(?:this process has| Process \d+ has))"
-        r"(?!.*(?:cumem_allocator|RayTaskError\(OutOfMemoryError\): ray::)).*"
+        r"(?!.*(?:cumem_allocator|on a different rank|RayTaskError\(OutOfMemoryError\): ray::)).*"
         r"(?:CUDA out of memory|(?<!ray\.exceptions\.)(?<!Ray)OutOfMemoryError\b|"
         r"CUDA [Ee]rror: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"

@@ -176,7 +176,7 @@ ROWS = (
             "a rank was killed from outside (SIGKILL)", _OF_TORCHRUN,
             "SIGKILL leaves no traceback; the kernel sends it when host memory runs out. ")),
     Row("log_host_memory_refused", "root", "kernel",
-        r"^MemoryError\b|_ArrayMemoryError|DefaultCPUAllocator: (?:can't|not enough)|"
+        r"^MemoryError\b(?!: Not enough space in)|_ArrayMemoryError|DefaultCPUAllocator: (?:can't|not enough)|"
         r"^(?!.*(?:ibv_|NET/OFI|/torch_)).*[Cc]annot allocate memory|std::bad_alloc",
         ("MemoryError", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 32.0 GiB for an array with "
          "shape (1,) and data type float32", "OSError: [Errno 12] Cannot allocate memory",

@@ -167,7 +167,7 @@ ROWS = (
         r"api_key not configured \(no-tty\)|wandb\.errors\S*\.(?:UsageError(?!: Error communicating)|"
         r"AuthenticationError)|"
         r"wandb: ERROR (?:api_key|Unable to (?:verify|authenticate)|It appears that you do not have permission)|"
-        r"CommError: .*(?:permission denied|\b40[134]\b|not logged in|entity \S+ not found)",
+        r"CommError: .*(?:[Pp]ermission (?:denied|to access)|\b40[134]\b|not logged in|entity \S+ not found)",
         ("wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
          "wandb: ERROR It appears that you do not have permission to access the requested resource.",
          "wandb.errors.errors.CommError: failed to upsert bucket: returned error 403 Forbidden: permission denied",
@@ -185,7 +185,7 @@ ROWS = (
             ("if accelerator.is_main_process: wandb.log({{'loss': loss}})", "mgpu doctor --script train.py")), _WANDB,
         summary="Weights & Biases was used in a process that had not called wandb.init()."),
     Row("log_wandb_timed_out", "root", "library",
-        r"wandb\.errors\S*\.(?:CommError(?!: .*(?:permission denied|\b40[134]\b|not logged in|entity \S+ not found))|"
+        r"wandb\.errors\S*\.(?:CommError(?!: .*(?:[Pp]ermission|\b40[134]\b|not logged in|entity \S+ not found))|"
         r"UsageError: Error communicating)|Run initialization has timed out|wandb: Network error \(",
         ("wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
          "wandb.errors.CommError: It appears that there was an issue communicating with W&B."),

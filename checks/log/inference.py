@@ -62,9 +62,21 @@ _WAKING = Case(
     "(WorkerDict pid=1751030) CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
     "https://github.com/vllm-project/vllm/issues/15254")
 
+_FREED = Case(
+    line_of("log_vllm_memory_full", r"Error in memory profiling|Initial free memory .*current free memory"),
+    "another process freed GPU memory while vLLM measured how much it needs itself",
+    "vLLM compares the free memory before and after a test step. An earlier run that was still ending, a second engine "
+    "that started at the same time, or a trainer that moved its model away made the difference negative.",
+    (Fix("Start engines one after another, and wait until the old process has disappeared.",
+         ("nvidia-smi --query-compute-apps=pid,used_memory --format=csv", "mgpu doctor --only gpu_busy")),
+     Fix("In a trainer, free its memory before the engine starts.", ("gc.collect(); torch.cuda.empty_cache()",))),
+    "AssertionError: Error in memory profiling. Initial free memory 20.1 GiB, current free memory 22.0 GiB. This "
+    "happens "
+    "when other processes sharing the same container release GPU memory while vLLM is profiling\n",
+    "https://github.com/vllm-project/vllm/blob/main/vllm/v1/worker/gpu_worker.py")
 ROWS = (
     Row("log_vllm_memory_full", "root", "cuda",
-        r"No available memory for the cache blocks|Free memory on device .*less than desired GPU memory utilization|"
+        r"No available memory for the cache blocks|Free memory on device .*less than (?:desired GPU|the engine's)|"
         r"Error in memory profiling|out of memory at \S*cumem_allocator|"
         r"Initial free memory .*current free memory|out of memory during (?:warm ?up|cudagraph)",
         ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
@@ -80,7 +92,7 @@ ROWS = (
         "of it, or the share is too small for the model.",
         (SHARE, Fix("Check what else is on the GPU.",
                      ("nvidia-smi", "mgpu doctor --only gpu_busy,gpu_memory_without_process"))), _MEMORY,
-        cases=(_WAKING,)),
+        cases=(_WAKING, _FREED)),
     Row("log_vllm_context_too_long", "root", "cuda",
         r"max seq len \(\d+\) is larger than the maximum number of tokens that can be stored in KV cache|"
         r"larger than the available KV [Cc]ache memory",

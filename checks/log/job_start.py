@@ -5,6 +5,8 @@ from __future__ import annotations
 from mgpu.check import Fix
 from mgpu.signature import Row, signatures
 
+from ._slurm_cases import REASONS
+
 _ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
 _SBATCH = "https://slurm.schedmd.com/sbatch.html"
 _TROUBLE = "https://slurm.schedmd.com/troubleshoot.html"
@@ -27,7 +29,7 @@ ROWS = (
         "No rank was started. The request contradicts itself, the cluster's limits, or the job that the step is in.",
         Fix("Compare the request with the partition, and with the job.",
             ("sinfo -o '%P %l %D %G'", "scontrol show job $SLURM_JOB_ID", "sbatch --test-only SCRIPT")), _ERRNO,
-        summary="Slurm rejected the job or the step."),
+        summary="Slurm rejected the job or the step.", cases=REASONS),
     Row("log_slurm_program_missing", "root", "scheduler",
         r"error: execve\(\): .+: (?:No such file or directory|Permission denied|Exec format error)|"
         r"srun: fatal: Can not execute ",

@@ -41,10 +41,11 @@ ROWS = (
         summary="The node could not give the pod its GPUs."),
     Row("log_pod_disk_used_up", "root", "scheduler",
         r"ephemeral local storage usage exceeds|local ephemeral storage usage exceeds|"
-        r"Usage of EmptyDir volume \"[^\"]+\" exceeds",
+        r"node was low on resource: ephemeral-storage|Usage of EmptyDir volume \"[^\"]+\" exceeds",
         ("Message: Pod ephemeral local storage usage exceeds the total limit of containers 10Gi.",
          "Container trainer exceeded its local ephemeral storage usage exceeds limit",
-         'Usage of EmptyDir volume "dshm" exceeds the limit "8Gi".'),
+         'Usage of EmptyDir volume "dshm" exceeds the limit "8Gi".',
+         "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 2Gi."),
         "the pod was evicted: it wrote more to its local disk or to a memory volume than its limit allows",
         "Checkpoints, caches (Hugging Face, datasets, Triton) and logs inside the container count, and so does an "
         "emptyDir at /dev/shm.",

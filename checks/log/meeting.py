@@ -204,7 +204,7 @@ ROWS = (
         "https://www.rfc-editor.org/rfc/rfc6890", summary="MASTER_ADDR is a netmask or 0.0.0.0."),
     Row("log_name_not_resolved", "secondary", "network",
         r"^(?!.*any network address of ).*network addresses? of \((?!None)[\w.:-]+, \d+\) cannot be retrieved|"
-        r"gaierror: \[Errno -\d+\]|Could not resolve hostname \S+|hostname \S+ not (?:known|found)",
+        r"gaierror: \[Errno -\d+\]|Could not resolve hostname \S+|[Hh]ostname \S+ not (?:known|found)(?! in)",
         ("[W socket.cpp:764] [c10d] The IPv6 network addresses of (no-such-host, 29566) cannot be retrieved (gai "
          "error: -2 - Name or service not known).", "socket.gaierror: [Errno -3] Temporary failure in name resolution",
          "ssh: Could not resolve hostname worker-3.default.svc: Name or service not known"),

@@ -94,7 +94,8 @@ ROWS = (
         "https://github.com/NVIDIA/TransformerEngine/issues/1591"),
     Row("log_fp8_shape_wrong", "root", "script",
         r"FP8 execution requires .*(?:divisible|multiple)|"
-        r"(?:MXFP8|NVFP4|FP8|[Ff]p8)\b.* (?:requires?|must|needs?) .*\b(?:divisible by|multiples? of) \d",
+        r"(?:MXFP8|NVFP4|FP8|[Ff]p8)\b(?!.*(?:per_partition|page_size|head_dim|weight K|MoE requires)).* (?:requires?|"
+        r"must|needs?) .*\b(?:divisible by|multiples? of) \d",
         ("AssertionError: FP8 execution requires the product of all dimensions except the last to be divisible by 8 "
          "and the last dimension to be divisible by 16, but got tensor with dims=[4095, 1, 4096]",
          "AssertionError: FP8 execution requires 2D input matrices with height divisible by 8 and width divisible by "

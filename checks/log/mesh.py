@@ -16,13 +16,26 @@ _MESH = "https://docs.pytorch.org/docs/stable/distributed.html#devicemesh"
 _PARALLEL = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/parallelism_config.py"
 _VALIDATE = "mgpu configure --validate accelerate.yaml"
 _OF_RANKS = re.compile(
-    r"(?i)world|rank|parallel|gpu|process|chunk|node|shard|mesh|replica|degree|stage|batch|(?:\b|_)e?(?:[tdpces]p)(?:\b|_)"
+    r"(?i)world|rank|parallel|gpu|process|chunk|node|shard|mesh|replica|degree|stage|batch|(?:\b|"
+    r"_)e?(?:[tdpces]p)(?:\b|_)"
 )
+
+
+_OF_BATCHES = re.compile(r"(?i)(?:mini|micro|forward|ppo|local|train|sub)?[-_ ]?batch(?:es)?(?:[-_ ]?size)?")
+_OF_STEPS = re.compile(r"[\w.`'-]*(?:interval|freq|every|page_size)|.*\bby `?page_size")
 
 
 def _division(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a division that has nothing to do with the number of ranks; None if it may have."""
-    if _OF_RANKS.search(groups["what"]):
+    what = groups["what"]
+    if not _OF_RANKS.search(_OF_BATCHES.sub("", what)) and len(_OF_BATCHES.findall(what)) > 1:
+        return Meaning(
+            f"two batch sizes do not fit each other: {what}",
+            "A larger batch is made of whole smaller ones: mini-batches, micro batches, accumulation steps. Trainers "
+            "that count all ranks together multiply them by the number of ranks first.",
+            (Fix("Make the first size a multiple of the second."),),
+        )
+    if _OF_RANKS.search(what) and not _OF_STEPS.match(what):
         return None
     return Meaning(
         f"a size cannot be divided evenly: {groups['what']}",
@@ -128,7 +141,7 @@ ROWS = (
         r"FP8|NVFP4|generations|First dimension of the tensor|"
         r"\b[Ss]eq(?:uence)?[ _-]?len(?:gth)?.*(?:divisible|a multiple)|"
         r"divisible by (?:the )?global batch|attention heads \(\d+\) must|real_train_batch|DataProto|infer_tp|"
-        r"n_gpus \(|dp size|gpus_per_node|\bmat1\b))"
+        r"n_gpus \(|dp size|gpus_per_node|\bmat1\b|weight quantization block|_per_partition))"
         r"(?P<what>.*\b(?:divisible by|equal chunk\. Got size|a multiple of (?:the )?(?:number|world|tensor|dp|tp)).*)",
         ("RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)",
          "AssertionError: num_attention_heads 28 must be divisible by ulysses_sp_size 8",
@@ -138,13 +151,6 @@ ROWS = (
         Fix("Change the number of ranks, the parallel sizes or the batch, so that it divides.", (_VALIDATE,)),
         _PARALLEL,
         summary="A size cannot be divided evenly over the ranks.", explain=_division, cases=(_ONE_PROCESS,)),
-    Row("log_assertion_of_multiples", "root", "script", r"^\s*assert (?P<what>[^=]+ % [^=]+ == 0)$",
-        ("    assert args.batch_size % len(devices) == 0",),
-        "a size is not a multiple of another one, as the script requires: {what}",
-        "The assertion has no message. Usually the batch, the heads or the layers must be a multiple of the number of "
-        "GPUs.",
-        Fix("Change one of the two values so that it divides.", ()), _PARALLEL,
-        summary="A size is not a multiple of another one, as the script requires."),
     Row("log_tensor_parallel_layer_unknown", "root", "script",
         r"(?:Colwise|Rowwise|Sequence)Parallel currently only supports? nn\.\w+",
         ("NotImplementedError: ColwiseParallel currently only support nn.Linear and nn.Embedding!",),

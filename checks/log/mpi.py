@@ -58,7 +58,8 @@ ROWS = (
         Fix("Use the full path of the interpreter.", ("mpirun -np 8 $(which python) train.py",)), _FAQ),
     Row("log_mpi_without_slurm", "root", "launcher",
         r"OMPI was not built with SLURM'?s PMI|PMI2_(?:Init|Job_GetId) failed|[Ii]nvalid MPI plugin name|"
-        r"[Cc]ouldn't find the specified plugin name for mpi/|OPAL ERROR: Unreachable in file .*pmi|"
+        r"(?:[Cc]ouldn't find the specified plugin name|[Cc]annot find mpi plugin|[Cc]an't find plugin) for mpi/|OPAL "
+        r"ERROR: Unreachable in file .*pmi|"
         r"cannot (?:create|open) (?:context|plugin) .*mpi/",
         ('The application appears to have been direct launched using "srun", but OMPI was not built with SLURM\'s PMI '
          "support and therefore cannot execute.",

@@ -138,7 +138,8 @@ ROWS = (
     Row("log_ray_node_lost", "secondary", "network",
         r"has been marked dead because the detector has missed|[Rr]aylet (?:process )?(?:has )?(?:died|exited|is "
         r"terminated|"
-        r"exits)|NodeDiedError|Owner's node has crashed|Raylet is terminated|lost contact with (?:the )?raylet",
+        r"exits)|NodeDiedError|Owner's node has crashed|Raylet is terminated|lost contact with (?:the )?raylet|"
+        r"config from raylet because it is dead",
         ("The node with node id: 5b2 and address: 10.0.0.3 and node name: 10.0.0.3 has been marked dead because the "
          "detector has missed too many heartbeats from it.",
          "Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user or system",
@@ -148,7 +149,7 @@ ROWS = (
         (Fix("Check the node, and Ray's logs there.",
              ("ray status", "df -h /tmp", "tail -50 /tmp/ray/session_latest/logs/raylet.out")), _LOGS), _FAULTS),
     Row("log_ray_head_unreachable", "root", "launcher",
-        r"(?:Failed to connect to|Unable to connect to|Could not connect to) GCS(?: at address| at)? "
+        r"(?:Failed to connect to|Unable to connect to|Could not connect to) (?:GCS|Ray cluster)(?: at address| at)? "
         r"?(?P<address>\S*:\d+)",
         ("gcs_rpc_client.h:151: Failed to connect to GCS at address 10.0.0.1:6379 within 5 seconds.",
          "gcs_rpc_client.h:151: Failed to connect to GCS at address :6379 within 5 seconds.",
@@ -213,7 +214,7 @@ ROWS = (
             ("ray.init(runtime_env={{'working_dir': '.', 'excludes': ['data/', 'checkpoints/']}})",)),
         "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"),
     Row("log_ray_task_failed", "wrapper", "launcher", r"RayTaskError(?:\(\w+\))?: ray::|"
-        r"ActorHandleNotFoundError",
+        r"ActorHandleNotFoundError|actor died because of an error raised in its creation task",
         ("ray.exceptions.RayTaskError(ValueError): ray::main_task() (pid=4711, ip=10.0.0.1)",
          "ray.exceptions.ActorHandleNotFoundError: This actor handle is not found: created in another job"),
         "a Ray task failed; its own exception has the reason",
@@ -263,7 +264,8 @@ ROWS = (
         "It was not stopped with its job, or another user's cluster uses port 6379.",
         Fix("Stop it, or use another port.",
             ("ray stop --force", "ss -ltnp 'sport = :6379'", "ray start --head --port=6399")), _CLUSTER),
-    Row("log_ray_dashboard_not_started", "root", "launcher", r"Failed to start the dashboard ?,? ?return code",
+    Row("log_ray_dashboard_not_started", "root", "launcher", r"Failed to start the dashboard ?,? ?return code|"
+        r"Failed to bind to \S+:\d+ because it's already occupied",
         ("Exception: Failed to start the dashboard, return code 1",
          "services.py:1355 -- Failed to start the dashboard , return code 1"),
         "Ray's dashboard does not start, and Ray with it",

@@ -9,7 +9,10 @@ from typing import NamedTuple
 from mgpu.check import Answer, Fix, Ok, Place, Problem, Severity, check
 from mgpu.command_line import shell
 from mgpu.snapshot import Log, UncaughtException
+from mgpu.text import listed
 
+from .. import _conditions as conditions
+from .. import _option_relations as relations
 from .. import _package_mistakes as mistakes
 from .. import _version_skew as skew
 from ._messages import short_name, whole_message
@@ -72,7 +75,9 @@ def _validator(one: UncaughtException) -> _Validator | None:
             of_kernel = where.startswith("transformer_engine/") and one.type == "RuntimeError"  # CUDA, cuBLAS, cuDNN
             return None if of_kernel else known
     package = one.packages[-1] if one.packages else ""
-    if not package or package in ("torch", "pydantic", "numpy") or not _OF_SETTINGS.search(where):
+    if not package or package in ("torch", "pydantic", "numpy"):
+        return None
+    if not _OF_SETTINGS.search(where) and not conditions.of_settings(one.message):
         return None
     return _Validator(
         "",
@@ -85,7 +90,7 @@ def _validator(one: UncaughtException) -> _Validator | None:
 def _said(one: UncaughtException) -> bool:
     """Whether the exception says what is wrong, in words or by the assertion that failed, and no table knows it."""
     short = short_name(one.type)
-    in_words = len(one.message.split()) >= _LEAST_WORDS
+    in_words = len(one.message.split()) >= _LEAST_WORDS or conditions.of_settings(one.message)
     return (
         (short in _TYPES or bool(_OWN_TYPES.search(short))) and in_words and not has_signature(one) and not one.caught
     )
@@ -99,6 +104,14 @@ def _newer(one: UncaughtException) -> Fix | None:
     if not _OF_VERSION.search(one.message):
         return None
     return Fix("Install the version that the message requires, or turn off the feature that needs it.", ("pip check",))
+
+
+def _of_condition(found: _Validator, failed: conditions.Condition | None) -> Fix | None:
+    """Return which settings to change for a condition without a message, as the command line names them."""
+    if failed is None or not failed.settings:
+        return None
+    names = [f"--{name.replace('_', '-')}" if found.who == "Megatron" else name for name in failed.settings]
+    return Fix(f"Change {listed(names)}, so that the condition is true.")
 
 
 def _unexplained(log: Log) -> Iterator[UncaughtException]:
@@ -146,11 +159,14 @@ def log_settings_rejected(log: Log) -> Answer:
     for one in _unexplained(log):
         if not _said(one) or (found := _validator(one)) is None:
             continue
+        failed = conditions.explain(one.message)
+        asserted = f' The message is only its condition: "{one.message}".' if failed else ""
         return _problem(
             one,
-            f"{found.who} rejects {found.what}: {one.message}",
-            f"The check is in {one.raised_in}. It is about the settings and the software, not about one rank or GPU.",
-            _newer(one) or Fix(found.fix),
+            f"{found.who} rejects {found.what}: {failed.text if failed else one.message}",
+            f"The check is in {one.raised_in}. It is about the settings and the software, not about one rank or GPU."
+            f"{asserted}",
+            _newer(one) or relations.fix_of(one.message) or _of_condition(found, failed) or Fix(found.fix),
         )
     return Ok(f"no settings were rejected in {log.lines:,} lines")
 

@@ -78,7 +78,8 @@ ROWS = (
         effect_of="job_cancel"),
     Row("log_slurm_out_of_memory", "root", "scheduler",
         r"Detected \d+ oom[_-]kill events? in|\btasks? [\d,-]+: Out Of Memory|"
-        r"Exceeded (?:job|step) memory limit|Some of (?:the step tasks|your processes) (?:have|may have) been",
+        r"(?:Exceeded (?:job|step)|(?:Job|StepId=)\S* ?\d* exceeded) memory limit\b|Some of (?:the step tasks|your "
+        r"processes) (?:have|may have) been",
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=123.0. Some of the step tasks have been OOM Killed.",
          "slurmstepd: error: Detected 3 oom-kill event(s) in step 5.batch cgroup. Some of your processes may have been "
          "killed by the cgroup out-of-memory handler.",
@@ -112,7 +113,7 @@ ROWS = (
             ("sinfo -o '%N %c %m %G'", "scontrol show job $SLURM_JOB_ID")), _ERRNO),
     Row("log_slurm_account_refused", "root", "scheduler",
         r"Invalid qos specification|Invalid account or account/partition combination|Invalid partition name specified|"
-        r"violates accounting/QOS policy|Requested time limit is invalid",
+        r"violates accounting/QOS policy|Requested time limit is invalid|No partition specified or system default",
         ("sbatch: error: Batch job submission failed: Invalid qos specification",
          "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
          "sbatch: error: invalid partition specified: gpux, Invalid partition name specified",
@@ -203,17 +204,18 @@ ROWS = (
         Fix("Start it with srun, or unset the variables for an interactive run.",
             ("srun python train.py", "SLURM_JOB_NAME=bash python train.py")), _LIGHTNING),
     Row("log_container_killed_for_memory", "root", "scheduler",
-        r"\bOOMKilled\b(?!\"?: ?false)|[Tt]he node was low on resource: (?:memory|ephemeral-storage)",
+        r"\bOOMKilled\b(?!\"?: ?false)|[Tt]he node was low on resource: memory",
         ("    Reason:       OOMKilled",
          "Status: Failed  Reason: Evicted  Message: The node was low on resource: memory. Threshold quantity: 100Mi"),
-        "the container was killed or evicted: it used more memory or disk than Kubernetes allows",
+        "the container was killed or evicted: it used more memory than Kubernetes allows",
         "The container reached its limit. The ranks exit with code 137 and no traceback.",
         (Fix("Raise its limit.", ("kubectl describe pod POD | grep -A3 Limits",)),
          Fix("A memory volume at /dev/shm also counts toward the limit.",
              ("kubectl exec POD -- df -h /dev/shm",))),
         "https://kubernetes.io/docs/tasks/configure-pod-container/assign-memory-resource/"),
     Row("log_docker_without_gpus", "root", "scheduler",
-        r"could not select device driver .* with capabilities: \[\[gpu\]\]|unknown or invalid runtime name: nvidia|"
+        r"could not select device driver .* with capabilities: \[\[gpu\]\]|(?:unknown or invalid runtime name:|"
+        r"Unknown runtime specified) nvidia|"
         r"nvidia-container-cli: initialization error(?!.*(?:[Dd]river/library version mismatch|WSL environment))",
         ('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
          "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",

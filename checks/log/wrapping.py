@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mgpu.check import Fix
-from mgpu.signature import Row, signatures
+from mgpu.signature import Case, Row, signatures
 
 from . import _device_cases
+from ._circumstances import said
 
 _DDP = "https://pytorch.org/docs/stable/notes/ddp.html"
 _ACCELERATOR = "https://github.com/huggingface/accelerate/blob/main/src/accelerate/accelerator.py"
@@ -20,6 +21,14 @@ _DDP_INTERNALS = (
     r"_register_fused_optim|_get_ddp_logging_data|require_forward_param_sync)"
 )
 # fmt: off
+_TOTAL_BATCH = Case(
+    said(r"(?:[Tt]otal|[Gg]lobal|IMS_PER_BATCH).{0,20} must be divisible by (?:the )?(?:world|number)"),
+    "the total batch size is not a multiple of the number of ranks",
+    "The config gives the batch over all GPUs together, and each rank gets an equal part of it.",
+    Fix("Make it a multiple of the number of GPUs, and scale the learning rate with it.",
+        ("SOLVER.IMS_PER_BATCH 16 SOLVER.BASE_LR 0.02", "--num-gpus 8")),
+    "AssertionError: Total batch size (10) must be divisible by the number of gpus (4).\n",
+    "https://github.com/facebookresearch/detectron2/blob/main/detectron2/data/build.py")
 ROWS = (
     Row("log_parameters_unused", "root", "script", r"Expected to have finished reduction in the prior "
         r"iteration|parameters that were not used in producing the loss|"
@@ -248,7 +257,7 @@ ROWS = (
         "split_batches is on, and the batch size is not a multiple of the number of ranks",
         "With split_batches, the DataLoader's batch size is the total over all ranks.",
         Fix("Make it a multiple of the number of ranks, or turn split_batches off.",
-            ("DataLoaderConfiguration(split_batches=False)",)), _LOADER),
+            ("DataLoaderConfiguration(split_batches=False)",)), _LOADER, cases=(_TOTAL_BATCH,)),
     Row("log_accelerator_changed", "root", "script",
         r"AcceleratorState has already been initialized and cannot be changed",
         ("ValueError: AcceleratorState has already been initialized and cannot be changed, restart your runtime "

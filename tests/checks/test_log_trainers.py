@@ -84,8 +84,8 @@ HEADS = (
         ),
         (
             CREATION + "    assert self.config.lr > 0\nAssertionError\n",
-            "raised AssertionError: assert self.config.lr > 0",
-            "",
+            "verl rejects the settings that the run gives it: self.config.lr must be greater than 0",
+            "Change lr, so that the condition is true.",
         ),
         (
             'Traceback (most recent call last):\n  File "/home/ada/train.py", line 7, in run\n    a = 8 * args.gpus\n'

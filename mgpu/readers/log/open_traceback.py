@@ -23,6 +23,7 @@ from mgpu.snapshot import CutTraceback
 _PACKAGES = 8  # of the innermost frames
 _FRAMES = 60  # the innermost ones
 _LAUNCHER = re.compile("|".join(frame for known in OTHERS for frame in known.frames))
+_LONGEST_CODE = 400  # characters of an assertion in several lines
 
 
 @dataclass
@@ -77,6 +78,22 @@ class OpenTraceback:
             package = installed["package"] if installed else ""
             if self.packages[-1:] != (package,):
                 self.packages = (*self.packages, package)[-_PACKAGES:]
+
+    @property
+    def expects_code(self) -> bool:
+        """Whether the next indented line is source code: the first below a frame, or more of an `assert`."""
+        return not self.code or (
+            self.code.startswith("assert ")
+            and self.code.count("(") > self.code.count(")")
+            and len(self.code) < _LONGEST_CODE
+        )
+
+    def add_code(self, text: str) -> None:
+        """Add a line of the latest frame's source code."""
+        if not self.code:
+            self.code = text
+        elif text.strip("~^ "):  # Python underlines the part that failed
+            self.code = f"{self.code}{'' if self.code.endswith('(') or text.startswith(')') else ' '}{text}"
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of an exception that its frames fill."""

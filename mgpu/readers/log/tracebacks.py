@@ -234,8 +234,8 @@ class Tracebacks:
         self.quotes_code = bool(one.frames) and text[:1].isspace() and not FRAME.match(text)
         if frame := FRAME.match(text) or (IPYTHON_FRAME.match(text) if one.ipython else None):
             one.add_frame(frame)
-        elif one.frames and not one.code and text[:1].isspace():
-            one.code = text.strip()
+        elif one.frames and one.expects_code and text[:1].isspace():
+            one.add_code(text.strip())
         elif one.ipython:
             ends = _ENDS.match(text)
             if ends and (ends["type"].rpartition(".")[2] == one.ipython or (one.ipython == _ANY and read_bare(text))):

@@ -1,0 +1,69 @@
+"""What does Slurm's reason for a rejected job or step mean? Cases of `log_slurm_refused`."""
+
+from __future__ import annotations
+
+from mgpu.check import Fix
+from mgpu.signature import Case
+
+from ._circumstances import line_of
+
+_ERRNO = "https://github.com/SchedMD/slurm/blob/master/src/common/slurm_errno.c"
+_SRUN = "https://slurm.schedmd.com/srun.html"
+_SBATCH = "https://slurm.schedmd.com/sbatch.html"
+_ID = "log_slurm_refused"
+
+# fmt: off
+REASONS = (
+    Case(line_of(_ID, r"not permitted to use|Access/permission denied|[Rr]eservation is invalid"),
+         "Slurm does not let this user or account use the partition or reservation: {reason}",
+         "Partitions and reservations list the accounts, groups and QOS that may use them.",
+         Fix("Choose one that is open to you, or name the right account.",
+             ("sacctmgr show assoc user=$USER format=account,partition,qos", "scontrol show partition",
+              "scontrol show reservation", "sbatch --account=ACCOUNT --partition=PARTITION SCRIPT")),
+         "sbatch: error: Batch job submission failed: User's group not permitted to use this partition\n", _ERRNO),
+    Case(line_of(_ID, r"partition configuration not available|node not available \(down|partition (?:is )?(?:not "
+                      r"available|down)"),
+         "the partition, or the nodes that the request names, are down, drained or reserved: {reason}",
+         "Slurm rejects the request at once if it cannot run now and the partition does not queue it.",
+         Fix("Check the state and the reasons of the nodes, and request others.",
+             ("sinfo -R", "sinfo -N -l -p PARTITION")),
+         "sbatch: error: Batch job submission failed: Requested partition configuration not available now\n", _ERRNO),
+    Case(line_of(_ID, r"Memory required by task is not available"),
+         "the step asks for more memory than the job has left",
+         "A step gets its own part of the job's memory. Another step that still runs holds it, or srun's --mem, "
+         "--mem-per-cpu or --mem-per-gpu exceeds the job's.",
+         Fix("Let the step use the job's memory, or share it with the other step.",
+             ("srun --mem=0 ...", "srun --overlap --mem=0 ...", "scontrol show job $SLURM_JOB_ID | grep -i mem")),
+         "srun: error: Unable to create step for job 4711: Memory required by task is not available\n", _SRUN),
+    Case(line_of(_ID, r"cpu bind request"),
+         "Slurm cannot bind the tasks to the CPUs that the step asks for",
+         "--cpu-bind, or SLURM_CPU_BIND that an outer srun or an interactive shell left, names CPUs that the step does "
+         "not have.",
+         Fix("Remove the binding.", ("unset SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE",
+                                     "srun --cpu-bind=none ...")),
+         "srun: error: Unable to create step for job 4711: Unable to satisfy cpu bind request\n", _SRUN),
+    Case(line_of(_ID, r"Invalid feature"),
+         "no node has the feature of --constraint: {reason}",
+         "Features are names that each cluster chooses, such as h100 or ib.",
+         Fix("List the features.", ("sinfo -o '%20N %10G %f'",)),
+         "sbatch: error: Batch job submission failed: Invalid feature specification\n", _SBATCH),
+    Case(line_of(_ID, r"CPU count per node"),
+         "no node has as many CPUs as the request needs per node",
+         "--ntasks-per-node times --cpus-per-task must not exceed the CPUs of a node (hyper-threads count only if the "
+         "cluster counts them).",
+         Fix("Lower --cpus-per-task.", ("sinfo -o '%P %c %m %G'", "sbatch --ntasks-per-node=8 --cpus-per-task=8 "
+                                                                  "SCRIPT")),
+         "sbatch: error: Batch job submission failed: CPU count per node can not be satisfied\n", _ERRNO),
+    Case(line_of(_ID, r"Zero Bytes|Unspecified error|temporar|Transport endpoint|Resource temporarily"),
+         "Slurm's controller broke off the request: {reason}",
+         "It was overloaded, restarting, or of another version than the command. The request itself can be right.",
+         Fix("Submit it again, and check the controller.", ("scontrol ping", "sinfo --version")),
+         "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received\n", _ERRNO),
+    Case(line_of(_ID, r"dependency problem"),
+         "the job that --dependency names does not exist, or can no longer satisfy the dependency",
+         "Slurm drops finished jobs after a while, and a failed job never satisfies afterok.",
+         Fix("Check the job, or use afterany.", ("sacct -j JOB -o jobid,state,exitcode",
+                                                "sbatch --dependency=afterany:JOB SCRIPT")),
+         "sbatch: error: Batch job submission failed: Job dependency problem\n", _SBATCH),
+)
+# fmt: on
