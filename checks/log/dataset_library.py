@@ -86,10 +86,12 @@ ROWS = (
         summary="The dataset was written by a newer release of datasets."),
     Row("log_dataset_without_rows", "root", "script",
         r"Please pass `features` or at least one example when writing data|"
-        r"doesn't contain any data files|No \(supported\) data files found",
+        r"doesn't contain any data files|No \(supported\) data files found"
+        r'|Tried to read an empty table\.|\" corresponds to no data!',
         ("datasets.arrow_writer.SchemaInferenceError: Please pass `features` or at least one example when writing data",
          "datasets.exceptions.EmptyDatasetError: The directory at /data/x doesn't contain any data files",
-         "datasets.exceptions.DataFilesNotFoundError: No (supported) data files found in org/name"),
+         "datasets.exceptions.DataFilesNotFoundError: No (supported) data files found in org/name",
+         "ValueError: Instruction \"train[:0%]\" corresponds to no data!"),
         "the dataset has no rows or no data files",
         "The folder is empty or not mounted on this node, its files have another format, or a filter removed "
         "everything.",
@@ -116,8 +118,7 @@ ROWS = (
         "https://docs.python.org/3/library/exceptions.html#UnicodeDecodeError",
         summary="A file that is read as text is not text."),
     Row("log_media_decoder_missing", "root", "library",
-        r"please install 'torchcodec'|Could not load libtorchcodec|"
-        r"To support decoding (?:\w+ ?){1,3}, please install '",
+        r"please install 'torchcodec'|Could not load libtorchcodec",
         ("ImportError: To support decoding audio data, please install 'torchcodec'.",
          "RuntimeError: Could not load libtorchcodec. Likely causes:"),
         "audio or video cannot be decoded: torchcodec is missing, or does not fit this torch or FFmpeg",
