@@ -1,13 +1,19 @@
-"""Which release of trl since 0.28, Lightning, ms-swift, and of the Hub's packages since 1.0 changed what?
+"""Which release of trl since 0.28, Lightning, ms-swift and the Hub's packages changed what, and of from_pretrained?
 
 Facts only, in the form of `_version_changes.py`. Compared in the wheels themselves: trl from 0.27 to 1.16,
 huggingface_hub from 0.36 to 2.4, datasets from 3.6 to 5.2, peft from 0.17 to 0.21, pytorch_lightning from 1.4 to 2.6,
-ms-swift 3.12 and 4.0.
+ms-swift 3.12 and 4.0, transformers from 4.52 to 5.0. What from_pretrained() does not know it passes to the model's
+__init__(): `PreTrainedModel(dtype)`.
 """
 
 from __future__ import annotations
 
 CHANGES = """
+transformers 4.53 - PreTrainedModel(use_flash_attention_2)=attn_implementation
+transformers 4.56 + PreTrainedModel(dtype)
+transformers 5.0 - PreTrainedModel(load_in_4bit)=quantization_config PreTrainedModel(load_in_8bit)=quantization_config
+transformers 5.0 - PreTrainedModel(use_auth_token)=token PreTrainedModel(resume_download)
+transformers 5.0 - PreTrainedConfig.rope_theta=rope_parameters PreTrainedConfig.pad_token_id
 trl 0.28 - /extras.vllm_client=trl.generation.vllm_client KTOConfig(label_pad_token_id,padding_value)
 trl 0.28 - GRPOConfig(vllm_guided_decoding_regex)=vllm_structured_outputs_regex KTOConfig(ref_model_init_kwargs)
 trl 0.28 - RLOOConfig(vllm_guided_decoding_regex)=vllm_structured_outputs_regex KTOConfig(base_model_attribute_name)

@@ -118,6 +118,8 @@ _MODELS_END = r"\wFor[A-Z]\w*|PreTrainedModel|PeftModel\w*|(?:Llama|Qwen\w*|Mist
 _NAMES_OF_SUBCLASSES = {
     "GenerationMixin": _MODELS_END,
     "PreTrainedModel": _MODELS_END,
+    "PreTrainedConfig": r"^(?!SFT|DPO|GRPO|KTO|RLOO|PPO|ORPO|CPO|Reward|Lora|Peft|BitsAndBytes|Generation|Vllm|Script)"
+    r"[A-Z]\w+Config",
     "PreTrainedTokenizerBase": r"Tokenizer(?:Fast)?|TokenizersBackend",
 }
 
@@ -184,6 +186,8 @@ def find_argument(call: str, name: str) -> Known | None:
     """Look up an argument of a call as Python names it: "SFTTrainer.__init__", "hf_hub_download", "__init__"."""
     owner = call.removesuffix(".__init__").removesuffix(".init")  # issue trackers drop the underscores
     found = _table().get(f"{owner}({name})") or _table().get(f"{_base(owner)}({name})")
+    if not found and re.search(rf"(?:{_MODELS_END})$", owner):  # from_pretrained() passes on what it does not know
+        found = _table().get(f"PreTrainedModel({name})")
     if not found and owner.endswith("TransformerConfig"):  # MLATransformerConfig and others are derived from it
         found = _table().get(f"TransformerConfig({name})")
     if not found and call in ("__init__", "init"):  # Python before 3.10 does not name the class

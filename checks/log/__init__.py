@@ -18,6 +18,7 @@
 * compiling, building, generated_code: did torch.compile, a compiler, a linker or make fail, or was a generated module
   incomplete?
 * quantized_and_data: do quantized weights and adapters fit packages and GPUs, and datasets and caches the ranks?
+* model_and_data_files: can the files of a model or a dataset be read?
 * hub: could models or data not be fetched?
 * data, dataset_library: did reading the data, or the library that prepares it, fail?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
@@ -56,12 +57,13 @@ ORDER: tuple[str, ...] = (
     "noise", "circumstances", "versions_shown", "scheduler", "job_start", "kubernetes", "containers", "ends",
     "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
-    "quantized_and_data", "installed", "pip", "compiling", "building", "generated_code", "hub", "data",
-    "dataset_library", "wrapping", "sharding", "mesh", "dtensors", "training", "trainer", "trainer_options",
-    "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero", "deepspeed_runs",
-    "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "nccl", "nccl_setup", "nccl_tests",
-    "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled", "diverged",
-    "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks", "commands",
-    "dataset_columns", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
+    "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "building", "generated_code",
+    "hub", "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors", "training", "trainer",
+    "trainer_options", "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero",
+    "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "nccl", "nccl_setup",
+    "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled",
+    "diverged", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
+    "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused", "between_packages",
+    "exceptions",
 )
 # fmt: on

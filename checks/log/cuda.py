@@ -141,7 +141,8 @@ ROWS = (
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
         r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has|"
         r"Invalid device_ids? \[|local rank is larger than the number of available GPUs"
-        r"|but this machine only has \d+ GPU|^ValueError: cuda:\d+ is not available, you should use",
+        r"|but this machine only has \d+ GPU|^ValueError: cuda:\d+ is not available, you should use"
+        r"|SafetensorError: device cuda:\d+ is invalid",
         ("RuntimeError: CUDA error: invalid device ordinal",
          "torch.AcceleratorError: CUDA error: invalid device ordinal", "AssertionError: Invalid device id",
          "ValueError: Invalid device_ids [0, 1, 2, 3] for 2 GPUs",
@@ -149,7 +150,8 @@ ROWS = (
          "device < num_gpus INTERNAL ASSERT FAILED", "lightning.fabric.utilities.exceptions.MisconfigurationException: "
          "You requested gpu: [0, 1] But your machine only has: [0]",
          "ValueError: You requested to find 8 devices but this machine only has 2 GPUs.",
-         "ValueError: cuda:1 is not available, you should use device=\"cpu\" instead"),
+         "ValueError: cuda:1 is not available, you should use device=\"cpu\" instead",
+         "safetensors_rust.SafetensorError: device cuda:3 is invalid"),
         "a rank requested a GPU that it does not have: more ranks than visible GPUs",
         "num_processes exceeds the GPUs, CUDA_VISIBLE_DEVICES hides some, Slurm shows each task only its own GPU "
         "(--gpus-per-task) while the script counts by LOCAL_RANK, or the GPUs are in MIG mode: a process sees one "

@@ -131,10 +131,14 @@ ROWS = (
     Row("log_metric_cache_shared", "root", "script",
         r"another (?:evaluation module|metric) instance is already using the local cache file|"
         r"Expected to find locked file .* from process|"
-        r"Error in _?finalize: another (?:evaluation module|metric) instance",
+        r"Error in _?finalize: another (?:evaluation module|metric) instance"
+        r"|Cannot acquire lock, too many metric instance|annot acquire lock on cached file|"
+        r"Couldn't acquire lock on \S+ from process|Metric cache file doesn't exist",
         ("ValueError: Error in finalize: another evaluation module instance is already using the local cache file.",
          "ValueError: Expected to find locked file /x/default_experiment-1-0.arrow.lock from process 1 but it doesn't "
-         "exist."),
+         "exist.",
+         "ValueError: Metric cache file doesn't exist. Please make sure that you call `add` or `add_batch` at least "
+         "once before calling `compute`."),
         "several ranks or runs use the same cache file of a metric",
         "evaluate.load() in every rank writes to one file per name.",
         (Fix("Gather predictions, and compute the metric on the main process only.",

@@ -66,7 +66,7 @@ ROWS = (
         r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
         r"You are trying to access a gated repo|[Cc]lient error '40[13]|HfHubHTTPError: 40[13]\b|"
         r"Access to (?:model|dataset) \S+ is restricted|Invalid (?:user token|credentials in Authorization header)"
-        r"|is a gated (?:dataset|repository)\b|Token is required (?:\(|to call).{0,60}, but no token found",
+        r"|is a gated (?:dataset|repository)\b|Token is required (?:\(|to call).{0,60}no token found",
         ("huggingface_hub.errors.GatedRepoError: 403 Client Error.",
          "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/config.json.",
          "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/models/x",
@@ -131,11 +131,14 @@ ROWS = (
         _ERRORS),
     Row("log_dataset_script_refused", "root", "library",
         r"Dataset scripts are no longer supported|contains custom code which must be executed|"
-        r"loading this dataset requires you to execute|Please pass the argument `trust_remote_code=True`",
+        r"loading this dataset requires you to execute|Please pass the argument `trust_remote_code=True`"
+        r"|Loading (?:this (?:dataset|model)|\S+) requires you to execute",
         ("RuntimeError: Dataset scripts are no longer supported, but found pg19.py",
          "ValueError: Loading x/y requires you to execute the configuration file in that repo on your local machine. "
          "Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
-         "ValueError: The repository for x/y contains custom code which must be executed to correctly load the model."),
+         "ValueError: The repository for x/y contains custom code which must be executed to correctly load the model.",
+         "ValueError: Loading this model requires you to execute custom code contained in the model repository on "
+         "your local machine. Please set the option `trust_remote_code=True` to permit loading of this model."),
         "the model or dataset contains its own code, which does not run without permission, or no longer runs",
         "datasets 4 does not run loading scripts. Models require trust_remote_code, and prompt on a terminal that "
         "ranks lack.",

@@ -231,6 +231,21 @@ ROWS = (
         Fix("Start it with jsrun, one task per GPU.",
             ("jsrun --nrs 2 --tasks_per_rs 6 --gpu_per_rs 6 python train.py",)),
         "https://lightning.ai/docs/pytorch/stable/clouds/cluster.html"),
+    Row("log_lightning_name_removed", "root", "script",
+        r"`(?P<what>[\w.]+)` (?:class )?was deprecated in v(?P<old>[\d.]+) and is no(?:t|) longer (?:accessible|"
+        r"supported) as of v(?P<release>[\d.]+\d)",
+        ("AttributeError: `Trainer.training_type_plugin` was deprecated in v1.6 and is no longer accessible as of "
+         "v1.8. Use `Trainer.strategy` instead.",
+         "NotImplementedError: The `pl.plugins.DDPPlugin` class was deprecated in v1.6 and is no longer supported "
+         "as of v1.8. Use `pl.strategies.DDPStrategy` instead."),
+        "the installed Lightning is too new for this script: {release} removed {what}",
+        "It was deprecated in {old}. The message has what replaced it, if there is something.",
+        (Fix("Change the script, or the package that uses it.",
+             ("grep -rn '{what:dotted}' --include='*.py' .",)),
+         Fix("Or install the last release that has it.",
+             ("pip install \"pytorch-lightning<{release:id}\"",))),
+        "https://lightning.ai/docs/pytorch/stable/upgrade/migration_guide.html",
+        summary="The installed Lightning no longer has a name that the script uses."),
 )
 # fmt: on
 

@@ -28,8 +28,8 @@ ROWS = (
          "RuntimeError: The vLLM server at http://10.0.0.4:8000 has no weight-transfer engine. Restart it with "
          "`--weight-transfer-config '{\"backend\": \"nccl\"}'`."),
         "the vLLM server at {address} does not accept new weights from the trainer",
-        "Since trl 1, training uses `vllm serve` instead of `trl vllm-serve`. The server must be started with the "
-        "endpoints that the trainer sends weights to.",
+        "trl 1.12 and newer trains with `vllm serve` instead of `trl vllm-serve`. The server must be started with "
+        "the endpoints that the trainer sends weights to.",
         (Fix("Start it with them.",
              ("VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --weight-transfer-config '{{\"backend\": \"nccl\"}}'",)),
          Fix("For LoRA adapters, allow that too.",
@@ -44,7 +44,7 @@ ROWS = (
         "the reference model is the model that is trained",
         "The reference must keep its weights while the model changes.",
         Fix("Leave it out: the trainer makes the copy, or turns adapters off for the reference.",
-            ("DPOTrainer(model=model, ref_model=None, ...)",)),
+            ("DPOTrainer(..., model=model, ref_model=None)",)),
         _DPO),
     Row("log_reference_with_adapters", "root", "script",
         r"passed both a ref_model and a peft_config|PO/ORPO or LoRA training does not require a ref_model",
@@ -53,7 +53,7 @@ ROWS = (
         "a reference model was passed next to adapters, which do not need one",
         "With LoRA, the base model without its adapters is the reference. A second model would only use memory.",
         Fix("Leave it out.",
-            ("DPOTrainer(model=model, ref_model=None, peft_config=peft_config, ...)",)),
+            ("DPOTrainer(..., model=model, ref_model=None, peft_config=peft_config)",)),
         _DPO),
     Row("log_reference_under_zero3", "root", "script",
         r"ZeRO-3 is enabled and is not compatible with `create_reference_model|"
@@ -166,6 +166,19 @@ ROWS = (
         Fix("Do not call it, or clear the template first.",
             ("tokenizer.chat_template = None",)),
         "https://github.com/huggingface/trl/blob/v0.19.1/trl/models/utils.py"),
+    Row("log_vllm_client_on_other_ranks", "root", "script",
+        r"'(?P<owner>\w*(?:VLLMGeneration|Trainer))' object has no attribute 'vllm_client'",
+        ("AttributeError: 'VLLMGeneration' object has no attribute 'vllm_client'",),
+        "code that talks to the vLLM server runs on a rank that has no client for it ({owner})",
+        "With vllm_mode='server', only the main process creates the client. The others get the completions from it.",
+        (Fix("Call it on the main process, and send the result to the others.",
+             ("if trainer.accelerator.is_main_process: outputs = generate(prompts)",
+              "outputs = accelerate.utils.broadcast_object_list([outputs])[0]")),
+         Fix("Or let every rank have its own engine, or upgrade trl.",
+             ("GRPOConfig(use_vllm=True, vllm_mode='colocate')",
+              "pip install --upgrade trl"))),
+        "https://github.com/huggingface/trl/issues/5314",
+        summary="Code that talks to the vLLM server runs on a rank that has no client for it."),
 )
 # fmt: on
 

@@ -118,7 +118,7 @@ ROWS = (
         "this GPU has no kernels for the quantization of the checkpoint: compute capability {needs} is needed",
         "fp8 needs Ada or Hopper (8.9, 9.0), the 4-bit formats of NVIDIA Blackwell or a fallback.",
         Fix("Convert it to bf16 while loading, or load a checkpoint with 16-bit weights.",
-            ("from_pretrained(MODEL, quantization_config=FineGrainedFP8Config(dequantize=True))",
+            ("from_pretrained(MODEL, quantization_config=FineGrainedFP8Config(dequantize=True))  # transformers 5",
              "nvidia-smi --query-gpu=name,compute_cap --format=csv")),
         _FP8,
         summary="The GPU is too old for the quantization of a checkpoint."),
@@ -165,8 +165,7 @@ ROWS = (
         r"lora\.ParamWrapper does not work with (?P<what>\S+)",
         ("ValueError: lora.ParamWrapper does not work with lora_dropout != 0.",),
         "LoRA on nn.Parameters (target_parameters, experts of MoE models) does not work with {what}",
-        "It adds to the weight itself: there is no input to which dropout or a bias could apply. PEFT also selects "
-        "experts of MoE models by itself since 0.18.",
+        "It adds to the weight itself: there is no input to which dropout or a bias could apply.",
         Fix("Set them to their defaults.",
             ("LoraConfig(..., target_parameters=[...], lora_dropout=0.0, bias='none')",)),
         _PEFT_LAYER,

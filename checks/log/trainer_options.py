@@ -232,8 +232,9 @@ ROWS = (
         "transformers and accelerate write metadata {{'format': 'pt'}}. safetensors' save_file() and converters do "
         "not by default.",
         (Fix("Save it again with the entry.",
-             ("python -c \"from safetensors.torch import load_file, save_file as s; s(load_file('FILE'), 'FILE', "
-              "metadata={{'format': 'pt'}})\"",)),
+             ("python -c \"from safetensors.torch import load_file, save_file as s; s(load_file('FILE'), "
+              "'FILE.new', metadata={{'format': 'pt'}})\"",
+              "mv FILE.new FILE")),
          Fix("Or save with the model's own method.",
              ("model.save_pretrained('out')",))),
         _MODELING,
