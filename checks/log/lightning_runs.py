@@ -120,9 +120,8 @@ ROWS = (
         "validation is set to run every {interval} batches, but each rank has {batches} batches per epoch",
         "The samples are divided among the ranks: with 8 GPUs, an epoch has an eighth of the batches that one GPU "
         "had.",
-        Fix("Use a share of the epoch, or count across epochs.",
-            ("Trainer(val_check_interval=0.25)",
-             "Trainer(val_check_interval=1000, check_val_every_n_epoch=None)")),
+        Fix("Use a share of the epoch, or count across epochs: with check_val_every_n_epoch=None.",
+            ("Trainer(val_check_interval=0.25)",)),
         _LOOPS,
         summary="val_check_interval is larger than the batches that each rank has per epoch."),
     Row("log_lightning_limit_below_one_batch", "root", "script",

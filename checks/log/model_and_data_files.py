@@ -89,7 +89,7 @@ ROWS = (
         (Fix("Keep them.",
              ("TrainingArguments(remove_unused_columns=False)",)),
          Fix("Or name the arguments in forward().",
-             ("def forward(self, input_ids=None, attention_mask=None, labels=None): ...",))),
+             ("def forward(self, input_ids, attention_mask, labels): ...",))),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py"),
     Row("log_text_is_not_text", "root", "script",
         r"text input must be of type `str`|TextEncodeInput must be Union\[|TextInputSequence must be str",

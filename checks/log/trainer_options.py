@@ -182,8 +182,8 @@ ROWS = (
         "the model cannot be saved: its config.json holds values of generation (temperature, top_p, max_length)",
         "Older releases of transformers kept them there, and checked them only when the model was saved: after the "
         "training has run until its first checkpoint.",
-        Fix("Move them before training.",
-            ("model.config.temperature = None; model.generation_config.temperature = 0.7",
+        Fix("Move them before training, and set them to None in model.config.",
+            ("model.generation_config.temperature = 0.7",
              "grep -E 'temperature|top_p|max_length|do_sample' MODEL/config.json")),
         _CONFIG),
     Row("log_no_split_modules", "root", "script",
