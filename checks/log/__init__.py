@@ -19,6 +19,7 @@
   incomplete?
 * quantized_and_data: do quantized weights and adapters fit packages and GPUs, and datasets and caches the ranks?
 * model_and_data_files: can the files of a model or a dataset be read?
+* model_placement: is the model divided among the GPUs in a way that transformers, trl and accelerate support?
 * hub: could models or data not be fetched?
 * data, dataset_library: did reading the data, or the library that prepares it, fail?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
@@ -58,8 +59,8 @@ ORDER: tuple[str, ...] = (
     "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code", "inference",
     "ray_cluster", "reinforcement", "lightning", "config_files", "versions", "models", "pretrained", "adapters",
     "quantized_and_data", "model_and_data_files", "installed", "pip", "compiling", "building", "generated_code",
-    "hub", "data", "dataset_library", "wrapping", "sharding", "mesh", "dtensors", "training", "trainer",
-    "trainer_options", "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero",
+    "hub", "data", "dataset_library", "wrapping", "sharding", "model_placement", "mesh", "dtensors", "training",
+    "trainer", "trainer_options", "parallel_options", "preference_training", "fine_tuners", "lightning_runs", "zero",
     "deepspeed_runs", "megatron_runs", "optimizing", "recomputation", "precision", "tensors", "nccl", "nccl_setup",
     "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting", "stalled",
     "diverged", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",

@@ -209,11 +209,13 @@ ROWS = (
         "https://huggingface.co/docs/datasets/image_load",
         summary="datasets needs a package to decode a column."),
     Row("log_streamed_shards_below_ranks", "root", "script",
-        r"Cannot split an iterable dataset with num_shards=\d+ across world_size=(?P<ranks>\d+) nodes with "
-        r"strategy='shards'",
+        r"Cannot split an iterable dataset with num_shards=\d+ across world_size=\d+ nodes with "
+        r"strategy='shards'|Cannot iterate with strategy='shards': .{1,60} which is lower than world_size=",
         ("ValueError: Cannot split an iterable dataset with num_shards=2 across world_size=8 nodes with "
-         "strategy='shards' because some nodes would not be assigned any shard.",),
-        "the streamed dataset has fewer shards than the {ranks} ranks",
+         "strategy='shards' because some nodes would not be assigned any shard.",
+         "ValueError: Cannot iterate with strategy='shards': the dataset now has num_shards=3, which is lower than "
+         "world_size=8, so some nodes would not be assigned any shard."),
+        "the streamed dataset has fewer shards than there are ranks",
         "With strategy='shards' each rank reads whole files: some would get none.",
         (Fix("Write the data in at least as many files, a multiple of ranks x loader workers.",
              ("dataset.save_to_disk('data', num_shards=64)",
