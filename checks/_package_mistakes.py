@@ -35,6 +35,7 @@ _CLASSES = (
 _INTERNAL = re.compile(
     r"^assert (?:not )?(?:[\w.\[\]]+ is (?:not )?None\b|isinstance\(|hasattr\(|[\w.\[\]]+\.dtype (?:==|in) |callable\()"
 )
+_WORD, _SENTENCE = re.compile(r"[A-Za-z_`'\"]{2,}"), 5  # a message with fewer words names a value
 _LOADS = re.compile(r" in (?:\w*load_(?:state_dict|checkpoint|optimizer)\w*|_load_\w+|sharded_state_dict)$")
 _SAVES = re.compile(r" in (?:_?save_\w*|\w*save_checkpoint\w*)$")
 _GENERATES = re.compile(r" in \w*(?:generate|rollout)\w*$")
@@ -85,6 +86,15 @@ def asserts_its_own_state(one: UncaughtException) -> bool:
         and bool(_INTERNAL.match(one.message))
         and not (one.raised_in or "").endswith(" in __post_init__")  # of a config: these are its settings
         and not conditions.of_settings(one.message)
+    )
+
+
+def refuses_in_words(one: UncaughtException) -> bool:
+    """Whether the code raised it on purpose, with a sentence: it refuses what it was given, and made no mistake."""
+    return (
+        (one.code or "").startswith("raise")
+        and len(_WORD.findall(one.message)) >= _SENTENCE
+        and not LACKS.match(one.message)
     )
 
 

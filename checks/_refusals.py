@@ -56,7 +56,8 @@ def explain(one: UncaughtException) -> Refusal | None:
     if message.startswith("CUDA error: ") and (error := error_in_message(message)):
         return Refusal(error.cause, error.fixes)
     package, short = one.packages[-1] if one.packages else "", one.type.rpartition(".")[2]
-    if not package or package in _NOT_ASKED or short in _UNEXPECTED or _OF_PYTHON.search(message):
+    on_purpose = (one.code or "").startswith("raise")
+    if not package or package in _NOT_ASKED or (short in _UNEXPECTED and not on_purpose) or _OF_PYTHON.search(message):
         return None
     name = skew.distribution(package)
     where = f" The script's call is at {one.place}." if one.place and "" in one.packages else ""

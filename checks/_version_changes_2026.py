@@ -1,7 +1,7 @@
 """Which release of transformers since 5.6, DeepSpeed, diffusers, bitsandbytes or sentence-transformers changed what?
 
 Facts only, in the form of `_version_changes.py`. Compared in the sources of the releases themselves: the wheels of
-transformers from 5.5 to 5.23, the tags of the others (all of DeepSpeed's, from 0.13 to 0.20).
+transformers from 5.5 to 5.24, the tags of the others (all of DeepSpeed's, from 0.13 to 0.20).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ transformers 5.15 - TrainingArguments(warmup_ratio)=warmup_steps TrainingArgumen
 transformers 5.16 - TensorParallelLayer@tensor_parallel ColwiseParallel@tensor_parallel RowwiseParallel@tensor_parallel
 transformers 5.20 - Cache.get_max_cache_shape=get_max_length DynamicCache.get_max_cache_shape=get_max_length
 transformers 5.23 + TrainingArguments(activation_checkpointing,activation_checkpointing_kwargs)
+transformers 5.24 - /modeling_attn_mask_utils=transformers.masking_utils
 diffusers 0.22 + convert_state_dict_to_diffusers
 vllm 0.8 + EngineArgs(worker_extension_cls) LLM(worker_extension_cls) AsyncEngineArgs(worker_extension_cls)
 diffusers 0.29 - /models.unet_2d_condition=diffusers.models.unets /models.unet_2d=diffusers.models.unets
@@ -78,7 +79,7 @@ MODELS = """
 RELEASED = {
     "transformers": "5.6 2026-04 5.7 2026-04 5.8 2026-05 5.9 2026-05 5.10 2026-06 5.11 2026-06 5.12 2026-06 "
     "5.13 2026-07 5.14 2026-07 5.15 2026-08 5.16 2026-08 5.17 2026-09 5.18 2026-09 5.19 2026-10 "
-    "5.20 2026-10 5.21 2026-10 5.22 2026-10 5.23 2026-11",
+    "5.20 2026-10 5.21 2026-10 5.22 2026-10 5.23 2026-11 5.24 2026-11",
     "diffusers": "0.29 2024-06 0.30 2024-08 0.37 2026-03",
     "bitsandbytes": "0.45 2024-12 0.46 2025-05 0.48 2025-09 0.50 2026-07",
     "sentence_transformers": "3.0 2024-05 4.0 2025-03 5.0 2025-07",

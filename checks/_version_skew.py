@@ -1,6 +1,6 @@
 """Look up which release of a package has what a message names, and which package to move.
 
-The tables are in `_version_changes.py` and `_version_changes_megatron.py`.
+The tables are in `_version_changes*.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from functools import cache
 from . import _version_changes as first
 from . import _version_changes_2026 as later
 from . import _version_changes_megatron as of_megatron
+from . import _version_changes_trainers as of_trainers
 from ._version_changes import PASSED, USED_BY
 
-CHANGES, MODELS = f"{first.CHANGES}{later.CHANGES}", f"{first.MODELS}{later.MODELS}"
-PAGES = {**first.PAGES, **later.PAGES, **of_megatron.PAGES}
+CHANGES, MODELS = f"{first.CHANGES}{later.CHANGES}{of_trainers.CHANGES}", f"{first.MODELS}{later.MODELS}"
+PAGES = {**first.PAGES, **later.PAGES, **of_megatron.PAGES, **of_trainers.PAGES}
 
 # Packages whose name on PyPI is not the name of their module.
 # fmt: off
@@ -117,6 +118,8 @@ _MODELS_END = r"\wFor[A-Z]\w*|PreTrainedModel|PeftModel\w*|(?:Llama|Qwen\w*|Mist
 _NAMES_OF_SUBCLASSES = {
     "GenerationMixin": _MODELS_END,
     "PreTrainedModel": _MODELS_END,
+    "PreTrainedConfig": r"^(?!SFT|DPO|GRPO|KTO|RLOO|PPO|ORPO|CPO|Reward|Lora|Peft|BitsAndBytes|Generation|Vllm|Script)"
+    r"[A-Z]\w+Config",
     "PreTrainedTokenizerBase": r"Tokenizer(?:Fast)?|TokenizersBackend",
 }
 
@@ -168,7 +171,7 @@ def compiled_by(module: str) -> str | None:
 
 def month(package: str, release: str) -> str:
     """Return "trl 0.16 (2025-03)", or without the month if it is not known."""
-    tables = (first.RELEASED, later.RELEASED, of_megatron.RELEASED)
+    tables = (first.RELEASED, later.RELEASED, of_megatron.RELEASED, of_trainers.RELEASED)
     words = " ".join(table.get(package, "") for table in tables).split()
     when = dict(zip(words[::2], words[1::2], strict=True)).get(release)
     return f"{distribution(package)} {release}{f' ({when})' if when else ''}"
@@ -183,6 +186,8 @@ def find_argument(call: str, name: str) -> Known | None:
     """Look up an argument of a call as Python names it: "SFTTrainer.__init__", "hf_hub_download", "__init__"."""
     owner = call.removesuffix(".__init__").removesuffix(".init")  # issue trackers drop the underscores
     found = _table().get(f"{owner}({name})") or _table().get(f"{_base(owner)}({name})")
+    if not found and re.search(rf"(?:{_MODELS_END})$", owner):  # from_pretrained() passes on what it does not know
+        found = _table().get(f"PreTrainedModel({name})")
     if not found and owner.endswith("TransformerConfig"):  # MLATransformerConfig and others are derived from it
         found = _table().get(f"TransformerConfig({name})")
     if not found and call in ("__init__", "init"):  # Python before 3.10 does not name the class

@@ -18,6 +18,7 @@ from mgpu.readers.log import read
 tables: Any = importlib.import_module("mgpu.checks._version_changes")
 of_megatron: Any = importlib.import_module("mgpu.checks._version_changes_megatron")
 later: Any = importlib.import_module("mgpu.checks._version_changes_2026")
+of_trainers: Any = importlib.import_module("mgpu.checks._version_changes_trainers")
 skew: Any = importlib.import_module("mgpu.checks._version_skew")
 SCRIPT = "/home/ada/train.py"
 INSTALLED = "/opt/env/lib/python3.11/site-packages"
@@ -49,7 +50,7 @@ def test_every_line_of_the_tables_is_well_formed() -> None:
             and sign in "+-"
             and items
         ), line
-    for line in f"{tables.CHANGES}{later.CHANGES}".split("\n"):
+    for line in f"{tables.CHANGES}{later.CHANGES}{of_trainers.CHANGES}".split("\n"):
         if not line:
             continue
         package, release, sign, *items = line.split()
@@ -60,7 +61,7 @@ def test_every_line_of_the_tables_is_well_formed() -> None:
         if not line:
             continue
         assert re.fullmatch(r"\d\.\d+( \w+)+", line), line
-    for words in (one for table in (tables, later, of_megatron) for one in table.RELEASED.values()):
+    for words in (one for table in (tables, later, of_megatron, of_trainers) for one in table.RELEASED.values()):
         assert re.fullmatch(r"(?:\d+\.\d+(?:\.\d+)? 20\d\d-\d\d ?)+", words)
     assert len(list(skew._changes())) > 450
 
@@ -84,6 +85,14 @@ def test_what_was_added_and_removed_has_both_releases_in_order() -> None:
          "trl 0.16 (2025-03) removed the argument tokenizer of SFTTrainer()", "Use processing_class instead."),
         ("TypeError: _UnslothSFTTrainer.__init__() got an unexpected keyword argument 'max_seq_length'", (SCRIPT,),
          "trl 0.13 (2024-12) removed the argument max_seq_length", "pip install 'trl<0.13'"),
+        ("TypeError: KTOConfig.__init__() got an unexpected keyword argument 'use_liger_loss'", (SCRIPT,),
+         "trl 0.28 (2026-02) removed the argument use_liger_loss of KTOConfig()", "Use use_liger_kernel instead."),
+        ("ModuleNotFoundError: No module named 'swift.llm'", (SCRIPT,),
+         "ms-swift 4.0 (2026-03) removed the module swift.llm", "pip install 'ms-swift<4.0'"),
+        ("AttributeError: type object 'Trainer' has no attribute 'add_argparse_args'", (SCRIPT,),
+         "pytorch-lightning 2.0 (2023-03) removed the attribute add_argparse_args", "LightningCLI"),
+        ("ModuleNotFoundError: No module named 'transformers.modeling_attn_mask_utils'", (SCRIPT,),
+         "transformers 5.24 (2026-11) removed the module", "transformers.masking_utils"),
         ("TypeError: Accelerator.unwrap_model() got an unexpected keyword argument 'keep_torch_compile'",
          (SCRIPT, "transformers"), "the installed accelerate is too old: accelerate 1.3 (2025-01) added",
          "pip install 'accelerate>=1.3'"),

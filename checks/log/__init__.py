@@ -19,6 +19,9 @@
 * installed, pip: does a library, an extension or a build not fit?
 * compiling, kernels, building, generated_code: did torch.compile, a kernel, a compiler, a linker or make fail, or was
   a generated module incomplete?
+* quantized_and_data: do quantized weights and adapters fit packages and GPUs, and datasets and caches the ranks?
+* model_and_data_files: can the files of a model or a dataset be read?
+* model_placement: is the model divided among the GPUs in a way that transformers, trl and accelerate support?
 * hub: could models or data not be fetched?
 * data, dataset_library, streams_and_trackers: did reading the data, the library that prepares it, or a tracker fail?
 * pretrained, adapters: can the model, its tokenizer, its adapter and its quantized weights be loaded and trained?
@@ -26,6 +29,8 @@
   DeepSpeed and its precision?
 * assertions: which check without a message failed?
 * trainer, tensors: did Trainer refuse the script's arguments, and do its tensors fit each other?
+* trainer_options, parallel_options: did Trainer, from_pretrained or accelerate refuse an option or a combination?
+* preference_training, fine_tuners, lightning_runs: did trl, LlamaFactory, ms-swift, Unsloth or Lightning refuse one?
 * autograd, saved_files: did autograd or mixed precision refuse the script's step, and can files be read and written?
 * collectives: did torch refuse the arguments of a collective or of a process group?
 * nccl, nccl_calls, nccl_setup, nccl_tests, rdma: what did NCCL and InfiniBand say?
@@ -59,13 +64,14 @@ ORDER: tuple[str, ...] = (
     "noise", "circumstances", "versions_shown", "scheduler", "job_start", "slurm_steps", "kubernetes", "containers",
     "container_setup", "ends", "host_memory", "xids", "gpu_memory", "cuda", "cuda_calls", "amd", "windows", "gpu_code",
     "inference", "inference_setup", "ray_cluster", "ray_setup", "reinforcement", "verl_settings", "lightning",
-    "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "installed", "pip", "compiling",
-    "kernels", "building", "generated_code", "hub", "data", "dataset_library", "streams_and_trackers", "wrapping",
-    "sharding", "assertions", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "deepspeed_checks",
-    "megatron_runs", "megatron_setup", "optimizing", "recomputation", "precision", "tensors", "autograd", "saved_files",
-    "collectives", "nccl", "nccl_calls", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting",
-    "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite",
-    "own_message", "cut_tracebacks", "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused",
-    "between_packages", "exceptions",
+    "more_trainers", "config_files", "versions", "models", "pretrained", "adapters", "quantized_and_data",
+    "model_and_data_files", "installed", "pip", "compiling", "kernels", "building", "generated_code", "hub", "data",
+    "dataset_library", "streams_and_trackers", "wrapping", "sharding", "model_placement", "assertions", "mesh",
+    "dtensors", "training", "trainer", "trainer_options", "parallel_options", "preference_training", "fine_tuners",
+    "lightning_runs", "zero", "deepspeed_runs", "deepspeed_checks", "megatron_runs", "megatron_setup", "optimizing",
+    "recomputation", "precision", "tensors", "autograd", "saved_files", "collectives", "nccl", "nccl_calls",
+    "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel", "meeting", "addresses", "settings", "waiting",
+    "stalled", "diverged", "lone_work", "after_end", "printed_stacks", "not_finite", "own_message", "cut_tracebacks",
+    "commands", "dataset_columns", "package_faults", "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -104,13 +104,20 @@ ROWS = (
     Row("log_no_gpu", "root", "cuda",
         r"Found no NVIDIA driver on your system|couldn't communicate with the NVIDIA driver|"
         r"no CUDA-capable device is detected|No CUDA GPUs are available|no GPUs found!|No supported gpu backend found|"
-        r"NVML Shared Library Not Found|NVMLError_DriverNotLoaded|nvidia-smi: command not found",
+        r"NVML Shared Library Not Found|NVMLError_DriverNotLoaded|nvidia-smi: command not found"
+        r"|fp16 mixed precision requires a (?:GPU|device in)|Tried to use `fp16` but it is not supported on cpu|"
+        r"Unsloth cannot find any torch accelerator|with a model not initialized on GPU and with no GPU available|"
+        r"Flash Attention \d is not available on CPU|FlashAttention\d is not available on CPU",
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
          "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
          "RuntimeError: No CUDA GPUs are available", "bash: nvidia-smi: command not found",
          "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
          "MisconfigurationException: No supported gpu backend found!",
-         "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
+         "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+         "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
+         "NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
+         "ValueError: You are attempting to use Flash Attention 2.0 with a model not initialized on GPU and with no "
+         "GPU available. This is not supported yet."),
         "the ranks see no GPU",
         "The driver is not loaded, the container or Slurm job was given no GPU, a Ray task or actor did not request "
         "one (num_gpus), or CUDA_VISIBLE_DEVICES hides all of them.",
@@ -135,13 +142,18 @@ ROWS = (
     Row("log_gpu_number_invalid", "root", "cuda", r"invalid device ordinal|cudaErrorInvalidDevice\b|"
         r"device >= 0 && device < num_gpus|AssertionError: Invalid device id|But your machine only has|"
         r"Invalid device_ids? \[|local rank is larger than the number of available GPUs|"
-        r"local_rank \d+ exceeds available GPUs in CUDA_VISIBLE_DEVICES|device_id \S+ is out of range\. Please use a",
+        r"local_rank \d+ exceeds available GPUs in CUDA_VISIBLE_DEVICES|device_id \S+ is out of range\. Please use a"
+        r"|but this machine only has \d+ GPU|^ValueError: cuda:\d+ is not available, you should use"
+        r"|SafetensorError: device cuda:\d+ is invalid",
         ("RuntimeError: CUDA error: invalid device ordinal",
          "torch.AcceleratorError: CUDA error: invalid device ordinal", "AssertionError: Invalid device id",
          "ValueError: Invalid device_ids [0, 1, 2, 3] for 2 GPUs",
          "torch.cuda.DeferredCudaCallError: CUDA call failed lazily at initialization with error: device >= 0 && "
          "device < num_gpus INTERNAL ASSERT FAILED", "lightning.fabric.utilities.exceptions.MisconfigurationException: "
-         "You requested gpu: [0, 1] But your machine only has: [0]"),
+         "You requested gpu: [0, 1] But your machine only has: [0]",
+         "ValueError: You requested to find 8 devices but this machine only has 2 GPUs.",
+         "ValueError: cuda:1 is not available, you should use device=\"cpu\" instead",
+         "safetensors_rust.SafetensorError: device cuda:3 is invalid"),
         "a rank requested a GPU that it does not have: more ranks than visible GPUs",
         "num_processes exceeds the GPUs, CUDA_VISIBLE_DEVICES hides some, Slurm shows each task only its own GPU "
         "(--gpus-per-task) while the script counts by LOCAL_RANK, or the GPUs are in MIG mode: a process sees one "

@@ -132,11 +132,14 @@ ROWS = (
                     ("export HF_HOME=/scratch/$USER/hf TRITON_CACHE_DIR=/tmp/triton-$USER",))), _ERRNO),
     Row("log_disk_full", "root", "script",
         r"^(?!.*(?:/dev/shm|nccl-|posix_fallocate|/torch_)).*No space left on device|"
-        r"Not enough free disk space to download|I/O error: No space left",
+        r"Not enough free disk space to download|I/O error: No space left"
+        r"|Not enough disk space\. Needed:",
         ("OSError: [Errno 28] No space left on device",
          "UserWarning: Not enough free disk space to download the file. The expected file size is: 1 "
                          "MB.",
-         "safetensors_rust.SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)"),
+         "safetensors_rust.SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)",
+         "OSError: Not enough disk space. Needed: 10.00 GiB (download: 1.00 GiB, generated: 9.00 GiB, "
+         "post-processed: Unknown size)"),
         "the disk is full",
         "Checkpoints with optimizer states need 12 to 16 bytes per parameter. A full /tmp or cache folder causes the "
         "same error.",

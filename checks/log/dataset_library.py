@@ -86,10 +86,12 @@ ROWS = (
         summary="The dataset was written by a newer release of datasets."),
     Row("log_dataset_without_rows", "root", "script",
         r"Please pass `features` or at least one example when writing data|"
-        r"doesn't contain any data files|No \(supported\) data files found",
+        r"doesn't contain any data files|No \(supported\) data files found"
+        r'|Tried to read an empty table\.|\" corresponds to no data!',
         ("datasets.arrow_writer.SchemaInferenceError: Please pass `features` or at least one example when writing data",
          "datasets.exceptions.EmptyDatasetError: The directory at /data/x doesn't contain any data files",
-         "datasets.exceptions.DataFilesNotFoundError: No (supported) data files found in org/name"),
+         "datasets.exceptions.DataFilesNotFoundError: No (supported) data files found in org/name",
+         "ValueError: Instruction \"train[:0%]\" corresponds to no data!"),
         "the dataset has no rows or no data files",
         "The folder is empty or not mounted on this node, its files have another format, or a filter removed "
         "everything.",
@@ -116,8 +118,7 @@ ROWS = (
         "https://docs.python.org/3/library/exceptions.html#UnicodeDecodeError",
         summary="A file that is read as text is not text."),
     Row("log_media_decoder_missing", "root", "library",
-        r"please install 'torchcodec'|Could not load libtorchcodec|"
-        r"To support decoding (?:\w+ ?){1,3}, please install '",
+        r"please install 'torchcodec'|Could not load libtorchcodec",
         ("ImportError: To support decoding audio data, please install 'torchcodec'.",
          "RuntimeError: Could not load libtorchcodec. Likely causes:"),
         "audio or video cannot be decoded: torchcodec is missing, or does not fit this torch or FFmpeg",
@@ -130,10 +131,14 @@ ROWS = (
     Row("log_metric_cache_shared", "root", "script",
         r"another (?:evaluation module|metric) instance is already using the local cache file|"
         r"Expected to find locked file .* from process|"
-        r"Error in _?finalize: another (?:evaluation module|metric) instance",
+        r"Error in _?finalize: another (?:evaluation module|metric) instance"
+        r"|Cannot acquire lock, too many metric instance|annot acquire lock on cached file|"
+        r"Couldn't acquire lock on \S+ from process|Metric cache file doesn't exist",
         ("ValueError: Error in finalize: another evaluation module instance is already using the local cache file.",
          "ValueError: Expected to find locked file /x/default_experiment-1-0.arrow.lock from process 1 but it doesn't "
-         "exist."),
+         "exist.",
+         "ValueError: Metric cache file doesn't exist. Please make sure that you call `add` or `add_batch` at least "
+         "once before calling `compute`."),
         "several ranks or runs use the same cache file of a metric",
         "evaluate.load() in every rank writes to one file per name.",
         (Fix("Gather predictions, and compute the metric on the main process only.",

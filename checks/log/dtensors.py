@@ -276,10 +276,12 @@ ROWS = (
         r"Load balancing requires `is_causal=True`|is_causal requires the same query and context sequence lengths|"
         r"Context [Pp]arallel\w* (?:only supports?|does not support|requires?|is (?:only|not) (?:supported|"
         r"compatible))|"
-        r"(?:context_parallel|cp_size) ?.*(?:only|not) (?:supported|compatible) with",
+        r"(?:context_parallel|cp_size) ?.*(?:only|not) (?:supported|compatible) with"
+        r"|Context parallelism is supported only with SDPA|Packing is not compatible with context parallelism",
         ("RuntimeError: Load balancing requires `is_causal=True`.",
          "AssertionError: Context parallelism does not support qkv_format=thd!",
-         "ValueError: Context parallelism is only supported with SDPA attention, you requested flash_attention_2."),
+         "ValueError: Context parallelism is only supported with SDPA attention, you requested flash_attention_2.",
+         "ValueError: Context parallelism is supported only with SDPA attention, you are using flash_attention_2."),
         "context parallelism does not support what the run combines it with",
         "It exchanges keys and values inside the attention kernel. That works for causal attention without a mask, in "
         "the kernels that the message names.",

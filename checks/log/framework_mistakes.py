@@ -43,7 +43,7 @@ def _title(one: UncaughtException, log: Log, packages: tuple[str, ...]) -> str |
             return f"{listed(with_versions(log, reversed(packages)))} probably do not fit each other: {failed}"
         return f"probably a mistake in {inner}: {failed}"
     short = short_name(one.type)
-    if short not in _WRONG_VALUES:
+    if short not in _WRONG_VALUES or mistakes.refuses_in_words(one):
         return None
     if lacks := mistakes.LACKS.match(one.message):
         return _of_attribute(one, log, packages, lacks["owner"], lacks["name"])

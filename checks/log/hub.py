@@ -65,14 +65,19 @@ ROWS = (
     Row("log_hub_access_denied", "root", "library",
         r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
         r"You are trying to access a gated repo|[Cc]lient error '40[13]|HfHubHTTPError: 40[13]\b|"
-        r"Access to (?:model|dataset) \S+ is restricted|Invalid (?:user token|credentials in Authorization header)",
+        r"Access to (?:model|dataset) \S+ is restricted|Invalid (?:user token|credentials in Authorization header)"
+        r"|is a gated (?:dataset|repository)\b|Token is required (?:\(|to call).{0,60}no token found",
         ("huggingface_hub.errors.GatedRepoError: 403 Client Error.",
          "Cannot access gated repo for url https://huggingface.co/meta-llama/x/resolve/main/config.json.",
          "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/models/x",
          "OSError: You are trying to access a gated repo.",
          "huggingface_hub.errors.HfHubHTTPError: 403 Forbidden: You don't have the rights to create a model",
          "httpx.HTTPStatusError: Client error '401 Unauthorized' for url 'https://huggingface.co/api/whoami-v2'",
-         "Access to model meta-llama/x is restricted. You must have access to it and be authenticated to access it."),
+         "Access to model meta-llama/x is restricted. You must have access to it and be authenticated to access it.",
+         "datasets.exceptions.DatasetNotFoundError: Dataset 'x/y' is a gated dataset on the Hub. You must be "
+         "authenticated to access it.",
+         "huggingface_hub.errors.LocalTokenNotFoundError: Token is required (`token=True`), but no token found. You "
+         "need to provide a token"),
         "the Hub denied access to this model or dataset",
         "It is gated or private, and the token is missing on this node, has expired, or has no access.",
         Fix("Request access on its page, and log in where the ranks run.",
@@ -97,13 +102,16 @@ ROWS = (
         r"outgoing traffic has been disabled|OfflineModeIsEnabled|LocalEntryNotFoundError|"
         r"couldn't connect to '?https://huggingface\.co|Couldn't reach .* on the Hub|Couldn't reach "
         r"https://raw\.github|"
-        r"Cannot send a request to the .* offline|Couldn't find .* on the Hugging Face Hub",
+        r"Cannot send a request to the .* offline|Couldn't find .* on the Hugging Face Hub"
+        r"|Couldn't reach the Hugging Face Hub for|Dataset \S+ is not cached in",
         ("huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/x: offline mode is enabled.",
          "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
          "cached files.", "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot "
          "folder for the specified revision on the local disk and outgoing traffic has been disabled.",
          "ConnectionError: Couldn't reach 'imdb' on the Hub (ConnectionError)",
-         "ConnectionError: Couldn't reach https://raw.githubusercontent.com/x/accuracy.py (ReadError)"),
+         "ConnectionError: Couldn't reach https://raw.githubusercontent.com/x/accuracy.py (ReadError)",
+         "ConnectionError: Couldn't reach the Hugging Face Hub for dataset 'x/y': [Errno -3] Temporary failure",
+         "FileNotFoundError: Dataset imdb is not cached in None"),
         "files are not in the cache, and the Hub is unreachable from here",
         "Compute nodes often have no internet access. Or HF_HUB_OFFLINE is set, or HF_HOME is not the folder that the "
         "files were downloaded to.",
@@ -123,11 +131,14 @@ ROWS = (
         _ERRORS),
     Row("log_dataset_script_refused", "root", "library",
         r"Dataset scripts are no longer supported|contains custom code which must be executed|"
-        r"loading this dataset requires you to execute|Please pass the argument `trust_remote_code=True`",
+        r"loading this dataset requires you to execute|Please pass the argument `trust_remote_code=True`"
+        r"|Loading (?:this (?:dataset|model)|\S+) requires you to execute",
         ("RuntimeError: Dataset scripts are no longer supported, but found pg19.py",
          "ValueError: Loading x/y requires you to execute the configuration file in that repo on your local machine. "
          "Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
-         "ValueError: The repository for x/y contains custom code which must be executed to correctly load the model."),
+         "ValueError: The repository for x/y contains custom code which must be executed to correctly load the model.",
+         "ValueError: Loading this model requires you to execute custom code contained in the model repository on "
+         "your local machine. Please set the option `trust_remote_code=True` to permit loading of this model."),
         "the model or dataset contains its own code, which does not run without permission, or no longer runs",
         "datasets 4 does not run loading scripts. Models require trust_remote_code, and prompt on a terminal that "
         "ranks lack.",
@@ -205,10 +216,15 @@ ROWS = (
              "mgpu doctor --only hf_cache_on_network")), _OFFLINE),
     Row("log_tokenizer_not_built", "root", "library",
         r"Couldn't instantiate the backend tokenizer|"
-        r"Can't load tokenizer for '",
+        r"Can't load tokenizer for '"
+        r"|Cannot instantiate this tokenizer from a slow version|Unable to load vocabulary from file\.",
         ("ValueError: Couldn't instantiate the backend tokenizer from one of:",
          "OSError: Can't load tokenizer for 'x/y'. If you were trying to load it from 'https://huggingface.co/models', "
-         "make sure you don't have a local directory with the same name."),
+         "make sure you don't have a local directory with the same name.",
+         "ValueError: Cannot instantiate this tokenizer from a slow version. If it's based on sentencepiece, make "
+         "sure you have sentencepiece installed.",
+         "OSError: Unable to load vocabulary from file. Please check that the provided vocabulary is accessible and "
+         "not corrupted."),
         "the tokenizer cannot be created: one of its files or packages is missing",
         "Its files were not saved with the model, or sentencepiece, tiktoken or protobuf is not installed.",
         Fix("Install them, and check which files exist.", ("pip install sentencepiece tiktoken protobuf",

@@ -113,13 +113,18 @@ ROWS = (
     Row("log_bitsandbytes_without_cuda", "root", "library",
         r"CUDA Setup failed despite (?:GPU|CUDA) being available|Configured CUDA binary not found at|"
         r"compiled without GPU support|has no attribute 'cget_col_row_stats'|requires the latest version of "
-        r"bitsandbytes|libbitsandbytes_cuda\w+\.so|name 'str2optimizer\w+' is not defined",
+        r"bitsandbytes|libbitsandbytes_cuda\w+\.so|name 'str2optimizer\w+' is not defined"
+        r"|not available in CPU-only version of bitsandbytes|Native code method attempted to call: lib\.|"
+        r"No compatible \w+ binary found at \S*bitsandbytes",
         ("CUDA Setup failed despite GPU being available. Please run the following command",
          "AttributeError: 'NoneType' object has no attribute 'cget_col_row_stats'",
          "ImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes",
          "RuntimeError: Configured CUDA binary not found at /x/bitsandbytes/libbitsandbytes_cuda130.so",
          "The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.",
-         "NameError: name 'str2optimizer8bit_blockwise' is not defined"),
+         "NameError: name 'str2optimizer8bit_blockwise' is not defined",
+         "RuntimeError: Method 'cgemm_4bit_inference_naive_bf16' not available in CPU-only version of bitsandbytes.",
+         "Native code method attempted to call: lib.cquantize_blockwise_fp16_nf4()",
+         "RuntimeError: No compatible CUDA binary found at /x/bitsandbytes/libbitsandbytes_cuda129.so"),
         "bitsandbytes has no library for this torch's CUDA",
         "Its wheel contains libraries for some CUDA versions only; without one, its CPU part is loaded, which has no "
         "8-bit optimizers. Old releases find CUDA through LD_LIBRARY_PATH.",
@@ -241,14 +246,16 @@ ROWS = (
         r"\w>=?[\d.]+ is required to (?:use|run)|device_map`? requires Accelerate|"
         rf"(?:Error|Exception): .*\brequires? (?:{_PACKAGES}) ?[<>=]=? ?v?\d|"
         r"requires the \S+ library but it was not found|"
-        r"Using the `Trainer` with `PyTorch` requires `accelerate|(?<!quantized model )requires `?accelerate`?[ >]",
+        r"Using the `Trainer` with `PyTorch` requires `accelerate|(?<!quantized model )requires `?accelerate`?[ >]"
+        r"|torch\.device` context manager .{0,60}requires `accelerate`|quantization requires [Aa]ccelerate\b",
         ("ImportError: Using `low_cpu_mem_usage=True` or a `device_map` requires Accelerate: `pip install accelerate`",
          "RuntimeError: vLLM requires transformers>=4.45.0", "ImportError: accelerate>=1.1.0 is required to use "
                                                              "parallelism",
          "ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=0.26.0`: Please run `pip install "
          "transformers[torch]`", "ImportError: LlamaTokenizer requires the SentencePiece library but it was not found "
                                  "in "
-         "your environment."),
+         "your environment.",
+         "ImportError: Using `bitsandbytes` 4-bit quantization requires accelerate: `pip install 'accelerate>=1.1.0'`"),
         "an installed package requires another package, or another version of it",
         "Only one of them was upgraded.",
         Fix("Install what the line requires.",
@@ -258,11 +265,16 @@ ROWS = (
         explain=meanings.explain_wanted),
     Row("log_feature_wants_newer", "root", "library",
         r"FSDP2 requires PyTorch|DeepSpeed version must be >=|nossh launcher requires DeepSpeed|"
-        r"Deepspeed ALST/Ulysses requires|torch FSDP requires PyTorch",
+        r"Deepspeed ALST/Ulysses requires|torch FSDP requires PyTorch"
+        r"|PyTorch >= 2\.6 requires DeepSpeed|FSDP requires PyTorch >=|Deepspeed TP requires deepspeed|"
+        r"is only supported for transformers v\d|DeepSpeed (?:MLU|MUSA) version must",
         ("ValueError: FSDP2 requires PyTorch >= 2.6.0", "ImportError: DeepSpeed version must be >= 0.9.3. Please "
                                                         "update "
          "DeepSpeed.", "ValueError: nossh launcher requires DeepSpeed >= 0.14.5",
-         "ValueError: torch FSDP requires PyTorch >= 2.1.0"),
+         "ValueError: torch FSDP requires PyTorch >= 2.1.0",
+         "ImportError: PyTorch >= 2.6 requires DeepSpeed >= 0.16.0. Detected DeepSpeed version: 0.15.4. Please "
+         "upgrade",
+         "RuntimeError: Tensor Parallel with LoRA is only supported for transformers v5.4.0 and above."),
         "the installed torch or DeepSpeed is too old for a feature that the config uses",
         "Only accelerate was upgraded.",
         Fix("Upgrade them together.", ("pip install --upgrade torch accelerate deepspeed",

@@ -25,10 +25,13 @@ ROWS = (
     Row("log_lightning_imported_twice", "root", "script",
         r"`model` must be a `LightningModule` or `torch\._dynamo\.OptimizedModule`, got `\w+`|"
         r"invalid strategy name: `strategy=<(?:lightning|pytorch_lightning)\.\S+ object|"
-        r"Expected a (?:Callback|Logger|DataModule|LightningDataModule) instance",
+        r"Expected a (?:Callback|Logger|DataModule|LightningDataModule) instance"
+        r"|Please switch to a single import style",
         ("TypeError: `model` must be a `LightningModule` or `torch._dynamo.OptimizedModule`, got `LitModel`",
          "ValueError: You selected an invalid strategy name: `strategy=<lightning.pytorch.strategies.ddp.DDPStrategy "
-         "object at 0x19b>`. It must be either a string or an instance of `pytorch_lightning.strategies.Strategy`."),
+         "object at 0x19b>`. It must be either a string or an instance of `pytorch_lightning.strategies.Strategy`.",
+         "TypeError: You passed a `lightning` object (<class 'LitModel'>) to a `pytorch_lightning` Trainer. Please "
+         "switch to a single import style."),
         "the script mixes the packages lightning and pytorch_lightning",
         "They contain the same classes twice. A Trainer of one rejects modules, strategies and callbacks of the "
         "other.", _ONE_PACKAGE, _UPGRADE),
@@ -49,10 +52,16 @@ ROWS = (
         Fix("Choose the strategy for notebooks, or run a script.",
             ("Trainer(strategy='ddp_notebook', devices=2)", "python train.py")), _NOTEBOOKS),
     Row("log_lightning_accelerator_missing", "root", "cuda",
-        r"can not run on your system since the accelerator is not available|GPUs requested but none are available",
+        r"can not run on your system since the accelerator is not available|GPUs requested but none are available"
+        r"|but there are no visible CUDA devices|requires a GPU accelerator, but received|"
+        r"FSDP is only available on GPU|DeepSpeed strategy is only supported on (?:CUDA )?GPUs",
         ("MisconfigurationException: `CUDAAccelerator` can not run on your system since the accelerator is not "
          "available. The following accelerator(s) is available and can be passed into `accelerator` argument of "
-         "`Trainer`: ['cpu'].", "MisconfigurationException: GPUs requested but none are available."),
+         "`Trainer`: ['cpu'].", "MisconfigurationException: GPUs requested but none are available.",
+         "ValueError: You requested to find 8 devices but there are no visible CUDA devices on this machine.",
+         "ValueError: The strategy `fsdp` requires a GPU accelerator, but received `accelerator=cpu`. Please set "
+         "`accelerator='cuda'`",
+         "RuntimeError: The DeepSpeed strategy is only supported on CUDA GPUs but `CPUAccelerator` is used."),
         "Lightning was asked for a GPU, but torch sees none here",
         "The node or the job has no GPU, CUDA_VISIBLE_DEVICES hides it, torch is a CPU build, or the driver does not "
         "work.",

@@ -336,7 +336,7 @@ ROWS = (
         Fix("Pass a number, or find out why torch sees no GPU.",
             ("torchrun --nproc-per-node=8 ...", "mgpu doctor --only torch_sees_fewer_gpus,driver")), _RUN),
     Row("log_backend_missing", "root", "launcher",
-        r"No backend type associated with device type \w+|Your assigned backend \S+ is not available|"
+        r"No backend type associated with device type \w+|Your assigned backend \S+ is not ava\w+ble|"
         r"Tensors must be CUDA and dense|ProcessGroupGloo::\w+: (?:unsupported|invalid) device|only supports dense CPU",
         ("RuntimeError: No backend type associated with device type cpu",
          "RuntimeError: Tensors must be CUDA and dense",

@@ -37,9 +37,11 @@ ROWS = (
         "planned. Before Blackwell, Megatron requires it.",
         Fix("Set it for all ranks.", ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)), _ARGUMENTS),
     Row("log_megatron_connections_one", "root", "launcher",
-        r"requires? CUDA_DEVICE_MAX_CONNECTIONS (?:value large|> ?1)",
+        r"requires? CUDA_DEVICE_MAX_CONNECTIONS (?:value large|> ?1)"
+        r"|requires `CUDA_DEVICE_MAX_CONNECTIONS > 1`",
         ("AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one",
-         "AssertionError: FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1 or unset."),
+         "AssertionError: FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1 or unset.",
+         "ValueError: Megatron-FSDP requires `CUDA_DEVICE_MAX_CONNECTIONS > 1`, for example you can set"),
         "Megatron's FSDP needs CUDA_DEVICE_MAX_CONNECTIONS to be larger than 1 or unset",
         "With one connection, FSDP's communication cannot overlap with the computation.",
         Fix("Unset it.", ("unset CUDA_DEVICE_MAX_CONNECTIONS",)), _ARGUMENTS),

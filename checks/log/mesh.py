@@ -175,11 +175,14 @@ ROWS = (
         summary="DTensor could not work out how the result of an operator is sharded."),
     Row("log_fsdp2_prepared_separately", "root", "script",
         r"model and (?:an )?optimizer (?:must|need to|should) be (?:passed|prepared) together|"
-        r"must pass a model and an optimizer together",
+        r"must pass a model and an optimizer together"
+        r"|FSDP2 preparation should be done via",
         ("ValueError: When using FSDP2, a model and optimizer must be passed together to `Accelerator.prepare()` as "
          "the optimizer needs to have its parameters modified after the model is converted.",
          "ValueError: You must pass a model and an optimizer together to `accelerate.prepare()` when using "
-         "TransformerEngine."),
+         "TransformerEngine.",
+         "ValueError: FSDP2 preparation should be done via `accelerate.prepare()`, as it requires a model and an "
+         "optimizer."),
         "the script prepares the model and its optimizer in two calls, which FSDP2 does not allow",
         "FSDP2 replaces the parameters, and the optimizer must get the new ones in the same call.",
         Fix("Prepare them in one call.", ("model, optimizer = accelerator.prepare(model, optimizer)",

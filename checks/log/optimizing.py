@@ -138,11 +138,14 @@ ROWS = (
          Fix("If it is always the same rank, test its GPU.", ("mgpu smoke-test",))), _CLIP),
     Row("log_worker_pool_died", "secondary", "script",
         r"process in the process pool was terminated abruptly|BrokenProcessPool|"
-        r"One of the subprocesses has abruptly died during map",
+        r"One of the subprocesses has abruptly died during map"
+        r"|Failed to retrieve results from (?:map|prepare_split)\b",
         ("concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while "
          "the future was running or pending.",
          "RuntimeError: One of the subprocesses has abruptly died during map operation.To debug the error, disable "
-         "multiprocessing."),
+         "multiprocessing.",
+         "ValueError: Failed to retrieve results from map: result list [None] still contains None - at least one "
+         "worker failed to return its results"),
         "a worker process of a pool was killed or crashed",
         "torch.compile's compile workers, datasets.map and tokenizers use pools, one per rank. Host memory ran out, or "
         "compiled code crashed.",

@@ -107,12 +107,15 @@ ROWS = (
     Row("log_attention_not_available", "root", "script",
         r"does not support (?:an attention implementation through|Flash Attention)|"
         r"is not a valid attention implementation|"
-        r"Could not find (?:any|the currently requested) flash attn? ?\w* implementation",
+        r"Could not find (?:any|the currently requested) flash attn? ?\w* implementation"
+        r'|Specified `attn_implementation=\"[^\"]+\"` is not supported',
         ("ValueError: Phi3ForCausalLM does not support an attention implementation through "
          "torch.nn.functional.scaled_dot_product_attention yet. Please request the support for this architecture",
          "ValueError: FooModel does not support Flash Attention 2 yet. Please request to add support where the model "
          "is hosted", "KeyError: '`flash_attention_9` is not a valid attention implementation registered in the "
-                   "`AttentionInterface`'"),
+                   "`AttentionInterface`'",
+         "ValueError: Specified `attn_implementation=\"flash_attention_9\"` is not supported. The only possible "
+         "arguments are `attn_implementation=\"eager\"`"),
         "the model does not have the attention implementation that was requested",
         "Not each model supports each of them, and names differ between releases of transformers.",
         (Fix("Use another one.", ("from_pretrained(..., attn_implementation='eager')",
@@ -120,9 +123,10 @@ ROWS = (
          Fix("Or upgrade transformers: newer releases support more.", ("pip install --upgrade transformers",))),
         _ATTENTION),
     Row("log_flash_attention_missing", "root", "library",
-        r"FlashAttention\w* has been toggled on, but it cannot be used|"
+        r"FlashAttention\w* has been toggled on, but it cannot be used(?!.*not available on CPU)|"
         r"the package (?:for )?[Ff]lash_?[Aa]tt\w+ (?:doesn't seem|seems) to be|"
-        r"(?:Error|Exception): .{0,60}[Ff]lash[-_ ]?[Aa]tt\w+`?(?: ?[23])? (?:is )?not (?:installed|available)",
+        r"(?:Error|Exception): .{0,60}(?<!ring_)[Ff]lash[-_ ]?[Aa]tt\w+`?(?: ?[23])? (?:is )?not "
+        r"(?:installed|available)(?! on CPU)",
         ("ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the "
          "package flash_attn seems to be not installed.", "ImportError: flash_attn is not installed",
          "AssertionError: Flash Attention is not available"),

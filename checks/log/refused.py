@@ -62,6 +62,12 @@ _OF_SETTINGS = re.compile(
 _NOT_INSTALLED = re.compile(
     r"\bpip3? install\b|\b(?:is|are) not installed\b|\b[Pp]lease install\b|\bnot found\. Install"
 )
+# What a message says that pip should install, as `pip install -U X`. Addresses are only shown in the message itself.
+_TO_INSTALL = re.compile(
+    r"\bpip3? install (?P<options>(?:(?:-U|--upgrade|-q|--no-cache-dir|--no-build-isolation) )*)"
+    r"(?P<packages>['\"]?[A-Za-z][\w.\[\],<>=!~*-]*['\"]?(?: ['\"]?[\w.\[\],<>=!~*-]+['\"]?)*(?=`)|"
+    r"['\"]?[A-Za-z][\w.\[\],<>=!~*-]*)(?![\w:/@+])"
+)
 _LEAST_WORDS = 3  # a message that says what is wrong
 
 
@@ -196,10 +202,21 @@ def log_package_wanted(log: Log) -> Answer:
                 f"It is optional, and needed for an option of this run. The check is in {one.raised_in or one.place}.",
                 Fix(
                     "Install it into the Python that the ranks use, or turn off the option that needs it.",
-                    ("which python", "pip check"),
+                    (*_to_install(one), "which python", "pip check"),
                 ),
             )
     return Ok(f"no such message in {log.lines:,} lines")
+
+
+def _to_install(one: UncaughtException) -> tuple[str, ...]:
+    """Return the command that the message gives for pip, for the Python that runs here."""
+    if not (found := _TO_INSTALL.search(f"{one.message} {one.more or ''}")):
+        return ()
+    upgrade = "--upgrade " if re.search(r"-U|--upgrade", found["options"]) else ""
+    build = "--no-build-isolation " if "isolation" in found["options"] else ""
+    packages = [word.strip("'\"").rstrip(".,-") for word in found["packages"].split()]
+    command = shell(f"python -m pip install {upgrade}{build}{{:package}}", packages)
+    return (command,) if command else ()
 
 
 @check(

@@ -57,7 +57,8 @@ _EXPANDED_TWICE = Case(
     "https://github.com/hiyouga/LlamaFactory/issues/5344")
 ROWS = (
     Row("log_vllm_server_unreachable", "root", "launcher",
-        r"(?:vLLM|[Rr]ollout|[Gg]eneration) [Ss]erver (?:can't|cannot|could not) be reached(?: at)? (?P<address>\S+)",
+        r"(?:(?:vLLM|[Rr]ollout|[Gg]eneration) [Ss]erver (?:can't|cannot|could not) be reached(?: at)?|"
+        r"Timed out after \S+ waiting for vLLM server at) (?P<address>\S+)",
         ("ConnectionError: The vLLM server can't be reached at 0.0.0.0:8000 after 240.0 seconds. Make sure the server "
          "is running by running `trl vllm-serve`.",
          "ConnectionError: The vLLM server can't be reached at http://node1:8000 after 120.0 seconds."),
@@ -140,7 +141,8 @@ ROWS = (
         "https://github.com/huggingface/trl/issues/3885",
         summary="A fault of a TRL version: all ranks but the first reject the vLLM mode."),
     Row("log_generations_do_not_divide", "root", "script",
-        r"(?P<what>(?:The global (?:train|eval) batch size|generation_batch_size|[Gg]eneration batch size|effective_gbs"
+        r"(?P<what>(?:The (?:global|effective) (?:train|eval) batch size|generation_batch_size|"
+        r"[Gg]eneration batch size|effective_gbs"
         r"|per_device_\w+_batch_size)\b.*\bdivisible by (?:the )?(?:number of generations|num_generations|`?trl\."
         r"num_generations|global batch size).*)",
         ("ValueError: The global train batch size (6 x 2) must be evenly divisible by the number of generations per "

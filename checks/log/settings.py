@@ -79,8 +79,12 @@ ROWS = (
         "Tensor and context parallelism require FSDP 2.",
         Fix("Check which combinations are valid.", (_VALIDATE, "mgpu configure")),
         _PARALLEL),
-    Row("log_fsdp_loading_needs_sync", "root", "launcher", r"When using `--fsdp_cpu_ram_efficient_loading` set",
-        ("ValueError: When using `--fsdp_cpu_ram_efficient_loading` set `--fsdp_sync_module_states` to `True`",),
+    Row("log_fsdp_loading_needs_sync", "root", "launcher", r"When using `--fsdp_cpu_ram_efficient_loading` set"
+        r'|`sync_module_states` must be `\"True\"` if `cpu_ram|Set the `sync_module_states` flag to `True` so that',
+        ("ValueError: When using `--fsdp_cpu_ram_efficient_loading` set `--fsdp_sync_module_states` to `True`",
+         "ValueError: `sync_module_states` must be `\"True\"` if `cpu_ram_efficient_loading` is `\"True\"`",
+         "ValueError: Set the `sync_module_states` flag to `True` so that model states are synced across processes "
+         "when initializing FSDP object"),
         "only rank 0 loads the weights, and they are not sent to the other ranks",
         "fsdp_cpu_ram_efficient_loading requires fsdp_sync_module_states.",
         Fix("Turn it on.", ("accelerate launch --fsdp_sync_module_states true ...", _VALIDATE)), _UTILS),

@@ -34,9 +34,11 @@ ROWS = (
          Fix("Quantized models: store 4-bit weights in the dtype of the others.",
              ("bnb_4bit_quant_storage=torch.bfloat16",))),
         "https://github.com/huggingface/peft/issues/1702", cases=_checkpoint_cases.FLATTENING),
-    Row("log_fsdp_layer_not_found", "root", "script", r"Could not find the transformer layer class",
+    Row("log_fsdp_layer_not_found", "root", "script", r"Could not find the transformer layer class"
+        r"|Could not find a transformer layer class called",
         ("ValueError: Could not find the transformer layer class LlamaDecoderLayer in the model.",
-         "Exception: Could not find the transformer layer class to wrap in the model."),
+         "Exception: Could not find the transformer layer class to wrap in the model.",
+         "Exception: Could not find a transformer layer class called 'LlamaDecoderLayer' to wrap in the model."),
         "FSDP is configured to wrap a layer class that the model does not have",
         "fsdp_transformer_layer_cls_to_wrap is for another model. If you did not turn FSDP on, a config that another "
         "project left in ~/.cache/huggingface/accelerate/default_config.yaml probably did.",

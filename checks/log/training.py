@@ -47,10 +47,16 @@ ROWS = (
     Row("log_pad_token_missing", "root", "script",
         r"Asking to pad but the tokenizer does not have a padding token|"
         r"attempting to pad samples but the tokenizer|Cannot handle batch sizes > 1 if no padding "
-        r"token",
+        r"token"
+        r"|Padding is enabled, but the tokenizer is not configured with a padding|`pad_token_id` is missing in the `|"
+        r"Can't find `pad_token_id` in the",
         ("ValueError: Asking to pad but the tokenizer does not have a padding token. Please select a token to use as "
          "`pad_token` `(tokenizer.pad_token = tokenizer.eos_token e.g.)`",
-         "ValueError: Cannot handle batch sizes > 1 if no padding token is defined."),
+         "ValueError: Cannot handle batch sizes > 1 if no padding token is defined.",
+         "ValueError: Padding is enabled, but the tokenizer is not configured with a padding token. Explicitly set "
+         "`tokenizer.pad_token`",
+         "ValueError: `padding_value` is not specified in `DPOConfig`, and `pad_token_id` is missing in the "
+         "`processing_class`."),
         "the tokenizer or the model has no padding token",
         "Samples of different lengths are padded to one length. Many base models define no token for it.",
         Fix("Set one, in the tokenizer and the model.",
@@ -67,9 +73,13 @@ ROWS = (
         "https://huggingface.co/docs/transformers/chat_templating"),
     Row("log_lora_targets_missing", "root", "script",
         r"Target modules .+ not found in the base model|No modules were targeted for adaptation|"
-        r"Please specify `target_modules`",
+        r"Please specify `target_modules`"
+        r"|All modules were excluded\. This is likely unintended|"
+        r"No `target_modules` passed but also no `target_parameters`",
         ("ValueError: Target modules {'q_proj', 'v_proj'} not found in the base model. Please check the target modules "
-         "and try again.", "ValueError: Please specify `target_modules` in `peft_config`"),
+         "and try again.", "ValueError: Please specify `target_modules` in `peft_config`",
+         "ValueError: All modules were excluded. This is likely unintended. Check your `target_modules`, "
+         "`exclude_modules` and `modules_to_save` configuration."),
         "LoRA's target modules do not exist in this model",
         "Layers have other names in other architectures, or after a wrapper renamed them.",
         Fix("Target all linear layers, or look up the names.",
@@ -87,10 +97,13 @@ ROWS = (
         _PEFT),
     Row("log_strategies_differ", "root", "script",
         r"load_best_model_at_end requires the save and eval(?:uation)? strategy to match|"
-        r"requires the saving steps to be a round multiple",
+        r"requires the saving steps to be a round multiple"
+        r"|requires the saving steps to be a multiple of the evaluation steps",
         ("ValueError: --load_best_model_at_end requires the save and eval strategy to match, but found",
          "ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the evaluation "
-         "steps"),
+         "steps",
+         "ValueError: --load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps, "
+         "but found 0.2, which is not a multiple of 0.3."),
         "load_best_model_at_end needs checkpoints at the steps that are evaluated",
         "save_strategy and eval_strategy, or their steps, differ.",
         Fix("Set both to the same.", ("TrainingArguments(eval_strategy='steps', save_strategy='steps', eval_steps=500, "

@@ -162,10 +162,13 @@ ROWS = (
         summary="DeepSpeed's batch sizes do not match."),
     Row("log_deepspeed_batch_missing", "root", "launcher",
         r"Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided|"
-        r"requires you to pass at least one of training or evaluation dataloaders",
+        r"requires you to pass at least one of training or evaluation dataloaders"
+        r"|dataloaders passed to `accelerate\.prepare\(\)` has `None` as batch size",
         ("AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
          "ValueError: When using DeepSpeed, `accelerate.prepare()` requires you to pass at least one of training or "
-         "evaluation dataloaders with `batch_size` attribute returning an integer value"),
+         "evaluation dataloaders with `batch_size` attribute returning an integer value",
+         "ValueError: At least one of the dataloaders passed to `accelerate.prepare()` has `None` as batch size. "
+         "Please set an integer value in `train_micro_batch_size_per_gpu`"),
         "DeepSpeed did not get a batch size",
         "It reads the size from the file, or from a DataLoader passed to prepare().",
         Fix("Pass the DataLoader to prepare(), or set the size.",
@@ -240,9 +243,11 @@ ROWS = (
         "https://github.com/deepspeedai/DeepSpeed/issues/3810",
         summary="A ZeRO checkpoint was written by a different number of ranks."),
     Row("log_deepspeed_checkpoint_missing", "root", "script",
-        r"Unable to find latest file at|[Cc]lient provided checkpoint tag: .*does not exist",
+        r"Unable to find latest file at|[Cc]lient provided checkpoint tag: .*does not exist"
+        r"|\[deepspeed\] failed to resume from checkpoint",
         ("[WARNING] Unable to find latest file at out/latest, if trying to load latest checkpoint please ensure this "
-         "file exists or pass an explicit checkpoint tag when loading a checkpoint.",),
+         "file exists or pass an explicit checkpoint tag when loading a checkpoint.",
+         "ValueError: [deepspeed] failed to resume from checkpoint out/checkpoint-500"),
         "the checkpoint to resume from is missing or incomplete",
         "The file `latest` names the newest checkpoint. It is written last.",
         Fix("Check which files exist, on every node.", ("ls -la OUTPUT; cat OUTPUT/latest",)), _ENGINE),
@@ -256,10 +261,13 @@ ROWS = (
              ("python zero_to_fp32.py CHECKPOINT OUTPUT",))),
         "https://github.com/deepspeedai/DeepSpeed/issues/3377"),
     Row("log_deepspeed_missing", "root", "launcher",
-        r"DeepSpeed is not (?:installed|available)\b",
+        r"DeepSpeed is not (?:installed|available)\b"
+        r"|you must have DeepSpeed installed",
         ("ImportError: DeepSpeed is not installed => run `pip3 install deepspeed` or build it from source.",
          "ImportError: DeepSpeed is not available => install it using `pip3 install deepspeed` or build it from "
-         "source"),
+         "source",
+         "ImportError: To use the `DeepSpeedStrategy`, you must have DeepSpeed installed. Install it by running `pip "
+         "install -U deepspeed`."),
         "the config uses DeepSpeed, which is not installed here",
         "The YAML file is shared with another machine or environment.",
         Fix("Install it, or choose FSDP.", ("pip install deepspeed", "mgpu configure")),

@@ -66,6 +66,10 @@ CASES = (
         log=with_(raised(0, **NONE, packages=("", "trl"), frames=("trl/data_utils.py in collate",)))),
     well("log_framework_failed", "no such exception",  # this rank's share of the data
         log=with_(raised(2, **NONE, packages=("", "trl")))),
+    well("log_framework_failed", "no such exception",  # the package refuses on purpose, with a sentence
+        log=with_(raised(0, type="AttributeError", packages=("", "sentence_transformers"),
+                         code='raise AttributeError("SparseLoss should not be used alone")',
+                         message="SparseLoss should not be used alone. Use it with SpladeLoss."))),
 )  # fmt: skip
 
 

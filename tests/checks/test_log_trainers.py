@@ -134,9 +134,9 @@ HEADS = (
         ),
         (
             raised_in(
-                "ValueError: Template qwen9 does not exist.", "/home/ada/LLaMA/src/llamafactory/data/template.py"
+                "ValueError: Converter qwen9 does not exist.", "/home/ada/LLaMA/src/llamafactory/data/template.py"
             ),
-            "raised ValueError: Template qwen9 does not exist.",
+            "raised ValueError: Converter qwen9 does not exist.",
             "",
         ),
     ],
