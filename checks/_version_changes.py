@@ -171,16 +171,16 @@ trl 0.26 - setup_chat_format=clone_chat_template
 trl 0.26 + GRPOTrainer(tools) GRPOConfig(num_generations_eval)
 trl 0.27 - ModelConfig(torch_dtype)=dtype get_reward@utils prepare_model_for_kbit_training@models
 trl 0.28 - GRPOConfig(max_prompt_length) GRPOConfig(use_liger_loss)=use_liger_kernel
-trl 0.29 - AutoModelForCausalLMWithValueHead=trl.experimental.ppo
-trl 0.29 - AutoModelForSeq2SeqLMWithValueHead=trl.experimental.ppo PPOTrainer=trl.experimental.ppo
-trl 0.29 - PPOConfig=trl.experimental.ppo ORPOTrainer=trl.experimental.orpo PRMTrainer ORPOConfig=trl.experimental.orpo
+trl 0.29 - AutoModelForCausalLMWithValueHead
+trl 0.29 - AutoModelForSeq2SeqLMWithValueHead PPOTrainer
+trl 0.29 - PPOConfig ORPOTrainer=trl.experimental.orpo PRMTrainer ORPOConfig=trl.experimental.orpo
 trl 0.29 - CPOTrainer=trl.experimental.cpo CPOConfig=trl.experimental.cpo GKDTrainer=trl.experimental.gkd
-trl 0.29 - GKDConfig=trl.experimental.gkd OnlineDPOTrainer=trl.experimental.online_dpo BCOTrainer=trl.experimental.bco
-trl 0.29 - XPOTrainer=trl.experimental.xpo NashMDTrainer=trl.experimental.nash_md DPOConfig(max_prompt_length)
+trl 0.29 - GKDConfig=trl.experimental.gkd OnlineDPOTrainer=trl.experimental.online_dpo BCOTrainer
+trl 0.29 - XPOTrainer NashMDTrainer DPOConfig(max_prompt_length)
 trl 0.29 - DPOConfig(rpo_alpha) DPOConfig(generate_during_eval) DPOConfig(reference_free)
 trl 0.29 - DPOConfig(max_completion_length) DPOConfig(label_pad_token_id) DPOConfig(ref_model_init_kwargs)
-trl 0.29 - /models.modeling_value_head=trl.experimental.ppo /trainer.ppo_config=trl.experimental.ppo
-trl 0.29 - /trainer.ppo_trainer=trl.experimental.ppo /models.modeling_base=trl.experimental.ppo
+trl 0.29 - /models.modeling_value_head /trainer.ppo_config
+trl 0.29 - /trainer.ppo_trainer /models.modeling_base
 trl 0.29 - /trainer.orpo_trainer=trl.experimental.orpo /trainer.cpo_trainer=trl.experimental.cpo
 trl 1.7 - ModelConfig(trust_remote_code)
 accelerate 0.21 + is_npu_available load_and_quantize_model Accelerator.save_model

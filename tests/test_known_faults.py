@@ -206,7 +206,7 @@ def test_a_healthy_machine_of_today_has_no_row() -> None:
     """What PyPI had in 2026-11, on four H100s: nothing to report."""
     today = {
         "pytorch": pytorch(version="2.15.0"), "nccl": nccl(NcclLibrary("/x", "2.30.7", "wheel")),
-        "packages": {"torch": "2.15.0", "accelerate": "1.15.0", "transformers": "5.23.0", "deepspeed": "0.19.8"},
+        "packages": {"torch": "2.15.0", "accelerate": "1.15.0", "transformers": "5.24.0", "deepspeed": "0.19.8"},
     }  # fmt: skip
     for check in ("nccl_version_known_bad", "torch_version_known_bad", SOME_USES, "versions_newer_than_mgpu_knows"):
         (outcome,) = engine.run_check(CHECKS[check], Snapshot(**facts(**today)))

@@ -34,7 +34,7 @@ _TORCH_RELEASES = "https://github.com/pytorch/pytorch/releases"
 # fmt: off
 # The newest releases that the tables were compared with: PyPI, and docs.nvidia.com/cuda/cuda-toolkit-release-notes.
 _NEWEST: Mapping[str, tuple[int, ...]] = {
-    "NCCL": NEWEST_NCCL[:2], "torch": (2, 15), "driver": (616,), "accelerate": (1, 15), "transformers": (5, 23),
+    "NCCL": NEWEST_NCCL[:2], "torch": (2, 15), "driver": (616,), "accelerate": (1, 15), "transformers": (5, 24),
     "deepspeed": (0, 19),
 }
 # developer.nvidia.com/cuda-gpus. Older ones than 7.0 are not new.
