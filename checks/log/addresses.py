@@ -75,6 +75,14 @@ ROWS = (
         "this user may not listen on the rendezvous port",
         "Ports below 1024 are for root.", Fix("Use a port above 1024.", ("mgpu launch --port auto train.py",
                                                                         "torchrun --master-port=29500 ...")), _ENV),
+    Row("log_mpi_without_master_address", "root", "launcher", r"multinode run but MASTER_ADDR env not set, please",
+        ("ValueError: Looks like distributed multinode run but MASTER_ADDR env not set, please try exporting rank 0's "
+         "hostname as MASTER_ADDR",),
+        "ranks on several nodes were started without MASTER_ADDR",
+        "mpirun and similar launchers set the ranks, but not where they meet. Only torchrun and accelerate launch do.",
+        Fix("Pass the first node's name to all ranks.",
+            ("mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...", "accelerate launch --main_process_ip HOST ...")),
+        "https://github.com/huggingface/accelerate/blob/v1.0.0/src/accelerate/state.py"),
 )
 # fmt: on
 

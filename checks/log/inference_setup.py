@@ -86,7 +86,7 @@ ROWS = (
         "The trainer is older than the installed vLLM.",
         Fix("Upgrade the trainer, or install the vLLM that its requirements "
             "name.", ("pip show vllm; pip check",)), _CORE),
-    Row("log_quantization_needs_newer_gpu", "root", "launcher",
+    Row("log_engine_quantization_needs_newer_gpu", "root", "launcher",
         r"[Tt]he quantization method (?P<method>\S+) is not supported for the current GPU\. Minimum capability: "
         r"(?P<need>\d+)\. Current capability: (?P<have>\d+)",
         ("ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 89. "
