@@ -10,7 +10,7 @@ from mgpu.snapshot import UncaughtException
 
 from .. import _notebooks as notebooks
 from ._circumstances import shown
-from ._gpu_number_cases import GPU_NUMBERS
+from ._gpu_number_cases import GLOBAL_RANK, GPU_NUMBERS
 from ._kernel_cases import CRASHES, START_IN_FORK
 from ._ray_cases import GPU_NOT_REQUESTED
 
@@ -45,6 +45,8 @@ def _in_optimizer(groups: Mapping[str, str], raised: UncaughtException | None) -
     )
 
 
+# torch warns of them once, sees no GPU from then on, and something else fails later.
+_NO_START = ("log_cuda_start_failed", "log_driver_too_old", "log_fabric_not_ready")
 _PHYSICAL_NUMBER = Case(
     shown("visible_devices_renumbered"),
     "a process requested a GPU that it does not see, probably by the GPU's physical number",
@@ -104,20 +106,23 @@ ROWS = (
     Row("log_no_gpu", "root", "cuda",
         r"Found no NVIDIA driver on your system|couldn't communicate with the NVIDIA driver|"
         r"no CUDA-capable device is detected|No CUDA GPUs are available|no GPUs found!|No supported gpu backend found|"
-        r"NVML Shared Library Not Found|NVMLError_DriverNotLoaded|nvidia-smi: command not found",
+        r"NVML Shared Library Not Found|NVMLError_DriverNotLoaded|nvidia-smi: command not found|"
+        r"[Uu]nsloth:? (?:cannot find any torch accelerator|currently only works on NVIDIA GPUs)|No NVIDIA GPU found\?",
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
          "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
          "RuntimeError: No CUDA GPUs are available", "bash: nvidia-smi: command not found",
          "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
          "MisconfigurationException: No supported gpu backend found!",
-         "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
+         "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+         "NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
+         "NotImplementedError: Unsloth: No NVIDIA GPU found? Unsloth currently only supports GPUs!"),
         "the ranks see no GPU",
         "The driver is not loaded, the container or Slurm job was given no GPU, a Ray task or actor did not request "
         "one (num_gpus), or CUDA_VISIBLE_DEVICES hides all of them.",
         (Fix("Check which of these it is.",
              ("nvidia-smi -L", "echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,container")),
          Fix("In a container or a job, request GPUs.", ("docker run --gpus all ...", "sbatch --gpus-per-node=8 ..."))),
-        "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED,)),
+        "https://github.com/Oneflow-Inc/oneflow/issues/3106", cases=(GPU_NOT_REQUESTED,), because_of=_NO_START),
     Row("log_torch_without_cuda", "root", "cuda", r"Torch not compiled with CUDA enabled|"
         r"is_available\(\) is False\. If you are running on a CPU-only machine",
         ("AssertionError: Torch not compiled with CUDA enabled",
@@ -147,7 +152,7 @@ ROWS = (
         (Fix("Start as many ranks as there are visible GPUs.",
              ("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only visibility", "mgpu configure")),
          Fix("Under Slurm, request GPUs per node.", ("sbatch --gpus-per-node=8 --ntasks-per-node=1 ...",))),
-        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(_PHYSICAL_NUMBER, *GPU_NUMBERS)),
+        "https://github.com/tatsu-lab/stanford_alpaca/issues/67", cases=(GLOBAL_RANK, _PHYSICAL_NUMBER, *GPU_NUMBERS)),
     Row("log_illegal_memory_access", "root", "cuda",
         r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
         r"an illegal instruction was encountered|hardware stack error|invalid program counter|"

@@ -156,7 +156,8 @@ ROWS = (
         _ERRORS + "#ImportError", summary=
         "An installed package lacks a name that another one imports.", explain=meanings.explain_name),
     Row("log_submodule_missing", "root", "library",
-        r"(?:ModuleNotFoundError: |ImportError: |^|python[\d.]*: )No module named '?(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
+        r"(?:ModuleNotFoundError: |ImportError: |^|python[\d.]*: )No module named '?(?!vllm\._(?:version|"
+        r"commit))(?P<module>[A-Za-z_]\w*(?:\.\w+)+)",
         ("ModuleNotFoundError: No module named 'mylib.losses'",
          "ModuleNotFoundError: No module named 'transformers.deepspeed'",
          "ModuleNotFoundError: No module named 'huggingface_hub.errors'",
