@@ -29,9 +29,9 @@ ENGINE_SHARES_GPU = Case(
     shown("weights_sent_to_engine"),
     "the trainer and the vLLM server use the same GPU: they form one NCCL group to send weights, and NCCL refuses two "
     "ranks on one GPU",
-    "Server and trainer are separate processes, and each takes the first visible GPU (cuda:0) unless it is "
     "Server and trainer are separate processes, and each takes the first visible GPU (cuda:0) if nothing else is set. "
     "With one GPU they cannot be separate.",
+    (Fix("Give the server and the trainer different GPUs.",
          ("CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model MODEL",
           "CUDA_VISIBLE_DEVICES=1,2,3 accelerate launch --num_processes 3 train.py")),
      Fix("Or let vLLM run inside the trainer, on the same GPUs.",
