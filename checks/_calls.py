@@ -6,6 +6,7 @@ Texts and facts for `_skew_meanings.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from mgpu.check import Fix
 from mgpu.command_line import shell
@@ -125,6 +126,47 @@ def _of_script(call: str, name: str, one: UncaughtException | None) -> Meaning:
     )
 
 
+# Names that projects give their own folders. PyPI has packages of these names too, which are something else.
+# fmt: off
+_OF_PROJECTS = frozenset({
+    "src", "utils", "util", "models", "model", "data", "dataset", "datasets", "lib", "libs", "common", "core", "config",
+    "configs", "modules", "tools", "scripts", "helpers", "train", "trainer", "trainers", "eval", "evaluation", "losses",
+    "layers", "networks", "engine", "dataloader", "dataloaders", "preprocessing", "options", "misc", "nets",
+})
+# fmt: on
+
+
+def explain_project_module(module: str, one: UncaughtException | None) -> Meaning | None:
+    """Explain a module that is probably a folder of the project, from its name and the script that imports it."""
+    top = module.partition(".")[0]
+    if top not in _OF_PROJECTS or one is None or one.packages[-1:] != ("",):
+        return None
+    installed = ""
+    if module != top:
+        installed = (
+            f" An installed package named {top} can also come first, and hide the project's folder (datasets and utils "
+            "are also on PyPI)."
+        )
+    return Meaning(
+        f"Python does not find {module}, probably a module of the project itself",
+        f"{one.place} imports it. Python searches the folder of the script that is started, not the current folder: a "
+        f"script in a subfolder does not see the folders next to it. Launchers and srun do not change that.{installed}",
+        (
+            Fix(
+                "Put the project's main folder on the path of all ranks, or install the project.",
+                ("export PYTHONPATH=$PWD:$PYTHONPATH", "pip install -e ."),
+            ),
+            Fix(
+                f"Check where {top} is, and which one Python finds.",
+                (
+                    shell("find . -name {} -not -path './.git/*'", f"{top}*"),
+                    shell("python -c {}", f"import {top}; print({top}.__file__)"),
+                ),
+            ),
+        ),
+    )
+
+
 def explain_own_module(what: str, package: str, one: UncaughtException | None) -> Meaning | None:
     """Explain a part of a package that the package itself imports and does not find; None if another imports it."""
     if one is None or one.packages[-1:] != (package,) or one.type.endswith("AttributeError"):
@@ -150,5 +192,22 @@ def explain_own_module(what: str, package: str, one: UncaughtException | None) -
                 ),
             ),
             Fix("Or make a new environment: it has no files of older releases.", ("python -m venv NEW_ENV",)),
+        ),
+    )
+
+
+def explain_wanted(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
+    """Explain a requirement that is not met, in the words of the package that requires it."""
+    if raised is None or not raised.message:
+        return None
+    return Meaning(
+        f"a requirement of an installed package is not met: {raised.message}",
+        "The message names what is missing or too old. Only one of two packages was upgraded, or an optional package "
+        "is not installed in the Python that the ranks use.",
+        (
+            Fix(
+                "Install what the message names.",
+                ("which python", "pip check", "mgpu doctor --only requirement_not_met,versions_known_bad_together"),
+            ),
         ),
     )

@@ -317,13 +317,16 @@ def explain_module(groups: Mapping[str, str], raised: UncaughtException | None) 
         return meaning
     if known := skew.find_module(module):
         return _in_table(known, f"the module {module}", _caller(raised, package))
-    own = calls.explain_own_module(f"there is no module {module}", package, raised)
+    own = calls.explain_project_module(module, raised)
+    own = own or calls.explain_own_module(f"there is no module {module}", package, raised)
     return own or _unknown(f"there is no module {module}", package, _caller(raised, package), raised)
 
 
 def explain_installable(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
     """Explain a module that is not installed at all."""
     module = groups["module"]
+    if project := calls.explain_project_module(module, raised):
+        return project
     if owner := skew.compiled_by(module):
         again = "pip install --force-reinstall --no-cache-dir --no-build-isolation {:package}"
         return Meaning(
@@ -381,20 +384,3 @@ def explain_parser(groups: Mapping[str, str], raised: UncaughtException | None) 
         if known := skew.find_argument("TrainingArguments", name):
             return _in_table(known, f"the option --{name} (TrainingArguments)", None)
     return None
-
-
-def explain_wanted(groups: Mapping[str, str], raised: UncaughtException | None) -> Meaning | None:
-    """Explain a requirement that is not met, in the words of the package that requires it."""
-    if raised is None or not raised.message:
-        return None
-    return Meaning(
-        f"a requirement of an installed package is not met: {raised.message}",
-        "The message names what is missing or too old. Only one of two packages was upgraded, or an optional package "
-        "is not installed in the Python that the ranks use.",
-        (
-            Fix(
-                "Install what the message names.",
-                ("which python", "pip check", "mgpu doctor --only requirement_not_met,versions_known_bad_together"),
-            ),
-        ),
-    )

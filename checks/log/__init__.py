@@ -35,7 +35,7 @@
 * dataset_columns: does a trainer read a column that the dataset does not have?
 * own_code: did the script's own code fail in a way that its line explains?
 * package_faults, framework_mistakes: did a package fail in its own code, or packages among themselves?
-* commands: did the shell, a command line's parser or a container tool end the run at its start?
+* commands, shell_scripts: did the shell, a command line's parser or a container tool end the run at its start?
 * printed_stacks, after_end, not_finite, own_message, cut_tracebacks: what does a log show that has no error, or whose
   training had finished, or that ends with the program's own message, or within a traceback?
 * refused, between_packages, exceptions: which exceptions of Python are left that no table knows?
@@ -62,7 +62,8 @@ ORDER: tuple[str, ...] = (
     "sharding", "mesh", "dtensors", "training", "trainer", "zero", "deepspeed_runs", "megatron_runs", "optimizing",
     "recomputation", "precision", "tensors", "nccl", "nccl_setup", "nccl_tests", "rdma", "mpi", "expert_parallel",
     "meeting", "addresses", "settings", "waiting", "stalled", "diverged", "lone_work", "after_end", "printed_stacks",
-    "not_finite", "own_message", "cut_tracebacks", "commands", "dataset_columns", "own_code", "package_faults",
+    "not_finite", "own_message", "cut_tracebacks", "commands", "shell_scripts", "dataset_columns", "own_code",
+        "package_faults",
     "framework_mistakes", "refused", "between_packages", "exceptions",
 )
 # fmt: on

@@ -47,6 +47,29 @@ def called_module(one: UncaughtException | None) -> str | None:
     return None
 
 
+def _never_moved(name: str | None, where: str) -> Meaning:
+    """Explain a module whose weights are on the CPU while its input is on the GPU."""
+    module, of_module = name or "MODULE", f"the weights of {name}" if name else "a module's weights"
+    only = (
+        "" if module in _MAIN else " A frozen part (an encoder, a VAE, a reward or teacher model) is not moved by it."
+    )
+    return Meaning(
+        f"{of_module} are on the CPU, and its input is on the GPU{where}",
+        f"The module was never moved to the rank's GPU. accelerator.prepare() and DDP move only what they are "
+        f"given.{only}",
+        (
+            Fix(
+                "Move it once, before the training loop, in the dtype of its input.",
+                (f"{module}.to(accelerator.device, dtype=weight_dtype)",),
+            ),
+            Fix(
+                "If it was moved, check what moved it back (enable_model_cpu_offload, a reload from a checkpoint).",
+                (f"print(next({module}.parameters()).device)",),
+            ),
+        ),
+    )
+
+
 def explain_input_type(one: UncaughtException | None) -> Meaning | None:
     """Explain an input of another device or dtype than the weights of the module that gets it."""
     found = _TYPES.search(one.message) if one else None
@@ -55,28 +78,8 @@ def explain_input_type(one: UncaughtException | None) -> Meaning | None:
     weight_on_gpu, input_on_gpu = _on_gpu(found["weight"]), _on_gpu(found["input"])
     name = called_module(one)
     module, where = name or "MODULE", f" ({one.place})" if one.place else ""
-    of_module = f"the weights of {name}" if name else "a module's weights"
     if input_on_gpu and not weight_on_gpu:
-        only = (
-            ""
-            if module in _MAIN
-            else " A frozen part (an encoder, a VAE, a reward or teacher model) is not moved by it."
-        )
-        return Meaning(
-            f"{of_module} are on the CPU, and its input is on the GPU{where}",
-            f"The module was never moved to the rank's GPU. accelerator.prepare() and DDP move only what they are "
-            f"given.{only}",
-            (
-                Fix(
-                    "Move it once, before the training loop, in the dtype of its input.",
-                    (f"{module}.to(accelerator.device, dtype=weight_dtype)",),
-                ),
-                Fix(
-                    "If it was moved, check what moved it back (enable_model_cpu_offload, a reload from a checkpoint).",
-                    (f"print(next({module}.parameters()).device)",),
-                ),
-            ),
-        )
+        return _never_moved(name, where)
     if weight_on_gpu and not input_on_gpu:
         return Meaning(
             f"the input of {name or 'a module'} is on the CPU, and its weights are on the GPU{where}",

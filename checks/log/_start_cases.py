@@ -39,6 +39,13 @@ BLANK_SCRIPT = Case(
      Fix("A line end of Windows does the same.", ("sed -i 's/\\r$//' JOB.sh",))),
     "/usr/bin/python: can't open file ' ': [Errno 2] No such file or directory",
     "https://www.gnu.org/software/bash/manual/bash.html#Escape-Character")
+WINDOWS_SCRIPT = Case(
+    reported(r"can't open file '?\S*(?:\\r|\r)'?: \[Errno 2\]"),
+    "the name of the script ends with a carriage return (\\r): the job script has the line ends of Windows",
+    "Linux takes the carriage return at the end of a line as a part of what is before it, here of the script's name.",
+    Fix("Remove them.", ("sed -i 's/\\r$//' JOB.sh", "file JOB.sh")),
+    "/usr/bin/python: can't open file '/home/ada/fit.py\\r': [Errno 2] No such file or directory",
+    "https://www.gnu.org/software/bash/manual/bash.html#Escape-Character")
 NCCL_NOT_ON_PATH = Case(
     line_of("log_nccl_not_found", r"error while loading shared libraries"),
     "the system's loader does not find libnccl.so.2: its folder is not on LD_LIBRARY_PATH",

@@ -18,9 +18,11 @@ _RUST = "https://doc.rust-lang.org/std/macro.panic.html"
 _ASSERT = "https://man7.org/linux/man-pages/man3/assert.3.html"
 _INIT = "https://docs.python.org/3/c-api/init_config.html#preliminary-initialization-with-pyconfig"
 # What a shell writes before its message: "bash: line 3: ", "train.sh: line 3: ", "/var/spool/job1/slurm_script: ".
-_SHELL = r"^(?:-?(?:ba|z|da|k)?sh|[\w./~-]*\.(?:sh|slurm|sbatch)|\S*/slurm_script|\S*/(?:ba|z|da)?sh)"
+_SHELL = r"^(?:-?(?:ba|z|da|k)?sh|[\w./~-]*\.(?:sh|slurm|sbatch|shell|pbs|lsf|job)|\S*/slurm_script|\S*/(?:ba|z|da)?sh)"
 _LINE = r"(?:: (?:line )?\d+)?: "
+IN_SHELL = f"{_SHELL}{_LINE}"
 _OTHERS = (
+    r"(?!-|\$|\S+\.(?:py|ya?ml|json):)"
     r"(?!(?:accelerate|torchrun|deepspeed|python3?|mgpu|nvidia-smi|orted|prted|hydra_pmi_proxy|module|conda|ninja)\b)"
 )
 _ARGUMENT = r"error: argument (?P<option>(?!--num_processes)[^:\s]+): "

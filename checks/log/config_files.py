@@ -78,6 +78,18 @@ _VLLMS_OWN = (
 _SHOW = "python train.py --cfg job  # prints the composed config"
 
 ROWS = (
+    Row("log_yaml_damaged", "root", "script",
+        r"yaml\.(?:scanner|parser|composer|constructor|reader)\.(?:\w+Error): (?P<what>.+)",
+        ("yaml.scanner.ScannerError: mapping values are not allowed here",
+         "yaml.parser.ParserError: while parsing a block mapping",
+         "yaml.constructor.ConstructorError: could not determine a constructor for the tag '!!python/object'"),
+        "a YAML file has a mistake in its text: {what}",
+        "The lines after the message name the file, the line and the column where the reader stopped; the mistake is "
+        "there or just before it. A tab, a missing space after a colon, a colon or a % in a text without quotes, other "
+        "indentation than its neighbors, or a tag that this loader does not accept.",
+        Fix("Look at that line of the file.",
+            ("python -c \"import yaml; yaml.safe_load(open('CONFIG.yaml'))\"", "grep -nP '\\t' CONFIG.yaml")),
+        "https://pyyaml.org/wiki/PyYAMLDocumentation", summary="A YAML file has a mistake in its text."),
     Row("log_override_unknown", "root", "script",
         r"Could not override '(?P<key>[^']+)'",
         ("Could not override 'trainer.foo'.",

@@ -109,6 +109,25 @@ ROWS = (
         "https://docs.python.org/3/library/json.html#json.JSONDecodeError",
         summary="A file or an answer is not valid JSON.", cases=BROKEN_JSON,
         because_of=("log_dataset_files_differ",)),
+    Row("log_table_damaged", "root", "script",
+        r"(?:EmptyDataError|ParserError|ArrowInvalid): (?P<what>No columns to parse from file|Error tokenizing data.*|"
+        r"CSV parse error: .+|Parquet magic bytes not found.*|Parquet file size is \d+ bytes.*|Could not open "
+        r"Parquet .*)",
+        ("pandas.errors.EmptyDataError: No columns to parse from file",
+         "pandas.errors.ParserError: Error tokenizing data. C error: Expected 3 fields in line 12, saw 5",
+         "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer. Either the file is corrupted or this is "
+         "not "
+         "a parquet file."),
+        "a table file is empty, cut off or of another format: {what}",
+        "An empty file: its writing or download was interrupted, or another rank is still writing it. Other fields "
+        "in a "
+        "line: a separator or quotes within a value. No magic bytes: not Parquet at all (a Git LFS pointer, an HTML "
+        "page).",
+        (Fix("Look at the file, on the node that failed.", ("ls -la FILE; head -c 300 FILE", "git lfs pull")),
+         Fix("For CSV, name the separator, or skip the lines that do not fit.",
+             ("pd.read_csv(path, sep=';', on_bad_lines='warn')",))),
+        "https://pandas.pydata.org/docs/reference/api/pandas.errors.ParserError.html",
+        summary="A table file is empty, cut off or of another format."),
     Row("log_text_not_utf8", "root", "script",
         r"UnicodeDecodeError: '(?P<codec>[\w-]+)' codec can't decode byte (?P<byte>0x\w+) in position (?P<place>\d+)",
         ("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 12: invalid start byte",),

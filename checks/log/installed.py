@@ -10,7 +10,7 @@ from mgpu.command_line import shell
 from mgpu.signature import Case, Meaning, Row, signatures
 from mgpu.snapshot import UncaughtException
 
-from .. import _skew_meanings as meanings
+from .. import _calls as calls
 from .. import _version_skew as skew
 from ._circumstances import shown
 from ._module_cases import NO_BITSANDBYTES
@@ -256,7 +256,7 @@ ROWS = (
             ("pip check",
              "mgpu doctor --only requirement_not_met,versions_known_bad_together")),
         "https://github.com/huggingface/transformers/blob/main/src/transformers/utils/versions.py",
-        explain=meanings.explain_wanted),
+        explain=calls.explain_wanted),
     Row("log_feature_wants_newer", "root", "library",
         r"FSDP2 requires PyTorch|DeepSpeed version must be >=|nossh launcher requires DeepSpeed|"
         r"Deepspeed ALST/Ulysses requires|torch FSDP requires PyTorch",
