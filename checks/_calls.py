@@ -25,7 +25,12 @@ _FORWARDS = re.compile(
 _OF_PEFT = re.compile(r"^peft/(?:peft_model|mixed_model|tuners/tuners_utils)\.py in forward$")
 # Models without a head: "BertModel.forward()"; with one: "BertForSequenceClassification.forward()".
 _HEADLESS = re.compile(r"^(?P<model>\w+Model)\.forward$")
-_OF_HEADS = frozenset({"labels", "start_positions", "end_positions", "next_sentence_label", "num_items_in_batch"})
+_BASES = re.compile(
+    r"(?:Albert|Bart|Bert|BigBird|Bloom|CLIP\w*|Camembert|ConvNext\w*|Data2Vec\w*|Deberta(?:V2)?|Deit|Dinov2|DistilBert|Electra"
+    r"|Ernie|Esm|Funnel|GPT2|GPTNeoX|Gemma\d?|Hubert|Llama|Longformer|MPNet|Mistral|ModernBert|OPT|Phi\d?|Qwen\d\w*|RoFormer"
+    r"|Roberta|SEW|Siglip\w*|Swin\w*|T5|T5Encoder|ViT|WavLM|Wav2Vec2\w*|Whisper|XLM|XLMRoberta|XLNet)Model$"
+)
+_OF_HEADS = frozenset({"labels", "start_positions", "end_positions", "next_sentence_label"})
 _CREATES = re.compile(r"(?:^|[=( ])(?P<owner>(?:\w+\.)*[A-Z]\w*)\($")
 # What Trainer's arguments compute from the launcher's variables. They are properties, not arguments.
 _FROM_LAUNCHER = frozenset(
@@ -53,7 +58,10 @@ def owner_in_code(one: UncaughtException | None) -> str | None:
 def explain(call: str, name: str, one: UncaughtException | None) -> Meaning | None:
     """Explain an argument that does not fit by what is called and by whom, not by a release; None: it may be one."""
     if (found := _HEADLESS.match(call)) and name in _OF_HEADS:
-        return _without_head(found["model"], name, one)
+        known = _BASES.match(found["model"]) or (
+            skew.package_of(call) == "transformers" and "Head" not in found["model"]
+        )
+        return _without_head(found["model"], name, one) if known else _takes_no_labels(call, name)
     owner = call.removesuffix(".__init__")
     if name in _FROM_LAUNCHER and _SETTINGS.search(owner):
         return _of_launcher(owner, name)
@@ -92,6 +100,26 @@ def _without_head(model: str, name: str, one: UncaughtException | None) -> Meani
                 (f"AutoModelForSequenceClassification.from_pretrained(...)  # or another {base}For... class",),
             ),
             own_head,
+        ),
+    )
+
+
+def _takes_no_labels(call: str, name: str) -> Meaning:
+    """Explain labels for a model that is the script's own, or one that the names of base models do not include."""
+    return Meaning(
+        f"{call}() takes no {name}, and the batch has them",
+        "Trainer passes every column that it keeps, and wrappers of a model pass on what they get. If forward() "
+        "computes "
+        "the loss, it needs this argument. If it does not, something has to take the labels out of the batch before.",
+        (
+            Fix(
+                f"Add {name} to the arguments of forward(), and return the loss, or accept what is left over.",
+                (f"def forward(self, input_ids, attention_mask=None, {name}=None, **kwargs):",),
+            ),
+            Fix(
+                "Or take them out where the loss is computed.",
+                (f'{name} = inputs.pop("{name}"); outputs = model(**inputs)',),
+            ),
         ),
     )
 
@@ -178,8 +206,8 @@ def explain_own_module(what: str, package: str, one: UncaughtException | None) -
         f"the installed {dist} is probably incomplete or mixed with another release: its own files import what it does "
         f"not have ({what})",
         f"A file of {dist} imports it from {dist}, so no other package is the cause. The installation is incomplete or "
-        f"mixed: files of two releases in one folder (an upgrade over an old one, a copy, pip next to conda), or a "
-        f"folder named {package} in front of it on the path.",
+        f"mixed: files of two releases in one folder or on one path (an upgrade over an old one, ~/.local next to the "
+        f"environment, pip next to conda), or a folder named {package} in front of it on the path.",
         (
             Fix(
                 f"Remove {dist} until pip finds no more of it, delete what is left of its folder, and install it "

@@ -13,6 +13,8 @@ from tests.test_log_callers import MODULE, SCRIPT, frames
 from tests.test_log_meanings import explained
 
 PANDAS = ("pandas/core/indexes/base.py", "get_loc", "raise KeyError(key) from err")
+GETATTR = ("torch/nn/modules/module.py", "__getattr__", "raise AttributeError(")
+OUTPUTS = ("transformers/utils/generic.py", "__getitem__", "return inner_dict[k]")
 JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(text)")
 
 
@@ -57,14 +59,23 @@ JSON = ("/opt/env/lib/python3.11/json/encoder.py", "default", "raise TypeError(t
             "best is None",
          "no step or evaluation"),
         ("assert len(files) > 0, 'no files'", (), "AssertionError: no files",
-         "a check in your own code failed at fit.py:7 in main: no files", 'requires "len(files) > 0"'),
+         "a check in the script's own code failed at fit.py:7 in main: no files", 'requires "len(files) > 0"'),
         ("raise ValueError(f'unknown loss {name}')", (), "ValueError: unknown loss huberr",
-         "your own code stopped the run at fit.py:7 in main: unknown loss huberr", "grep -n -B8"),
+         "the script's own code stopped the run at fit.py:7 in main: unknown loss huberr", "grep -n -B8"),
         ("main()", (), "RecursionError: maximum recursion depth exceeded", "main calls itself without an end",
             "repeat"),
         ("subprocess.check_call(cmd)", (), "subprocess.CalledProcessError: Command '['tar', 'xf', 'a']' returned "
                                            "non-zero "
          "exit status 2.", "a command that the run starts failed: tar xf a (exit code 2)", "Run it by itself"),
+        ("h = net.encode(x)", (GETATTR,), "AttributeError: 'TinyNet' object has no attribute 'encode'",
+         "TinyNet has no attribute encode, which fit.py:7 in main reads", "def encode"),
+        ("self.proj(x)", (), "AttributeError: 'MyTrainer' object has no attribute 'proj'. Did you mean: 'prof'?",
+         "MyTrainer has no attribute proj", "Python suggests prof"),
+        ("sampler.set_epoch(n)", (), "AttributeError: 'RandomSampler' object has no attribute 'set_epoch'",
+         "only a DistributedSampler has set_epoch()", "hasattr"),
+        ("t.backward()", (), "AttributeError: 'float' object has no attribute 'backward'", "t is a float, not a tensor",
+         "print(type(t)"),
+        ("y = out['scores']", (OUTPUTS,), "KeyError: 'scores'", "out has no key 'scores'", "print(out.keys())"),
         ("from src.nets import Net", (), "ModuleNotFoundError: No module named 'src'",
          "Python does not find src, probably a module of the project itself", "PYTHONPATH=$PWD"),
         ("import utils.ranks", (), "ModuleNotFoundError: No module named 'utils.ranks'", "Python does not find "
@@ -87,6 +98,7 @@ def test_the_value_is_named(
         ("x = a[i][j]", "IndexError: list index out of range"),
         ("n = a // b // c", "TypeError: unsupported operand type(s) for //: 'NoneType' and 'NoneType'"),
         ("run()", "ValueError: something of mine"),
+        ("raise error", "ValueError: something of another"),
     ],
 )
 def test_a_line_that_does_not_show_it_is_only_quoted(code: str, error: str, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from mgpu.check import Fix
 from mgpu.command_line import shell
@@ -15,20 +14,9 @@ from mgpu.snapshot import UncaughtException
 
 from .._calls import asked_by_script
 from ._messages import first_of_empty, short_name, wrong_value
+from ._own_objects import NAME, PLAIN, Meaning, lacks, other_type, too_short
 
-
-class Meaning(NamedTuple):
-    """What was wrong, why, and what to do."""
-
-    title: str
-    why: str
-    fixes: tuple[Fix, ...]
-    of_code: bool = True  # about the code or the settings, which all ranks share; else about one rank's data
-
-
-_PLAIN = r"[A-Za-z_][\w.]*"
-_NAME = r"[A-Za-z_][\w.]*(?:\[['\"]?\w+['\"]?\])?"
-_KEY = re.compile(rf"(?P<of>{_PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
+_KEY = re.compile(rf"(?P<of>{PLAIN}(?:\(\))?)\[(?P<key>[^\[\]]+)\]")
 _BATCHES = re.compile(
     r"(?:^|\.|_)(?:batch|row|sample|item|example|inputs?|features?|record|data|elem|entry|ex|x|"
     r"b)\w*$"
@@ -73,9 +61,13 @@ def _key(one: UncaughtException) -> Meaning | None:
             "in the header, another separator, or a column that an earlier line removed or renamed.",
             (Fix("Print the columns before that line.", ("print(df.columns.tolist())", "head -n 2 FILE")),),
         )
-    found = [match for match in _KEY.finditer(one.code or "") if match["key"].strip("'\"") == key.strip("'\"")]
-    found = found or [match for match in _KEY.finditer(one.code or "") if match["key"][:1] not in "'\""]
-    if len(found) != 1 or one.packages[-1:] != ("",):
+    own = one.packages[-1:] == ("",)
+    code = (one.code if own else one.own_code) or ""
+    found = [match for match in _KEY.finditer(code) if match["key"].strip("'\"") == key.strip("'\"")]
+    if own and not found:
+        found = [match for match in _KEY.finditer(code) if match["key"][:1] not in "'\""]
+    reads = own or (one.raised_in or "").endswith((" in __getitem__", " in pop", " in __missing__"))
+    if len(found) != 1 or not reads:
         return None
     name = found[0]["of"]
     printed = Fix("Print what it has, before that line.", (f"print({name}.keys())",))
@@ -134,17 +126,17 @@ def _file(one: UncaughtException) -> str:
 def _name_of_none(one: UncaughtException, code: str) -> str | None:
     if found := _OPERANDS.search(one.message):
         op = re.escape(found["op"].rstrip(","))
-        sides = re.search(rf"(?P<left>{_NAME}) {op}=? (?P<right>{_NAME})", code)
+        sides = re.search(rf"(?P<left>{NAME}) {op}=? (?P<right>{NAME})", code)
         if sides and (found["left"] == "NoneType") != (found["right"] == "NoneType"):
             return sides["left"] if found["left"] == "NoneType" else sides["right"]
         return None
     if value := wrong_value(one):
         return value.removesuffix(" is None") if value.endswith(" is None") else None
     for message, pattern in (
-        ("object is not subscriptable", rf"({_PLAIN})\["),
-        ("object is not callable", rf"({_PLAIN})\("),
-        ("object is not iterable", rf"\bin ({_NAME})|\*({_NAME})|\b(?:list|tuple|set|sorted|enumerate|zip)\(({_NAME})"),
-        ("is not iterable", rf"\bin ({_NAME})"),
+        ("object is not subscriptable", rf"({PLAIN})\["),
+        ("object is not callable", rf"({PLAIN})\("),
+        ("object is not iterable", rf"\bin ({NAME})|\*({NAME})|\b(?:list|tuple|set|sorted|enumerate|zip)\(({NAME})"),
+        ("is not iterable", rf"\bin ({NAME})"),
     ):
         if message in one.message:
             names = {
@@ -211,8 +203,8 @@ def _empty(one: UncaughtException) -> Meaning | None:
     code, short = one.code or "", short_name(one.type)
     name = None
     if short == "ZeroDivisionError":
-        length = re.search(rf"/ {{0,2}}(?:float\(|max\()?len\((?P<of>{_NAME})\)", code)
-        divisor = re.findall(rf"[/%]{{1,2}} {{0,2}}({_NAME})(?![\w(])", code)
+        length = re.search(rf"/ {{0,2}}(?:float\(|max\()?len\((?P<of>{NAME})\)", code)
+        divisor = re.findall(rf"[/%]{{1,2}} {{0,2}}({NAME})(?![\w(])", code)
         if length:
             name = length["of"]
         elif len(divisor) == 1:
@@ -230,7 +222,7 @@ def _empty(one: UncaughtException) -> Meaning | None:
         or "empty list" in one.message
         or ("expected a non-empty list" in one.message)
     ):
-        found = re.search(rf"\b(?:next|max|min|cat|stack|concatenate|mean)\((?:iter\()?(?P<of>{_NAME})", code)
+        found = re.search(rf"\b(?:next|max|min|cat|stack|concatenate|mean)\((?:iter\()?(?P<of>{NAME})", code)
         name = found["of"] if found else None
     if name is None:
         return None
@@ -264,7 +256,7 @@ def _not_json(one: UncaughtException) -> Meaning | None:
 def _printed_none(one: UncaughtException) -> Meaning | None:
     if not one.message.startswith("unsupported format string passed to NoneType") or not _PRINT.search(one.code or ""):
         return None
-    names = re.findall(rf"\{{({_NAME}):", one.code or "")
+    names = re.findall(rf"\{{({NAME}):", one.code or "")
     name = names[0] if len(names) == 1 else "a value that the line formats"
     return Meaning(
         f"{name} is None ({_at(one)})",
@@ -277,11 +269,13 @@ def _printed_none(one: UncaughtException) -> Meaning | None:
 def _of_itself(one: UncaughtException) -> Meaning | None:
     """Explain an exception that the script raises itself."""
     code, short = one.code or "", short_name(one.type)
+    if one.direct or re.fullmatch(r"raise(?: \w+)?", code):  # it passes on another exception, which says more
+        return None
     if code.startswith("assert ") and short == "AssertionError":
         condition = re.split(r",\s*f?['\"]", code.removeprefix("assert "), maxsplit=1)[0].strip()
         said = "" if one.message.startswith("assert ") else f": {one.message}"
         return Meaning(
-            f"a check in your own code failed at {_at(one)}{said or f': {condition}'}",
+            f"a check in the script's own code failed at {_at(one)}{said or f': {condition}'}",
             f'The script requires "{condition}", and it does not hold in this run. It is about the settings or the '
             f"data "
             "that it got, not about a GPU.",
@@ -292,7 +286,7 @@ def _of_itself(one: UncaughtException) -> Meaning | None:
         )
     if code.startswith("raise ") and one.message and short not in ("KeyError", "StopIteration"):
         return Meaning(
-            f"your own code stopped the run at {_at(one)}: {one.message}",
+            f"the script's own code stopped the run at {_at(one)}: {one.message}",
             f"The script raises this {short} itself, when it gets something that it does not accept. It is not a "
             f"fault of "
             "a GPU or of the ranks' communication.",
@@ -340,55 +334,5 @@ def _recursion(one: UncaughtException) -> Meaning | None:
     )
 
 
-def _other_type(one: UncaughtException) -> Meaning | None:
-    """Explain a dict, list or number that is used as something else, and a text that is no number."""
-    code = one.code or ""
-    value = wrong_value(one)
-    lacks = re.match(r"'(?P<type>\w+)' object has no attribute '(?P<name>\w+)'", one.message)
-    if value and lacks:
-        name = value.partition(" is ")[0]
-        how = f"{name}['{lacks['name']}']" if lacks["type"] == "dict" else f"print(type({name}), {name})"
-        return Meaning(
-            f"{value}, and {_at(one)} reads its attribute {lacks['name']}",
-            f"The code was written for an object with that attribute. {name} was loaded or passed in another form: a "
-            "plain dict instead of a config object, a list instead of one item, a path or name instead of the thing "
-            "itself, or a value that a checkpoint restored.",
-            (
-                Fix("Read it in the form that it has, or convert it where it is made.", (how,)),
-                Fix(
-                    f"Look where {name} is set.", (shell("grep -nE {} {:path}", rf"{re.escape(name)} *=", _file(one)),)
-                ),
-            ),
-        )
-    text = re.search(
-        r"(?:invalid literal for int\(\) with base \d+|could not convert string to float): (?P<text>'.*')", one.message
-    )
-    if text and re.search(r"\b(?:int|float)\(", code) and "environ" not in code and "getenv" not in code:
-        source = re.search(rf"\b(?:int|float)\((?P<of>{_NAME})", code)
-        what = source["of"] if source else "a text"
-        return Meaning(
-            f"{what} is the text {text['text']}, which is no number ({_at(one)})",
-            "It was read from a file name, a file, an option or a variable that has another form than the code "
-            "expects: "
-            "a unit, a comma, a range, a name, or nothing at all.",
-            (Fix("Print it, and cut out the number, or correct where it comes from.", (f"print(repr({what}))",)),),
-        )
-    return None
-
-
-def _too_short(one: UncaughtException) -> Meaning | None:
-    found = re.findall(rf"({_PLAIN})\[(-?\d+|[a-z_]\w*)\](?!\[)", one.code or "")
-    if short_name(one.type) != "IndexError" or "index out of range" not in one.message or len(found) != 1:
-        return None
-    name, index = found[0]
-    fewer = f"has fewer than {int(index) + 1} items" if index.isdigit() else f"has no item number {index}"
-    return Meaning(
-        f"{name} {fewer} ({_at(one)})",
-        "It is shorter than the code expects: a text that was split into fewer parts, a model with fewer layers, fewer "
-        "arguments or files, or an index that was computed for another list.",
-        (Fix("Print its length, and where it comes from.", (f"print(len({name}), {name})",)),),
-    )
-
-
-_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, _command)
-_OF_OWN = (_none, _unpacked, _empty, _too_short, _other_type, _printed_none, _recursion, _of_itself)
+_OF_ANY: tuple[Callable[[UncaughtException], Meaning | None], ...] = (_key, _call, _not_json, _command, lacks)
+_OF_OWN = (_none, _unpacked, _empty, too_short, other_type, _printed_none, _recursion, _of_itself)

@@ -26,6 +26,7 @@ from ._messages import (
     whole_message,
     wrong_value,
 )
+from ._own_objects import Meaning
 
 _PATH = "Go to that line. The traceback shows the call path."
 # fmt: off
@@ -178,7 +179,7 @@ def log_exception(log: Log) -> Answer:
     )
 
 
-def _meant(meant: own_values.Meaning, one: UncaughtException, log: Log, general: Problem) -> Problem:
+def _meant(meant: Meaning, one: UncaughtException, log: Log, general: Problem) -> Problem:
     """Return what message and line show of the wrong value, followed by what is said of every exception."""
     on = _ranks_text(one, log)
     said = "" if one.message in meant.title else f" {short_name(one.type)}: {one.message}."

@@ -76,7 +76,7 @@ def _of_name(one: UncaughtException) -> _Answer | None:
         name = found["name"] or found["free"]
         inside = ' In a comprehension, only the names after "for" exist.' if _COMPREHENDS.search(one.code or "") else ""
         return _Answer(
-            f"a mistake in your own code: {place} reads {name} before it has a value",
+            f"a mistake in the script's own code: {place} reads {name} before it has a value",
             f"{name} is set elsewhere in the same function, but not on the path that the run took: in a branch, a loop "
             f"or a try that did not run, or after this line. A misspelled name does the same.{inside}",
             (
@@ -92,12 +92,12 @@ def _of_name(one: UncaughtException) -> _Answer | None:
         like = f" Python suggests {found['like']}." if found["like"] else ""
         if imported:
             return _Answer(
-                f"a mistake in your own code: {place} uses {name} without importing it",
+                f"a mistake in the script's own code: {place} uses {name} without importing it",
                 f"Nothing in that file defines {name}.",
                 (Fix("Import it at the top of that file.", (imported,)),),
             )
         return _Answer(
-            f"a mistake in your own code: {place} uses {name}, which does not exist there",
+            f"a mistake in the script's own code: {place} uses {name}, which does not exist there",
             f"The name is misspelled, is defined in another function or file, or its import or definition was removed."
             f"{like}",
             (
@@ -245,7 +245,7 @@ def log_checkpoint_lacks_entry(log: Log) -> Answer:
 _READERS = re.compile(
     r"^(?:soundfile|audioread|PIL|av|decord|cv2|h5py|zipfile|tarfile|gzip|lzma|bz2|lmdb|imageio|rasterio|nibabel|pydicom"
     r"|torchcodec|webdataset|msgpack|zarr|netCDF4)\b|(?:LibsndfileError|DECORDError|BadZipFile|BadGzipFile|LZMAError"
-    r"|UnidentifiedImageError|NoBackendError|ReadError)$"
+    r"|UnidentifiedImageError|NoBackendError)$"
 )
 _CUT_FILE = re.compile(
     r"[Tt]runcated [Ff]ile|file truncated|broken data stream|unrecognized data stream|Unable to (?:synchronously "

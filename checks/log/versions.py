@@ -103,7 +103,7 @@ ROWS = (
     Row("log_object_lacks_attribute", "root", "library",
         rf"(?:'|AttributeError: )(?P<owner>(?:{_SETTINGS})(?=')|(?=\w+'? (?:object )?has no attribute "
         rf"'?(?:{_MISSING_ATTRIBUTES})\b)"
-        r"(?!Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|"
+        r"(?!(?:float|int|str|bytes|list|tuple|dict|set|bool|function|method|Tensor)\b|Dummy(?:Optim|Scheduler)|DistributedDataParallel|FullyShardedDataParallel|DataParallel|DeepSpeedEngine|"
         r"NoneType)\w+)'? "
         r"(?:object )?has no attribute '?(?P<name>\w+)'?",
         ("AttributeError: 'TinyNet' object has no attribute 'tokenizer'",

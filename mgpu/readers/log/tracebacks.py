@@ -98,6 +98,7 @@ class Tracebacks:
         self._chained: dict[_Writer, tuple[_Ended, bool]] = {}  # with whether it is the direct cause of the next
         self._thrown: dict[_Writer, str] = {}
         self._process_of: dict[int, str] = {}  # which process raised the exception of a line, if a prefix names it
+        self._by_process: Counter[str] = Counter()
         self._harmless: int | None = None  # number of the line that marks the next traceback as harmless
         self._swept = 0
         self.above = b""  # the line of the file above the one to process
@@ -207,9 +208,8 @@ class Tracebacks:
         self._open.clear()
         for key in list(self._ended):
             self._close(key)
-        by_process = Counter(self._process_of.values())
         self.found = [
-            replace(self._with_ranks(one), by_one=by_process[self._process_of.get(one.line, "")] or 1)
+            replace(self._with_ranks(one), by_one=self._by_process[self._process_of.get(one.line, "")] or 1)
             for one in self.found
         ]
 
@@ -296,6 +296,7 @@ class Tracebacks:
         )
         self.ended += 1
         if isinstance(key, str):
+            self._by_process[key] += 1
             self._process_of[number] = key
         signatures = (*signatures, *self._rows_of(line.text))
         self._ended[key] = _Ended(found, signatures=list(signatures))
@@ -351,7 +352,7 @@ class Tracebacks:
         kept = self.bare if one.alone else self.found
         kept.append(replace(one.found, signatures=signatures, message=message, more=more))
         if len(self.found) > _KEPT:
-            del self.found[_KEPT // 2]  # the first and the last ones matter most
+            self._process_of.pop(self.found.pop(_KEPT // 2).line, None)  # the first and the last ones matter most
 
 
 def _is_of_launcher(name: str, message: str, *, in_launcher: bool = False) -> bool:
