@@ -177,3 +177,29 @@ def test_a_warning_before_the_start_is_no_cause_once_the_run_takes_steps(warning
     path = tmp_path / "run.log"
     path.write_text(f"{warning}\n iteration 1/ 90 | lm loss: 9.1\n iteration 2/ 90 | lm loss: 9.0\n", "utf-8")
     assert all(found.survived for found in read.read_logs([path]).seen)
+
+
+TIMEOUT = (
+    "[rank0]:[E] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, "
+    "NumelIn=900, "
+    "NumelOut=900, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n"
+)
+OLD_KERNEL = "Detected kernel version 3.10.0, which is below the recommended minimum of 5.5.0; this can cause a hang.\n"
+NO_CUDA = (
+    "UserWarning: CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up environment\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        (OLD_KERNEL + TIMEOUT, "log_collective_timed_out"),  # the warning is in most logs of such a cluster
+        (NO_CUDA + frames((SCRIPT, "main", "f()")) + "ValueError: fp16 mixed precision requires a GPU\n",
+         "log_cuda_start_failed"),
+        (NO_CUDA + frames((SCRIPT, "main", "f()")) + "RuntimeError: No CUDA GPUs are available\n",
+            "log_cuda_start_failed"),
+        (frames((SCRIPT, "main", "f()")) + "ValueError: fp16 mixed precision requires a GPU\n", "log_gpu_wanted"),
+    ],
+)  # fmt: skip
+def test_an_earlier_warning_counts_if_it_explains_the_failure(text: str, row: str, tmp_path: Path) -> None:
+    assert explained(tmp_path, text)[0] == row

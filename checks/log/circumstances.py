@@ -20,6 +20,11 @@ ROWS = (
          r"\b(?:pixel_values|vision_tower|image_grid_thw)\b",
          ("Loading Qwen2.5-VL-7B-Instruct", "    features = self.vision_tower(pixel_values)"),
          "https://huggingface.co/docs/transformers/model_doc/qwen2_5_vl"),
+    _row("sequence_beyond_model",  # the tokenizer's warning; only with -100 or added tokens is it about something else
+         r"[Ss]equence length is longer than the specified maximum sequence length for this model \(\d+ > \d+\)",
+         ("Token indices sequence length is longer than the specified maximum sequence length for this model "
+          "(2201 > 1024). Running this sequence through the model will result in indexing errors",),
+         "https://github.com/huggingface/transformers/blob/main/src/transformers/tokenization_utils_base.py"),
     _row("ranks_restarted",
          r"will restart worker group|\brestart_count=[1-9]|[Rr]estarting (?:the )?worker group|attempts? left; "
          r"restarting",

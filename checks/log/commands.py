@@ -45,11 +45,11 @@ ROWS = (
         rf"{_SHELL}{_LINE}(?P<path>(?!(?:\S+/bin/)?activate:)[^\s:]+): (?:No such file or directory|cannot open "
         r"(?:shared )?(?:file|[\w./]+): .*|Permission denied|Is a directory|"
         r"cannot execute(?: binary file)?: (?:required file not found|Exec format error)|"
-        r"(?:/\S+: )?bad interpreter: .*)$",
+        r"(?:/[^\s^]+: )?bad interpreter: .*)$",
         ("bash: train.sh: No such file or directory", "bash: ./run.sh: Permission denied",
          "train.sh: line 9: /opt/conda/etc/profile.d/conda.sh: No such file or directory",
          "bash: ./train: cannot execute binary file: Exec format error",
-         "bash: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory"),
+         "bash: ./run.sh: /opt/py/bin/python: bad interpreter: No such file or directory"),
         "the shell cannot open or execute {path}",
         "The path is wrong, relative to another folder, or not mounted on this node; the file is not executable, was "
         "built for another processor, or has Windows line ends (^M).",

@@ -76,6 +76,24 @@ ROWS = (
             ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A3 Fabric",
              "mgpu doctor --only nvlink_fabric_not_ready,fabric_manager_version_differs"), who="admin"),
         "https://github.com/pytorch/pytorch/issues/35710"),
+    Row("log_gpu_wanted", "root", "cuda",
+        r"(?:FP16|BF16|[Mm]ixed precision).{0,160}can only be used on CUDA|fp16 mixed precision requires a GPU|"
+        r"FlashAttention only supports CUDA|Expected a cuda device, but|[Rr]equires a GPU with CUDA",
+        ("ValueError: FP16 Mixed precision training with AMP or APEX (`--fp16`) and FP16 half precision evaluation "
+         "(`--fp16_full_eval`) can only be used on CUDA or MLU devices.", "ValueError: fp16 mixed precision requires "
+                                                                          "a GPU",
+         "RuntimeError: FlashAttention only supports CUDA", "ValueError: Expected a cuda device, but got: cpu"),
+        "a setting of the run needs a GPU, and this process uses the CPU: torch sees no GPU, or is set to use none",
+        "fp16, flash attention and CUDA calls do not exist on the CPU. torch sees no GPU if the driver, the "
+        "container or "
+        "CUDA_VISIBLE_DEVICES gives it none, or if its wheel was built without CUDA.",
+        (Fix("Find out which of these it is.",
+             ("python -c 'import torch; print(torch.__version__, torch.cuda.is_available(), "
+              "torch.cuda.device_count())'",
+              "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES", "mgpu doctor --only driver,visibility,pytorch")),
+         Fix("For a run on the CPU, turn the setting off.", ("TrainingArguments(fp16=False, use_cpu=True)",))),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
+        because_of=_NO_START),
     Row("log_gpu_without_kernels", "root", "cuda",
         r"no kernel image is available for execution|is not compatible with the current PyTorch installation|"
         r"cudaErrorNoKernelImageForDevice|CUDA error: invalid device function",

@@ -16,7 +16,7 @@ ROWS = (
         r"\$'\\r': command not found|\\r'?: (?:\[Errno 2\] )?No such file or directory|\^M: bad interpreter|"
         r"near unexpected token `?\$'(?:\w*\\r)'?|: invalid option\s?name(?:\r|$)|python3?\\r",
         ("run.sh: line 8: $'\\r': command not found", "/usr/bin/env: 'python\\r': No such file or directory",
-         "/usr/bin/env: 'bash\\r': No such file or directory"),
+         "bash: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory"),
         "the job script, or a file that it starts, has the line ends of Windows",
         "Each line ends with a carriage return (\\r, ^M), which Linux takes as a part of the last word: of a "
         "command, an "
