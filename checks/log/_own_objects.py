@@ -31,6 +31,25 @@ def _file(one: UncaughtException) -> str:
     return (one.place or "").partition(":")[0]
 
 
+def _other_sampler(owner: str, one: UncaughtException) -> Meaning:
+    """Explain set_epoch() of a sampler that is not one for several ranks."""
+    return Meaning(
+        f"the sampler is a {owner}, and only a DistributedSampler has set_epoch() ({one.place})",
+        "The DataLoader was made without a DistributedSampler: in a run without a launcher, or because a library "
+        "(accelerate, Lightning) shards the data by itself and replaces the sampler.",
+        (
+            Fix(
+                "Call it only if it exists.",
+                ("if hasattr(loader.sampler, 'set_epoch'): loader.sampler.set_epoch(epoch)",),
+            ),
+            Fix(
+                "With several ranks, give the DataLoader a DistributedSampler.",
+                ("DistributedSampler(dataset, shuffle=True)",),
+            ),
+        ),
+    )
+
+
 def lacks(one: UncaughtException) -> Meaning | None:
     """Explain an attribute that an object of a class does not have, which the script's own line reads."""
     found = _LACKS.match(one.message)
@@ -39,21 +58,7 @@ def lacks(one: UncaughtException) -> Meaning | None:
         return None
     owner, name = found["owner"], found["name"]
     if name == "set_epoch":
-        return Meaning(
-            f"the sampler is a {owner}, and only a DistributedSampler has set_epoch() ({one.place})",
-            "The DataLoader was made without a DistributedSampler: in a run without a launcher, or because a library "
-            "(accelerate, Lightning) shards the data by itself and replaces the sampler.",
-            (
-                Fix(
-                    "Call it only if it exists.",
-                    ("if hasattr(loader.sampler, 'set_epoch'): loader.sampler.set_epoch(epoch)",),
-                ),
-                Fix(
-                    "With several ranks, give the DataLoader a DistributedSampler.",
-                    ("DistributedSampler(dataset, shuffle=True)",),
-                ),
-            ),
-        )
+        return _other_sampler(owner, one)
     like = f" Python suggests {found['like']}." if found["like"] else ""
     package = skew.package_of(owner)
     whose = (

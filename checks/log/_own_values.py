@@ -50,26 +50,8 @@ def _at(one: UncaughtException) -> str:
     return f"{one.place}"
 
 
-def _key(one: UncaughtException) -> Meaning | None:
-    if short_name(one.type) != "KeyError" or not one.message:
-        return None
-    key = one.message
-    if (one.raised_in or "").startswith("pandas/"):
-        return Meaning(
-            f"the table has no column {key} ({_at(one)})",
-            "The file has other columns than the script reads: another version of the data, a space or capital letters "
-            "in the header, another separator, or a column that an earlier line removed or renamed.",
-            (Fix("Print the columns before that line.", ("print(df.columns.tolist())", "head -n 2 FILE")),),
-        )
-    own = one.packages[-1:] == ("",)
-    code = (one.code if own else one.own_code) or ""
-    found = [match for match in _KEY.finditer(code) if match["key"].strip("'\"") == key.strip("'\"")]
-    if own and not found:
-        found = [match for match in _KEY.finditer(code) if match["key"][:1] not in "'\""]
-    reads = own or (one.raised_in or "").endswith((" in __getitem__", " in pop", " in __missing__"))
-    if len(found) != 1 or not reads:
-        return None
-    name = found[0]["of"]
+def _missing_key(name: str, key: str, one: UncaughtException) -> Meaning:
+    """Explain a key that a batch, a config or something else does not have."""
     printed = Fix("Print what it has, before that line.", (f"print({name}.keys())",))
     if _BATCHES.search(name):
         return Meaning(
@@ -93,6 +75,29 @@ def _key(one: UncaughtException) -> Meaning | None:
         "that was not added to a table.",
         (printed, Fix(f"Use a key that it has, or add {key} where {name} is made.")),
     )
+
+
+def _key(one: UncaughtException) -> Meaning | None:
+    if short_name(one.type) != "KeyError" or not one.message:
+        return None
+    key = one.message
+    if (one.raised_in or "").startswith("pandas/"):
+        return Meaning(
+            f"the table has no column {key} ({_at(one)})",
+            "The file has other columns than the script reads: another version of the data, a space or capital letters "
+            "in the header, another separator, or a column that an earlier line removed or renamed.",
+            (Fix("Print the columns before that line.", ("print(df.columns.tolist())", "head -n 2 FILE")),),
+        )
+    own = one.packages[-1:] == ("",)
+    code = (one.code if own else one.own_code) or ""
+    found = [match for match in _KEY.finditer(code) if match["key"].strip("'\"") == key.strip("'\"")]
+    if own and not found:
+        found = [match for match in _KEY.finditer(code) if match["key"][:1] not in "'\""]
+    reads = own or (one.raised_in or "").endswith((" in __getitem__", " in pop", " in __missing__"))
+    if len(found) != 1 or not reads:
+        return None
+    name = found[0]["of"]
+    return _missing_key(name, key, one)
 
 
 def _none(one: UncaughtException) -> Meaning | None:

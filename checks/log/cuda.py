@@ -78,7 +78,7 @@ ROWS = (
         "https://github.com/pytorch/pytorch/issues/35710"),
     Row("log_gpu_wanted", "root", "cuda",
         r"(?:FP16|BF16|[Mm]ixed precision).{0,160}can only be used on CUDA|fp16 mixed precision requires a GPU|"
-        r"FlashAttention only supports CUDA|Expected a cuda device, but|[Rr]equires a GPU with CUDA",
+        r"FlashAttention only supports CUDA|Expected a cuda device, but|requires? a GPU with CUDA",
         ("ValueError: FP16 Mixed precision training with AMP or APEX (`--fp16`) and FP16 half precision evaluation "
          "(`--fp16_full_eval`) can only be used on CUDA or MLU devices.", "ValueError: fp16 mixed precision requires "
                                                                           "a GPU",

@@ -291,10 +291,7 @@ def log_sample_not_readable(log: Log) -> Answer:
                 (
                     Fix(
                         "Let the dataset name the file and skip it: return the next sample instead.",
-                        (
-                            "try: x = read(path)\nexcept Exception as e: print('cannot read', path, repr(e), "
-                            "flush=True)",
-                        ),
+                        ("try: x = read(path)", "except Exception as e: print('cannot read', path, repr(e))"),
                     ),
                     Fix(
                         "Read all files once, without training, to find them. Zero bytes are the most frequent fault.",

@@ -18,7 +18,7 @@ ROWS = (
         ("run.sh: line 8: $'\\r': command not found", "/usr/bin/env: 'python\\r': No such file or directory",
          "bash: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory"),
         "the job script, or a file that it starts, has the line ends of Windows",
-        "Each line ends with a carriage return (\\r, ^M), which Linux takes as a part of the last word: of a "
+        "Each line ends with a carriage return (\\r, ^M), which Linux takes as a part of what is before it: of a "
         "command, an "
         "option, a path or the interpreter's name. Editors and git on Windows write them.",
         (Fix("Remove them, and keep git from adding them again.",
@@ -59,7 +59,7 @@ ROWS = (
         "safe.",
         (Fix("Take all of them from one source (all from pip or all from conda-forge).",
              ("conda install -c conda-forge nomkl", "pip install --force-reinstall numpy")),
-         Fix("To go on for now:", ("export KMP_DUPLICATE_LIB_OK=TRUE",), kind="stopgap",
+         Fix("Let it go on for now.", ("export KMP_DUPLICATE_LIB_OK=TRUE",), kind="stopgap",
              caveat="Results can be wrong.")), _LIBRARIES,
         summary="Two copies of the OpenMP runtime are in one process."),
     Row("log_file_locked", "root", "script",
